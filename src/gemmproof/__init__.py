@@ -1,0 +1,35 @@
+"""gemmproof says whether a Triton GEMM kernel is right: its addresses, its masks, its bits."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gemmproof.check import check
+    from gemmproof.properties.contract import Contract, KernelUnderTest
+    from gemmproof.reference.machine import simulate
+
+__version__ = "0.1.0"
+__all__ = ["Contract", "KernelUnderTest", "__version__", "check", "simulate"]
+
+# Where each public name lives. They are loaded when first asked for, because numpy and torch
+# take seconds and the command line, the plugin and completion need neither.
+_HOMES = {
+    "Contract": "gemmproof.properties.contract",
+    "KernelUnderTest": "gemmproof.properties.contract",
+    "check": "gemmproof.check",
+    "simulate": "gemmproof.reference.machine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gemmproof' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
