@@ -1,0 +1,8 @@
+"""GEMM kernels in Triton: four tile orders behind one interface, c = a @ b."""
+
+from .matmul import matmul
+from .matmul_grouped import matmul_grouped
+from .matmul_persistent import matmul_persistent
+from .matmul_swizzled import matmul_swizzled
+
+__all__ = ["matmul", "matmul_grouped", "matmul_persistent", "matmul_swizzled"]

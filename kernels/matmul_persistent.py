@@ -1,0 +1,140 @@
+"""As many programs as multiprocessors, each walking its share of the tiles of C."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from .arguments import arithmetic, num_sms, prepare
+
+#: BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages.
+TILES = [
+    (128, 256, 64, 8, 3),
+    (128, 128, 64, 8, 3),
+    (128, 128, 64, 4, 4),
+    (128, 128, 32, 4, 4),
+    (64, 128, 64, 4, 4),
+    (64, 64, 32, 4, 4),
+]
+CONFIGS = [
+    triton.Config(
+        {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": 8}, num_warps=w, num_stages=s
+    )
+    for m, n, k, w, s in TILES
+]
+#: Strides decide which loads vectorise, so a choice made for one layout is not reused for another.
+KEY = [
+    *("M", "N", "K", "INPUT_PRECISION", "NUM_SMS"),
+    *("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn"),
+]
+
+
+@triton.autotune(configs=CONFIGS, key=KEY)
+@triton.jit
+def matmul_persistent_kernel(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    NUM_SMS: tl.constexpr,
+    ACC_DTYPE: tl.constexpr,
+    INPUT_PRECISION: tl.constexpr,
+    PROMOTE: tl.constexpr,
+):
+    """C = A B for A (M, K), B (K, N), C (M, N) of any strides; program p takes tiles p + i NUM_SMS.
+
+    Bands of GROUP_M rows of tiles follow each other; inside a band the tiles go down its columns.
+    """
+    num_pid_m = tl.cdiv(M, BLOCK_M)
+    num_pid_n = tl.cdiv(N, BLOCK_N)
+    num_pid_in_group = GROUP_M * num_pid_n
+    k_tiles = tl.cdiv(K, BLOCK_K)
+
+    for tile_id in tl.range(tl.program_id(0), num_pid_m * num_pid_n, NUM_SMS, flatten=True):
+        first_pid_m = (tile_id // num_pid_in_group) * GROUP_M
+        group_size_m = tl.minimum(num_pid_m - first_pid_m, GROUP_M)
+        pid_in_group = tile_id % num_pid_in_group
+        pid_m = first_pid_m + pid_in_group % group_size_m
+        pid_n = pid_in_group // group_size_m
+
+        # The hints hold because nothing is wrapped: lanes past the end keep their own index and
+        # are masked. 64 bits because an index times a stride can pass 2**31.
+        start_m = tl.multiple_of(pid_m * BLOCK_M, BLOCK_M)
+        start_n = tl.multiple_of(pid_n * BLOCK_N, BLOCK_N)
+        offs_m = tl.max_contiguous(start_m + tl.arange(0, BLOCK_M), BLOCK_M).to(tl.int64)
+        offs_n = tl.max_contiguous(start_n + tl.arange(0, BLOCK_N), BLOCK_N).to(tl.int64)
+
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC_DTYPE)
+        for k in range(0, k_tiles):
+            offs_k = (k * BLOCK_K + tl.arange(0, BLOCK_K)).to(tl.int64)
+            a = tl.load(
+                a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak,
+                mask=(offs_m[:, None] < M) & (offs_k[None, :] < K),
+                other=0.0,
+            )
+            b = tl.load(
+                b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn,
+                mask=(offs_k[:, None] < K) & (offs_n[None, :] < N),
+                other=0.0,
+            )
+            if PROMOTE:
+                # Hopper's and Ada's fp8 units keep 13 fraction bits of a running sum: each block
+                # is summed from zero and added in fp32. The limit keeps the compiler from fusing.
+                acc += tl.dot(a, b, max_num_imprecise_acc=BLOCK_K)
+            else:
+                acc = tl.dot(a, b, acc, input_precision=INPUT_PRECISION)
+
+        tl.store(
+            c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :] * stride_cn,
+            acc.to(c_ptr.dtype.element_ty),
+            mask=(offs_m[:, None] < M) & (offs_n[None, :] < N),
+        )
+
+
+def matmul_persistent(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out_dtype: torch.dtype | None = None,
+    *,
+    out: torch.Tensor | None = None,
+    input_precision: str = "ieee",
+) -> torch.Tensor:
+    """a @ b for a (M, K) and b (K, N) of one format and any strides, on one device.
+
+    fp16, bf16, fp32 and fp8 (e4m3fn, e5m2) are summed in fp32 and rounded once to `out_dtype`, one
+    of those formats: by default the operands' own, for fp8 fp32. int8 is summed in int32 and stays
+    so. fp32 operands are multiplied whole, or cut to tf32 when `input_precision="tf32"`; global
+    switches are not consulted. `out`, when given, is overwritten and returned; it may have any
+    strides but no memory in common with a or b. Not differentiable.
+
+    Raises TypeError for a type, format or device it does not take, ValueError for a shape.
+    """
+    a, b, c = prepare("matmul_persistent", a, b, out_dtype, out, input_precision)
+    if c.numel() == 0:
+        return c
+    M, N = c.shape
+    sms = num_sms(a.device)
+
+    def grid(meta: dict[str, int]) -> tuple[int, ...]:
+        return (min(sms, triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"])),)
+
+    constants = arithmetic(a.dtype, input_precision)
+    with torch.cuda.device_of(c):
+        matmul_persistent_kernel[grid](
+            a, b, c, M, N, a.shape[1], *a.stride(), *b.stride(), *c.stride(),
+            NUM_SMS=sms, **constants,
+        )  # fmt: skip
+    return c
