@@ -1,0 +1,147 @@
+"""The IEEE accumulator: one fused multiply-add per k, ascending, each rounded to nearest once."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.formats import FORMATS, Array, Format, nan_of
+
+# Elements of the accumulator worked on at once, so that it and its scratch stay in a 512 KiB cache.
+_CHUNK = 1 << 15
+
+Step = Callable[[Array, Array, Array], None]
+
+
+def fma_chain(
+    a: Array, b: Array, acc: Array, a_fmt: Format, b_fmt: Format, acc_fmt: Format
+) -> Array:
+    """acc = RN(a[k] * b[k] + acc) for k = 0 .. K-1, in acc_fmt, without a library's matmul.
+
+    a (P, M, K), b (P, K, N), P of either may be 1; float32 values of the two formats (float64 if
+    either is fp64). acc (P, M, N) in acc_fmt's storage; it is not changed. NaN is canonical.
+    """
+    make_step, work, size = _step_for(a, b, a_fmt, b_fmt, acc_fmt)
+    out = acc.astype(work)
+    a, b = a.astype(work, copy=False), b.astype(work, copy=False)
+    with np.errstate(all="ignore"):
+        for programs, rows in chunks(out.shape, size):
+            part = np.ascontiguousarray(out[programs, rows])
+            a_k = np.moveaxis(a if len(a) == 1 else a[programs], -1, 0)[:, :, rows, None]
+            a_k = np.ascontiguousarray(a_k)
+            b_k = b if len(b) == 1 else b[programs]
+            step = make_step(part)
+            for k in range(a.shape[-1]):
+                step(part, a_k[k], b_k[:, k, None, :])
+            out[programs, rows] = part
+        nan = np.isnan(out)
+        result = out.astype(acc_fmt.storage)
+        if nan.any():
+            result[nan] = nan_of(acc_fmt)
+    return result
+
+
+def chunks(shape: tuple[int, ...], size: int = _CHUNK) -> Iterator[tuple[slice, slice]]:
+    """Slices of (P, M) of an array (P, M, N) that hold about `size` elements each."""
+    P, M, N = shape
+    rows = max(1, min(M, size // max(1, N)))
+    programs = max(1, size // max(1, M * N)) if rows == M else 1
+    for p in range(0, P, programs):
+        for m in range(0, M, rows):
+            yield slice(p, p + programs), slice(m, m + rows)
+
+
+def _step_for(
+    a: Array, b: Array, a_fmt: Format, b_fmt: Format, acc_fmt: Format
+) -> tuple[Callable[[Array], Step], Any, int]:
+    if acc_fmt.name == "fp16":
+        return _step_odd(np.float16), np.float32, _CHUNK // 4
+    in_range = _products_in_range(a, b, a_fmt, b_fmt)
+    if in_range and a_fmt.p + b_fmt.p <= 24:
+        return _step_fp32, np.float32, _CHUNK
+    return (_step_fp64 if in_range else _step_odd(np.float32)), np.float64, _CHUNK // 4
+
+
+def _products_in_range(a: Array, b: Array, a_fmt: Format, b_fmt: Format) -> bool:
+    """Whether every finite product is below 2**127 and a multiple of 2**-149."""
+    high, low = 0, 0
+    for x, fmt in ((a, a_fmt), (b, b_fmt)):
+        top, bottom = fmt.emax, fmt.emin - fmt.p + 1
+        if fmt.emax > 63 and x.size:
+            e = (np.ascontiguousarray(x).view(np.uint32) >> 23) & 0xFF
+            e_max = int(e.max(where=e < 255, initial=0))
+            e_min = int(e.min(where=e > 0, initial=255))
+            if ((e == 0) & (x != 0)).any():
+                e_min = 1
+            top, bottom = e_max - 127, e_min - 127 - fmt.p + 1
+        high += top + 1
+        low += bottom
+    return high <= 127 and low >= -149
+
+
+def _step_fp32(like: Array) -> Step:
+    """The product is exact in fp32, so a multiply and an add round once."""
+    product = np.empty_like(like)
+
+    def step(acc: Array, a: Array, b: Array) -> None:
+        np.multiply(a, b, out=product)
+        np.add(acc, product, out=acc)
+
+    return step
+
+
+def _step_fp64(like: Array) -> Step:
+    """The product is exact in fp64; the fp64 sum misleads only where it is a tie of fp32.
+
+    Below 2**-126 the sum is exact, because the product and acc are multiples of 2**-149.
+    """
+    product, total = np.empty_like(like), np.empty_like(like)
+    low, tie = np.empty(like.shape, np.int64), np.empty(like.shape, np.bool_)
+    narrow = np.empty(like.shape, np.float32)
+
+    def step(acc: Array, a: Array, b: Array) -> None:
+        np.multiply(a, b, out=product)
+        np.add(acc, product, out=total)
+        np.bitwise_and(total.view(np.int64), 0x1FFFFFFF, out=low)
+        np.equal(low, 0x10000000, out=tie)
+        narrow[...] = total
+        if tie.any():
+            narrow[tie] = _sum_to_odd(acc[tie], product[tie])
+        acc[...] = narrow
+
+    return step
+
+
+def _step_odd(target: type) -> Callable[[Array], Step]:
+    """Any finite operands: the sum is rounded to odd first, in at least 2 bits more than twice.
+
+    fp16 and fp8 products are exact in fp32 (24 = 2 * 11 + 2 bits), all others in fp64.
+    """
+
+    def make(like: Array) -> Step:
+        product = np.empty_like(like)
+
+        def step(acc: Array, a: Array, b: Array) -> None:
+            np.multiply(a, b, out=product)
+            acc[...] = _sum_to_odd(acc, product).astype(target)
+
+        return step
+
+    return make
+
+
+def _sum_to_odd(x: Array, y: Array) -> Array:
+    """x + y rounded to odd: cut, with the last bit set when inexact.
+
+    A further rounding to nearest of at least two bits less is then the rounding of the exact sum
+    (Boldo and Melquiond, IEEE TC 57(4), 2008). The error of the sum is Knuth's TwoSum.
+    """
+    total = x + y
+    part = total - x
+    error = (x - (total - part)) + (y - part)
+    code = total.view(f"i{total.dtype.itemsize}")
+    even = (error != 0) & np.isfinite(error) & np.isfinite(total) & ((code & 1) == 0)
+    if even.any():
+        # one step towards the error's side: up in magnitude when both have one sign
+        code += even * np.where((error > 0) == (total > 0), 1, -1).astype(code.dtype)
+    return total
