@@ -52,7 +52,8 @@ def prepare(
         )
     if max(*a.shape, *b.shape) > MAX_SIZE:
         raise ValueError(
-            f"{where}: got a {tuple(a.shape)} and b {tuple(b.shape)}, expected sizes up to {MAX_SIZE}"
+            f"{where}: got a {tuple(a.shape)} and b {tuple(b.shape)}, "
+            f"expected sizes up to {MAX_SIZE}"
         )
     if input_precision not in ("ieee", "tf32"):
         raise ValueError(

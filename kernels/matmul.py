@@ -44,7 +44,7 @@ def matmul_kernel(
     INPUT_PRECISION: tl.constexpr,
     PROMOTE: tl.constexpr,
 ):
-    """C = A B for A (M, K), B (K, N), C (M, N) of any strides; program (i, j) stores tile (i, j)."""
+    """C = A B for A (M, K), B (K, N), C (M, N) of any strides; program (i, j) stores its tile."""
     pid_m = tl.program_id(0)
     pid_n = tl.program_id(1)
     # Indices are 64 bits wide because an index times a stride can pass 2**31.

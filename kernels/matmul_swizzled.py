@@ -1,4 +1,4 @@
-"""One program per tile of C on a two-dimensional grid renumbered in bands, pointers that advance."""
+"""One program per tile of C on a two-dimensional grid renumbered in bands; pointers advance."""
 
 from __future__ import annotations
 
