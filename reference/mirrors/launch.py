@@ -1,0 +1,88 @@
+"""What a launch is given, and the shape of a mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gemmproof.reference.mirrors.memory import Memory
+from gemmproof.reference.schedule import Order
+from gemmproof.reference.trace import Pid
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a kernel: sizes, strides in elements, and its constants.
+
+    `promote`: the product of each K block is formed from zero and added to the accumulator.
+    GROUP_M and NUM_SMS are read by the kernels that have them.
+    """
+
+    M: int
+    N: int
+    K: int
+    stride_am: int
+    stride_ak: int
+    stride_bk: int
+    stride_bn: int
+    stride_cm: int
+    stride_cn: int
+    BLOCK_M: int
+    BLOCK_N: int
+    BLOCK_K: int
+    GROUP_M: int = 1
+    NUM_SMS: int = 1
+    promote: bool = False
+
+    @property
+    def num_pid_m(self) -> int:
+        """Tiles along M."""
+        return -(-self.M // self.BLOCK_M)
+
+    @property
+    def num_pid_n(self) -> int:
+        """Tiles along N."""
+        return -(-self.N // self.BLOCK_N)
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A kernel as it should be: what each program does, how many there are, and their tiles."""
+
+    name: str
+    program: Callable[[Memory, Pid, Launch], None]
+    grid: Callable[[Launch], Pid]
+    tiles: Callable[[Launch, Pid], Order]
+
+    def pids(self, launch: Launch) -> Iterator[Pid]:
+        """Every program of the grid, the first axis outermost."""
+        x, y, z = self.grid(launch)
+        return ((i, j, k) for i in range(x) for j in range(y) for k in range(z))
+
+
+def launch_of(
+    a: tuple[Pair, Pair],
+    b: tuple[Pair, Pair],
+    c: tuple[Pair, Pair],
+    constants: Mapping[str, object],
+) -> Launch:
+    """The launch for operands given as (shape, strides in elements) and the kernel's constants.
+
+    `constants` are those of the configuration and of the wrapper, by their names in the kernel
+    (BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, NUM_SMS, PROMOTE); others are ignored.
+    Raises ValueError when the shapes do not multiply or a tile size is missing.
+    """
+    (M, K), (rows, N) = a[0], b[0]
+    if rows != K or c[0] != (M, N):
+        raise ValueError(
+            f"launch_of: got a {a[0]}, b {b[0]} and c {c[0]}, expected (M, K), (K, N) and (M, N)"
+        )
+    known = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "NUM_SMS")
+    missing = [name for name in known[:3] if name not in constants]
+    if missing:
+        raise ValueError(f"launch_of: got {sorted(constants)}, expected {' '.join(missing)} too")
+    sizes = {name: int(str(constants[name])) for name in known if name in constants}
+    promote = bool(constants.get("PROMOTE", False))
+    return Launch(M, N, K, *a[1], *b[1], *c[1], **sizes, promote=promote)

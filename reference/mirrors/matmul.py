@@ -1,0 +1,27 @@
+"""Mirror of `matmul`: program (i, j) computes tile (i, j), every load masked on both axes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmproof.reference.mirrors.launch import Launch
+from gemmproof.reference.mirrors.memory import Memory
+from gemmproof.reference.mirrors.tile import masked_tile
+from gemmproof.reference.schedule import Order
+from gemmproof.reference.trace import Pid
+
+
+def grid(launch: Launch) -> Pid:
+    """Tiles along M, then tiles along N."""
+    return launch.num_pid_m, launch.num_pid_n, 1
+
+
+def tiles(launch: Launch, pid: Pid) -> Order:
+    """Its own position in the grid."""
+    return np.array([pid[:2]], np.int64)
+
+
+def program(mem: Memory, pid: Pid, launch: Launch) -> None:
+    """Read A and B block by block along K, zeros past every end, and store one tile."""
+    for tile in tiles(launch, pid):
+        masked_tile(mem, tile, launch)

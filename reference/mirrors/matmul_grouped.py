@@ -1,0 +1,25 @@
+"""Mirror of `matmul_grouped`: programs in bands of GROUP_M tile rows, wrapped rows and columns."""
+
+from __future__ import annotations
+
+from gemmproof.reference.mirrors.launch import Launch
+from gemmproof.reference.mirrors.memory import Memory
+from gemmproof.reference.mirrors.tile import wrapped_tile
+from gemmproof.reference.schedule import Order, grouped
+from gemmproof.reference.trace import Pid
+
+
+def grid(launch: Launch) -> Pid:
+    """One program per tile."""
+    return launch.num_pid_m * launch.num_pid_n, 1, 1
+
+
+def tiles(launch: Launch, pid: Pid) -> Order:
+    """The tile at position pid of the grouped order."""
+    return grouped(launch.num_pid_m, launch.num_pid_n, launch.GROUP_M)[pid[0] : pid[0] + 1]
+
+
+def program(mem: Memory, pid: Pid, launch: Launch) -> None:
+    """Read A and B block by block along K, wrapped past M and N, and store one tile."""
+    for tile in tiles(launch, pid):
+        wrapped_tile(mem, tile, launch)
