@@ -1,5 +1,8 @@
 """One program per tile of C, numbered so that neighbours share rows of A and columns of B in L2."""
 
+# mypy: allow-incomplete-defs, allow-untyped-defs
+# The compiler types a kernel's arguments at each launch.
+
 from __future__ import annotations
 
 import torch
