@@ -1,0 +1,169 @@
+"""One case: everything that decides what a kernel is called with, on one line of JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any
+
+from gemmproof.properties.contract import FORMATS, MAX_SIDE
+from gemmproof.properties.layouts import BATCHED, LAYOUTS
+
+FILLS = ("index", "normal", "positive", "cancelling", "wide")
+CALLS = (1, 3)
+MAX_BATCH = 1024
+MAX_ELEMENTS = 2**26  # of a, b and c together: half a GiB at 8 bytes
+MAX_SEED = 2**31 - 1
+MAX_CONFIGS = 4096
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Case:
+    """A problem, the layouts of its operands, the fill of its data and the launch options.
+
+    `batch` None is a 2-D problem. `a`, `b`: names of layouts. `fill`, `seed`: kind and seed of the
+    data. `config`: index of the autotune configuration. `calls`: how often the wrapper is called,
+    each time with other bytes in memory that nobody has written yet.
+
+    Raises ValueError, in one line, for a value that is out of range or unknown.
+    """
+
+    M: int
+    N: int
+    K: int
+    dtype: str = "fp16"
+    batch: int | None = None
+    a: str = "row"
+    b: str = "row"
+    fill: str = "index"
+    seed: int = 0
+    config: int = 0
+    calls: int = 1
+
+    def __post_init__(self) -> None:
+        for side in "MNK":
+            _require_int(side, getattr(self, side), 0, MAX_SIDE)
+        if self.batch is not None:
+            _require_int("batch", self.batch, 0, MAX_BATCH)
+        _require_int("seed", self.seed, 0, MAX_SEED)
+        _require_int("config", self.config, 0, MAX_CONFIGS)
+        _require_name("dtype", self.dtype, FORMATS)
+        _require_name("fill", self.fill, FILLS)
+        layouts = tuple(n for n in LAYOUTS if self.batch is not None or n not in BATCHED)
+        _require_name("a", self.a, layouts)
+        _require_name("b", self.b, layouts)
+        if self.calls not in CALLS or isinstance(self.calls, bool):
+            raise ValueError(f"case calls: got {self.calls!r}, expected 1 or 3")
+        elements = self.M * self.K + self.K * self.N + self.M * self.N
+        elements *= 1 if self.batch is None else self.batch
+        if elements > MAX_ELEMENTS:
+            raise ValueError(
+                f"case: got {elements} elements of a, b and c, expected at most {MAX_ELEMENTS}"
+            )
+
+    def to_json(self) -> str:
+        """One line; M, N, K and dtype always, other fields where they differ from the default."""
+        shown = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name in ("M", "N", "K", "dtype") or getattr(self, f.name) != f.default
+        }
+        return json.dumps(shown, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Case:
+        """The case that `text` states. Raises ValueError, in one line, for anything else."""
+        try:
+            stated = json.loads(text, object_pairs_hook=_distinct, parse_int=_integer)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"case: got broken JSON ({error.msg} at column {error.colno}),"
+                ' expected an object such as {"M":1,"N":1,"K":1}'
+            ) from None
+        except RecursionError:
+            raise ValueError("case: got JSON nested without end, expected a flat object") from None
+        if not isinstance(stated, dict):
+            raise ValueError(
+                f'case: got {_short(stated)}, expected an object such as {{"M":1,"N":1,"K":1}}'
+            )
+        known = [f.name for f in fields(Case)]
+        for name in stated:
+            if name not in known:
+                raise ValueError(
+                    f"case: got unknown field {_short(name)}, expected fields of {' '.join(known)}"
+                )
+        for side in "MNK":
+            if side not in stated:
+                raise ValueError(f"case: got no {side}, expected M, N and K")
+        return Case(**stated)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The leading axes of a, b and c: () or (batch,)."""
+        return () if self.batch is None else (self.batch,)
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """Sort key of a total order: the simpler of two cases has the smaller rank."""
+        return (
+            self.config,
+            self.M + self.N + self.K + (self.batch or 0),
+            (self.M, self.N, self.K, -1 if self.batch is None else self.batch),
+            _LAYOUT_RANK[self.a] + _LAYOUT_RANK[self.b],
+            (_LAYOUT_RANK[self.a], FILLS.index(self.fill), self.seed, self.calls),
+            FORMATS.index(self.dtype),
+        )
+
+    def __str__(self) -> str:
+        words = [f"M={self.M} N={self.N} K={self.K} {self.dtype}"]
+        if self.batch is not None:
+            words[0] = f"batch={self.batch} {words[0]}"
+        words += [f"a {self.a}", f"b {self.b}"]
+        if (self.fill, self.seed) != ("index", 0):
+            words.append(f"fill {self.fill} seed {self.seed}")
+        if self.config:
+            words.append(f"config {self.config}")
+        if self.calls != 1:
+            words.append(f"{self.calls} calls")
+        return ", ".join(words)
+
+    def __repr__(self) -> str:
+        shown = json.loads(self.to_json())
+        return f"Case({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        # Hypothesis prints dataclasses in a form of its own unless this is defined
+        printer.text(repr(self))
+
+
+_LAYOUT_RANK = {name: rank for rank, name in enumerate(LAYOUTS)}
+
+
+def _require_int(name: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"case {name}: got {_short(value)}, expected an integer {low}..{high}")
+
+
+def _require_name(name: str, value: object, known: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"case {name}: got {_short(value)}, expected one of {' '.join(known)}")
+
+
+def _short(value: object) -> str:
+    shown = json.dumps(value, default=repr)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+def _integer(digits: str) -> int:
+    # Python refuses integers of thousands of digits with advice about its own settings
+    if len(digits) > 20:
+        raise ValueError(f"case: got an integer of {len(digits)} digits, expected one within range")
+    return int(digits)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"case: got field {_short(name)} twice, expected it once")
+    return dict(pairs)

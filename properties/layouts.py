@@ -1,0 +1,144 @@
+"""Where the elements of an operand lie: strides and offset of every view that torch can make.
+
+Each operand is a view of a parent of its own, and no two views of a case share a leading dimension
+by accident: the padding of b differs from that of a, so a kernel that mixes up two strides reads
+other elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+ANY, CONTIGUOUS = "any", "contiguous"
+GUARD = 64  # elements before and after a view: 64 of any itemsize keep the base 16-byte aligned
+WIDE = 2**31  # the first offset that a signed 32-bit integer does not hold
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Strides and offset in elements, over (batch, rows, columns), of a view of a parent.
+
+    `first` is the offset of element (0, 0, 0) in the parent, `extent` the parent's elements.
+    """
+
+    shape: tuple[int, int, int]
+    strides: tuple[int, int, int]
+    first: int
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A way to lay out (batch, rows, columns), by name.
+
+    `place(shape, salt)` gives the strides, the offset of the first element beyond the guard, and
+    the elements the parent holds between its guards; `salt` is 0 for a and 1 for b. `drawn`:
+    whether contracts of layouts="any" draw it.
+    """
+
+    name: str
+    place: Callable[[tuple[int, int, int], int], tuple[tuple[int, int, int], int, int]]
+    drawn: bool = True
+
+
+def _row(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+    batch, rows, columns = shape
+    return (rows * columns, columns, 1), 0, batch * rows * columns
+
+
+def _column(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+    batch, rows, columns = shape
+    return (rows * columns, 1, rows), 0, batch * rows * columns
+
+
+def _padded(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+    batch, rows, columns = shape
+    lead = columns + 3 + 2 * salt
+    return (lead * (rows + 1), lead, 1), 0, batch * lead * (rows + 1)
+
+
+def _transposed(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+    batch, rows, columns = shape
+    lead = rows + 5 + 2 * salt
+    return (lead * (columns + 1), 1, lead), 0, batch * lead * (columns + 1)
+
+
+def _sliced(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+    # parent[1::2, 1::s, 1::t] with s, t = 2, 3 for a and 3, 2 for b
+    batch, rows, columns = shape
+    step_row, step_column = (2, 3) if salt == 0 else (3, 2)
+    lead = step_column * columns + 1
+    plane = (step_row * rows + 1) * lead
+    return (2 * plane, step_row * lead, step_column), plane + lead + 1, (2 * batch + 1) * plane
+
+
+def _expanded(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+    # one vector along K, repeated over M for a and over N for b
+    batch, rows, columns = shape
+    if salt == 0:
+        return (columns, 0, 1), 0, batch * columns
+    return (rows, 1, 0), 0, batch * rows
+
+
+def _expanded_k(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+    # one vector along M for a and along N for b, repeated over K
+    batch, rows, columns = shape
+    if salt == 0:
+        return (rows, 1, 0), 0, batch * rows
+    return (columns, 0, 1), 0, batch * columns
+
+
+def _misaligned(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+    strides, _, extent = _row(shape, salt)
+    return strides, 1, extent + 1
+
+
+def _shared(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+    # one matrix for the whole batch
+    _, rows, columns = shape
+    return (0, columns, 1), 0, rows * columns
+
+
+def _batch_inner(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+    # (rows, batch, columns) in memory: the view that permute makes of a model's activations
+    batch, rows, columns = shape
+    return (columns, batch * columns, 1), 0, batch * rows * columns
+
+
+def _narrow(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+    # a few columns of a parent so wide that the last row begins at or beyond 2**31
+    batch, rows, columns = shape
+    lead = max(columns, -(-WIDE // max(rows - 1, 1)) + salt)
+    return (lead * rows, lead, 1), 0, batch * lead * rows
+
+
+LAYOUTS: Mapping[str, Layout] = MappingProxyType(
+    {
+        layout.name: layout
+        for layout in (
+            Layout("row", _row),
+            Layout("column", _column),
+            Layout("padded", _padded),
+            Layout("sliced", _sliced),
+            Layout("transposed", _transposed),
+            Layout("expanded", _expanded),
+            Layout("expanded_k", _expanded_k),
+            Layout("misaligned", _misaligned),
+            Layout("shared", _shared),
+            Layout("batch_inner", _batch_inner),
+            # its parent takes gigabytes of address space, so it is not for every check
+            Layout("narrow", _narrow, drawn=False),
+        )
+    }
+)
+BATCHED = ("shared", "batch_inner")
+
+
+def view(name: str, shape: tuple[int, int, int], operand: str) -> View:
+    """The view that layout `name` makes of `shape` for operand "a" or "b", guards included."""
+    # an empty side takes the strides of a side of 1, as torch gives them
+    batch, rows, columns = (max(side, 1) for side in shape)
+    strides, first, extent = LAYOUTS[name].place((batch, rows, columns), "ab".index(operand))
+    return View(shape, strides, GUARD + first, extent + 2 * GUARD)
