@@ -1,0 +1,121 @@
+"""Kinds of data: a kind and a seed decide every element, so a case carries no elements.
+
+An element depends on the seed, its operand and its place alone, through an integer hash: a case
+that shrinks keeps the values it had, and every host makes the same ones.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gemmproof.properties.case import Case
+from gemmproof.reference.formats import FORMATS, Array, Format, round_to
+
+# `index` data keep sum_k |a_ik b_kj| within these wherever K allows. Then every partial sum, in
+# any order and any association, is an integer that the accumulator holds exactly: fp32 to 2**24,
+# the fp8 chains of Hopper and Ada to 2**14 (their sums keep 14 significant bits), fp16 to 2**11.
+# An output with the precision of the operands holds the result exactly too, fp8 apart, where 2**8
+# keeps it below 448, the largest fp8e4m3. Beyond K = window the values are +-1 and the sums stay
+# within K.
+WINDOWS = {
+    "fp16": 2**11,
+    "bf16": 2**8,
+    "tf32": 2**24,
+    "fp32": 2**24,
+    "fp8e4m3": 2**8,
+    "fp8e5m2": 2**8,
+}
+
+
+def elements(case: Case, operand: str, shape: tuple[int, int, int]) -> Array:
+    """The values of operand "a" (batch, M, K) or "b" (batch, K, N) as a storage array.
+
+    `shape` may have sides of 1 where the layout repeats one element along an axis.
+    """
+    fmt = FORMATS[case.dtype]
+    k_axis = 2 if operand == "a" else 1
+    where = np.indices(shape, dtype=np.uint64, sparse=True)
+    if case.fill == "cancelling":
+        # the second half of K meets the first: a negated, b equal but for one element in eight
+        half = np.uint64(shape[k_axis] // 2)
+        k = where[k_axis]
+        second = (k >= half) & (k < half + half)
+        folded = tuple(np.where(second, x - half, x) if x is k else x for x in where)
+        x = _plain(case, operand, folded, fmt)
+        if operand == "a":
+            x = np.where(second, -x, x)
+        else:
+            differs = second & (_hash(case.seed, "c", where) % np.uint64(8) == 0)
+            x = np.where(differs, _plain(case, operand, where, fmt), x)
+    else:
+        x = _plain(case, operand, where, fmt)
+    x = np.broadcast_to(x, shape)
+    return x.astype(fmt.storage) if fmt.kind == "int" else round_to(np.ascontiguousarray(x), fmt)
+
+
+def _plain(case: Case, operand: str, where: tuple[Array, ...], fmt: Format) -> Array:
+    code = _hash(case.seed, operand, where)
+    if case.fill == "index":
+        top = _amplitude(case.K, fmt)
+        magnitude = (code >> np.uint64(1)) % np.uint64(top) + np.uint64(1)
+        return _signed(code, magnitude.astype(np.float64))
+    if fmt.kind == "int":
+        byte = (code >> np.uint64(8)) % np.uint64(256)
+        if case.fill == "positive":
+            return (byte % np.uint64(128)).astype(np.float64)
+        if case.fill == "wide":
+            return np.array([-128.0, 127.0, 0.0, -1.0, 1.0])[(code % np.uint64(5)).astype(np.intp)]
+        return np.maximum(byte.astype(np.float64) - 128, -127)
+    if case.fill == "positive":
+        return _uniform(code)
+    if case.fill == "wide":
+        high, low = _exponents(case.K, fmt)
+        e = low + (code % np.uint64(high - low + 1)).astype(np.int64)
+        return _signed(code >> np.uint64(8), np.ldexp(1 + _uniform(code), e))
+    # the sum of four uniforms: near enough to a normal variate, and the same bits on every host
+    parts = [((code >> np.uint64(16 * i)) & np.uint64(0xFFFF)).astype(np.float64) for i in range(4)]
+    return (parts[0] + parts[1] + parts[2] + parts[3] - 2 * 0xFFFF) / 37837.0  # sqrt(4/12) * 2**16
+
+
+def _amplitude(K: int, fmt: Format) -> int:
+    """Largest |element| of `index` data: K * amplitude**2 <= window, and exact in the format."""
+    if fmt.kind == "int":
+        return 127  # an int32 accumulator holds 2**17 products
+    window = WINDOWS[fmt.name]
+    exact = min(2**fmt.p, 2**11)  # tf32 reads 11 bits of fp32
+    return max(1, min(exact, math.isqrt(window // max(K, 1))))
+
+
+def _exponents(K: int, fmt: Format) -> tuple[int, int]:
+    """Highest and lowest exponent of `wide` data.
+
+    K products of factors below 2**(high + 1) sum to at most 2**(emax - 1), so no output of the
+    operands' format overflows. The lowest reaches the format's subnormals, or 2**-60 where the
+    format has fp32's range and products would leave that of the accumulator.
+    """
+    spare = min(fmt.emax, 100) - 3 - max(K - 1, 0).bit_length()
+    high = spare // 2
+    low = max(fmt.emin - fmt.p + 1, -60)
+    return max(high, low), low
+
+
+def _hash(seed: int, operand: str, where: tuple[Array, ...]) -> Array:
+    """64 well-mixed bits per place (the finaliser of splitmix64, once per coordinate)."""
+    code: Array = np.full((1, 1, 1), seed * 8 + "abc".index(operand) + 1, np.uint64)
+    for place in where:
+        code = code * np.uint64(0x9E3779B97F4A7C15) + place + np.uint64(1)
+        code = (code ^ (code >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        code = (code ^ (code >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        code = code ^ (code >> np.uint64(31))
+    return code
+
+
+def _uniform(code: Array) -> Array:
+    """[0, 1) on a grid of 2**-40, from the upper bits."""
+    return (code >> np.uint64(24)).astype(np.float64) * 2.0**-40
+
+
+def _signed(code: Array, magnitude: Array) -> Array:
+    return np.where((code & np.uint64(1)).astype(bool), -magnitude, magnitude)

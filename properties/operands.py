@@ -1,0 +1,170 @@
+"""Operands in memory: each a view of a parent with guard bands and gaps of poison bytes."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gemmproof.properties.case import Case
+from gemmproof.properties.fills import elements
+from gemmproof.properties.layouts import GUARD, View, view
+from gemmproof.properties.tensors import as_tensor
+from gemmproof.reference.formats import FORMATS, Array, Format
+
+POISON_FLOAT = 0xFF  # NaN in every float format
+POISON_INT = 0x55
+SMALL = 2**24  # elements; a larger parent is committed, and watched, near its rows only
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand: the tensor a kernel is given, and the memory around it.
+
+    `parent` is the whole storage, flat; `watched` the ranges of it that were written here, with
+    the bits they had (`before`, one array per range).
+    """
+
+    name: str
+    tensor: torch.Tensor
+    view: View
+    parent: Array
+    watched: tuple[tuple[int, int], ...]
+    before: tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Memory of an operand that a call changed: `what` is "element", "gap", "guard" or "view".
+
+    `place` is the first element's index, or the offset from the view's first element; `count` how
+    many elements changed.
+    """
+
+    operand: str
+    what: str
+    place: str
+    count: int
+
+
+def operands(case: Case) -> tuple[Operand, Operand]:
+    """a and b of a case, as CPU tensors of 2 axes, or 3 where the case has a batch."""
+    batch = 1 if case.batch is None else case.batch
+    return (
+        _operand(case, "a", (batch, case.M, case.K), case.a),
+        _operand(case, "b", (batch, case.K, case.N), case.b),
+    )
+
+
+def stored(operand: Operand) -> Array:
+    """The elements that the operand was given, as (batch, rows, columns) in storage bits."""
+    return _strided(operand.parent, operand.view, operand.view.shape)
+
+
+def touched(operand: Operand) -> list[Touched]:
+    """What calls changed of an operand since it was made, at most one entry per kind."""
+    found = []
+    seen: dict[str, list[int]] = {"element": [], "gap": [], "guard": []}
+    flat = operand.parent.view(f"u{operand.parent.itemsize}")
+    for (start, stop), before in zip(operand.watched, operand.before, strict=True):
+        changed = np.flatnonzero(flat[start:stop] != before)
+        if changed.size:
+            for offset in (changed + start).tolist():
+                seen[_what(operand.view, offset)].append(offset)
+    for what, offsets in seen.items():
+        if offsets:
+            found.append(
+                Touched(operand.name, what, _place(operand, what, offsets[0]), len(offsets))
+            )
+    shape = operand.view.shape[3 - operand.tensor.dim() :]
+    strides = operand.view.strides[3 - operand.tensor.dim() :]
+    if tuple(operand.tensor.shape) != shape or operand.tensor.stride() != strides:
+        place = f"shape {tuple(operand.tensor.shape)} strides {operand.tensor.stride()}"
+        found.append(Touched(operand.name, "view", place, 1))
+    return found
+
+
+def _operand(case: Case, name: str, shape: tuple[int, int, int], layout: str) -> Operand:
+    fmt = FORMATS[case.dtype]
+    place = view(layout, shape, name)
+    parent = _parent(place.extent, fmt)
+    watched = _watched(place)
+    for start, stop in watched:
+        parent[start:stop].view(np.uint8)[:] = POISON_INT if fmt.kind == "int" else POISON_FLOAT
+    distinct = [
+        1 if stride == 0 and side > 0 else side
+        for side, stride in zip(shape, place.strides, strict=True)
+    ]
+    data = (distinct[0], distinct[1], distinct[2])
+    _strided(parent, place, data)[...] = elements(case, name, data)
+    flat = parent.view(f"u{parent.itemsize}")
+    skip = 1 if case.batch is None else 0
+    tensor = torch.as_strided(
+        as_tensor(parent, case.dtype), shape[skip:], place.strides[skip:], place.first
+    )
+    before = tuple(flat[start:stop].copy() for start, stop in watched)
+    return Operand(name, tensor, place, parent, watched, before)
+
+
+def _parent(extent: int, fmt: Format) -> Array:
+    if extent <= SMALL:
+        # 64 bytes: what the base of a tensor is aligned to, on every device
+        raw = np.empty(extent * fmt.itemsize + 64, np.uint8)
+        skip = -raw.ctypes.data % 64
+        return raw[skip : skip + extent * fmt.itemsize].view(fmt.storage)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    return np.frombuffer(mmap.mmap(-1, extent * fmt.itemsize, flags=flags), fmt.storage)
+
+
+def _watched(place: View) -> tuple[tuple[int, int], ...]:
+    if place.extent <= SMALL:
+        return ((0, place.extent),)
+    ranges: list[tuple[int, int]] = [(0, GUARD)]
+    batch, rows, columns = place.shape
+    for plane in range(batch):
+        for row in range(rows):
+            start = place.first + plane * place.strides[0] + row * place.strides[1]
+            stop = start + max(columns - 1, 0) * place.strides[2] + 1 + GUARD
+            start = max(start - GUARD, ranges[-1][1])
+            ranges.append((start, min(stop, place.extent)))
+    return tuple((start, stop) for start, stop in ranges if start < stop)
+
+
+def _strided(parent: Array, place: View, shape: tuple[int, int, int]) -> Array:
+    # as integers: numpy strides no array of an fp8 dtype
+    code = parent.view(f"u{parent.itemsize}")[place.first :]
+    strides = tuple(stride * parent.itemsize for stride in place.strides)
+    return np.lib.stride_tricks.as_strided(code, shape, strides).view(parent.dtype)
+
+
+def _what(place: View, offset: int) -> str:
+    if offset < GUARD or offset >= place.extent - GUARD:
+        return "guard"
+    return "gap" if _index(place, offset) is None else "element"
+
+
+def _index(place: View, offset: int) -> tuple[int, int, int] | None:
+    """The element at an offset of the parent, None in a gap.
+
+    Taking strides in falling order finds it, because no view here overlaps itself but by stride 0.
+    """
+    rest = offset - place.first
+    index = [0, 0, 0]
+    for axis in sorted(range(3), key=lambda axis: -place.strides[axis]):
+        stride, side = place.strides[axis], place.shape[axis]
+        if side == 0:
+            return None
+        if stride > 0:
+            index[axis] = min(max(rest, 0) // stride, side - 1)
+            rest -= index[axis] * stride
+    return (index[0], index[1], index[2]) if rest == 0 else None
+
+
+def _place(operand: Operand, what: str, offset: int) -> str:
+    index = _index(operand.view, offset) if what == "element" else None
+    if index is None:
+        return f"{operand.name} offset {offset - operand.view.first}"
+    shown = index[3 - operand.tensor.dim() :]
+    return f"{operand.name}[{', '.join(map(str, shown))}]"

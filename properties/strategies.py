@@ -1,0 +1,209 @@
+"""Which cases are worth running: the corners of a kernel's tiles, then draws around them.
+
+`draw_case` says what is drawn, by one function `choose(options)` that picks from a sequence. The
+engine gives it a seeded generator, which costs microseconds, loads nothing and depends on no other
+package's version; `cases` gives it to Hypothesis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gemmproof.properties.case import FILLS, MAX_ELEMENTS, Case
+from gemmproof.properties.contract import Contract
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+Tile = tuple[int, int, int]
+Choose = Callable[[Sequence[Any]], Any]
+
+# Multiply-adds of all tiles of a case, padding included: keeps a case near a tenth of a second.
+MAX_VOLUME = 2**25
+SEEDS = range(1, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What first runs told of a kernel.
+
+    `tiles[config]` is the (BLOCK_M, BLOCK_N, BLOCK_K) of each dot of that configuration. `splits`
+    are values of constexprs that divide K among programs (SPLIT_K).
+    """
+
+    tiles: tuple[tuple[Tile, ...], ...] = (((16, 16, 16),),)
+    splits: tuple[int, ...] = ()
+
+    @property
+    def configs(self) -> int:
+        """How many autotune configurations there are."""
+        return len(self.tiles)
+
+
+def smallest(contract: Contract, dtype: str) -> Case:
+    """The simplest admitted case that has any work to do."""
+    M, N, K = (_admit(1, axis, contract) or _admit_up(1, axis, contract) for axis in range(3))
+    return Case(M, N, K, dtype, batch=1 if contract.batched else None)
+
+
+def corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
+    """Cases that every check starts with, most telling first; each admitted by the contract."""
+    seen: set[Case] = set()
+    for case in _corners(contract, survey, dtype):
+        case = _affordable(case, contract, _tile(survey, case.config))
+        if case not in seen and admitted(case, contract):
+            seen.add(case)
+            yield case
+
+
+def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
+    one = smallest(contract, dtype)
+    bm, bn, bk = _tile(survey, 0)
+    sides = [
+        (bm + 1, bn + 1, bk + 1),
+        (bm, bn, bk),
+        (bm, bn, 0),
+        (bm - 1, 2 * bn + 1, 2 * bk),
+        (2 * bm + 1, bn - 1, 2 * bk + 1),
+        (3 * bm, 2 * bn, bk - 1),
+        (0, bn, bk),
+        (bm, 0, bk),
+        (5 * bm + 1, 1, 1),
+        (1, 5 * bn + 1, 1),
+    ]
+    first = one
+    for position, (M, N, K) in enumerate(sides):
+        case = replace(one, M=M, N=N, K=K, batch=None if one.batch is None else 2)
+        if position == 0:
+            first = case
+        # half of them three times over dirty memory, the first of all among these
+        yield _sized(case if position % 2 else replace(case, calls=3), contract)
+    for config in range(survey.configs):
+        bm, bn, bk = _tile(survey, config)
+        ragged = replace(first, M=bm + 1, N=bn + 1, K=2 * bk + 1, config=config)
+        yield _sized(ragged, contract)
+        for tile in survey.tiles[config][1:]:
+            yield _sized(replace(ragged, M=tile[0] + 1, N=tile[1] + 1, K=tile[2] + 1), contract)
+    bm, bn, bk = _tile(survey, 0)
+    for split in survey.splits:
+        for K in (bk * split, bk * split + 1, bk * (split - 1), bk * split - 1):
+            yield _sized(replace(first, M=3, N=5, K=K), contract)
+    for fill in FILLS[1:]:
+        yield _sized(replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1), contract)
+    # sums of one sign over a long K: what a narrow accumulator cannot hold
+    yield _sized(replace(one, K=4096, fill="positive", seed=1), contract)
+    for name in contract.layout_names[1:]:
+        yield _sized(replace(first, M=5, N=7, K=bk + 3, a=name, calls=1), contract)
+        yield _sized(replace(first, M=5, N=7, K=bk + 3, b=name, calls=1), contract)
+
+
+def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) -> Case:
+    """One case that the contract admits; the first option of every choice is the simplest.
+
+    Order: configuration, M, N, K, batch, layouts, fill, seed, calls.
+    """
+    config = choose(range(survey.configs))
+    tile = choose(survey.tiles[config])
+    M, N, K = (
+        _admit(_side(choose, block, survey.splits if axis == 2 else ()), axis, contract)
+        for axis, block in enumerate(tile)
+    )
+    case = Case(M, N, K, dtype, config=config)
+    if contract.batched:
+        case = replace(case, batch=choose((1, 2, 3, 0)))
+    names = contract.layout_names
+    a, b = (choose(names) if choose((False, True, True)) else names[0] for _ in "ab")
+    fill = choose(FILLS) if choose((False, True)) else FILLS[0]
+    seed = choose(SEEDS)
+    calls = choose((1, 1, 1, 3))
+    case = replace(case, a=a, b=b, fill=fill, seed=seed, calls=calls)
+    return _affordable(case, contract, tile)
+
+
+def cases(
+    contract: Contract, survey: Survey | None = None, dtype: str | None = None
+) -> SearchStrategy[Case]:
+    """Cases of a contract as a Hypothesis strategy, sizes on and around a kernel's tiles.
+
+    Shrinks towards the first configuration, small M, N and K, row-major operands and index data.
+    """
+    from hypothesis import strategies as st
+
+    known = survey or Survey()
+
+    @st.composite
+    def drawn(draw: Any) -> Case:
+        name = dtype or draw(st.sampled_from(contract.formats))
+        return draw_case(lambda options: draw(st.sampled_from(options)), contract, known, name)
+
+    return drawn()
+
+
+def admitted(case: Case, contract: Contract) -> bool:
+    """Whether a case asks for nothing that the contract does not promise."""
+    sides = (case.M, case.N, case.K)
+    return (
+        case.dtype in contract.formats
+        and (case.batch is not None) == contract.batched
+        and {case.a, case.b} <= {*contract.layout_names, *_explicit(contract)}
+        and all(_admit(side, axis, contract) == side for axis, side in enumerate(sides))
+    )
+
+
+def _explicit(contract: Contract) -> tuple[str, ...]:
+    # a layout that is never drawn may still be asked for by a case
+    return ("narrow",) if contract.layouts == "any" else ()
+
+
+def _side(choose: Choose, block: int, splits: tuple[int, ...]) -> int:
+    kind = choose(("small", "plain", "tile", "tile"))
+    if kind == "small":
+        return int(choose(range(18)))
+    if kind == "plain":
+        return int(choose(range(3 * block + 2)))
+    q = choose((1, 2, 3, 5, *splits, *(split + 1 for split in splits)))
+    return max(0, q * block + choose((0, 1, -1)))
+
+
+def _tile(survey: Survey, config: int) -> Tile:
+    tiles = survey.tiles[config]
+    return (max(t[0] for t in tiles), max(t[1] for t in tiles), max(t[2] for t in tiles))
+
+
+def _sized(case: Case, contract: Contract) -> Case:
+    M, N, K = (_admit(side, i, contract) for i, side in enumerate((case.M, case.N, case.K)))
+    return replace(case, M=M, N=N, K=K)
+
+
+def _admit(side: int, axis: int, contract: Contract) -> int:
+    """The largest admitted side that is no larger than `side`, or the smallest admitted one."""
+    step = contract.multiples[axis]
+    low = -(-contract.min_side // step) * step
+    return max(low, min(max(side, 0), contract.max_side) // step * step)
+
+
+def _admit_up(side: int, axis: int, contract: Contract) -> int:
+    step = contract.multiples[axis]
+    return _admit(-(-max(side, contract.min_side) // step) * step, axis, contract)
+
+
+def _affordable(case: Case, contract: Contract, tile: Tile) -> Case:
+    """The case with the sides of most tiles cut until the work fits MAX_VOLUME."""
+    sides = [case.M, case.N, case.K]
+    lead = max(1, case.batch or 1) * case.calls
+    for _ in range(3):
+        blocks = [max(1, -(-side // block)) for side, block in zip(sides, tile, strict=True)]
+        padded = [count * block for count, block in zip(blocks, tile, strict=True)]
+        held = sides[0] * sides[2] + sides[2] * sides[1] + sides[0] * sides[1]
+        fits = padded[0] * padded[1] * padded[2] * lead <= MAX_VOLUME
+        if fits and held * lead <= MAX_ELEMENTS:
+            break
+        longest = max(range(3), key=lambda axis: blocks[axis])
+        block = tile[longest]
+        rest = padded[0] * padded[1] * padded[2] // padded[longest] * lead
+        count = max(1, MAX_VOLUME // (rest * block))
+        side = (count - 1) * block + 1 if count > 1 else block  # one lane into the last tile
+        sides[longest] = _admit(min(sides[longest], side), longest, contract)
+    return replace(case, M=sides[0], N=sides[1], K=sides[2])

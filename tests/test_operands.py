@@ -1,0 +1,205 @@
+"""Operands in memory: the view that was asked for, the data of the fill, poison all around."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gemmproof.properties.case import FILLS, Case
+from gemmproof.properties.contract import FORMATS
+from gemmproof.properties.fills import WINDOWS
+from gemmproof.properties.layouts import BATCHED, LAYOUTS, WIDE
+from gemmproof.properties.operands import operands, stored, touched
+from gemmproof.properties.tensors import as_array, as_tensor
+from gemmproof.reference import formats
+from gemmproof.reference.exact import exact_product
+
+DRAWN = [name for name in LAYOUTS if name != "narrow"]
+SHAPES = [(0, 0, 0), (1, 1, 1), (3, 5, 7), (0, 4, 2), (2, 3, 0), (1, 6, 4)]
+
+
+def _case(layout, shape=(3, 5, 7), dtype="fp16", **more):
+    M, N, K = shape
+    batch = 2 if layout in BATCHED else more.pop("batch", None)
+    return Case(M, N, K, dtype, batch=batch, a=layout, b=layout, **more)
+
+
+@pytest.mark.parametrize("batch", [None, 0, 1, 3])
+@pytest.mark.parametrize("layout", DRAWN)
+def test_a_view_has_its_shape_and_its_data_whatever_the_layout(layout, batch):
+    if layout in BATCHED and batch is None:
+        batch = 2
+    for shape, dtype in itertools.product(SHAPES, FORMATS):
+        M, N, K = shape
+        case = Case(M, N, K, dtype, batch=batch, a=layout, b=layout)
+        a, b = operands(case)
+        assert tuple(a.tensor.shape) == (*case.lead, M, K)
+        assert tuple(b.tensor.shape) == (*case.lead, K, N)
+        for operand in (a, b):
+            whole = stored(operand)
+            assert np.isfinite(whole.astype(np.float64)).all(), "poison shows in the view"
+            got = as_array(operand.tensor).reshape(whole.shape)
+            assert np.array_equal(formats.bits(got), formats.bits(np.ascontiguousarray(whole)))
+            assert touched(operand) == []
+
+
+def test_layouts_are_what_their_names_say():
+    strides = {name: operands(_case(name))[0].tensor.stride() for name in DRAWN}
+    assert strides["row"] == (7, 1)
+    assert strides["column"] == (1, 3)
+    assert strides["padded"] == (10, 1)
+    assert strides["transposed"] == (1, 8)
+    assert min(strides["sliced"]) > 1
+    assert strides["expanded"] == (0, 1)
+    assert strides["expanded_k"] == (1, 0)
+    assert strides["shared"] == (0, 7, 1)
+    assert strides["batch_inner"] == (7, 14, 1)
+    a, b = operands(_case("misaligned"))
+    assert a.tensor.is_contiguous()
+    assert a.tensor.data_ptr() % 16 == b.tensor.data_ptr() % 16 == 2
+    for name in ("row", "column", "padded", "transposed"):
+        assert all(x.tensor.data_ptr() % 16 == 0 for x in operands(_case(name)))
+
+
+def test_dense_operands_have_the_strides_that_torch_gives():
+    for M, N, K in SHAPES:
+        a, b = operands(Case(M, N, K))
+        assert a.tensor.stride() == torch.empty(M, K).stride()
+        assert b.tensor.stride() == torch.empty(K, N).stride()
+        a, _ = operands(Case(M, N, K, a="column"))
+        assert a.tensor.stride() == torch.empty(K, M).t().stride()
+
+
+def test_strides_of_a_square_case_tell_a_from_b_and_rows_from_columns():
+    for name in ("padded", "sliced", "transposed"):
+        a, b = operands(Case(6, 6, 6, a=name, b=name))
+        assert a.tensor.stride() != b.tensor.stride(), name
+        assert a.tensor.stride() != b.tensor.stride()[::-1], name
+
+
+@pytest.mark.parametrize("layout", DRAWN)
+def test_every_write_is_seen_and_named(layout):
+    for offset_name in ("guard", "gap", "element"):
+        case = _case(layout)
+        for operand in operands(case):
+            own = _offsets(operand.view)
+            whole = set(range(operand.view.extent))
+            guards = {*range(64), *range(operand.view.extent - 64, operand.view.extent)}
+            among = {"guard": guards, "gap": whole - own - guards, "element": own}[offset_name]
+            for offset in sorted(among):
+                code = formats.bits(operand.parent)
+                kept = code[offset].copy()
+                code[offset] ^= 1
+                (found,) = touched(operand)
+                assert (found.what, found.count) == (offset_name, 1)
+                assert found.operand == operand.name
+                code[offset] = kept
+
+
+def _offsets(view):
+    ranges = (range(side) for side in view.shape)
+    return {
+        view.first + sum(i * s for i, s in zip(index, view.strides, strict=True))
+        for index in itertools.product(*ranges)
+    }
+
+
+def test_a_changed_element_is_named_by_its_index():
+    a, b = operands(Case(3, 5, 7, a="sliced", b="transposed"))
+    a.tensor[2, 6] += 1
+    b.tensor[4, 1] += 1
+    assert [t.place for t in (*touched(a), *touched(b))] == ["a[2, 6]", "b[4, 1]"]
+    a.tensor.t_()
+    assert [t.what for t in touched(a)] == ["element", "view"]
+
+
+def test_gaps_and_guards_hold_nan():
+    a, _ = operands(Case(3, 5, 7, a="sliced"))
+    assert np.isnan(a.parent.astype(np.float64)).sum() == a.parent.size - 21
+    assert (operands(Case(3, 5, 7, "int8"))[0].parent == 0x55).sum() >= 128
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32", "int8"])
+def test_a_narrow_view_passes_two_to_the_31_in_little_memory(dtype):
+    case = Case(3, 2, 2, dtype, a="narrow")
+    a, _ = operands(case)
+    last = sum(
+        (side - 1) * stride for side, stride in zip(a.view.shape, a.view.strides, strict=True)
+    )
+    assert last >= WIDE
+    assert np.array_equal(as_array(a.tensor)[2], stored(a)[0, 2])
+    assert np.isfinite(a.tensor.double().numpy()).all()
+    assert touched(a) == []
+    a.tensor[2, 1] += 1
+    assert [(t.what, t.place) for t in touched(a)] == [("element", "a[2, 1]")]
+    smaps = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    resident = next(line for line in smaps if line.startswith("Rss"))
+    assert int(resident.split()[1]) < 2**20, "kB: less than 1 GiB"
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_fills_are_finite_in_the_operand_and_in_the_result(dtype):
+    top = formats.FORMATS[dtype].max if dtype != "int8" else 2.0**31
+    for fill, K, seed in itertools.product(FILLS, (0, 1, 2, 3, 63, 64, 65, 300, 1025), (0, 9)):
+        a, b = (stored(x)[0] for x in operands(Case(9, 8, K, dtype, fill=fill, seed=seed)))
+        c, _ = exact_product(a, b)
+        assert (np.abs(c.astype(np.float64)) <= top / 2).all(), (fill, K)
+
+
+@pytest.mark.parametrize("dtype", [name for name in FORMATS if name != "int8"])
+def test_index_data_are_integers_whose_sums_are_exact_in_any_order(dtype):
+    for K in (1, 2, 7, 64, 129, 1000, 4096):
+        a, b = (
+            formats.widen(np.ascontiguousarray(stored(x)[0]))
+            for x in operands(Case(3, 4, K, dtype))
+        )
+        assert (a == np.rint(a)).all()
+        assert (a != 0).all()
+        assert (b != 0).all()
+        assert (np.abs(a) @ np.abs(b)).max() <= max(WINDOWS[dtype], K)
+
+
+def test_index_data_betray_a_shifted_row_column_or_k():
+    case = Case(64, 64, 64)
+    a, b = (stored(x)[0].astype(np.float64) for x in operands(case))
+    c = a @ b
+    for wrong in (
+        np.roll(a, 1, 0) @ b,
+        a @ np.roll(b, 1, 1),
+        np.roll(a, 1, 1) @ b,
+        a[:, :-1] @ b[:-1],
+    ):
+        assert (wrong != c).mean() > 0.9
+
+
+def test_a_shrunken_case_keeps_the_values_of_the_places_it_keeps():
+    for fill in ("normal", "positive"):
+        large = stored(operands(Case(9, 9, 9, fill=fill, seed=3))[0])
+        small = stored(operands(Case(4, 2, 5, fill=fill, seed=3))[0])
+        assert np.array_equal(large[:, :4, :5], small)
+
+
+def test_cancelling_data_cancel():
+    a, b = (stored(x)[0].astype(np.float64) for x in operands(Case(16, 16, 512, fill="cancelling")))
+    assert np.abs(a @ b).mean() < 0.1 * (np.abs(a) @ np.abs(b)).mean()
+
+
+def test_normal_data_look_normal():
+    x = stored(operands(Case(256, 1, 256, "fp32", fill="normal"))[0])
+    assert abs(x.mean()) < 0.02
+    assert abs(x.std() - 1) < 0.02
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_every_code_of_eight_and_sixteen_bits_goes_to_torch_and_back(dtype):
+    fmt = formats.FORMATS[dtype]
+    codes = np.arange(2 ** min(16, 8 * fmt.itemsize), dtype=f"u{fmt.itemsize}")
+    storage = codes.view(fmt.storage)
+    back = as_array(as_tensor(storage, dtype))
+    assert np.array_equal(formats.bits(back), codes)
+    finite = np.isfinite(formats.widen(storage))
+    assert np.array_equal(
+        as_tensor(storage, dtype).double().numpy()[finite], formats.widen(storage)[finite]
+    )
