@@ -193,14 +193,13 @@ def _affordable(case: Case, contract: Contract, tile: Tile) -> Case:
     """The case with the sides of most tiles cut until the work fits MAX_VOLUME."""
     sides = [case.M, case.N, case.K]
     lead = max(1, case.batch or 1) * case.calls
-    for _ in range(3):
+    for longest in sorted(range(3), key=lambda axis: -sides[axis] // tile[axis]):
         blocks = [max(1, -(-side // block)) for side, block in zip(sides, tile, strict=True)]
         padded = [count * block for count, block in zip(blocks, tile, strict=True)]
         held = sides[0] * sides[2] + sides[2] * sides[1] + sides[0] * sides[1]
         fits = padded[0] * padded[1] * padded[2] * lead <= MAX_VOLUME
         if fits and held * lead <= MAX_ELEMENTS:
             break
-        longest = max(range(3), key=lambda axis: blocks[axis])
         block = tile[longest]
         rest = padded[0] * padded[1] * padded[2] // padded[longest] * lead
         count = max(1, MAX_VOLUME // (rest * block))
