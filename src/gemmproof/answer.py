@@ -1,0 +1,78 @@
+"""What check and signoff share: files that can be written, progress, and the answer's delivery."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gemmproof.processes import available_memory
+from gemmproof.render import Line
+from gemmproof.supervise import Limits
+
+
+def limits_of(options: argparse.Namespace) -> Limits:
+    """The worker's limits; the time for all cases grows with their number."""
+    return Limits(
+        case=options.time_limit,
+        total=max(600, 3 * options.max_examples),
+        memory=min(options.memory_limit << 30, int(0.8 * available_memory())),
+    )
+
+
+def unwritable(options: argparse.Namespace) -> str | None:
+    """One line on the first report that could not be written; asked before the run, not after."""
+    stated = [(f"--{o}", getattr(options, o)) for o in ("json", "junit") if getattr(options, o)]
+    if len(stated) == 2 and os.path.realpath(options.json) == os.path.realpath(options.junit):
+        return f"--junit: got {options.junit!r} as for --json, expected another file"
+    for option, name in stated:
+        path = Path(name)
+        there = os.path.lexists(path)
+        try:
+            with path.open("a"):
+                pass
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            return f"{option}: got {name!r} ({why}), expected a file that can be written"
+        if not there:
+            path.unlink()
+    return None
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A listener that shows on a terminal which case runs; silent elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda event: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    count = 0
+    with Console(stderr=True).status(Text(f"{title}: loading")) as status:
+
+        def listen(event: dict[str, Any]) -> None:
+            nonlocal count
+            if event["event"] == "case":
+                count += 1
+                status.update(Text(f"{title}: case {count}  {event['case']}", overflow="ellipsis"))
+
+        yield listen
+
+
+def deliver(lines: list[Line], to_stderr: bool = False) -> None:
+    """Print the answer; a reader that closed the pipe has seen enough."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=to_stderr, highlight=False, soft_wrap=True)
+    try:
+        for text, style in lines:
+            console.print(Text(text, style=style))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

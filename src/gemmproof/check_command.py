@@ -1,0 +1,116 @@
+"""`gemmproof check`: one target, judged in a worker, answered on one screen."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from gemmproof.answer import deliver, limits_of, progress, unwritable
+from gemmproof.cli import EXIT
+from gemmproof.judge import error, judge
+from gemmproof.properties.case import Case
+from gemmproof.properties.contract import Contract
+from gemmproof.render import clean, document, lines
+from gemmproof.results import PropertyResult, Report
+from gemmproof.target import Target, TargetError, parse
+
+LAUNCHED = PropertyResult(
+    "launched_equals_predicted", "A GPU's result has the predicted bits.", "not run", 0
+)
+
+
+def check_command(options: argparse.Namespace) -> int:
+    """Judge the target, write the reports that were asked for, print the answer."""
+    if problem := unwritable(options):
+        return _answer(options, error(options.target, problem), write=False)
+    try:
+        request = request_of(options)
+    except (TargetError, ValueError) as mistake:
+        return _answer(options, error(options.target, str(mistake)))
+    with progress(request["name"]) as listener:
+        report, outcome = judge(request, limits_of(options), listener)
+    report = replace(report, target=options.target)
+    if options.device == "cuda" and report.verdict != "error":
+        report = _without_launches(report, outcome.events.get("device", {}).get("gpu"))
+    # A single case is looked at closely; our own mistake needs its traceback.
+    said = options.case or "internal" in outcome.events
+    return _answer(options, report, output=outcome.output if said else "")
+
+
+def request_of(options: argparse.Namespace) -> dict[str, Any]:
+    """What the worker is asked. Raises TargetError or ValueError, in one line."""
+    case = None if options.case is None else Case.from_json(options.case)
+    target = parse(options.target)
+    return {
+        "ask": "check",
+        "name": target.name,
+        "target": asdict(target),
+        "contract": asdict(_contract(options, target, case)),
+        "max_examples": options.max_examples,
+        "seed": options.seed,
+        "gpu": options.gpu,
+        "device": options.device,
+        "case": case and case.to_json(),
+    }
+
+
+def _contract(options: argparse.Namespace, target: Target, case: Case | None) -> Contract:
+    """The contract that the options state; a case alone implies the least that admits it."""
+    formats = tuple(dict.fromkeys(options.dtype or [case.dtype if case else "fp16"]))
+    batched = options.batched or target.name == "bmm"
+    if case and case.dtype not in formats:
+        raise ValueError(f"case dtype: got {case.dtype}, expected one of --dtype: {formats}")
+    if case and batched and case.batch is None:
+        raise ValueError("case: got no batch, expected one for 3-D operands")
+    return Contract(
+        formats=formats,
+        layouts=options.layouts or "any",
+        batched=batched or (case is not None and case.batch is not None),
+        batch_invariant=options.batch_invariant,
+    )
+
+
+def reproduce_line(options: argparse.Namespace, case: Case) -> str:
+    """A command that judges this case alone; it can be pasted into a shell."""
+    words = ["gemmproof", "check", options.target]
+    if options.layouts:
+        words += ["--layouts", options.layouts]
+    words += ["--batched"] * options.batched + ["--batch-invariant"] * options.batch_invariant
+    if options.gpu:
+        words += ["--target", options.gpu]
+    return shlex.join([*words, "--case", case.to_json()])
+
+
+def _without_launches(report: Report, gpu: str | None) -> Report:
+    """The report of a run that was to launch on a GPU and could only simulate."""
+    why = f"this version launches nothing on the {gpu}" if gpu else "torch finds no CUDA GPU here"
+    note = f"--device cuda: {why}; the kernel was simulated only"
+    verdict = "incomplete" if report.verdict == "pass" else report.verdict
+    notes = "; ".join(filter(None, [report.note, note]))
+    return replace(report, verdict=verdict, note=notes, properties=(*report.properties, LAUNCHED))
+
+
+def _answer(
+    options: argparse.Namespace, report: Report, write: bool = True, output: str = ""
+) -> int:
+    def reproduce(case: Case) -> str:
+        return reproduce_line(options, case)
+
+    if write and options.json:
+        text = json.dumps(document(report, reproduce), indent=2)
+        Path(options.json).write_text(text + "\n", encoding="utf-8")
+    if write and options.junit:
+        from gemmproof.junit import write as write_junit
+
+        write_junit(Path(options.junit), [report], {report.target: reproduce})
+    said = [(f"  | {clean(line)}", "") for line in output.splitlines()[-10:]]
+    head = [("the last output of the worker:", ""), *said, ("", "")] if said else []
+    if report.verdict == "error":
+        deliver([*head, (clean(f"gemmproof check: {report.note}"), "")], to_stderr=True)
+    else:
+        deliver([*head, *lines(report, reproduce)])
+    return EXIT[report.verdict]

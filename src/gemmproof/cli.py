@@ -1,0 +1,129 @@
+"""The command `gemmproof`: its options, its answer and its exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from gemmproof import __version__
+
+EXIT = {"pass": 0, "fail": 1, "error": 2, "incomplete": 3}
+TARGETS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong; argparse itself prints the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT["error"], f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code is 0 pass, 1 findings, 2 usage or target, 3 incomplete."""
+    options = parser().parse_args(arguments)
+    # A job that is cancelled shall not leave its worker behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        if options.command == "check":
+            from gemmproof.check_command import check_command
+
+            return check_command(options)
+        from gemmproof.signoff import signoff
+
+        return signoff(options)
+    except KeyboardInterrupt:
+        print(f"gemmproof {options.command}: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of every command."""
+    from gemmproof.properties.contract import FORMATS
+
+    top = _Parser(prog="gemmproof", description="Says whether a Triton GEMM kernel is right.")
+    top.add_argument("--version", action="version", version=f"gemmproof {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
+
+    check = commands.add_parser(
+        "check",
+        help="judge one kernel",
+        description="Judge the wrapper f(a, b) -> c of a Triton GEMM kernel, without a GPU.",
+        epilog="exit code: 0 every property held, 1 findings, 2 bad usage or target, 3 incomplete",
+        allow_abbrev=False,
+    )
+    check.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
+    contract = check.add_argument_group("what the kernel promises")
+    contract.add_argument(
+        "--dtype", action="append", choices=FORMATS, metavar="FORMAT", default=None,
+        help=f"format of a and b, repeatable (default fp16): {' '.join(FORMATS)}",
+    )  # fmt: skip
+    contract.add_argument(
+        "--layouts", choices=("contiguous", "any"), help="views of a and b (default any)"
+    )
+    contract.add_argument(
+        "--batched", action="store_true", help="3-D operands (the default for a function bmm)"
+    )
+    contract.add_argument(
+        "--batch-invariant", action="store_true", help="the bits of a row do not depend on M"
+    )
+    _add_common(check)
+    check.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu",
+        help="cuda: launch on the GPU as well (default cpu: simulate only)",
+    )  # fmt: skip
+
+    signoff = commands.add_parser(
+        "signoff",
+        help="judge every kernel of a project",
+        description="Judge every kernel that pytest_gemm_kernels() of a conftest.py registers.",
+        epilog="exit code: 0 every property held, 1 findings, 2 bad usage or target, 3 incomplete",
+        allow_abbrev=False,
+    )
+    signoff.add_argument("--conftest", default="conftest.py", metavar="FILE")
+    signoff.add_argument(
+        "--kernel", action="append", metavar="NAME", help="only this one, repeatable"
+    )
+    signoff.add_argument("--jobs", type=_positive, metavar="N", help="workers (default: CPUs)")
+    _add_common(signoff)
+    return top
+
+
+def _add_common(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--max-examples", type=_positive, default=100, metavar="N", help="cases (default 100)"
+    )
+    command.add_argument("--seed", type=_natural, default=0, metavar="S", help="default 0")
+    command.add_argument(
+        "--target", dest="gpu", choices=TARGETS, metavar="GPU",
+        help=f"predict this GPU's dot products (default exact IEEE): {' '.join(TARGETS)}",
+    )  # fmt: skip
+    command.add_argument("--case", metavar="JSON", help="judge this case only")
+    command.add_argument("--json", metavar="FILE", help="write the report")
+    command.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML")
+    limits = command.add_argument_group("limits of a worker")
+    limits.add_argument(
+        "--time-limit", type=_positive, default=30, metavar="S", help="seconds a case (default 30)"
+    )
+    limits.add_argument(
+        "--memory-limit", type=_positive, default=8, metavar="GIB", help="GiB in all (default 8)"
+    )
+
+
+def _positive(text: str) -> int:
+    return _integer(text, 1)
+
+
+def _natural(text: str) -> int:
+    return _integer(text, 0)
+
+
+def _integer(text: str, least: int) -> int:
+    most = 2**31 - 1
+    if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected an integer {least}..{most}")
+    return int(text)

@@ -1,0 +1,47 @@
+"""Reports as JUnit XML: a suite for each kernel, a test case for each property."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
+
+from gemmproof.render import Reproduce, clean, finding_text, kernel_name
+from gemmproof.results import PropertyResult, Report
+
+
+def write(path: Path, reports: list[Report], reproduce: dict[str, Reproduce]) -> None:
+    """Write one document; `reproduce` is looked up by a report's target."""
+    xml = JUnitXml("gemmproof")
+    for report in reports:
+        xml.add_testsuite(_suite(report, reproduce[report.target]))
+    path.write_bytes(xml.tostring())
+
+
+def _suite(report: Report, reproduce: Reproduce) -> TestSuite:
+    suite = TestSuite(clean(report.target))
+    if report.verdict == "error":
+        case = TestCase("check", clean(kernel_name(report)))
+        case.result = [Error(clean(report.note or "error"), "error")]
+        suite.add_testcase(case)
+    for result in report.properties:
+        suite.add_testcase(_case(report, result, reproduce))
+    suite.time = report.seconds
+    return suite
+
+
+def _case(report: Report, result: PropertyResult, reproduce: Reproduce) -> TestCase:
+    name = kernel_name(report)
+    case = TestCase(result.name, clean(name))
+    outcomes: list[Any] = []
+    for finding in report.findings:
+        if finding.property == result.name:
+            failure = Failure(clean(finding.message), clean(finding.fault))
+            failure.text = finding_text(name, finding, result.claim, reproduce)
+            outcomes.append(failure)
+    if result.status == "not run":
+        # A property that was asked for and not judged shall turn a build red.
+        outcomes.append(Error(clean(report.note or "not run"), "incomplete"))
+    case.result = outcomes
+    return case

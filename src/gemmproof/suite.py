@@ -1,0 +1,34 @@
+"""What one test file of a project imports with `*`: an item per kernel, format and property."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gemmproof.render import finding_text
+
+if TYPE_CHECKING:
+    from gemmproof.plugin import GemmItem
+    from gemmproof.properties.case import Case
+    from gemmproof.results import Report
+
+__all__ = ["test_gemm"]
+
+
+@pytest.mark.gemm
+def test_gemm(
+    gemm_item: GemmItem, gemm_report: Report, gemm_reproduce: Callable[[Case], str]
+) -> None:
+    """The kernel has the property, over the cases of one format."""
+    result = next((p for p in gemm_report.properties if p.name == gemm_item.property), None)
+    if result is None or result.status == "pass":
+        return
+    told = [
+        finding_text(gemm_item.kernel.name, finding, result.claim, gemm_reproduce)
+        for finding in gemm_report.findings
+        if finding.property == gemm_item.property
+    ]
+    reason = f"{gemm_item.property}: {gemm_report.note or result.status}"
+    pytest.fail("\n\n".join(told) or reason, pytrace=False)

@@ -1,0 +1,242 @@
+"""Runs a worker, watches its time and memory, and ends it with all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gemmproof import processes
+from gemmproof.target import is_users, shown
+from gemmproof.worker import EVENTS, REQUEST, STACK, WHERE_SIGNAL
+
+TICK = 0.05  # seconds between two looks at the worker
+KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds for loading the target, for one case and for all, and bytes of memory."""
+
+    load: float = 120.0
+    case: float = 30.0
+    total: float = 600.0
+    memory: int = 8 << 30
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a worker left: how it ended, its last events by name, and its output.
+
+    `end` is "done", "crash", "hang", "memory", "time" (all cases together took too long) or
+    "left" (the target called sys.exit). `how` says it in words; `where` is the line of the target
+    that ran, where known.
+    """
+
+    end: str = "done"
+    how: str = ""
+    where: str | None = None
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    cases: int = 0
+    output: str = ""
+    output_bytes: int = 0
+    seconds: float = 0.0
+
+
+def watch(
+    request: dict[str, Any],
+    limits: Limits,
+    listener: Callable[[dict[str, Any]], None] = lambda event: None,
+) -> Outcome:
+    """Run one worker to its end, told of every event; afterwards nothing that it started runs."""
+    outcome = Outcome()
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as folder:
+        place = Path(folder)
+        (place / REQUEST).write_text(json.dumps(request))
+        for name in (EVENTS, STACK):
+            (place / name).touch()
+        token = secrets.token_hex(16)
+        process = _spawn(folder, token)
+        try:
+            _follow(process, place, limits, outcome, listener)
+        finally:
+            _end(process, token)
+        outcome.where = outcome.where or _line(place / STACK)
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def _spawn(folder: str, token: str) -> subprocess.Popen[bytes]:
+    root = str(Path(__file__).resolve().parent.parent)
+    # -P and the explicit path: files beside the user's shall not stand in for ours.
+    start = (
+        f"import sys; {root!r} in sys.path or sys.path.append({root!r});"
+        f"from gemmproof.worker import main; main({folder!r})"
+    )
+    env = {**os.environ, processes.MARK: token, "PYTHONHASHSEED": "0"}
+    env.pop("TRITON_INTERPRET", None)  # it would replace the very decorator that we run
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", start],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _follow(
+    process: subprocess.Popen[bytes],
+    place: Path,
+    limits: Limits,
+    outcome: Outcome,
+    listener: Callable[[dict[str, Any]], None],
+) -> None:
+    assert process.stdout is not None
+    output = process.stdout.fileno()
+    os.set_blocking(output, False)
+    selector = selectors.DefaultSelector()
+    selector.register(output, selectors.EVENT_READ)
+    kept = bytearray()
+    started = moved = looked = time.monotonic()
+    with (place / EVENTS).open("rb") as events:
+        while True:
+            open_ = bool(selector.get_map())
+            if open_ and selector.select(TICK):
+                open_ = _drain(output, kept, outcome)
+                if not open_:
+                    selector.unregister(output)
+            elif not open_:
+                time.sleep(TICK)
+            ended = process.poll() is not None
+            now = time.monotonic()
+            if _read_events(events, outcome, listener):
+                moved = now
+            if ended:
+                _drain(output, kept, outcome)
+                _classify(process.returncode, outcome)
+                break
+            if now - looked < TICK:
+                continue
+            looked = now
+            broken = _broken(process.pid, limits, outcome, now - moved, now - started)
+            if broken:
+                outcome.end, outcome.how = broken
+                # A worker that fills memory gets little time to answer.
+                _ask_where(process, place / STACK, 0.2 if outcome.end == "memory" else 1.0)
+                break
+    outcome.output = kept.decode("utf-8", "replace")
+
+
+def _drain(output: int, kept: bytearray, outcome: Outcome) -> bool:
+    """Read what there is, up to a megabyte at a time; False at the end of the output."""
+    for _ in range(16):
+        try:
+            chunk = os.read(output, 1 << 16)
+        except BlockingIOError:
+            return True
+        if not chunk:
+            return False
+        outcome.output_bytes += len(chunk)
+        kept += chunk
+        del kept[:-KEPT_OUTPUT]
+    return True
+
+
+def _read_events(events: Any, outcome: Outcome, listener: Callable[[dict[str, Any]], None]) -> bool:
+    """Take in the whole lines that have come; True if there were any."""
+    moved = False
+    while True:
+        at = events.tell()
+        line = events.readline()
+        if not line.endswith(b"\n"):
+            events.seek(at)
+            return moved
+        event = json.loads(line)
+        name = event["event"]
+        outcome.events[name] = event
+        outcome.cases += name == "case"
+        if name == "finding":
+            outcome.findings.append(event["finding"])
+        listener(event)
+        moved = True
+
+
+def _classify(status: int, outcome: Outcome) -> None:
+    """How a worker ended by itself: with its answer, or without."""
+    if outcome.events.keys() & {"report", "error", "internal", "kernels"}:
+        return
+    if "left" in outcome.events:
+        outcome.end, outcome.how = "left", outcome.events["left"]["how"]
+        outcome.where = outcome.events["left"]["where"]
+    elif status < 0:
+        outcome.end, outcome.how = "crash", f"a process that died of {_signal_name(-status)}"
+    else:
+        outcome.end, outcome.how = "crash", f"a process that ended itself with status {status}"
+
+
+def _signal_name(number: int) -> str:
+    names = {s.value: s.name for s in signal.Signals}
+    return names.get(number, f"signal {number}")
+
+
+def _broken(
+    pid: int, limits: Limits, outcome: Outcome, still: float, total: float
+) -> tuple[str, str] | None:
+    """The limit that the worker broke, and how."""
+    if (used := processes.memory_of_group(pid)) > limits.memory:
+        return (
+            "memory",
+            f"{used / 2**30:.1f} GiB of memory in use ({limits.memory / 2**30:g} allowed)",
+        )
+    in_case = "case" in outcome.events
+    allowed = limits.case if in_case else limits.load
+    if still > allowed:
+        return "hang", f"no end after {allowed:g} s"
+    if total > limits.total + limits.load:
+        return "time", f"{outcome.cases} cases took {total:.0f} s"
+    return None
+
+
+def _ask_where(process: subprocess.Popen[bytes], stack: Path, seconds: float) -> None:
+    """Have the worker write its Python stack, and give it that long to do so."""
+    process.send_signal(WHERE_SIGNAL)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and process.poll() is None:
+        time.sleep(TICK / 5)
+        # The stack is written whole, and ends with the outermost frame.
+        if "<string>" in stack.read_text(errors="replace"):
+            return
+
+
+def _line(stack: Path) -> str | None:
+    """The line of the innermost frame of the target in a stack that faulthandler wrote."""
+    for line in stack.read_text(errors="replace").splitlines():
+        head, quote, rest = line.partition('"')
+        name, quote, place = rest.partition('", line ')
+        if head.strip() == "File" and quote and is_users(name):
+            return f"{shown(name)}:{place.split()[0]}"
+    return None
+
+
+def _end(process: subprocess.Popen[bytes], token: str) -> None:
+    """Kill the worker's process group, then whatever left the group but bears its mark."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdout:
+        process.stdout.close()
+    processes.kill_marked(token)

@@ -1,0 +1,186 @@
+"""TARGET of the command line: how it is written, and how the function it names is loaded."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+EXPECTED = "path/to/file.py:function or package.module:function"
+
+
+class TargetError(Exception):
+    """What TARGET names cannot be judged; the message is one line, `where: got X, expected Y`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A function by place: `place` is the path of a file if `is_file`, else a module's name."""
+
+    place: str
+    function: str
+    is_file: bool
+
+    def __str__(self) -> str:
+        return f"{self.place}:{self.function}"
+
+    @property
+    def name(self) -> str:
+        """What reports call the kernel."""
+        return self.function.rpartition(".")[2]
+
+
+def parse(text: str) -> Target:
+    """TARGET as it was typed. Raises TargetError if it names no existing file, or no function."""
+    place, colon, function = text.rpartition(":")
+    if not colon or not place or not all(part.isidentifier() for part in function.split(".")):
+        raise TargetError(f"target: got {text!r}, expected {EXPECTED}")
+    if "/" not in place and not place.endswith(".py"):
+        if not all(part.isidentifier() for part in place.split(".")):
+            raise TargetError(f"target: got {text!r}, expected {EXPECTED}")
+        return Target(place, function, is_file=False)
+    if not place.endswith(".py"):
+        raise TargetError(f"target: got {place!r}, expected a file that ends in .py")
+    if not Path(place).is_file():
+        what = "a folder" if Path(place).is_dir() else "no such file"
+        raise TargetError(f"target: got {place!r} ({what}), expected a Python file")
+    return Target(place, function, is_file=True)
+
+
+def load(target: Target) -> Callable[..., Any]:
+    """The function that `target` names, after importing its module in this process.
+
+    Raises TargetError where the import fails, the name is missing, or f(a, b) cannot be called.
+    """
+    module = load_file(Path(target.place)) if target.is_file else _load_module(target.place)
+    found: Any = module
+    for part in target.function.split("."):
+        if not hasattr(found, part):
+            raise TargetError(_missing(target, found, part))
+        found = getattr(found, part)
+    _require_wrapper(target, found)
+    return found
+
+
+def load_file(path: Path) -> ModuleType:
+    """The module that the file at `path` defines, imported as part of its package if it has one.
+
+    Its root folder goes first on sys.path, so that it finds its neighbours.
+    """
+    path = path.resolve()
+    root, parts = path.parent, [path.stem]
+    while (root / "__init__.py").is_file() and root.name.isidentifier():
+        parts.insert(0, root.name)
+        root = root.parent
+    sys.path.insert(0, str(root))
+    if len(parts) > 1:
+        name = ".".join(parts[:-1] if path.stem == "__init__" else parts)
+        return _run(str(path), lambda: importlib.import_module(name))
+    # A file of its own may bear any name, that of a module of Python's or ours as well.
+    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    name = f"gemmproof_target_{path.stem}" if taken else path.stem
+    return _run(str(path), lambda: _execute(path, name))
+
+
+def _execute(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path.name} cannot be loaded as a module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    sys.path.insert(0, os.getcwd())
+    return _run(name, lambda: importlib.import_module(name))
+
+
+def _run(place: str, load: Callable[[], ModuleType]) -> ModuleType:
+    try:
+        return load()
+    except BaseException as error:  # it is another's code: SystemExit and KeyboardInterrupt as well
+        where = line_of(error) or shown(place)
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise TargetError(f"{where}: importing it raised {' '.join(what.split())}") from None
+
+
+def line_of(error: BaseException) -> str | None:
+    """file:line of the user's line that failed: the innermost one that no library holds."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{shown(error.filename)}:{error.lineno}"
+    frames = [
+        f"{shown(frame.f_code.co_filename)}:{line}"
+        for frame, line in traceback.walk_tb(_without_us(error.__traceback__))
+        if is_users(frame.f_code.co_filename)
+    ]
+    return frames[-1] if frames else None
+
+
+def _without_us(tb: TracebackType | None) -> TracebackType | None:
+    while tb is not None and tb.tb_frame.f_code.co_filename == __file__:
+        tb = tb.tb_next
+    return tb
+
+
+def is_users(filename: str) -> bool:
+    """Is the file the user's: neither ours, nor an installed package's, nor Python's?"""
+    path = os.path.realpath(filename)
+    package = Path(__file__).resolve().parent
+    ours = [package, *((package / link).resolve() for link in ("properties", "reference"))]
+    folders = [*map(str, ours), os.path.dirname(os.path.realpath(os.__file__))]
+    installed = any(
+        f"{os.sep}{name}{os.sep}" in path for name in ("site-packages", "dist-packages")
+    )
+    return not (
+        filename.startswith("<")
+        or installed
+        or any(path.startswith(os.path.join(folder, "")) for folder in folders)
+    )
+
+
+def shown(filename: str) -> str:
+    """The file as a person in the current folder would name it."""
+    path = os.path.realpath(filename)
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
+def _missing(target: Target, holder: object, part: str) -> str:
+    names = [name for name in dir(holder) if not name.startswith("_")]
+    functions = [name for name in names if inspect.isfunction(getattr(holder, name, None))]
+    close = difflib.get_close_matches(part, functions or names, n=1)
+    if close:
+        expected = f"perhaps {close[0]!r}"
+    else:
+        expected = f"one of: {' '.join(functions[:8])}" if functions else "a function"
+    return f"{target.place}: got {part!r}, which is not there, expected {expected}"
+
+
+def _require_wrapper(target: Target, found: object) -> None:
+    if type(found).__module__.split(".")[0] == "triton":
+        raise TargetError(
+            f"{target}: got a Triton kernel, expected the wrapper f(a, b) -> c that launches it"
+        )
+    if not callable(found):
+        raise TargetError(f"{target}: got {type(found).__name__}, expected a function f(a, b) -> c")
+    try:
+        signature = inspect.signature(found)
+    except ValueError:  # a built-in without a signature: the call itself will tell
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise TargetError(
+            f"{target}: got {target.name}{signature} ({error}), expected f(a, b) -> c"
+        ) from None

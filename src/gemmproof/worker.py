@@ -1,0 +1,142 @@
+"""The process in which a target runs: reads a request, writes events, and may die at any point."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from gemmproof.target import Target, TargetError, line_of, load, load_file
+
+REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
+ENGINE = "gemmproof.check:check"
+# A signal that targets hardly ever handle: it asks a hanging worker where it is.
+WHERE_SIGNAL = signal.SIGRTMIN + 7
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+def main(folder: str) -> None:
+    """Serve the request in `folder`, then end at once: no thread and no handler delays it."""
+    _die_with_parent()
+    place = Path(folder)
+    stack = (place / STACK).open("w")
+    faulthandler.enable(stack, all_threads=False)
+    faulthandler.register(WHERE_SIGNAL, stack, all_threads=False)
+    emit = _emitter(place / EVENTS)
+    try:
+        serve(json.loads((place / REQUEST).read_text()), emit)
+    except TargetError as error:
+        emit({"event": "error", "message": str(error)})
+    except (SystemExit, KeyboardInterrupt) as error:
+        how = f"{type(error).__name__}({error})"
+        emit({"event": "left", "how": how, "where": line_of(error)})
+    except BaseException as error:  # the engine's own mistake: told apart from the target's
+        traceback.print_exc()
+        emit({"event": "internal", "message": f"{type(error).__name__}: {error}"})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def serve(request: dict[str, Any], emit: Emit) -> None:
+    """Do what the request asks: list a project's kernels, or judge one kernel."""
+    if request["ask"] == "list":
+        emit({"event": "kernels", "names": [kernel.name for kernel in _registered(request)]})
+        return
+    place, _, function = request.get("engine", ENGINE).partition(":")
+    module = import_module(place)
+    kernel = _kernel(request)
+    claims = {claim.name: claim.claim for claim in getattr(module, "PROPERTIES", ())}
+    emit({"event": "properties", "claims": claims})
+    if request.get("device") == "cuda":
+        emit({"event": "device", "gpu": _gpu()})
+    report = getattr(module, function)(
+        kernel,
+        max_examples=request["max_examples"],
+        seed=request["seed"],
+        target=request["gpu"],
+        case=_case(request["case"]),
+        listener=emit,
+    )
+    emit({"event": "report", "report": report.to_json()})
+
+
+def _kernel(request: dict[str, Any]) -> Any:
+    from gemmproof.properties.contract import Contract, KernelUnderTest
+
+    if "conftest" in request:
+        return next(k for k in _registered(request) if k.name == request["kernel"])
+    target = Target(**request["target"])
+    stated = dict(request["contract"])
+    stated["formats"] = tuple(stated["formats"])
+    return KernelUnderTest(target.name, load(target), Contract(**stated))
+
+
+def _registered(request: dict[str, Any]) -> list[Any]:
+    """The kernels that the project's conftest.py registers; raises TargetError for nonsense."""
+    from gemmproof.properties.contract import KernelUnderTest
+
+    path = request["conftest"]
+    hook = getattr(load_file(Path(path)), "pytest_gemm_kernels", None)
+    if not callable(hook):
+        raise TargetError(f"{path}: got no pytest_gemm_kernels(), expected a function of that name")
+    kernels = hook()
+    if not isinstance(kernels, (list, tuple)) or not all(
+        isinstance(kernel, KernelUnderTest) for kernel in kernels
+    ):
+        raise TargetError(
+            f"{path}: got {kernels!r} from pytest_gemm_kernels(), expected KernelUnderTest records"
+        )
+    names = [kernel.name for kernel in kernels]
+    if len(set(names)) < len(names):
+        raise TargetError(f"{path}: got kernels named {names}, expected different names")
+    return list(kernels)
+
+
+def _gpu() -> str | None:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+def _case(text: str | None) -> Any:
+    from gemmproof.properties.case import Case
+
+    return None if text is None else Case.from_json(text)
+
+
+def _emitter(path: Path) -> Emit:
+    worker = os.getpid()
+    path = path.resolve()
+
+    def emit(event: dict[str, Any]) -> None:
+        if os.getpid() != worker:
+            os._exit(0)  # a forked child came back from the target into the engine
+        # Opened each time: a target may close every file descriptor, or change the folder.
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            rest = memoryview(json.dumps(event).encode() + b"\n")
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        finally:
+            os.close(descriptor)
+
+    return emit
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill this process when the supervisor dies; elsewhere do nothing."""
+    if sys.platform == "linux":
+        PR_SET_PDEATHSIG = 1
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # If memory runs out, this process shall be taken rather than any other.
+        Path("/proc/self/oom_score_adj").write_text("1000")
