@@ -1,0 +1,104 @@
+"""tl.dot: Triton's checks, the undefined lanes, and the arithmetic left to a dot model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+
+from gemmproof.reference.dot import dot_model
+from gemmproof.reference.machine import execution
+from gemmproof.reference.machine.cast import convert, format_name
+from gemmproof.reference.machine.types import is_float, numpy_of
+from gemmproof.reference.machine.value import Value, lift, union
+
+
+def dot(
+    input: Any,
+    other: Any,
+    acc: Any = None,
+    input_precision: str | None = None,
+    allow_tf32: bool | None = None,
+    max_num_imprecise_acc: int | None = None,
+    out_dtype: tl.dtype = tl.float32,
+) -> Value:
+    """Product of blocks (..., M, K) and (..., K, N), added onto `acc` (..., M, N).
+
+    Without a target the products are summed by the IEEE chain: one rounding a term, ascending k,
+    starting from acc. Raises KernelError for what Triton refuses.
+    """
+    a, b = lift(input), lift(other)
+    _check(a, b)
+    result = _result_type(a, b, out_dtype)
+    a, b = _mixed_fp8(a, b)
+    M, K, N = a.shape[-2], a.shape[-1], b.shape[-1]
+    onto = None
+    if acc is not None:
+        onto = lift(acc)
+        if onto.dtype != result or onto.shape[-2:] != (M, N):
+            raise execution.kernel_error(
+                f"tl.dot: acc is {onto!r}, expected {result}{[*a.shape[:-2], M, N]}"
+            )
+    execution.current().tiles.add((M, N, K))
+    model = dot_model(None, format_name(a.dtype), format_name(result))
+    start = None if onto is None else onto.data
+    data = model.dot(a.data, b.data, start)
+    return Value(data.astype(numpy_of(result), copy=False), result, _poison(a, b, onto))
+
+
+def _check(a: Value, b: Value) -> None:
+    if len(a.shape) != len(b.shape) or len(a.shape) not in (2, 3):
+        raise execution.kernel_error(f"tl.dot: got {a!r} and {b!r}, expected two blocks of rank 2")
+    if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
+        raise execution.kernel_error(f"tl.dot: the inner sizes of {a!r} and {b!r} differ")
+    both_fp8 = a.dtype.is_fp8() and b.dtype.is_fp8()
+    if a.dtype != b.dtype and not both_fp8:
+        raise execution.kernel_error(f"tl.dot: got {a!r} and {b!r}, expected one dtype")
+    if not is_float(a.dtype) and a.dtype not in (tl.int8, tl.uint8):
+        raise execution.kernel_error(f"tl.dot: no product of {a.dtype}")
+
+
+def _result_type(a: Value, b: Value, out_dtype: tl.dtype) -> tl.dtype:
+    if not is_float(a.dtype):
+        return tl.int32
+    if out_dtype == tl.bfloat16:
+        raise execution.kernel_error("tl.dot: out_dtype bf16 is not supported")
+    if out_dtype == tl.float16 and a.dtype not in (tl.float32, tl.bfloat16):
+        return tl.float16
+    return tl.float64 if a.dtype.is_fp64() else tl.float32
+
+
+def _mixed_fp8(a: Value, b: Value) -> tuple[Value, Value]:
+    """Two fp8 formats side by side: fp16 holds both exactly."""
+    if a.dtype == b.dtype:
+        return a, b
+    return convert(a, tl.float16), convert(b, tl.float16)
+
+
+def _poison(a: Value, b: Value, acc: Value | None) -> np.ndarray | None:
+    """An output is undefined if any of its terms is: undefined times zero may be NaN.
+
+    For integers undefined times a defined zero is zero.
+    """
+    if a.poison is None and b.poison is None:
+        return None if acc is None else acc.poison
+    rows = _whole(a)
+    columns = _whole(b)
+    if is_float(a.dtype):
+        found = rows.any(axis=-1, keepdims=True) | columns.any(axis=-2, keepdims=True)
+        found = np.broadcast_to(
+            found, np.broadcast_shapes(found.shape, (1, *a.shape[:-1], b.shape[-1]))
+        )
+    else:
+        live_a = ((a.data != 0) | rows).astype(np.float32)
+        live_b = ((b.data != 0) | columns).astype(np.float32)
+        terms = rows.astype(np.float32) @ live_b + live_a @ columns.astype(np.float32)
+        found = terms > 0
+    return union(found, None if acc is None else acc.poison)
+
+
+def _whole(x: Value) -> np.ndarray:
+    if x.poison is None:
+        return np.zeros((1, *x.shape), np.bool_)
+    return np.broadcast_to(x.poison, x.poison.shape[:1] + x.shape)

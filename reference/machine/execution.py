@@ -1,0 +1,160 @@
+"""The part of a grid that is running now: its programs, its decisions, its way back.
+
+A kernel's body runs once for a part of the grid. Where the programs of a part decide differently,
+or a value grows too wide, the part is rolled back and run again in smaller parts (grid.py), so
+the body's own code needs no change and sees one decision for all its programs.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmproof.reference.machine.observation import KernelError, LimitExceeded, Unsupported, Where
+
+if TYPE_CHECKING:
+    from gemmproof.reference.machine.session import Session
+
+# Memory: no single array of a part may be larger; wider parts are cut in two.
+VALUE_BYTES = 1 << 27
+# A part that takes this many decisions while memory stands still may wait for another program.
+SPINS = 2000
+KERNEL_MARK = "__gemmproof_kernel__"
+
+
+class Diverged(BaseException):
+    """The programs of the part decide differently; `labels` groups them, one label a program."""
+
+    def __init__(self, labels: np.ndarray) -> None:
+        self.labels = labels
+
+
+class TooWide(BaseException):
+    """The part has too many programs for its values to stay within VALUE_BYTES."""
+
+
+class Waiting(BaseException):
+    """The part spins on memory that only another program can change."""
+
+
+@dataclass(slots=True)
+class Part:
+    """The running part: linear program ids, undo log of stores, and the events seen."""
+
+    session: Session
+    kernel: str
+    programs: np.ndarray
+    grid: tuple[int, int, int]
+    undo: list[Callable[[], None]] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
+    touches: list[Any] = field(default_factory=list)
+    tiles: set[tuple[int, int, int]] = field(default_factory=set)
+    atomics: bool = False
+    spins: int = 0
+    patience: float = SPINS
+
+
+_part: Part | None = None
+
+
+def current() -> Part:
+    """The running part. Raises Unsupported outside of a simulated launch."""
+    if _part is None:
+        raise Unsupported("a tl operation was used outside of a kernel launch")
+    return _part
+
+
+def running() -> bool:
+    return _part is not None
+
+
+def enter(part: Part | None) -> Part | None:
+    """Make `part` the running one; returns the one before."""
+    global _part
+    before, _part = _part, part
+    return before
+
+
+def vocabulary() -> Any:
+    """The vocabulary module, looked up late because it is built on values."""
+    from gemmproof.reference.machine import vocabulary as module
+
+    return module
+
+
+# -- where a kernel is -------------------------------------------------------------------------
+def where() -> Where | None:
+    """The innermost line of the user's kernel that is running, None if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get(KERNEL_MARK) is True:
+            code = frame.f_code
+            return Where(code.co_filename, frame.f_lineno, code.co_name)
+        frame = frame.f_back
+    return None
+
+
+def kernel_error(message: str) -> KernelError:
+    """The error for what Triton would refuse to compile, with the kernel's line."""
+    return KernelError(message, where())
+
+
+def unsupported(operation: str) -> Unsupported:
+    """The error for an operation that the machine does not know, with the kernel's line."""
+    return Unsupported(f"{operation} is not known to the tile machine", where())
+
+
+# -- limits and decisions ------------------------------------------------------------------------
+def too_wide(data: np.ndarray) -> None:
+    """Ask for a smaller part; raises LimitExceeded when one program alone is too wide."""
+    if _part is None or len(_part.programs) == 1:
+        raise LimitExceeded(
+            f"a value of {data.nbytes:,} bytes in one program, the limit is {VALUE_BYTES:,}",
+            where(),
+        )
+    raise TooWide
+
+
+def check_time() -> None:
+    """Called on every loop turn and decision: raises LimitExceeded past the session's deadline."""
+    session = current().session
+    if time.monotonic() > session.deadline:
+        raise LimitExceeded(
+            f"{current().kernel} still runs after {session.seconds:g} s on the tile machine",
+            where(),
+        )
+
+
+def decide(value: Any) -> bool:
+    """The truth of a scalar, one for all programs of the part.
+
+    Raises Diverged where the programs differ and KernelError for a block of several elements.
+    """
+    if value.numel != 1:
+        raise kernel_error(f"a branch needs a scalar, got a block {value!r}")
+    check_time()
+    part = current()
+    part.spins += 1
+    if part.spins > part.patience:
+        raise Waiting
+    used_undefined(value, "a branch")
+    truth = value.data.reshape(value.data.shape[0]) != 0
+    if truth.all():
+        return True
+    if not truth.any():
+        return False
+    raise Diverged(truth)
+
+
+def used_undefined(value: Any, what: str) -> None:
+    """Record that a lane nothing defined decides `what`."""
+    if value.poison is not None and value.poison.any():
+        from gemmproof.reference.machine.access import note_undefined
+
+        note_undefined(value, what)

@@ -1,0 +1,230 @@
+"""One call of a wrapper on the tile machine: `run` says all that was seen, `simulate` the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gemmproof.reference.machine.device import pretended
+from gemmproof.reference.machine.diagnose import Event, gather
+from gemmproof.reference.machine.launch import intercepted
+from gemmproof.reference.machine.memory import Storage, View, dirt, triton_type, view_of
+from gemmproof.reference.machine.observation import Fault, Run, Where
+from gemmproof.reference.machine.session import Session, axes_of
+
+_EMPTY = {
+    "aten::empty",
+    "aten::empty_strided",
+    "aten::empty_like",
+    "aten::new_empty",
+    "aten::new_empty_strided",
+    "aten::resize_",
+}
+
+
+class _Allocations(TorchDispatchMode):
+    """Memory from torch.empty is dirty and undefined until something is written to it."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        schema = func._schema
+        if schema.name in _EMPTY and isinstance(result, torch.Tensor):
+            self._soil(result)
+        elif schema.is_mutable:
+            for argument, value in zip(schema.arguments, args, strict=False):
+                self._written(argument, value)
+            for argument in schema.arguments:
+                self._written(argument, (kwargs or {}).get(argument.name))
+        return result
+
+    def _soil(self, tensor: torch.Tensor) -> None:
+        storage = self.session.memory.storage_of(tensor)
+        storage.private = True
+        storage.defined = np.zeros(storage.data.size, np.bool_)
+        try:
+            dtype = triton_type(tensor)
+        except TypeError:  # a type that no kernel can be given
+            return
+        pattern = dirt(dtype, self.session.dirt)
+        storage.typed(pattern.dtype)[...] = pattern
+
+    def _written(self, argument: Any, value: Any) -> None:
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            return
+        for tensor in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(tensor, torch.Tensor) and tensor.numel():
+                storage = self.session.memory.at(tensor.untyped_storage().data_ptr())
+                if storage is not None and storage.defined is not None:
+                    _elements(storage.defined, storage, view_of(tensor))[...] = True
+
+
+def _elements(flags: np.ndarray, storage: Storage, view: View) -> np.ndarray:
+    """The bytes of `flags` that belong to a view, shape (*view.shape, itemsize)."""
+    size = view.itemsize
+    start = view.start - storage.start
+    strides = (*(s * size for s in view.strides), 1)
+    return np.lib.stride_tricks.as_strided(flags[start:], (*view.shape, size), strides)
+
+
+def run(
+    function: Callable[..., Any],
+    *tensors: torch.Tensor,
+    target: str | None = None,
+    config: int = 0,
+    dirt: str = "nan",
+    operands: dict[str, torch.Tensor] | None = None,
+    trace: list[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    seconds: float = 60.0,
+) -> Run:
+    """Call `function(*tensors, **kwargs)` with its Triton launches on the tile machine.
+
+    The tensors are on the CPU; the wrapper sees CUDA tensors. `operands` gives them the names
+    that faults use (default: a, b, ...). `config` picks the autotune configuration. `dirt` is what
+    undefined memory holds: "nan", "ones", "zero" or "large". Raises what the wrapper raises, and
+    KernelError, Unsupported or LimitExceeded for the kernel.
+    """
+    if operands is None:
+        operands = dict(zip("abdefghij", tensors, strict=False))
+    session = Session(operands, dirt, target, config, seconds, trace)
+    with pretended(target), intercepted(session), _Allocations(session):
+        result = function(*tensors, **(kwargs or {}))
+    session.run.result = result
+    _conclude(session, result)
+    return session.run
+
+
+def simulate(
+    function: Callable[..., Any], *tensors: torch.Tensor, target: str | None = None
+) -> Any:
+    """What `function(*tensors)` returns when its Triton launches run on the tile machine.
+
+    Accesses that leave an operand, and lanes that nothing defined, do not stop it: use `run` for
+    the faults. Raises what the wrapper raises, and MachineError.
+    """
+    return run(function, *tensors, target=target).result
+
+
+# -- the end of a call ---------------------------------------------------------------------------
+def _conclude(session: Session, result: Any) -> None:
+    """Name the result "c", keep what concerns it, and look for elements never stored."""
+    results = result if isinstance(result, tuple | list) else [result]
+    tensors = [t for t in results if isinstance(t, torch.Tensor)]
+    for tensor in tensors[:1]:
+        storage = session.memory.storage_of(tensor)
+        for operand in session.operands:
+            if operand.storage is storage and operand.name not in session.names:
+                operand.name = "c"
+                operand.axes = _result_axes(operand.view, view_of(tensor))
+    kept = [
+        (kernel, event)
+        for kernel, event in session.events
+        if event.elements is None or _concerns(session, event, tensors)
+    ]
+    for kernel in dict.fromkeys(k for k, _ in kept):
+        session.run.faults += gather(kernel, [e for k, e in kept if k == kernel])
+    for tensor in tensors:
+        session.run.faults += _never_stored(session, tensor)
+
+
+def _result_axes(view: View, result: View) -> tuple[str, ...]:
+    names = axes_of("c", len(result.shape))
+    dims = list(zip(result.shape, result.strides, strict=True))
+    own = list(zip(view.shape, view.strides, strict=True))
+    if own == dims:
+        return names
+    if sorted(own) == sorted(dims) and len(set(dims)) == len(dims):
+        return tuple(names[dims.index(d)] for d in own)
+    return axes_of("", len(own))
+
+
+def _concerns(session: Session, event: Event, tensors: list[torch.Tensor]) -> bool:
+    """Whether an event on elements of memory meets the result, and say where in it."""
+    for tensor in tensors:
+        storage = session.memory.storage_of(tensor)
+        if storage is not event.storage or not tensor.numel():
+            continue
+        flags = np.zeros(storage.data.size, np.bool_)
+        assert event.elements is not None
+        flags[event.elements] = True
+        hit = _elements(flags, storage, view_of(tensor))[..., 0]
+        if event.kind == "undefined_stored" and storage.defined is not None:
+            hit = hit & ~_elements(storage.defined, storage, view_of(tensor)).all(axis=-1)
+        if hit.any():
+            event.got, event.expected = _WORDS[event.kind]
+            event.got = f"{span(hit)} of c {event.got}"
+            if event.access == "atomic":
+                event.got = f"{span(hit)} of c accumulated onto, or from, undefined memory"
+            event.lanes = int(hit.sum())
+            return True
+    return False
+
+
+_WORDS = {
+    "stored_twice": ("stored more than once", "one store an element"),
+    "undefined_stored": ("stored from lanes that nothing defined", "defined values"),
+}
+
+
+def span(hit: np.ndarray) -> str:
+    """The bounding ranges of the marked elements: "rows 0..3, columns 16..31"."""
+    words = ("row", "column") if hit.ndim == 2 else tuple(f"axis {i} index" for i in range(hit.ndim))
+    if hit.ndim == 3:
+        words = ("batch", "row", "column")
+    parts = []
+    for axis, word in enumerate(words):
+        other = tuple(i for i in range(hit.ndim) if i != axis)
+        at = np.flatnonzero(hit.any(axis=other))
+        low, high = int(at[0]), int(at[-1])
+        many = {"batch": "batches", "row": "rows", "column": "columns"}.get(word, word)
+        parts.append(f"{word} {low}" if low == high else f"{many} {low}..{high}")
+    return ", ".join(parts)
+
+
+def _never_stored(session: Session, tensor: torch.Tensor) -> list[Fault]:
+    storage = session.memory.storage_of(tensor)
+    if storage.defined is None or not tensor.numel():
+        return []
+    missing = ~_elements(storage.defined, storage, view_of(tensor)).all(axis=-1)
+    for _, event in session.events:
+        if event.kind == "undefined_stored" and event.storage is storage:
+            flags = np.zeros(storage.data.size, np.bool_)
+            flags[event.elements] = True
+            missing &= ~_elements(flags, storage, view_of(tensor))[..., 0]
+    if not missing.any():
+        return []
+    launches = session.run.launches
+    axis = _ragged_axis(missing)
+    return [
+        Fault(
+            kind="never_stored",
+            kernel=launches[-1].kernel if launches else "",
+            access="store",
+            operand="c",
+            axis=axis,
+            where=launches[-1].where if launches else Where("", 0, ""),
+            got=f"{span(missing)} of c never stored",
+            expected="every element of c stored",
+            programs=0,
+            lanes=int(missing.sum()),
+        )
+    ]
+
+
+def _ragged_axis(hit: np.ndarray) -> str | None:
+    """The axis along which only a part is hit while the other is hit wholly."""
+    names = axes_of("c", hit.ndim)
+    partial = []
+    for axis, name in enumerate(names):
+        other = tuple(i for i in range(hit.ndim) if i != axis)
+        if not hit.any(axis=other).all():
+            partial.append(name)
+    return partial[0] if len(partial) == 1 else None

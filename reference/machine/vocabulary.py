@@ -1,0 +1,248 @@
+"""What `tl`, `triton` and Python's builtins are to a kernel that runs on the machine."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.runtime.jit import JITFunction
+
+from gemmproof.reference.machine import access, control, elementwise, execution, hints, reduce
+from gemmproof.reference.machine import rebind, shapes
+from gemmproof.reference.machine.cast import cast, convert
+from gemmproof.reference.machine.dots import dot
+from gemmproof.reference.machine.value import Value, binary, is_number, lift
+
+trans = shapes.trans
+
+
+def _to(self: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> Value:
+    """x.to(dtype), tl.cast."""
+    return cast(self, dtype, fp_downcast_rounding, bitcast)
+
+
+def _load(
+    pointer: Any, mask: Any = None, other: Any = None, boundary_check: Any = (),
+    padding_option: str = "", cache_modifier: str = "", eviction_policy: str = "",
+    volatile: bool = False,
+) -> Value:
+    """tl.load through pointers; cache hints change nothing here."""
+    return access.load(lift(pointer), mask, other)
+
+
+def _store(
+    pointer: Any, value: Any, mask: Any = None, boundary_check: Any = (),
+    cache_modifier: str = "", eviction_policy: str = "",
+) -> None:
+    """tl.store through pointers."""
+    access.store(lift(pointer), value, mask)
+
+
+def _atomic(op: str) -> Callable[..., Value]:
+    def function(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> Value:
+        return access.atomic(op, lift(pointer), val, mask)
+
+    return function
+
+
+def _cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None) -> Value:
+    return access.atomic("cas", lift(pointer), val, None, lift(cmp))
+
+
+def _constexpr(x: Any = None) -> Any:
+    return x.value if isinstance(x, tl.constexpr) else x
+
+
+def _unwrapped(x: Any, *_: Any, **__: Any) -> Any:
+    return x
+
+
+def _number(kind: Callable[[Any], Any]) -> Callable[..., Any]:
+    def function(x: Any = 0) -> Any:
+        if isinstance(x, Value):
+            raise execution.kernel_error(f"{kind.__name__}() of a runtime value")
+        return kind(x)
+
+    return function
+
+
+LANGUAGE: dict[str, Any] = {
+    **elementwise.MATH,
+    "add": functools.partial(binary, "+"),
+    "sub": functools.partial(binary, "-"),
+    "mul": functools.partial(binary, "*"),
+    "program_id": shapes.program_id,
+    "num_programs": shapes.num_programs,
+    "arange": shapes.arange,
+    "full": shapes.full,
+    "zeros": shapes.zeros,
+    "zeros_like": shapes.zeros_like,
+    "broadcast": shapes.broadcast,
+    "broadcast_to": shapes.broadcast_to,
+    "expand_dims": shapes.expand_dims,
+    "reshape": shapes.reshape,
+    "view": shapes.reshape,
+    "ravel": shapes.ravel,
+    "permute": shapes.permute,
+    "trans": shapes.trans,
+    "squeeze": shapes.squeeze,
+    "unsqueeze": shapes.unsqueeze,
+    "join": shapes.join,
+    "split": shapes.split,
+    "interleave": shapes.interleave,
+    "cat": shapes.cat,
+    "flip": shapes.flip,
+    "gather": shapes.gather,
+    "histogram": shapes.histogram,
+    "load": _load,
+    "store": _store,
+    **{f"atomic_{op}": _atomic(op) for op in access.COMBINE},
+    "atomic_cas": _cas,
+    "dot": dot,
+    "cast": _to,
+    "to": _to,
+    "where": elementwise.where,
+    "minimum": elementwise.minimum,
+    "maximum": elementwise.maximum,
+    "clamp": elementwise.clamp,
+    "cdiv": elementwise.cdiv,
+    "logical_and": elementwise.logical("&"),
+    "logical_or": elementwise.logical("|"),
+    "reduce": reduce.reduce,
+    "associative_scan": reduce.associative_scan,
+    "sum": reduce.sum,
+    "xor_sum": reduce.xor_sum,
+    "reduce_or": reduce.reduce_or,
+    "max": functools.partial(reduce.extreme, "max"),
+    "min": functools.partial(reduce.extreme, "min"),
+    "argmax": functools.partial(reduce.arg_extreme, "max"),
+    "argmin": functools.partial(reduce.arg_extreme, "min"),
+    "range": control.dynamic_range,
+    "static_range": control.static_range,
+    "assume": hints.assume,
+    "device_assert": hints.device_assert,
+    "static_assert": hints.static_assert,
+    "device_print": hints.device_print,
+    "static_print": hints.nothing,
+    "multiple_of": hints.keep,
+    "max_contiguous": hints.keep,
+    "max_constancy": hints.keep,
+    "debug_barrier": hints.nothing,
+    "constexpr": _constexpr,
+    "tensor": Value,
+    "to_tensor": lift,
+    "_unwrap_if_constexpr": _unwrapped,
+    "_constexpr_to_value": _unwrapped,
+    "PropagateNan": tl.PropagateNan,
+}
+
+BUILTINS: dict[str, Any] = {
+    **vars(builtins),
+    "range": control.dynamic_range,
+    "min": elementwise.fold("min"),
+    "max": elementwise.fold("max"),
+    "abs": elementwise.absolute,
+    "print": hints.device_print,
+    "int": int,
+    "float": float,
+}
+
+
+def _cdiv(x: Any, y: Any) -> Any:
+    return elementwise.cdiv(x, y) if isinstance(x, Value) or isinstance(y, Value) else triton.cdiv(x, y)
+
+
+class Namespace:
+    """A module of Triton as a kernel sees it: the machine's words first, then types and constants."""
+
+    def __init__(self, module: types.ModuleType, words: dict[str, Any]) -> None:
+        self._module = module
+        self._words = words
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._words:
+            return self._words[name]
+        try:
+            found = getattr(self._module, name)
+        except AttributeError:
+            raise execution.kernel_error(f"{self._module.__name__} has no {name}") from None
+        return known(found, f"{_short(self._module)}.{name}")
+
+
+def _short(module: types.ModuleType) -> str:
+    name = module.__name__
+    for prefix, short in (("triton.language.extra", "tl.extra"), ("triton.language", "tl")):
+        if name.startswith(prefix):
+            return short + name[len(prefix) :]
+    return name
+
+
+def known(x: Any, name: str) -> Any:
+    """A name found in Triton's own modules: a type, a constant, a jitted body to run, or unknown.
+
+    What is unknown raises Unsupported when it is called, not when it is only mentioned.
+    """
+    if isinstance(x, types.ModuleType):
+        return module_of(x)
+    if isinstance(x, tl.constexpr):
+        return x.value
+    if isinstance(x, JITFunction):
+        return functools.partial(rebind.call, x)
+    if isinstance(x, tl.dtype) or inspect.isclass(x) or not callable(x):
+        return x
+
+    def unknown(*_: Any, **__: Any) -> Any:
+        raise execution.unsupported(name)
+
+    return unknown
+
+
+def module_of(module: types.ModuleType) -> Any:
+    """A module inside a kernel: Triton's are replaced, others are themselves."""
+    name = module.__name__
+    if name == "triton":
+        return TRITON
+    if name.startswith("triton.language.extra"):
+        return Namespace(module, elementwise.MATH)
+    if name.startswith("triton.language"):
+        return Namespace(module, LANGUAGE)
+    return module
+
+
+def function_of(x: Any) -> Any:
+    """A function imported by name, or a jitted function of the user's."""
+    name = getattr(x, "__name__", "")
+    if getattr(x, "__module__", "").startswith("triton.language"):
+        if inspect.isclass(x):
+            return LANGUAGE.get(name, x)
+        if name in LANGUAGE:
+            return LANGUAGE[name]
+        return known(x, f"tl.{name}")
+    return functools.partial(rebind.call, x)
+
+
+def member(name: str) -> Callable[..., Any]:
+    """A function of the vocabulary used as a method of a tensor.
+
+    Raises KernelError for a name that no tensor has and Unsupported for one that the machine lacks.
+    """
+    if name in LANGUAGE:
+        return LANGUAGE[name]
+    if hasattr(tl.tensor, name) or hasattr(tl, name):
+        return getattr(TL, name) if hasattr(tl, name) else known(len, f"tensor.{name}")
+    raise execution.kernel_error(f"a tensor has no attribute {name!r}")
+
+
+TL = Namespace(tl, LANGUAGE)
+TRITON = Namespace(
+    triton,
+    {"language": TL, "cdiv": _cdiv, "next_power_of_2": triton.next_power_of_2},
+)
+
+__all__ = ["BUILTINS", "LANGUAGE", "TL", "TRITON", "convert", "function_of", "is_number", "member", "module_of", "trans"]
