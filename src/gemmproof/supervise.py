@@ -22,6 +22,7 @@ from gemmproof.target import is_users, shown
 from gemmproof.worker import EVENTS, REQUEST, STACK, WHERE_SIGNAL
 
 TICK = 0.05  # seconds between two looks at the worker
+ENGINE = "gemmproof.check:check"
 KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
 
 
@@ -65,7 +66,7 @@ def watch(
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as folder:
         place = Path(folder)
-        (place / REQUEST).write_text(json.dumps(request))
+        (place / REQUEST).write_text(json.dumps({"engine": ENGINE, **request}))
         for name in (EVENTS, STACK):
             (place / name).touch()
         token = secrets.token_hex(16)
@@ -111,7 +112,8 @@ def _follow(
     selector = selectors.DefaultSelector()
     selector.register(output, selectors.EVENT_READ)
     kept = bytearray()
-    started = moved = looked = time.monotonic()
+    moved = looked = time.monotonic()
+    first: float | None = None
     with (place / EVENTS).open("rb") as events:
         while True:
             open_ = bool(selector.get_map())
@@ -125,6 +127,7 @@ def _follow(
             now = time.monotonic()
             if _read_events(events, outcome, listener):
                 moved = now
+                first = now if first is None and outcome.cases else first
             if ended:
                 _drain(output, kept, outcome)
                 _classify(process.returncode, outcome)
@@ -132,7 +135,7 @@ def _follow(
             if now - looked < TICK:
                 continue
             looked = now
-            broken = _broken(process.pid, limits, outcome, now - moved, now - started)
+            broken = _broken(process.pid, limits, outcome, now - moved, now - (first or now))
             if broken:
                 outcome.end, outcome.how = broken
                 # A worker that fills memory gets little time to answer.
@@ -202,11 +205,10 @@ def _broken(
             "memory",
             f"{used / 2**30:.1f} GiB of memory in use ({limits.memory / 2**30:g} allowed)",
         )
-    in_case = "case" in outcome.events
-    allowed = limits.case if in_case else limits.load
+    allowed = limits.case if outcome.cases else limits.load
     if still > allowed:
         return "hang", f"no end after {allowed:g} s"
-    if total > limits.total + limits.load:
+    if total > limits.total:
         return "time", f"{outcome.cases} cases took {total:.0f} s"
     return None
 

@@ -17,7 +17,6 @@ from typing import Any
 from gemmproof.target import Target, TargetError, line_of, load, load_file
 
 REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
-ENGINE = "gemmproof.check:check"
 # A signal that targets hardly ever handle: it asks a hanging worker where it is.
 WHERE_SIGNAL = signal.SIGRTMIN + 7
 
@@ -52,7 +51,7 @@ def serve(request: dict[str, Any], emit: Emit) -> None:
     if request["ask"] == "list":
         emit({"event": "kernels", "names": [kernel.name for kernel in _registered(request)]})
         return
-    place, _, function = request.get("engine", ENGINE).partition(":")
+    place, _, function = request["engine"].partition(":")
     module = import_module(place)
     kernel = _kernel(request)
     claims = {claim.name: claim.claim for claim in getattr(module, "PROPERTIES", ())}

@@ -1,0 +1,144 @@
+"""Which part of the house may import which, and how little `import gemmproof` loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# folder -> what of ours it may import, beside itself
+ALLOWED = {
+    "kernels": set(),
+    "reference": set(),
+    "properties": {"reference"},
+    "src/gemmproof": {"properties", "reference", "gemmproof"},
+}
+PARTS = ("kernels", "reference", "properties")
+# The names of Python's own libraries are free; of others, each part imports these alone.
+LIBRARIES = {
+    "kernels": {"torch", "triton"},
+    "reference": {"ml_dtypes", "numba", "numpy", "torch", "triton"},
+}
+
+
+def part_of(module: str) -> str | None:
+    """The part of the house that a module is of; None for others' modules."""
+    names = module.split(".")
+    if names[0] in (*PARTS, "tests", "conftest"):
+        return names[0]
+    if names[0] != "gemmproof":
+        return None
+    return names[1] if len(names) > 1 and names[1] in PARTS else "gemmproof"
+
+
+def imports(path: Path, package: str) -> set[str]:
+    """Every module that the file imports, at any depth of its code, by absolute name."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names if node.module == "gemmproof" else {str(node.module)}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            found.add(".".join([*above, node.module or ""]).rstrip("."))
+    return found
+
+
+def files(folder: str) -> list[tuple[Path, str]]:
+    """The folder's files with the package each is of; links to other folders are not followed."""
+    base = ROOT / folder
+    top = "gemmproof" if folder == "src/gemmproof" else f"gemmproof.{folder}"
+    found = []
+    for path in sorted(base.rglob("*.py")):
+        inner = path.parent.relative_to(base).parts
+        if not (folder == "src/gemmproof" and inner and inner[0] in PARTS):
+            found.append((path, ".".join([top, *inner])))
+    return found
+
+
+@pytest.mark.parametrize("folder", ALLOWED)
+def test_imports_follow_the_arrows(folder):
+    own = folder.rpartition("/")[2]
+    sources = files(folder)
+    assert sources
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path, package in sources
+        for module in imports(path, package)
+        if part_of(module) not in (None, own, *ALLOWED[folder])
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("folder", LIBRARIES)
+def test_libraries_are_few(folder):
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path, package in files(folder)
+        for module in imports(path, package)
+        if (top := module.split(".")[0]) not in {*sys.stdlib_module_names, "gemmproof"}
+        and top not in LIBRARIES[folder]
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("line", "module", "part"),
+    [
+        ("import gemmproof.kernels.matmul", "gemmproof.kernels.matmul", "kernels"),
+        ("from gemmproof import reference", "gemmproof.reference", "reference"),
+        ("from gemmproof import check", "gemmproof.check", "gemmproof"),
+        ("from ..kernels import matmul", "gemmproof.kernels", "kernels"),
+        ("def f():\n    from properties import table", "properties", "properties"),
+        ("from numpy import ndarray", "numpy", None),
+    ],
+)
+def test_every_spelling_of_an_import_is_seen(tmp_path, line, module, part):
+    path = tmp_path / "file.py"
+    path.write_text(line)
+    assert imports(path, "gemmproof.reference") == {module}
+    assert part_of(module) == part
+
+
+HEAVY = ("hypothesis", "ml_dtypes", "numpy", "rich", "torch", "triton")
+
+
+@pytest.mark.parametrize(
+    "module", ["gemmproof", "gemmproof.cli", "gemmproof.judge", "gemmproof.plugin"]
+)
+def test_nothing_heavy_is_loaded(module):
+    loaded = _python(f"import sys, {module}; print(*sys.modules)").split()
+    assert module in loaded
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_the_folders_are_loaded_under_one_name_only():
+    loaded = _python(
+        "import sys, gemmproof.kernels, gemmproof.properties, gemmproof.reference;"
+        "print(*sys.modules)"
+    ).split()
+    assert [name for name in PARTS if name in loaded] == []
+
+
+def test_time_to_import(benchmark):
+    """Under 0.1 s beyond a bare interpreter, when benchmarks are enabled."""
+    benchmark.extra_info["bare interpreter"] = "subtract test_time_of_a_bare_interpreter"
+    benchmark(_python, "import gemmproof")
+
+
+def test_time_of_a_bare_interpreter(benchmark):
+    benchmark(_python, "pass")
+
+
+def _python(code: str) -> str:
+    path = {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=path, capture_output=True, text=True, check=True
+    )
+    return done.stdout

@@ -1,0 +1,202 @@
+"""Whatever a target does to its process, there is a verdict, and nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from gemmproof import supervise
+from gemmproof.judge import judge
+from gemmproof.processes import _environment, _numbers
+from gemmproof.supervise import Limits
+from gemmproof.target import parse
+
+LIMITS = Limits(load=20, case=2, total=60, memory=1 << 28)
+TARGETS = """
+import ctypes, os, signal, subprocess, sys, threading, time
+
+def returns(a, b):
+    pass
+
+def exits(a, b):
+    if a.M == 3:
+        sys.exit(7)
+
+def ends(a, b):
+    if a.M == 3:
+        os._exit(0)
+
+def faults(a, b):
+    if a.M == 3:
+        ctypes.string_at(0)
+
+def hangs(a, b):
+    while a.M == 3:
+        pass
+
+def hangs_deaf(a, b):
+    for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_IGN)
+    while a.M == 3:
+        time.sleep(9)
+
+def eats(a, b):
+    eaten = []
+    while a.M == 3:
+        eaten.append(bytearray(1 << 24))
+
+def prints(a, b):
+    print("x" * (1 << 22))
+    print("last words")
+
+def forks(a, b):
+    if a.M == 3:
+        os.fork()
+
+def daemons(a, b):
+    if a.M == 0:
+        subprocess.Popen(["sleep", "77"], start_new_session=True)
+        threading.Thread(target=time.sleep, args=(77,)).start()
+
+def wrecks(a, b):
+    os.closerange(0, 4096)
+    os.chdir("/")
+    os.environ.clear()
+    sys.stdout = sys.stderr = None
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Judges one of the TARGETS, by the engine that only calls it."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setattr(supervise, "ENGINE", "fake_engine:check")
+    monkeypatch.chdir(tmp_path)
+    Path("targets.py").write_text(TARGETS)
+
+    def run(name, limits=LIMITS, **changes):
+        request = {
+            "ask": "check",
+            "name": name,
+            "target": asdict(parse(f"targets.py:{name}")),
+            "contract": {"formats": ["fp16"]},
+            "max_examples": 6,
+            "seed": 0,
+            "gpu": None,
+            "case": None,
+        }
+        return judge({**request, **changes}, limits)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "got", "line"),
+    [
+        ("exits", "exit", "SystemExit(7)", 9),
+        ("ends", "crash", "a process that ended itself with status 0", None),
+        ("faults", "crash", "a process that died of SIGSEGV", 17),
+        ("hangs", "hang", "no end after 2 s", 21),
+        ("hangs_deaf", "hang", "no end after 2 s", 27),
+        ("eats", "memory", "GiB of memory in use (0.25 allowed)", 32),
+    ],
+)
+def test_a_death_is_a_finding_with_its_case_and_line(run, name, fault, got, line):
+    report, outcome = run(name)
+    (finding,) = report.findings
+    assert (report.verdict, finding.property, finding.fault) == (
+        "fail",
+        "runs_to_completion",
+        fault,
+    )
+    assert (finding.case.M, outcome.cases) == (3, 4)
+    assert finding.got.endswith(got)
+    # A loop is caught at its head or in its body.
+    lines = (line, line - 1) if fault in ("hang", "memory") else (line,)
+    assert finding.where in [line and f"targets.py:{line}" for line in lines]
+    assert {p.name: p.status for p in report.properties} == {
+        "runs_to_completion": "fail",
+        "stays_in_bounds": "not run",
+    }
+
+
+@pytest.mark.parametrize("name", ["returns", "prints", "forks", "wrecks", "daemons"])
+def test_a_target_that_answers_passes_whatever_else_it_does(run, name):
+    report, outcome = run(name)
+    assert (report.verdict, outcome.cases) == ("pass", 6)
+    assert report.seconds < 10
+
+
+def test_output_is_counted_and_its_end_kept(run):
+    _, outcome = run("prints")
+    assert outcome.output_bytes > 6 * 2**22
+    assert outcome.output.endswith("last words\n")
+    assert len(outcome.output) <= supervise.KEPT_OUTPUT
+
+
+def test_nothing_is_left_running(run, monkeypatch):
+    marks = []
+    spawn = supervise._spawn
+    monkeypatch.setattr(
+        supervise, "_spawn", lambda folder, token: marks.append(token) or spawn(folder, token)
+    )
+    for name in ("daemons", "forks", "hangs"):
+        run(name)
+    assert len(marks) == 3
+    until = time.monotonic() + 5
+    while time.monotonic() < until and (left := _marked(marks)):
+        time.sleep(0.05)
+    assert left == []
+
+
+def _marked(marks):
+    return [n for n in _numbers() if any(mark.encode() in _environment(n) for mark in marks)]
+
+
+def test_too_long_in_all_is_incomplete(run):
+    report, _ = run("returns", Limits(total=0), max_examples=2_000_000)
+    assert report.verdict == "incomplete"
+    assert report.note.startswith("stopped after ")
+
+
+def test_death_while_loading_is_an_error_not_a_finding(run):
+    Path("targets.py").write_text("import os\nos._exit(3)\n")
+    report, _ = run("returns")
+    assert report.verdict == "error"
+    assert report.note == "returns: loading it: a process that ended itself with status 3"
+
+
+def test_a_hang_while_loading_is_told_with_its_line(run):
+    Path("targets.py").write_text("import time\n\ntime.sleep(60)\n")
+    report, _ = run("returns", Limits(load=1))
+    assert report.verdict == "error"
+    assert report.note == "targets.py:3: loading it: no end after 1 s"
+
+
+def test_a_mistake_of_the_engine_is_not_blamed_on_the_target(run):
+    report, outcome = run("returns", engine="fake_engine:no_such_engine")
+    assert report.verdict == "error"
+    assert "gemmproof itself failed" in report.note
+    assert "Traceback" in outcome.output
+
+
+def test_a_worker_dies_with_its_supervisor(run):
+    child = os.fork()
+    if child == 0:
+        try:
+            run("hangs", Limits(case=60))
+        finally:
+            os._exit(0)
+    time.sleep(1)
+    before = [n for n in _numbers() if b"GEMMPROOF_WORKER=" in _environment(n)]
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    until = time.monotonic() + 5
+    while time.monotonic() < until and set(before) & set(_numbers()):
+        time.sleep(0.05)
+    assert before
+    assert not set(before) & set(_numbers())
