@@ -63,7 +63,9 @@ def _contract(options: argparse.Namespace, target: Target, case: Case | None) ->
     formats = tuple(dict.fromkeys(options.dtype or [case.dtype if case else "fp16"]))
     batched = options.batched or target.name == "bmm"
     if case and case.dtype not in formats:
-        raise ValueError(f"case dtype: got {case.dtype}, expected one of --dtype: {formats}")
+        raise ValueError(
+            f"case dtype: got {case.dtype}, expected one of --dtype: {' '.join(formats)}"
+        )
     if case and batched and case.batch is None:
         raise ValueError("case: got no batch, expected one for 3-D operands")
     return Contract(

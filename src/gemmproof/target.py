@@ -84,11 +84,11 @@ def load_file(path: Path) -> ModuleType:
     sys.path.insert(0, str(root))
     if len(parts) > 1:
         name = ".".join(parts[:-1] if path.stem == "__init__" else parts)
-        return _run(str(path), lambda: importlib.import_module(name))
+        return call_theirs(str(path), "importing it", lambda: importlib.import_module(name))
     # A file of its own may bear any name, that of a module of Python's or ours as well.
     taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
     name = f"gemmproof_target_{path.stem}" if taken else path.stem
-    return _run(str(path), lambda: _execute(path, name))
+    return call_theirs(str(path), "importing it", lambda: _execute(path, name))
 
 
 def _execute(path: Path, name: str) -> ModuleType:
@@ -103,16 +103,17 @@ def _execute(path: Path, name: str) -> ModuleType:
 
 def _load_module(name: str) -> ModuleType:
     sys.path.insert(0, os.getcwd())
-    return _run(name, lambda: importlib.import_module(name))
+    return call_theirs(name, "importing it", lambda: importlib.import_module(name))
 
 
-def _run(place: str, load: Callable[[], ModuleType]) -> ModuleType:
+def call_theirs(place: str, doing: str, function: Callable[[], Any]) -> Any:
+    """What the user's code returns. Raises TargetError, with the line, for whatever it raises."""
     try:
-        return load()
-    except BaseException as error:  # it is another's code: SystemExit and KeyboardInterrupt as well
+        return function()
+    except BaseException as error:  # SystemExit and KeyboardInterrupt as well
         where = line_of(error) or shown(place)
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise TargetError(f"{where}: importing it raised {' '.join(what.split())}") from None
+        raise TargetError(f"{where}: {doing} raised {' '.join(what.split())}") from None
 
 
 def line_of(error: BaseException) -> str | None:

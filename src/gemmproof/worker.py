@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gemmproof.target import Target, TargetError, line_of, load, load_file
+from gemmproof.target import Target, TargetError, call_theirs, line_of, load, load_file
 
 REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
 # A signal that targets hardly ever handle: it asks a hanging worker where it is.
@@ -75,8 +75,8 @@ def _kernel(request: dict[str, Any]) -> Any:
     if "conftest" in request:
         return next(k for k in _registered(request) if k.name == request["kernel"])
     target = Target(**request["target"])
-    stated = dict(request["contract"])
-    stated["formats"] = tuple(stated["formats"])
+    # JSON knows lists only, the contract tuples only.
+    stated = {k: tuple(v) if isinstance(v, list) else v for k, v in request["contract"].items()}
     return KernelUnderTest(target.name, load(target), Contract(**stated))
 
 
@@ -88,7 +88,7 @@ def _registered(request: dict[str, Any]) -> list[Any]:
     hook = getattr(load_file(Path(path)), "pytest_gemm_kernels", None)
     if not callable(hook):
         raise TargetError(f"{path}: got no pytest_gemm_kernels(), expected a function of that name")
-    kernels = hook()
+    kernels = call_theirs(path, "pytest_gemm_kernels()", hook)
     if not isinstance(kernels, (list, tuple)) or not all(
         isinstance(kernel, KernelUnderTest) for kernel in kernels
     ):
