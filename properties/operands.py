@@ -60,7 +60,12 @@ def operands(case: Case) -> tuple[Operand, Operand]:
 
 def stored(operand: Operand) -> Array:
     """The elements that the operand was given, as (batch, rows, columns) in storage bits."""
-    return _strided(operand.parent, operand.view, operand.view.shape)
+    return strided(operand.parent, operand.view)
+
+
+def strided(parent: Array, place: View) -> Array:
+    """The view `place` of a flat storage array, (batch, rows, columns), sharing its memory."""
+    return _strided(parent, place, place.shape)
 
 
 def touched(operand: Operand) -> list[Touched]:

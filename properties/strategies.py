@@ -48,6 +48,12 @@ def smallest(contract: Contract, dtype: str) -> Case:
     return Case(M, N, K, dtype, batch=1 if contract.batched else None)
 
 
+def probe(contract: Contract, dtype: str) -> Case:
+    """A case of a middle size, for the tiles that a wrapper chooses by the sizes."""
+    M, N, K = (_admit(side, axis, contract) for axis, side in enumerate((160, 150, 140)))
+    return Case(M, N, K, dtype, batch=1 if contract.batched else None)
+
+
 def corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     """Cases that every check starts with, most telling first; each admitted by the contract."""
     seen: set[Case] = set()

@@ -1,0 +1,219 @@
+"""What kind of fault a wrong value is: which part of c, which part of K, which operand's strides.
+
+A wrong value alone invites wrong guesses (one fp16 rounding has been reported as a broken index),
+so each class here is tested against the result itself, and no class is claimed that does not
+explain every wrong element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gemmproof.properties import values
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.layouts import View
+from gemmproof.properties.operands import Operand, strided
+from gemmproof.properties.outcome import Outcome
+from gemmproof.reference.bound import gemm_bound
+from gemmproof.reference.dot import dot_model
+from gemmproof.reference.exact import exact_product, magnitude_product
+from gemmproof.reference.formats import FORMATS, Array, round_to, truncate_tf32, widen
+
+SAMPLE = 64  # wrong elements whose partial sums are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A kind of fault: its name, the words for it, and the operand and axis it blames."""
+
+    fault: str
+    words: str
+    operand: str = "c"
+    axis: str | None = None
+
+
+def classified(finding: Finding, outcome: Outcome) -> Finding:
+    """The finding of a value property with the class that explains it, if one does."""
+    wrong = values.not_exact(outcome)
+    if finding.property == values.BOUND:
+        wrong = values.beyond_bound(outcome)
+    found = next(_classes(outcome, wrong), None)
+    if found is None:
+        return finding
+    return replace(
+        finding,
+        fault=found.fault,
+        operand=found.operand,
+        axis=found.axis,
+        message=f"{finding.message}: {found.words}",
+    )
+
+
+def _classes(outcome: Outcome, wrong: Array) -> Iterator[Class]:
+    assert outcome.result is not None
+    got = widen(outcome.result)
+    if not np.isfinite(got[wrong]).all():
+        what = "NaN" if np.isnan(got[wrong]).any() else "Inf"
+        yield Class("not_finite", f"{what} from finite operands")
+        return
+    yield from _strides(outcome)
+    yield from _part_of_k(outcome, wrong)
+    yield from _rounding(outcome, wrong)
+    yield from _part_of_c(outcome, wrong)
+
+
+def _strides(outcome: Outcome) -> Iterator[Class]:
+    """Whether other strides of a or b, or the transposed result, give exactly what came back."""
+    a, b = values.inputs(outcome)
+    readings = [(x, list(_readings(x))) for x in outcome.operands]
+    for operand, others in readings:
+        for words, other in others:
+            pair = (other, b) if operand.name == "a" else (a, other)
+            if _agrees(outcome, *pair):
+                yield Class("wrong_strides", f"as if {operand.name} had {words}", operand.name)
+    for words, x in readings[0][1]:
+        for again, y in readings[1][1]:
+            if words == again and _agrees(outcome, x, y):
+                yield Class("wrong_strides", f"as if a and b had {words}", "a")
+    if outcome.case.M == outcome.case.N > 1 and _agrees(outcome, a, b, transposed=True):
+        yield Class("wrong_strides", "the result is transposed", "c")
+
+
+def _readings(operand: Operand) -> Iterator[tuple[str, Array]]:
+    view = operand.view
+    _, rows, columns = view.shape
+    plane, row, column = view.strides
+    for words, strides in (
+        ("its strides swapped", (plane, column, row)),
+        ("row-major dense strides", (rows * columns, columns, 1)),
+        ("column-major dense strides", (rows * columns, 1, rows)),
+        ("a batch stride of 0", (0, row, column)),
+    ):
+        last = sum((n - 1) * s for n, s in zip(view.shape, strides, strict=True))
+        steps = [(s, t) for n, s, t in zip(view.shape, strides, view.strides, strict=True) if n > 1]
+        if any(s != t for s, t in steps) and view.first + last < view.extent:
+            other = strided(operand.parent, View(view.shape, strides, view.first, view.extent))
+            yield words, np.ascontiguousarray(other).reshape(tuple(operand.tensor.shape))
+
+
+def _agrees(outcome: Outcome, a: Array, b: Array, transposed: bool = False) -> bool:
+    """Whether the result is, within the bound, the product of these operands."""
+    assert outcome.result is not None
+    assert outcome.out is not None
+    if not (np.isfinite(widen(a)).all() and np.isfinite(widen(b)).all()):
+        return False
+    product, _ = exact_product(a, b)
+    if FORMATS[outcome.case.dtype].kind == "int":
+        bound: Array = np.zeros(product.shape)
+    else:
+        model = dot_model(None, outcome.case.dtype, outcome.kernel.contract.accumulator)
+        bound = gemm_bound(a, b, model, outcome.out)
+    if transposed:
+        product, bound = np.swapaxes(product, -1, -2), np.swapaxes(bound, -1, -2)
+    error = np.abs(widen(outcome.result) - product.astype(np.float64))
+    return bool((error <= bound).all())
+
+
+def _part_of_k(outcome: Outcome, wrong: Array) -> Iterator[Class]:
+    """Whether leaving out, or doubling, one range of k explains every wrong element.
+
+    Only index data tell: their sums are exact, so a partial sum is recognised by its value.
+    """
+    K = outcome.case.K
+    if outcome.case.fill != "index" or K < 2:
+        return
+    a, b = (widen(x) for x in values.inputs(outcome))
+    at = np.argwhere(wrong)[:SAMPLE]
+    lead, m, n = tuple(at[:, :-2].T), at[:, -2], at[:, -1]
+    terms = a[(*lead, m)] * np.swapaxes(b, -1, -2)[(*lead, n)]
+    assert outcome.result is not None
+    got = widen(outcome.result)[wrong][:SAMPLE, None]
+    sums = np.cumsum(terms, axis=1)
+    blocks = sorted({tile[2] for tile in _tiles(outcome)}) or [1]
+    for block in blocks:
+        ends = sorted({*range(block, K, block), K - 1, K})
+        starts = [0, *ends[:-1]]
+        for start, end in [*zip(starts, ends, strict=True), *((end, K) for end in ends[:-1])]:
+            if start >= end:
+                continue
+            part = sums[:, end - 1 : end] - (sums[:, start - 1 : start] if start else 0.0)
+            where = "the last K block" if end == K else "a K block"
+            fault = "last_k_block" if end == K else "k_block"
+            whole = sums[:, -1:]
+            if part.any() and (got == whole - part).all():
+                yield Class(fault, f"k {start}..{end - 1} is left out, {where}", "c", "K")
+            if part.any() and (got == whole + part).all():
+                yield Class(fault, f"k {start}..{end - 1} is added twice, {where}", "c", "K")
+
+
+def _rounding(outcome: Outcome, wrong: Array) -> Iterator[Class]:
+    """Whether operands rounded to fewer bits give the result, or sums kept in fewer the error."""
+    own = FORMATS[outcome.case.dtype]
+    if own.kind == "int":
+        return
+    a, b = values.inputs(outcome)
+    for name in ("tf32", "fp16", "bf16", "fp8e4m3", "fp8e5m2"):
+        fewer = FORMATS[name]
+        if fewer.p < own.p and fewer.storage != own.storage:
+            pair = (widen(round_to(x, fewer)).astype(own.storage) for x in (a, b))
+            if _agrees(outcome, *pair):
+                yield Class("rounding", f"what operands rounded to {name} give")
+    if own.name == "fp32" and _agrees(outcome, truncate_tf32(a), truncate_tf32(b)):
+        yield Class("rounding", "what operands truncated to tf32 give")
+    if outcome.case.fill != "index":  # index sums fit every accumulator
+        error, bound = values.error_and_bound(outcome)
+        K, size = outcome.case.K, magnitude_product(a, b)
+        for name in ("fp16", "bf16"):
+            if (error <= bound + K * FORMATS[name].u * size)[wrong].all():
+                yield Class("rounding", f"an error as small as sums kept in {name} make it")
+
+
+def _part_of_c(outcome: Outcome, wrong: Array) -> Iterator[Class]:
+    """Where in c the wrong elements lie: batch, tile edge, whole tiles, a row or a column."""
+    M, N = outcome.case.M, outcome.case.N
+    if outcome.case.batch is not None:
+        planes = np.asarray(wrong.reshape(wrong.shape[0], -1).any(axis=1))
+        if not planes.all():
+            first, last = _ends(planes)
+            yield Class("batch", f"only in batch {_span(first, last)}", "c", "batch")
+        wrong = np.asarray(wrong.any(axis=0))
+    rows, columns = np.asarray(wrong.any(axis=1)), np.asarray(wrong.any(axis=0))
+    (top, bottom), (left, right) = _ends(rows), _ends(columns)
+    tiles = _tiles(outcome)
+    block_m, block_n = (max((t[axis] for t in tiles), default=1) for axis in (0, 1))
+    for axis, low, side, block in (("M", top, M, block_m), ("N", left, N, block_n)):
+        edge = side // block * block
+        if 0 < edge <= low and edge < side:
+            name = "rows" if axis == "M" else "columns"
+            words = f"all in {name} {_span(low, side - 1)}, in the last, partial tile along {axis}"
+            yield Class("tile_edge", words, "c", axis)
+    if wrong.all():
+        yield Class("everywhere", "every element")
+        return
+    if wrong.size > 1 and rows.sum() == 1 and M > 1:
+        yield Class("row", f"all in row {top}", "c", "M")
+    if wrong.size > 1 and columns.sum() == 1 and N > 1:
+        yield Class("column", f"all in column {left}", "c", "N")
+    tile_rows, tile_columns = np.arange(M) // block_m, np.arange(N) // block_n
+    bad = {(int(tile_rows[i]), int(tile_columns[j])) for i, j in np.argwhere(wrong)}
+    whole = sum(int((tile_rows == i).sum()) * int((tile_columns == j).sum()) for i, j in bad)
+    if whole == int(wrong.sum()) and block_m * block_n > 1:
+        words = f"{len(bad)} whole tile{'s' if len(bad) > 1 else ''}, first tile {min(bad)}"
+        yield Class("whole_tile", words)
+    yield Class("scattered", f"in rows {_span(top, bottom)}, columns {_span(left, right)}")
+
+
+def _tiles(outcome: Outcome) -> tuple[tuple[int, int, int], ...]:
+    return tuple(t for run in outcome.runs for launch in run.launches for t in launch.tiles)
+
+
+def _ends(flags: Array) -> tuple[int, int]:
+    where = np.flatnonzero(flags)
+    return int(where[0]), int(where[-1])
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}..{last}"

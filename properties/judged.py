@@ -1,0 +1,83 @@
+"""What all properties say of one outcome, and which finding brings which other about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmproof.properties import table
+from gemmproof.properties.case import Case
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.outcome import Outcome, Raised
+from gemmproof.properties.strategies import Tile
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One case judged by every property that applies; the outcome's memory is gone by then.
+
+    `tiles` are the dots of the launches, `splits` constexprs that divide K, `configs` how many
+    autotune configurations the kernel has, `launches` how many kernels ran.
+    """
+
+    case: Case
+    findings: tuple[Finding, ...]
+    applied: frozenset[str]
+    ratios: dict[str, float]
+    raised: Raised | None
+    tiles: tuple[Tile, ...]
+    splits: tuple[int, ...]
+    configs: int
+    launches: int
+
+
+def judge(outcome: Outcome) -> Judged:
+    """Every finding of one outcome, root causes first, consequences marked as such."""
+    findings: list[Finding] = []
+    applied, ratios = set(), {}
+    for each in table.PROPERTIES:
+        if not each.applies(outcome):
+            continue
+        applied.add(each.name)
+        findings += (_with_cause(f, findings, outcome) for f in each.judge(outcome))
+        ratio = each.ratio(outcome) if each.ratio is not None else None
+        if ratio is not None:
+            ratios[each.name] = ratio
+    launches = [launch for run in outcome.runs for launch in run.launches]
+    return Judged(
+        case=outcome.case,
+        findings=tuple(findings),
+        applied=frozenset(applied),
+        ratios=ratios,
+        raised=outcome.raised,
+        tiles=tuple(dict.fromkeys(tile for launch in launches for tile in launch.tiles)),
+        splits=tuple(
+            sorted(
+                {
+                    value
+                    for launch in launches
+                    for name, value in launch.constexprs.items()
+                    if "SPLIT" in name.upper() and type(value) is int and 2 <= value <= 64
+                }
+            )
+        ),
+        configs=max((launch.configs for launch in launches), default=1),
+        launches=len(launches),
+    )
+
+
+def _with_cause(finding: Finding, before: list[Finding], outcome: Outcome) -> Finding:
+    """The finding, marked as a consequence of an earlier one of the same outcome.
+
+    A stray load can leave lanes undefined, but only a stray store moves what is stored where; and
+    a stray load whose lanes never reach a store explains no wrong value.
+    """
+    follows = table.BY_NAME[finding.property].follows
+    roots = {f.property for f in before}
+    if finding.property == table.ONCE and not any(
+        fault.kind == "out_of_bounds" and fault.access != "load" for fault in outcome.faults
+    ):
+        return finding
+    for cause in follows:
+        if cause in roots:
+            return finding.caused_by(cause)
+    return finding

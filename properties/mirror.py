@@ -1,0 +1,53 @@
+"""The property that a kernel touches what its mirror says, access by access."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.outcome import Outcome
+from gemmproof.reference.mirrors.launch import launch_of
+from gemmproof.reference.mirrors.run import touches_of
+from gemmproof.reference.trace import Pid, Touch, first_difference
+
+NAME = "mirror_equals_source"
+
+
+def applies(outcome: Outcome) -> bool:
+    """Whether the kernel has a mirror, the call ended and it launched something."""
+    return (
+        outcome.kernel.mirror is not None
+        and outcome.trace is not None
+        and outcome.result is not None
+        and len(outcome.runs[0].launches) > 0
+    )
+
+
+def judge(outcome: Outcome) -> Iterator[Finding]:
+    """One finding: the first access, in program order, where source and mirror part ways."""
+    assert outcome.trace is not None
+    a, b = (operand.tensor for operand in outcome.operands)
+    run = outcome.runs[0]
+    launch = launch_of(
+        (tuple(a.shape), a.stride()),
+        (tuple(b.shape), b.stride()),
+        (tuple(run.result.shape), run.result.stride()),
+        run.launches[-1].constexprs,
+    )
+    mirror = outcome.kernel.mirror
+    got: dict[Pid, list[Touch]] = defaultdict(list)
+    for touch in outcome.trace:
+        got[touch.pid].append(touch)
+    expected_pids = list(mirror.pids(launch))
+    for pid in [*expected_pids, *(pid for pid in got if pid not in set(expected_pids))]:
+        expected = touches_of(mirror, launch, pid) if pid in set(expected_pids) else ()
+        difference = first_difference(got.get(pid, ()), expected)
+        if difference is not None:
+            yield Finding(
+                property=NAME,
+                fault="access_differs",
+                message=f"pid {pid}, {difference}",
+                case=outcome.case,
+            )
+            return

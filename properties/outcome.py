@@ -1,0 +1,164 @@
+"""One case run on the machine: what went in, what came back, what was raised."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gemmproof
+from gemmproof.properties.case import Case
+from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.operands import Operand, Touched, operands, touched
+from gemmproof.properties.tensors import as_array, format_of_tensor
+from gemmproof.reference.formats import Array, Format
+from gemmproof.reference.machine.observation import (
+    Fault,
+    KernelError,
+    LimitExceeded,
+    Run,
+    Unsupported,
+)
+from gemmproof.reference.trace import Touch
+
+# What memory that nobody has written holds, call after call.
+DIRTS = ("nan", "ones", "zero")
+
+Runner = Callable[..., Run]
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What a call raised: `kind` is "raised", "kernel_error", "limit", "unsupported" or "internal".
+
+    "internal" is an error of gemmproof itself, which says nothing about the kernel.
+    """
+
+    kind: str
+    text: str
+    where: str | None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one case gave: one Run per call, or what was raised instead.
+
+    `result` is the first call's result as a storage array of format `out`; None while it has the
+    wrong type, shape or dtype. `memo` keeps what several properties derive from the same outcome.
+    """
+
+    kernel: KernelUnderTest
+    case: Case
+    target: str | None
+    operands: tuple[Operand, Operand]
+    runs: tuple[Run, ...] = ()
+    raised: Raised | None = None
+    trace: list[Touch] | None = None
+    touched: tuple[Touched, ...] = ()
+    result: Array | None = None
+    out: Format | None = None
+    memo: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def faults(self) -> Iterable[Fault]:
+        """The faults of every call, each once."""
+        return dict.fromkeys(fault for run in self.runs for fault in run.faults)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that c must have."""
+        return (*self.case.lead, self.case.M, self.case.N)
+
+
+def execute(kernel: KernelUnderTest, case: Case, run: Runner, target: str | None) -> Outcome:
+    """Run a case, `case.calls` times over different dirty memory; never raises for the kernel.
+
+    The second and third call see the same tensors as the first, as in a program that calls again.
+    """
+    a, b = operands(case)
+    outcome = Outcome(kernel, case, target, (a, b))
+    runs = []
+    for call in range(case.calls):
+        trace: list[Touch] | None = [] if kernel.mirror is not None and call == 0 else None
+        try:
+            runs.append(
+                run(
+                    kernel.launch,
+                    a.tensor,
+                    b.tensor,
+                    target=target,
+                    config=case.config,
+                    dirt=DIRTS[call],
+                    operands={"a": a.tensor, "b": b.tensor},
+                    trace=trace,
+                )
+            )
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit in a wrapper is the wrapper's fault too
+            outcome.raised = _raised(error)
+            break
+        if trace is not None:
+            outcome.trace = trace
+    outcome.runs = tuple(runs)
+    outcome.touched = (*touched(a), *touched(b))
+    if runs and outcome.raised is None:
+        _take_result(outcome, runs[0].result)
+    return outcome
+
+
+def same_storage(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors share memory."""
+    return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() != 0
+
+
+def _take_result(outcome: Outcome, result: object) -> None:
+    if not isinstance(result, torch.Tensor) or result.layout != torch.strided:
+        return
+    fmt = format_of_tensor(result)
+    if fmt is None or tuple(result.shape) != outcome.shape or result.device.type != "cpu":
+        return
+    outcome.out, outcome.result = fmt, as_array(result)
+
+
+_PACKAGE = str(Path(gemmproof.__file__).parent)
+_OURS = tuple(f"{_PACKAGE}/{part}" for part in ("reference/", "properties/", "check.py"))
+
+
+def _raised(error: BaseException) -> Raised:
+    frames = traceback.extract_tb(error.__traceback__)
+    # the wrapper's own line: the last frame that is neither ours nor of an installed library
+    own = [f for f in frames if not f.filename.startswith(_OURS) and _written_here(f.filename)]
+    where = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else None
+    text = _one_line(error)
+    for kind, known in _KINDS.items():
+        if isinstance(error, known):
+            stated = getattr(error, "where", None)
+            return Raised(kind, text, str(stated) if stated is not None else where)
+    if frames and frames[-1].filename.startswith(_OURS):
+        at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+        return Raised("internal", f"{type(error).__name__} at {at}: {text}", where)
+    return Raised(
+        "raised", f"{type(error).__name__}: {text}" if text else type(error).__name__, where
+    )
+
+
+_KINDS: dict[str, type[Exception]] = {
+    "unsupported": Unsupported,
+    "kernel_error": KernelError,
+    "limit": LimitExceeded,
+}
+
+
+def _written_here(filename: str) -> bool:
+    libraries = ("/site-packages/", "/dist-packages/", "/lib/python3")
+    return not filename.startswith("<") and not any(part in filename for part in libraries)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else f"{text[:297]}..."

@@ -1,0 +1,111 @@
+"""The smallest case that still fails: one field at a time, by bisection where fields are sizes.
+
+The fields of a case are few and ordered, so this takes some thirty runs where shrinking a stream
+of random choices takes a hundred, and every candidate is a case that the contract admits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from gemmproof.properties.case import CALLS, FILLS, Case
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.strategies import admitted
+
+Fails = Callable[[Case], bool | None]
+
+
+def shrunk(case: Case, contract: Contract, fails: Fails) -> Case:
+    """A case of no larger rank that fails too, and of which no single field can be simplified.
+
+    `fails(candidate)` says whether a case shows the same fault; None, when no more runs are
+    allowed, ends the search with what was found so far.
+    """
+
+    def better(candidate: Case) -> bool | None:
+        if candidate == case or not admitted(candidate, contract):
+            return False
+        return fails(candidate)
+
+    improved = True
+    while improved:
+        improved = False
+        for candidates in (_launch(case), _data(case), _places(case, contract)):
+            for candidate in candidates:
+                if not _simpler(candidate, case):
+                    continue
+                verdict = better(candidate)
+                if verdict is None:
+                    return case
+                if verdict:
+                    case, improved = candidate, True
+                    break
+        for axis in ("batch", "M", "N", "K"):
+            side = getattr(case, axis)
+            if side is None:
+                continue
+            step = 1 if axis == "batch" else contract.multiples["MNK".index(axis)]
+            least = 0 if axis == "batch" else -(-contract.min_side // step) * step
+            smaller = _smallest(
+                side,
+                least,
+                step,
+                lambda n, axis=axis, case=case: better(replace(case, **{axis: n})),
+            )
+            if smaller is None:
+                return case
+            if smaller < side:
+                case, improved = replace(case, **{axis: smaller}), True
+    return case
+
+
+def _simpler(candidate: Case, case: Case) -> bool:
+    return candidate.rank < case.rank or candidate.calls < case.calls
+
+
+def _launch(case: Case) -> Iterator[Case]:
+    for config in range(case.config):
+        yield replace(case, config=config)
+    for calls in CALLS:
+        if calls < case.calls:
+            yield replace(case, calls=calls)
+
+
+def _data(case: Case) -> Iterator[Case]:
+    for fill in FILLS[: FILLS.index(case.fill) + 1]:
+        for seed in (0, 1, 2):
+            if (fill, seed) != (case.fill, case.seed):
+                yield replace(case, fill=fill, seed=seed)
+
+
+def _places(case: Case, contract: Contract) -> Iterator[Case]:
+    names = contract.layout_names
+    yield replace(case, a=names[0], b=names[0])
+    for name in names:
+        yield replace(case, a=name)
+        yield replace(case, b=name)
+
+
+def _smallest(side: int, least: int, step: int, fails: Callable[[int], bool | None]) -> int | None:
+    """The smallest failing size found: three by trial, then by bisection; None to stop."""
+    passes = least - step
+    for n in (least, least + step, least + 2 * step):
+        if n >= side:
+            return side
+        verdict = fails(n)
+        if verdict is None:
+            return None
+        if verdict:
+            return n
+        passes = n
+    while side - passes > step:
+        middle = passes + (side - passes) // (2 * step) * step
+        verdict = fails(middle)
+        if verdict is None:
+            return None
+        if verdict:
+            side = middle
+        else:
+            passes = middle
+    return side

@@ -1,0 +1,290 @@
+"""The engine: draw cases, run each once, judge it by every property, shrink what fails."""
+
+from __future__ import annotations
+
+import platform
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from typing import Any
+
+from gemmproof.properties import table, values
+from gemmproof.properties.case import Case
+from gemmproof.properties.classify import classified
+from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.judged import Judged, judge
+from gemmproof.properties.outcome import Outcome, Runner, execute
+from gemmproof.properties.shrink import shrunk
+from gemmproof.properties.strategies import Survey, Tile, corners, draw_case, probe, smallest
+from gemmproof.reference.formats import FORMATS
+from gemmproof.results import SCHEMA, PropertyResult, Report
+
+Listener = Callable[[dict[str, Any]], None]
+
+MORE = 12  # cases that are still drawn after the first finding, for faults of another kind
+RUNS_TO_SHRINK = 60  # per fault
+SHRUNK_FAULTS = 8  # the rest are reported by the smallest case that was drawn
+PACKAGES = ("gemmproof", "triton", "torch", "numpy", "ml_dtypes")
+
+
+@dataclass(slots=True)
+class _Bench:
+    """One check under way: what runs a case, who is told, and every case judged so far."""
+
+    kernel: KernelUnderTest
+    run: Runner
+    target: str | None
+    listener: Listener
+    judged: dict[Case, Judged] = field(default_factory=dict)
+
+
+def check(
+    kernel: KernelUnderTest,
+    *,
+    max_examples: int = 100,
+    seed: int = 0,
+    target: str | None = None,
+    case: Case | None = None,
+    listener: Listener | None = None,
+    _run: Runner | None = None,
+) -> Report:
+    """Judge a kernel by every property over `max_examples` cases of each format of its contract.
+
+    The same seed draws the same cases. `case` replays one case instead, as it is. `target` is the
+    GPU whose dots the machine imitates, None for exact IEEE chains. `listener` is told, in order:
+    {"event": "start", "examples"}, {"event": "case", "phase", "index", "case"} before each run,
+    {"event": "judged", "index", "seconds", "examples", "ratios"} after it, and {"event": "finding",
+    "finding"} at the first sight of each fault. Raises ValueError for arguments out of range.
+    """
+    if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
+        raise ValueError(f"check: got {max_examples=}, expected a positive integer")
+    if not isinstance(seed, int):
+        raise ValueError(f"check: got {seed=}, expected an integer")
+    if case is not None and (case.batch is not None) != kernel.contract.batched:
+        stated = "no batch" if case.batch is None else f"batch={case.batch}"
+        wanted = "a batch" if kernel.contract.batched else "no batch"
+        raise ValueError(f"check case: got {stated}, expected {wanted} for {kernel.name}")
+    began = time.perf_counter()
+    tell: Listener = listener if listener is not None else _nobody
+    bench = _Bench(kernel, _run or _machine(), target, tell)
+    formats = kernel.contract.formats
+    tell({"event": "start", "examples": 1 if case else max_examples * len(formats)})
+    if case is not None:
+        _judge(bench, case, "replay")
+    else:
+        for dtype in formats:
+            rng = random.Random(f"{seed} {dtype}")
+            if not _explore(bench, dtype, max_examples, rng):
+                break
+    drawn = list(bench.judged.values())
+    findings = _nothing_launched(kernel, drawn)
+    seen = _instances(drawn)
+    for position, key in enumerate(_by_property(seen)):
+        smallest_seen = seen[key]
+        if case is None and position < SHRUNK_FAULTS:
+            smallest_seen = _shrink(bench, key, smallest_seen)
+        findings.append(_explain(bench, smallest_seen))
+    findings.sort(key=lambda f: f.cause is not None)
+    return _report(bench, drawn, findings, time.perf_counter() - began)
+
+
+def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -> bool:
+    """Judge up to max_examples cases of one format; False when going on is of no use."""
+    stop_at = len(bench.judged) + max_examples
+    failed = False
+    for one in _cases(bench, dtype, rng):
+        if len(bench.judged) >= stop_at:
+            break
+        if one in bench.judged:
+            continue
+        judged = _judge(bench, one, "draw")
+        if judged.raised is not None and judged.raised.kind in ("unsupported", "internal"):
+            return False
+        if judged.findings and not failed:
+            failed = True
+            stop_at = min(stop_at, len(bench.judged) + MORE)
+    return True
+
+
+def _cases(bench: _Bench, dtype: str, rng: random.Random) -> Iterator[Case]:
+    contract = bench.kernel.contract
+    first = smallest(contract, dtype)
+    yield first
+    seen = bench.judged[first]
+    tiles = [_tiles(seen)]
+    for config in range(1, seen.configs):
+        one = replace(first, config=config)
+        yield one
+        tiles.append(_tiles(bench.judged[one]))
+    larger = probe(contract, dtype)
+    yield larger
+    # a wrapper may choose its tiles by the sizes
+    tiles[0] = tuple(dict.fromkeys((*tiles[0], *bench.judged[larger].tiles)))
+    splits = {s for judged in bench.judged.values() for s in judged.splits}
+    survey = Survey(tuple(tiles), tuple(sorted(splits)))
+    yield from corners(contract, survey, dtype)
+    # a contract may admit fewer cases than were asked for
+    for _ in range(100_000):
+        yield draw_case(rng.choice, contract, survey, dtype)
+
+
+def _tiles(judged: Judged) -> tuple[Tile, ...]:
+    return judged.tiles or Survey().tiles[0]
+
+
+def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
+    if case in bench.judged:
+        return bench.judged[case]
+    known = {f.key for judged in bench.judged.values() for f in judged.findings}
+    index = len(bench.judged)
+    bench.listener({"event": "case", "phase": phase, "index": index, "case": case.to_json()})
+    began = time.perf_counter()
+    judged = judge(_outcome(bench, case))
+    bench.judged[case] = judged
+    bench.listener(
+        {
+            "event": "judged",
+            "index": index,
+            "seconds": time.perf_counter() - began,
+            "examples": sorted(judged.applied),
+            "ratios": judged.ratios,
+        }
+    )
+    for finding in judged.findings:
+        if finding.key not in known:
+            bench.listener({"event": "finding", "finding": finding.to_dict()})
+    return judged
+
+
+def _outcome(bench: _Bench, case: Case) -> Outcome:
+    return execute(bench.kernel, case, bench.run, bench.target)
+
+
+Key = tuple[Any, ...]
+
+
+def _instances(drawn: list[Judged]) -> dict[Key, Finding]:
+    """The simplest instance of every fault; one that is nobody's consequence before any other."""
+    best: dict[Key, Finding] = {}
+    for judged in drawn:
+        for finding in judged.findings:
+            held = best.get(finding.key)
+            if held is None or _rank(finding) < _rank(held):
+                best[finding.key] = finding
+    return best
+
+
+def _rank(finding: Finding) -> tuple[Any, ...]:
+    return (finding.cause is not None, finding.case.rank)
+
+
+def _by_property(seen: dict[Key, Finding]) -> list[Key]:
+    order = [p.name for p in table.PROPERTIES]
+    return sorted(seen, key=lambda k: (seen[k].cause is not None, order.index(k[0])))
+
+
+def _shrink(bench: _Bench, key: Key, finding: Finding) -> Finding:
+    runs = len(bench.judged)
+
+    def instance(judged: Judged) -> Finding | None:
+        found = (f for f in judged.findings if f.key == key)
+        return next((f for f in found if (f.cause is None) >= (finding.cause is None)), None)
+
+    def fails(candidate: Case) -> bool | None:
+        if candidate not in bench.judged and len(bench.judged) - runs >= RUNS_TO_SHRINK:
+            return None
+        return instance(_judge(bench, candidate, "shrink")) is not None
+
+    case = shrunk(finding.case, bench.kernel.contract, fails)
+    return instance(bench.judged[case]) or finding
+
+
+def _explain(bench: _Bench, finding: Finding) -> Finding:
+    """A value finding with its class, and with its cause where integers of the same case fail."""
+    if finding.property not in (values.EXACT, values.BOUND):
+        return finding
+    if finding.cause is None and finding.property == values.BOUND:
+        whole = _judge(bench, replace(finding.case, fill="index", seed=0), "shrink")
+        if any(f.property == values.EXACT for f in whole.findings):
+            finding = finding.caused_by(values.EXACT)
+    if finding.cause is not None:
+        return finding
+    return classified(finding, _outcome(bench, finding.case))
+
+
+def _nothing_launched(kernel: KernelUnderTest, drawn: list[Judged]) -> list[Finding]:
+    worked = [j for j in drawn if j.case.M and j.case.N and j.case.K and j.raised is None]
+    if not worked or any(j.launches for j in worked):
+        return []
+    cases = f"{len(worked)} cases" if len(worked) > 1 else "this case"
+    return [
+        Finding(
+            property=table.RUNS,
+            fault="no_launch",
+            message=f"the call: got no kernel launch in {cases}, expected at least one",
+            case=worked[0].case,
+            got="no kernel launch",
+            expected="at least one",
+        )
+    ]
+
+
+def _report(bench: _Bench, drawn: list[Judged], findings: list[Finding], seconds: float) -> Report:
+    contract = bench.kernel.contract
+    failed = {f.property for f in findings}
+    results = []
+    for each in table.PROPERTIES:
+        if each.name == "mirror_equals_source" and bench.kernel.mirror is None:
+            continue
+        if each.name == values.BOUND and all(FORMATS[n].kind == "int" for n in contract.formats):
+            continue
+        judged = [j for j in drawn if each.name in j.applied]
+        ratios = [j.ratios[each.name] for j in judged if each.name in j.ratios]
+        status = "fail" if each.name in failed else "pass" if judged else "not run"
+        ratio = max(ratios, default=None)
+        results.append(PropertyResult(each.name, each.claim, status, len(judged), ratio))
+    note = _note(drawn, results)
+    return Report(
+        schema=SCHEMA,
+        target=bench.kernel.name,
+        verdict="fail" if findings else "error" if note else "pass",
+        properties=tuple(results),
+        findings=tuple(findings),
+        seconds=seconds,
+        versions=_versions(),
+        note=note,
+    )
+
+
+def _note(drawn: list[Judged], results: list[PropertyResult]) -> str | None:
+    for judged in drawn:
+        raised = judged.raised
+        if raised is not None and raised.kind in ("unsupported", "internal"):
+            ran = [r.name for r in results if r.examples and r.name != table.RUNS]
+            if raised.kind == "internal":
+                return f"gemmproof itself failed at {judged.case}: {raised.text}"
+            return f"{raised.text}; judged before: {', '.join(ran) or 'no property'}"
+    return None
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # a source tree on the path, not installed
+            continue
+    return found
+
+
+def _machine() -> Runner:
+    from gemmproof.reference.machine import run
+
+    return run
+
+
+def _nobody(event: dict[str, Any]) -> None:
+    """Nobody listens."""
