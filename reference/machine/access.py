@@ -1,4 +1,4 @@
-"""Loads, stores and atomics: every lane is judged, then done where it may be.
+"""Loads and stores: every lane is judged, then done where it may be.
 
 A lane that may not be touched never reaches real memory: a stray load gives an undefined value, a
 stray store is dropped. What was wrong is noted as an event of the running part.
@@ -6,7 +6,6 @@ stray store is dropped. What was wrong is noted as an event of the running part.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,23 +13,27 @@ import numpy as np
 import triton.language as tl
 
 from gemmproof.reference.machine import execution
-from gemmproof.reference.machine.diagnose import Event, mask_axes, stray_events
+from gemmproof.reference.machine.diagnose import Event, beyond_view, mask_axes, stray_events
 from gemmproof.reference.machine.memory import Operand, Region, Storage, View, dirt
 from gemmproof.reference.machine.types import is_pointer, itemsize, numpy_of
-from gemmproof.reference.machine.value import Value, lift, pad_rank, union
+from gemmproof.reference.machine.value import Value, lift, pad_rank
+
+STRAY = "lie outside its view"
+MASKED = "the load's mask switches off, with no `other`"
+UNWRITTEN = "nothing has stored"
 
 
 @dataclass(slots=True)
 class Lanes:
     """The lanes of one access that fall into one storage.
 
-    `index` counts elements of the storage; `good` are the lanes to perform, broadcast to index's
-    shape (programs, *block); `program` is the program row of every lane.
+    `index` (programs or 1, *block) counts elements of the storage and is safe to use everywhere;
+    `good` are the lanes to perform, None for all of them.
     """
 
     storage: Storage
     index: np.ndarray
-    good: np.ndarray
+    good: np.ndarray | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,6 @@ def note_undefined(value: Value, what: str) -> None:
     part = execution.current()
     assert value.poison is not None
     rows = np.broadcast_to(value.poison, value.data.shape).reshape(value.data.shape[0], -1)
-    programs = part.programs if len(rows) == 1 else part.programs[rows.any(axis=1)]
     part.events.append(
         Event(
             kind="undefined_used",
@@ -58,20 +60,28 @@ def note_undefined(value: Value, what: str) -> None:
             operand=None,
             access=what,
             axis=None,
-            programs=programs,
-            lanes=int(rows.sum()),
+            programs=_programs(rows),
+            lanes=int((rows != 0).sum()),
         )
     )
 
 
-def _element(ptr: Value) -> tl.dtype:
+def _programs(rows: np.ndarray) -> np.ndarray:
+    """Ids of the programs whose row (programs or 1, lanes) has a marked lane."""
+    programs = execution.current().programs
+    return programs if len(rows) == 1 else programs[(rows != 0).any(axis=1)]
+
+
+def element_type(ptr: Value) -> tl.dtype:
+    """What a pointer points to. Raises KernelError for a value that is no pointer."""
     if not is_pointer(ptr.dtype):
         raise execution.kernel_error(f"a pointer is needed here, got {ptr!r}")
     return ptr.dtype.element_ty
 
 
-def _as_mask(mask: Any) -> Value | None:
-    if mask is None or mask is True:
+def as_mask(mask: Any) -> Value | None:
+    """A mask as an int1 value, None where it is absent. Raises KernelError for another type."""
+    if mask is None:
         return None
     value = lift(mask)
     if value.dtype != tl.int1:
@@ -79,51 +89,75 @@ def _as_mask(mask: Any) -> Value | None:
     return value
 
 
-def _broadcast(parts: list[np.ndarray]) -> list[np.ndarray]:
-    ndim = max(p.ndim for p in parts)
+def lanes_shape(ptr: Value, *parts: Value | None) -> tuple[int, ...]:
+    """The shape (programs or 1, *block) of an access. Raises KernelError for what cannot meet."""
+    shapes = [p.data.shape for p in (ptr, *parts) if p is not None]
+    rank = max(map(len, shapes))
+    if rank > 1 and not ptr.shape:
+        raise execution.kernel_error("a block (mask or value) needs a block of pointers")
     try:
-        return list(np.broadcast_arrays(*(pad_rank(p, ndim) for p in parts)))
+        return np.broadcast_shapes(*((s[0], *(1,) * (rank - len(s)), *s[1:]) for s in shapes))
     except ValueError:
-        shapes = " and ".join(str(list(p.shape[1:])) for p in parts)
-        raise execution.kernel_error(f"shapes {shapes} do not broadcast") from None
+        words = " and ".join(str(list(s[1:])) for s in shapes)
+        raise execution.kernel_error(f"shapes {words} do not broadcast") from None
 
 
-def _judge(kind: str, ptr: Value, mask: Value | None, full: tuple[int, ...]) -> list[Lanes]:
+def spread(part: np.ndarray, full: tuple[int, ...]) -> np.ndarray:
+    """`part` (programs or 1, *block) as a view of the access's full shape."""
+    return np.broadcast_to(pad_rank(part, len(full)), full)
+
+
+# -- judging -----------------------------------------------------------------------------------
+def judge(kind: str, ptr: Value, mask: Value | None, full: tuple[int, ...]) -> list[Lanes]:
     """Judge every lane of an access; returns the lanes to perform, by storage.
 
-    `full` is the lanes' shape (programs, *block). Notes out-of-bounds lanes, wrapped offsets and
-    undefined addresses or masks as events.
+    Notes out-of-bounds lanes, wrapped offsets and undefined addresses or masks as events.
     """
-    part = execution.current()
-    address = np.broadcast_to(pad_rank(ptr.data, len(full)), full)
-    active = None
+    good = None
     if mask is not None:
-        active = np.broadcast_to(pad_rank(mask.data, len(full)), full)
+        good = spread(mask.data, full)
         execution.used_undefined(mask, "a mask")
-    good = np.ones(full, np.bool_) if active is None else active.copy()
-    if ptr.poison is not None:
-        hidden = np.broadcast_to(pad_rank(ptr.poison, len(full)), full) & good
-        if hidden.any():
-            note_undefined(Value(address, ptr.dtype, hidden), "an address")
-            good &= ~hidden
-    if ptr.exact is not None:
-        wrapped = (np.broadcast_to(pad_rank(ptr.exact, len(full)), full) != address) & good
-        if wrapped.any():
-            part.events.append(_wrapped_event(kind, ptr, address, wrapped))
-            good &= ~wrapped
-    size = itemsize(_element(ptr))
+    if ptr.poison is not None or ptr.exact is not None:
+        good = _without_doubtful(kind, ptr, good, full)
+    size = itemsize(element_type(ptr))
     if ptr.base is not None:
+        address = ptr.data if good is None else spread(ptr.data, full)
         return [_judge_in(kind, ptr.base, address, good, size, mask)]
+    return _judge_unknown(kind, spread(ptr.data, full), good, size, mask)
+
+
+def _without_doubtful(
+    kind: str, ptr: Value, good: np.ndarray | None, full: tuple[int, ...]
+) -> np.ndarray:
+    """The lanes whose address is defined and did not wrap; the others are noted."""
+    live = np.ones(full, np.bool_) if good is None else good
+    if ptr.poison is not None:
+        hidden = (spread(ptr.poison, full) != 0) & live
+        if hidden.any():
+            note_undefined(Value(spread(ptr.data, full), ptr.dtype, hidden), "an address")
+            live = live & ~hidden
+    if ptr.exact is not None:
+        wrapped = (spread(ptr.exact, full) != spread(ptr.data, full)) & live
+        if wrapped.any():
+            execution.current().events.append(_wrapped_event(kind, ptr, wrapped))
+            live = live & ~wrapped
+    return live
+
+
+def _judge_unknown(
+    kind: str, address: np.ndarray, good: np.ndarray | None, size: int, mask: Value | None
+) -> list[Lanes]:
+    """Lanes of a pointer that was not derived from an argument: each finds its storage itself."""
+    part = execution.current()
+    live = np.ones(address.shape, np.bool_) if good is None else good
     found = []
-    lanes = np.where(good, address, -1)
-    for storage, here in part.session.memory.split(lanes):
-        here = here & good
-        if storage is None:
-            if here.any():
-                part.events.extend(stray_events(kind, None, lanes, here, size, "", part.programs))
-            continue
-        operand = _any_operand(storage, size)
-        found.append(_judge_in(kind, operand, address, here, size, mask))
+    for storage, here in part.session.memory.split(np.where(live, address, -1)):
+        here = here & live
+        if storage is not None:
+            operand = _any_operand(storage, size)
+            found.append(_judge_in(kind, operand, address, here, size, mask))
+        elif here.any():
+            part.events += stray_events(kind, None, address, here, size, None, part.programs)
     return found
 
 
@@ -131,55 +165,63 @@ def _judge_in(
     kind: str,
     operand: Operand,
     address: np.ndarray,
-    good: np.ndarray,
+    good: np.ndarray | None,
     size: int,
     mask: Value | None,
 ) -> Lanes:
-    part = execution.current()
     storage = operand.storage
     region = operand.region(size)
-    offset = address - storage.start
-    index = offset if size == 1 else offset >> (size.bit_length() - 1)
-    rest = (operand.view.start - storage.start) % size
-    if operand.view.itemsize != size or rest:
-        stray = ((offset & (size - 1)) != 0) & good  # an address between two elements
-    else:
-        stray = np.zeros((), np.bool_)
-    if not _all_inside(region, index, good):
-        stray = stray | (good & ~region.contains(index))
-    if stray.any():
-        part.events.extend(
-            stray_events(
-                kind, operand, address, stray, size, mask_axes(mask, operand), part.programs
-            )
+    index = address - storage.start
+    uneven = None
+    if operand.view.itemsize != size or (operand.view.start - storage.start) % size:
+        uneven = (index & (size - 1)) != 0  # an address between two elements
+    if size > 1:
+        index >>= size.bit_length() - 1
+    if good is not None:
+        index = np.where(good, index, region.low)
+    stray = None
+    if not _all_inside(region, index):
+        stray = ~region.contains(index)
+        stray = stray if good is None else stray & good
+    if uneven is not None:
+        uneven = uneven if good is None else uneven & good
+        stray = uneven if stray is None else stray | uneven
+    if stray is not None and stray.any():
+        part = execution.current()
+        part.events += stray_events(
+            kind, operand, address, stray, size, mask_axes(mask), part.programs
         )
-        good = good & ~stray
+        good = ~stray if good is None else good & ~stray
+    if stray is not None:
+        index = np.where(good, index, 0) if good is not None else index
     return Lanes(storage, index, good)
 
 
-def _all_inside(region: Region, index: np.ndarray, good: np.ndarray) -> bool:
+def _all_inside(region: Region, index: np.ndarray) -> bool:
     """The cheap test that settles most accesses: a dense region and the extreme indices."""
-    if not region.dense or not index.size:
-        return not index.size
-    lanes = np.where(good, index, region.low)
-    return region.low <= int(lanes.min()) and int(lanes.max()) < region.high
+    if not index.size:
+        return True
+    return region.dense and region.low <= int(index.min()) and int(index.max()) < region.high
 
 
 def _any_operand(storage: Storage, size: int) -> Operand:
     """An operand for an address whose pointer was not derived from an argument."""
-    for operand in execution.current().session.operands:
+    session = execution.current().session
+    for operand in session.operands:
         if operand.storage is storage:
             return operand
     n = storage.data.size // size
-    return Operand("memory", tl.uint8, View(storage.start, size, (n,), (1,)), storage, ("0",))
+    name = session.storage_name(storage) or "memory"
+    operand = Operand(name, tl.uint8, View(storage.start, size, (n,), (1,)), storage, ("0",))
+    session.operands.append(operand)
+    return operand
 
 
-def _wrapped_event(kind: str, ptr: Value, address: np.ndarray, wrapped: np.ndarray) -> Event:
-    part = execution.current()
-    rows = wrapped.reshape(len(wrapped), -1).any(axis=1)
-    exact = np.broadcast_to(pad_rank(ptr.exact, wrapped.ndim), wrapped.shape)  # type: ignore[arg-type]
+def _wrapped_event(kind: str, ptr: Value, wrapped: np.ndarray) -> Event:
+    assert ptr.exact is not None
+    address, exact = spread(ptr.data, wrapped.shape), spread(ptr.exact, wrapped.shape)
     start = ptr.base.view.start if ptr.base is not None else 0
-    size = itemsize(_element(ptr))
+    size = itemsize(element_type(ptr))
     lane = np.unravel_index(int(np.argmax(wrapped)), wrapped.shape)
     return Event(
         kind="wrapped_offset",
@@ -187,23 +229,21 @@ def _wrapped_event(kind: str, ptr: Value, address: np.ndarray, wrapped: np.ndarr
         operand=ptr.base,
         access=kind,
         axis=None,
-        programs=part.programs if len(rows) == 1 else part.programs[rows],
+        programs=_programs(wrapped.reshape(len(wrapped), -1)),
         lanes=int(wrapped.sum()),
         got=f"element offset {(int(address[lane]) - start) // size}",
-        expected=f"{(int(exact[lane]) - start) // size}",
+        expected=f"{(int(exact[lane]) - start) // size}, beyond the offset's integer type",
     )
 
 
-def _trace(kind: str, ptr: Value, mask: Value | None, other: Any, full: tuple[int, ...]) -> None:
+def trace(kind: str, ptr: Value, mask: Value | None, other: Any, full: tuple[int, ...]) -> None:
+    """Keep an access for the trace, if one is wanted."""
     part = execution.current()
     if part.session.trace is None or ptr.base is None:
         return
-    size = itemsize(_element(ptr))
-    address = np.broadcast_to(pad_rank(ptr.data, len(full)), full)
-    lanes = None
-    if mask is not None:
-        lanes = np.broadcast_to(pad_rank(mask.data, len(full)), full)
-    offsets = (address - ptr.base.view.start) // size
+    size = itemsize(element_type(ptr))
+    offsets = (spread(ptr.data, full) - ptr.base.view.start) // size
+    lanes = None if mask is None else spread(mask.data, full)
     part.touches.append(RawTouch(kind, ptr.base, offsets, lanes, other, part.programs))
 
 
@@ -211,82 +251,125 @@ def _trace(kind: str, ptr: Value, mask: Value | None, other: Any, full: tuple[in
 def load(ptr: Value, mask: Any = None, other: Any = None) -> Value:
     """Load through a block of pointers; masked-off lanes hold `other`, or nothing defined."""
     part = execution.current()
-    dtype = _element(ptr)
-    mask = _as_mask(mask)
-    parts = [ptr.data] + ([mask.data] if mask is not None else [])
-    full = _broadcast(parts)[0].shape
-    if mask is not None and len(full) > ptr.data.ndim and not ptr.shape:
-        raise execution.kernel_error("a block mask needs a block of pointers")
-    constant = None
-    if other is not None:
-        other = execution.vocabulary().convert(lift(other), dtype)
-        if other.data.size == 1:
-            constant = float(other.data.reshape(-1)[0])
+    dtype = element_type(ptr)
+    mask = as_mask(mask)
+    fill = None if other is None else execution.vocabulary().convert(lift(other), dtype)
+    full = lanes_shape(ptr, mask, fill if mask is not None else None)
+    if part.session.trace is not None:
+        one = fill is not None and fill.data.size == 1
+        trace("load", ptr, mask, float(fill.data.reshape(-1)[0]) if one and fill else None, full)
     np_type = numpy_of(dtype)
-    undefined = dirt(dtype, part.session.dirt)
-    data = np.full(full, undefined, np_type)
-    poison = np.ones(full, np.bool_)
-    _trace("load", ptr, mask, constant, full)
-    for lanes in _judge("load", ptr, mask, full):
+    dirty = dirt(dtype, part.session.dirt)
+    found = judge("load", ptr, mask, full)
+    data: np.ndarray = np.broadcast_to(dirty, full)
+    done = np.zeros(full, np.bool_) if len(found) != 1 or found[0].good is not None else None
+    poison = None
+    for lanes in found:
         flat = lanes.storage.typed(np_type)
         if not flat.size:
             continue
-        if lanes.good.all():
-            data, poison = flat[lanes.index], np.zeros(full, np.bool_)
-        else:
-            data = np.where(lanes.good, flat[np.where(lanes.good, lanes.index, 0)], data)
-            poison = poison & ~lanes.good
-        defined = lanes.storage.defined_elements(np_type.itemsize)
-        if defined is not None:
-            known = defined[np.where(lanes.good, lanes.index, 0)].all(axis=-1)
-            poison = poison | (lanes.good & ~known)
-    if other is not None and mask is not None:
-        off = ~np.broadcast_to(pad_rank(mask.data, len(full)), full)
-        data = np.where(off, pad_rank(other.data, len(full)), data)
-        poison = poison & ~off
-        if other.poison is not None:
-            poison = poison | (off & pad_rank(other.poison, len(full)))
-    return Value(data, dtype, poison if poison.any() else None)
+        values = flat[lanes.index]
+        data = values if lanes.good is None else np.where(lanes.good, values, data)
+        if done is not None:
+            done = done | (True if lanes.good is None else lanes.good)
+        poison = _unwritten(lanes, np_type.itemsize, ptr.base, poison)
+        _remember_readers(lanes, np_type.itemsize, full)
+    if done is not None and not done.all():
+        off = None if mask is None else ~spread(mask.data, full)
+        if off is not None and fill is not None:
+            data = np.where(off, pad_rank(fill.data, len(full)), data)
+            if fill.poison is not None:
+                mixed = np.where(off, pad_rank(fill.poison, len(full)), np.uint8(0))
+                poison = mixed if poison is None else poison | mixed
+        elif off is not None and off.any():
+            bits = _masked_bits(ptr, off, itemsize(dtype))
+            poison = bits if poison is None else poison | bits
+        stray = ~done if off is None else ~done & ~off
+        if stray.any():
+            bits = stray * execution.source(STRAY, ptr.base)
+            poison = bits if poison is None else poison | bits
+    if data.shape != full:
+        data = np.broadcast_to(data, full)
+    return Value(data, dtype, poison)
+
+
+def _unwritten(
+    lanes: Lanes, size: int, operand: Operand | None, poison: np.ndarray | None
+) -> np.ndarray | None:
+    """Poison for lanes that read memory nothing has stored to."""
+    defined = lanes.storage.defined_elements(size)
+    if defined is None:
+        return poison
+    unknown = ~defined[lanes.index].all(axis=-1)
+    if lanes.good is not None:
+        unknown &= lanes.good
+    if not unknown.any():
+        return poison
+    bits = unknown * execution.source(UNWRITTEN, operand)
+    return bits if poison is None else poison | bits
+
+
+def _masked_bits(ptr: Value, off: np.ndarray, size: int) -> np.ndarray:
+    """Poison bits of masked-off lanes: by the axis along which they lie beyond the operand."""
+    bits = np.zeros(off.shape, np.uint8)
+    rest = off
+    if ptr.base is not None:
+        address = spread(ptr.data, off.shape)
+        for axis, lanes in beyond_view(ptr.base, address, off, size):
+            bits |= lanes * execution.source(MASKED, ptr.base, axis)
+            rest = rest & ~lanes
+    if rest.any():
+        bits |= rest * execution.source(MASKED, ptr.base)
+    return bits
+
+
+def _remember_readers(lanes: Lanes, size: int, full: tuple[int, ...]) -> None:
+    """Which program last read each element that was stored in this launch: it may add to it."""
+    if size not in lanes.storage.owners:
+        return
+    readers = lanes.storage.readers.setdefault(
+        size, np.full(lanes.storage.data.size // size, -1, np.int64)
+    )
+    index, programs = np.broadcast_arrays(lanes.index, column(len(full)))
+    good = slice(None) if lanes.good is None else np.broadcast_to(lanes.good, index.shape)
+    readers[index[good]] = programs[good]
 
 
 # -- store -------------------------------------------------------------------------------------
-def _rows(full: tuple[int, ...]) -> tuple[int, ...]:
+def column(ndim: int) -> np.ndarray:
+    """The part's program ids along the first of `ndim` axes."""
+    return execution.current().programs.reshape((-1,) + (1,) * (ndim - 1))
+
+
+def rows(full: tuple[int, ...]) -> tuple[int, ...]:
     """A store is done by each program: its lanes always have one row a program."""
     return (len(execution.current().programs), *full[1:])
 
 
 def store(ptr: Value, value: Any, mask: Any = None) -> None:
-    """Store a block; a lane may be stored once a launch, by one program (see Event kinds)."""
-    dtype = _element(ptr)
-    mask = _as_mask(mask)
-    value = execution.vocabulary().convert(lift(value), dtype)
-    parts = [ptr.data, value.data] + ([mask.data] if mask is not None else [])
-    full = _rows(_broadcast(parts)[0].shape)
-    if not ptr.shape and len(full) > 1:
-        raise execution.kernel_error("a block cannot be stored through a scalar pointer")
-    _trace("store", ptr, mask, None, full)
-    data = np.broadcast_to(pad_rank(value.data, len(full)), full)
-    poison = None
-    if value.poison is not None:
-        poison = np.broadcast_to(pad_rank(value.poison, len(full)), full)
+    """Store a block. Notes elements stored by two programs or lanes, and undefined lanes."""
     part = execution.current()
+    dtype = element_type(ptr)
+    mask = as_mask(mask)
+    value = execution.vocabulary().convert(lift(value), dtype)
+    full = rows(lanes_shape(ptr, value, mask))
+    trace("store", ptr, mask, None, full)
+    data = spread(value.data, full)
+    poison = None if value.poison is None else spread(value.poison, full)
     part.spins = 0
-    for lanes in _judge("store", ptr, mask, full):
-        index = lanes.index[lanes.good]
+    for lanes in judge("store", ptr, mask, full):
+        good = np.ones(full, np.bool_) if lanes.good is None else lanes.good
+        index = np.broadcast_to(lanes.index, full)[good]
         if not index.size:
             continue
-        programs = np.broadcast_to(_column(part.programs, len(full)), full)[lanes.good]
-        undefined = None if poison is None else poison[lanes.good]
-        _put(lanes.storage, index, data[lanes.good])
-        _mark(lanes.storage, index, data.dtype.itemsize, undefined, "store", ptr.base)
+        put(lanes.storage, index, data[good])
+        bits = None if poison is None else poison[good]
+        mark(lanes.storage, index, data.dtype.itemsize, bits, "store", ptr.base)
+        programs = np.broadcast_to(column(len(full)), full)[good]
         _own(lanes.storage, index, data.dtype.itemsize, programs, ptr.base)
 
 
-def _column(programs: np.ndarray, ndim: int) -> np.ndarray:
-    return programs.reshape((-1,) + (1,) * (ndim - 1))
-
-
-def _put(storage: Storage, index: np.ndarray, data: np.ndarray) -> None:
+def put(storage: Storage, index: np.ndarray, data: np.ndarray) -> None:
     """Write elements, leaving a way back."""
     flat = storage.typed(data.dtype)
     before = flat[index]
@@ -298,19 +381,20 @@ def _put(storage: Storage, index: np.ndarray, data: np.ndarray) -> None:
     execution.current().undo.append(undo)
 
 
-def _mark(
+def mark(
     storage: Storage,
     index: np.ndarray,
     size: int,
-    undefined: np.ndarray | None,
+    bits: np.ndarray | None,
     access: str,
     operand: Operand | None,
 ) -> None:
-    """Keep account of which elements are defined after a store."""
+    """Keep account of which elements are defined after a store; `bits` are the poison stored."""
     part = execution.current()
-    if undefined is not None and undefined.any():
+    if bits is not None and bits.any():
         if storage.defined is None:
             storage.defined = np.ones(storage.data.size, np.bool_)
+        bad = bits != 0
         part.events.append(
             Event(
                 kind="undefined_stored",
@@ -319,16 +403,17 @@ def _mark(
                 access=access,
                 axis=None,
                 programs=part.programs,
-                lanes=int(undefined.sum()),
+                lanes=int(bad.sum()),
                 storage=storage,
-                elements=index[undefined] * size,
+                elements=index[bad] * size,
+                bits=bits[bad],
             )
         )
     defined = storage.defined_elements(size)
     if defined is None:
         return
     before = defined[index]
-    defined[index] = True if undefined is None else ~undefined[:, None]
+    defined[index] = True if bits is None else (bits == 0)[:, None]
 
     def undo() -> None:
         defined[index] = before
@@ -339,7 +424,10 @@ def _mark(
 def _own(
     storage: Storage, index: np.ndarray, size: int, programs: np.ndarray, operand: Operand | None
 ) -> None:
-    """Find elements stored twice: by two lanes of this store, or by two programs of the launch."""
+    """Find elements stored twice: by two lanes of this store, or by two programs of the launch.
+
+    A program that has read the element since adds to what the other stored; that is accumulation.
+    """
     part = execution.current()
     owner = storage.owners.get(size)
     if owner is None:
@@ -354,7 +442,10 @@ def _own(
         owner[index] = before
 
     part.undo.append(undo)
-    twice |= (before >= 0) & (before != programs)
+    other = (before >= 0) & (before != programs)
+    if size in storage.readers:
+        other &= storage.readers[size][index] != programs
+    twice |= other
     if twice.any():
         part.events.append(
             Event(
@@ -369,104 +460,3 @@ def _own(
                 elements=index[twice] * size,
             )
         )
-
-
-# -- atomics -----------------------------------------------------------------------------------
-def _exchange(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    return new
-
-
-COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "add": lambda old, new: old + new,
-    "max": np.maximum,
-    "min": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "xchg": _exchange,
-}
-
-
-def atomic(
-    op: str, ptr: Value, value: Any, mask: Any = None, compare: Value | None = None
-) -> Value:
-    """A read-modify-write of each lane, program after program; returns the old values.
-
-    `op` is a key of COMBINE, or "cas" with `compare`. Lanes of one program that meet on an element
-    are combined one after the other in lane order.
-    """
-    part = execution.current()
-    part.atomics = True
-    dtype = _element(ptr)
-    mask = _as_mask(mask)
-    value = execution.vocabulary().convert(lift(value), dtype)
-    parts = [ptr.data, value.data] + ([mask.data] if mask is not None else [])
-    full = _rows(_broadcast(parts)[0].shape)
-    _trace("atomic", ptr, mask, None, full)
-    new = np.broadcast_to(pad_rank(value.data, len(full)), full)
-    poison = value.poison if compare is None else union(value.poison, compare.poison)
-    bad = np.zeros(full, np.bool_)
-    if poison is not None:
-        bad = np.broadcast_to(pad_rank(poison, len(full)), full)
-    wanted = None
-    if compare is not None:
-        compare = execution.vocabulary().convert(compare, dtype)
-        wanted = np.broadcast_to(pad_rank(compare.data, len(full)), full)
-    old = np.full(full, dirt(dtype, part.session.dirt), new.dtype)
-    unknown = np.ones(full, np.bool_)
-    for lanes in _judge("atomic", ptr, mask, full):
-        flat = lanes.storage.typed(new.dtype)
-        for row in range(full[0]):
-            good = np.atleast_1d(lanes.good[row]).reshape(-1)
-            index = np.atleast_1d(lanes.index[row]).reshape(-1)[good]
-            if not index.size:
-                continue
-            fresh = np.atleast_1d(new[row]).reshape(-1)[good]
-            want = None if wanted is None else np.atleast_1d(wanted[row]).reshape(-1)[good]
-            mine = np.atleast_1d(bad[row]).reshape(-1)[good]
-            seen, known = _update(lanes.storage, flat, index, op, fresh, want, mine, ptr.base)
-            old[row].reshape(-1)[good] = seen
-            unknown[row].reshape(-1)[good] = ~known
-    return Value(old, dtype, unknown if unknown.any() else None)
-
-
-def _update(
-    storage: Storage,
-    flat: np.ndarray,
-    index: np.ndarray,
-    op: str,
-    new: np.ndarray,
-    want: np.ndarray | None,
-    undefined: np.ndarray,
-    operand: Operand | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """One program's update; returns the old values and which of them were defined."""
-    if len(np.unique(index)) != len(index):  # lanes that meet: one after the other
-        pairs = [
-            _update(
-                storage,
-                flat,
-                index[i : i + 1],
-                op,
-                new[i : i + 1],
-                None if want is None else want[i : i + 1],
-                undefined[i : i + 1],
-                operand,
-            )
-            for i in range(len(index))
-        ]
-        return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
-    size = flat.dtype.itemsize
-    defined = storage.defined_elements(size)
-    known = np.ones(len(index), np.bool_) if defined is None else defined[index].all(axis=1)
-    seen = flat[index]
-    if op == "cas":
-        after = np.where(seen == want, new, seen)
-    else:
-        after = COMBINE[op](seen, new).astype(flat.dtype)
-    if (after != seen).any():
-        execution.current().spins = 0
-    _put(storage, index, after)
-    lost = undefined | (~known if op not in ("xchg",) else np.zeros(len(index), np.bool_))
-    _mark(storage, index, size, lost, "atomic", operand)
-    return seen, known

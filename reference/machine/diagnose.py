@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,11 @@ from gemmproof.reference.machine.observation import Fault, Where
 
 @dataclass(slots=True)
 class Event:
-    """One thing seen at one access of a part; faults.py gathers them.
+    """One thing seen at one access of a part; `gather` joins events into faults.
 
-    `low`..`high` are the stray indices along the operand's axis; `elements` are byte offsets into
-    `storage` where it matters which elements were met.
+    `low`..`high` are the stray indices along the operand's axis, `tests` the axes its mask varies
+    along (None: there is no mask, or it could not be told). `elements` are byte offsets into
+    `storage` where it matters which elements were met, `bits` the poison stored there.
     """
 
     kind: str
@@ -31,19 +33,32 @@ class Event:
     expected: str = ""
     low: int = 0
     high: int = 0
-    tests: str = ""
+    masked: bool = True
+    tests: tuple[int, ...] | None = None
     storage: Storage | None = None
     elements: np.ndarray | None = None
+    bits: np.ndarray | None = None
 
 
-def mask_axes(mask: Any, operand: Operand) -> str:
-    """Which block axes a mask varies along, as far as its own shape tells: "0", "1", "01", "-".
+def mask_axes(mask: Any) -> tuple[int, ...] | None:
+    """The block axes a mask varies along, as far as its own shape tells; None without a mask."""
+    return None if mask is None else tuple(i for i, n in enumerate(mask.shape) if n > 1)
 
-    "-" stands for an access without a mask. An axis of length 1 is not tested by the mask.
-    """
-    if mask is None:
-        return "-"
-    return "".join(str(i) for i, n in enumerate(mask.shape) if n > 1)
+
+def beyond_view(
+    operand: Operand, address: np.ndarray, lanes: np.ndarray, size: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """For each axis of the operand, those of `lanes` that lie beyond it and beyond no later one."""
+    indices, _ = logical_indices((address - operand.view.start) // size, operand.view)
+    if indices is None:
+        return
+    rest = lanes
+    for axis in reversed(range(len(indices))):
+        index, n = indices[axis], operand.view.shape[axis]
+        found = rest & ((index < 0) | (index >= n))
+        if found.any():
+            yield axis, found
+            rest = rest & ~found
 
 
 def stray_events(
@@ -52,54 +67,61 @@ def stray_events(
     address: np.ndarray,
     stray: np.ndarray,
     size: int,
-    tests: str,
+    tests: tuple[int, ...] | None,
     programs: np.ndarray,
 ) -> list[Event]:
-    """Events for the stray lanes (programs, *block) of one access, one event an axis to blame."""
-    where = execution.where()
+    """Events for the stray lanes (programs, *block) of one access, one event an axis to blame.
+
+    `tests` are the block axes that the access's mask varies along, None if it has no mask.
+    """
     rows = stray.reshape(len(stray), -1)
-    hit = programs if len(rows) == 1 else programs[rows.any(axis=1)]
-
-    def event(axis: int | None, low: int, high: int, words: str, lanes: int) -> Event:
-        return Event(
-            kind="out_of_bounds",
-            where=where,
-            operand=operand,
-            access=access,
-            axis=axis,
-            programs=hit,
-            lanes=lanes,
-            low=low,
-            high=high,
-            tests=words,
-        )
-
+    common = {
+        "kind": "out_of_bounds",
+        "where": execution.where(),
+        "operand": operand,
+        "access": access,
+        "programs": programs if len(rows) == 1 else programs[rows.any(axis=1)],
+        "masked": tests is not None,
+    }
+    count = int(stray.sum())
     if operand is None:
-        return [event(None, 0, 0, "", int(stray.sum()))]
+        return [Event(**common, axis=None, lanes=count)]
+    address = np.broadcast_to(address, stray.shape)
     offset = (address - operand.view.start) // size
     indices, block_axes = logical_indices(offset, operand.view)
-    if indices is None:
-        low, high = int(offset[stray].min()), int(offset[stray].max())
-        return [event(None, low, high, "", int(stray.sum()))]
-    words = _tested(tests, block_axes, operand)
+    if tests is not None and all(d in block_axes for d in tests):
+        common["tests"] = tuple(block_axes[d] for d in tests)
     beyond = [
-        stray & ((i < 0) | (i >= n)) for i, n in zip(indices, operand.view.shape, strict=True)
+        stray & ((i < 0) | (i >= n))
+        for i, n in zip(indices or [], operand.view.shape, strict=False)
     ]
+    blamed = [k for k in range(len(beyond)) if _alone(beyond, k).any()]
+    blamed = blamed or [k for k, lanes in enumerate(beyond) if lanes.any()][:1]
+    if indices is None or not blamed:
+        low, high = int(offset[stray].min()), int(offset[stray].max())
+        return [Event(**common, axis=None, lanes=count, low=low, high=high)]
     events = []
-    for axis, lanes in enumerate(beyond):
-        others = [b for k, b in enumerate(beyond) if k != axis]
-        alone = lanes & ~np.logical_or.reduce(others) if others else lanes
-        if alone.any():
-            i = indices[axis][lanes]
-            events.append(event(axis, int(i.min()), int(i.max()), words, int(lanes.sum())))
-    if not events:
-        axis = next((k for k, b in enumerate(beyond) if b.any()), None)
-        if axis is None:
-            low, high = int(offset[stray].min()), int(offset[stray].max())
-            return [event(None, low, high, words, int(stray.sum()))]
-        i = indices[axis][beyond[axis]]
-        events.append(event(axis, int(i.min()), int(i.max()), words, int(stray.sum())))
+    for axis in blamed:
+        index = indices[axis][beyond[axis]]
+        events.append(
+            Event(
+                **common,
+                axis=axis,
+                lanes=int(beyond[axis].sum()),
+                low=int(index.min()),
+                high=int(index.max()),
+            )
+        )
     return events
+
+
+def _alone(beyond: list[np.ndarray], axis: int) -> np.ndarray:
+    """Lanes beyond this axis and no other."""
+    lanes = beyond[axis]
+    for k, other in enumerate(beyond):
+        if k != axis:
+            lanes = lanes & ~other
+    return lanes
 
 
 def logical_indices(
@@ -113,39 +135,37 @@ def logical_indices(
     along that axis. Returns (None, {}) where the steps match no strides. The second result maps
     block axes to view axes.
     """
-    axes = [k for k, n in enumerate(view.shape)]
-    strides = view.strides
-    taken: dict[int, int] = {}
+    taken = _block_axes(offset, view)
     block = offset.ndim - 1
-    for d in range(block):
-        if offset.shape[d + 1] < 2:
-            continue
-        step = np.diff(offset, axis=d + 1)
-        values, counts = np.unique(step, return_counts=True)
-        common = int(values[np.argmax(counts)])
-        free = [k for k in axes if k not in taken.values() and strides[k] == common]
-        if free:
-            # equal strides (a side of length 1): prefer the axis in the block's own order
-            taken[d] = min(free, key=lambda k: abs(k - (d + len(axes) - block)))
     corner = offset[(slice(None),) + (slice(0, 1),) * block]
     base = _decode(corner, view)
     if base is None:
         return None, {}
-    indices = []
     explained = corner + np.zeros_like(offset)
-    for k in axes:
-        index = base[k] + np.zeros_like(offset)
-        for d, axis in taken.items():
-            if axis == k:
-                first = np.take(offset, [0], axis=d + 1)
-                line = offset - first
-                index = index + (line // strides[k] if strides[k] else 0)
-                explained = explained + line
-        indices.append(index)
+    indices = [b + np.zeros_like(offset) for b in base]
+    for d, axis in taken.items():
+        line = offset - np.take(offset, [0], axis=d + 1)
+        explained = explained + line
+        if view.strides[axis]:
+            indices[axis] = indices[axis] + line // view.strides[axis]
     if not np.array_equal(explained, offset):
-        plain = _decode(offset, view)
-        return plain, {}
+        return _decode(offset, view), {}
     return indices, taken
+
+
+def _block_axes(offset: np.ndarray, view: View) -> dict[int, int]:
+    """Block axis to view axis, by the step that most neighbouring lanes are apart."""
+    taken: dict[int, int] = {}
+    block, rank = offset.ndim - 1, len(view.shape)
+    for d in range(block):
+        if offset.shape[d + 1] < 2:
+            continue
+        values, counts = np.unique(np.diff(offset, axis=d + 1), return_counts=True)
+        common = int(values[np.argmax(counts)])
+        free = [k for k in range(rank) if k not in taken.values() and view.strides[k] == common]
+        if free:  # equal strides (a side of length 1): prefer the axis in the block's own order
+            taken[d] = min(free, key=lambda k: abs(k - (d + rank - block)))
+    return taken
 
 
 def _decode(offset: np.ndarray, view: View) -> list[np.ndarray] | None:
@@ -158,25 +178,9 @@ def _decode(offset: np.ndarray, view: View) -> list[np.ndarray] | None:
     indices = [np.zeros_like(offset) for _ in view.shape]
     rest = offset
     for k in order:
-        if view.shape[k] == 1 and k is not order[0]:
-            continue
-        indices[k], rest = np.divmod(rest, view.strides[k])
+        if view.shape[k] > 1 or k == order[0]:
+            indices[k], rest = np.divmod(rest, view.strides[k])
     return indices if order else None
-
-
-def _tested(tests: str, block_axes: dict[int, int], operand: Operand) -> str:
-    if tests == "-":
-        return "there is no mask"
-    names = [
-        operand.axes[block_axes[int(d)]].lower() for d in tests if int(d) in block_axes
-    ]
-    if len(names) != len(tests):
-        return ""
-    if not names:
-        return "the mask tests neither axis"
-    return f"the mask tests {names[0]} only" if len(names) == 1 else (
-        f"the mask tests {' and '.join(names)}"
-    )
 
 
 # -- gathering -----------------------------------------------------------------------------------
@@ -187,17 +191,13 @@ def gather(kernel: str, events: list[Event]) -> list[Fault]:
     """Join the events of one call that say the same of the same line, operand and axis."""
     groups: dict[Any, list[Event]] = {}
     for e in events:
-        key = (e.kind, e.where, id(e.operand), e.access, e.axis)
-        groups.setdefault(key, []).append(e)
+        groups.setdefault((e.kind, e.where, id(e.operand), e.access, e.axis), []).append(e)
     return [_fault(kernel, group) for group in groups.values()]
 
 
 def _fault(kernel: str, group: list[Event]) -> Fault:
     e = group[0]
     programs = len(np.unique(np.concatenate([g.programs for g in group])))
-    lanes = sum(g.lanes for g in group)
-    operand = e.operand
-    axis = operand.axes[e.axis] if operand is not None and e.axis is not None else None
     got, expected = e.got, e.expected
     if e.kind == "out_of_bounds":
         got, expected = _bounds_words(group, programs)
@@ -207,37 +207,57 @@ def _fault(kernel: str, group: list[Event]) -> Fault:
         kind=e.kind,
         kernel=kernel,
         access=e.access,
-        operand=operand.name if operand is not None else "",
-        axis=axis,
+        operand=e.operand.name if e.operand is not None else "",
+        axis=e.operand.axes[e.axis] if e.operand is not None and e.axis is not None else None,
         where=e.where or Where("", 0, ""),
         got=got,
         expected=expected,
         programs=programs,
-        lanes=lanes,
+        lanes=sum(g.lanes for g in group),
     )
 
 
 def _bounds_words(group: list[Event], programs: int) -> tuple[str, str]:
+    """Both halves of a message on lanes out of bounds, all of one operand and axis."""
     e = group[0]
     by = f"{_VERB[e.access]} by {programs} program{'s' if programs != 1 else ''}"
-    low, high = min(g.low for g in group), max(g.high for g in group)
     if e.operand is None:
         return f"an address outside every tensor is {by}", "an address of an operand"
+    low, high = min(g.low for g in group), max(g.high for g in group)
     name, view = e.operand.name, e.operand.view
     if e.axis is None:
         return (
             f"elements {low}..{high} from the start of {name} are {by}",
             f"elements of its view {list(view.shape)} with strides {list(view.strides)}",
         )
-    words = {0: "rows", 1: "columns"} if len(view.shape) == 2 else {}
-    what = words.get(e.axis, f"indices along axis {e.axis}")
+    one, many = _axis_words(e.axis, len(view.shape))
     n = view.shape[e.axis]
     label = e.operand.axes[e.axis]
-    label = label if label.isalpha() else f"size {label}"
-    span = f"{what[:-1] if words and low == high else what} {low}" + (
-        f"..{high}" if high != low else ""
+    size = f"{label}={n}" if label.isalpha() else f"{n} {one if n == 1 else many}"
+    what = f"{one} {low}" if low == high else f"{many} {low}..{high}"
+    tests = {(g.masked, g.tests) for g in group}
+    tail = _mask_words(e, *tests.pop()) if len(tests) == 1 else ""
+    allowed = f"{many} 0..{n - 1}" if n > 1 else (f"{one} 0" if n else f"no {one}")
+    return f"{what} of {name} ({size}) {'is' if low == high else 'are'} {by}{tail}", allowed
+
+
+def _axis_words(axis: int, rank: int) -> tuple[str, str]:
+    """What an index along an axis is called: one of them, several of them."""
+    if rank == 1:
+        return "element", "elements"
+    from_end = rank - 1 - axis
+    return {0: ("column", "columns"), 1: ("row", "rows")}.get(from_end, ("batch", "batches"))
+
+
+def _mask_words(e: Event, masked: bool, tests: tuple[int, ...] | None) -> str:
+    if not masked:
+        return "; there is no mask"
+    if tests is None or e.operand is None:
+        return ""
+    names = [e.operand.axes[k] for k in tests]
+    words = [n.lower() if n.isalpha() else f"axis {n}" for n in names]
+    if not words:
+        return "; the mask tests neither axis"
+    return f"; the mask tests {words[0]} only" if len(words) == 1 else (
+        f"; the mask tests {' and '.join(words)}"
     )
-    verb = "is" if low == high and words else "are"
-    tests = {g.tests for g in group}
-    tail = f"; {tests.pop()}" if len(tests) == 1 and e.tests else ""
-    return f"{span} of {name} ({label}={n}) {verb} {by}{tail}", f"{what} 0..{n - 1}"

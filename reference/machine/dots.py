@@ -86,19 +86,19 @@ def _poison(a: Value, b: Value, acc: Value | None) -> np.ndarray | None:
     rows = _whole(a)
     columns = _whole(b)
     if is_float(a.dtype):
-        found = rows.any(axis=-1, keepdims=True) | columns.any(axis=-2, keepdims=True)
-        found = np.broadcast_to(
-            found, np.broadcast_shapes(found.shape, (1, *a.shape[:-1], b.shape[-1]))
+        found = np.bitwise_or(
+            np.bitwise_or.reduce(rows, axis=-1, keepdims=True),
+            np.bitwise_or.reduce(columns, axis=-2, keepdims=True),
         )
-    else:
-        live_a = ((a.data != 0) | rows).astype(np.float32)
-        live_b = ((b.data != 0) | columns).astype(np.float32)
-        terms = rows.astype(np.float32) @ live_b + live_a @ columns.astype(np.float32)
-        found = terms > 0
-    return union(found, None if acc is None else acc.poison)
+        return union(found, None if acc is None else acc.poison)
+    live_a = ((a.data != 0) | (rows != 0)).astype(np.float32)
+    live_b = ((b.data != 0) | (columns != 0)).astype(np.float32)
+    bits = np.bitwise_or(np.bitwise_or.reduce(rows, None), np.bitwise_or.reduce(columns, None))
+    terms = (rows != 0).astype(np.float32) @ live_b + live_a @ (columns != 0).astype(np.float32)
+    return union((terms > 0) * bits, None if acc is None else acc.poison)
 
 
 def _whole(x: Value) -> np.ndarray:
     if x.poison is None:
-        return np.zeros((1, *x.shape), np.bool_)
+        return np.zeros((1, *x.shape), np.uint8)
     return np.broadcast_to(x.poison, x.poison.shape[:1] + x.shape)

@@ -64,7 +64,7 @@ def where(condition: Any, x: Any, y: Any) -> Value:
         ) from None
     poison = None
     if a.poison is not None or b.poison is not None:
-        none = np.zeros((1,) * ndim, np.bool_)
+        none = np.zeros((1,) * ndim, np.uint8)
         poison = np.where(
             c,
             none if a.poison is None else pad_rank(a.poison, ndim),

@@ -28,6 +28,16 @@ SPINS = 2000
 KERNEL_MARK = "__gemmproof_kernel__"
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where undefined lanes come from: what happened, on which line, to which operand and axis."""
+
+    what: str
+    where: Where | None
+    operand: Any
+    axis: int | None
+
+
 class Diverged(BaseException):
     """The programs of the part decide differently; `labels` groups them, one label a program."""
 
@@ -150,6 +160,17 @@ def decide(value: Any) -> bool:
     if not truth.any():
         return False
     raise Diverged(truth)
+
+
+def source(what: str, operand: Any = None, axis: int | None = None) -> np.uint8:
+    """The poison bit of an origin of undefined lanes; origins past the seventh share the last."""
+    sources = current().session.sources
+    origin = Origin(what, where(), operand, axis)
+    for i, known in enumerate(sources):
+        if known == origin:
+            return np.uint8(1 << min(i, 7))
+    sources.append(origin)
+    return np.uint8(1 << min(len(sources) - 1, 7))
 
 
 def used_undefined(value: Any, what: str) -> None:

@@ -126,7 +126,7 @@ def _launch(
     session.events += [(name, event) for event in seen.events]
     if session.trace is not None:
         session.trace.append((name, sizes, seen.touches))
-    shown = {k: v for k, v in values.items() if is_number(v) or isinstance(v, str)}
+    shown = {k: values[k] for k in constants if is_number(values[k]) or isinstance(values[k], str)}
     session.run.launches.append(
         Launch(
             name, sizes, shown, session.config % configs, configs,

@@ -44,7 +44,7 @@ class Storage:
 
     `defined` is None while all bytes are; `private` says that the wrapper allocated it, so that
     every element of it may be touched. `owners` maps an element size to the program that stored
-    each element in the current launch (-1: none).
+    each element in the current launch, `readers` to the one that last read it since (-1: none).
     """
 
     start: int
@@ -53,6 +53,7 @@ class Storage:
     private: bool = False
     defined: np.ndarray | None = None
     owners: dict[int, np.ndarray] = field(default_factory=dict)
+    readers: dict[int, np.ndarray] = field(default_factory=dict)
     views: list[View] = field(default_factory=list)
 
     @property
@@ -171,23 +172,25 @@ class Memory:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._storages: list[Storage] = []
+        self._empty: dict[int, Storage] = {}
 
     def storage_of(self, tensor: Any) -> Storage:
         """The storage of a torch tensor, made known on first sight."""
         untyped = tensor.untyped_storage()
         start, nbytes = untyped.data_ptr(), untyped.nbytes()
-        found = self.at(start) if nbytes else None
+        if not nbytes:  # it has no address: known by the object that torch keeps for it
+            key = untyped._cdata
+            if key not in self._empty:
+                self._empty[key] = Storage(0, np.zeros(0, np.uint8), keep=untyped)
+            return self._empty[key]
+        found = self.at(start)
         if found is not None and found.start == start:
             return found
-        if nbytes:
-            data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(start))
-        else:
-            data = np.zeros(0, np.uint8)
+        data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(start))
         storage = Storage(start, data, keep=untyped)
-        if nbytes:
-            place = bisect_right(self._starts, start)
-            self._starts.insert(place, start)
-            self._storages.insert(place, storage)
+        place = bisect_right(self._starts, start)
+        self._starts.insert(place, start)
+        self._storages.insert(place, storage)
         return storage
 
     def at(self, address: int) -> Storage | None:
@@ -212,6 +215,7 @@ class Memory:
         """Forget who stored what: a later launch may store again."""
         for storage in self._storages:
             storage.owners.clear()
+            storage.readers.clear()
 
     @property
     def storages(self) -> list[Storage]:

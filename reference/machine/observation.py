@@ -23,7 +23,8 @@ class Fault:
     """One thing an observer saw that must not happen, gathered over all programs of a launch.
 
     `kind` is one of KINDS below. `operand` is "a", "b", "c" or the kernel's parameter name; `axis`
-    is "M", "N", "K", "batch", a dimension's index as text, or None where no axis is to blame.
+    is "M", "N", "K", "batch", a dimension's index as text, or None where no axis is to blame. `follows` is the kind
+    of another fault of the same call of which this one is a mere consequence, else "".
     `got` and `expected` are the two halves of a message `where: got X, expected Y`.
     """
 
@@ -37,6 +38,7 @@ class Fault:
     expected: str
     programs: int
     lanes: int
+    follows: str = ""
 
 
 # kind -> what it says. One property stands behind each kind (properties/table.py).

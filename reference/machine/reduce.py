@@ -11,7 +11,7 @@ import triton.language as tl
 from gemmproof.reference.machine import execution
 from gemmproof.reference.machine.cast import convert
 from gemmproof.reference.machine.types import is_float, is_int
-from gemmproof.reference.machine.value import Value, binary, lift
+from gemmproof.reference.machine.value import Value, binary, lift, union
 
 Combine = Callable[..., Any]
 
@@ -70,7 +70,7 @@ def _join(x: Value, y: Value, axis: int) -> Value:
             return None
         parts = []
         for part, value in ((p, x), (q, y)):
-            part = np.zeros((1, *value.shape), np.bool_) if part is None else part
+            part = np.zeros((1, *value.shape), np.uint8) if part is None else part
             parts.append(np.broadcast_to(part, (programs, *value.shape)))
         return np.concatenate(parts, axis=axis + 1)
 
@@ -152,13 +152,7 @@ def extreme(
     def combine(p: Value, q: Value) -> Value:
         if not is_float(p.dtype):
             return binary(op, p, q)
-        poison = None
-        if p.poison is not None or q.poison is not None:
-            zero = np.zeros((1,) * p.data.ndim, np.bool_)
-            poison = (zero if p.poison is None else p.poison) | (
-                zero if q.poison is None else q.poison
-            )
-        return Value(number(p.data, q.data), p.dtype, poison)
+        return Value(number(p.data, q.data), p.dtype, union(p.poison, q.poison))
 
     return reduce(x, axis, combine, keep_dims)
 
@@ -171,7 +165,7 @@ def _extreme_at(op: str, x: Value, axis: int, keep_dims: bool) -> tuple[Value, V
     poison = None
     if x.poison is not None:
         whole = np.broadcast_to(x.poison, x.poison.shape[:1] + x.shape)
-        poison = whole.any(axis=axis + 1, keepdims=True)
+        poison = np.bitwise_or.reduce(whole, axis=axis + 1, keepdims=True)
     pair = (
         Value(value, x.dtype, poison),
         Value(at.astype(np.int32), tl.int32, poison),

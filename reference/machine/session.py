@@ -29,8 +29,9 @@ class Session:
     run: Run = field(default_factory=Run)
     events: list[Any] = field(default_factory=list)
     operands: list[Operand] = field(default_factory=list)
+    sources: list[Any] = field(default_factory=list)
     deadline: float = 0.0
-    _axes: dict[int, list[tuple[str, Any, tuple[str, ...]]]] = field(default_factory=dict)
+    _known: dict[Storage, list[tuple[str, Any, tuple[str, ...]]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.deadline = time.monotonic() + self.seconds
@@ -41,7 +42,7 @@ class Session:
         """Let `tensor` be called `name`; its elements may be touched wherever its storage is."""
         storage = self.memory.storage_of(tensor)
         storage.views.append(view_of(tensor))
-        known = self._axes.setdefault(id(storage), [])
+        known = self._known.setdefault(storage, [])
         known.append((name, tensor, axes_of(name, tensor.dim())))
 
     def operand(self, parameter: str, tensor: Any) -> Operand:
@@ -52,9 +53,13 @@ class Session:
         self.operands.append(operand)
         return operand
 
+    def storage_name(self, storage: Storage) -> str | None:
+        """What the caller calls the tensor in a storage, None if it named none there."""
+        return next((name for name, _, _ in self._known.get(storage, ())), None)
+
     def name_of(self, storage: Storage, tensor: Any) -> tuple[str, tuple[str, ...]] | None:
         """The name and axes of a view of a known tensor's storage, matched by its strides."""
-        for name, known, axes in self._axes.get(id(storage), ()):
+        for name, known, axes in self._known.get(storage, ()):
             dims = list(zip(tensor.shape, tensor.stride(), strict=True))
             own = list(zip(known.shape, known.stride(), strict=True))
             if dims == own:

@@ -10,8 +10,15 @@ import triton.language as tl
 
 from gemmproof.reference.machine import execution
 from gemmproof.reference.machine.cast import convert
-from gemmproof.reference.machine.types import numpy_of
-from gemmproof.reference.machine.value import Value, check_shapes, is_number, lift, pad_rank, scalar
+from gemmproof.reference.machine.value import (
+    Value,
+    check_shapes,
+    is_number,
+    lift,
+    pad_rank,
+    scalar,
+    union,
+)
 
 MAX_NUMEL = 1 << 20  # Triton's own limit on a block's elements
 
@@ -173,7 +180,7 @@ def _stack(x: Value, y: Value, axis: int, place: Any) -> Value:
     programs = max(x.data.shape[0], y.data.shape[0])
 
     def widen(part: np.ndarray | None, value: Value) -> np.ndarray:
-        part = np.zeros((1, *value.shape), np.bool_) if part is None else part
+        part = np.zeros((1, *value.shape), np.uint8) if part is None else part
         return np.broadcast_to(part, (programs, *value.shape))
 
     data = place([widen(x.data, x), widen(y.data, y)], axis=axis)
@@ -234,10 +241,9 @@ def gather(src: Any, index: Any, axis: int) -> Value:
         whole = np.broadcast_to(part, (programs, *x.shape))
         return np.take_along_axis(whole, safe, axis=axis)
 
-    poison = ~inside if x.poison is None else pick(x.poison) | ~inside
-    if at.poison is not None:
-        poison = poison | at.poison
-    return Value(pick(x.data), x.dtype, poison if poison.any() else None)
+    stray = None if inside.all() else ~inside * execution.source("gather beyond the block")
+    poison = union(stray, at.poison, None if x.poison is None else pick(x.poison))
+    return Value(pick(x.data), x.dtype, poison)
 
 
 def histogram(input: Any, num_bins: Any, mask: Any = None) -> Value:
@@ -253,15 +259,12 @@ def histogram(input: Any, num_bins: Any, mask: Any = None) -> Value:
     live = np.broadcast_to(live, data.shape)
     stray = live & ((data < 0) | (data >= bins))
     if x.poison is not None:
-        stray = stray | (live & x.poison)
-    counts = np.stack(
-        [np.bincount(row[keep], minlength=bins)[:bins] for row, keep in zip(data, live & ~stray, strict=True)]
-    )
-    poison = np.broadcast_to(stray.reshape(programs, -1).any(axis=1)[:, None], counts.shape)
-    return Value(counts.astype(np.int32), tl.int32, poison if poison.any() else None)
-
-
-def undefined(shape: Sequence[int], dtype: tl.dtype) -> Value:
-    """A block of which nothing is defined."""
-    data = np.zeros((1, *shape), numpy_of(dtype))
-    return Value(data, dtype, np.ones(data.shape, np.bool_))
+        stray = stray | (live & (x.poison != 0))
+    good = live & ~stray
+    rows = (np.bincount(row[ok], minlength=bins)[:bins] for row, ok in zip(data, good, strict=True))
+    counts = np.stack(list(rows))
+    poison = None
+    if stray.any():
+        bad = stray.reshape(programs, -1).any(axis=1)[:, None]
+        poison = bad * execution.source("histogram of a value beyond its bins")
+    return Value(counts.astype(np.int32), tl.int32, poison)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gemmproof.reference.machine.access import STRAY
 from gemmproof.reference.machine.device import pretended
 from gemmproof.reference.machine.diagnose import Event, gather
 from gemmproof.reference.machine.launch import intercepted
@@ -32,6 +33,10 @@ class _Allocations(TorchDispatchMode):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import its compiler (2 s) to switch it off
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -115,7 +120,7 @@ def simulate(
 
 # -- the end of a call ---------------------------------------------------------------------------
 def _conclude(session: Session, result: Any) -> None:
-    """Name the result "c", keep what concerns it, and look for elements never stored."""
+    """Name the result "c" and turn the events that concern it, or no memory, into faults."""
     results = result if isinstance(result, tuple | list) else [result]
     tensors = [t for t in results if isinstance(t, torch.Tensor)]
     for tensor in tensors[:1]:
@@ -124,15 +129,15 @@ def _conclude(session: Session, result: Any) -> None:
             if operand.storage is storage and operand.name not in session.names:
                 operand.name = "c"
                 operand.axes = _result_axes(operand.view, view_of(tensor))
-    kept = [
-        (kernel, event)
-        for kernel, event in session.events
-        if event.elements is None or _concerns(session, event, tensors)
-    ]
-    for kernel in dict.fromkeys(k for k, _ in kept):
-        session.run.faults += gather(kernel, [e for k, e in kept if k == kernel])
+    faults = session.run.faults
+    for kernel in dict.fromkeys(k for k, _ in session.events):
+        events = [e for k, e in session.events if k == kernel]
+        faults += gather(kernel, [e for e in events if e.elements is None])
+        for tensor in tensors:
+            faults += _stored_twice(session, kernel, events, tensor)
+            faults += _undefined_stored(session, kernel, events, tensor)
     for tensor in tensors:
-        session.run.faults += _never_stored(session, tensor)
+        faults += _never_stored(session, tensor)
 
 
 def _result_axes(view: View, result: View) -> tuple[str, ...]:
@@ -146,32 +151,78 @@ def _result_axes(view: View, result: View) -> tuple[str, ...]:
     return axes_of("", len(own))
 
 
-def _concerns(session: Session, event: Event, tensors: list[torch.Tensor]) -> bool:
-    """Whether an event on elements of memory meets the result, and say where in it."""
-    for tensor in tensors:
-        storage = session.memory.storage_of(tensor)
-        if storage is not event.storage or not tensor.numel():
-            continue
-        flags = np.zeros(storage.data.size, np.bool_)
-        assert event.elements is not None
-        flags[event.elements] = True
-        hit = _elements(flags, storage, view_of(tensor))[..., 0]
-        if event.kind == "undefined_stored" and storage.defined is not None:
-            hit = hit & ~_elements(storage.defined, storage, view_of(tensor)).all(axis=-1)
+def _met(tensor: torch.Tensor, storage: Storage, elements: np.ndarray) -> np.ndarray:
+    """Which elements of the tensor begin at these byte offsets of its storage."""
+    flags = np.zeros(storage.data.size, np.bool_)
+    flags[elements] = True
+    return _elements(flags, storage, view_of(tensor))[..., 0]
+
+
+def _stored_twice(
+    session: Session, kernel: str, events: list[Event], tensor: torch.Tensor
+) -> list[Fault]:
+    storage = session.memory.storage_of(tensor)
+    lines: dict[Where | None, list[Event]] = {}
+    for e in events:
+        if e.kind == "stored_twice" and e.storage is storage:
+            lines.setdefault(e.where, []).append(e)
+    faults = []
+    for where, group in lines.items():
+        hit = _met(tensor, storage, np.concatenate([e.elements for e in group]))
         if hit.any():
-            event.got, event.expected = _WORDS[event.kind]
-            event.got = f"{span(hit)} of c {event.got}"
-            if event.access == "atomic":
-                event.got = f"{span(hit)} of c accumulated onto, or from, undefined memory"
-            event.lanes = int(hit.sum())
-            return True
-    return False
+            programs = np.unique(np.concatenate([e.programs for e in group]))
+            faults.append(
+                Fault(
+                    kind="stored_twice",
+                    kernel=kernel,
+                    access="store",
+                    operand="c",
+                    axis=_ragged_axis(hit),
+                    where=where or Where("", 0, ""),
+                    got=f"{span(hit)} of c stored more than once",
+                    expected="one store an element",
+                    programs=len(programs),
+                    lanes=int(hit.sum()),
+                )
+            )
+    return faults
 
 
-_WORDS = {
-    "stored_twice": ("stored more than once", "one store an element"),
-    "undefined_stored": ("stored from lanes that nothing defined", "defined values"),
-}
+def _undefined_stored(
+    session: Session, kernel: str, events: list[Event], tensor: torch.Tensor
+) -> list[Fault]:
+    """One fault for each origin of the undefined lanes that the result still holds."""
+    storage = session.memory.storage_of(tensor)
+    mine = [e for e in events if e.kind == "undefined_stored" and e.storage is storage]
+    if not mine or storage.defined is None:
+        return []
+    still = ~_elements(storage.defined, storage, view_of(tensor)).all(axis=-1)
+    elements = np.concatenate([e.elements for e in mine])
+    bits = np.concatenate([e.bits for e in mine])
+    faults = []
+    for i, origin in enumerate(session.sources[:8]):
+        hit = _met(tensor, storage, elements[(bits >> i) & 1 == 1]) & still
+        if not hit.any():
+            continue
+        operand = origin.operand
+        axis = operand.axes[origin.axis] if operand is not None and origin.axis is not None else None
+        source = f"lanes of {operand.name} that {origin.what}" if operand else origin.what
+        faults.append(
+            Fault(
+                kind="undefined_stored",
+                kernel=kernel,
+                access=mine[0].access if operand is not None and operand.name == "c" else "load",
+                operand=operand.name if operand is not None else "c",
+                axis=axis,
+                where=origin.where or mine[0].where or Where("", 0, ""),
+                got=f"{span(hit)} of c come from {source}",
+                expected="values from defined lanes only",
+                programs=len(np.unique(np.concatenate([e.programs for e in mine]))),
+                lanes=int(hit.sum()),
+                follows="out_of_bounds" if origin.what == STRAY else "",
+            )
+        )
+    return faults
 
 
 def span(hit: np.ndarray) -> str:
@@ -196,9 +247,7 @@ def _never_stored(session: Session, tensor: torch.Tensor) -> list[Fault]:
     missing = ~_elements(storage.defined, storage, view_of(tensor)).all(axis=-1)
     for _, event in session.events:
         if event.kind == "undefined_stored" and event.storage is storage:
-            flags = np.zeros(storage.data.size, np.bool_)
-            flags[event.elements] = True
-            missing &= ~_elements(flags, storage, view_of(tensor))[..., 0]
+            missing &= ~_met(tensor, storage, event.elements)
     if not missing.any():
         return []
     launches = session.run.launches

@@ -2,8 +2,9 @@
 
 `data` has a leading axis over programs, of length 1 where every program holds the same, and then
 the block's shape; a pointer's data are byte addresses. Two companions say what the hardware
-cannot: `poison` marks lanes that nothing defined, `exact` (present only after a wrap) is what an
-integer or an address would be in unbounded arithmetic.
+cannot: `poison` (uint8, 0 for a defined lane) marks lanes that nothing defined by the bits of where
+they came from, `exact` (present only after a wrap) is what an integer or an address would be in
+unbounded arithmetic.
 """
 
 from __future__ import annotations
@@ -247,7 +248,7 @@ def pad_rank(part: np.ndarray, ndim: int) -> np.ndarray:
 
 
 def union(*parts: np.ndarray | None) -> np.ndarray | None:
-    """Lanes poisoned in any part."""
+    """Lanes poisoned in any part, with the bits of every part."""
     found: np.ndarray | None = None
     for part in parts:
         if part is not None:
@@ -366,7 +367,7 @@ def binary(op: str, x: Any, y: Any) -> Any:
     if is_float(dtype):
         return Value(_float(op, left, right, dtype), dtype, poison)
     if op in ("//", "%") and (right == 0).any():
-        poison = union(poison, right == 0)
+        poison = union(poison, (right == 0) * execution.source("division by zero"))
     return _integer(op, a, b, left, right, dtype, poison)
 
 
@@ -407,9 +408,9 @@ def _bitwise(
         for mine, other, data in ((a.poison, b.poison, left), (b.poison, a.poison, right)):
             known = data == np.array(settled).astype(data.dtype)
             if mine is not None:
-                known = known & ~pad_rank(mine, known.ndim)
+                known = known & (pad_rank(mine, known.ndim) == 0)
             if other is not None:
-                poison = poison & ~known
+                poison = np.where(known, np.uint8(0), poison)
     result = BITWISE[op](left, right)
     exact = None
     if op == "<<" and not dtype.is_int1():

@@ -13,8 +13,17 @@ import triton
 import triton.language as tl
 from triton.runtime.jit import JITFunction
 
-from gemmproof.reference.machine import access, control, elementwise, execution, hints, reduce
-from gemmproof.reference.machine import rebind, shapes
+from gemmproof.reference.machine import (
+    access,
+    atomics,
+    control,
+    elementwise,
+    execution,
+    hints,
+    rebind,
+    reduce,
+    shapes,
+)
 from gemmproof.reference.machine.cast import cast, convert
 from gemmproof.reference.machine.dots import dot
 from gemmproof.reference.machine.value import Value, binary, is_number, lift
@@ -46,13 +55,13 @@ def _store(
 
 def _atomic(op: str) -> Callable[..., Value]:
     def function(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> Value:
-        return access.atomic(op, lift(pointer), val, mask)
+        return atomics.atomic(op, lift(pointer), val, mask)
 
     return function
 
 
 def _cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None) -> Value:
-    return access.atomic("cas", lift(pointer), val, None, lift(cmp))
+    return atomics.atomic("cas", lift(pointer), val, None, lift(cmp))
 
 
 def _constexpr(x: Any = None) -> Any:
@@ -102,7 +111,7 @@ LANGUAGE: dict[str, Any] = {
     "histogram": shapes.histogram,
     "load": _load,
     "store": _store,
-    **{f"atomic_{op}": _atomic(op) for op in access.COMBINE},
+    **{f"atomic_{op}": _atomic(op) for op in atomics.COMBINE},
     "atomic_cas": _cas,
     "dot": dot,
     "cast": _to,
