@@ -75,6 +75,7 @@ def run(tmp_path, monkeypatch):
     """Judges one of the TARGETS, by the engine that only calls it."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setattr(supervise, "ENGINE", "fake_engine:check")
+    monkeypatch.setattr(supervise, "TABLE", "fake_engine")
     monkeypatch.chdir(tmp_path)
     Path("targets.py").write_text(TARGETS)
 
@@ -118,9 +119,9 @@ def test_a_death_is_a_finding_with_its_case_and_line(run, name, fault, got, line
     # A loop is caught at its head or in its body.
     lines = (line, line - 1) if fault in ("hang", "memory") else (line,)
     assert finding.where in [line and f"targets.py:{line}" for line in lines]
-    assert {p.name: p.status for p in report.properties} == {
-        "runs_to_completion": "fail",
-        "stays_in_bounds": "not run",
+    assert {p.name: (p.status, p.examples) for p in report.properties} == {
+        "runs_to_completion": ("fail", 0),
+        "stays_in_bounds": ("pass", 3),
     }
 
 

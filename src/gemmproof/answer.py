@@ -52,14 +52,18 @@ def progress(title: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     from rich.console import Console
     from rich.text import Text
 
-    count = 0
+    count, wanted = 0, 0
     with Console(stderr=True).status(Text(f"{title}: loading")) as status:
 
         def listen(event: dict[str, Any]) -> None:
-            nonlocal count
-            if event["event"] == "case":
+            nonlocal count, wanted
+            if event["event"] == "start":
+                wanted = event["examples"]
+            elif event["event"] == "case":
                 count += 1
-                status.update(Text(f"{title}: case {count}  {event['case']}", overflow="ellipsis"))
+                # Shrinking adds cases to those that were asked for.
+                of = f" of {wanted}" if count <= wanted else ", shrinking"
+                status.update(Text(f"{title}: case {count}{of}  {event['case']}"))
 
         yield listen
 

@@ -13,7 +13,6 @@ from gemmproof.results import SCHEMA, PropertyResult, Report
 from gemmproof.supervise import Limits, Outcome, watch
 
 RUNS = "runs_to_completion"
-CLAIM = "Every case of the contract ends in a result of the right shape and type."
 
 
 def judge(
@@ -66,17 +65,22 @@ def _death(outcome: Outcome, name: str) -> Finding:
     )
 
 
+def _status(examples: int) -> str:
+    return "pass" if examples else "not run"
+
+
 def _stopped(outcome: Outcome, name: str, verdict: str, deaths: tuple[Finding, ...]) -> Report:
     """The report on a run that was cut short: what was found before, and what was not judged."""
     found = tuple(Finding.from_dict(data) for data in outcome.findings)
     failed = {finding.property for finding in (*found, *deaths)}
-    claims = outcome.events.get("properties", {}).get("claims") or {RUNS: CLAIM}
+    claims = outcome.events["properties"]["claims"]
     properties = tuple(
         PropertyResult(
             name=property_name,
             claim=claim,
-            status="fail" if property_name in failed else "not run",
-            examples=outcome.cases if property_name == RUNS else 0,
+            status="fail" if property_name in failed else _status(outcome.examples[property_name]),
+            examples=outcome.examples[property_name],
+            ratio=outcome.ratios.get(property_name),
         )
         for property_name, claim in claims.items()
     )

@@ -106,6 +106,8 @@ def _held(result: PropertyResult) -> str:
 
 def summary(report: Report) -> str:
     """The verdict in a line."""
+    if report.verdict == "error":
+        return f"error: {report.note}"
     failed = sum(p.status == "fail" for p in report.properties)
     judged = sum(p.status != "not run" for p in report.properties)
     cases = max((p.examples for p in report.properties), default=0)
@@ -113,7 +115,6 @@ def summary(report: Report) -> str:
         "pass": f"pass: all {judged} properties held",
         "fail": f"fail: {failed} of {len(report.properties)} properties do not hold",
         "incomplete": f"incomplete: {judged} properties judged, {failed} do not hold",
-        "error": "error",
     }[report.verdict]
     note = f"; {report.note}" if report.note else ""
     return f"{words} ({cases} cases, {report.seconds:.1f} s){note}"

@@ -12,17 +12,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gemmproof import processes
-from gemmproof.target import is_users, shown
+from gemmproof.target import is_users
 from gemmproof.worker import EVENTS, REQUEST, STACK, WHERE_SIGNAL
 
 TICK = 0.05  # seconds between two looks at the worker
-ENGINE = "gemmproof.check:check"
+ENGINE, TABLE = "gemmproof.check:check", "gemmproof.properties.table"
 KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
 
 
@@ -38,11 +39,11 @@ class Limits:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a worker left: how it ended, its last events by name, and its output.
+    """What a worker left: how it ended, its last event of each name, and its output.
 
     `end` is "done", "crash", "hang", "memory", "time" (all cases together took too long) or
     "left" (the target called sys.exit). `how` says it in words; `where` is the line of the target
-    that ran, where known.
+    that ran, where known. `examples` counts the cases that each property judged.
     """
 
     end: str = "done"
@@ -50,6 +51,8 @@ class Outcome:
     where: str | None = None
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
+    examples: Counter[str] = field(default_factory=Counter)
+    ratios: dict[str, float] = field(default_factory=dict)
     cases: int = 0
     output: str = ""
     output_bytes: int = 0
@@ -66,7 +69,7 @@ def watch(
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as folder:
         place = Path(folder)
-        (place / REQUEST).write_text(json.dumps({"engine": ENGINE, **request}))
+        (place / REQUEST).write_text(json.dumps({"engine": ENGINE, "table": TABLE, **request}))
         for name in (EVENTS, STACK):
             (place / name).touch()
         token = secrets.token_hex(16)
@@ -169,13 +172,22 @@ def _read_events(events: Any, outcome: Outcome, listener: Callable[[dict[str, An
             events.seek(at)
             return moved
         event = json.loads(line)
-        name = event["event"]
-        outcome.events[name] = event
-        outcome.cases += name == "case"
-        if name == "finding":
-            outcome.findings.append(event["finding"])
+        _take(event, outcome)
         listener(event)
         moved = True
+
+
+def _take(event: dict[str, Any], outcome: Outcome) -> None:
+    name = event["event"]
+    outcome.events[name] = event
+    if name == "case":
+        outcome.cases += 1
+    elif name == "judged":
+        outcome.examples.update(event["examples"])
+        for judged, ratio in event["ratios"].items():
+            outcome.ratios[judged] = max(ratio, outcome.ratios.get(judged, ratio))
+    elif name == "finding":
+        outcome.findings.append(event["finding"])
 
 
 def _classify(status: int, outcome: Outcome) -> None:
@@ -230,7 +242,7 @@ def _line(stack: Path) -> str | None:
         head, quote, rest = line.partition('"')
         name, quote, place = rest.partition('", line ')
         if head.strip() == "File" and quote and is_users(name):
-            return f"{shown(name)}:{place.split()[0]}"
+            return f"{os.path.basename(name)}:{place.split()[0]}"
     return None
 
 

@@ -53,9 +53,10 @@ def serve(request: dict[str, Any], emit: Emit) -> None:
         return
     place, _, function = request["engine"].partition(":")
     module = import_module(place)
+    table = import_module(request["table"]).PROPERTIES
     kernel = _kernel(request)
-    claims = {claim.name: claim.claim for claim in getattr(module, "PROPERTIES", ())}
-    emit({"event": "properties", "claims": claims})
+    case = _case(request["case"], kernel)
+    emit({"event": "properties", "claims": {claim.name: claim.claim for claim in table}})
     if request.get("device") == "cuda":
         emit({"event": "device", "gpu": _gpu()})
     report = getattr(module, function)(
@@ -63,7 +64,7 @@ def serve(request: dict[str, Any], emit: Emit) -> None:
         max_examples=request["max_examples"],
         seed=request["seed"],
         target=request["gpu"],
-        case=_case(request["case"]),
+        case=case,
         listener=emit,
     )
     emit({"event": "report", "report": report.to_json()})
@@ -107,10 +108,16 @@ def _gpu() -> str | None:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
-def _case(text: str | None) -> Any:
+def _case(text: str | None, kernel: Any) -> Any:
     from gemmproof.properties.case import Case
 
-    return None if text is None else Case.from_json(text)
+    if text is None:
+        return None
+    case = Case.from_json(text)
+    if (case.batch is not None) != kernel.contract.batched:
+        got, expected = ("no batch", "one") if case.batch is None else ("a batch", "none")
+        raise TargetError(f"case: got {got}, expected {expected} for {kernel.name}")
+    return case
 
 
 def _emitter(path: Path) -> Emit:
