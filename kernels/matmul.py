@@ -72,7 +72,7 @@ def matmul_kernel(
             # summed from zero and added in fp32. The limit stops the compiler from fusing the two.
             acc += tl.dot(a, b, max_num_imprecise_acc=BLOCK_K)
         else:
-            acc = tl.dot(a, b, acc, input_precision=INPUT_PRECISION)
+            acc = tl.dot(a, b, acc, input_precision=INPUT_PRECISION, out_dtype=ACC_DTYPE)
 
     tl.store(
         c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :] * stride_cn,

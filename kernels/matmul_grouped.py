@@ -90,7 +90,7 @@ def matmul_grouped_kernel(
             # summed from zero and added in fp32. The limit stops the compiler from fusing the two.
             acc += tl.dot(a, b, max_num_imprecise_acc=BLOCK_K)
         else:
-            acc = tl.dot(a, b, acc, input_precision=INPUT_PRECISION)
+            acc = tl.dot(a, b, acc, input_precision=INPUT_PRECISION, out_dtype=ACC_DTYPE)
 
     offs_cm = (pid_m * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
     offs_cn = (pid_n * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)

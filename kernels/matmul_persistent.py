@@ -98,7 +98,7 @@ def matmul_persistent_kernel(
                 # is summed from zero and added in fp32. The limit keeps the compiler from fusing.
                 acc += tl.dot(a, b, max_num_imprecise_acc=BLOCK_K)
             else:
-                acc = tl.dot(a, b, acc, input_precision=INPUT_PRECISION)
+                acc = tl.dot(a, b, acc, input_precision=INPUT_PRECISION, out_dtype=ACC_DTYPE)
 
         tl.store(
             c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :] * stride_cn,

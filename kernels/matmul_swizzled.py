@@ -94,7 +94,7 @@ def matmul_swizzled_kernel(
             # summed from zero and added in fp32. The limit stops the compiler from fusing the two.
             acc += tl.dot(a, b, max_num_imprecise_acc=BLOCK_K)
         else:
-            acc = tl.dot(a, b, acc, input_precision=INPUT_PRECISION)
+            acc = tl.dot(a, b, acc, input_precision=INPUT_PRECISION, out_dtype=ACC_DTYPE)
         a_ptrs += step * stride_ak
         b_ptrs += step * stride_bk
 
