@@ -1,62 +1,237 @@
 """Accumulator models: the exact bits of one `dot`, by target, formats and instruction."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from gemmproof.reference.dot_engine import Unit, fused_chain
 from gemmproof.reference.dot_ieee import fma_chain
-from gemmproof.reference.formats import FORMATS, Array, format_named, to_fp32, truncate_tf32
+from gemmproof.reference.dot_split import SPLITS, pieces
+from gemmproof.reference.dot_table import (
+    EMULATION_ORDER,
+    default_instruction,
+    is_emulated,
+    unit_for,
+)
+from gemmproof.reference.formats import (
+    FORMATS,
+    Array,
+    format_named,
+    nan_of,
+    to_fp32,
+    truncate_tf32,
+)
+
+Split = Literal["", "tf32x3", "bf16x3", "bf16x6"]
 
 
 @dataclass(frozen=True, slots=True)
 class DotModel:
-    """How one dot accumulates, as data."""
+    """How one dot accumulates, as data.
+
+    The operands, read as `as_format` where given, pass through `unit` in chains over ascending k,
+    or over `order` within every len(order) of k. With `part`, every `part` of k is a chain from
+    zero that an IEEE addition joins to acc. `BLOCK_K` is the k of one tl.dot (0: all of it); with
+    `from_zero` each starts at zero and is added to acc; with `split` it is one chain over products
+    of operand pieces.
+    """
 
     target: str | None
-    in_format: str
-    acc_format: str
     instruction: str
+    a_format: str
+    b_format: str
+    acc_format: str
+    unit: Unit
+    as_format: str
+    order: tuple[int, ...] = ()
+    part: int = 0
+    BLOCK_K: int = 0
+    from_zero: bool = False
+    split: Split = ""
 
     def dot(self, a: Array, b: Array, acc: Array | None = None) -> Array:
-        """a (..., M, K) times b (..., K, N) onto acc (..., M, N), bit for bit.
+        """a (..., M, K) times b (..., K, N) onto acc (..., M, N), bit for bit; acc is not changed.
 
-        Operands are storage arrays of the input format, leading axes broadcast; acc None is zero.
+        Storage arrays of the model's formats; leading axes broadcast; acc None is zero. The result
+        has the accumulator's storage dtype. Raises ValueError naming a wrong dtype or shape.
         """
-        fmt, acc_fmt = FORMATS[self.in_format], FORMATS[self.acc_format]
-        lead = np.broadcast_shapes(
-            a.shape[:-2], b.shape[:-2], () if acc is None else acc.shape[:-2]
-        )
-        M, K, N = a.shape[-2], a.shape[-1], b.shape[-1]
-        if acc is None:
-            acc = np.zeros((*lead, M, N), acc_fmt.storage)
-        shape = (*lead, M, N)
-        acc = np.broadcast_to(acc, shape).reshape(-1, M, N)
-        if fmt.kind == "int":
-            wide = a.astype(np.float64) @ b.astype(np.float64)  # exact: K * 2**16 is below 2**53
-            wrapped = wide.astype(np.int64).astype(np.int32)
-            return (wrapped.reshape(acc.shape) + acc).reshape(shape)
-        read = truncate_tf32 if fmt.name == "tf32" else to_fp32
-        a, b = _flat(read(a), lead), _flat(read(b), lead)
-        return fma_chain(a, b, acc, fmt, fmt, acc_fmt).reshape(shape)
-
-
-def _flat(x: Array, lead: tuple[int, ...]) -> Array:
-    rows, columns = x.shape[-2:]
-    if x.size == rows * columns:
-        return x.reshape(1, rows, columns)
-    return np.broadcast_to(x, (*lead, rows, columns)).reshape(-1, rows, columns)
+        acc_fmt = FORMATS[self.acc_format]
+        _check_operand("a", a, self.a_format)
+        _check_operand("b", b, self.b_format)
+        if a.shape[-1] != b.shape[-2]:
+            raise ValueError(
+                f"dot: got a of shape {a.shape} and b of shape {b.shape}, expected one K"
+            )
+        try:
+            lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+            shape = (*lead, a.shape[-2], b.shape[-1])
+            if acc is not None:
+                _check_operand("acc", acc, self.acc_format)
+                shape = np.broadcast_shapes(shape, acc.shape)
+        except ValueError as error:
+            raise ValueError(f"dot: {error}") from None
+        if shape[-2:] != (a.shape[-2], b.shape[-1]):
+            raise ValueError(
+                f"acc: got shape {shape}, expected (..., {a.shape[-2]}, {b.shape[-1]})"
+            )
+        start = np.zeros(shape, acc_fmt.storage) if acc is None else np.broadcast_to(acc, shape)
+        if not start.size:
+            return start.copy()
+        start = start.reshape(-1, *shape[-2:])
+        if self.unit.kind == "integer":
+            return _integer_chain(_flat(a, shape), _flat(b, shape), start, self.unit).reshape(shape)
+        read_a, read_b = _read(a, self.a_format), _read(b, self.b_format)
+        return _blocks(self, _flat(read_a, shape), _flat(read_b, shape), start).reshape(shape)
 
 
 def dot_model(
-    target: str | None, in_format: str, acc_format: str = "fp32", instruction: str | None = None
+    target: str | None,
+    in_format: str | tuple[str, str],
+    acc_format: str | None = None,
+    instruction: str | None = None,
 ) -> DotModel:
-    """The model of one dot; target None is the IEEE chain.
+    """The model of one instruction's dot, chained over k.
 
-    Raises ValueError naming the value for a combination that has no model.
+    target: None for the IEEE fma chain, or sm_70 sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120.
+    in_format: of both operands, or a pair of fp8 formats. acc_format: fp32 where not given (int32
+    for int8, fp64 for fp64). instruction: wgmma, mma, tcgen05 or fma; not given, what Triton picks
+    for a large tile. An fp8 `mma` on sm_90 and sm_100 is the PTX instruction, which those compile
+    to fp16 ones; what Triton does there instead is `triton_dot`'s.
+    Raises ValueError naming the value for every combination without a model.
     """
-    fmt = format_named(in_format)
-    if fmt.kind == "int":
-        acc_format = "int32"
-    if target is not None:
-        raise ValueError(f"dot_model: got target {target!r}, expected None")
-    return DotModel(target, in_format, acc_format, instruction or "fma")
+    a_format, b_format = (in_format, in_format) if isinstance(in_format, str) else in_format
+    for name in (a_format, b_format):
+        format_named(name)
+    if a_format != b_format and not (a_format.startswith("fp8") and b_format.startswith("fp8")):
+        raise ValueError(f"in_format: got {in_format!r}, expected one format or two fp8 formats")
+    if acc_format is None:
+        acc_format = {"int8": "int32", "fp64": "fp64"}.get(a_format, "fp32")
+    format_named(acc_format)
+    if instruction is None:
+        instruction = default_instruction(target, a_format)
+    unit = unit_for(target, a_format, acc_format, instruction)
+    emulated = is_emulated(target, a_format, instruction)
+    return DotModel(
+        target,
+        instruction,
+        a_format,
+        b_format,
+        acc_format,
+        unit,
+        as_format="fp16" if emulated else "",
+        order=EMULATION_ORDER if emulated else (),
+        part=len(EMULATION_ORDER) if emulated else 0,
+    )
+
+
+def _check_operand(name: str, x: Array, format_name: str) -> None:
+    if not isinstance(x, np.ndarray):
+        raise ValueError(f"{name}: got {type(x).__name__}, expected a numpy array")
+    storage = FORMATS[format_name].storage
+    if x.dtype != storage:
+        raise ValueError(
+            f"{name}: got dtype {x.dtype} ({x.dtype.str}), expected {storage} for {format_name}"
+        )
+    if x.ndim < 2:
+        raise ValueError(f"{name}: got shape {x.shape}, expected at least two axes")
+
+
+def _read(x: Array, format_name: str) -> Array:
+    if format_name == "fp64":
+        return x
+    return truncate_tf32(x) if format_name == "tf32" else to_fp32(x)
+
+
+def _flat(x: Array, shape: tuple[int, ...]) -> Array:
+    """x (..., R, C) as (1 or P, R, C), P the product of the leading axes of `shape`."""
+    rows, columns = x.shape[-2:]
+    if all(n == 1 for n in x.shape[:-2]):
+        return x.reshape(1, rows, columns)
+    return np.broadcast_to(x, (*shape[:-2], rows, columns)).reshape(-1, rows, columns)
+
+
+def _slices(K: int, size: int) -> Iterator[slice]:
+    yield from (slice(k, k + size) for k in range(0, K, size)) if size else (slice(0, K),)
+
+
+def _blocks(model: DotModel, a: Array, b: Array, acc: Array) -> Array:
+    """Every tl.dot of the K loop in turn."""
+    for ks in _slices(a.shape[-1], model.BLOCK_K):
+        a_block, b_block = a[..., ks], b[..., ks, :]
+        if model.from_zero:
+            result = _parts(model, a_block, b_block, np.zeros_like(acc))
+            acc = _add(acc, result, model)
+        else:
+            acc = _parts(model, a_block, b_block, acc)
+    return acc
+
+
+def _parts(model: DotModel, a: Array, b: Array, acc: Array) -> Array:
+    """One tl.dot: a chain, or chains from zero added to acc."""
+    if model.split:
+        return _split_chain(model, a, b, acc)
+    a, b = _ordered(a, b, model.order)
+    if not model.part:
+        return _chain(model, a, b, acc)
+    for ks in _slices(a.shape[-1], model.part):
+        acc = _add(acc, _chain(model, a[..., ks], b[..., ks, :], np.zeros_like(acc)), model)
+    return acc
+
+
+def _split_chain(model: DotModel, a: Array, b: Array, acc: Array) -> Array:
+    """The small products first; a NaN made by them (Inf - Inf) gives way to the large product."""
+    a_pieces, b_pieces = pieces(a, model.split), pieces(b, model.split)
+    terms = SPLITS[model.split]
+    for i, j in terms:
+        if (i, j) == terms[-1]:
+            acc = np.where(np.isnan(acc), acc.dtype.type(0), acc)
+        acc = _chain(model, a_pieces[i], b_pieces[j], acc)
+    return acc
+
+
+def _chain(model: DotModel, a: Array, b: Array, acc: Array) -> Array:
+    a_fmt = FORMATS[model.as_format or model.a_format]
+    b_fmt = FORMATS[model.as_format or model.b_format]
+    acc_fmt = FORMATS[model.acc_format]
+    if model.unit.kind == "fma":
+        return fma_chain(a, b, acc, a_fmt, b_fmt, acc_fmt)
+    return fused_chain(a, b, acc, model.unit, a_fmt, b_fmt, acc_fmt)
+
+
+def _add(x: Array, y: Array, model: DotModel) -> Array:
+    """x + y in the accumulator's format, to nearest, NaN canonical."""
+    with np.errstate(all="ignore"):
+        total: Array = x + y
+    nan = np.isnan(total)
+    if nan.any():
+        total[nan] = nan_of(FORMATS[model.acc_format])
+    return total
+
+
+def _ordered(a: Array, b: Array, order: tuple[int, ...]) -> tuple[Array, Array]:
+    """Both operands with k in the order of the unit, zeros appended to a whole number of groups."""
+    if not order:
+        return a, b
+    K, group = a.shape[-1], len(order)
+    tail = -K % group
+    if tail:
+        a = np.concatenate([a, np.zeros((*a.shape[:-1], tail), a.dtype)], axis=-1)
+        b = np.concatenate([b, np.zeros((*b.shape[:-2], tail, b.shape[-1]), b.dtype)], axis=-2)
+    ks = (np.arange(0, K + tail, group)[:, None] + np.array(order)).reshape(-1)
+    return a[..., ks], b[..., ks, :]
+
+
+def _integer_chain(a: Array, b: Array, acc: Array, unit: Unit) -> Array:
+    """int8 products onto int32: exact, wrapping, or clamped after every L products."""
+    wide = acc.astype(np.int64)
+    K = a.shape[-1]
+    near = int(np.abs(wide).max(initial=0)) + K * 2**14 >= 2**31
+    for ks in _slices(K, unit.L if unit.saturates and near else 0):
+        # exact: sums of int8 products stay below 2**53
+        product = a[..., ks].astype(np.float64) @ b[..., ks, :].astype(np.float64)
+        wide = wide + product.astype(np.int64)
+        if unit.saturates:
+            wide = np.clip(wide, -(2**31), 2**31 - 1)
+    return wide.astype(np.int32)

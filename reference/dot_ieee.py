@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.formats import FORMATS, Array, Format, nan_of
+from gemmproof.reference.dot_fp64 import fma_fp64
+from gemmproof.reference.errorfree import sum_to_odd
+from gemmproof.reference.formats import Array, Format, nan_of
 
 # Elements of the accumulator worked on at once, so that it and its scratch stay in a 512 KiB cache.
 _CHUNK = 1 << 15
@@ -54,6 +56,8 @@ def chunks(shape: tuple[int, ...], size: int = _CHUNK) -> Iterator[tuple[slice, 
 def _step_for(
     a: Array, b: Array, a_fmt: Format, b_fmt: Format, acc_fmt: Format
 ) -> tuple[Callable[[Array], Step], Any, int]:
+    if acc_fmt.name == "fp64":
+        return _step_fma_fp64, np.float64, _CHUNK // 4
     if acc_fmt.name == "fp16":
         return _step_odd(np.float16), np.float32, _CHUNK // 4
     in_range = _products_in_range(a, b, a_fmt, b_fmt)
@@ -106,7 +110,7 @@ def _step_fp64(like: Array) -> Step:
         np.equal(low, 0x10000000, out=tie)
         narrow[...] = total
         if tie.any():
-            narrow[tie] = _sum_to_odd(acc[tie], product[tie])
+            narrow[tie] = sum_to_odd(acc[tie], product[tie])
         acc[...] = narrow
 
     return step
@@ -123,25 +127,15 @@ def _step_odd(target: type) -> Callable[[Array], Step]:
 
         def step(acc: Array, a: Array, b: Array) -> None:
             np.multiply(a, b, out=product)
-            acc[...] = _sum_to_odd(acc, product).astype(target)
+            acc[...] = sum_to_odd(acc, product).astype(target)
 
         return step
 
     return make
 
 
-def _sum_to_odd(x: Array, y: Array) -> Array:
-    """x + y rounded to odd: cut, with the last bit set when inexact.
+def _step_fma_fp64(_: Array) -> Step:
+    def step(acc: Array, a: Array, b: Array) -> None:
+        acc[...] = fma_fp64(a, b, acc)
 
-    A further rounding to nearest of at least two bits less is then the rounding of the exact sum
-    (Boldo and Melquiond, IEEE TC 57(4), 2008). The error of the sum is Knuth's TwoSum.
-    """
-    total = x + y
-    part = total - x
-    error = (x - (total - part)) + (y - part)
-    code = total.view(f"i{total.dtype.itemsize}")
-    even = (error != 0) & np.isfinite(error) & np.isfinite(total) & ((code & 1) == 0)
-    if even.any():
-        # one step towards the error's side: up in magnitude when both have one sign
-        code += even * np.where((error > 0) == (total > 0), 1, -1).astype(code.dtype)
-    return total
+    return step

@@ -1,9 +1,8 @@
 """The exact product: float64 with a bound of its own error, or exact integers."""
 
-from typing import Any
-
 import numpy as np
 
+from gemmproof.reference.errorfree import two_product, two_sum
 from gemmproof.reference.formats import Array, format_of, widen
 
 # A relative guard for the few roundings made while a bound itself is computed in float64.
@@ -118,18 +117,3 @@ def _compensated(a: Array, b: Array) -> tuple[Array, Array]:
     gamma = K * 2.0**-53 / (1 - K * 2.0**-53)
     c = c + low
     return c, (2.0**-53 * np.abs(c) + gamma * gamma * size) * _OUTWARD
-
-
-def two_sum(x: Any, y: Any) -> tuple[Any, Any]:
-    """s = fl(x + y) and the exact error, s + e = x + y (Knuth)."""
-    s = x + y
-    part = s - x
-    return s, (x - (s - part)) + (y - part)
-
-
-def two_product(x: Any, y: Any) -> tuple[Any, Any]:
-    """p = fl(x * y) and its exact error (Veltkamp, Dekker), for |x|, |y| < 2**970."""
-    p = x * y
-    x_high, y_high = ((134217729.0 * v) - ((134217729.0 * v) - v) for v in (x, y))
-    x_low, y_low = x - x_high, y - y_high
-    return p, ((x_high * y_high - p) + x_high * y_low + x_low * y_high) + x_low * y_low

@@ -47,6 +47,7 @@ def round_fraction(value, fmt):
         ("fp8e5m2", "fp32"),
         ("fp16", "fp16"),
         ("fp8e5m2", "fp16"),
+        ("fp64", "fp64"),
     ],
 )
 def test_chain_rounds_each_step_once(name, acc_name, spread):
@@ -139,3 +140,20 @@ def test_empty_k_returns_acc():
     acc = np.array([[1.5]], np.float32)
     got = dot_model(None, "fp16").dot(np.ones((1, 0), np.float16), np.ones((0, 1), np.float16), acc)
     assert got.tolist() == [[1.5]]
+
+
+def test_fp64_survives_the_ends_of_its_range():
+    rng = np.random.default_rng(4)
+    for low, high in ((-1074, -900), (-540, -500), (480, 511)):
+        a, b = (
+            np.ldexp(rng.standard_normal(s), rng.integers(low, high, s)) for s in ((3, 5), (5, 3))
+        )
+        acc = np.ldexp(rng.standard_normal((3, 3)), 2 * low if low > 0 else -1060)
+        got = dot_model("sm_80", "fp64").dot(a, b, acc)
+        for m, n in np.ndindex(3, 3):
+            assert got[m, n] == chain(a[m], b[:, n], acc[m, n], FORMATS["fp64"])[0]
+    special = np.array([[np.inf, 1e308]])
+    got = dot_model(None, "fp64").dot(special, np.array([[1.0, 0.0, 0], [0, 10, -10]]))
+    assert np.isinf(got[0, 0])
+    assert np.isnan(got[0, 1:]).all()
+    assert dot_model(None, "fp64").dot(np.array([[-1e308]]), np.array([[10.0]])) == -np.inf

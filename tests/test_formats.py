@@ -5,6 +5,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
+
 from gemmproof.reference.formats import (
     FORMATS,
     bits,

@@ -1,0 +1,229 @@
+"""The fused step of NVIDIA tensor cores: align to the largest exponent, chop, sum, round once.
+
+One step takes L products and the accumulator c. With e_i = e_a + e_b for a product (not
+renormalised) and e_max the largest exponent among the nonzero addends and the floor e_zero, each
+addend is cut toward zero to a multiple of q = 2**(e_max - F), the multiples are summed exactly, and
+the sum is rounded once. Two arithmetics give the same bits: `_narrow` in float32 and int32 where a
+priori nothing leaves their range, `_wide` in float64 for all else.
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gemmproof.reference.dot_ieee import chunks
+from gemmproof.reference.formats import Array, Format, nan_of
+
+# Elements of the accumulator worked on at once: large for the overhead, small for the cache.
+_CHUNK = 1 << 15
+
+# Every nonzero addend of the narrow arithmetic has at least this exponent.
+_LOW = -101
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One accumulating unit.
+
+    fused: L products and c at once, cut to F fraction bits below the largest exponent, which is at
+    least e_zero; the sum keeps `fraction` bits, rounded by `rounding`. fma: one product at a time,
+    IEEE. integer: exact, saturating after every L products when `saturates`.
+    """
+
+    kind: Literal["fused", "fma", "integer"]
+    L: int = 1
+    F: int = 0
+    fraction: int = 23
+    rounding: Literal["rz", "rne"] = "rne"
+    e_zero: int = 0
+    saturates: bool = False
+
+
+def fused_chain(
+    a: Array, b: Array, acc: Array, unit: Unit, a_fmt: Format, b_fmt: Format, acc_fmt: Format
+) -> Array:
+    """Chain the fused step over ascending k, L at a time, starting from acc.
+
+    a (P, M, K), b (P, K, N) float32 values of their formats, P of either may be 1; acc (P, M, N)
+    in acc_fmt's storage, fp32 or fp16. Returns a new array like acc.
+    """
+    out = acc.astype(np.float32)
+    narrow = _fits_narrow(a, b, out, unit, a_fmt, b_fmt, acc_fmt)
+    with np.errstate(all="ignore"):
+        for programs, rows in chunks(out.shape, _CHUNK):
+            part = out[programs, rows].copy()
+            a_part = (a if len(a) == 1 else a[programs])[:, rows]
+            b_part = b if len(b) == 1 else b[programs]
+            done = narrow and _narrow(a_part, b_part, part, unit, a_fmt, b_fmt, acc_fmt)
+            if not done:
+                part = _wide(a_part, b_part, out[programs, rows], unit, a_fmt, b_fmt, acc_fmt)
+            out[programs, rows] = part
+        nan = np.isnan(out)
+        result = out.astype(acc_fmt.storage)
+        if nan.any():
+            result[nan] = nan_of(acc_fmt)
+    return result
+
+
+def exponents(x: Array, fmt: Format) -> Array:
+    """Exponent e of float32 values m * 2**(e - p + 1), emin for subnormals and zeros; int32."""
+    field = (np.ascontiguousarray(x).view(np.int32) >> 23) & 0xFF
+    return np.maximum(field - 127, fmt.emin)
+
+
+def _fits_narrow(
+    a: Array, b: Array, acc: Array, unit: Unit, a_fmt: Format, b_fmt: Format, acc_fmt: Format
+) -> bool:
+    """Whether float32 and int32 hold every intermediate of the whole chain.
+
+    With lo, hi the extreme exponents of nonzero products, all values are multiples of
+    2**(min(lo, e_acc) - max(F, 23)) and sums stay below K 2**(hi + 2) + |acc|.
+    """
+    low, high = 0, 0
+    for x, fmt in ((a, a_fmt), (b, b_fmt)):
+        if not np.isfinite(x).all():
+            return False
+        e = exponents(x, fmt)
+        nonzero = x != 0
+        low += int(e.min(where=nonzero, initial=fmt.emax))
+        high += int(e.max(where=nonzero, initial=fmt.emin))
+    size = np.abs(acc)
+    if not np.isfinite(size).all():
+        return False
+    acc_low = float(size.min(where=size > 0, initial=1.0))
+    floor = _LOW + max(unit.F, 23)
+    overflow = max(high, -126) + 3 + a.shape[-1].bit_length()
+    return (
+        unit.F <= 29
+        and unit.L < 256
+        and low >= floor
+        and acc_low >= 2.0**floor
+        and float(size.max(initial=0.0)) < 2.0**125
+        and (overflow <= 126 or acc_fmt.name == "fp16")
+    )
+
+
+def _narrow(
+    a: Array, b: Array, acc: Array, unit: Unit, a_fmt: Format, b_fmt: Format, acc_fmt: Format
+) -> bool:
+    """Update acc (float32) in place; False, acc spoiled, when an fp16 accumulator overflows.
+
+    A product of two 11-bit significands is exact in float32, scaled by 1/q it is below 2**(F + 2),
+    and a cast to int32 is the cut toward zero. The largest exponent of a block comes from one
+    matrix product of the powers 256**e: its sum of at most 255 terms keeps the top digit.
+    """
+    F, L, K = unit.F, unit.L, a.shape[-1]
+    floor = max(unit.e_zero, _LOW) + 127
+    group = 1 << (29 - F)  # so many scaled products are below 2**31 together
+    power_a, power_b = _power(a, a_fmt, 1), _power(b, b_fmt, 0)
+    a_k = np.ascontiguousarray(np.moveaxis(a, -1, 0))[..., None]
+    shape = acc.shape
+    top, total = np.empty(shape), np.empty(shape)
+    digit = (
+        top.view(np.int32)[..., 1::2]
+        if sys.byteorder == "little"
+        else top.view(np.int32)[..., 0::2]
+    )
+    e_max, scratch, cut, units = (np.empty(shape, np.int32) for _ in range(4))
+    scale, scaled = scratch.view(np.float32), np.empty(shape, np.float32)
+    acc_code = acc.view(np.int32)
+    keep = np.int64(-1 << (52 - unit.fraction))
+    for k in range(0, K, L):
+        ks = range(k, min(k + L, K))
+        np.matmul(power_a[..., k : k + L], power_b[..., k : k + L, :], out=top)
+        # biased by 127: 256**e has the field 8 * (e + 128) and up to 7 more from the sum
+        np.right_shift(digit, 23, out=e_max)
+        np.subtract(e_max, 1, out=e_max)
+        np.right_shift(acc_code, 23, out=cut)
+        np.bitwise_and(cut, 0xFF, out=cut)
+        if acc_fmt.name == "fp16":
+            np.maximum(cut, acc_fmt.emin + 127, out=cut, where=acc != 0)
+        np.maximum(e_max, cut, out=e_max)
+        np.maximum(e_max, floor, out=e_max)
+        np.subtract(254 + F, e_max, out=scratch)
+        np.left_shift(scratch, 23, out=scratch)
+        np.multiply(acc, scale, out=scaled)
+        np.copyto(cut, scaled, casting="unsafe")
+        np.copyto(total, cut)
+        for start in range(0, len(ks), group):
+            for i in ks[start : start + group]:
+                np.multiply(a_k[i], b[..., i, None, :], out=scaled)
+                np.multiply(scaled, scale, out=scaled)
+                if i == ks[start]:
+                    np.copyto(units, scaled, casting="unsafe")
+                else:
+                    np.copyto(cut, scaled, casting="unsafe")
+                    np.add(units, cut, out=units)
+            np.add(total, units, out=total)
+        np.subtract(e_max, F, out=scratch)
+        np.left_shift(scratch, 23, out=scratch)
+        if unit.rounding == "rz":
+            code = total.view(np.int64)
+            np.bitwise_and(code, keep, out=code)
+            np.copyto(acc, total, casting="unsafe")
+            np.multiply(acc, scale, out=acc)
+        else:
+            np.multiply(total, scale, out=total)
+            np.copyto(acc, total.astype(acc_fmt.storage))
+            np.add(acc, 0.0, out=acc)  # a negative sum that underflows is +0
+            if acc_fmt.name == "fp16" and not np.isfinite(acc).all():
+                return False
+    return True
+
+
+def _power(x: Array, fmt: Format, bias: int) -> Array:
+    """256**e as float64 (times 2**bias), 0 for zeros."""
+    code = (8 * exponents(x, fmt).astype(np.int64) + 1023 + bias) << 52
+    code[x == 0] = 0
+    return code.view(np.float64)
+
+
+def _wide(
+    a: Array, b: Array, acc: Array, unit: Unit, a_fmt: Format, b_fmt: Format, acc_fmt: Format
+) -> Array:
+    """The chain on float64, for any operands; float32 values of the new accumulator."""
+    K = a.shape[-1]
+    a64, b64, c = a.astype(np.float64), b.astype(np.float64), acc.astype(np.float64)
+    special = not (np.isfinite(a64).all() and np.isfinite(b64).all())
+    a_e, b_e = _product_exponents(a, a_fmt), _product_exponents(b, b_fmt)
+    a_fin, b_fin = (np.where(np.isfinite(x), x, 0.0) for x in (a64, b64))
+    for k in range(0, K, unit.L):
+        ks = range(k, min(k + unit.L, K))
+        c_fin = np.where(np.isfinite(c), c, 0.0)
+        _, e = np.frexp(c_fin)
+        e = np.where(c_fin == 0, unit.e_zero, np.maximum(e - 1, acc_fmt.emin))
+        e_max = np.maximum(e, unit.e_zero)
+        for i in ks:
+            np.maximum(e_max, a_e[..., :, i, None] + b_e[..., i, None, :], out=e_max)
+        scale = np.ldexp(1.0, unit.F - e_max)
+        total = np.trunc(c_fin * scale)
+        for i in ks:
+            total += np.trunc(a_fin[..., :, i, None] * b_fin[..., i, None, :] * scale)
+        new = _round(np.ldexp(total, e_max - unit.F), unit, acc_fmt)
+        if special or not np.isfinite(c).all():
+            # finite products stay below 2**256 in float64, so only true specials show here
+            ieee = c.copy()
+            for i in ks:
+                ieee += a64[..., :, i, None] * b64[..., i, None, :]
+            new = np.where(np.isfinite(ieee), new, ieee)
+        c = new
+    return c.astype(np.float32)
+
+
+def _product_exponents(x: Array, fmt: Format) -> Array:
+    e = exponents(x, fmt)
+    e[(x == 0) | ~np.isfinite(x)] = -(1 << 20)
+    return e
+
+
+def _round(value: Array, unit: Unit, acc_fmt: Format) -> Array:
+    """Round exact float64 sums as the unit does; Inf on overflow, no negative zero."""
+    if unit.rounding == "rne":
+        return value.astype(acc_fmt.storage).astype(np.float64) + 0.0
+    _, e = np.frexp(value)
+    step = np.maximum(e - 1, acc_fmt.emin) - unit.fraction
+    cut = np.ldexp(np.trunc(np.ldexp(value, -step)), step)
+    limit = 2.0 ** (acc_fmt.emax + 1)
+    return np.where(np.abs(cut) >= limit, np.copysign(np.inf, cut), cut) + 0.0
