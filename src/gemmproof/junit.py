@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
+from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from gemmproof.render import Reproduce, clean, finding_text, kernel_name
 from gemmproof.results import PropertyResult, Report
@@ -41,7 +41,8 @@ def _case(report: Report, result: PropertyResult, reproduce: Reproduce) -> TestC
             failure.text = finding_text(name, finding, result.claim, reproduce)
             outcomes.append(failure)
     if result.status == "not run":
-        # A property that was asked for and not judged shall turn a build red.
-        outcomes.append(Error(clean(report.note or "not run"), "incomplete"))
+        # What was asked for and could not run turns a build red; a note says that there is such.
+        told = clean(report.note or "no case bears on it")
+        outcomes.append(Error(told, "incomplete") if report.note else Skipped(told))
     case.result = outcomes
     return case
