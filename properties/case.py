@@ -105,10 +105,11 @@ class Case:
     @property
     def rank(self) -> tuple[Any, ...]:
         """Sort key of a total order: the simpler of two cases has the smaller rank."""
+        sides = tuple(side_rank(side) for side in (self.M, self.N, self.K, self.batch))
         return (
             self.config,
-            self.M + self.N + self.K + (self.batch or 0),
-            (self.M, self.N, self.K, -1 if self.batch is None else self.batch),
+            sum(sides),
+            sides,
             _LAYOUT_RANK[self.a] + _LAYOUT_RANK[self.b],
             (_LAYOUT_RANK[self.a], FILLS.index(self.fill), self.seed, self.calls),
             FORMATS.index(self.dtype),
@@ -134,6 +135,11 @@ class Case:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         # Hypothesis prints dataclasses in a form of its own unless this is defined
         printer.text(repr(self))
+
+
+def side_rank(side: int | None) -> float:
+    """Order of sides by simplicity: no batch, then 1, then 0 (which is odd), then 2 and on."""
+    return 0.0 if side is None else 1.5 if side == 0 else float(side)
 
 
 _LAYOUT_RANK = {name: rank for rank, name in enumerate(LAYOUTS)}

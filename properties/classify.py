@@ -59,25 +59,39 @@ def _classes(outcome: Outcome, wrong: Array) -> Iterator[Class]:
         what = "NaN" if np.isnan(got[wrong]).any() else "Inf"
         yield Class("not_finite", f"{what} from finite operands")
         return
+    yield from _wrapped(outcome)
     yield from _strides(outcome)
     yield from _part_of_k(outcome, wrong)
     yield from _rounding(outcome, wrong)
     yield from _part_of_c(outcome, wrong)
 
 
+def _wrapped(outcome: Outcome) -> Iterator[Class]:
+    """Whether an integer result is the exact one, modulo the output's width."""
+    assert outcome.result is not None
+    assert outcome.out is not None
+    if outcome.out.kind == "int":
+        whole = values.exact(outcome).astype(np.int64).astype(outcome.out.storage)
+        if np.array_equal(whole, outcome.result):
+            width = 8 * outcome.out.itemsize
+            yield Class("wrapped", f"the exact product modulo 2**{width}, wrapped around")
+
+
 def _strides(outcome: Outcome) -> Iterator[Class]:
     """Whether other strides of a or b, or the transposed result, give exactly what came back."""
     a, b = values.inputs(outcome)
-    readings = [(x, list(_readings(x))) for x in outcome.operands]
-    for operand, others in readings:
-        for words, other in others:
-            pair = (other, b) if operand.name == "a" else (a, other)
-            if _agrees(outcome, *pair):
-                yield Class("wrong_strides", f"as if {operand.name} had {words}", operand.name)
-    for words, x in readings[0][1]:
-        for again, y in readings[1][1]:
-            if words == again and _agrees(outcome, x, y):
-                yield Class("wrong_strides", f"as if a and b had {words}", "a")
+    read_a, read_b = (dict(_readings(x)) for x in outcome.operands)
+    for operand, others in (("a", read_a), ("b", read_b)):
+        words = [
+            words
+            for words, other in others.items()
+            if _agrees(outcome, *((other, b) if operand == "a" else (a, other)))
+        ]
+        if words:
+            yield Class("wrong_strides", f"as if {operand} had {' or '.join(words)}", operand)
+    for words in read_a.keys() & read_b.keys():
+        if _agrees(outcome, read_a[words], read_b[words]):
+            yield Class("wrong_strides", f"as if a and b had {words}", "a")
     if outcome.case.M == outcome.case.N > 1 and _agrees(outcome, a, b, transposed=True):
         yield Class("wrong_strides", "the result is transposed", "c")
 
@@ -123,7 +137,7 @@ def _part_of_k(outcome: Outcome, wrong: Array) -> Iterator[Class]:
     Only index data tell: their sums are exact, so a partial sum is recognised by its value.
     """
     K = outcome.case.K
-    if outcome.case.fill != "index" or K < 2:
+    if outcome.case.fill != "index" or K == 0:
         return
     a, b = (widen(x) for x in values.inputs(outcome))
     at = np.argwhere(wrong)[:SAMPLE]
@@ -191,7 +205,8 @@ def _part_of_c(outcome: Outcome, wrong: Array) -> Iterator[Class]:
             words = f"all in {name} {_span(low, side - 1)}, in the last, partial tile along {axis}"
             yield Class("tile_edge", words, "c", axis)
     if wrong.all():
-        yield Class("everywhere", "every element")
+        if wrong.size > 1:
+            yield Class("everywhere", "every element")
         return
     if wrong.size > 1 and rows.sum() == 1 and M > 1:
         yield Class("row", f"all in row {top}", "c", "M")

@@ -21,8 +21,9 @@ SMALL = 2**24  # elements; a larger parent is committed, and watched, near its r
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One operand: the tensor a kernel is given, and the memory around it.
+    """One operand: the tensor a kernel is given, its elements, and the memory around it.
 
+    `data` is a copy of the elements, (batch, rows, columns), 1 long where the layout repeats one.
     `parent` is the whole storage, flat; `watched` the ranges of it that were written here, with
     the bits they had (`before`, one array per range).
     """
@@ -30,6 +31,7 @@ class Operand:
     name: str
     tensor: torch.Tensor
     view: View
+    data: Array
     parent: Array
     watched: tuple[tuple[int, int], ...]
     before: tuple[Array, ...]
@@ -59,8 +61,9 @@ def operands(case: Case) -> tuple[Operand, Operand]:
 
 
 def stored(operand: Operand) -> Array:
-    """The elements that the operand was given, as (batch, rows, columns) in storage bits."""
-    return strided(operand.parent, operand.view)
+    """The elements that the operand was given, (batch, rows, columns), whatever calls did since."""
+    code = np.broadcast_to(operand.data.view(f"u{operand.data.itemsize}"), operand.view.shape)
+    return np.ascontiguousarray(code).view(operand.data.dtype)
 
 
 def strided(parent: Array, place: View) -> Array:
@@ -102,15 +105,15 @@ def _operand(case: Case, name: str, shape: tuple[int, int, int], layout: str) ->
         1 if stride == 0 and side > 0 else side
         for side, stride in zip(shape, place.strides, strict=True)
     ]
-    data = (distinct[0], distinct[1], distinct[2])
-    _strided(parent, place, data)[...] = elements(case, name, data)
+    data = elements(case, name, (distinct[0], distinct[1], distinct[2]))
+    _strided(parent, place, data.shape)[...] = data
     flat = parent.view(f"u{parent.itemsize}")
     skip = 1 if case.batch is None else 0
     tensor = torch.as_strided(
         as_tensor(parent, case.dtype), shape[skip:], place.strides[skip:], place.first
     )
     before = tuple(flat[start:stop].copy() for start, stop in watched)
-    return Operand(name, tensor, place, parent, watched, before)
+    return Operand(name, tensor, place, data, parent, watched, before)
 
 
 def _parent(extent: int, fmt: Format) -> Array:
@@ -137,7 +140,7 @@ def _watched(place: View) -> tuple[tuple[int, int], ...]:
     return tuple((start, stop) for start, stop in ranges if start < stop)
 
 
-def _strided(parent: Array, place: View, shape: tuple[int, int, int]) -> Array:
+def _strided(parent: Array, place: View, shape: tuple[int, ...]) -> Array:
     # as integers: numpy strides no array of an fp8 dtype
     code = parent.view(f"u{parent.itemsize}")[place.first :]
     strides = tuple(stride * parent.itemsize for stride in place.strides)

@@ -10,7 +10,7 @@ import torch
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.outcome import DIRTS, Outcome
 from gemmproof.properties.tensors import as_array, format_of_tensor
-from gemmproof.reference.formats import bits
+from gemmproof.reference.formats import Array, bits
 
 NAME = "same_bits_on_dirty_outputs"
 
@@ -34,8 +34,8 @@ def judge(outcome: Outcome) -> Iterator[Finding]:
         wrong = bits(again) != bits(first)
         if wrong.any():
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
-            got = f"{again[at]} in call {call} over {DIRTS[call - 1]} bytes"
-            expected = f"{first[at]} as in call 1 over {DIRTS[0]} bytes"
+            got = f"{_shown(again, at)} in call {call} over {DIRTS[call - 1]} bytes"
+            expected = f"{_shown(first, at)} as in call 1 over {DIRTS[0]} bytes"
             yield Finding(
                 property=NAME,
                 fault="bits_differ",
@@ -47,3 +47,8 @@ def judge(outcome: Outcome) -> Iterator[Finding]:
                 expected=expected,
             )
             return
+
+
+def _shown(x: Array, at: tuple[int, ...]) -> str:
+    # NaNs differ in bits that no number shows
+    return f"{x[at]} (0x{int(bits(x)[at]):0{2 * x.itemsize}x})"

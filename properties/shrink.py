@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from gemmproof.properties.case import CALLS, FILLS, Case
+from gemmproof.properties.case import CALLS, FILLS, Case, side_rank
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.strategies import admitted
 
@@ -55,7 +55,7 @@ def shrunk(case: Case, contract: Contract, fails: Fails) -> Case:
             )
             if smaller is None:
                 return case
-            if smaller < side:
+            if smaller != side:
                 case, improved = replace(case, **{axis: smaller}), True
     return case
 
@@ -89,16 +89,16 @@ def _places(case: Case, contract: Contract) -> Iterator[Case]:
 
 def _smallest(side: int, least: int, step: int, fails: Callable[[int], bool | None]) -> int | None:
     """The smallest failing size found: three by trial, then by bisection; None to stop."""
-    passes = least - step
-    for n in (least, least + step, least + 2 * step):
-        if n >= side:
+    first = max(least, step)
+    for n in sorted({first, least, first + step}, key=side_rank):
+        if side_rank(n) >= side_rank(side):
             return side
         verdict = fails(n)
         if verdict is None:
             return None
         if verdict:
             return n
-        passes = n
+    passes = first + step
     while side - passes > step:
         middle = passes + (side - passes) // (2 * step) * step
         verdict = fails(middle)

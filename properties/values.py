@@ -33,7 +33,8 @@ def inputs(outcome: Outcome) -> tuple[Array, Array]:
     """a (..., M, K) and b (..., K, N) as contiguous storage arrays."""
     if "inputs" not in outcome.memo:
         a, b = (
-            np.ascontiguousarray(stored(x)).reshape(tuple(x.tensor.shape)) for x in outcome.operands
+            stored(x).reshape(x.view.shape[1 if outcome.case.batch is None else 0 :])
+            for x in outcome.operands
         )
         outcome.memo["inputs"] = (a, b)
     pair: tuple[Array, Array] = outcome.memo["inputs"]
@@ -95,9 +96,9 @@ def beyond_bound(outcome: Outcome) -> Array:
 
 
 def largest_ratio(outcome: Outcome) -> float | None:
-    """The largest error over its bound; 0 where both are 0, None for an empty result."""
+    """The largest finite error over its bound; 0 where both are 0, None where there is none."""
     error, bound = error_and_bound(outcome)
-    judged = np.isfinite(bound)
+    judged = np.isfinite(bound) & np.isfinite(error)
     if not judged.any():
         return None
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -174,7 +174,18 @@ def _instances(drawn: list[Judged]) -> dict[Key, Finding]:
             held = best.get(finding.key)
             if held is None or _rank(finding) < _rank(held):
                 best[finding.key] = finding
-    return best
+    return {key: f for key, f in best.items() if not any(_says_more(g, f) for g in best.values())}
+
+
+def _says_more(finding: Finding, other: Finding) -> bool:
+    """Whether a finding is the other one with the axis named, as a larger case can show."""
+    return (
+        (finding.property, finding.fault) == (other.property, other.fault)
+        and finding.operand == other.operand
+        and other.where in (None, finding.where)
+        and other.axis is None
+        and finding.axis is not None
+    )
 
 
 def _rank(finding: Finding) -> tuple[Any, ...]:
