@@ -1,4 +1,4 @@
-"""What a kernel tells the compiler or asserts: each is checked on the concrete values."""
+"""What a kernel tells the compiler or asserts: each claim is checked on the concrete values."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import numpy as np
 
 from gemmproof.reference.machine import execution
 from gemmproof.reference.machine.diagnose import Event
+from gemmproof.reference.machine.shapes import constant
+from gemmproof.reference.machine.types import is_int, is_pointer
 from gemmproof.reference.machine.value import Value, is_number, lift
 
 
-def _note(kind: str, failed: np.ndarray, got: str, expected: str) -> None:
+def _note(kind: str, failed: np.ndarray, got: str, expected: str, operand: Any = None) -> None:
     """Note a claim that does not hold; `failed` is (programs or 1, *block)."""
     part = execution.current()
     rows = failed.reshape(len(failed), -1)
@@ -19,7 +21,7 @@ def _note(kind: str, failed: np.ndarray, got: str, expected: str) -> None:
         Event(
             kind=kind,
             where=execution.where(),
-            operand=None,
+            operand=operand,
             access="hint",
             axis=None,
             programs=part.programs if len(rows) == 1 else part.programs[rows.any(axis=1)],
@@ -32,9 +34,8 @@ def _note(kind: str, failed: np.ndarray, got: str, expected: str) -> None:
 
 def assume(cond: Any) -> None:
     """tl.assume: the compiler takes it for granted, so it must hold for every program."""
-    if is_number(cond):
-        cond = lift(bool(cond))
-    failed = lift(cond).data == 0
+    value = lift(bool(cond) if is_number(cond) else cond)
+    failed = value.data == 0
     if failed.any():
         _note("false_hint", failed, "tl.assume of a condition that is false", "a true condition")
 
@@ -57,8 +58,86 @@ def static_assert(cond: Any, msg: str = "") -> None:
         raise execution.kernel_error(f"static_assert failed: {msg}")
 
 
-def keep(input: Any, values: Any = None) -> Any:
-    """A hint on contiguity or divisibility: the value itself."""
+def _per_axis(x: Value, values: Any, hint: str) -> list[int]:
+    """One number an axis. Raises KernelError for another count."""
+    numbers = [constant(v) for v in (values if isinstance(values, tuple | list) else [values])]
+    if len(numbers) != max(1, len(x.shape)):
+        raise execution.kernel_error(f"{hint}: got {len(numbers)} values for {x!r}")
+    return numbers
+
+
+def _known(x: Value) -> np.ndarray:
+    """Lanes whose value is defined; a hint says nothing of the others."""
+    if x.poison is None:
+        return np.ones((1,) * x.data.ndim, np.bool_)
+    return x.poison == 0
+
+
+def multiple_of(input: Any, values: Any) -> Any:
+    """tl.multiple_of: every run of consecutive values along an axis begins at a multiple.
+
+    That is the compiler's reading: the divisibility of a block is that of the first value of each
+    contiguous run (AxisInfo's divisibility); a pointer's counts bytes.
+    """
+    if is_number(input):
+        return input
+    x = lift(input)
+    if not (is_int(x.dtype) or is_pointer(x.dtype)):
+        raise execution.kernel_error(f"multiple_of: got {x!r}, expected integers or pointers")
+    step = 1
+    if is_pointer(x.dtype):
+        step = max(1, x.dtype.element_ty.primitive_bitwidth // 8)
+    for axis, v in enumerate(_per_axis(x, values, "multiple_of")):
+        failed = (x.data % v != 0) & _known(x)
+        if x.shape and v > 1:
+            runs = np.zeros(x.data.shape, np.bool_)
+            inner = (slice(None),) * (axis + 1) + (slice(1, None),)
+            runs[inner] = np.diff(x.data, axis=axis + 1) == step
+            failed = failed & ~runs
+        if failed.any():
+            lane = int(x.data[tuple(np.argwhere(failed)[0])])
+            got = f"tl.multiple_of {v} of a run that begins at {lane}"
+            _note("false_hint", failed, got, f"a multiple of {v}", x.base)
+    return input
+
+
+def _groups(x: Value, axis: int, n: int) -> np.ndarray:
+    """The values in aligned groups of n lanes along an axis, the group's lanes last."""
+    data = np.moveaxis(x.data, axis + 1, -1)
+    n = min(n, data.shape[-1])
+    return data.reshape(*data.shape[:-1], data.shape[-1] // n, n)
+
+
+def max_contiguous(input: Any, values: Any) -> Any:
+    """tl.max_contiguous: aligned groups of so many lanes hold consecutive values."""
+    x = lift(input)
+    for axis, n in enumerate(_per_axis(x, values, "max_contiguous")):
+        if x.shape and n > 1:
+            step = 1
+            if is_pointer(x.dtype):
+                step = max(1, x.dtype.element_ty.primitive_bitwidth // 8)
+            lanes = _groups(x, axis, n)
+            failed = np.diff(lanes, axis=-1) != step
+            if failed.any():
+                first = tuple(np.argwhere(failed)[0])
+                got = int(lanes[first]), int(lanes[(*first[:-1], first[-1] + 1)])
+                words = f"tl.max_contiguous {n} of lanes that hold {got[0]}, {got[1]}"
+                _note("false_hint", failed, words, f"{got[0]}, {got[0] + step}", x.base)
+    return input
+
+
+def max_constancy(input: Any, values: Any) -> Any:
+    """tl.max_constancy: aligned groups of so many lanes hold one value."""
+    x = lift(input)
+    for axis, n in enumerate(_per_axis(x, values, "max_constancy")):
+        if x.shape and n > 1:
+            lanes = _groups(x, axis, n)
+            failed = lanes != lanes[..., :1]
+            if failed.any():
+                lane = tuple(np.argwhere(failed)[0])
+                got, want = lanes[lane], lanes[(*lane[:-1], 0)]
+                words = f"tl.max_constancy {n} of lanes that hold {want}, {got}"
+                _note("false_hint", failed, words, f"{want} in the whole group", x.base)
     return input
 
 

@@ -14,7 +14,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from gemmproof.reference.machine import grid as grids
-from gemmproof.reference.machine import rebind
+from gemmproof.reference.machine import blocks, rebind
 from gemmproof.reference.machine.observation import KernelError, Launch, Where
 from gemmproof.reference.machine.session import Session
 from gemmproof.reference.machine.types import type_of_number
@@ -194,6 +194,10 @@ def _argument(session: Session, kernel: Any, name: str, x: Any) -> Any:
         operand = session.operand(name, x)
         pointer = tl.pointer_type(operand.dtype)
         return Value(_address(operand.view.start), pointer, base=operand)
+    if type(x).__name__ == "TensorDescriptor":
+        base = _argument(session, kernel, name, x.base)
+        padding = getattr(x, "padding", None)
+        return blocks.from_host(base, x.shape, x.strides, x.block_shape, padding)
     if hasattr(x, "base") and hasattr(x, "dtype") and isinstance(x.base, torch.Tensor):
         return _argument(session, kernel, name, x.base.view(x.dtype))  # triton.reinterpret
     raise KernelError(f"{kernel.fn.__name__}: argument {name} has type {type(x).__name__}")

@@ -50,6 +50,7 @@ KINDS = {
     "undefined_used": "a lane that nothing defined decides an address, a mask or a branch",
     "wrapped_offset": "an offset left the range of its integer type",
     "false_hint": "a hint to the compiler does not hold",
+    "bad_descriptor": "a tensor descriptor breaks the rules of the copy engine",
     "race": "two programs store to one element, or one reads what another stores, unordered",
     "failed_assert": "a device_assert of the kernel does not hold",
 }

@@ -182,3 +182,36 @@ def arg_extreme(
     """tl.argmax and tl.argmin; ties go left."""
     x = lift(input)
     return _extreme_at(op, x, _axis(x, axis), keep_dims)[1]
+
+
+def cumulative(
+    op: str, input: Any, axis: int = 0, reverse: bool = False, dtype: Any = None
+) -> Any:
+    """tl.cumsum and tl.cumprod (`op` is "+" or "*"): small integers in 32 bits, bf16 in fp32."""
+    x = lift(input)
+    x = convert(x, dtype) if dtype is not None else _widened(x)
+    if op == "+":
+        x = convert(x, _sum_type(x, dtype))
+    return associative_scan(x, axis, lambda p, q: binary(op, p, q), reverse)
+
+
+def sort(x: Any, dim: Any = None, descending: bool = False) -> Value:
+    """tl.sort: ascending along the last axis; undefined lanes leave the whole line undefined."""
+    value = lift(x)
+    axis = _axis(value, -1 if dim is None else dim) + 1
+    data = np.sort(value.data, axis=axis)
+    if descending:
+        data = np.flip(data, axis)
+    poison = None
+    if value.poison is not None:
+        whole = np.broadcast_to(value.poison, value.poison.shape[:1] + value.shape)
+        line = np.bitwise_or.reduce(whole, axis=axis, keepdims=True)
+        poison = np.broadcast_to(line, whole.shape)
+    return Value(data, value.dtype, poison)
+
+
+def topk(x: Any, k: int, dim: Any = None) -> Value:
+    """tl.topk: the k largest along the last axis, descending."""
+    value = lift(x)
+    axis = _axis(value, -1 if dim is None else dim)
+    return _take(sort(value, dim, descending=True), axis, slice(0, k))

@@ -11,11 +11,10 @@ from typing import Any
 
 import triton
 import triton.language as tl
-from triton.runtime.jit import JITFunction
-
 from gemmproof.reference.machine import (
     access,
     atomics,
+    blocks,
     control,
     elementwise,
     execution,
@@ -41,7 +40,13 @@ def _load(
     padding_option: str = "", cache_modifier: str = "", eviction_policy: str = "",
     volatile: bool = False,
 ) -> Value:
-    """tl.load through pointers; cache hints change nothing here."""
+    """tl.load; cache hints change nothing here."""
+    if isinstance(pointer, blocks.BlockPointer):
+        if mask is not None or other is not None:
+            raise execution.kernel_error("tl.load of a block pointer takes no mask or other")
+        return blocks.load_window(pointer, boundary_check, padding_option)
+    if isinstance(pointer, blocks.Descriptor):
+        raise execution.kernel_error("tl.load of a tensor descriptor, expected descriptor.load()")
     return access.load(lift(pointer), mask, other)
 
 
@@ -49,8 +54,12 @@ def _store(
     pointer: Any, value: Any, mask: Any = None, boundary_check: Any = (),
     cache_modifier: str = "", eviction_policy: str = "",
 ) -> None:
-    """tl.store through pointers."""
-    access.store(lift(pointer), value, mask)
+    """tl.store."""
+    if isinstance(pointer, blocks.BlockPointer):
+        if mask is not None:
+            raise execution.kernel_error("tl.store to a block pointer takes no mask")
+        return blocks.store_window(pointer, value, boundary_check)
+    return access.store(lift(pointer), value, mask)
 
 
 def _atomic(op: str) -> Callable[..., Value]:
@@ -62,6 +71,11 @@ def _atomic(op: str) -> Callable[..., Value]:
 
 def _cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None) -> Value:
     return atomics.atomic("cas", lift(pointer), val, None, lift(cmp))
+
+
+def _arithmetic(op: str) -> Callable[..., Any]:
+    """tl.add and its kin; wraps are seen with or without sanitize_overflow."""
+    return lambda x, y, sanitize_overflow=True: binary(op, x, y)
 
 
 def _constexpr(x: Any = None) -> Any:
@@ -83,9 +97,9 @@ def _number(kind: Callable[[Any], Any]) -> Callable[..., Any]:
 
 LANGUAGE: dict[str, Any] = {
     **elementwise.MATH,
-    "add": functools.partial(binary, "+"),
-    "sub": functools.partial(binary, "-"),
-    "mul": functools.partial(binary, "*"),
+    "add": _arithmetic("+"),
+    "sub": _arithmetic("-"),
+    "mul": _arithmetic("*"),
     "program_id": shapes.program_id,
     "num_programs": shapes.num_programs,
     "arange": shapes.arange,
@@ -109,6 +123,10 @@ LANGUAGE: dict[str, Any] = {
     "flip": shapes.flip,
     "gather": shapes.gather,
     "histogram": shapes.histogram,
+    "sort": reduce.sort,
+    "topk": reduce.topk,
+    "cumsum": functools.partial(reduce.cumulative, "+"),
+    "cumprod": functools.partial(reduce.cumulative, "*"),
     "load": _load,
     "store": _store,
     **{f"atomic_{op}": _atomic(op) for op in atomics.COMBINE},
@@ -139,9 +157,15 @@ LANGUAGE: dict[str, Any] = {
     "static_assert": hints.static_assert,
     "device_print": hints.device_print,
     "static_print": hints.nothing,
-    "multiple_of": hints.keep,
-    "max_contiguous": hints.keep,
-    "max_constancy": hints.keep,
+    "multiple_of": hints.multiple_of,
+    "max_contiguous": hints.max_contiguous,
+    "max_constancy": hints.max_constancy,
+    "make_block_ptr": blocks.make_block_ptr,
+    "advance": blocks.advance,
+    "make_tensor_descriptor": blocks.make_tensor_descriptor,
+    "_experimental_make_tensor_descriptor": blocks.make_tensor_descriptor,
+    "load_tensor_descriptor": lambda desc, offsets, **_: desc.load(offsets),
+    "store_tensor_descriptor": lambda desc, offsets, value, **_: desc.store(offsets, value),
     "debug_barrier": hints.nothing,
     "constexpr": _constexpr,
     "tensor": Value,
@@ -201,7 +225,7 @@ def known(x: Any, name: str) -> Any:
         return module_of(x)
     if isinstance(x, tl.constexpr):
         return x.value
-    if isinstance(x, JITFunction):
+    if rebind.is_jit(x):
         return functools.partial(rebind.call, x)
     if isinstance(x, tl.dtype) or inspect.isclass(x) or not callable(x):
         return x
