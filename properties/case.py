@@ -15,6 +15,7 @@ MAX_BATCH = 1024
 MAX_ELEMENTS = 2**26  # of a, b and c together: half a GiB at 8 bytes
 MAX_SEED = 2**31 - 1
 MAX_CONFIGS = 4096
+MAX_SMS = 1024
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -22,8 +23,9 @@ class Case:
     """A problem, the layouts of its operands, the fill of its data and the launch options.
 
     `batch` None is a 2-D problem. `a`, `b`: names of layouts. `fill`, `seed`: kind and seed of the
-    data. `config`: index of the autotune configuration. `calls`: how often the wrapper is called,
-    each time with other bytes in memory that nobody has written yet.
+    data. `config`: index of the autotune configuration. `sms`: how many multiprocessors the device
+    says it has, None for the target's own number. `calls`: how often the wrapper is called, each
+    time with other bytes in memory that nobody has written yet.
 
     Raises ValueError, in one line, for a value that is out of range or unknown.
     """
@@ -38,6 +40,7 @@ class Case:
     fill: str = "index"
     seed: int = 0
     config: int = 0
+    sms: int | None = None
     calls: int = 1
 
     def __post_init__(self) -> None:
@@ -47,6 +50,8 @@ class Case:
             _require_int("batch", self.batch, 0, MAX_BATCH)
         _require_int("seed", self.seed, 0, MAX_SEED)
         _require_int("config", self.config, 0, MAX_CONFIGS)
+        if self.sms is not None:
+            _require_int("sms", self.sms, 1, MAX_SMS)
         _require_name("dtype", self.dtype, FORMATS)
         _require_name("fill", self.fill, FILLS)
         layouts = tuple(n for n in LAYOUTS if self.batch is not None or n not in BATCHED)
@@ -111,7 +116,7 @@ class Case:
             sum(sides),
             sides,
             _LAYOUT_RANK[self.a] + _LAYOUT_RANK[self.b],
-            (_LAYOUT_RANK[self.a], FILLS.index(self.fill), self.seed, self.calls),
+            (_LAYOUT_RANK[self.a], FILLS.index(self.fill), self.seed, self.sms or 0, self.calls),
             FORMATS.index(self.dtype),
         )
 
@@ -124,6 +129,8 @@ class Case:
             words.append(f"fill {self.fill} seed {self.seed}")
         if self.config:
             words.append(f"config {self.config}")
+        if self.sms is not None:
+            words.append(f"{self.sms} multiprocessor{'s' if self.sms > 1 else ''}")
         if self.calls != 1:
             words.append(f"{self.calls} calls")
         return ", ".join(words)

@@ -16,7 +16,8 @@ class Judged:
     """One case judged by every property that applies; the outcome's memory is gone by then.
 
     `tiles` are the dots of the launches, `splits` constexprs that divide K, `configs` how many
-    autotune configurations the kernel has, `launches` how many kernels ran.
+    autotune configurations the kernel has, `launches` how many kernels ran, `asked_sms` whether the
+    wrapper asked how many multiprocessors there are.
     """
 
     case: Case
@@ -28,6 +29,7 @@ class Judged:
     splits: tuple[int, ...]
     configs: int
     launches: int
+    asked_sms: bool
 
 
 def judge(outcome: Outcome) -> Judged:
@@ -62,6 +64,7 @@ def judge(outcome: Outcome) -> Judged:
         ),
         configs=max((launch.configs for launch in launches), default=1),
         launches=len(launches),
+        asked_sms=outcome.asked_sms,
     )
 
 

@@ -13,6 +13,7 @@ import torch
 import gemmproof
 from gemmproof.properties.case import Case
 from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.device import multiprocessors
 from gemmproof.properties.operands import Operand, Touched, operands, touched
 from gemmproof.properties.tensors import as_array, format_of_tensor
 from gemmproof.reference.formats import Array, Format
@@ -47,6 +48,7 @@ class Raised:
 class Outcome:
     """What one case gave: one Run per call, or what was raised instead.
 
+    `asked_sms`: whether the wrapper asked for the device's properties.
     `result` is the first call's result as a storage array of format `out`; None while it has the
     wrong type, shape or dtype. `memo` keeps what several properties derive from the same outcome.
     """
@@ -58,6 +60,7 @@ class Outcome:
     runs: tuple[Run, ...] = ()
     raised: Raised | None = None
     trace: list[Touch] | None = None
+    asked_sms: bool = False
     touched: tuple[Touched, ...] = ()
     result: Array | None = None
     out: Format | None = None
@@ -84,10 +87,17 @@ def execute(kernel: KernelUnderTest, case: Case, run: Runner, target: str | None
     runs = []
     for call in range(case.calls):
         trace: list[Touch] | None = [] if kernel.mirror is not None and call == 0 else None
+
+        def launch(*tensors: torch.Tensor) -> object:
+            with multiprocessors(case.sms) as asked:
+                result = kernel.launch(*tensors)
+            outcome.asked_sms |= len(asked) > 0
+            return result
+
         try:
             runs.append(
                 run(
-                    kernel.launch,
+                    launch,
                     a.tensor,
                     b.tensor,
                     target=target,

@@ -67,6 +67,8 @@ def _simpler(candidate: Case, case: Case) -> bool:
 def _launch(case: Case) -> Iterator[Case]:
     for config in range(case.config):
         yield replace(case, config=config)
+    if case.sms is not None:
+        yield replace(case, sms=None)
     for calls in CALLS:
         if calls < case.calls:
             yield replace(case, calls=calls)

@@ -23,6 +23,7 @@ Choose = Callable[[Sequence[Any]], Any]
 # Multiply-adds of all tiles of a case, padding included: keeps a case near a tenth of a second.
 MAX_VOLUME = 2**25
 SEEDS = range(1, 1000)
+SMS = (1, 7)  # one program for every tile, and a number that divides no tile count by design
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,13 @@ class Survey:
     """What first runs told of a kernel.
 
     `tiles[config]` is the (BLOCK_M, BLOCK_N, BLOCK_K) of each dot of that configuration. `splits`
-    are values of constexprs that divide K among programs (SPLIT_K).
+    are values of constexprs that divide K among programs (SPLIT_K). `asks_sms`: whether the wrapper
+    asks how many multiprocessors there are.
     """
 
     tiles: tuple[tuple[Tile, ...], ...] = (((16, 16, 16),),)
     splits: tuple[int, ...] = ()
+    asks_sms: bool = False
 
     @property
     def configs(self) -> int:
@@ -96,6 +99,9 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     for split in survey.splits:
         for K in (bk * split, bk * split + 1, bk * (split - 1), bk * split - 1):
             yield _sized(replace(first, M=3, N=5, K=K), contract)
+    for sms in SMS if survey.asks_sms else ():
+        for M, N in ((3 * bm + 1, 3 * bn), (5 * bm, 2 * bn + 1)):
+            yield _sized(replace(first, M=M, N=N, K=bk + 1, calls=1, sms=sms), contract)
     for fill in FILLS[1:]:
         yield _sized(replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1), contract)
     # sums of one sign over a long K: what a narrow accumulator cannot hold
@@ -108,7 +114,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
 def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) -> Case:
     """One case that the contract admits; the first option of every choice is the simplest.
 
-    Order: configuration, M, N, K, batch, layouts, fill, seed, calls.
+    Order: configuration, M, N, K, batch, layouts, fill, seed, multiprocessors, calls.
     """
     config = choose(range(survey.configs))
     tile = choose(survey.tiles[config])
@@ -123,8 +129,9 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
     a, b = (choose(names) if choose((False, True, True)) else names[0] for _ in "ab")
     fill = choose(FILLS) if choose((False, True)) else FILLS[0]
     seed = choose(SEEDS)
+    sms = choose((None, *SMS)) if survey.asks_sms else None
     calls = choose((1, 1, 1, 3))
-    case = replace(case, a=a, b=b, fill=fill, seed=seed, calls=calls)
+    case = replace(case, a=a, b=b, fill=fill, seed=seed, sms=sms, calls=calls)
     return _affordable(case, contract, tile)
 
 

@@ -124,7 +124,8 @@ def _cases(bench: _Bench, dtype: str, rng: random.Random) -> Iterator[Case]:
     # a wrapper may choose its tiles by the sizes
     tiles[0] = tuple(dict.fromkeys((*tiles[0], *bench.judged[larger].tiles)))
     splits = {s for judged in bench.judged.values() for s in judged.splits}
-    survey = Survey(tuple(tiles), tuple(sorted(splits)))
+    asks_sms = any(judged.asked_sms for judged in bench.judged.values())
+    survey = Survey(tuple(tiles), tuple(sorted(splits)), asks_sms)
     yield from corners(contract, survey, dtype)
     # a contract may admit fewer cases than were asked for
     for _ in range(100_000):
