@@ -13,7 +13,7 @@ PROPERTIES = (
 
 def check(kernel, *, max_examples, seed, target, case, listener):
     for i in range(max_examples):
-        drawn = case or Case(i, 1, 1, kernel.contract.formats[0])
+        drawn = case or Case(i, 9, 9, kernel.contract.formats[0])
         listener({"event": "case", "case": drawn.to_json()})
         kernel.launch(drawn, None)
         listener({"event": "judged", "examples": ["stays_in_bounds"], "ratios": {}})

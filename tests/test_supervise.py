@@ -15,7 +15,7 @@ from gemmproof.processes import _environment, _numbers
 from gemmproof.supervise import Limits
 from gemmproof.target import parse
 
-LIMITS = Limits(load=20, case=2, total=60, memory=1 << 28)
+LIMITS = Limits(load=20, case=1, total=60, memory=1 << 28)
 TARGETS = """
 import ctypes, os, signal, subprocess, sys, threading, time
 
@@ -43,6 +43,11 @@ def hangs_deaf(a, b):
         signal.signal(number, signal.SIG_IGN)
     while a.M == 3:
         time.sleep(9)
+
+def dawdles(a, b):
+    while a.M == 3 and a.N == 9:
+        pass
+    time.sleep(0.3 * (a.M == 3))
 
 def eats(a, b):
     eaten = []
@@ -101,9 +106,9 @@ def run(tmp_path, monkeypatch):
         ("exits", "exit", "SystemExit(7)", 9),
         ("ends", "crash", "a process that ended itself with status 0", None),
         ("faults", "crash", "a process that died of SIGSEGV", 17),
-        ("hangs", "hang", "no end after 2 s", 21),
-        ("hangs_deaf", "hang", "no end after 2 s", 27),
-        ("eats", "memory", "GiB of memory in use (0.25 allowed)", 32),
+        ("hangs", "hang", "no end after 1 s", 21),
+        ("hangs_deaf", "hang", "no end after 1 s", 27),
+        ("eats", "memory", "GiB of memory in use (0.25 allowed)", 37),
     ],
 )
 def test_a_death_is_a_finding_with_its_case_and_line(run, name, fault, got, line):
@@ -116,6 +121,9 @@ def test_a_death_is_a_finding_with_its_case_and_line(run, name, fault, got, line
     )
     assert (finding.case.M, outcome.cases) == (3, 4)
     assert finding.got.endswith(got)
+    # The engine drew N=9 K=9; an exit is no death, and the engine shrinks that itself.
+    left = 9 if fault == "exit" else 1
+    assert (finding.case.N, finding.case.K) == (left, left)
     # A loop is caught at its head or in its body.
     lines = (line, line - 1) if fault in ("hang", "memory") else (line,)
     assert finding.where in [line and f"targets.py:{line}" for line in lines]
@@ -147,7 +155,7 @@ def test_nothing_is_left_running(run, monkeypatch):
     )
     for name in ("daemons", "forks", "hangs"):
         run(name)
-    assert len(marks) == 3
+    assert len(marks) == 4  # what hangs is run once more, to shrink its case
     until = time.monotonic() + 5
     while time.monotonic() < until and (left := _marked(marks)):
         time.sleep(0.05)
@@ -156,6 +164,12 @@ def test_nothing_is_left_running(run, monkeypatch):
 
 def _marked(marks):
     return [n for n in _numbers() if any(mark.encode() in _environment(n) for mark in marks)]
+
+
+def test_what_is_slow_only_in_haste_is_not_called_a_hang(run):
+    report, _ = run("dawdles", Limits(case=1, memory=1 << 28))
+    (finding,) = report.findings
+    assert (finding.fault, finding.case.M, finding.case.N) == ("hang", 3, 9)
 
 
 def test_too_long_in_all_is_incomplete(run):

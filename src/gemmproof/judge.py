@@ -22,7 +22,30 @@ def judge(
 ) -> tuple[Report, Outcome]:
     """The report on the kernel that `request` names, and what its worker left."""
     outcome = watch(request, limits, listener)
-    return replace(report_of(outcome, request["name"]), seconds=round(outcome.seconds, 2)), outcome
+    report = report_of(outcome, request["name"])
+    seconds = outcome.seconds
+    if outcome.end in ("crash", "hang", "memory") and report.findings and request["case"] is None:
+        death, *others = report.findings
+        found = watch(_shrink_request(request, limits, outcome.end, death.case), limits, listener)
+        if "shrunk" in found.events:
+            death = replace(death, case=Case.from_json(found.events["shrunk"]["case"]))
+            report = replace(report, findings=(death, *others))
+        seconds += found.seconds
+    return replace(report, seconds=round(seconds, 2)), outcome
+
+
+def _shrink_request(
+    request: dict[str, Any], limits: Limits, end: str, case: Case
+) -> dict[str, Any]:
+    # The worker and its child together stay below the limit of the group.
+    return {
+        **request,
+        "ask": "shrink",
+        "case": case.to_json(),
+        "end": end,
+        "seconds": limits.case,
+        "memory": limits.memory // 2,
+    }
 
 
 def report_of(outcome: Outcome, name: str) -> Report:

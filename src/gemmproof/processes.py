@@ -1,8 +1,9 @@
-"""Linux's table of processes: the memory of a group, and those that bear a mark."""
+"""Linux's processes: what memory they hold, whose they are, with whom they end."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -23,7 +24,7 @@ def available_memory() -> int:
 
 def memory_of_group(group: int) -> int:
     """Bytes of memory that the processes of the group hold (0 where there is no /proc)."""
-    return sum(_resident(pid) for pid in _numbers() if _group(pid) == group)
+    return sum(resident(pid) for pid in _numbers() if _group(pid) == group)
 
 
 def kill_marked(token: str) -> None:
@@ -36,6 +37,15 @@ def kill_marked(token: str) -> None:
                 os.kill(pid, signal.SIGKILL)
         if not marked:
             return
+
+
+def die_with_parent() -> None:
+    """Have Linux kill this process when the one that started it dies; elsewhere do nothing."""
+    if sys.platform == "linux":
+        PR_SET_PDEATHSIG = 1
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # If memory runs out, this process shall be taken rather than any other.
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _numbers() -> list[int]:
@@ -51,7 +61,8 @@ def _group(pid: int) -> int | None:
         return None
 
 
-def _resident(pid: int) -> int:
+def resident(pid: int) -> int:
+    """Bytes of memory that a process holds."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:

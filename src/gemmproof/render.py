@@ -117,7 +117,7 @@ def summary(report: Report) -> str:
         "incomplete": f"incomplete: {judged} properties judged, {failed} do not hold",
     }[report.verdict]
     note = f"; {report.note}" if report.note else ""
-    return f"{words} ({cases} cases, {report.seconds:.1f} s){note}"
+    return f"{words} ({cases} case{'s' * (cases != 1)}, {report.seconds:.1f} s){note}"
 
 
 def table(reports: list[Report], width: int) -> list[str]:

@@ -192,7 +192,7 @@ def _take(event: dict[str, Any], outcome: Outcome) -> None:
 
 def _classify(status: int, outcome: Outcome) -> None:
     """How a worker ended by itself: with its answer, or without."""
-    if outcome.events.keys() & {"report", "error", "internal", "kernels"}:
+    if outcome.events.keys() & {"report", "error", "internal", "kernels", "shrunk"}:
         return
     if "left" in outcome.events:
         outcome.end, outcome.how = "left", outcome.events["left"]["how"]

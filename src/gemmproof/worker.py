@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
@@ -10,10 +9,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from gemmproof.processes import die_with_parent
 from gemmproof.target import Target, TargetError, call_theirs, line_of, load, load_file
 
 REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
@@ -25,7 +26,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 def main(folder: str) -> None:
     """Serve the request in `folder`, then end at once: no thread and no handler delays it."""
-    _die_with_parent()
+    die_with_parent()
     place = Path(folder)
     stack = (place / STACK).open("w")
     faulthandler.enable(stack, all_threads=False)
@@ -47,7 +48,7 @@ def main(folder: str) -> None:
 
 
 def serve(request: dict[str, Any], emit: Emit) -> None:
-    """Do what the request asks: list a project's kernels, or judge one kernel."""
+    """Do what the request asks: list a project's kernels, judge one, or find what kills it."""
     if request["ask"] == "list":
         emit({"event": "kernels", "names": [kernel.name for kernel in _registered(request)]})
         return
@@ -59,15 +60,30 @@ def serve(request: dict[str, Any], emit: Emit) -> None:
     emit({"event": "properties", "claims": {claim.name: claim.claim for claim in table}})
     if request.get("device") == "cuda":
         emit({"event": "device", "gpu": _gpu()})
-    report = getattr(module, function)(
-        kernel,
-        max_examples=request["max_examples"],
-        seed=request["seed"],
-        target=request["gpu"],
-        case=case,
-        listener=emit,
+    engine = partial(getattr(module, function), kernel, target=request["gpu"])
+    if request["ask"] == "shrink":
+        _shrink(request, kernel, engine, case, emit)
+        return
+    report = engine(
+        max_examples=request["max_examples"], seed=request["seed"], case=case, listener=emit
     )
     emit({"event": "report", "report": report.to_json()})
+
+
+def _shrink(
+    request: dict[str, Any], kernel: Any, engine: Callable[..., Any], case: Any, emit: Emit
+) -> None:
+    from gemmproof.forked import smallest
+
+    def run(candidate: Any) -> None:
+        engine(max_examples=1, seed=0, case=candidate, listener=lambda event: None)
+
+    def tried() -> None:
+        emit({"event": "tried"})
+
+    limits = (request["seconds"], request["memory"])
+    found = smallest(case, kernel.contract, run, request["end"], limits, tried)
+    emit({"event": "shrunk", "case": found.to_json()})
 
 
 def _kernel(request: dict[str, Any]) -> Any:
@@ -77,6 +93,7 @@ def _kernel(request: dict[str, Any]) -> Any:
         return next(k for k in _registered(request) if k.name == request["kernel"])
     target = Target(**request["target"])
     # JSON knows lists only, the contract tuples only.
+    stated: dict[str, Any]
     stated = {k: tuple(v) if isinstance(v, list) else v for k, v in request["contract"].items()}
     return KernelUnderTest(target.name, load(target), Contract(**stated))
 
@@ -137,12 +154,3 @@ def _emitter(path: Path) -> Emit:
             os.close(descriptor)
 
     return emit
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to kill this process when the supervisor dies; elsewhere do nothing."""
-    if sys.platform == "linux":
-        PR_SET_PDEATHSIG = 1
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        # If memory runs out, this process shall be taken rather than any other.
-        Path("/proc/self/oom_score_adj").write_text("1000")
