@@ -1,8 +1,9 @@
-"""Properties of addresses: what the machine's observers saw, as findings."""
+"""Properties of accesses and hints: what the machine's observers saw, as findings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.outcome import Outcome
@@ -10,13 +11,34 @@ from gemmproof.reference.machine.observation import Fault
 
 Judge = Callable[[Outcome], Iterator[Finding]]
 
+BOUNDS = "stays_in_bounds"
+ONCE = "stores_each_element_once"
+LANES = "undefined_lanes_never_stored"
+HINTS = "every_hint_holds"
 
-def judge_faults(name: str, kinds: tuple[str, ...]) -> Judge:
-    """A judge that turns every fault of the given kinds into a finding of property `name`."""
+# kind of fault -> the property that it breaks
+PROPERTY_OF: Mapping[str, str] = MappingProxyType(
+    {
+        "out_of_bounds": BOUNDS,
+        "wrapped_offset": BOUNDS,
+        "stored_twice": ONCE,
+        "never_stored": ONCE,
+        "race": ONCE,
+        "undefined_stored": LANES,
+        "undefined_used": LANES,
+        "false_hint": HINTS,
+        "bad_descriptor": HINTS,
+        "failed_assert": HINTS,
+    }
+)
+
+
+def judge_faults(name: str) -> Judge:
+    """A judge that turns every fault that breaks property `name` into a finding."""
 
     def judge(outcome: Outcome) -> Iterator[Finding]:
         for fault in outcome.faults:
-            if fault.kind in kinds:
+            if PROPERTY_OF[fault.kind] == name:
                 yield from_fault(name, fault, outcome)
 
     return judge
@@ -41,4 +63,5 @@ def from_fault(name: str, fault: Fault, outcome: Outcome) -> Finding:
         where=where,
         got=fault.got,
         expected=fault.expected,
+        cause=PROPERTY_OF[fault.follows] if fault.follows else None,
     )

@@ -169,12 +169,14 @@ def _rounding(outcome: Outcome, wrong: Array) -> Iterator[Class]:
     if own.kind == "int":
         return
     a, b = values.inputs(outcome)
-    for name in ("tf32", "fp16", "bf16", "fp8e4m3", "fp8e5m2"):
-        fewer = FORMATS[name]
-        if fewer.p < own.p and fewer.storage != own.storage:
-            pair = (widen(round_to(x, fewer)).astype(own.storage) for x in (a, b))
-            if _agrees(outcome, *pair):
-                yield Class("rounding", f"what operands rounded to {name} give")
+    rounded = [
+        fewer.name
+        for fewer in (FORMATS[n] for n in ("tf32", "fp16", "bf16", "fp8e4m3", "fp8e5m2"))
+        if fewer.p < own.p
+        and _agrees(outcome, *(widen(round_to(x, fewer)).astype(own.storage) for x in (a, b)))
+    ]
+    if rounded:
+        yield Class("rounding", f"what operands rounded to {' or '.join(rounded)} give")
     if own.name == "fp32" and _agrees(outcome, truncate_tf32(a), truncate_tf32(b)):
         yield Class("rounding", "what operands truncated to tf32 give")
     if outcome.case.fill != "index":  # index sums fit every accumulator
@@ -182,7 +184,7 @@ def _rounding(outcome: Outcome, wrong: Array) -> Iterator[Class]:
         K, size = outcome.case.K, magnitude_product(a, b)
         for name in ("fp16", "bf16"):
             if (error <= bound + K * FORMATS[name].u * size)[wrong].all():
-                yield Class("rounding", f"an error as small as sums kept in {name} make it")
+                yield Class("rounding", f"no more than sums kept in {name} can lose")
 
 
 def _part_of_c(outcome: Outcome, wrong: Array) -> Iterator[Class]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmproof.properties import table
+from gemmproof.properties import addresses, table
 from gemmproof.properties.case import Case
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.outcome import Outcome, Raised
@@ -71,12 +71,14 @@ def judge(outcome: Outcome) -> Judged:
 def _with_cause(finding: Finding, before: list[Finding], outcome: Outcome) -> Finding:
     """The finding, marked as a consequence of an earlier one of the same outcome.
 
-    A stray load can leave lanes undefined, but only a stray store moves what is stored where; and
-    a stray load whose lanes never reach a store explains no wrong value.
+    Only a stray store moves what is stored where. A stray load explains a wrong value only through
+    lanes that reach a store, and then the machine says so.
     """
     follows = table.BY_NAME[finding.property].follows
     roots = {f.property for f in before}
-    if finding.property == table.ONCE and not any(
+    if finding.cause is not None:
+        return finding
+    if finding.property == addresses.ONCE and not any(
         fault.kind == "out_of_bounds" and fault.access != "load" for fault in outcome.faults
     ):
         return finding

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gemmproof.properties import completion, inputs, mirror, repeat, values
-from gemmproof.properties.addresses import judge_faults
+from gemmproof.properties.addresses import BOUNDS, HINTS, LANES, ONCE, judge_faults
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.outcome import Outcome
 
@@ -25,7 +25,7 @@ class Property:
 
     `applies(outcome)` says whether an outcome bears on the claim; `judge` yields what is wrong.
     `ratio(outcome)` measures error over bound, where there is a bound. `follows` names properties
-    whose findings, in the same case, bring findings of this one about.
+    whose findings, in the same case, bring findings of this one about (judged.py says when).
     """
 
     name: str
@@ -36,15 +36,9 @@ class Property:
     follows: tuple[str, ...] = ()
 
 
-RUNS = "runs_to_completion"
-BOUNDS = "stays_in_bounds"
-ONCE = "stores_each_element_once"
-LANES = "undefined_lanes_never_stored"
-INPUTS = "leaves_inputs_untouched"
-
 PROPERTIES: tuple[Property, ...] = (
     Property(
-        RUNS,
+        completion.NAME,
         "every call that the contract admits returns a new tensor of the product's shape",
         completion.judge,
         applies=_always,
@@ -52,22 +46,26 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         BOUNDS,
         "every unmasked lane addresses an element of its operand",
-        judge_faults(BOUNDS, ("out_of_bounds", "wrapped_offset")),
+        judge_faults(BOUNDS),
     ),
     Property(
         ONCE,
         "every element of the result is stored exactly once, or accumulated onto a defined value",
-        judge_faults(ONCE, ("stored_twice", "never_stored", "race")),
+        judge_faults(ONCE),
         follows=(BOUNDS,),
     ),
     Property(
         LANES,
         "a lane that nothing defined decides nothing and never reaches the result",
-        judge_faults(LANES, ("undefined_stored", "undefined_used")),
-        follows=(BOUNDS,),
+        judge_faults(LANES),
     ),
     Property(
-        INPUTS,
+        HINTS,
+        "what the kernel asserts, tells the compiler and describes to the copy engine is true",
+        judge_faults(HINTS),
+    ),
+    Property(
+        inputs.NAME,
         "operands, the gaps in them and the memory around them are left as they were",
         inputs.judge,
         applies=_always,
@@ -84,7 +82,7 @@ PROPERTIES: tuple[Property, ...] = (
         "the product of integers whose sums are exact is exact",
         values.judge_exact,
         applies=values.exact_applies,
-        follows=(ONCE, LANES, INPUTS, mirror.NAME),
+        follows=(ONCE, LANES, inputs.NAME, mirror.NAME),
     ),
     Property(
         values.BOUND,
@@ -92,14 +90,14 @@ PROPERTIES: tuple[Property, ...] = (
         values.judge_bound,
         applies=values.bound_applies,
         ratio=values.largest_ratio,
-        follows=(ONCE, LANES, INPUTS, mirror.NAME, values.EXACT),
+        follows=(ONCE, LANES, inputs.NAME, mirror.NAME, values.EXACT),
     ),
     Property(
         repeat.NAME,
         "three calls over different dirty memory give the same bits",
         repeat.judge,
         applies=repeat.applies,
-        follows=(ONCE, LANES, INPUTS),
+        follows=(ONCE, LANES, inputs.NAME),
     ),
 )
 BY_NAME = {p.name: p for p in PROPERTIES}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
-from gemmproof.properties import table, values
+from gemmproof.properties import completion, mirror, table, values
 from gemmproof.properties.case import Case
 from gemmproof.properties.classify import classified
 from gemmproof.properties.contract import KernelUnderTest
@@ -234,7 +234,7 @@ def _nothing_launched(kernel: KernelUnderTest, drawn: list[Judged]) -> list[Find
     cases = f"{len(worked)} cases" if len(worked) > 1 else "this case"
     return [
         Finding(
-            property=table.RUNS,
+            property=completion.NAME,
             fault="no_launch",
             message=f"the call: got no kernel launch in {cases}, expected at least one",
             case=worked[0].case,
@@ -249,7 +249,7 @@ def _report(bench: _Bench, drawn: list[Judged], findings: list[Finding], seconds
     failed = {f.property for f in findings}
     results = []
     for each in table.PROPERTIES:
-        if each.name == "mirror_equals_source" and bench.kernel.mirror is None:
+        if each.name == mirror.NAME and bench.kernel.mirror is None:
             continue
         if each.name == values.BOUND and all(FORMATS[n].kind == "int" for n in contract.formats):
             continue
@@ -275,7 +275,7 @@ def _note(drawn: list[Judged], results: list[PropertyResult]) -> str | None:
     for judged in drawn:
         raised = judged.raised
         if raised is not None and raised.kind in ("unsupported", "internal"):
-            ran = [r.name for r in results if r.examples and r.name != table.RUNS]
+            ran = [r.name for r in results if r.examples and r.name != completion.NAME]
             if raised.kind == "internal":
                 return f"gemmproof itself failed at {judged.case}: {raised.text}"
             return f"{raised.text}; judged before: {', '.join(ran) or 'no property'}"
