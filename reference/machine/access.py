@@ -273,7 +273,7 @@ def load(ptr: Value, mask: Any = None, other: Any = None) -> Value:
         if done is not None:
             done = done | (True if lanes.good is None else lanes.good)
         poison = _unwritten(lanes, np_type.itemsize, ptr.base, poison)
-        _remember_readers(lanes, np_type.itemsize, full)
+        _remember_readers(lanes, np_type.itemsize, full, ptr.base)
     if done is not None and not done.all():
         off = None if mask is None else ~spread(mask.data, full)
         if off is not None and fill is not None:
@@ -297,10 +297,10 @@ def _unwritten(
     lanes: Lanes, size: int, operand: Operand | None, poison: np.ndarray | None
 ) -> np.ndarray | None:
     """Poison for lanes that read memory nothing has stored to."""
-    defined = lanes.storage.defined_elements(size)
-    if defined is None:
+    undefined = lanes.storage.undefined_elements(size)
+    if undefined is None:
         return poison
-    unknown = ~defined[lanes.index].all(axis=-1)
+    unknown = undefined[lanes.index].any(axis=-1)
     if lanes.good is not None:
         unknown &= lanes.good
     if not unknown.any():
@@ -323,16 +323,44 @@ def _masked_bits(ptr: Value, off: np.ndarray, size: int) -> np.ndarray:
     return bits
 
 
-def _remember_readers(lanes: Lanes, size: int, full: tuple[int, ...]) -> None:
-    """Which program last read each element that was stored in this launch: it may add to it."""
-    if size not in lanes.storage.owners:
+def _remember_readers(
+    lanes: Lanes, size: int, full: tuple[int, ...], operand: Operand | None
+) -> None:
+    """Which program last read each element of memory that the wrapper made: it may add to it.
+
+    Notes elements that another program stored in this launch: nothing orders the two, unless the
+    launch uses atomics (grid.py drops the event then).
+    """
+    storage = lanes.storage
+    if not storage.private:
         return
-    readers = lanes.storage.readers.setdefault(
-        size, np.full(lanes.storage.data.size // size, -1, np.int64)
-    )
+    readers = storage.ledger("readers", size)
     index, programs = np.broadcast_arrays(lanes.index, column(len(full)))
     good = slice(None) if lanes.good is None else np.broadcast_to(lanes.good, index.shape)
-    readers[index[good]] = programs[good]
+    index, programs = index[good], programs[good]
+    if size in storage.owners:
+        owner = storage.owners[size][index]
+        foreign = (owner >= 0) & (owner != programs)
+        _race(operand, "load", programs[foreign], "reads what another program stores")
+    readers[index] = programs
+
+
+def _race(operand: Operand | None, access: str, programs: np.ndarray, words: str) -> None:
+    """Note that programs meet on elements with nothing to order them."""
+    if programs.size:
+        execution.current().events.append(
+            Event(
+                kind="race",
+                where=execution.where(),
+                operand=operand,
+                access=access,
+                axis=None,
+                programs=np.unique(programs),
+                lanes=int(programs.size),
+                got=f"a program {words} in the same launch",
+                expected="an order between the two",
+            )
+        )
 
 
 # -- store -------------------------------------------------------------------------------------
@@ -392,8 +420,8 @@ def mark(
     """Keep account of which elements are defined after a store; `bits` are the poison stored."""
     part = execution.current()
     if bits is not None and bits.any():
-        if storage.defined is None:
-            storage.defined = np.ones(storage.data.size, np.bool_)
+        if storage.undefined is None:
+            storage.undefined = np.zeros(storage.data.size, np.bool_)
         bad = bits != 0
         part.events.append(
             Event(
@@ -409,14 +437,14 @@ def mark(
                 bits=bits[bad],
             )
         )
-    defined = storage.defined_elements(size)
-    if defined is None:
+    undefined = storage.undefined_elements(size)
+    if undefined is None:
         return
-    before = defined[index]
-    defined[index] = True if bits is None else (bits == 0)[:, None]
+    before = undefined[index]
+    undefined[index] = False if bits is None else (bits != 0)[:, None]
 
     def undo() -> None:
-        defined[index] = before
+        undefined[index] = before
 
     part.undo.append(undo)
 
@@ -429,9 +457,7 @@ def _own(
     A program that has read the element since adds to what the other stored; that is accumulation.
     """
     part = execution.current()
-    owner = storage.owners.get(size)
-    if owner is None:
-        owner = storage.owners[size] = np.full(storage.data.size // size, -1, np.int64)
+    owner = storage.ledger("owners", size)
     lanes = np.arange(len(index))
     before = owner[index]
     owner[index] = lanes  # the last lane of each element stays
@@ -444,7 +470,10 @@ def _own(
     part.undo.append(undo)
     other = (before >= 0) & (before != programs)
     if size in storage.readers:
-        other &= storage.readers[size][index] != programs
+        reader = storage.readers[size][index]
+        foreign = (reader >= 0) & (reader != programs)
+        _race(operand, "store", programs[foreign], "stores what another program reads")
+        other &= reader != programs
     twice |= other
     if twice.any():
         part.events.append(

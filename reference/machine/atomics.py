@@ -103,10 +103,10 @@ def _update(
         return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
     size = new.dtype.itemsize
     seen = storage.typed(new.dtype)[index]
-    defined = storage.defined_elements(size)
+    undefined = storage.undefined_elements(size)
     unknown = np.zeros(len(index), np.uint8)
-    if defined is not None:
-        missing = ~defined[index].all(axis=1)
+    if undefined is not None:
+        missing = undefined[index].any(axis=1)
         if missing.any():
             unknown = missing * execution.source(UNWRITTEN, operand)
     if op == "cas":

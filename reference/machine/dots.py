@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,10 @@ from gemmproof.reference.machine.types import is_float, numpy_of
 from gemmproof.reference.machine.value import Value, lift, union
 
 
+# fp32 in Triton 3.6; None, which means acc's type, in later versions
+_OUT_DTYPE = inspect.signature(tl.dot).parameters["out_dtype"].default
+
+
 def dot(
     input: Any,
     other: Any,
@@ -21,7 +26,7 @@ def dot(
     input_precision: str | None = None,
     allow_tf32: bool | None = None,
     max_num_imprecise_acc: int | None = None,
-    out_dtype: tl.dtype = tl.float32,
+    out_dtype: tl.dtype | None = _OUT_DTYPE,
 ) -> Value:
     """Product of blocks (..., M, K) and (..., K, N), added onto `acc` (..., M, N).
 
@@ -30,7 +35,9 @@ def dot(
     """
     a, b = lift(input), lift(other)
     _check(a, b)
-    result = _result_type(a, b, out_dtype)
+    if out_dtype is None:
+        out_dtype = tl.float32 if acc is None else lift(acc).dtype
+    result = _result_type(a, out_dtype)
     a, b = _mixed_fp8(a, b)
     M, K, N = a.shape[-2], a.shape[-1], b.shape[-1]
     onto = None
@@ -59,7 +66,7 @@ def _check(a: Value, b: Value) -> None:
         raise execution.kernel_error(f"tl.dot: no product of {a.dtype}")
 
 
-def _result_type(a: Value, b: Value, out_dtype: tl.dtype) -> tl.dtype:
+def _result_type(a: Value, out_dtype: tl.dtype) -> tl.dtype:
     if not is_float(a.dtype):
         return tl.int32
     if out_dtype == tl.bfloat16:

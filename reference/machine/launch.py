@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,11 +33,29 @@ _OPTIONS = {
 
 
 class Compiled:
-    """What a launch returns: a stand-in for the compiled kernel, with no figures to give."""
+    """What a launch returns: a stand-in for the compiled kernel, with the fewest figures.
 
-    n_regs = 0
+    Nothing is compiled, so it spills nothing and shares no memory; wrappers that size their grid
+    by occupancy then use the device's own limits.
+    """
+
+    n_regs = 32
     n_spills = 0
-    asm: dict[str, str] = {}  # noqa: RUF012 - Triton's own attribute
+    n_max_threads = 1024
+
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
+        self.name = name
+        self.asm: dict[str, str] = {}
+        self.metadata = types.SimpleNamespace(
+            name=name,
+            shared=0,
+            num_warps=options.get("num_warps", 4),
+            num_stages=options.get("num_stages", 3),
+            num_ctas=options.get("num_ctas", 1),
+        )
+
+    def _init_handles(self) -> None:
+        return None
 
 
 @contextmanager
@@ -47,7 +66,7 @@ def intercepted(session: Session) -> Iterator[None]:
     def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         if not warmup:
             _launch(session, self, args, kwargs, grid, tuned.pop(id(self), 1))
-        return Compiled()
+        return Compiled(self.fn.__name__, kwargs)
 
     def tune(self: Any, *args: Any, **kwargs: Any) -> Any:
         configs = _configs(self, args, kwargs)
@@ -186,7 +205,7 @@ def _argument(session: Session, kernel: Any, name: str, x: Any) -> Any:
             return scalar(x, tl.float32)
         if x == 1 and not isinstance(x, bool) and not _unspecialised(kernel, name):
             return 1
-        return scalar(x, type_of_number(x))
+        return scalar(x, _argument_type(x))
     if isinstance(x, tuple | list):
         items = [_argument(session, kernel, name, item) for item in x]
         return type(x)(*items) if hasattr(x, "_fields") else tuple(items)
@@ -201,6 +220,12 @@ def _argument(session: Session, kernel: Any, name: str, x: Any) -> Any:
     if hasattr(x, "base") and hasattr(x, "dtype") and isinstance(x.base, torch.Tensor):
         return _argument(session, kernel, name, x.base.view(x.dtype))  # triton.reinterpret
     raise KernelError(f"{kernel.fn.__name__}: argument {name} has type {type(x).__name__}")
+
+
+def _argument_type(x: Any) -> tl.dtype:
+    """int32 where it fits, else int64, uint64 from 2**63 on; a bool is int1."""
+    dtype = type_of_number(x)
+    return tl.int64 if dtype == tl.uint32 else dtype
 
 
 def _address(start: int) -> Any:

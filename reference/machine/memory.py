@@ -40,20 +40,20 @@ class View:
 
 @dataclass(slots=True, eq=False)
 class Storage:
-    """One allocation: its bytes, which of them were ever defined, and whose it is.
+    """One allocation: its bytes, which of them nothing has defined, and whose it is.
 
-    `defined` is None while all bytes are; `private` says that the wrapper allocated it, so that
-    every element of it may be touched. `owners` maps an element size to the program that stored
-    each element in the current launch, `readers` to the one that last read it since (-1: none).
+    `undefined` is None while all bytes are defined; `private` says that the wrapper allocated it,
+    so that every element of it may be touched. `owners` maps an element size to the program that
+    stored each element in the current launch, `readers` to the one that last read it.
     """
 
     start: int
     data: np.ndarray
     keep: Any
     private: bool = False
-    defined: np.ndarray | None = None
-    owners: dict[int, np.ndarray] = field(default_factory=dict)
-    readers: dict[int, np.ndarray] = field(default_factory=dict)
+    undefined: np.ndarray | None = None
+    owners: dict[int, Ledger] = field(default_factory=dict)
+    readers: dict[int, Ledger] = field(default_factory=dict)
     views: list[View] = field(default_factory=list)
 
     @property
@@ -65,12 +65,39 @@ class Storage:
         n = self.data.size // dtype.itemsize
         return self.data[: n * dtype.itemsize].view(dtype)
 
-    def defined_elements(self, size: int) -> np.ndarray | None:
-        """Bytes-defined as rows of one element each, None while everything is defined."""
-        if self.defined is None:
+    def undefined_elements(self, size: int) -> np.ndarray | None:
+        """The undefined bytes as rows of one element each, None while everything is defined."""
+        if self.undefined is None:
             return None
         n = self.data.size // size
-        return self.defined[: n * size].reshape(n, size)
+        return self.undefined[: n * size].reshape(n, size)
+
+    def ledger(self, kind: str, size: int) -> Ledger:
+        """The ledger of `kind` ("owners", "readers") for elements of `size` bytes."""
+        ledgers: dict[int, Ledger] = getattr(self, kind)
+        if size not in ledgers:
+            ledgers[size] = Ledger(self.data.size // size)
+        return ledgers[size]
+
+
+class Ledger:
+    """A program id for each element of a storage, -1 for none; sparse where there are too many."""
+
+    def __init__(self, n: int) -> None:
+        self.dense = np.full(n, -1, np.int64) if n <= MAP_ELEMENTS else None
+        self.sparse: dict[int, int] = {}
+
+    def __getitem__(self, index: np.ndarray) -> np.ndarray:
+        if self.dense is not None:
+            return self.dense[index]
+        found = [self.sparse.get(i, -1) for i in index.ravel().tolist()]
+        return np.array(found, dtype=np.int64).reshape(index.shape)
+
+    def __setitem__(self, index: np.ndarray, programs: np.ndarray) -> None:
+        if self.dense is not None:
+            self.dense[index] = programs
+        else:
+            self.sparse.update(zip(index.ravel().tolist(), programs.ravel().tolist(), strict=True))
 
 
 class Region:

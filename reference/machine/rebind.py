@@ -1,6 +1,6 @@
 """Run a jitted function's own code with its globals rebound to the machine.
 
-The code object is untouched: `tl`, `triton`, `range`, `min`, other jitted functions and what was
+The code object is untouched but for rewrite.py's four words: `tl`, `triton`, `range`, `min`, other jitted functions and what was
 imported from triton.language by name are looked up in globals, and there they are replaced.
 """
 
@@ -15,13 +15,21 @@ import triton.language as tl
 from triton.runtime.jit import JITFunction
 
 from gemmproof.reference.machine import execution
+from gemmproof.reference.machine.rewrite import code_of
 
 
 def is_jit(x: Any) -> bool:
     """Whether `x` is a function under @triton.jit (also as the interpreter wraps it)."""
     return isinstance(x, JITFunction) or (
-        hasattr(x, "fn") and type(x).__module__.startswith("triton.runtime")
+        hasattr(x, "fn")
+        and type(x).__module__.startswith("triton.runtime")
+        and not is_constexpr_function(x)
     )
+
+
+def is_constexpr_function(x: Any) -> bool:
+    """Whether `x` runs when a kernel is compiled: plain Python on constants."""
+    return type(x).__name__.endswith("ConstexprFunction")
 
 
 def body(function: Any) -> Callable[..., Any]:
@@ -42,15 +50,14 @@ def rebound(function: types.FunctionType) -> types.FunctionType:
 
     names: dict[str, Any] = {execution.KERNEL_MARK: _is_user(function), "__builtins__": vocabulary.BUILTINS}
     names["__name__"] = function.__globals__.get("__name__", "kernel")
-    for name in _names_of(function.__code__):
+    code = code_of(function)
+    for name in _names_of(code):
         if name in function.__globals__:
             names[name] = replace(function.__globals__[name])
     closure = None
     if function.__closure__:
         closure = tuple(_cell(c) for c in function.__closure__)
-    made = types.FunctionType(
-        function.__code__, names, function.__name__, function.__defaults__, closure
-    )
+    made = types.FunctionType(code, names, function.__name__, function.__defaults__, closure)
     if function.__defaults__:
         made.__defaults__ = tuple(replace(d) for d in function.__defaults__)
     made.__kwdefaults__ = {k: replace(v) for k, v in (function.__kwdefaults__ or {}).items()}
@@ -82,7 +89,7 @@ def replace(x: Any) -> Any:
 
     if isinstance(x, tl.constexpr):
         return x.value
-    if is_jit(x):
+    if is_jit(x) or is_constexpr_function(x):
         return vocabulary.function_of(x)
     if x is triton:
         return vocabulary.TRITON

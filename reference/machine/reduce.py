@@ -10,8 +10,7 @@ import triton.language as tl
 
 from gemmproof.reference.machine import execution
 from gemmproof.reference.machine.cast import convert
-from gemmproof.reference.machine.types import is_float, is_int
-from gemmproof.reference.machine.value import Value, binary, lift, union
+from gemmproof.reference.machine.value import Value, lift
 
 Combine = Callable[..., Any]
 
@@ -101,98 +100,23 @@ def associative_scan(
     return result if isinstance(input, tuple | list) else result[0]
 
 
-def _widened(x: Value) -> Value:
-    return convert(x, tl.float32) if x.dtype == tl.bfloat16 else x
+def bf16_to_fp32(x: Any) -> Value:
+    """What Triton 3.6 does to bf16 before it sums or compares along an axis."""
+    value = lift(x)
+    return convert(value, tl.float32) if value.dtype == tl.bfloat16 else value
 
 
-def _sum_type(x: Value, dtype: Any) -> tl.dtype:
-    if dtype is not None:
-        return dtype
-    if is_int(x.dtype) and x.dtype.int_bitwidth < 32:
-        return tl.int32 if x.dtype.is_int_signed() else tl.uint32
-    return x.dtype
-
-
-def sum(input: Any, axis: int | None = None, keep_dims: bool = False, dtype: Any = None) -> Any:
-    """tl.sum: small integers add in 32 bits, bf16 in fp32."""
+def reduce_with_indices(
+    input: Any, axis: int, combine_fn: Combine, keep_dims: bool = False
+) -> tuple[Value, Value]:
+    """Reduce (value, index) pairs along an axis, as tl.max(return_indices=True) does."""
     x = lift(input)
-    if dtype is None:
-        x = _widened(x)
-    x = convert(x, _sum_type(x, dtype))
-    return reduce(x, axis, lambda p, q: binary("+", p, q), keep_dims)
-
-
-def xor_sum(input: Any, axis: int | None = None, keep_dims: bool = False) -> Any:
-    """tl.xor_sum."""
-    return reduce(lift(input), axis, lambda p, q: binary("^", p, q), keep_dims)
-
-
-def reduce_or(input: Any, axis: int | None, keep_dims: bool = False) -> Any:
-    """tl.reduce_or."""
-    return reduce(lift(input), axis, lambda p, q: binary("|", p, q), keep_dims)
-
-
-def extreme(
-    op: str,
-    input: Any,
-    axis: int | None = None,
-    return_indices: bool = False,
-    return_indices_tie_break_left: bool = True,
-    keep_dims: bool = False,
-) -> Any:
-    """tl.max and tl.min (`op` is "max" or "min"): NaN loses against a number, as on the device."""
-    x = _widened(lift(input))
-    if is_int(x.dtype) and x.dtype.int_bitwidth < 32:
-        x = convert(x, tl.int32 if x.dtype.is_int_signed() else tl.uint32)
-    if return_indices:
-        assert axis is not None
-        return _extreme_at(op, x, _axis(x, axis), keep_dims)
-    number = np.fmax if op == "max" else np.fmin
-
-    def combine(p: Value, q: Value) -> Value:
-        if not is_float(p.dtype):
-            return binary(op, p, q)
-        return Value(number(p.data, q.data), p.dtype, union(p.poison, q.poison))
-
-    return reduce(x, axis, combine, keep_dims)
-
-
-def _extreme_at(op: str, x: Value, axis: int, keep_dims: bool) -> tuple[Value, Value]:
-    best = np.argmax if op == "max" else np.argmin
-    data = x.data.astype(np.float64) if x.data.dtype.kind == "V" else x.data
-    at = best(data, axis=axis + 1, keepdims=True)
-    value = np.take_along_axis(x.data, at, axis=axis + 1)
-    poison = None
-    if x.poison is not None:
-        whole = np.broadcast_to(x.poison, x.poison.shape[:1] + x.shape)
-        poison = np.bitwise_or.reduce(whole, axis=axis + 1, keepdims=True)
-    pair = (
-        Value(value, x.dtype, poison),
-        Value(at.astype(np.int32), tl.int32, poison),
-    )
-    if keep_dims:
-        return pair
-    first, second = (v.map(lambda d: d.squeeze(axis + 1)) for v in pair)
-    return first, second
-
-
-def arg_extreme(
-    op: str, input: Any, axis: int, tie_break_left: bool = True, keep_dims: bool = False
-) -> Value:
-    """tl.argmax and tl.argmin; ties go left."""
-    x = lift(input)
-    return _extreme_at(op, x, _axis(x, axis), keep_dims)[1]
-
-
-def cumulative(
-    op: str, input: Any, axis: int = 0, reverse: bool = False, dtype: Any = None
-) -> Any:
-    """tl.cumsum and tl.cumprod (`op` is "+" or "*"): small integers in 32 bits, bf16 in fp32."""
-    x = lift(input)
-    x = convert(x, dtype) if dtype is not None else _widened(x)
-    if op == "+":
-        x = convert(x, _sum_type(x, dtype))
-    return associative_scan(x, axis, lambda p, q: binary(op, p, q), reverse)
+    axis = _axis(x, axis)
+    shape = (1,) * (axis + 1) + (x.shape[axis],) + (1,) * (len(x.shape) - axis - 1)
+    index = np.arange(x.shape[axis], dtype=np.int32).reshape(shape)
+    lanes = Value(np.broadcast_to(index, (1, *x.shape)), tl.int32)
+    value, at = reduce((x, lanes), axis, combine_fn, keep_dims)
+    return value, at
 
 
 def sort(x: Any, dim: Any = None, descending: bool = False) -> Value:

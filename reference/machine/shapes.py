@@ -241,7 +241,7 @@ def gather(src: Any, index: Any, axis: int) -> Value:
         whole = np.broadcast_to(part, (programs, *x.shape))
         return np.take_along_axis(whole, safe, axis=axis)
 
-    stray = None if inside.all() else ~inside * execution.source("gather beyond the block")
+    stray = None if inside.all() else ~inside * execution.source("a gather beyond the block")
     poison = union(stray, at.poison, None if x.poison is None else pick(x.poison))
     return Value(pick(x.data), x.dtype, poison)
 
@@ -266,5 +266,5 @@ def histogram(input: Any, num_bins: Any, mask: Any = None) -> Value:
     poison = None
     if stray.any():
         bad = stray.reshape(programs, -1).any(axis=1)[:, None]
-        poison = bad * execution.source("histogram of a value beyond its bins")
+        poison = bad * execution.source("a histogram of values beyond its bins")
     return Value(counts.astype(np.int32), tl.int32, poison)

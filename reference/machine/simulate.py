@@ -41,6 +41,9 @@ class _Allocations(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         schema = func._schema
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                self._made(tensor)
         if schema.name in _EMPTY and isinstance(result, torch.Tensor):
             self._soil(result)
         elif schema.is_mutable:
@@ -50,10 +53,15 @@ class _Allocations(TorchDispatchMode):
                 self._written(argument, (kwargs or {}).get(argument.name))
         return result
 
+    def _made(self, tensor: torch.Tensor) -> None:
+        """Memory that appears while the wrapper runs is the wrapper's own."""
+        storage = self.session.memory.storage_of(tensor)
+        if not storage.views:
+            storage.private = True
+
     def _soil(self, tensor: torch.Tensor) -> None:
         storage = self.session.memory.storage_of(tensor)
-        storage.private = True
-        storage.defined = np.zeros(storage.data.size, np.bool_)
+        storage.undefined = np.ones(storage.data.size, np.bool_)
         try:
             dtype = triton_type(tensor)
         except TypeError:  # a type that no kernel can be given
@@ -67,8 +75,8 @@ class _Allocations(TorchDispatchMode):
         for tensor in value if isinstance(value, list | tuple) else [value]:
             if isinstance(tensor, torch.Tensor) and tensor.numel():
                 storage = self.session.memory.at(tensor.untyped_storage().data_ptr())
-                if storage is not None and storage.defined is not None:
-                    _elements(storage.defined, storage, view_of(tensor))[...] = True
+                if storage is not None and storage.undefined is not None:
+                    _elements(storage.undefined, storage, view_of(tensor))[...] = False
 
 
 def _elements(flags: np.ndarray, storage: Storage, view: View) -> np.ndarray:
@@ -194,9 +202,9 @@ def _undefined_stored(
     """One fault for each origin of the undefined lanes that the result still holds."""
     storage = session.memory.storage_of(tensor)
     mine = [e for e in events if e.kind == "undefined_stored" and e.storage is storage]
-    if not mine or storage.defined is None:
+    if not mine or storage.undefined is None:
         return []
-    still = ~_elements(storage.defined, storage, view_of(tensor)).all(axis=-1)
+    still = _elements(storage.undefined, storage, view_of(tensor)).any(axis=-1)
     elements = np.concatenate([e.elements for e in mine])
     bits = np.concatenate([e.bits for e in mine])
     faults = []
@@ -206,7 +214,9 @@ def _undefined_stored(
             continue
         operand = origin.operand
         axis = operand.axes[origin.axis] if operand is not None and origin.axis is not None else None
-        source = f"lanes of {operand.name} that {origin.what}" if operand else origin.what
+        source = origin.what
+        if not source.startswith("a "):
+            source = f"lanes of {operand.name if operand else 'memory'} that {source}"
         faults.append(
             Fault(
                 kind="undefined_stored",
@@ -242,9 +252,9 @@ def span(hit: np.ndarray) -> str:
 
 def _never_stored(session: Session, tensor: torch.Tensor) -> list[Fault]:
     storage = session.memory.storage_of(tensor)
-    if storage.defined is None or not tensor.numel():
+    if storage.undefined is None or not tensor.numel():
         return []
-    missing = ~_elements(storage.defined, storage, view_of(tensor)).all(axis=-1)
+    missing = _elements(storage.undefined, storage, view_of(tensor)).any(axis=-1)
     for _, event in session.events:
         if event.kind == "undefined_stored" and event.storage is storage:
             missing &= ~_met(tensor, storage, event.elements)

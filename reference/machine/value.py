@@ -28,6 +28,8 @@ from gemmproof.reference.machine.types import (
 )
 
 Number = bool | int | float
+_NUMBERS = frozenset((bool, int, float))
+_NUMBER_TYPES = (bool, int, float, np.bool_, np.integer, np.floating)
 
 
 class Value:
@@ -229,7 +231,8 @@ def scalar(x: Number, dtype: tl.dtype | None = None) -> Value:
 
 
 def is_number(x: Any) -> bool:
-    return isinstance(x, bool | int | float | np.bool_ | np.integer | np.floating)
+    """Whether `x` is a bare number, Python's or numpy's."""
+    return type(x) in _NUMBERS or isinstance(x, _NUMBER_TYPES)
 
 
 def lift(x: Any) -> Value:
@@ -367,7 +370,7 @@ def binary(op: str, x: Any, y: Any) -> Any:
     if is_float(dtype):
         return Value(_float(op, left, right, dtype), dtype, poison)
     if op in ("//", "%") and (right == 0).any():
-        poison = union(poison, (right == 0) * execution.source("division by zero"))
+        poison = union(poison, (right == 0) * execution.source("a division by zero"))
     return _integer(op, a, b, left, right, dtype, poison)
 
 

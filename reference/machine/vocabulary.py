@@ -30,9 +30,11 @@ from gemmproof.reference.machine.value import Value, binary, is_number, lift
 trans = shapes.trans
 
 
-def _to(self: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> Value:
+def _to(
+    input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False
+) -> Value:
     """x.to(dtype), tl.cast."""
-    return cast(self, dtype, fp_downcast_rounding, bitcast)
+    return cast(input, dtype, fp_downcast_rounding, bitcast)
 
 
 def _load(
@@ -95,6 +97,31 @@ def _number(kind: Callable[[Any], Any]) -> Callable[..., Any]:
     return function
 
 
+def _and(*parts: Callable[[], Any]) -> Any:
+    """`and`: constants decide at once, tensors are combined lane by lane."""
+    return _boolean("&", False, parts)
+
+
+def _or(*parts: Callable[[], Any]) -> Any:
+    """`or`: constants decide at once, tensors are combined lane by lane."""
+    return _boolean("|", True, parts)
+
+
+def _boolean(op: str, decisive: bool, parts: tuple[Callable[[], Any], ...]) -> Any:
+    tensors, value = [], None
+    for part in parts:
+        value = part()
+        if isinstance(value, Value):
+            tensors.append(convert(value, tl.int1))
+        elif bool(value) is decisive:
+            return value
+    return functools.reduce(functools.partial(binary, op), tensors) if tensors else value
+
+
+def _not(x: Any) -> Any:
+    return ~convert(x, tl.int1) if isinstance(x, Value) else not x
+
+
 LANGUAGE: dict[str, Any] = {
     **elementwise.MATH,
     "add": _arithmetic("+"),
@@ -125,8 +152,6 @@ LANGUAGE: dict[str, Any] = {
     "histogram": shapes.histogram,
     "sort": reduce.sort,
     "topk": reduce.topk,
-    "cumsum": functools.partial(reduce.cumulative, "+"),
-    "cumprod": functools.partial(reduce.cumulative, "*"),
     "load": _load,
     "store": _store,
     **{f"atomic_{op}": _atomic(op) for op in atomics.COMBINE},
@@ -143,13 +168,7 @@ LANGUAGE: dict[str, Any] = {
     "logical_or": elementwise.logical("|"),
     "reduce": reduce.reduce,
     "associative_scan": reduce.associative_scan,
-    "sum": reduce.sum,
-    "xor_sum": reduce.xor_sum,
-    "reduce_or": reduce.reduce_or,
-    "max": functools.partial(reduce.extreme, "max"),
-    "min": functools.partial(reduce.extreme, "min"),
-    "argmax": functools.partial(reduce.arg_extreme, "max"),
-    "argmin": functools.partial(reduce.arg_extreme, "min"),
+    "_reduce_with_indices": reduce.reduce_with_indices,
     "range": control.dynamic_range,
     "static_range": control.static_range,
     "assume": hints.assume,
@@ -172,6 +191,7 @@ LANGUAGE: dict[str, Any] = {
     "to_tensor": lift,
     "_unwrap_if_constexpr": _unwrapped,
     "_constexpr_to_value": _unwrapped,
+    "_promote_bfloat16_to_float32": reduce.bf16_to_fp32,
     "PropagateNan": tl.PropagateNan,
 }
 
@@ -182,8 +202,10 @@ BUILTINS: dict[str, Any] = {
     "max": elementwise.fold("max"),
     "abs": elementwise.absolute,
     "print": hints.device_print,
-    "int": int,
-    "float": float,
+    "__and_": _and,
+    "__or_": _or,
+    "__not_": _not,
+    "__assert_": hints.device_assert,
 }
 
 
@@ -225,8 +247,8 @@ def known(x: Any, name: str) -> Any:
         return module_of(x)
     if isinstance(x, tl.constexpr):
         return x.value
-    if rebind.is_jit(x):
-        return functools.partial(rebind.call, x)
+    if rebind.is_jit(x) or rebind.is_constexpr_function(x):
+        return function_of(x, name)
     if isinstance(x, tl.dtype) or inspect.isclass(x) or not callable(x):
         return x
 
@@ -248,16 +270,23 @@ def module_of(module: types.ModuleType) -> Any:
     return module
 
 
-def function_of(x: Any) -> Any:
-    """A function imported by name, or a jitted function of the user's."""
+def function_of(x: Any, shown: str = "") -> Any:
+    """A function imported by name from Triton, or a jitted function, Triton's or the user's."""
     name = getattr(x, "__name__", "")
-    if getattr(x, "__module__", "").startswith("triton.language"):
-        if inspect.isclass(x):
-            return LANGUAGE.get(name, x)
-        if name in LANGUAGE:
-            return LANGUAGE[name]
-        return known(x, f"tl.{name}")
-    return functools.partial(rebind.call, x)
+    if getattr(x, "__module__", "").startswith("triton.language") and name in LANGUAGE:
+        return LANGUAGE[name]
+    if rebind.is_jit(x):
+        return functools.partial(rebind.call, x)
+    if rebind.is_constexpr_function(x):
+        return functools.partial(_constexpr_call, x)
+    return known(x, shown or f"tl.{name}")
+
+
+def _constexpr_call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """A constexpr_function is plain Python; on runtime values Triton's own ones still compute."""
+    if any(isinstance(x, Value) for x in (*args, *kwargs.values())):
+        return rebind.call(function, *args, **kwargs)
+    return function(*args, **kwargs)
 
 
 def member(name: str) -> Callable[..., Any]:
