@@ -252,12 +252,14 @@ def load(ptr: Value, mask: Any = None, other: Any = None) -> Value:
     """Load through a block of pointers; masked-off lanes hold `other`, or nothing defined."""
     part = execution.current()
     dtype = element_type(ptr)
+    if other is not None and mask is None:
+        raise execution.kernel_error("tl.load: `other` without a mask")
     mask = as_mask(mask)
     fill = None if other is None else execution.vocabulary().convert(lift(other), dtype)
     full = lanes_shape(ptr, mask, fill if mask is not None else None)
     if part.session.trace is not None:
-        one = fill is not None and fill.data.size == 1
-        trace("load", ptr, mask, float(fill.data.reshape(-1)[0]) if one and fill else None, full)
+        one = None if fill is None or fill.data.size != 1 else float(fill.data.reshape(-1)[0])
+        trace("load", ptr, mask, one, full)
     np_type = numpy_of(dtype)
     dirty = dirt(dtype, part.session.dirt)
     found = judge("load", ptr, mask, full)
@@ -290,7 +292,7 @@ def load(ptr: Value, mask: Any = None, other: Any = None) -> Value:
             poison = bits if poison is None else poison | bits
     if data.shape != full:
         data = np.broadcast_to(data, full)
-    return Value(data, dtype, poison)
+    return Value(data, dtype, poison, loaded=8 * np_type.itemsize)
 
 
 def _unwritten(

@@ -54,17 +54,23 @@ def _reinterpret(value: Value, dtype: tl.dtype) -> Value:
     source, target = numpy_of(value.dtype), numpy_of(dtype)
     if source.itemsize != target.itemsize:
         raise execution.kernel_error(f"cannot bitcast {value.dtype} to {dtype}: sizes differ")
-    return Value(np.ascontiguousarray(value.data).view(target), dtype, value.poison)
+    data = np.ascontiguousarray(value.data).view(target)
+    return Value(data, dtype, value.poison, loaded=value.loaded)
 
 
 def convert(value: Value, dtype: tl.dtype, toward_zero: bool = False) -> Value:
     """`value` as `dtype`, with Triton's conversions; the same object where the type is the same."""
-    source = value.dtype
-    if source == dtype:
+    if value.dtype == dtype:
         return value
+    converted = _converted(value, dtype, toward_zero)
+    converted.loaded = value.loaded
+    return converted
+
+
+def _converted(value: Value, dtype: tl.dtype, toward_zero: bool) -> Value:
+    source, data = value.dtype, value.data
     if is_pointer(source) or is_pointer(dtype):
         return _pointer(value, dtype)
-    data = value.data
     if dtype.is_int1():
         return Value(data != np.zeros((), data.dtype), dtype, value.poison)
     with np.errstate(all="ignore"):
@@ -75,9 +81,8 @@ def convert(value: Value, dtype: tl.dtype, toward_zero: bool = False) -> Value:
         if is_int(source):
             wide = data.astype(np.uint8) if source.is_int1() else data
             return Value(_to_float(wide, dtype), dtype, value.poison)
-        if toward_zero:
-            return Value(_cut(data, dtype), dtype, value.poison)
-        return Value(_to_float(data, dtype), dtype, value.poison)
+        made = _cut(data, dtype) if toward_zero else _to_float(data, dtype)
+        return Value(made, dtype, value.poison)
 
 
 def _pointer(value: Value, dtype: tl.dtype) -> Value:

@@ -61,6 +61,7 @@ class Part:
     kernel: str
     programs: np.ndarray
     grid: tuple[int, int, int]
+    num_warps: int = 4
     undo: list[Callable[[], None]] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
     touches: list[Any] = field(default_factory=list)

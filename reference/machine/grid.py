@@ -30,7 +30,11 @@ class Seen:
 
 
 def run_grid(
-    session: Session, kernel: str, grid: tuple[int, int, int], body: Callable[[], Any]
+    session: Session,
+    kernel: str,
+    grid: tuple[int, int, int],
+    num_warps: int,
+    body: Callable[[], Any],
 ) -> Seen:
     """Run `body` for every program of `grid`, x fastest, in ascending order as far as it can.
 
@@ -53,7 +57,7 @@ def run_grid(
                 raise LimitExceeded(f"{kernel}: programs {_some(waiting)} wait for ever")
             ready, waiting, moved = waiting, deque(), False
         programs = ready.popleft()
-        part = Part(session, kernel, programs, grid)
+        part = Part(session, kernel, programs, grid, num_warps)
         if not waiting and not ready and begin >= total:
             part.patience = inf
         try:

@@ -141,7 +141,8 @@ def _launch(
         hook(*args, **kwargs)
     function = rebind.rebound(rebind.body(kernel))
     session.memory.new_launch()
-    seen = grids.run_grid(session, name, sizes, lambda: function(**values))
+    warps = int(kwargs.get("num_warps", 4))
+    seen = grids.run_grid(session, name, sizes, warps, lambda: function(**values))
     session.events += [(name, event) for event in seen.events]
     if session.trace is not None:
         session.trace.append((name, sizes, seen.touches))

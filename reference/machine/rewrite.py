@@ -1,4 +1,4 @@
-"""Python's `and`, `or`, `not` and `assert`, which a function cannot overload, as Triton reads them.
+"""`and`, `or`, `not`, `a < b < c` and `assert`, which no object can overload, as Triton reads them.
 
 Only a kernel that uses one of them is compiled anew, from its own source, with its own file and
 line numbers; all other kernels run the very code object that the user's module made.
@@ -13,7 +13,11 @@ import types
 from functools import lru_cache
 
 _AND, _OR, _NOT, _ASSERT = "__and_", "__or_", "__not_", "__assert_"
-_SPECIAL = (ast.BoolOp, ast.Not, ast.Assert)
+
+
+def _special(node: ast.AST) -> bool:
+    chain = isinstance(node, ast.Compare) and len(node.ops) > 1
+    return chain or isinstance(node, ast.BoolOp | ast.Not | ast.Assert)
 
 
 @lru_cache(maxsize=512)
@@ -27,7 +31,7 @@ def code_of(function: types.FunctionType) -> types.CodeType:
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, SyntaxError, TypeError):  # no source: the code as it is
         return function.__code__
-    if not any(isinstance(node, _SPECIAL) for node in ast.walk(tree)):
+    if not any(_special(node) for node in ast.walk(tree)):
         return function.__code__
     definition = tree.body[0]
     if not isinstance(definition, ast.FunctionDef):
@@ -73,6 +77,18 @@ class _Rewriter(ast.NodeTransformer):
         if not isinstance(node.op, ast.Not):
             return node
         return ast.copy_location(_call(_NOT, [node.operand]), node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+        """`a < b < c` is `a < b and b < c`; a kernel's b has no side effects."""
+        self.generic_visit(node)
+        if len(node.ops) == 1:
+            return node
+        left = [node.left, *node.comparators]
+        pairs = [
+            ast.Compare(x, [op], [y])
+            for x, op, y in zip(left, node.ops, node.comparators, strict=False)
+        ]
+        return self.visit_BoolOp(ast.copy_location(ast.BoolOp(ast.And(), list(pairs)), node))
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:  # noqa: N802
         self.generic_visit(node)

@@ -36,9 +36,11 @@ class Value:
     """One value: `data` (programs or 1, *shape), its Triton scalar type, poison, exact, base.
 
     `base` is the operand that a pointer was derived from, None for an address of unknown origin.
+    `loaded` is the narrowest width in bits that the lanes had in memory (0: not from memory), and
+    `fold` adds a dot's products onto another value, where the compiler would (dots.py).
     """
 
-    __slots__ = ("base", "data", "dtype", "exact", "poison")
+    __slots__ = ("base", "data", "dtype", "exact", "fold", "loaded", "poison")
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class Value:
         poison: np.ndarray | None = None,
         exact: np.ndarray | None = None,
         base: Any = None,
+        loaded: int = 0,
     ) -> None:
         if data.nbytes > execution.VALUE_BYTES:
             execution.too_wide(data)
@@ -55,6 +58,8 @@ class Value:
         self.poison = poison
         self.exact = exact
         self.base = base
+        self.loaded = loaded
+        self.fold: Callable[[Value], Value] | None = None
 
     # -- what a kernel asks of a tensor ------------------------------------------------------
     @property
@@ -120,7 +125,8 @@ class Value:
             whole = np.broadcast_to(part, part.shape[:1] + self.data.shape[1:])
             return view(whole)
 
-        return Value(view(self.data), self.dtype, apply(self.poison), apply(self.exact), self.base)
+        poison, exact = apply(self.poison), apply(self.exact)
+        return Value(view(self.data), self.dtype, poison, exact, self.base, self.loaded)
 
     # -- operators -----------------------------------------------------------------------------
     def __add__(self, other: Any) -> Any:
@@ -351,6 +357,8 @@ def binary(op: str, x: Any, y: Any) -> Any:
         check_shapes(a, b)
     if is_pointer(a.dtype) or is_pointer(b.dtype):
         return _pointer(op, a, b)
+    if op == "+" and (a.fold or b.fold) and a.dtype == b.dtype and a.shape == b.shape:
+        return b.fold(a) if b.fold else a.fold(b)  # type: ignore[misc]
     dtype = _promoted(op, a, b, x_number, y_number)
     if op == "/" and is_int(dtype):
         dtype = tl.float32
@@ -367,8 +375,9 @@ def binary(op: str, x: Any, y: Any) -> Any:
         return Value(COMPARE[op](left, right), tl.int1, poison)
     if op in BITWISE:
         return _bitwise(op, a, b, left, right, dtype, poison)
+    loaded = min((v.loaded for v in (a, b) if v.loaded), default=0)
     if is_float(dtype):
-        return Value(_float(op, left, right, dtype), dtype, poison)
+        return Value(_float(op, left, right, dtype), dtype, poison, loaded=loaded)
     if op in ("//", "%") and (right == 0).any():
         poison = union(poison, (right == 0) * execution.source("a division by zero"))
     return _integer(op, a, b, left, right, dtype, poison)
@@ -415,10 +424,11 @@ def _bitwise(
             if other is not None:
                 poison = np.where(known, np.uint8(0), poison)
     result = BITWISE[op](left, right)
+    loaded = min((v.loaded for v in (a, b) if v.loaded), default=0)
     exact = None
     if op == "<<" and not dtype.is_int1():
         exact = _exact(lambda p, q: p << np.clip(q, 0, 62), a, b, left, right, result, dtype)
-    return Value(result, dtype, poison, exact)
+    return Value(result, dtype, poison, exact, loaded=loaded)
 
 
 def _integer(
@@ -434,9 +444,9 @@ def _integer(
         result = ARITHMETIC[op](left.astype(np.int8), right.astype(np.int8)) & 1
         return Value(result.astype(np.bool_), dtype, poison)
     result = ARITHMETIC[op](left, right)
-    return Value(
-        result, dtype, poison, _exact(ARITHMETIC[op], a, b, left, right, result, dtype)
-    )
+    loaded = min((v.loaded for v in (a, b) if v.loaded), default=0)
+    exact = _exact(ARITHMETIC[op], a, b, left, right, result, dtype)
+    return Value(result, dtype, poison, exact, loaded=loaded)
 
 
 def _exact(
