@@ -1,0 +1,188 @@
+"""What Triton makes of a `tl.dot`: the instruction, the order of k, and additions around it.
+
+Read in Triton's sources (3.6 to 3.9) and in the PTX compiled from them; `tests/test_dot_triton.py`
+compiles and compares.
+"""
+
+from dataclasses import replace
+
+from gemmproof.reference.dot import DotModel, Split, dot_model
+from gemmproof.reference.dot_table import TARGETS
+from gemmproof.reference.formats import FORMATS
+
+_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+_FP8 = ("fp8e4m3", "fp8e5m2")
+
+# Targets whose dots become fused multiply-adds, and those with an fp8 mma.sync of their own.
+_FMA_ONLY = ("sm_70", "sm_75")
+_NATIVE_FP8_MMA = ("sm_89", "sm_120")
+
+# What the compiler takes for max_num_imprecise_acc=None in an fp8 dot on sm_90.
+_NEVER_PROMOTED = 1 << 30
+_WGMMA_FP8_K = 32
+
+
+def triton_dot(
+    target: str | None,
+    in_format: str | tuple[str, str],
+    acc_format: str | None = None,
+    *,
+    BLOCK_M: int,
+    BLOCK_N: int,
+    BLOCK_K: int,
+    num_warps: int = 4,
+    input_precision: str | None = None,
+    max_num_imprecise_acc: int | None = None,
+    acc_passed: bool = True,
+    ndim: int = 2,
+    loaded_bits: int | None = None,
+) -> DotModel:
+    """The model of `acc = tl.dot(a, b, acc)`, or of `acc += tl.dot(a, b)` when not acc_passed.
+
+    Its `dot` takes one BLOCK_K or a whole K loop alike; with acc None it is `tl.dot(a, b)`. fp32
+    operands follow input_precision (tf32 where None). ndim: 3 for batched operands. loaded_bits:
+    the width in memory of operands that the kernel itself widened (8 for int8 weights): it
+    permutes k in mma.sync. target None is the IEEE chain whatever the tile.
+    Raises ValueError naming the value for what Triton refuses and for what has no model.
+    """
+    a_format, b_format = (in_format, in_format) if isinstance(in_format, str) else in_format
+    precision = _checked_precision(input_precision)
+    if target is None:
+        return dot_model(None, in_format, acc_format)
+    if target not in TARGETS:
+        raise ValueError(f"target: got {target!r}, expected None or one of {' '.join(TARGETS)}")
+    computed, split = _fp32_inputs(target, precision) if a_format == "fp32" else (a_format, "")
+    fp8 = a_format in _FP8 and b_format in _FP8
+    if fp8 and target in (*_FMA_ONLY, "sm_80", "sm_86") and "fp8e4m3" in (a_format, b_format):
+        raise ValueError(f"in_format: got fp8e4m3 on {target}, expected fp8e5m2: Triton refuses it")
+    if a_format == "int8" and target in _FMA_ONLY:
+        raise ValueError(f"in_format: got int8 on {target}, expected a float: Triton refuses it")
+    promotion = imprecise_acc(target, in_format, max_num_imprecise_acc, BLOCK_K)
+    bits = 8 * FORMATS[a_format].itemsize
+    instruction = triton_instruction(
+        target,
+        bits,
+        BLOCK_M=BLOCK_M,
+        BLOCK_N=BLOCK_N,
+        BLOCK_K=BLOCK_K,
+        num_warps=num_warps,
+        ndim=ndim,
+        avoid_wgmma=fp8 and acc_format in (None, "fp32") and promotion < _WGMMA_FP8_K,
+    )
+    if computed in ("fp32", "fp64"):
+        instruction = "fma"
+    if fp8 and instruction == "mma" and target not in _NATIVE_FP8_MMA:
+        model = replace(
+            dot_model(target, "fp16", acc_format, "mma"),
+            a_format=a_format,
+            b_format=b_format,
+            as_format="fp16",
+            order=kwidth_order(8, 16, BLOCK_K),
+        )
+    else:
+        formats = in_format if fp8 else computed
+        model = dot_model(target, formats, acc_format, instruction)
+        if instruction == "mma" and loaded_bits is not None and loaded_bits < bits:
+            model = replace(model, order=kwidth_order(loaded_bits, bits, BLOCK_K))
+    if split:
+        model = replace(model, a_format="fp32", b_format="fp32", as_format=computed, split=split)
+    from_zero = bool(split) or not (acc_passed or folds(promotion))
+    part = 0
+    if fp8 and instruction == "wgmma" and model.acc_format == "fp32" and promotion <= BLOCK_K:
+        part = -(-promotion // _WGMMA_FP8_K) * _WGMMA_FP8_K
+    return replace(model, part=part, from_zero=from_zero, BLOCK_K=BLOCK_K)
+
+
+def imprecise_acc(
+    target: str | None, in_format: str | tuple[str, str], given: int | None, BLOCK_K: int
+) -> int:
+    """max_num_imprecise_acc as the compiler sees it.
+
+    None is 0, but 2**30 for two fp8 operands on sm_90. ValueError where Triton refuses the value.
+    """
+    formats = (in_format, in_format) if isinstance(in_format, str) else in_format
+    fp8 = all(f in _FP8 for f in formats)
+    if given is None:
+        return _NEVER_PROMOTED if fp8 and target == "sm_90" else 0
+    if given < 0 or (fp8 and given > BLOCK_K):
+        raise ValueError(f"max_num_imprecise_acc: got {given}, expected 0 .. BLOCK_K = {BLOCK_K}")
+    return given
+
+
+def folds(promotion: int) -> bool:
+    """Whether `acc += tl.dot(a, b)` becomes `tl.dot(a, b, acc)`: only without a promotion interval.
+
+    The dot must start at zero and have no other use.
+    """
+    return promotion == 0
+
+
+def triton_instruction(
+    target: str,
+    bits: int,
+    *,
+    BLOCK_M: int,
+    BLOCK_N: int,
+    BLOCK_K: int,
+    num_warps: int = 4,
+    ndim: int = 2,
+    avoid_wgmma: bool = False,
+) -> str:
+    """wgmma, tcgen05, mma or fma, by the tile; bits is the width of one operand element.
+
+    avoid_wgmma: for an fp8 dot onto fp32 whose promotion interval is shorter than one wgmma.
+    """
+    if target in _FMA_ONLY:
+        return "fma"
+    large = ndim == 2 and BLOCK_M % 64 == 0 and BLOCK_N % 8 == 0 and BLOCK_K * bits >= 256
+    if target == "sm_90" and large and num_warps % 4 == 0 and not avoid_wgmma and bits < 64:
+        if bits == 8 and BLOCK_N % 16:
+            raise ValueError(
+                f"BLOCK_N: got {BLOCK_N} for 8-bit operands on sm_90, expected a multiple of 16: "
+                "Triton 3.6 and 3.9 choose different instructions"
+            )
+        return "wgmma"
+    if target == "sm_100" and large and num_warps in (4, 8) and bits < 64:
+        return "tcgen05"
+    return "mma"
+
+
+def kwidth_order(loaded_bits: int, bits: int, BLOCK_K: int) -> tuple[int, ...]:
+    """The order in which mma.sync takes k when operands were loaded as narrower elements.
+
+    A thread holds w = 32 / loaded_bits neighbours in k, so within 8 w of k instruction r takes
+    k = t w + r E + e for its lower half and 4 w more for its upper, E = 32 / bits, t < 4, e < E.
+    Raises ValueError where BLOCK_K is not a whole number of such groups.
+    """
+    w, E = 32 // loaded_bits, 32 // bits
+    if BLOCK_K % (8 * w):
+        raise ValueError(
+            f"BLOCK_K: got {BLOCK_K} for {loaded_bits}-bit operands widened to {bits}, "
+            f"expected a multiple of {8 * w}"
+        )
+    return tuple(
+        half * 4 * w + t * w + r * E + e
+        for r in range(w // E)
+        for half in range(2)
+        for t in range(4)
+        for e in range(E)
+    )
+
+
+def _checked_precision(given: str | None) -> str:
+    if given is not None and given not in _PRECISIONS:
+        raise ValueError(
+            f"input_precision: got {given!r}, expected None or one of {' '.join(_PRECISIONS)}"
+        )
+    return given or "tf32"
+
+
+def _fp32_inputs(target: str, precision: str) -> tuple[str, Split]:
+    """The format that fp32 operands are computed in, and their split."""
+    if precision == "bf16x3":
+        return "bf16", "bf16x3"
+    if precision == "bf16x6":
+        return "bf16", "bf16x6"
+    if precision == "ieee" or target in _FMA_ONLY:
+        return "fp32", ""
+    return "tf32", "tf32x3" if precision == "tf32x3" else ""
