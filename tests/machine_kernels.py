@@ -1,0 +1,529 @@
+"""GEMM kernels in the styles of the field, and a server that runs them on Triton's interpreter.
+
+As a module: WRAPPERS, `Case`, `operands_of`. As a program it answers pickled cases on stdin with
+what Triton's own interpreter touched and returned, because the interpreter must be chosen before
+the kernels are decorated.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+if __name__ == "__main__":
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+DTYPES = {"fp16": torch.float16, "fp32": torch.float32, "int8": torch.int8}
+LAYOUTS = ("row", "column", "padded", "sliced", "expanded_rows", "expanded_columns")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One call: wrapper, sizes, tile, order of tiles, layouts, and what the operands hold."""
+
+    kernel: str
+    M: int
+    N: int
+    K: int
+    dtype: str
+    a: str = "row"
+    b: str = "row"
+    BLOCK_M: int = 16
+    BLOCK_N: int = 16
+    BLOCK_K: int = 16
+    GROUP_M: int = 2
+    PARTS: int = 3
+    fill: str = "integers"
+    seed: int = 0
+
+
+def _view(layout: str, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+    if layout == "column":
+        return _view("row", columns, rows, dtype).T
+    if 0 in (rows, columns):
+        return torch.empty((rows, columns), dtype=dtype)
+    if layout == "expanded_rows":
+        return _view("row", 1, columns, dtype).expand(rows, columns)
+    if layout == "expanded_columns":
+        return _view("row", rows, 1, dtype).expand(rows, columns)
+    parent = torch.full((2 * rows + 2, 3 * columns + 8), 77, dtype=dtype)
+    if layout == "padded":
+        return parent[:rows, :columns]
+    if layout == "sliced":
+        return parent[1 : 1 + 2 * rows : 2, 2 : 2 + 3 * columns : 3]
+    return torch.full((rows, columns), 77, dtype=dtype)
+
+
+def _filled(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
+    """Small integers, whose sums are exact in every order, or normal numbers."""
+    rng = np.random.default_rng(seed)
+    for axis, stride in enumerate(x.stride()):
+        if stride == 0:
+            x = x.narrow(axis, 0, 1)
+    if kind == "normal" and x.is_floating_point():
+        values = rng.standard_normal(tuple(x.shape)).astype(np.float32)
+    else:
+        low, high = (-3, 4) if x.is_floating_point() else (-128, 128)
+        values = rng.integers(low, high, tuple(x.shape))
+    return x.copy_(torch.from_numpy(values))
+
+
+def operands_of(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operands a (M, K) and b (K, N), with a leading batch axis for batched kernels."""
+    dtype = DTYPES[case.dtype]
+    if case.kernel == "batched":
+        a, b = torch.empty((2, case.M, case.K)), torch.empty((2, case.K, case.N))
+        a, b = a.to(dtype), b.to(dtype)
+        a = a.transpose(1, 2).contiguous().transpose(1, 2) if case.a == "column" else a
+    else:
+        a = _view(case.a, case.M, case.K, dtype)
+        b = _view(case.b, case.K, case.N, dtype)
+    _filled(a, case.fill, case.seed), _filled(b, case.fill, case.seed + 1)
+    return a, b
+
+
+def _out(a: torch.Tensor, M: int, N: int, make: Any = torch.empty) -> torch.Tensor:
+    dtype = torch.int32 if a.dtype == torch.int8 else a.dtype
+    return make((M, N), device=a.device, dtype=dtype)
+
+
+# -- 1. two-dimensional grid, every access masked ------------------------------------------------
+@triton.jit
+def masked_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0) * BM + tl.arange(0, BM)
+    offs_n = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=ACC)
+    for k in range(0, K, BK):
+        offs_k = k + tl.arange(0, BK)
+        a = tl.load(
+            a_ptr + offs_m[:, None] * sam + offs_k[None, :] * sak,
+            mask=(offs_m[:, None] < M) & (offs_k[None, :] < K),
+            other=0.0,
+        )
+        b = tl.load(
+            b_ptr + offs_k[:, None] * sbk + offs_n[None, :] * sbn,
+            mask=(offs_k[:, None] < K) & (offs_n[None, :] < N),
+            other=0.0,
+        )
+        acc = tl.dot(a, b, acc)
+    c_ptrs = c_ptr + offs_m[:, None] * scm + offs_n[None, :] * scn
+    mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
+
+
+def masked(a, b, case):
+    M, K, N = *a.shape, b.shape[1]
+    c = _out(a, M, N)
+    grid = (triton.cdiv(M, case.BLOCK_M), triton.cdiv(N, case.BLOCK_N))
+    masked_kernel[grid](
+        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
+        BM=case.BLOCK_M, BN=case.BLOCK_N, BK=case.BLOCK_K, ACC=_acc(a),
+    )  # fmt: skip
+    return (c,)
+
+
+def _acc(a: torch.Tensor) -> Any:
+    return tl.int32 if a.dtype == torch.int8 else tl.float32
+
+
+# -- 2. grouped order, wrapped offsets, advancing pointers ---------------------------------------
+@triton.jit
+def grouped_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(axis=0)
+    num_m = tl.cdiv(M, BM)
+    num_n = tl.cdiv(N, BN)
+    in_group = GM * num_n
+    first_m = (pid // in_group) * GM
+    size_m = min(num_m - first_m, GM)
+    pid_m = first_m + ((pid % in_group) % size_m)
+    pid_n = (pid % in_group) // size_m
+    offs_am = (pid_m * BM + tl.arange(0, BM)) % M
+    offs_bn = (pid_n * BN + tl.arange(0, BN)) % N
+    offs_k = tl.arange(0, BK)
+    a_ptrs = a_ptr + (offs_am[:, None] * sam + offs_k[None, :] * sak)
+    b_ptrs = b_ptr + (offs_k[:, None] * sbk + offs_bn[None, :] * sbn)
+    acc = tl.zeros((BM, BN), dtype=ACC)
+    for k in range(0, tl.cdiv(K, BK)):
+        a = tl.load(a_ptrs, mask=offs_k[None, :] < K - k * BK, other=0)
+        b = tl.load(b_ptrs, mask=offs_k[:, None] < K - k * BK, other=0)
+        acc += tl.dot(a, b)
+        a_ptrs += BK * sak
+        b_ptrs += BK * sbk
+    offs_cm = pid_m * BM + tl.arange(0, BM)
+    offs_cn = pid_n * BN + tl.arange(0, BN)
+    c_ptrs = c_ptr + scm * offs_cm[:, None] + scn * offs_cn[None, :]
+    mask = (offs_cm[:, None] < M) & (offs_cn[None, :] < N)
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
+
+
+def grouped(a, b, case):
+    M, K, N = *a.shape, b.shape[1]
+    c = _out(a, M, N)
+    grid = lambda META: (triton.cdiv(M, META["BM"]) * triton.cdiv(N, META["BN"]),)  # noqa: E731
+    grouped_kernel[grid](
+        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
+        BM=case.BLOCK_M, BN=case.BLOCK_N, BK=case.BLOCK_K, GM=case.GROUP_M, ACC=_acc(a),
+        num_warps=4,
+    )  # fmt: skip
+    return (c,)
+
+
+# -- 3. swizzled two-dimensional grid through helpers --------------------------------------------
+@triton.jit
+def step(ptrs, mask, amount):
+    """A nested helper that loads and advances."""
+    return tl.load(ptrs, mask=mask, other=0), ptrs + amount
+
+
+@triton.jit
+def swizzled_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    pid_m, pid_n = tl.swizzle2d(
+        tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1), GM
+    )
+    tl.assume(pid_m >= 0)
+    rm = pid_m * BM + tl.arange(0, BM)
+    rn = pid_n * BN + tl.arange(0, BN)
+    rk = tl.arange(0, BK)
+    a_ptrs = a_ptr + rm[:, None] * sam + rk[None, :] * sak
+    b_ptrs = b_ptr + rk[:, None] * sbk + rn[None, :] * sbn
+    acc = tl.zeros((BM, BN), ACC)
+    remaining = K
+    while remaining > 0:
+        a, a_ptrs = step(a_ptrs, (rm[:, None] < M) & (rk[None, :] < remaining), BK * sak)
+        b, b_ptrs = step(b_ptrs, (rk[:, None] < remaining) & (rn[None, :] < N), BK * sbk)
+        acc = tl.dot(a, b, acc=acc)
+        remaining -= BK
+    tl.store(
+        c_ptr + rm[:, None] * scm + rn[None, :] * scn,
+        acc.to(c_ptr.dtype.element_ty),
+        mask=(rm < M)[:, None] & (rn < N)[None, :],
+    )
+
+
+def swizzled(a, b, case):
+    M, K, N = *a.shape, b.shape[1]
+    c = _out(a, N, M).T  # a transposed result
+    grid = (triton.cdiv(M, case.BLOCK_M), triton.cdiv(N, case.BLOCK_N))
+    swizzled_kernel[grid](
+        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
+        case.BLOCK_M, case.BLOCK_N, case.BLOCK_K, case.GROUP_M, _acc(a),
+    )  # fmt: skip
+    return (c,)
+
+
+# -- 4. persistent programs ----------------------------------------------------------------------
+@triton.jit
+def tile_of(tile, in_group, num_m, GM: tl.constexpr):
+    first_m = (tile // in_group) * GM
+    size_m = tl.minimum(num_m - first_m, GM)
+    return first_m + (tile % size_m), (tile % in_group) // size_m
+
+
+@triton.jit
+def persistent_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr, NS: tl.constexpr,
+    ACC: tl.constexpr,
+):  # fmt: skip
+    start = tl.program_id(0)
+    num_m = tl.cdiv(M, BM)
+    num_n = tl.cdiv(N, BN)
+    steps = tl.cdiv(K, BK)
+    offs_k = tl.arange(0, BK)
+    for tile in tl.range(start, num_m * num_n, NS, flatten=True):
+        pid_m, pid_n = tile_of(tile, GM * num_n, num_m, GM)
+        offs_m = pid_m * BM + tl.arange(0, BM)
+        offs_m = tl.max_contiguous(tl.multiple_of(offs_m, BM), BM)
+        offs_n = pid_n * BN + tl.arange(0, BN)
+        am = tl.where(offs_m < M, offs_m, 0)
+        bn = tl.where(offs_n < N, offs_n, 0)
+        acc = tl.zeros((BM, BN), dtype=ACC)
+        for ki in range(steps):
+            k = ki * BK + offs_k
+            a = tl.load(a_ptr + am[:, None] * sam + k[None, :] * sak, k[None, :] < K, 0.0)
+            b = tl.load(b_ptr + k[:, None] * sbk + bn[None, :] * sbn, k[:, None] < K, 0.0)
+            acc = tl.dot(a, b, acc)
+        mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
+        c_ptrs = c_ptr + offs_m[:, None] * scm + offs_n[None, :] * scn
+        tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
+
+
+def persistent(a, b, case):
+    M, K, N = *a.shape, b.shape[1]
+    c = _out(a, M, N)
+    persistent_kernel[(case.PARTS,)](
+        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
+        case.BLOCK_M, case.BLOCK_N, case.BLOCK_K, case.GROUP_M, NS=case.PARTS, ACC=_acc(a),
+    )  # fmt: skip
+    return (c,)
+
+
+# -- 5. split-K with atomics ---------------------------------------------------------------------
+@triton.jit
+def splitk_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SK: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0)
+    part = tl.program_id(1)
+    num_n = tl.cdiv(N, BN)
+    rm = pid // num_n * BM + tl.arange(0, BM)
+    rn = pid % num_n * BN + tl.arange(0, BN)
+    rk = part * BK + tl.arange(0, BK)
+    a_ptrs = a_ptr + rm[:, None] * sam + rk[None, :] * sak
+    b_ptrs = b_ptr + rk[:, None] * sbk + rn[None, :] * sbn
+    acc = tl.zeros((BM, BN), dtype=ACC)
+    for k in range(0, tl.cdiv(K, BK * SK)):
+        rest = K - k * (BK * SK)
+        a = tl.load(a_ptrs, mask=(rk[None, :] < rest) & (rm[:, None] < M), other=0.0)
+        b = tl.load(b_ptrs, mask=(rk[:, None] < rest) & (rn[None, :] < N), other=0.0)
+        acc += tl.dot(a, b)
+        a_ptrs += BK * SK * sak
+        b_ptrs += BK * SK * sbk
+    c_ptrs = c_ptr + rm[:, None] * scm + rn[None, :] * scn
+    mask = (rm[:, None] < M) & (rn[None, :] < N)
+    if SK == 1:
+        tl.store(c_ptrs, acc, mask=mask)
+    else:
+        tl.atomic_add(c_ptrs, acc, mask=mask, sem="relaxed")
+
+
+def splitk(a, b, case):
+    M, K, N = *a.shape, b.shape[1]
+    c = torch.zeros((M, N), device=a.device, dtype=torch.float32)
+    c = c.to(torch.int32) if a.dtype == torch.int8 else c
+    tiles = triton.cdiv(M, case.BLOCK_M) * triton.cdiv(N, case.BLOCK_N)
+    splitk_kernel[tiles, case.PARTS](
+        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
+        BM=case.BLOCK_M, BN=case.BLOCK_N, BK=case.BLOCK_K, SK=case.PARTS, ACC=_acc(a),
+    )  # fmt: skip
+    return (c,)
+
+
+# -- 6. a batch along the third axis of the grid ---------------------------------------------------
+@triton.jit
+def batched_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sab, sam, sak, sbb, sbk, sbn, scb, scm, scn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    batch = tl.program_id(2).to(tl.int64)
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    a_ptr += batch * sab
+    b_ptr += batch * sbb
+    c_ptr += batch * scb
+    acc = tl.zeros((BM, BN), dtype=ACC)
+    for k in range(0, K, BK):
+        rk = k + tl.arange(0, BK)
+        a_mask = (rm[:, None] < M) & (rk[None, :] < K)
+        b_mask = (rk[:, None] < K) & (rn[None, :] < N)
+        a = tl.load(a_ptr + rm[:, None] * sam + rk[None, :] * sak, mask=a_mask, other=0)
+        b = tl.load(b_ptr + rk[:, None] * sbk + rn[None, :] * sbn, mask=b_mask, other=0)
+        acc = tl.dot(a, b, acc)
+    mask = (rm[:, None] < M) & (rn[None, :] < N)
+    tl.store(c_ptr + rm[:, None] * scm + rn[None, :] * scn, acc.to(c_ptr.dtype.element_ty), mask)
+
+
+def batched(a, b, case):
+    B, M, K, N = *a.shape, b.shape[2]
+    dtype = torch.int32 if a.dtype == torch.int8 else a.dtype
+    c = torch.empty((B, M, N), device=a.device, dtype=dtype)
+    grid = (triton.cdiv(M, case.BLOCK_M), triton.cdiv(N, case.BLOCK_N), B)
+    batched_kernel[grid](
+        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
+        case.BLOCK_M, case.BLOCK_N, case.BLOCK_K, _acc(a),
+    )  # fmt: skip
+    return (c,)
+
+
+# -- 7. partial sums added under a lock ------------------------------------------------------------
+@triton.jit
+def locked_kernel(
+    a_ptr, b_ptr, c_ptr, lock_ptr, count_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SK: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0)
+    part = tl.program_id(1)
+    num_n = tl.cdiv(N, BN)
+    rm = pid // num_n * BM + tl.arange(0, BM)
+    rn = pid % num_n * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=ACC)
+    for k in range(part * BK, K, BK * SK):
+        rk = k + tl.arange(0, BK)
+        a_mask = (rm[:, None] < M) & (rk[None, :] < K)
+        b_mask = (rk[:, None] < K) & (rn[None, :] < N)
+        a = tl.load(a_ptr + rm[:, None] * sam + rk[None, :] * sak, mask=a_mask, other=0)
+        b = tl.load(b_ptr + rk[:, None] * sbk + rn[None, :] * sbn, mask=b_mask, other=0)
+        acc = tl.dot(a, b, acc)
+    c_ptrs = c_ptr + rm[:, None] * scm + rn[None, :] * scn
+    mask = (rm[:, None] < M) & (rn[None, :] < N)
+    while tl.atomic_cas(lock_ptr + pid, 0, 1) == 1:
+        pass
+    count = tl.load(count_ptr + pid)
+    if count == 0:
+        tl.store(c_ptrs, acc, mask=mask)
+    else:
+        tl.store(c_ptrs, acc + tl.load(c_ptrs, mask=mask, other=0), mask=mask)
+    tl.store(count_ptr + pid, count + 1)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock_ptr + pid, 0)
+
+
+def locked(a, b, case):
+    M, K, N = *a.shape, b.shape[1]
+    dtype = torch.int32 if a.dtype == torch.int8 else torch.float32
+    c = torch.empty((M, N), device=a.device, dtype=dtype)
+    tiles = triton.cdiv(M, case.BLOCK_M) * triton.cdiv(N, case.BLOCK_N)
+    locks = torch.zeros(2 * tiles + 1, device=a.device, dtype=torch.int32)
+    locked_kernel[(tiles, case.PARTS)](
+        a, b, c, locks, locks[tiles:], M, N, K, *a.stride(), *b.stride(), *c.stride(),
+        case.BLOCK_M, case.BLOCK_N, case.BLOCK_K, case.PARTS, _acc(a),
+    )  # fmt: skip
+    return c, locks
+
+
+# -- 8. partial sums in a workspace, reduced by a second launch ------------------------------------
+@triton.jit
+def partial_kernel(
+    a_ptr, b_ptr, w_ptr, M, N, K, sam, sak, sbk, sbn, swp, swm,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SK: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    part = tl.program_id(2)
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    slice_of_k = tl.cdiv(tl.cdiv(K, SK), BK) * BK
+    first = part * slice_of_k
+    last = min(first + slice_of_k, K)
+    acc = tl.zeros((BM, BN), dtype=ACC)
+    for k in range(first, last, BK):
+        rk = k + tl.arange(0, BK)
+        a_mask = (rm[:, None] < M) & (rk[None, :] < last)
+        b_mask = (rk[:, None] < last) & (rn[None, :] < N)
+        a = tl.load(a_ptr + rm[:, None] * sam + rk[None, :] * sak, mask=a_mask, other=0)
+        b = tl.load(b_ptr + rk[:, None] * sbk + rn[None, :] * sbn, mask=b_mask, other=0)
+        acc += tl.dot(a, b)
+    tl.store(w_ptr + part * swp + rm[:, None] * swm + rn[None, :], acc)  # padded, no mask
+
+
+@triton.jit
+def reduce_kernel(w_ptr, c_ptr, M, N, swp, swm, SK: tl.constexpr, B: tl.constexpr):
+    row = tl.program_id(0)
+    column = tl.program_id(1) * B + tl.arange(0, B)
+    mask = column < N
+    total = tl.load(w_ptr + row * swm + column, mask=mask)
+    for part in tl.static_range(1, SK):
+        total += tl.load(w_ptr + part * swp + row * swm + column, mask=mask)
+    tl.store(c_ptr + row * N + column, total.to(c_ptr.dtype.element_ty), mask=mask)
+
+
+def workspace(a, b, case):
+    M, K, N = *a.shape, b.shape[1]
+    c = _out(a, M, N)
+    grid = (triton.cdiv(M, case.BLOCK_M), triton.cdiv(N, case.BLOCK_N), case.PARTS)
+    shape = (case.PARTS, grid[0] * case.BLOCK_M, grid[1] * case.BLOCK_N)
+    dtype = torch.int32 if a.dtype == torch.int8 else torch.float32
+    w = torch.empty(shape, device=a.device, dtype=dtype)
+    partial_kernel[grid](
+        a, b, w, M, N, K, *a.stride(), *b.stride(), w.stride(0), w.stride(1),
+        case.BLOCK_M, case.BLOCK_N, case.BLOCK_K, case.PARTS, _acc(a),
+    )  # fmt: skip
+    reduce_kernel[M, triton.cdiv(N, 32)](w, c, M, N, w.stride(0), w.stride(1), case.PARTS, 32)
+    return c, w
+
+
+WRAPPERS = {
+    f.__name__: f
+    for f in (masked, grouped, swizzled, persistent, splitk, batched, locked, workspace)
+}
+
+
+# -- the interpreter's side ------------------------------------------------------------------------
+def recorded(case: Case) -> dict[str, Any]:
+    """What the interpreter touched, as (pid, kind, address, mask, other), and what it returned.
+
+    `homes` are the first addresses of the storages of a, b and of each result.
+    """
+    from unittest.mock import patch
+
+    from triton.runtime.interpreter import interpreter_builder as builder
+
+    touches: list[Any] = []
+
+    def note(kind: str, ptrs: Any, mask: Any, other: Any) -> None:
+        address = np.asarray(ptrs.data).astype(np.int64).reshape(-1)
+        lanes = np.ones(address.shape, bool)
+        if mask is not None:
+            lanes = np.broadcast_to(np.asarray(mask.data).astype(bool), ptrs.data.shape).reshape(-1)
+        value = None if other is None else float(np.asarray(other.data).flat[0])
+        pid = tuple(int(i) for i in builder.grid_idx)
+        touches.append((pid, kind, address, lanes, value))
+
+    load, store = builder.create_masked_load, builder.create_masked_store
+    update, swap = builder.create_atomic_rmw, builder.create_atomic_cas
+
+    def noted_load(ptrs, mask, other, *rest):
+        note("load", ptrs, mask, other)
+        return load(ptrs, mask, other, *rest)
+
+    def noted_store(ptrs, value, mask, *rest):
+        note("store", ptrs, mask, None)
+        return store(ptrs, value, mask, *rest)
+
+    def noted_update(op, ptr, value, mask, *rest):
+        note("atomic", ptr, mask, None)
+        return update(op, ptr, value, mask, *rest)
+
+    def noted_swap(ptr, *rest):
+        note("atomic", ptr, None, None)
+        return swap(ptr, *rest)
+
+    a, b = operands_of(case)
+    with (
+        patch.object(builder, "create_masked_load", noted_load),
+        patch.object(builder, "create_masked_store", noted_store),
+        patch.object(builder, "create_atomic_rmw", noted_update),
+        patch.object(builder, "create_atomic_cas", noted_swap),
+    ):
+        results = WRAPPERS[case.kernel](a, b, case)
+    homes = [x.untyped_storage().data_ptr() for x in (a, b, *results)]
+    return {"touches": touches, "homes": homes, "results": [x.numpy() for x in results]}
+
+
+def serve() -> None:
+    """Answer cases until stdin ends; what a kernel prints goes to stderr."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            case = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer: Any = recorded(case)
+        except Exception as error:  # told to the test, which fails with it
+            answer = f"{type(error).__name__}: {error}"
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    from machine_kernels import serve as served  # its Case is the class that the test pickles
+
+    served()
