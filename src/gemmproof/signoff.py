@@ -17,7 +17,7 @@ from gemmproof.answer import deliver, limits_of, unwritable
 from gemmproof.cli import EXIT
 from gemmproof.judge import judge
 from gemmproof.properties.case import Case
-from gemmproof.render import STYLES, Line, clean, document, lines, summary, table
+from gemmproof.render import STYLES, Line, clean, document, lines, table
 from gemmproof.results import SCHEMA, Report
 from gemmproof.supervise import watch
 
@@ -68,7 +68,8 @@ def _judge_all(options: argparse.Namespace, names: list[str], case: str | None) 
         started = {pool.submit(_judge_one, options, name, case): name for name in names}
         for future in as_completed(started):
             report = future.result()
-            print(clean(f"{report.target}: {summary(report)}"), file=sys.stderr, flush=True)
+            done = f"{report.target}: {report.verdict} after {report.seconds:.1f} s"
+            print(clean(done), file=sys.stderr, flush=True)
     reports = {name: future.result() for future, name in started.items()}
     return [reports[name] for name in names]
 
@@ -117,6 +118,7 @@ def _lines(options: argparse.Namespace, reports: list[Report], verdict: str) -> 
         if report.verdict != "pass":
             out += [*lines(report, _reproduce(options, report.target)), ("", "")]
     out += [(row, "") for row in table(reports, shutil.get_terminal_size((100, 24)).columns)]
+    out += [("", ""), ("cases judged; before them, the worst error as a share of its bound", "dim")]
     counts = {v: sum(r.verdict == v for r in reports) for v in GRAVEST_FIRST}
     told = ", ".join(f"{count} {v}" for v, count in counts.items() if count)
     return [
