@@ -18,7 +18,6 @@ from gemmproof.properties.layouts import View
 from gemmproof.properties.operands import Operand, strided
 from gemmproof.properties.outcome import Outcome
 from gemmproof.reference.bound import gemm_bound
-from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product, magnitude_product
 from gemmproof.reference.formats import FORMATS, Array, round_to, truncate_tf32, widen
 
@@ -35,14 +34,14 @@ class Class:
     axis: str | None = None
 
 
-def classified(finding: Finding, outcome: Outcome) -> Finding:
-    """The finding of a value property with the class that explains it, if one does."""
+def classified(finding: Finding, outcome: Outcome) -> Finding | None:
+    """The finding of a value property with the class that explains it, None if none does."""
     wrong = values.not_exact(outcome)
     if finding.property == values.BOUND:
         wrong = values.beyond_bound(outcome)
     found = next(_classes(outcome, wrong), None)
     if found is None:
-        return finding
+        return None
     return replace(
         finding,
         fault=found.fault,
@@ -123,8 +122,7 @@ def _agrees(outcome: Outcome, a: Array, b: Array, transposed: bool = False) -> b
     if FORMATS[outcome.case.dtype].kind == "int":
         bound: Array = np.zeros(product.shape)
     else:
-        model = dot_model(None, outcome.case.dtype, outcome.kernel.contract.accumulator)
-        bound = gemm_bound(a, b, model, outcome.out)
+        bound = gemm_bound(a, b, values.declared_model(outcome), outcome.out)
     if transposed:
         product, bound = np.swapaxes(product, -1, -2), np.swapaxes(bound, -1, -2)
     error = np.abs(widen(outcome.result) - product.astype(np.float64))
@@ -147,7 +145,15 @@ def _part_of_k(outcome: Outcome, wrong: Array) -> Iterator[Class]:
     got = widen(outcome.result)[wrong][:SAMPLE, None]
     sums = np.cumsum(terms, axis=1)
     blocks = sorted({tile[2] for tile in _tiles(outcome)}) or [1]
+    whole = sums[:, -1:]
     for block in blocks:
+        off, lanes = got - whole, -K % block
+        if len(off) > 1 and lanes and off[0, 0] % lanes == 0 and (off == off[0, 0]).all():
+            held = int(off[0, 0]) // lanes
+            words = (
+                f"each off by {int(off[0, 0])}, as if the {lanes} lanes from k = {K} to the end of"
+            )
+            yield Class("k_tail", f"{words} its block held products of {held}", "c", "K")
         ends = sorted({*range(block, K, block), K - 1, K})
         starts = [0, *ends[:-1]]
         for start, end in [*zip(starts, ends, strict=True), *((end, K) for end in ends[:-1])]:
@@ -156,7 +162,6 @@ def _part_of_k(outcome: Outcome, wrong: Array) -> Iterator[Class]:
             part = sums[:, end - 1 : end] - (sums[:, start - 1 : start] if start else 0.0)
             where = "the last K block" if end == K else "a K block"
             fault = "last_k_block" if end == K else "k_block"
-            whole = sums[:, -1:]
             if part.any() and (got == whole - part).all():
                 yield Class(fault, f"k {start}..{end - 1} is left out, {where}", "c", "K")
             if part.any() and (got == whole + part).all():

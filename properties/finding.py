@@ -7,6 +7,8 @@ from typing import Any
 
 from gemmproof.properties.case import Case
 
+Key = tuple[str, str, str | None, str | None, str | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -32,7 +34,7 @@ class Finding:
     cause: str | None = None
 
     @property
-    def key(self) -> tuple[str, str, str | None, str | None, str | None]:
+    def key(self) -> Key:
         """What two findings of one fault have in common, whatever the case."""
         return (self.property, self.fault, self.operand, self.axis, self.where)
 

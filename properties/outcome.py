@@ -67,6 +67,11 @@ class Outcome:
     memo: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def known(self) -> bool:
+        """Whether the case says anything: the machine knew every operation and did not fail."""
+        return self.raised is None or self.raised.kind not in ("unsupported", "internal")
+
+    @property
     def faults(self) -> Iterable[Fault]:
         """The faults of every call, each once."""
         return dict.fromkeys(fault for run in self.runs for fault in run.faults)
@@ -149,7 +154,9 @@ def _raised(error: BaseException) -> Raised:
         if isinstance(error, known):
             stated = getattr(error, "where", None)
             return Raised(kind, text, str(stated) if stated is not None else where)
-    if frames and frames[-1].filename.startswith(_OURS):
+    # torch raises through the machine's own hooks: that is the wrapper's call, not our mistake
+    hooked = bool(frames) and frames[-1].name in ("__torch_function__", "__torch_dispatch__")
+    if frames and frames[-1].filename.startswith(_OURS) and not hooked:
         at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
         return Raised("internal", f"{type(error).__name__} at {at}: {text}", where)
     return Raised(

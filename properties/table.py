@@ -11,12 +11,12 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.outcome import Outcome
 
 
-def _always(outcome: Outcome) -> bool:
-    return True
-
-
 def _ended(outcome: Outcome) -> bool:
-    return len(outcome.runs) > 0
+    return len(outcome.runs) > 0 and outcome.known
+
+
+def _known(outcome: Outcome) -> bool:
+    return outcome.known
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ PROPERTIES: tuple[Property, ...] = (
         completion.NAME,
         "every call that the contract admits returns a new tensor of the product's shape",
         completion.judge,
-        applies=_always,
+        applies=_known,
     ),
     Property(
         BOUNDS,
@@ -68,7 +68,7 @@ PROPERTIES: tuple[Property, ...] = (
         inputs.NAME,
         "operands, the gaps in them and the memory around them are left as they were",
         inputs.judge,
-        applies=_always,
+        applies=_known,
     ),
     Property(
         mirror.NAME,

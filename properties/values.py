@@ -10,7 +10,7 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.operands import stored
 from gemmproof.properties.outcome import Outcome
 from gemmproof.reference.bound import gemm_bound
-from gemmproof.reference.dot import dot_model
+from gemmproof.reference.dot import DotModel, dot_model
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS, Array, Format, round_to, widen
 
@@ -73,14 +73,29 @@ def not_exact(outcome: Outcome) -> Array:
     return wrong
 
 
+def declared_model(outcome: Outcome) -> DotModel:
+    """The dot of the target with the contract's accumulator, the IEEE chain without a target.
+
+    A tensor core without the operands' format gets them in fp16 if they are fp8 (Triton converts
+    them, exactly), and leaves the rest to multiply-adds.
+    """
+    target, dtype = outcome.target, outcome.case.dtype
+    acc = outcome.kernel.contract.accumulator
+    for stage, in_format in ((target, dtype), (target, "fp16" if "fp8" in dtype else dtype)):
+        try:
+            return dot_model(stage, in_format, acc)
+        except ValueError:  # no such unit
+            continue
+    return dot_model(None, dtype, acc)
+
+
 def error_and_bound(outcome: Outcome) -> tuple[Array, Array]:
     """|c - a b| and what the contract's accumulator and one rounding allow; float64 (..., M, N).
 
     Where the exact result may overflow the output the bound is Inf.
     """
     if "error" not in outcome.memo:
-        model = dot_model(None, outcome.case.dtype, outcome.kernel.contract.accumulator)
-        bound = gemm_bound(*inputs(outcome), model, _out(outcome))
+        bound = gemm_bound(*inputs(outcome), declared_model(outcome), _out(outcome))
         with np.errstate(invalid="ignore"):
             error = np.abs(widen(_result(outcome)) - exact(outcome))
         error[np.isnan(error)] = np.inf

@@ -198,6 +198,18 @@ def test_a_wrong_part_of_c_is_classified_by_where_it_lies(name):
     assert (found.fault, found.operand, found.axis) == expected
 
 
+def test_numbers_in_the_lanes_beyond_k_are_named():
+    outcome = outcome_of(Case(3, 4, 17), lambda a, b: product(a, b, "fp32", lambda c: c + 15 * 4))
+    found = classified(next(values.judge_exact(outcome)), outcome)
+    assert (found.fault, found.axis) == ("k_tail", "K")
+    assert "the 15 lanes from k = 17 to the end of its block held products of 4" in found.message
+
+
+def test_one_wrong_element_tells_no_class():
+    outcome = outcome_of(Case(1, 1, 3), lambda a, b: product(a, b, "fp32", lambda c: c + 0.5))
+    assert classified(next(values.judge_exact(outcome)), outcome) is None
+
+
 OPERANDS = {
     "last block left out": (lambda a, b: (a[:, :32], b[:32]), "last_k_block", "k 32..32 is left"),
     "first block left out": (lambda a, b: (a[:, 16:], b[16:]), "k_block", "k 0..15 is left out"),

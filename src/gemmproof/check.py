@@ -12,8 +12,9 @@ from typing import Any
 
 from gemmproof.properties import completion, mirror, table, values
 from gemmproof.properties.case import Case
-from gemmproof.properties.classify import classified
 from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.distinct import distinct
+from gemmproof.properties.explain import explained
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judged import Judged, judge
 from gemmproof.properties.outcome import Outcome, Runner, execute
@@ -26,6 +27,7 @@ Listener = Callable[[dict[str, Any]], None]
 
 MORE = 12  # cases that are still drawn after the first finding, for faults of another kind
 RUNS_TO_SHRINK = 60  # per fault
+REPEATS = 1000  # draws in a row that bring nothing new
 SHRUNK_FAULTS = 8  # the rest are reported by the smallest case that was drawn
 PACKAGES = ("gemmproof", "triton", "torch", "numpy", "ml_dtypes")
 
@@ -81,12 +83,17 @@ def check(
                 break
     drawn = list(bench.judged.values())
     findings = _nothing_launched(kernel, drawn)
-    seen = _instances(drawn)
-    for position, key in enumerate(_by_property(seen)):
-        smallest_seen = seen[key]
+    for position, finding in enumerate(distinct(drawn)):
         if case is None and position < SHRUNK_FAULTS:
-            smallest_seen = _shrink(bench, key, smallest_seen)
-        findings.append(_explain(bench, smallest_seen))
+            finding = _shrink(bench, finding)
+        findings.append(
+            explained(
+                finding,
+                kernel.contract,
+                lambda one: _judge(bench, one, "shrink"),
+                lambda one: _outcome(bench, one),
+            )
+        )
     findings.sort(key=lambda f: f.cause is not None)
     return _report(bench, drawn, findings, time.perf_counter() - began)
 
@@ -94,14 +101,17 @@ def check(
 def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -> bool:
     """Judge up to max_examples cases of one format; False when going on is of no use."""
     stop_at = len(bench.judged) + max_examples
-    failed = False
+    failed, repeats = False, 0
     for one in _cases(bench, dtype, rng):
-        if len(bench.judged) >= stop_at:
+        # a contract may admit fewer cases than were asked for
+        if len(bench.judged) >= stop_at or repeats > REPEATS:
             break
         if one in bench.judged:
+            repeats += 1
             continue
+        repeats = 0
         judged = _judge(bench, one, "draw")
-        if judged.raised is not None and judged.raised.kind in ("unsupported", "internal"):
+        if not judged.applied:
             return False
         if judged.findings and not failed:
             failed = True
@@ -127,8 +137,7 @@ def _cases(bench: _Bench, dtype: str, rng: random.Random) -> Iterator[Case]:
     asks_sms = any(judged.asked_sms for judged in bench.judged.values())
     survey = Survey(tuple(tiles), tuple(sorted(splits)), asks_sms)
     yield from corners(contract, survey, dtype)
-    # a contract may admit fewer cases than were asked for
-    for _ in range(100_000):
+    while True:
         yield draw_case(rng.choice, contract, survey, dtype)
 
 
@@ -164,45 +173,11 @@ def _outcome(bench: _Bench, case: Case) -> Outcome:
     return execute(bench.kernel, case, bench.run, bench.target)
 
 
-Key = tuple[Any, ...]
-
-
-def _instances(drawn: list[Judged]) -> dict[Key, Finding]:
-    """The simplest instance of every fault; one that is nobody's consequence before any other."""
-    best: dict[Key, Finding] = {}
-    for judged in drawn:
-        for finding in judged.findings:
-            held = best.get(finding.key)
-            if held is None or _rank(finding) < _rank(held):
-                best[finding.key] = finding
-    return {key: f for key, f in best.items() if not any(_says_more(g, f) for g in best.values())}
-
-
-def _says_more(finding: Finding, other: Finding) -> bool:
-    """Whether a finding is the other one with the axis named, as a larger case can show."""
-    return (
-        (finding.property, finding.fault) == (other.property, other.fault)
-        and finding.operand == other.operand
-        and other.where in (None, finding.where)
-        and other.axis is None
-        and finding.axis is not None
-    )
-
-
-def _rank(finding: Finding) -> tuple[Any, ...]:
-    return (finding.cause is not None, finding.case.rank)
-
-
-def _by_property(seen: dict[Key, Finding]) -> list[Key]:
-    order = [p.name for p in table.PROPERTIES]
-    return sorted(seen, key=lambda k: (seen[k].cause is not None, order.index(k[0])))
-
-
-def _shrink(bench: _Bench, key: Key, finding: Finding) -> Finding:
+def _shrink(bench: _Bench, finding: Finding) -> Finding:
     runs = len(bench.judged)
 
     def instance(judged: Judged) -> Finding | None:
-        found = (f for f in judged.findings if f.key == key)
+        found = (f for f in judged.findings if f.key == finding.key)
         return next((f for f in found if (f.cause is None) >= (finding.cause is None)), None)
 
     def fails(candidate: Case) -> bool | None:
@@ -212,19 +187,6 @@ def _shrink(bench: _Bench, key: Key, finding: Finding) -> Finding:
 
     case = shrunk(finding.case, bench.kernel.contract, fails)
     return instance(bench.judged[case]) or finding
-
-
-def _explain(bench: _Bench, finding: Finding) -> Finding:
-    """A value finding with its class, and with its cause where integers of the same case fail."""
-    if finding.property not in (values.EXACT, values.BOUND):
-        return finding
-    if finding.cause is None and finding.property == values.BOUND:
-        whole = _judge(bench, replace(finding.case, fill="index", seed=0), "shrink")
-        if any(f.property == values.EXACT for f in whole.findings):
-            finding = finding.caused_by(values.EXACT)
-    if finding.cause is not None:
-        return finding
-    return classified(finding, _outcome(bench, finding.case))
 
 
 def _nothing_launched(kernel: KernelUnderTest, drawn: list[Judged]) -> list[Finding]:
@@ -274,8 +236,8 @@ def _report(bench: _Bench, drawn: list[Judged], findings: list[Finding], seconds
 def _note(drawn: list[Judged], results: list[PropertyResult]) -> str | None:
     for judged in drawn:
         raised = judged.raised
-        if raised is not None and raised.kind in ("unsupported", "internal"):
-            ran = [r.name for r in results if r.examples and r.name != completion.NAME]
+        if raised is not None and not judged.applied:
+            ran = [r.name for r in results if r.examples]
             if raised.kind == "internal":
                 return f"gemmproof itself failed at {judged.case}: {raised.text}"
             return f"{raised.text}; judged before: {', '.join(ran) or 'no property'}"

@@ -1,0 +1,41 @@
+"""Which findings of many cases are one fault, and which instance of it says most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gemmproof.properties import table
+from gemmproof.properties.finding import Finding, Key
+from gemmproof.properties.judged import Judged
+
+
+def distinct(judged: Iterable[Judged]) -> list[Finding]:
+    """The simplest instance of every fault, root causes first, in the table's order.
+
+    An instance that is nobody's consequence comes before any that is.
+    """
+    best: dict[Key, Finding] = {}
+    for one in judged:
+        for finding in one.findings:
+            held = best.get(finding.key)
+            if held is None or _rank(finding) < _rank(held):
+                best[finding.key] = finding
+    kept = [f for f in best.values() if not any(_says_more(g, f) for g in best.values())]
+    order = list(table.BY_NAME)
+    return sorted(kept, key=lambda f: (f.cause is not None, order.index(f.property)))
+
+
+def _says_more(finding: Finding, other: Finding) -> bool:
+    """Whether a finding is the other one with the axis named, as a larger case can show."""
+    return (
+        (finding.property, finding.fault) == (other.property, other.fault)
+        and finding.operand == other.operand
+        and other.where in (None, finding.where)
+        and other.axis is None
+        and finding.axis is not None
+    )
+
+
+def _rank(finding: Finding) -> tuple[Any, ...]:
+    return (finding.cause is not None, finding.case.rank)

@@ -1,0 +1,59 @@
+"""A wrong value explained: by integers that are wrong too, or by the class of its fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gemmproof.properties import values
+from gemmproof.properties.case import Case
+from gemmproof.properties.classify import classified
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.judged import Judged
+from gemmproof.properties.outcome import Outcome
+from gemmproof.properties.strategies import admitted
+
+
+def explained(
+    finding: Finding,
+    contract: Contract,
+    judged: Callable[[Case], Judged],
+    outcome: Callable[[Case], Outcome],
+) -> Finding:
+    """A value finding with its cause or its class; any other finding as it is.
+
+    `judged(case)` and `outcome(case)` run a case. A finding beyond the bound is a consequence where
+    index data of the same case are not exact either.
+    """
+    if finding.property not in (values.EXACT, values.BOUND) or finding.cause is not None:
+        return finding
+    if finding.property == values.BOUND:
+        whole = judged(replace(finding.case, fill="index", seed=0))
+        if any(f.property == values.EXACT for f in whole.findings):
+            return finding.caused_by(values.EXACT)
+    found = classified(finding, outcome(finding.case))
+    return found or _by_larger(finding, contract, judged, outcome)
+
+
+def _by_larger(
+    finding: Finding,
+    contract: Contract,
+    judged: Callable[[Case], Judged],
+    outcome: Callable[[Case], Outcome],
+) -> Finding:
+    """The finding with the class that a few more rows and columns tell, where they tell any."""
+    larger = replace(finding.case, M=finding.case.M + 2, N=finding.case.N + 3)
+    if not admitted(larger, contract):
+        return finding
+    again = next((f for f in judged(larger).findings if f.key == finding.key), None)
+    if again is None or (found := classified(again, outcome(larger))) is None:
+        return finding
+    words = found.message.removeprefix(again.message)
+    return replace(
+        finding,
+        fault=found.fault,
+        operand=found.operand,
+        axis=found.axis,
+        message=f"{finding.message}{words} (seen at M={larger.M} N={larger.N})",
+    )
