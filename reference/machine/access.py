@@ -6,245 +6,27 @@ stray store is dropped. What was wrong is noted as an event of the running part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import triton.language as tl
 
 from gemmproof.reference.machine import execution
-from gemmproof.reference.machine.diagnose import Event, beyond_view, mask_axes, stray_events
-from gemmproof.reference.machine.memory import Operand, Region, Storage, View, dirt
-from gemmproof.reference.machine.types import is_pointer, itemsize, numpy_of
+from gemmproof.reference.machine.diagnose import Event, beyond_view
+from gemmproof.reference.machine.judging import (
+    MASKED,
+    STRAY,
+    UNWRITTEN,
+    Lanes,
+    as_mask,
+    element_type,
+    judge,
+    lanes_shape,
+    spread,
+    trace,
+)
+from gemmproof.reference.machine.memory import Operand, Storage, dirt
+from gemmproof.reference.machine.types import itemsize, numpy_of
 from gemmproof.reference.machine.value import Value, lift, pad_rank
-
-STRAY = "lie outside its view"
-MASKED = "the load's mask switches off, with no `other`"
-UNWRITTEN = "nothing has stored"
-
-
-@dataclass(slots=True)
-class Lanes:
-    """The lanes of one access that fall into one storage.
-
-    `index` (programs or 1, *block) counts elements of the storage and is safe to use everywhere;
-    `good` are the lanes to perform, None for all of them.
-    """
-
-    storage: Storage
-    index: np.ndarray
-    good: np.ndarray | None
-
-
-@dataclass(frozen=True, slots=True)
-class RawTouch:
-    """One access of all programs of a part, as the trace keeps it until the launch is over."""
-
-    kind: str
-    operand: Operand
-    offsets: np.ndarray
-    mask: np.ndarray | None
-    other: float | None
-    programs: np.ndarray
-
-
-def note_undefined(value: Value, what: str) -> None:
-    """Note that a lane nothing defined decides `what` (an address, a mask, a branch)."""
-    part = execution.current()
-    assert value.poison is not None
-    rows = np.broadcast_to(value.poison, value.data.shape).reshape(value.data.shape[0], -1)
-    part.events.append(
-        Event(
-            kind="undefined_used",
-            where=execution.where(),
-            operand=None,
-            access=what,
-            axis=None,
-            programs=_programs(rows),
-            lanes=int((rows != 0).sum()),
-        )
-    )
-
-
-def _programs(rows: np.ndarray) -> np.ndarray:
-    """Ids of the programs whose row (programs or 1, lanes) has a marked lane."""
-    programs = execution.current().programs
-    return programs if len(rows) == 1 else programs[(rows != 0).any(axis=1)]
-
-
-def element_type(ptr: Value) -> tl.dtype:
-    """What a pointer points to. Raises KernelError for a value that is no pointer."""
-    if not is_pointer(ptr.dtype):
-        raise execution.kernel_error(f"a pointer is needed here, got {ptr!r}")
-    return ptr.dtype.element_ty
-
-
-def as_mask(mask: Any) -> Value | None:
-    """A mask as an int1 value, None where it is absent. Raises KernelError for another type."""
-    if mask is None:
-        return None
-    value = lift(mask)
-    if value.dtype != tl.int1:
-        raise execution.kernel_error(f"mask: got {value!r}, expected int1")
-    return value
-
-
-def lanes_shape(ptr: Value, *parts: Value | None) -> tuple[int, ...]:
-    """The shape (programs or 1, *block) of an access. Raises KernelError for what cannot meet."""
-    shapes = [p.data.shape for p in (ptr, *parts) if p is not None]
-    rank = max(map(len, shapes))
-    if rank > 1 and not ptr.shape:
-        raise execution.kernel_error("a block (mask or value) needs a block of pointers")
-    try:
-        return np.broadcast_shapes(*((s[0], *(1,) * (rank - len(s)), *s[1:]) for s in shapes))
-    except ValueError:
-        words = " and ".join(str(list(s[1:])) for s in shapes)
-        raise execution.kernel_error(f"shapes {words} do not broadcast") from None
-
-
-def spread(part: np.ndarray, full: tuple[int, ...]) -> np.ndarray:
-    """`part` (programs or 1, *block) as a view of the access's full shape."""
-    return np.broadcast_to(pad_rank(part, len(full)), full)
-
-
-# -- judging -----------------------------------------------------------------------------------
-def judge(kind: str, ptr: Value, mask: Value | None, full: tuple[int, ...]) -> list[Lanes]:
-    """Judge every lane of an access; returns the lanes to perform, by storage.
-
-    Notes out-of-bounds lanes, wrapped offsets and undefined addresses or masks as events.
-    """
-    good = None
-    if mask is not None:
-        good = spread(mask.data, full)
-        execution.used_undefined(mask, "a mask")
-    if ptr.poison is not None or ptr.exact is not None:
-        good = _without_doubtful(kind, ptr, good, full)
-    size = itemsize(element_type(ptr))
-    if ptr.base is not None:
-        address = ptr.data if good is None else spread(ptr.data, full)
-        return [_judge_in(kind, ptr.base, address, good, size, mask)]
-    return _judge_unknown(kind, spread(ptr.data, full), good, size, mask)
-
-
-def _without_doubtful(
-    kind: str, ptr: Value, good: np.ndarray | None, full: tuple[int, ...]
-) -> np.ndarray:
-    """The lanes whose address is defined and did not wrap; the others are noted."""
-    live = np.ones(full, np.bool_) if good is None else good
-    if ptr.poison is not None:
-        hidden = (spread(ptr.poison, full) != 0) & live
-        if hidden.any():
-            note_undefined(Value(spread(ptr.data, full), ptr.dtype, hidden), "an address")
-            live = live & ~hidden
-    if ptr.exact is not None:
-        wrapped = (spread(ptr.exact, full) != spread(ptr.data, full)) & live
-        if wrapped.any():
-            execution.current().events.append(_wrapped_event(kind, ptr, wrapped))
-            live = live & ~wrapped
-    return live
-
-
-def _judge_unknown(
-    kind: str, address: np.ndarray, good: np.ndarray | None, size: int, mask: Value | None
-) -> list[Lanes]:
-    """Lanes of a pointer that was not derived from an argument: each finds its storage itself."""
-    part = execution.current()
-    live = np.ones(address.shape, np.bool_) if good is None else good
-    found = []
-    for storage, here in part.session.memory.split(np.where(live, address, -1)):
-        here = here & live
-        if storage is not None:
-            operand = _any_operand(storage, size)
-            found.append(_judge_in(kind, operand, address, here, size, mask))
-        elif here.any():
-            part.events += stray_events(kind, None, address, here, size, None, part.programs)
-    return found
-
-
-def _judge_in(
-    kind: str,
-    operand: Operand,
-    address: np.ndarray,
-    good: np.ndarray | None,
-    size: int,
-    mask: Value | None,
-) -> Lanes:
-    storage = operand.storage
-    region = operand.region(size)
-    index = address - storage.start
-    uneven = None
-    if operand.view.itemsize != size or (operand.view.start - storage.start) % size:
-        uneven = (index & (size - 1)) != 0  # an address between two elements
-    if size > 1:
-        index >>= size.bit_length() - 1
-    if good is not None:
-        index = np.where(good, index, region.low)
-    stray = None
-    if not _all_inside(region, index):
-        stray = ~region.contains(index)
-        stray = stray if good is None else stray & good
-    if uneven is not None:
-        uneven = uneven if good is None else uneven & good
-        stray = uneven if stray is None else stray | uneven
-    if stray is not None and stray.any():
-        part = execution.current()
-        part.events += stray_events(
-            kind, operand, address, stray, size, mask_axes(mask), part.programs
-        )
-        good = ~stray if good is None else good & ~stray
-    if stray is not None:
-        index = np.where(good, index, 0) if good is not None else index
-    return Lanes(storage, index, good)
-
-
-def _all_inside(region: Region, index: np.ndarray) -> bool:
-    """The cheap test that settles most accesses: a dense region and the extreme indices."""
-    if not index.size:
-        return True
-    return region.dense and region.low <= int(index.min()) and int(index.max()) < region.high
-
-
-def _any_operand(storage: Storage, size: int) -> Operand:
-    """An operand for an address whose pointer was not derived from an argument."""
-    session = execution.current().session
-    for operand in session.operands:
-        if operand.storage is storage:
-            return operand
-    n = storage.data.size // size
-    name = session.storage_name(storage) or "memory"
-    operand = Operand(name, tl.uint8, View(storage.start, size, (n,), (1,)), storage, ("0",))
-    session.operands.append(operand)
-    return operand
-
-
-def _wrapped_event(kind: str, ptr: Value, wrapped: np.ndarray) -> Event:
-    assert ptr.exact is not None
-    address, exact = spread(ptr.data, wrapped.shape), spread(ptr.exact, wrapped.shape)
-    start = ptr.base.view.start if ptr.base is not None else 0
-    size = itemsize(element_type(ptr))
-    lane = np.unravel_index(int(np.argmax(wrapped)), wrapped.shape)
-    return Event(
-        kind="wrapped_offset",
-        where=execution.where(),
-        operand=ptr.base,
-        access=kind,
-        axis=None,
-        programs=_programs(wrapped.reshape(len(wrapped), -1)),
-        lanes=int(wrapped.sum()),
-        got=f"element offset {(int(address[lane]) - start) // size}",
-        expected=f"{(int(exact[lane]) - start) // size}, beyond the offset's integer type",
-    )
-
-
-def trace(kind: str, ptr: Value, mask: Value | None, other: Any, full: tuple[int, ...]) -> None:
-    """Keep an access for the trace, if one is wanted."""
-    part = execution.current()
-    if part.session.trace is None or ptr.base is None:
-        return
-    size = itemsize(element_type(ptr))
-    offsets = (spread(ptr.data, full) - ptr.base.view.start) // size
-    lanes = None if mask is None else spread(mask.data, full)
-    part.touches.append(RawTouch(kind, ptr.base, offsets, lanes, other, part.programs))
 
 
 # -- load --------------------------------------------------------------------------------------
@@ -292,6 +74,10 @@ def load(ptr: Value, mask: Any = None, other: Any = None) -> Value:
             poison = bits if poison is None else poison | bits
     if data.shape != full:
         data = np.broadcast_to(data, full)
+    if ptr.poison is not None:  # lanes at an address that a hint misdescribes
+        bits = spread(ptr.poison, full) & execution.hinted()
+        bits = bits if mask is None else np.where(spread(mask.data, full), bits, np.uint8(0))
+        poison = bits if poison is None else poison | bits
     return Value(data, dtype, poison, loaded=8 * np_type.itemsize)
 
 

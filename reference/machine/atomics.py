@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.machine import execution
-from gemmproof.reference.machine.access import (
+from gemmproof.reference.machine.access import mark, put, rows
+from gemmproof.reference.machine.judging import (
     UNWRITTEN,
     as_mask,
     element_type,
     judge,
     lanes_shape,
-    mark,
-    put,
-    rows,
     spread,
     trace,
 )

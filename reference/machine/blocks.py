@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from gemmproof.reference.machine import access, atomics, execution
+from gemmproof.reference.machine import access, atomics, execution, judging
+from gemmproof.reference.machine.arithmetic import binary
 from gemmproof.reference.machine.cast import convert
 from gemmproof.reference.machine.diagnose import Event
 from gemmproof.reference.machine.shapes import constant, full
 from gemmproof.reference.machine.types import is_int, itemsize
-from gemmproof.reference.machine.value import Value, binary, lift, scalar
+from gemmproof.reference.machine.value import Value, lift, scalar
 
 
 def _wide(x: Any) -> Value:
@@ -41,7 +42,7 @@ def _window(
         line = Value(np.arange(n, dtype=np.int64)[None], tl.int64)
         index = binary("+", line, start)
         shape = (1,) * d + (n,) + (1,) * (rank - d - 1)
-        index = index.map(lambda x, shape=shape: x.reshape(x.shape[0], *shape))  # type: ignore[misc]
+        index = index.map(lambda x, shape=shape: x.reshape(x.shape[0], *shape))
         indices.append(index)
         pointer = binary("+", pointer, binary("*", index, stride))
     return binary("+", base, pointer), indices
@@ -99,15 +100,14 @@ def make_block_ptr(
 ) -> BlockPointer:
     """tl.make_block_ptr; `order` concerns the compiler only."""
     window = [constant(n) for n in _list(block_shape)]
-    parts = [[_wide(x) for x in _list(p)] for p in (shape, strides, offsets)]
-    if any(len(p) != len(window) for p in parts):
+    sizes, steps, starts = ([_wide(x) for x in _list(p)] for p in (shape, strides, offsets))
+    if not len(sizes) == len(steps) == len(starts) == len(window):
         raise execution.kernel_error(
-            "make_block_ptr: got "
-            + ", ".join(str(len(p)) for p in (*parts, window))
-            + " sizes, strides, offsets and block sizes, expected equally many"
+            f"make_block_ptr: got {len(sizes)} sizes, {len(steps)} strides, {len(starts)} offsets "
+            f"and {len(window)} block sizes, expected equally many"
         )
-    access.element_type(lift(base))
-    return BlockPointer(lift(base), *parts, window)
+    judging.element_type(lift(base))
+    return BlockPointer(lift(base), sizes, steps, starts, window)
 
 
 def advance(base: BlockPointer, offsets: Any) -> BlockPointer:
@@ -125,7 +125,7 @@ def load_window(pointer: BlockPointer, boundary_check: Any, padding_option: Any)
     """tl.load of a block pointer: axes without a boundary check are not masked."""
     pointers, indices = _window(pointer.base, pointer.strides, pointer.offsets, pointer.block)
     mask = _inside(indices, pointer.sizes, [constant(d) for d in _list(boundary_check)])
-    fill = _padding(padding_option, access.element_type(pointer.base))
+    fill = _padding(padding_option, judging.element_type(pointer.base))
     return access.load(pointers, mask, fill if mask is not None else None)
 
 
@@ -239,7 +239,7 @@ def make_tensor_descriptor(
     sizes = [_wide(x) for x in _list(shape)]
     steps = [_wide(x) for x in _list(strides)]
     pointer = lift(base)
-    element = access.element_type(pointer)
+    element = judging.element_type(pointer)
     if not len(sizes) == len(steps) == len(window):
         raise execution.kernel_error(
             f"make_tensor_descriptor: got {len(sizes)} sizes, {len(steps)} strides and "
@@ -264,7 +264,9 @@ def _check_rules(descriptor: Descriptor, size: int) -> None:
     for axis, stride in enumerate(descriptor.steps[:-1]):
         nbytes = stride.data * size
         if (nbytes % ALIGNMENT != 0).any():
-            got = f"stride {int(stride.data.flat[0])} along axis {axis} ({int(nbytes.flat[0])} bytes)"
+            got = (
+                f"stride {int(stride.data.flat[0])} along axis {axis} ({int(nbytes.flat[0])} bytes)"
+            )
             _note(descriptor, got, f"a multiple of {ALIGNMENT} bytes")
 
 
@@ -292,8 +294,6 @@ def from_host(base: Value, sizes: Any, strides: Any, block: Any, padding: Any) -
         [_wide(int(x)) for x in sizes],
         [_wide(int(x)) for x in strides],
         [int(n) for n in block],
-        _padding(padding or "zero", access.element_type(base)),
+        _padding(padding or "zero", judging.element_type(base)),
     )
     return made
-
-

@@ -136,11 +136,9 @@ _KNOWN_STORAGE = {f.storage.name for f in FORMATS.values()}
 
 
 def _cut(data: np.ndarray, dtype: tl.dtype) -> np.ndarray:
-    """Floats to narrower floats, toward zero: the nearest value, stepped back where it is beyond."""
+    """Floats to narrower floats, toward zero: the nearest, stepped back where it lies beyond."""
     near = _to_float(data, dtype)
     exact, rounded = data.astype(np.float64), near.astype(np.float64)
     bits = near.view(f"u{near.dtype.itemsize}")
     beyond = np.abs(rounded) > np.abs(exact)
     return (bits - beyond.astype(bits.dtype)).view(near.dtype)
-
-

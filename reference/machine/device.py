@@ -167,7 +167,7 @@ def pretended(target: str | None = None) -> Iterator[None]:
         raise ValueError(f"target: got {target!r}, expected one of {' '.join(TARGETS)}")
     from triton.runtime import driver
 
-    capability, sms, _, name = TARGETS[target]
+    capability, _, _, name = TARGETS[target]
     answers: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
@@ -196,4 +196,3 @@ def pretended(target: str | None = None) -> Iterator[None]:
         stack.enter_context(patch.object(driver, "_active", _Driver(target)))
         stack.enter_context(_OnCpu())
         yield
-

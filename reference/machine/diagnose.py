@@ -75,22 +75,33 @@ def stray_events(
     `tests` are the block axes that the access's mask varies along, None if it has no mask.
     """
     rows = stray.reshape(len(stray), -1)
-    common = {
-        "kind": "out_of_bounds",
-        "where": execution.where(),
-        "operand": operand,
-        "access": access,
-        "programs": programs if len(rows) == 1 else programs[rows.any(axis=1)],
-        "masked": tests is not None,
-    }
+    hit = programs if len(rows) == 1 else programs[rows.any(axis=1)]
+    here = execution.where()
+    tested: tuple[int, ...] | None = None
+
+    def event(axis: int | None, lanes: int, low: int = 0, high: int = 0) -> Event:
+        return Event(
+            kind="out_of_bounds",
+            where=here,
+            operand=operand,
+            access=access,
+            axis=axis,
+            programs=hit,
+            lanes=lanes,
+            low=low,
+            high=high,
+            masked=tests is not None,
+            tests=tested,
+        )
+
     count = int(stray.sum())
     if operand is None:
-        return [Event(**common, axis=None, lanes=count)]
+        return [event(None, count)]
     address = np.broadcast_to(address, stray.shape)
     offset = (address - operand.view.start) // size
     indices, block_axes = logical_indices(offset, operand.view)
     if tests is not None and all(d in block_axes for d in tests):
-        common["tests"] = tuple(block_axes[d] for d in tests)
+        tested = tuple(block_axes[d] for d in tests)
     beyond = [
         stray & ((i < 0) | (i >= n))
         for i, n in zip(indices or [], operand.view.shape, strict=False)
@@ -98,20 +109,12 @@ def stray_events(
     blamed = [k for k in range(len(beyond)) if _alone(beyond, k).any()]
     blamed = blamed or [k for k, lanes in enumerate(beyond) if lanes.any()][:1]
     if indices is None or not blamed:
-        low, high = int(offset[stray].min()), int(offset[stray].max())
-        return [Event(**common, axis=None, lanes=count, low=low, high=high)]
+        return [event(None, count, int(offset[stray].min()), int(offset[stray].max()))]
     events = []
     for axis in blamed:
         index = indices[axis][beyond[axis]]
-        events.append(
-            Event(
-                **common,
-                axis=axis,
-                lanes=int(beyond[axis].sum()),
-                low=int(index.min()),
-                high=int(index.max()),
-            )
-        )
+        lanes = int(beyond[axis].sum())
+        events.append(event(axis, lanes, int(index.min()), int(index.max())))
     return events
 
 
@@ -258,6 +261,8 @@ def _mask_words(e: Event, masked: bool, tests: tuple[int, ...] | None) -> str:
     words = [n.lower() if n.isalpha() else f"axis {n}" for n in names]
     if not words:
         return "; the mask tests neither axis"
-    return f"; the mask tests {words[0]} only" if len(words) == 1 else (
-        f"; the mask tests {' and '.join(words)}"
+    return (
+        f"; the mask tests {words[0]} only"
+        if len(words) == 1
+        else (f"; the mask tests {' and '.join(words)}")
     )

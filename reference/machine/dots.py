@@ -19,7 +19,6 @@ from gemmproof.reference.machine.observation import Unsupported
 from gemmproof.reference.machine.types import is_float, numpy_of
 from gemmproof.reference.machine.value import Value, lift, union
 
-
 # fp32 in Triton 3.6; None, which means acc's type, in later versions
 _OUT_DTYPE = inspect.signature(tl.dot).parameters["out_dtype"].default
 
@@ -115,9 +114,7 @@ def _models(
         raise Unsupported(f"tl.dot: {error}", execution.where()) from None
 
 
-def _apply(
-    model: DotModel, a: Value, b: Value, acc: Value | None, result: tl.dtype
-) -> Value:
+def _apply(model: DotModel, a: Value, b: Value, acc: Value | None, result: tl.dtype) -> Value:
     start = None if acc is None else acc.data
     data = model.dot(a.data, b.data, start)
     return Value(data.astype(numpy_of(result), copy=False), result, _poison(a, b, acc))

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.machine import execution
+from gemmproof.reference.machine.arithmetic import binary
 from gemmproof.reference.machine.cast import convert
 from gemmproof.reference.machine.types import (
     is_float,
@@ -19,15 +20,7 @@ from gemmproof.reference.machine.types import (
     promote,
     type_of_number,
 )
-from gemmproof.reference.machine.value import (
-    Value,
-    binary,
-    is_number,
-    lift,
-    pad_rank,
-    scalar,
-    union,
-)
+from gemmproof.reference.machine.value import Value, is_number, lift, pad_rank, scalar, union
 
 
 def common(*args: Any) -> list[Value]:
@@ -150,9 +143,7 @@ def fma(x: Any, y: Any, z: Any) -> Value:
     ]
     if a.dtype.is_fp32():
         chain = dot_model(None, "fp32")
-        data = chain.dot(
-            parts[0][:, None, None], parts[1][:, None, None], parts[2][:, None, None]
-        )
+        data = chain.dot(parts[0][:, None, None], parts[1][:, None, None], parts[2][:, None, None])
         data = data.reshape(programs, *shape)
     else:  # products of 11 bits and their sums are rounded once from float64
         wide = [p.astype(np.float64) for p in parts]
@@ -203,9 +194,8 @@ def umulhi(x: Any, y: Any) -> Value:
         q = pad_rank(b.data, ndim).view(np.uint32).astype(np.uint64)
         high = (p * q) >> np.uint64(32)
     else:
-        p = pad_rank(a.data, ndim).view(np.uint64).astype(object)
-        q = pad_rank(b.data, ndim).view(np.uint64).astype(object)
-        high = (p * q) >> 64
+        wide = pad_rank(a.data, ndim).view(np.uint64).astype(object)
+        high = (wide * pad_rank(b.data, ndim).view(np.uint64).astype(object)) >> 64
     data = high.astype(f"u{a.dtype.int_bitwidth // 8}").view(numpy_of(a.dtype))
     return Value(data, a.dtype, union(a.poison, b.poison))
 

@@ -30,12 +30,17 @@ KERNEL_MARK = "__gemmproof_kernel__"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where undefined lanes come from: what happened, on which line, to which operand and axis."""
+    """Where undefined lanes come from: what happened, on which line, to which operand and axis.
+
+    `kind` is the fault it makes when such a lane reaches a result: "undefined_stored", or
+    "false_hint" for lanes that a hint misdescribes (they are computed, but may be anything).
+    """
 
     what: str
     where: Where | None
     operand: Any
     axis: int | None
+    kind: str
 
 
 class Diverged(BaseException):
@@ -163,10 +168,12 @@ def decide(value: Any) -> bool:
     raise Diverged(truth)
 
 
-def source(what: str, operand: Any = None, axis: int | None = None) -> np.uint8:
+def source(
+    what: str, operand: Any = None, axis: int | None = None, kind: str = "undefined_stored"
+) -> np.uint8:
     """The poison bit of an origin of undefined lanes; origins past the seventh share the last."""
     sources = current().session.sources
-    origin = Origin(what, where(), operand, axis)
+    origin = Origin(what, where(), operand, axis, kind)
     for i, known in enumerate(sources):
         if known == origin:
             return np.uint8(1 << min(i, 7))
@@ -174,9 +181,18 @@ def source(what: str, operand: Any = None, axis: int | None = None) -> np.uint8:
     return np.uint8(1 << min(len(sources) - 1, 7))
 
 
+def hinted() -> np.uint8:
+    """The poison bits of lanes that only a false hint makes doubtful."""
+    bits = 0
+    for i, origin in enumerate(current().session.sources[:7]):
+        if origin.kind == "false_hint":
+            bits |= 1 << i
+    return np.uint8(bits)
+
+
 def used_undefined(value: Any, what: str) -> None:
     """Record that a lane nothing defined decides `what`."""
-    if value.poison is not None and value.poison.any():
-        from gemmproof.reference.machine.access import note_undefined
+    if value.poison is not None and (value.poison & ~hinted()).any():
+        from gemmproof.reference.machine.judging import note_undefined
 
         note_undefined(value, what)

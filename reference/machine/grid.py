@@ -111,8 +111,6 @@ def _run_part(part: Part, body: Callable[[], Any]) -> None:
         execution.enter(before)
 
 
-
-
 def _as_kernel_error(error: Exception) -> KernelError:
     """The exception of a kernel's own line as one line with its place."""
     where = None

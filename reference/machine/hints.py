@@ -9,8 +9,8 @@ import numpy as np
 from gemmproof.reference.machine import execution
 from gemmproof.reference.machine.diagnose import Event
 from gemmproof.reference.machine.shapes import constant
-from gemmproof.reference.machine.types import is_int, is_pointer
-from gemmproof.reference.machine.value import Value, is_number, lift
+from gemmproof.reference.machine.types import is_int, is_pointer, itemsize
+from gemmproof.reference.machine.value import Value, is_number, lift, union
 
 
 def _note(kind: str, failed: np.ndarray, got: str, expected: str, operand: Any = None) -> None:
@@ -73,6 +73,20 @@ def _known(x: Value) -> np.ndarray:
     return x.poison == 0
 
 
+def _doubtful(x: Value, failed: np.ndarray, words: str) -> Value:
+    """`x` with the misdescribed lanes marked: the compiler may compute anything there.
+
+    A hint is at fault where such a lane reaches a store; the idle lanes of a ragged tile do not.
+    """
+    bits = failed * execution.source(words, x.base, kind="false_hint")
+    return Value(x.data, x.dtype, union(x.poison, bits), x.exact, x.base, x.loaded)
+
+
+def _step(x: Value) -> int:
+    """How far apart consecutive values are: 1, for pointers the element's bytes."""
+    return itemsize(x.dtype.element_ty) if is_pointer(x.dtype) else 1
+
+
 def multiple_of(input: Any, values: Any) -> Any:
     """tl.multiple_of: every run of consecutive values along an axis begins at a multiple.
 
@@ -84,61 +98,61 @@ def multiple_of(input: Any, values: Any) -> Any:
     x = lift(input)
     if not (is_int(x.dtype) or is_pointer(x.dtype)):
         raise execution.kernel_error(f"multiple_of: got {x!r}, expected integers or pointers")
-    step = 1
-    if is_pointer(x.dtype):
-        step = max(1, x.dtype.element_ty.primitive_bitwidth // 8)
     for axis, v in enumerate(_per_axis(x, values, "multiple_of")):
         failed = (x.data % v != 0) & _known(x)
-        if x.shape and v > 1:
-            runs = np.zeros(x.data.shape, np.bool_)
-            inner = (slice(None),) * (axis + 1) + (slice(1, None),)
-            runs[inner] = np.diff(x.data, axis=axis + 1) == step
-            failed = failed & ~runs
+        if x.shape and v > 1 and failed.any():
+            inner = (slice(None),) * (axis + 1)
+            goes_on = np.zeros(x.data.shape, np.bool_)
+            goes_on[(*inner, slice(1, None))] = np.diff(x.data, axis=axis + 1) == _step(x)
+            begins = failed & ~goes_on
+            failed = _whole_runs(begins, goes_on, axis + 1)
         if failed.any():
-            lane = int(x.data[tuple(np.argwhere(failed)[0])])
-            got = f"tl.multiple_of {v} of a run that begins at {lane}"
-            _note("false_hint", failed, got, f"a multiple of {v}", x.base)
-    return input
+            x = _doubtful(x, failed, f"a false hint: tl.multiple_of({v}) of {_first(x, failed)}")
+    return x
 
 
-def _groups(x: Value, axis: int, n: int) -> np.ndarray:
-    """The values in aligned groups of n lanes along an axis, the group's lanes last."""
-    data = np.moveaxis(x.data, axis + 1, -1)
-    n = min(n, data.shape[-1])
-    return data.reshape(*data.shape[:-1], data.shape[-1] // n, n)
+def _whole_runs(begins: np.ndarray, goes_on: np.ndarray, axis: int) -> np.ndarray:
+    """The lanes of every run whose first lane is marked."""
+    marked = np.moveaxis(begins.copy(), axis, -1)
+    follows = np.moveaxis(goes_on, axis, -1)
+    for i in range(1, marked.shape[-1]):
+        marked[..., i] |= marked[..., i - 1] & follows[..., i]
+    return np.moveaxis(marked, -1, axis)
+
+
+def _first(x: Value, failed: np.ndarray) -> int:
+    return int(np.broadcast_to(x.data, failed.shape)[tuple(np.argwhere(failed)[0])])
+
+
+def _by_groups(input: Any, values: Any, hint: str, expected: Any) -> Any:
+    """A hint on aligned groups of lanes; a lane must hold `expected(first lane, its number)`."""
+    if is_number(input):
+        return input
+    x = lift(input)
+    for axis, n in enumerate(_per_axis(x, values, hint)):
+        if not x.shape or n <= 1:
+            continue
+        data = np.moveaxis(x.data, axis + 1, -1)
+        n = min(n, data.shape[-1])
+        groups = data.reshape(*data.shape[:-1], data.shape[-1] // n, n)
+        wrong = groups != expected(groups[..., :1], np.arange(n, dtype=data.dtype))
+        failed = np.moveaxis(wrong.reshape(data.shape), -1, axis + 1) & _known(x)
+        if failed.any():
+            x = _doubtful(
+                x, failed, f"a false hint: tl.{hint}({n}) where a lane holds {_first(x, failed)}"
+            )
+    return x
 
 
 def max_contiguous(input: Any, values: Any) -> Any:
     """tl.max_contiguous: aligned groups of so many lanes hold consecutive values."""
-    x = lift(input)
-    for axis, n in enumerate(_per_axis(x, values, "max_contiguous")):
-        if x.shape and n > 1:
-            step = 1
-            if is_pointer(x.dtype):
-                step = max(1, x.dtype.element_ty.primitive_bitwidth // 8)
-            lanes = _groups(x, axis, n)
-            failed = np.diff(lanes, axis=-1) != step
-            if failed.any():
-                first = tuple(np.argwhere(failed)[0])
-                got = int(lanes[first]), int(lanes[(*first[:-1], first[-1] + 1)])
-                words = f"tl.max_contiguous {n} of lanes that hold {got[0]}, {got[1]}"
-                _note("false_hint", failed, words, f"{got[0]}, {got[0] + step}", x.base)
-    return input
+    step = 1 if is_number(input) else _step(lift(input))
+    return _by_groups(input, values, "max_contiguous", lambda first, i: first + i * step)
 
 
 def max_constancy(input: Any, values: Any) -> Any:
     """tl.max_constancy: aligned groups of so many lanes hold one value."""
-    x = lift(input)
-    for axis, n in enumerate(_per_axis(x, values, "max_constancy")):
-        if x.shape and n > 1:
-            lanes = _groups(x, axis, n)
-            failed = lanes != lanes[..., :1]
-            if failed.any():
-                lane = tuple(np.argwhere(failed)[0])
-                got, want = lanes[lane], lanes[(*lane[:-1], 0)]
-                words = f"tl.max_constancy {n} of lanes that hold {want}, {got}"
-                _note("false_hint", failed, words, f"{want} in the whole group", x.base)
-    return input
+    return _by_groups(input, values, "max_constancy", lambda first, i: first)
 
 
 def device_print(*args: Any, **_: Any) -> None:

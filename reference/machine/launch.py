@@ -14,8 +14,8 @@ import triton.language as tl
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-from gemmproof.reference.machine import grid as grids
 from gemmproof.reference.machine import blocks, rebind
+from gemmproof.reference.machine import grid as grids
 from gemmproof.reference.machine.observation import KernelError, Launch, Where
 from gemmproof.reference.machine.session import Session
 from gemmproof.reference.machine.types import type_of_number
@@ -84,7 +84,8 @@ def intercepted(session: Session) -> Iterator[None]:
 
     kept = [(JITFunction, "run"), (JITFunction, "__call__"), (Autotuner, "run")]
     before = [(cls, name, getattr(cls, name)) for cls, name in kept]
-    JITFunction.run, JITFunction.__call__, Autotuner.run = run, call, tune  # type: ignore[method-assign]
+    for (cls, name), function in zip(kept, (run, call, tune), strict=True):
+        setattr(cls, name, function)
     try:
         yield
     finally:

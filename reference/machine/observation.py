@@ -23,9 +23,9 @@ class Fault:
     """One thing an observer saw that must not happen, gathered over all programs of a launch.
 
     `kind` is one of KINDS below. `operand` is "a", "b", "c" or the kernel's parameter name; `axis`
-    is "M", "N", "K", "batch", a dimension's index as text, or None where no axis is to blame. `follows` is the kind
-    of another fault of the same call of which this one is a mere consequence, else "".
-    `got` and `expected` are the two halves of a message `where: got X, expected Y`.
+    is "M", "N", "K", "batch", a dimension's index as text, or None where no axis is to blame.
+    `got` and `expected` are the two halves of a message `where: got X, expected Y`. `follows` is
+    the kind of another fault of the same call that this one is a mere consequence of, else "".
     """
 
     kind: str
@@ -85,7 +85,7 @@ class Run:
 
 
 class MachineError(Exception):
-    """Base of what the machine raises about a kernel; the message is one line with file and line."""
+    """Base of what the machine raises about a kernel; its message is one line with the place."""
 
     def __init__(self, message: str, where: Where | None = None) -> None:
         self.where = where

@@ -1,13 +1,13 @@
 """Run a jitted function's own code with its globals rebound to the machine.
 
-The code object is untouched but for rewrite.py's four words: `tl`, `triton`, `range`, `min`, other jitted functions and what was
-imported from triton.language by name are looked up in globals, and there they are replaced.
+The code object is untouched, but for the few words of rewrite.py: `tl`, `triton`, `range`, `min`,
+other jitted functions and what was imported from triton.language by name are looked up in globals,
+and there they are replaced.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
 from typing import Any
 
 import triton
@@ -32,7 +32,7 @@ def is_constexpr_function(x: Any) -> bool:
     return type(x).__name__.endswith("ConstexprFunction")
 
 
-def body(function: Any) -> Callable[..., Any]:
+def body(function: Any) -> types.FunctionType:
     """The plain Python function inside any number of Triton's decorators."""
     while not isinstance(function, types.FunctionType):
         function = function.fn
@@ -48,7 +48,10 @@ def rebound(function: types.FunctionType) -> types.FunctionType:
     """`function`'s code over globals and closure cells that lead to the machine."""
     from gemmproof.reference.machine import vocabulary
 
-    names: dict[str, Any] = {execution.KERNEL_MARK: _is_user(function), "__builtins__": vocabulary.BUILTINS}
+    names: dict[str, Any] = {
+        execution.KERNEL_MARK: _is_user(function),
+        "__builtins__": vocabulary.BUILTINS,
+    }
     names["__name__"] = function.__globals__.get("__name__", "kernel")
     code = code_of(function)
     for name in _names_of(code):

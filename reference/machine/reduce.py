@@ -78,9 +78,7 @@ def _join(x: Value, y: Value, axis: int) -> Value:
     return Value(data, x.dtype, both(x.poison, y.poison))
 
 
-def associative_scan(
-    input: Any, axis: int, combine_fn: Combine, reverse: bool = False
-) -> Any:
+def associative_scan(input: Any, axis: int, combine_fn: Combine, reverse: bool = False) -> Any:
     """tl.associative_scan: inclusive, one lane after the other."""
     values = tuple(lift(x) for x in _as_tuple(input))
     axis = _axis(values[0], axis)

@@ -57,28 +57,28 @@ def code_of(function: types.FunctionType) -> types.CodeType:
 
 def _find(code: types.CodeType, name: str) -> types.CodeType:
     inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return next(
-        (c for c in inner if c.co_name == name), None
-    ) or next(_find(c, name) for c in inner)
+    return next((c for c in inner if c.co_name == name), None) or next(
+        _find(c, name) for c in inner
+    )
 
 
 class _Rewriter(ast.NodeTransformer):
     """Each special node becomes a call of the vocabulary's function of that name."""
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:  # noqa: N802 - ast's own naming
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
         empty = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
         parts: list[ast.expr] = [ast.Lambda(empty, value) for value in node.values]
         name = _AND if isinstance(node.op, ast.And) else _OR
         return ast.copy_location(_call(name, parts), node)
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
         if not isinstance(node.op, ast.Not):
             return node
         return ast.copy_location(_call(_NOT, [node.operand]), node)
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
         """`a < b < c` is `a < b and b < c`; a kernel's b has no side effects."""
         self.generic_visit(node)
         if len(node.ops) == 1:
@@ -90,7 +90,7 @@ class _Rewriter(ast.NodeTransformer):
         ]
         return self.visit_BoolOp(ast.copy_location(ast.BoolOp(ast.And(), list(pairs)), node))
 
-    def visit_Assert(self, node: ast.Assert) -> ast.AST:  # noqa: N802
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
         self.generic_visit(node)
         words = [node.test, node.msg or ast.Constant("")]
         return ast.copy_location(ast.Expr(_call(_ASSERT, words)), node)

@@ -42,7 +42,7 @@ def num_programs(axis: int) -> Value:
 
 
 def constant(x: Any) -> int:
-    """An integer that must be known when the kernel is compiled. Raises KernelError if it is not."""
+    """An integer known when the kernel is compiled. Raises KernelError for anything else."""
     if isinstance(x, tl.constexpr):
         x = x.value
     if not is_number(x) or int(x) != x:
@@ -260,7 +260,7 @@ def histogram(input: Any, num_bins: Any, mask: Any = None) -> Value:
     stray = live & ((data < 0) | (data >= bins))
     if x.poison is not None:
         stray = stray | (live & (x.poison != 0))
-    good = live & ~stray
+    good = np.asarray(live & ~stray)
     rows = (np.bincount(row[ok], minlength=bins)[:bins] for row, ok in zip(data, good, strict=True))
     counts = np.stack(list(rows))
     poison = None

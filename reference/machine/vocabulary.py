@@ -11,6 +11,7 @@ from typing import Any
 
 import triton
 import triton.language as tl
+
 from gemmproof.reference.machine import (
     access,
     atomics,
@@ -23,9 +24,10 @@ from gemmproof.reference.machine import (
     reduce,
     shapes,
 )
+from gemmproof.reference.machine.arithmetic import binary
 from gemmproof.reference.machine.cast import cast, convert
 from gemmproof.reference.machine.dots import dot
-from gemmproof.reference.machine.value import Value, binary, is_number, lift
+from gemmproof.reference.machine.value import Value, is_number, lift
 
 trans = shapes.trans
 
@@ -38,8 +40,13 @@ def _to(
 
 
 def _load(
-    pointer: Any, mask: Any = None, other: Any = None, boundary_check: Any = (),
-    padding_option: str = "", cache_modifier: str = "", eviction_policy: str = "",
+    pointer: Any,
+    mask: Any = None,
+    other: Any = None,
+    boundary_check: Any = (),
+    padding_option: str = "",
+    cache_modifier: str = "",
+    eviction_policy: str = "",
     volatile: bool = False,
 ) -> Value:
     """tl.load; cache hints change nothing here."""
@@ -53,8 +60,12 @@ def _load(
 
 
 def _store(
-    pointer: Any, value: Any, mask: Any = None, boundary_check: Any = (),
-    cache_modifier: str = "", eviction_policy: str = "",
+    pointer: Any,
+    value: Any,
+    mask: Any = None,
+    boundary_check: Any = (),
+    cache_modifier: str = "",
+    eviction_policy: str = "",
 ) -> None:
     """tl.store."""
     if isinstance(pointer, blocks.BlockPointer):
@@ -65,7 +76,9 @@ def _store(
 
 
 def _atomic(op: str) -> Callable[..., Value]:
-    def function(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> Value:
+    def function(
+        pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
+    ) -> Value:
         return atomics.atomic(op, lift(pointer), val, mask)
 
     return function
@@ -119,7 +132,7 @@ def _boolean(op: str, decisive: bool, parts: tuple[Callable[[], Any], ...]) -> A
 
 
 def _not(x: Any) -> Any:
-    return ~convert(x, tl.int1) if isinstance(x, Value) else not x
+    return binary("^", convert(x, tl.int1), True) if isinstance(x, Value) else not x
 
 
 LANGUAGE: dict[str, Any] = {
@@ -210,11 +223,15 @@ BUILTINS: dict[str, Any] = {
 
 
 def _cdiv(x: Any, y: Any) -> Any:
-    return elementwise.cdiv(x, y) if isinstance(x, Value) or isinstance(y, Value) else triton.cdiv(x, y)
+    return (
+        elementwise.cdiv(x, y)
+        if isinstance(x, Value) or isinstance(y, Value)
+        else triton.cdiv(x, y)
+    )
 
 
 class Namespace:
-    """A module of Triton as a kernel sees it: the machine's words first, then types and constants."""
+    """A module of Triton as a kernel sees it: the machine's words, then types and constants."""
 
     def __init__(self, module: types.ModuleType, words: dict[str, Any]) -> None:
         self._module = module
@@ -307,4 +324,15 @@ TRITON = Namespace(
     {"language": TL, "cdiv": _cdiv, "next_power_of_2": triton.next_power_of_2},
 )
 
-__all__ = ["BUILTINS", "LANGUAGE", "TL", "TRITON", "convert", "function_of", "is_number", "member", "module_of", "trans"]
+__all__ = [
+    "BUILTINS",
+    "LANGUAGE",
+    "TL",
+    "TRITON",
+    "convert",
+    "function_of",
+    "is_number",
+    "member",
+    "module_of",
+    "trans",
+]
