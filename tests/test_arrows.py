@@ -118,6 +118,19 @@ def test_nothing_heavy_is_loaded(module):
     assert [name for name in HEAVY if name in loaded] == []
 
 
+def test_check_is_the_function_although_a_module_has_its_name():
+    code = "import gemmproof.check; print(gemmproof.check)"
+    assert _python(code).startswith("<function check at ")
+
+
+def test_public_names_are_there_and_others_are_not():
+    import gemmproof
+
+    assert all(getattr(gemmproof, name) is not None for name in gemmproof.__all__)
+    with pytest.raises(AttributeError, match="module 'gemmproof' has no attribute 'chekc'"):
+        gemmproof.chekc  # noqa: B018 - the attribute's absence is what is tested
+
+
 def test_the_folders_are_loaded_under_one_name_only():
     loaded = _python(
         "import sys, gemmproof.kernels, gemmproof.properties, gemmproof.reference;"

@@ -29,11 +29,15 @@ KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds for loading the target, for one case and for all, and bytes of memory."""
+    """Seconds for loading the target, for one case and for all, and bytes of memory.
+
+    All cases together may take `total`, or `each` for every case asked for, if that is more.
+    """
 
     load: float = 120.0
     case: float = 30.0
     total: float = 600.0
+    each: float = 3.0
     memory: int = 8 << 30
 
 
@@ -220,7 +224,8 @@ def _broken(
     allowed = limits.case if outcome.cases else limits.load
     if still > allowed:
         return "hang", f"no end after {allowed:g} s"
-    if total > limits.total:
+    asked = outcome.events.get("start", {}).get("examples", 0)
+    if total > max(limits.total, limits.each * asked):
         return "time", f"{outcome.cases} cases took {total:.0f} s"
     return None
 
