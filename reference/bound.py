@@ -1,56 +1,217 @@
-"""Error bounds: how far an output may lie from the exact product, element by element."""
+"""Error bounds: how far an output may lie from the exact product, element by element.
+
+Nothing here is a tolerance of choice: each term is derived from the declared accumulator, and the
+docstrings hold the inequalities.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
 
-from gemmproof.reference.dot import DotModel
-from gemmproof.reference.exact import exact_product, magnitude_product
-from gemmproof.reference.formats import FORMATS, Array, Format, format_named, widen
+from gemmproof.reference.bound_chain import Running, add_rounded, chain_error, start_at
+from gemmproof.reference.dot import DotModel, ordered, slices
+from gemmproof.reference.dot_split import SPLITS, pieces
+from gemmproof.reference.exact import exact_product
+from gemmproof.reference.formats import FORMATS, Array, Format, format_named, truncate_tf32, widen
 
-# A relative guard for the few roundings made while the bound itself is computed in float64.
-_OUTWARD = 1.0 + 2.0**-40
+
+@dataclass(frozen=True, slots=True)
+class Accumulated:
+    """An accumulator before it is stored: the exact value, and a bound of |acc - exact|.
+
+    Both float64 (..., M, N). The error is Inf where the accumulator may overflow. Where the exact
+    value is Inf or NaN it is 0: specials are compared apart.
+    """
+
+    exact: Array
+    error: Array
 
 
 def gemm_bound(
-    a: Array, b: Array, model: DotModel, out_format: Format | str, *, c: Array | None = None
+    a: Array,
+    b: Array,
+    model: DotModel,
+    out_format: Format | str,
+    *,
+    c: Array | None = None,
+    split_k: int = 1,
+    split_format: Format | str | None = None,
 ) -> Array:
     """The largest |out - (c + a @ b)| that `model` and one rounding to `out_format` allow.
 
-    a (..., M, K), b (..., K, N), c (..., M, N) or None; float64 (..., M, N), and Inf where the
-    exact result may leave the finite range of the output. The exact product is that of
-    `exact_product`, whose own error is part of the bound:
-    T = E + (u_out (|c + a b| + E) + eta_out / 2) + E_ref.
+    a (..., M, K), b (..., K, N), c (..., M, N) or None, in storage dtypes; the result is float64
+    (..., M, N), Inf where the accumulator or the output may overflow. The exact product is
+    `exact_product`'s, whose own error is part of the bound. See `accumulated` and `rounded` for
+    the two halves.
     """
-    out = format_named(out_format) if isinstance(out_format, str) else out_format
-    exact, reference_error = exact_product(a, b)
-    size = magnitude_product(a, b)
-    if c is not None:
-        exact, size = exact + widen(c), size + np.abs(widen(c))
-    if FORMATS[model.acc_format].kind == "int":
-        return np.zeros(size.shape)
-    error = _ieee_error(a.shape[-1], size, FORMATS[model.acc_format])
-    return with_output(error + reference_error, exact, FORMATS[model.acc_format], out)
+    acc = accumulated(a, b, model, c=c, split_k=split_k, split_format=split_format)
+    return rounded(acc, out_format, FORMATS[model.acc_format]).error
 
 
-def _ieee_error(K: int, size: Array, acc: Format) -> Array:
-    """|acc - exact| <= K u (|c| + |a||b|) + K eta, for every order of the sum.
+def accumulated(
+    a: Array,
+    b: Array,
+    model: DotModel,
+    *,
+    c: Array | None = None,
+    split_k: int = 1,
+    split_format: Format | str | None = None,
+) -> Accumulated:
+    """|acc - (c + a b)| <= E_in + E_acc + E_split + E_ref.
 
-    Jeannerod and Rump (SIMAX 34, 2013) for products and sums each rounded, in any tree, so split-K,
-    blocked loops and atomics in `acc` are admitted. A fused node RN(s + p), s a float with n
-    roundings over S = sum|p_i|, keeps the claim: its rounding is at most |p| (s is itself a
-    float) and at most u|s + p|; if |p| <= u S the first gives n u S + u S, else the second gives
-    n u S + u (S + n u S + |p|) < (n + 1) u (S + |p|). Below the normal range an addition is
-    exact and a product or fused node is off by at most eta / 2.
+    E_in: what the unit does not see of fp32 operands (tf32, and the pieces of a split).
+    E_acc: the running bound of the chains, and of the additions around them.
+    E_split: of split_k partial sums added in split_format (the accumulator's where None).
+    E_ref: the error of the float64 reference. The bound of a tensor-core chain is for
+    ascending k; an IEEE model's holds for every order.
     """
-    return K * acc.u * size + K * acc.eta
+    with np.errstate(over="ignore", invalid="ignore"):
+        exact, error = exact_product(a, b)
+        exact, error = exact.astype(np.float64), error.astype(np.float64)
+        wide_c = np.zeros(exact.shape) if c is None else widen(c)
+        if c is not None:
+            exact = exact + wide_c
+            error = error + 2.0**-53 * np.abs(exact)
+        special = ~np.isfinite(exact)
+        x, y = (np.where(np.isfinite(v), v, v.dtype.type(0)) for v in (_numbers(a), _numbers(b)))
+        start = start_at(np.where(np.isfinite(wide_c), wide_c, 0.0))
+        running = _dots(x, y, start, model)
+        total = error + _unseen(x, y, model) + running.error
+        size = running.size
+        if split_k > 1:
+            total = total + _split_error(size, split_k, split_format, model)
+        acc_fmt = FORMATS[model.acc_format]
+        # float64 sums of K terms of one sign, and a few roundings a step
+        outward = 1.0 + (4 * a.shape[-1] + 64) * 2.0**-52
+        total = np.where((size + total) * outward < acc_fmt.max, total * outward, np.inf)
+        if model.unit.kind == "integer":
+            total = np.where(size * outward < acc_fmt.max, 0.0, np.inf)
+        return Accumulated(exact, np.where(special, 0.0, total))
 
 
-def with_output(error: Array, exact: Array, acc: Format, out: Format) -> Array:
-    """Add the rounding of the accumulator to the output format, once, to nearest.
+def rounded(acc: Accumulated, out_format: Format | str, held: Format | str) -> Accumulated:
+    """One rounding to nearest from the format `held`: |RN(x) - x| <= u |x| + eta / 2.
 
-    |RN(x) - x| <= u |x| + eta / 2 with |x| <= |exact| + error; exactly 0 when the format holds
-    every value of the accumulator.
+    |x| <= |exact| + error; nothing is added when out_format holds every value of `held`.
     """
-    magnitude = np.abs(exact) + error
-    if out.p < acc.p or out.emin > acc.emin:
+    out, old = (format_named(f) if isinstance(f, str) else f for f in (out_format, held))
+    magnitude, error = np.abs(acc.exact) + acc.error, acc.error
+    if out.kind == "float" and (out.p < old.p or out.emin > old.emin):
         error = error + out.u * magnitude + out.eta / 2
-    return np.where(magnitude * _OUTWARD < out.max, error * _OUTWARD, np.inf)
+    outward = 1.0 + 2.0**-48
+    error = np.where(magnitude * outward < out.max, error * outward, np.inf)
+    return Accumulated(acc.exact, np.where(np.isfinite(acc.exact), error, 0.0))
+
+
+def scaled(acc: Accumulated, factor: Array | float, fmt: Format | str) -> Accumulated:
+    """RN(x * factor) in fmt, an epilogue's scale: the error scales, and one rounding is added."""
+    fmt = format_named(fmt) if isinstance(fmt, str) else fmt
+    with np.errstate(invalid="ignore"):
+        exact = acc.exact * factor
+        error = acc.error * np.abs(factor)
+    error = error + fmt.u * (np.abs(exact) + error) + fmt.eta / 2 + 2.0**-53 * np.abs(exact)
+    return Accumulated(exact, np.where(np.isfinite(exact), error, 0.0))
+
+
+def added(acc: Accumulated, bias: Array | float, fmt: Format | str) -> Accumulated:
+    """RN(x + bias) in fmt, bias exact: one rounding is added."""
+    fmt = format_named(fmt) if isinstance(fmt, str) else fmt
+    with np.errstate(invalid="ignore"):
+        exact = acc.exact + bias
+    error = acc.error + fmt.u * (np.abs(exact) + acc.error) + 2.0**-53 * np.abs(exact)
+    return Accumulated(exact, np.where(np.isfinite(exact), error, 0.0))
+
+
+def _numbers(x: Array) -> Array:
+    return x if x.dtype == np.float32 else widen(x)
+
+
+def _dots(a: Array, b: Array, acc: Running, model: DotModel) -> Running:
+    """Every tl.dot of the K loop in turn, as `DotModel.dot` runs them."""
+    acc_fmt = FORMATS[model.acc_format]
+    zero = start_at(np.zeros_like(acc.size))
+    for block in slices(a.shape[-1], model.BLOCK_K if model.from_zero or model.part else 0):
+        x, y = a[..., block], b[..., block, :]
+        if model.from_zero:
+            acc = add_rounded(acc, _parts(x, y, zero, model), acc_fmt)
+        else:
+            acc = _parts(x, y, acc, model)
+    return acc
+
+
+def _parts(a: Array, b: Array, acc: Running, model: DotModel) -> Running:
+    formats = (
+        FORMATS[model.as_format or model.a_format],
+        FORMATS[model.as_format or model.b_format],
+        FORMATS[model.acc_format],
+    )
+    if model.split:
+        a_pieces, b_pieces = _finite_pieces(a, model), _finite_pieces(b, model)
+        for i, j in SPLITS[model.split]:
+            acc = chain_error(a_pieces[i], b_pieces[j], acc, model.unit, formats)
+        return acc
+    a, b = ordered(_seen(a, model.a_format), _seen(b, model.b_format), model.order)
+    if not model.part:
+        return chain_error(a, b, acc, model.unit, formats)
+    zero = start_at(np.zeros_like(acc.size))
+    for ks in slices(a.shape[-1], model.part):
+        part = chain_error(a[..., ks], b[..., ks, :], zero, model.unit, formats)
+        acc = add_rounded(acc, part, formats[2])
+    return acc
+
+
+def _seen(x: Array, format_name: str) -> Array:
+    return widen(truncate_tf32(x) if format_name == "tf32" else x)
+
+
+def _finite_pieces(x: Array, model: DotModel) -> list[Array]:
+    return [np.where(np.isfinite(p), widen(p), 0.0) for p in pieces(x, model.split)]
+
+
+def _overflows(x: Array, model: DotModel, axis: int) -> Array:
+    """Whether a row of a (axis -1) or a column of b (axis -2) has a piece rounded up to Inf."""
+    infinite = [np.isinf(p) for p in pieces(x, model.split)]
+    return np.logical_or.reduce(infinite).any(axis=axis, keepdims=True)
+
+
+def _unseen(a: Array, b: Array, model: DotModel) -> Array | float:
+    """|a b - what is multiplied|, from the data: with a = sum a_i + r_a, and b alike,
+
+    |a b - sum of a_i b_j| <= sum over missing (i, j) of |a_i||b_j| + |r_a||b| + |sum a_i||r_b|.
+    For tf32 there is one piece, a cut to 11 bits. Inf where a piece overflows.
+    """
+    if model.split:
+        a_pieces, b_pieces = _finite_pieces(a, model), _finite_pieces(b, model)
+        terms = SPLITS[model.split]
+    elif "tf32" in (model.a_format, model.b_format):
+        a_pieces, b_pieces, terms = [_seen(a, "tf32")], [_seen(b, "tf32")], ((0, 0),)
+    else:
+        return 0.0
+    wide_a, wide_b = widen(a), widen(b)
+    rest_a, rest_b = (np.abs(w - sum(p)) for w, p in ((wide_a, a_pieces), (wide_b, b_pieces)))
+    error: Array = rest_a @ np.abs(wide_b) + (np.abs(wide_a) + rest_a) @ rest_b
+    if model.split:
+        error = np.where(_overflows(a, model, -1) | _overflows(b, model, -2), np.inf, error)
+    for i, p in enumerate(a_pieces):
+        for j, q in enumerate(b_pieces):
+            if (i, j) not in terms:
+                error = error + np.abs(p) @ np.abs(q)
+    return error
+
+
+def _split_error(
+    size: Array, split_k: int, split_format: Format | str | None, model: DotModel
+) -> Array:
+    """S partial sums of any share of the k: n roundings of u over all their magnitudes.
+
+    The chains themselves: each is a part of the whole one, so its running bound is within the
+    whole one's, but for one more incomplete step each. n = S - 1 additions, and S stores besides
+    when split_format is narrower than the accumulator; gamma_n = n u / (1 - n u).
+    """
+    fmt, acc_fmt = split_format or model.acc_format, FORMATS[model.acc_format]
+    fmt = format_named(fmt) if isinstance(fmt, str) else fmt
+    n = split_k - 1 if fmt.p >= acc_fmt.p else 2 * split_k
+    gamma = n * fmt.u / (1 - n * fmt.u)
+    unit = model.unit
+    step = unit.L * 2.0**-unit.F + 2.0**-unit.fraction if unit.kind == "fused" else 0.0
+    return (gamma + split_k * step) * size + n * fmt.eta / 2

@@ -152,13 +152,13 @@ def _flat(x: Array, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(x, (*shape[:-2], rows, columns)).reshape(-1, rows, columns)
 
 
-def _slices(K: int, size: int) -> Iterator[slice]:
+def slices(K: int, size: int) -> Iterator[slice]:
     yield from (slice(k, k + size) for k in range(0, K, size)) if size else (slice(0, K),)
 
 
 def _blocks(model: DotModel, a: Array, b: Array, acc: Array) -> Array:
     """Every tl.dot of the K loop in turn."""
-    for ks in _slices(a.shape[-1], model.BLOCK_K):
+    for ks in slices(a.shape[-1], model.BLOCK_K):
         a_block, b_block = a[..., ks], b[..., ks, :]
         if model.from_zero:
             result = _parts(model, a_block, b_block, np.zeros_like(acc))
@@ -172,10 +172,10 @@ def _parts(model: DotModel, a: Array, b: Array, acc: Array) -> Array:
     """One tl.dot: a chain, or chains from zero added to acc."""
     if model.split:
         return _split_chain(model, a, b, acc)
-    a, b = _ordered(a, b, model.order)
+    a, b = ordered(a, b, model.order)
     if not model.part:
         return _chain(model, a, b, acc)
-    for ks in _slices(a.shape[-1], model.part):
+    for ks in slices(a.shape[-1], model.part):
         acc = _add(acc, _chain(model, a[..., ks], b[..., ks, :], np.zeros_like(acc)), model)
     return acc
 
@@ -210,7 +210,7 @@ def _add(x: Array, y: Array, model: DotModel) -> Array:
     return total
 
 
-def _ordered(a: Array, b: Array, order: tuple[int, ...]) -> tuple[Array, Array]:
+def ordered(a: Array, b: Array, order: tuple[int, ...]) -> tuple[Array, Array]:
     """Both operands with k in the order of the unit, zeros appended to a whole number of groups."""
     if not order:
         return a, b
@@ -228,7 +228,7 @@ def _integer_chain(a: Array, b: Array, acc: Array, unit: Unit) -> Array:
     wide = acc.astype(np.int64)
     K = a.shape[-1]
     near = int(np.abs(wide).max(initial=0)) + K * 2**14 >= 2**31
-    for ks in _slices(K, unit.L if unit.saturates and near else 0):
+    for ks in slices(K, unit.L if unit.saturates and near else 0):
         # exact: sums of int8 products stay below 2**53
         product = a[..., ks].astype(np.float64) @ b[..., ks, :].astype(np.float64)
         wide = wide + product.astype(np.int64)

@@ -49,9 +49,9 @@ def fused_chain(
     a (P, M, K), b (P, K, N) float32 values of their formats, P of either may be 1; acc (P, M, N)
     in acc_fmt's storage, fp32 or fp16. Returns a new array like acc.
     """
-    out = acc.astype(np.float32)
-    narrow = _fits_narrow(a, b, out, unit, a_fmt, b_fmt, acc_fmt)
     with np.errstate(all="ignore"):
+        out = acc.astype(np.float32)
+        narrow = _fits_narrow(a, b, out, unit, a_fmt, b_fmt, acc_fmt)
         for programs, rows in chunks(out.shape, _CHUNK):
             part = out[programs, rows].copy()
             a_part = (a if len(a) == 1 else a[programs])[:, rows]

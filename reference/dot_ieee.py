@@ -24,9 +24,9 @@ def fma_chain(
     either is fp64). acc (P, M, N) in acc_fmt's storage; it is not changed. NaN is canonical.
     """
     make_step, work, size = _step_for(a, b, a_fmt, b_fmt, acc_fmt)
-    out = acc.astype(work)
-    a, b = a.astype(work, copy=False), b.astype(work, copy=False)
     with np.errstate(all="ignore"):
+        out = acc.astype(work)
+        a, b = a.astype(work, copy=False), b.astype(work, copy=False)
         for programs, rows in chunks(out.shape, size):
             part = np.ascontiguousarray(out[programs, rows])
             a_k = np.moveaxis(a if len(a) == 1 else a[programs], -1, 0)[:, :, rows, None]
