@@ -1,0 +1,165 @@
+"""The machine's casts: every bit pattern of the narrow types, midpoints of the wide ones."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+import triton.language as tl
+from machine_lanes import (
+    ALL,
+    INTEGERS,
+    SIGNED,
+    UNSIGNED,
+    cast,
+    compute,
+    every,
+    finite_values,
+    limits,
+    name_of,
+    rounded,
+    same,
+    samples,
+    wrapped,
+)
+
+from gemmproof.reference.machine import KernelError
+from gemmproof.reference.machine.types import NUMPY
+
+# numpy warns when it casts a NaN that ml_dtypes made.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+NARROW = (tl.float16, tl.bfloat16, tl.float8e4nv, tl.float8e5)
+
+
+@pytest.mark.parametrize("target", NARROW, ids=name_of)
+@pytest.mark.parametrize("source", NARROW, ids=name_of)
+def test_casts_between_narrow_floats_are_exact_or_nearest_even(source, target):
+    """Every bit pattern of the source; fp8 saturates as PTX's cvt.satfinite does."""
+    if source == target:
+        return
+    x = every(source)
+    expected = rounded(x.astype(np.float64), target, saturate=target.primitive_bitwidth == 8)
+    wrong = ~same(cast(x, source, target), expected)
+    assert not wrong.any(), f"{x[wrong][:5]}: got {cast(x, source, target)[wrong][:5]}"
+
+
+@pytest.mark.parametrize("source", [tl.float32, tl.float64], ids=name_of)
+@pytest.mark.parametrize("target", NARROW, ids=name_of)
+def test_casts_from_wide_floats_round_once(source, target):
+    """Midpoints of all neighbours, their two neighbours in the source, and special values."""
+    values = finite_values(target)
+    beyond = 2 * values[-1] - values[-2]
+    middles = (np.append(values, beyond)[1:] + np.append(values, beyond)[:-1]) / 2
+    kind = NUMPY[source.name]
+    x = np.concatenate([values, middles, -middles, [beyond, np.inf, -np.inf, np.nan, 1e30, -1e-40]])
+    x = x.astype(kind)
+    x = np.concatenate([x, np.nextafter(x, kind.type(np.inf)), np.nextafter(x, -kind.type(np.inf))])
+    expected = rounded(x.astype(np.float64), target, saturate=target.primitive_bitwidth == 8)
+    wrong = ~same(cast(x, source, target), expected)
+    assert not wrong.any(), f"{x[wrong][:5]}: expected {expected[wrong][:5]}"
+
+
+@pytest.mark.parametrize("target", [tl.float16, tl.bfloat16, tl.float8e5], ids=name_of)
+def test_rtz_cuts_toward_zero(target):
+    """The largest value of the target not beyond the source's, overflow to the largest finite."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(4000).astype(np.float32) * np.exp2(rng.integers(-30, 18, 4000))
+    x = np.concatenate([x, finite_values(target)]).astype(np.float32)
+    values = finite_values(target)
+    size = np.abs(x.astype(np.float64))
+    down = values[np.searchsorted(values, size, side="right") - 1]
+    got = cast(x, tl.float32, target, fp_downcast_rounding="rtz")
+    assert same(got, np.copysign(down, x)).all()
+
+
+@pytest.mark.parametrize("source", NARROW, ids=name_of)
+@pytest.mark.parametrize("target", [tl.float32, tl.float64], ids=name_of)
+def test_widening_is_exact(source, target):
+    x = every(source)
+    assert same(cast(x, source, target), x.astype(np.float64)).all()
+
+
+@pytest.mark.parametrize("target", [*SIGNED[2:], *UNSIGNED[2:]], ids=name_of)
+@pytest.mark.parametrize("source", [tl.float16, tl.bfloat16, tl.float32], ids=name_of)
+def test_floats_to_integers_are_cut_and_saturate(source, target):
+    """PTX's cvt.rzi: toward zero, the nearest limit beyond the range, 0 for NaN."""
+    low, high = limits(target)
+    if source == tl.float32:
+        edge = [0.5, -0.5, 1.5, -1.5, 2.0**31, 2.0**31 - 128, -(2.0**31), 2.0**32, 2.0**63, 2.0**64]
+        x = np.array([*edge, -1.0, 1e30, -1e30, np.inf, -np.inf, np.nan, 16777217.0], np.float32)
+    else:
+        x = every(source)
+    expected = []
+    for value in x.astype(np.float64).tolist():
+        if value != value:
+            expected.append(0)
+        elif abs(value) == np.inf:
+            expected.append(high if value > 0 else low)
+        else:
+            expected.append(min(max(int(Fraction(value)), low), high))
+    assert cast(x, source, target).tolist() == expected
+
+
+def nearest(x, dtype):
+    """The integer x rounded once to a float type, by comparing exact distances."""
+    p, top = {"fp16": (11, 65504), "bf16": (8, 2**128 - 2**120), "fp32": (24, 2**128 - 2**104)}[
+        dtype.name
+    ]
+    size = abs(x)
+    step = 2 ** max(0, size.bit_length() - p)
+    down, rest = divmod(size, step)
+    up = 2 * rest > step or (2 * rest == step and down % 2 == 1)
+    value = (down + up) * step
+    return float("inf" if value > top else value) * (-1 if x < 0 else 1)
+
+
+@pytest.mark.parametrize("target", [tl.float16, tl.bfloat16, tl.float32], ids=name_of)
+@pytest.mark.parametrize("source", INTEGERS, ids=name_of)
+def test_integers_to_floats_round_once_to_nearest_even(source, target):
+    """Also 64-bit integers, whose way over float64 would round twice."""
+    low, high = limits(source)
+    near = [2**k + d for k in range(64) for d in (-3, -1, 0, 1, 2 ** max(0, k - 8), 3)]
+    near += [2**60 + 2**36 + 1, 2**62 + 2**38 - 1, 2**53 + 2**29 + 1, 2**61 + 2**53 + 1]
+    x = [v for v in [*near, *(-n for n in near), *samples(source)] if low <= v <= high]
+    got = cast(np.array(x, NUMPY[source.name]), source, target).astype(np.float64)
+    expected = [nearest(v, target) for v in x]
+    wrong = [(v, g, e) for v, g, e in zip(x, got.tolist(), expected, strict=True) if g != e]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("source", INTEGERS, ids=name_of)
+def test_integers_to_integers_keep_the_low_bits(source):
+    x = samples(source, 6)
+    for target in INTEGERS:
+        got = cast(np.array(x, NUMPY[source.name]), source, target)
+        assert got.tolist() == [wrapped(v, target) for v in x]
+
+
+@pytest.mark.parametrize("source", ALL, ids=name_of)
+def test_to_bool_is_unequal_to_zero(source):
+    if source == tl.int1:
+        x = np.array([False, True])
+    else:
+        x = np.array([0, 1, 2, 0, 3]).astype(NUMPY[source.name])
+    if source.primitive_bitwidth == 8 and source.is_floating():
+        return  # Triton has no cast from fp8 to integers
+    assert cast(x, source, tl.int1).tolist() == (x.astype(np.float64) != 0).tolist()
+
+
+def test_bitcast_keeps_the_bits():
+    x = every(tl.float16)
+    got = cast(x, tl.float16, tl.int16, bitcast=True)
+    assert got.tobytes() == x.tobytes()
+    got = cast(np.arange(256).astype(np.uint8), tl.uint8, tl.float8e4nv, bitcast=True)
+    assert got.tobytes() == bytes(range(256))
+    with pytest.raises(KernelError, match="bitcast"):
+        cast(x, tl.float16, tl.int32, bitcast=True)
+
+
+def test_a_store_converts_to_the_pointers_type():
+    """fp32 values through an fp16 and an int8 pointer."""
+    x = torch.tensor([1.0 + 2.0**-12, 65520.0, -3.7])
+    got = compute(lambda p, q: p, x, x, tl.float16)
+    assert got.tolist() == [1.0, np.inf, np.float16(-3.7)]
+    assert compute(lambda p, q: p, x, x, tl.int32).tolist() == [1, 65520, -3]

@@ -1,0 +1,185 @@
+"""Reductions, scans and changes of shape against numpy, and the types of their results."""
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from machine_lanes import FLOATS, INTEGERS, SIGNED
+
+from gemmproof.reference.machine import KernelError, run
+
+
+@triton.jit
+def _plus(p, q):
+    return p + q
+
+
+@triton.jit
+def _first_moments(n, mean, m, other):
+    total = n + m
+    return total, mean + other
+
+
+@triton.jit
+def reduce_kernel(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr):
+    i, j = tl.arange(0, M), tl.arange(0, N)
+    x = tl.load(x_ptr + i[:, None] * N + j[None, :])
+    tl.store(o_ptr + i, tl.sum(x, axis=1))
+    tl.store(o_ptr + M + i, tl.max(x, 1))
+    tl.store(o_ptr + 2 * M + i, tl.min(x, axis=1))
+    tl.store(o_ptr + 3 * M + i, tl.argmax(x, axis=1))
+    tl.store(o_ptr + 4 * M + i, tl.argmin(x, 1))
+    tl.store(o_ptr + 5 * M + i, tl.xor_sum(x, 1))
+    tl.store(o_ptr + 6 * M + i, tl.reduce(x, 1, _plus))
+    best, at = tl.max(x, 1, return_indices=True)
+    tl.store(o_ptr + 7 * M + i, best * 100 + at)
+    tl.store(o_ptr + 8 * M + i, tl.sum(x.to(tl.int8), 1))
+    tl.store(o_ptr + 9 * M + i, tl.sum(x))
+    tl.store(o_ptr + 10 * M + i, tl.sum(tl.sum(x, 0, keep_dims=True), 1))
+    tl.store(o_ptr + 11 * M + i, tl.sum(tl.cumsum(x, 1) * (j == 3)[None, :], 1))
+    tl.store(o_ptr + 12 * M + i, tl.sum(tl.cumsum(x, 1, reverse=True) * (j == 3)[None, :], 1))
+    count, total = tl.reduce((tl.full((M, N), 1, tl.int32), x), 1, _first_moments)
+    tl.store(o_ptr + 13 * M + i, count * 1000 + total)
+    tl.store(o_ptr + 14 * M + i, tl.max(x))
+    tl.store(o_ptr + 15 * M + i, tl.sum(tl.associative_scan(x, 1, _plus) * (j == 2)[None, :], 1))
+
+
+def test_reductions():
+    """Against numpy, on integers in which the order does not matter."""
+    x = np.random.default_rng(1).integers(-40, 41, (8, 16)).astype(np.int32)
+
+    def wrapper(x):
+        o = torch.empty((16, 8), dtype=torch.int32)
+        reduce_kernel[(1,)](x, o, 8, 16)
+        return o
+
+    seen = run(wrapper, torch.from_numpy(x))
+    assert seen.faults == []
+    whole, ones = x.sum(), np.ones(8, np.int64)
+    sums, best = x.sum(1), x.max(1)
+    expected = [
+        sums, best, x.min(1), x.argmax(1), x.argmin(1), np.bitwise_xor.reduce(x, 1), sums,
+        best * 100 + x.argmax(1), sums, ones * whole, ones * whole, x[:, :4].sum(1),
+        x[:, 3:].sum(1), 16000 + sums, ones * x.max(), x[:, :3].sum(1),
+    ]  # fmt: skip
+    assert seen.result.numpy().tolist() == [e.tolist() for e in expected]
+
+
+@triton.jit
+def reduced_types_kernel(o_ptr, CHECK: tl.constexpr):
+    x = tl.arange(0, 16)
+    CHECK(tl.sum, x)
+    tl.store(o_ptr + x, x)
+
+
+def test_the_types_of_reductions():
+    """tl.sum widens small integers and keeps floats; tl.max widens to 32 bits of its kind."""
+    found = {}
+
+    def check(total, x):
+        for dtype in (*INTEGERS, *FLOATS[:4]):
+            y = x.to(dtype)
+            found["sum", dtype] = y.sum(0).dtype
+            found["max", dtype] = y.max(0).dtype
+
+    def wrapper(x):
+        o = torch.empty(16)
+        reduced_types_kernel[(1,)](o, check)
+        return o
+
+    run(wrapper, torch.zeros(1))
+    for dtype in INTEGERS:
+        small = dtype.int_bitwidth < 32
+        widened = tl.int32 if dtype in SIGNED else tl.uint32
+        assert found["sum", dtype] == (widened if small else dtype)
+        assert found["max", dtype] == (tl.int32 if small else dtype)
+    for dtype in FLOATS[:4]:
+        assert found["max", dtype] == (tl.float64 if dtype == tl.float64 else tl.float32)
+    assert found["sum", tl.float16] == tl.float16
+    assert found["sum", tl.float32] == tl.float32
+
+
+@triton.jit
+def nan_kernel(x_ptr, o_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 8))
+    tl.store(o_ptr, tl.max(x, 0))
+    tl.store(o_ptr + 1, tl.min(x, 0))
+    tl.store(o_ptr + 2, tl.sum(x, 0))
+
+
+def test_nan_in_reductions():
+    """max and min pass NaN over, sum keeps it."""
+
+    def wrapper(x):
+        o = torch.empty(3)
+        nan_kernel[(1,)](x, o)
+        return o
+
+    got = run(wrapper, torch.tensor([1.0, float("nan"), -3, 2, 0, 0, 0, 0])).result
+    assert got[:2].tolist() == [2.0, -3.0]
+    assert got[2].isnan()
+
+
+@triton.jit
+def shapes_kernel(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr):
+    n: tl.constexpr = M * N
+    i, j, e = tl.arange(0, M), tl.arange(0, N), tl.arange(0, n)
+    x = tl.load(x_ptr + i[:, None] * N + j[None, :])
+    tl.store(o_ptr + e, tl.reshape(x, (n,)))
+    tl.store(o_ptr + n + e, tl.ravel(tl.trans(x)))
+    tl.store(o_ptr + 2 * n + e, x.T.reshape(n))
+    y = tl.reshape(x, (M, 2, N // 2))
+    tl.store(o_ptr + 3 * n + e, tl.permute(y, (2, 0, 1)).reshape([n]))
+    tl.store(o_ptr + 4 * n + e, tl.trans(y, 1, 2, 0).reshape(n))
+    left, right = tl.split(tl.reshape(x, (M, N // 2, 2)))
+    tl.store(o_ptr + 5 * n + e, tl.reshape(tl.join(right, left), n))
+    tl.store(o_ptr + 6 * n + e, tl.interleave(right, left).reshape(n))
+    tl.store(o_ptr + 7 * n + e, tl.expand_dims(x, 1).reshape(n))
+    tl.store(o_ptr + 8 * n + e, tl.broadcast_to(i[:, None], (M, N)).reshape(n))
+    tl.store(o_ptr + 9 * n + e, tl.view(x, (n,)))
+    tl.store(o_ptr + 10 * n + e, tl.flip(x, 1).reshape(n))
+    tl.store(o_ptr + 11 * n + e, tl.cat(x, x, can_reorder=True).reshape(2, n).sum(0) // 2)
+    p, q = tl.broadcast(i[:, None], j[None, :])
+    tl.store(o_ptr + 12 * n + e, (p * 100 + q).reshape(n))
+    tl.store(o_ptr + 13 * n + e, (tl.zeros_like(x) + tl.full((1, N), 3, tl.int32)).reshape(n))
+    tl.store(
+        o_ptr + 14 * n + e, tl.gather(x, tl.broadcast_to(j[None, :] ^ 1, (M, N)), 1).reshape(n)
+    )
+
+
+def test_shapes_and_their_order():
+    """Row-major order is kept by reshape; the others as numpy has them."""
+    x = np.random.default_rng(2).permutation(32).reshape(4, 8).astype(np.int32)
+
+    def wrapper(x):
+        o = torch.empty((15, 32), dtype=torch.int32)
+        shapes_kernel[(1,)](x, o, 4, 8)
+        return o
+
+    seen = run(wrapper, torch.from_numpy(x))
+    assert seen.faults == []
+    y = x.reshape(4, 2, 4)
+    left, right = x[:, 0::2], x[:, 1::2]
+    swapped = np.stack([right, left], -1)
+    i, j = np.indices((4, 8))
+    expected = [
+        x, x.T, x.T, y.transpose(2, 0, 1), y.transpose(1, 2, 0), swapped, swapped, x, i, x,
+        x[:, ::-1], x, i * 100 + j, x * 0 + 3, x[:, np.arange(8) ^ 1],
+    ]  # fmt: skip
+    for row, (got, want) in enumerate(zip(seen.result.numpy(), expected, strict=True)):
+        assert got.tolist() == want.ravel().tolist(), f"row {row}"
+
+
+@triton.jit
+def odd_block_kernel(o_ptr, N: tl.constexpr):
+    tl.store(o_ptr + tl.arange(0, N), 1.0)
+
+
+def test_blocks_are_powers_of_two():
+    def wrapper(x):
+        odd_block_kernel[(1,)](x, 24)
+        return x
+
+    with pytest.raises(KernelError, match="power of 2"):
+        run(wrapper, torch.zeros(32))
