@@ -6,16 +6,19 @@ from collections.abc import Iterator
 
 import torch
 
+from gemmproof.properties.addresses import ENDS, judge_faults
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.outcome import Outcome, same_storage
 from gemmproof.properties.tensors import format_of_tensor
 from gemmproof.reference.formats import FORMATS
 
-NAME = "runs_to_completion"
+NAME = ENDS
+_device_would_stop = judge_faults(NAME)
 
 
 def judge(outcome: Outcome) -> Iterator[Finding]:
-    """Findings of one outcome: what was raised, or what is wrong with the result."""
+    """Findings of one outcome: what was raised, or would be, or what is wrong with the result."""
+    yield from _device_would_stop(outcome)
     raised = outcome.raised
     if raised is not None:
         # what the machine does not know, and its own errors, say nothing about the kernel

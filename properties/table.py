@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gemmproof.properties import completion, inputs, mirror, repeat, values
-from gemmproof.properties.addresses import BOUNDS, HINTS, LANES, ONCE, judge_faults
+from gemmproof.properties.addresses import BOUNDS, LANES, ONCE, judge_faults
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.outcome import Outcome
 
@@ -58,11 +58,6 @@ PROPERTIES: tuple[Property, ...] = (
         LANES,
         "a lane that nothing defined decides nothing and never reaches the result",
         judge_faults(LANES),
-    ),
-    Property(
-        HINTS,
-        "what the kernel asserts, tells the compiler and describes to the copy engine is true",
-        judge_faults(HINTS),
     ),
     Property(
         inputs.NAME,
