@@ -206,7 +206,8 @@ def test_the_operands_are_batched_for_bmm(project):
 
 def test_a_file_finds_its_neighbours_and_its_package(project):
     Path("neighbour.py").write_text("def f(a, b):\n    pass\n")
-    Path("random.py").write_text("from neighbour import f\n")  # the name of a standard module
+    # The name of a standard module, which must stay what it is.
+    Path("random.py").write_text("assert __name__ != 'random'\nfrom neighbour import f\n")
     package = project / "pack" / "inner"
     package.mkdir(parents=True)
     for folder in (package, package.parent):

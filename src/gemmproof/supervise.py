@@ -89,9 +89,9 @@ def watch(
 
 def _spawn(folder: str, token: str) -> subprocess.Popen[bytes]:
     root = str(Path(__file__).resolve().parent.parent)
-    # -P and the explicit path: files beside the user's shall not stand in for ours.
+    # -P and the path: this very package, whatever lies in the current folder or is installed.
     start = (
-        f"import sys; {root!r} in sys.path or sys.path.append({root!r});"
+        f"import sys; sys.path.insert(0, {root!r}); import gemmproof; del sys.path[0];"
         f"from gemmproof.worker import main; main({folder!r})"
     )
     env = {**os.environ, processes.MARK: token, "PYTHONHASHSEED": "0"}
