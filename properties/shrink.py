@@ -23,10 +23,12 @@ def shrunk(case: Case, contract: Contract, fails: Fails) -> Case:
     allowed, ends the search with what was found so far.
     """
 
+    tried: dict[Case, bool | None] = {case: False}
+
     def better(candidate: Case) -> bool | None:
-        if candidate == case or not admitted(candidate, contract):
-            return False
-        return fails(candidate)
+        if candidate not in tried:
+            tried[candidate] = admitted(candidate, contract) and fails(candidate)
+        return tried[candidate]
 
     improved = True
     while improved:
