@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
+from gemmproof.reference.formats import FORMATS, nan_of
 from gemmproof.reference.machine import execution
 from gemmproof.reference.machine.types import (
     int_range,
@@ -81,6 +82,7 @@ COMPARE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "==": np.equal,
     "!=": np.not_equal,
 }
+CANONICAL = {name: nan_of(FORMATS[name]) for name in ("fp16", "bf16", "fp32", "fp64")}
 _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda x, y: x + y,
     "-": lambda x, y: x - y,
@@ -153,7 +155,12 @@ def _float(op: str, left: np.ndarray, right: np.ndarray, dtype: tl.dtype) -> np.
     if op == "%":
         return np.fmod(left, right)
     result = ARITHMETIC[op](left, right)
-    return result if result.dtype == numpy_of(dtype) else result.astype(numpy_of(dtype))
+    if result.dtype != numpy_of(dtype):
+        result = result.astype(numpy_of(dtype))
+    nan = np.isnan(result)
+    if dtype.name in CANONICAL and nan.any():  # the device has one NaN, whatever the operands'
+        result[nan] = CANONICAL[dtype.name]
+    return result
 
 
 def _bitwise(
@@ -179,6 +186,9 @@ def _bitwise(
     exact = None
     if op == "<<" and not dtype.is_int1():
         exact = _exact(lambda p, q: p << np.clip(q, 0, 62), a, b, left, right, result, dtype)
+    elif op == ">>" and a.exact is not None:
+        wide = _shift_right(pad_rank(a.exact, result.ndim), right.astype(np.int64))
+        exact = wide if (wide != result).any() else None
     return Value(result, dtype, poison, exact, loaded=loaded)
 
 
