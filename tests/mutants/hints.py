@@ -1,0 +1,99 @@
+"""Class F: kernels that tell the compiler what is not so."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def hinting_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    HINT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    if HINT == "stride":
+        stride_am = tl.multiple_of(stride_am, 16)
+    if HINT == "unit_stride":
+        tl.assume(stride_bn == 1)
+    if HINT == "whole_k":
+        tl.assume(K % BLOCK == 0)
+    if HINT == "many_tiles":
+        tl.assume(K > BLOCK)
+    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for k in range(0, K, BLOCK):
+        offs_k = k + tl.arange(0, BLOCK).to(tl.int64)
+        rows = offs_m % M
+        if HINT == "contiguous_rows":
+            rows = tl.max_contiguous(rows, BLOCK)
+        columns = offs_n[None, :] * stride_bn
+        if HINT == "offsets":
+            columns = tl.multiple_of(columns, (1, 16))
+        if HINT == "constant":
+            columns = tl.max_constancy(columns, (1, 4))
+        a_ptrs = a_ptr + rows[:, None] * stride_am + offs_k[None, :] * stride_ak
+        b_ptrs = b_ptr + offs_k[:, None] * stride_bk + columns
+        a = tl.load(a_ptrs, mask=offs_k[None, :] < K, other=0.0)
+        b = tl.load(b_ptrs, mask=(offs_k[:, None] < K) & (offs_n[None, :] < N), other=0.0)
+        acc = tl.dot(a, b, acc)
+    c_ptrs = c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :] * stride_cn
+    mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
+
+
+def _launch(a, b, hint):
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
+    grid = (triton.cdiv(M, 16), triton.cdiv(N, 16))
+    strides = (*a.stride(), *b.stride(), *c.stride())
+    hinting_kernel[grid](a, b, c, M, N, K, *strides, HINT=hint, BLOCK=16)
+    return c
+
+
+def stride_said_to_be_a_multiple_of_16(a, b):
+    return _launch(a, b, "stride")
+
+
+def column_stride_assumed_to_be_1(a, b):
+    return _launch(a, b, "unit_stride")
+
+
+def k_assumed_to_be_whole_tiles(a, b):
+    return _launch(a, b, "whole_k")
+
+
+def k_assumed_to_be_many_tiles(a, b):
+    return _launch(a, b, "many_tiles")
+
+
+def offsets_said_to_be_multiples(a, b):
+    return _launch(a, b, "offsets")
+
+
+def offsets_said_to_be_constant(a, b):
+    return _launch(a, b, "constant")
+
+
+@triton.jit
+def describing_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BLOCK: tl.constexpr):
+    """Tensor descriptors made by the kernel, for rows that need not be 16-byte aligned."""
+    row, column = tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK
+    a_desc = tl.make_tensor_descriptor(a_ptr, (M, K), (K, 1), (BLOCK, BLOCK))
+    b_desc = tl.make_tensor_descriptor(b_ptr, (K, N), (N, 1), (BLOCK, BLOCK))
+    c_desc = tl.make_tensor_descriptor(c_ptr, (M, N), (N, 1), (BLOCK, BLOCK))
+    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for k in range(0, K, BLOCK):
+        acc = tl.dot(a_desc.load([row, k]), b_desc.load([k, column]), acc)
+    c_desc.store([row, column], acc.to(c_ptr.dtype.element_ty))
+
+
+def descriptor_of_unaligned_rows(a, b):
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
+    if M and N and K:
+        triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8))
+        grid = (triton.cdiv(M, 16), triton.cdiv(N, 16))
+        describing_kernel[grid](a, b, c, M, N, K, BLOCK=16)
+    else:
+        c.zero_()
+    return c
