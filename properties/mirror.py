@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.outcome import Outcome
+from gemmproof.properties.traces import touches_by_program
 from gemmproof.reference.mirrors.launch import launch_of
 from gemmproof.reference.mirrors.run import touches_of
-from gemmproof.reference.trace import Pid, Touch, first_difference
+from gemmproof.reference.trace import first_difference
 
 NAME = "mirror_equals_source"
 
@@ -36,12 +36,10 @@ def judge(outcome: Outcome) -> Iterator[Finding]:
         run.launches[-1].constexprs,
     )
     mirror = outcome.kernel.mirror
-    got: dict[Pid, list[Touch]] = defaultdict(list)
-    for touch in outcome.trace:
-        got[touch.pid].append(touch)
-    expected_pids = list(mirror.pids(launch))
-    for pid in [*expected_pids, *(pid for pid in got if pid not in set(expected_pids))]:
-        expected = touches_of(mirror, launch, pid) if pid in set(expected_pids) else ()
+    got = touches_by_program(outcome.trace)
+    stated = dict.fromkeys(mirror.pids(launch))
+    for pid in [*stated, *(pid for pid in got if pid not in stated)]:
+        expected = touches_of(mirror, launch, pid) if pid in stated else ()
         difference = first_difference(got.get(pid, ()), expected)
         if difference is not None:
             yield Finding(

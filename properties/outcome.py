@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-import gemmproof
 from gemmproof.properties.case import Case
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.device import multiprocessors
@@ -24,7 +23,6 @@ from gemmproof.reference.machine.observation import (
     Run,
     Unsupported,
 )
-from gemmproof.reference.trace import Touch
 
 # What memory that nobody has written holds, call after call.
 DIRTS = ("nan", "ones", "zero")
@@ -48,9 +46,10 @@ class Raised:
 class Outcome:
     """What one case gave: one Run per call, or what was raised instead.
 
-    `asked_sms`: whether the wrapper asked for the device's properties.
     `result` is the first call's result as a storage array of format `out`; None while it has the
-    wrong type, shape or dtype. `memo` keeps what several properties derive from the same outcome.
+    wrong type, shape or dtype. `trace` is the machine's, of the first call, where the kernel has a
+    mirror. `asked_sms`: whether the wrapper asked for the device's properties. `memo` keeps what
+    several properties derive from the same outcome.
     """
 
     kernel: KernelUnderTest
@@ -59,7 +58,7 @@ class Outcome:
     operands: tuple[Operand, Operand]
     runs: tuple[Run, ...] = ()
     raised: Raised | None = None
-    trace: list[Touch] | None = None
+    trace: list[Any] | None = None
     asked_sms: bool = False
     touched: tuple[Touched, ...] = ()
     result: Array | None = None
@@ -91,7 +90,7 @@ def execute(kernel: KernelUnderTest, case: Case, run: Runner, target: str | None
     outcome = Outcome(kernel, case, target, (a, b))
     runs = []
     for call in range(case.calls):
-        trace: list[Touch] | None = [] if kernel.mirror is not None and call == 0 else None
+        trace: list[Any] | None = [] if kernel.mirror is not None and call == 0 else None
 
         def launch(*tensors: torch.Tensor) -> object:
             with multiprocessors(case.sms) as asked:
@@ -140,7 +139,7 @@ def _take_result(outcome: Outcome, result: object) -> None:
     outcome.out, outcome.result = fmt, as_array(result)
 
 
-_PACKAGE = str(Path(gemmproof.__file__).parent)
+_PACKAGE = Path(__file__).parent.parent
 _OURS = tuple(f"{_PACKAGE}/{part}" for part in ("reference/", "properties/", "check.py"))
 
 

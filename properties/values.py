@@ -9,7 +9,7 @@ import numpy as np
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.operands import stored
 from gemmproof.properties.outcome import Outcome
-from gemmproof.reference.bound import gemm_bound
+from gemmproof.reference.bound import Accumulated, accumulated, rounded
 from gemmproof.reference.dot import DotModel, dot_model
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS, Array, Format, round_to, widen
@@ -44,9 +44,19 @@ def inputs(outcome: Outcome) -> tuple[Array, Array]:
 def exact(outcome: Outcome) -> Array:
     """The exact product (of index and integer data), or the nearest float64."""
     if "exact" not in outcome.memo:
-        outcome.memo["exact"] = exact_product(*inputs(outcome))[0]
+        if bound_applies(outcome):
+            outcome.memo["exact"] = _accumulated(outcome).exact
+        else:
+            outcome.memo["exact"] = exact_product(*inputs(outcome))[0]
     product: Array = outcome.memo["exact"]
     return product
+
+
+def _accumulated(outcome: Outcome) -> Accumulated:
+    if "accumulated" not in outcome.memo:
+        outcome.memo["accumulated"] = accumulated(*inputs(outcome), declared_model(outcome))
+    acc: Accumulated = outcome.memo["accumulated"]
+    return acc
 
 
 def not_exact(outcome: Outcome) -> Array:
@@ -95,7 +105,8 @@ def error_and_bound(outcome: Outcome) -> tuple[Array, Array]:
     Where the exact result may overflow the output the bound is Inf.
     """
     if "error" not in outcome.memo:
-        bound = gemm_bound(*inputs(outcome), declared_model(outcome), _out(outcome))
+        held = declared_model(outcome).acc_format
+        bound = rounded(_accumulated(outcome), _out(outcome), held).error
         with np.errstate(invalid="ignore"):
             error = np.abs(widen(_result(outcome)) - exact(outcome))
         error[np.isnan(error)] = np.inf

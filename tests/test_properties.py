@@ -1,5 +1,7 @@
 """Each judge on results made by hand: what it must find, and what it must not."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -449,6 +451,19 @@ def test_a_wrong_value_beside_a_harmless_stray_load_is_a_fault_of_its_own():
     assert causes == {"stays_in_bounds": None, values.EXACT: None, values.BOUND: values.EXACT}
 
 
+def _all_programs(touch):
+    """A touch as the machine keeps it: with an axis over programs."""
+    x, y, _ = touch.pid
+    return SimpleNamespace(
+        kind=touch.kind,
+        operand=SimpleNamespace(name=touch.operand),
+        offsets=touch.offsets[None],
+        mask=None if touch.mask is None else touch.mask[None],
+        other=touch.other,
+        programs=np.array([x + 2 * y]),
+    )
+
+
 def test_the_mirror_property_compares_access_by_access():
     case = Case(20, 18, 17)
     constants = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16}
@@ -464,7 +479,7 @@ def test_the_mirror_property_compares_access_by_access():
                 constants,
             )
             touches = [t for pid in kernel.pids(stated) for t in touches_of(kernel, stated, pid)]
-            trace += change(touches)
+            trace.append(("k", (2, 2, 1), [_all_programs(t) for t in change(touches)]))
             launched = Launch("k", (2, 2, 1), constants, 0, 1, ((16, 16, 16),), False, HERE)
             return Run(result=c, launches=[launched])
 
