@@ -30,6 +30,10 @@ class _OnCpu(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        body = _custom_op(func)
+        if body is not None:
+            with self:
+                return body(*args, **kwargs)
         name = getattr(func, "__name__", "")
         if name == "__get__":
             attribute = getattr(getattr(func, "__self__", None), "__name__", "")
@@ -51,6 +55,20 @@ class _OnCpu(TorchFunctionMode):
             return None
         kwargs.pop("non_blocking", None) if name == "to" else None
         return func(*args, **kwargs)
+
+
+def _custom_op(func: Any) -> Any:
+    """The Python body of an operator made with torch.library (custom_op, triton_op), else None.
+
+    It is called directly, so that what it allocates and launches is seen.
+    """
+    if not isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return None
+    from torch._library.custom_ops import OPDEFS
+
+    name = func._qualified_op_name if hasattr(func, "_qualified_op_name") else func.name()
+    known = OPDEFS.get(name.split(".")[0])
+    return None if known is None else known._init_fn
 
 
 def _is_device(x: Any) -> bool:

@@ -167,6 +167,24 @@ def unary(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], Value
     return apply
 
 
+def test(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], Value]:
+    """A float predicate of libdevice."""
+
+    def apply(x: Any) -> Value:
+        value = lift(x)
+        return Value(function(value.data.astype(np.float64)), tl.int1, value.poison)
+
+    return apply
+
+
+def power(x: Any, y: Any) -> Value:
+    """libdevice.pow."""
+    a, b = common(x, y)
+    ndim = max(a.data.ndim, b.data.ndim)
+    data = np.power(pad_rank(a.data, ndim), pad_rank(b.data, ndim))
+    return Value(data.astype(numpy_of(a.dtype)), a.dtype, union(a.poison, b.poison))
+
+
 def _erf(x: np.ndarray) -> np.ndarray:
     import math
 
@@ -237,5 +255,28 @@ MATH: dict[str, Callable[..., Any]] = {
     "fdiv": divide,
     "div_rn": divide,
     "umulhi": umulhi,
+    "mulhi": umulhi,
     "sigmoid": sigmoid,
+    "pow": power,
+    "acos": unary(np.arccos),
+    "asin": unary(np.arcsin),
+    "atan": unary(np.arctan),
+    "cosh": unary(np.cosh),
+    "sinh": unary(np.sinh),
+    "cbrt": unary(np.cbrt),
+    "erfc": unary(lambda v: 1 - _erf(v)),
+    "exp10": unary(lambda v: np.power(10.0, v)),
+    "nearbyint": unary(np.rint),
+    "fast_expf": unary(np.exp),
+    "fast_logf": unary(np.log),
+    "fast_sinf": unary(np.sin),
+    "fast_cosf": unary(np.cos),
+    "fast_tanhf": unary(np.tanh),
+    "fast_dividef": divide,
+    "fma_rn": fma,
+    "fmin": minimum,
+    "fmax": maximum,
+    "isnan": test(np.isnan),
+    "isinf": test(np.isinf),
+    "finitef": test(np.isfinite),
 }

@@ -257,7 +257,7 @@ def histogram(input: Any, num_bins: Any, mask: Any = None) -> Value:
         live = np.broadcast_to(keep.data, (programs, *x.shape))
     data = np.broadcast_to(x.data, (programs, *x.shape)).astype(np.int64)
     live = np.broadcast_to(live, data.shape)
-    stray = live & ((data < 0) | (data >= bins))
+    stray: np.ndarray = np.asarray(live & ((data < 0) | (data >= bins)))
     if x.poison is not None:
         stray = stray | (live & (x.poison != 0))
     good = np.asarray(live & ~stray)
@@ -265,6 +265,6 @@ def histogram(input: Any, num_bins: Any, mask: Any = None) -> Value:
     counts = np.stack(list(rows))
     poison = None
     if stray.any():
-        bad = stray.reshape(programs, -1).any(axis=1)[:, None]
+        bad = np.any(stray.reshape(programs, -1), axis=1, keepdims=True)
         poison = bad * execution.source("a histogram of values beyond its bins")
     return Value(counts.astype(np.int32), tl.int32, poison)

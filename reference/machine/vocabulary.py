@@ -25,8 +25,10 @@ from gemmproof.reference.machine import (
     shapes,
 )
 from gemmproof.reference.machine.arithmetic import binary
+from gemmproof.reference.machine.assembly import inline_asm_elementwise
 from gemmproof.reference.machine.cast import cast, convert
 from gemmproof.reference.machine.dots import dot
+from gemmproof.reference.machine.scaled import dot_scaled
 from gemmproof.reference.machine.value import Value, is_number, lift
 
 trans = shapes.trans
@@ -86,6 +88,20 @@ def _atomic(op: str) -> Callable[..., Value]:
 
 def _cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None) -> Value:
     return atomics.atomic("cas", lift(pointer), val, None, lift(cmp))
+
+
+def _poll(
+    pointer: Any, expected_value: Any, sem: Any = None, scope: Any = None, timeout_ns: Any = None
+) -> Value:
+    """tl.atomic_poll: the part waits until every lane holds the expected value."""
+    wanted = lift(expected_value)
+    while True:
+        seen = binary("==", atomics.atomic("or", lift(pointer), 0), wanted)
+        if seen.data.all():
+            return seen
+        if len(execution.current().programs) > 1:
+            raise execution.Diverged(seen.data.reshape(seen.data.shape[0], -1).all(axis=1))
+        raise execution.Waiting
 
 
 def _arithmetic(op: str) -> Callable[..., Any]:
@@ -169,7 +185,19 @@ LANGUAGE: dict[str, Any] = {
     "store": _store,
     **{f"atomic_{op}": _atomic(op) for op in atomics.COMBINE},
     "atomic_cas": _cas,
+    "atomic_load": lambda pointer, mask=None, sem=None, scope=None: _load(pointer, mask),
+    "atomic_store": lambda pointer, val, mask=None, sem=None, scope=None: atomics.atomic(
+        "xchg", lift(pointer), val, mask
+    ),
+    "atomic_poll": _poll,
     "dot": dot,
+    "dot_scaled": dot_scaled,
+    "inline_asm_elementwise": inline_asm_elementwise,
+    "condition": _unwrapped,
+    "expect_zero": _unwrapped,
+    "tuple": tuple,
+    "gdc_wait": hints.nothing,
+    "gdc_launch_dependents": hints.nothing,
     "cast": _to,
     "to": _to,
     "where": elementwise.where,
@@ -208,6 +236,15 @@ LANGUAGE: dict[str, Any] = {
     "PropagateNan": tl.PropagateNan,
 }
 
+# What `tl.extra` and its libdevice hold beside the mathematics.
+EXTRA: dict[str, Any] = {
+    **elementwise.MATH,
+    **{name: LANGUAGE[name] for name in ("gdc_wait", "gdc_launch_dependents")},
+    "globaltimer": lambda: lift(0),
+    "smid": lambda: shapes.program_id(0),
+    "num_threads": lambda: 32 * execution.current().num_warps,
+    "num_warps": lambda: execution.current().num_warps,
+}
 BUILTINS: dict[str, Any] = {
     **vars(builtins),
     "range": control.dynamic_range,
@@ -281,7 +318,7 @@ def module_of(module: types.ModuleType) -> Any:
     if name == "triton":
         return TRITON
     if name.startswith("triton.language.extra"):
-        return Namespace(module, elementwise.MATH)
+        return Namespace(module, EXTRA)
     if name.startswith("triton.language"):
         return Namespace(module, LANGUAGE)
     return module
