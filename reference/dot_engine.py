@@ -19,6 +19,12 @@ from gemmproof.reference.formats import Array, Format, nan_of
 # Elements of the accumulator worked on at once: large for the overhead, small for the cache.
 _CHUNK = 1 << 15
 
+# The k of which operands are prepared at once, so that a long K needs no more memory.
+_SLAB = 512
+
+# The exponent of a float32, in its bits.
+_EXPONENT = np.int32(0x7F800000)
+
 # Every nonzero addend of the narrow arithmetic has at least this exponent.
 _LOW = -101
 
@@ -52,19 +58,29 @@ def fused_chain(
     with np.errstate(all="ignore"):
         out = acc.astype(np.float32)
         narrow = _fits_narrow(a, b, out, unit, a_fmt, b_fmt, acc_fmt)
-        for programs, rows in chunks(out.shape, _CHUNK):
-            part = out[programs, rows].copy()
-            a_part = (a if len(a) == 1 else a[programs])[:, rows]
-            b_part = b if len(b) == 1 else b[programs]
-            done = narrow and _narrow(a_part, b_part, part, unit, a_fmt, b_fmt, acc_fmt)
-            if not done:
-                part = _wide(a_part, b_part, out[programs, rows], unit, a_fmt, b_fmt, acc_fmt)
-            out[programs, rows] = part
+        slab = max(unit.L, _SLAB // unit.L * unit.L)
+        for k in range(0, a.shape[-1], slab):
+            x, y = a[..., k : k + slab], b[..., k : k + slab, :]
+            powers = (_power(x, a_fmt, -8), _power(y, b_fmt, 1)) if narrow else None
+            for programs, rows in chunks(out.shape, _CHUNK):
+                x_part, y_part = _cut(x, programs, rows), _cut(y, programs)
+                part = out[programs, rows].copy()
+                if powers and np.isfinite(part).all():
+                    x_power, y_power = _cut(powers[0], programs, rows), _cut(powers[1], programs)
+                    if _narrow(x_part, y_part, x_power, y_power, part, unit, acc_fmt):
+                        out[programs, rows] = part
+                        continue
+                start = out[programs, rows]
+                out[programs, rows] = _wide(x_part, y_part, start, unit, a_fmt, b_fmt, acc_fmt)
         nan = np.isnan(out)
         result = out.astype(acc_fmt.storage)
         if nan.any():
             result[nan] = nan_of(acc_fmt)
     return result
+
+
+def _cut(x: Array, programs: slice, rows: slice = slice(None)) -> Array:
+    return x[:, rows] if len(x) == 1 else x[programs, rows]
 
 
 def exponents(x: Array, fmt: Format) -> Array:
@@ -97,7 +113,7 @@ def _fits_narrow(
     overflow = max(high, -126) + 3 + a.shape[-1].bit_length()
     return (
         unit.F <= 29
-        and unit.L < 256
+        and unit.L < 128
         and low >= floor
         and acc_low >= 2.0**floor
         and float(size.max(initial=0.0)) < 2.0**125
@@ -106,62 +122,53 @@ def _fits_narrow(
 
 
 def _narrow(
-    a: Array, b: Array, acc: Array, unit: Unit, a_fmt: Format, b_fmt: Format, acc_fmt: Format
+    a: Array, b: Array, power_a: Array, power_b: Array, acc: Array, unit: Unit, acc_fmt: Format
 ) -> bool:
     """Update acc (float32) in place; False, acc spoiled, when an fp16 accumulator overflows.
 
     A product of two 11-bit significands is exact in float32, scaled by 1/q it is below 2**(F + 2),
     and a cast to int32 is the cut toward zero. The largest exponent of a block comes from one
-    matrix product of the powers 256**e: its sum of at most 255 terms keeps the top digit.
+    matrix product of the powers 256**e: a sum of at most 127 terms keeps the top digit, whose
+    exponent in float64, divided by 8, is e. power_a is 2**-8 and power_b 2 times those powers.
     """
     F, L, K = unit.F, unit.L, a.shape[-1]
-    floor = max(unit.e_zero, _LOW) + 127
-    group = 1 << (29 - F)  # so many scaled products are below 2**31 together
-    power_a, power_b = _power(a, a_fmt, 1), _power(b, b_fmt, 0)
+    group = min(L, 16, 1 << (29 - F))  # so many scaled products are below 2**31 together
     a_k = np.ascontiguousarray(np.moveaxis(a, -1, 0))[..., None]
+    b_k = np.moveaxis(b, -2, 0)[:, :, None, :]
     shape = acc.shape
     top, total = np.empty(shape), np.empty(shape)
-    digit = (
-        top.view(np.int32)[..., 1::2]
-        if sys.byteorder == "little"
-        else top.view(np.int32)[..., 0::2]
-    )
-    e_max, scratch, cut, units = (np.empty(shape, np.int32) for _ in range(4))
-    scale, scaled = scratch.view(np.float32), np.empty(shape, np.float32)
-    acc_code = acc.view(np.int32)
-    keep = np.int64(-1 << (52 - unit.fraction))
+    high = 1 if sys.byteorder == "little" else 0
+    digit = top.view(np.int32)[..., high::2]
+    e_max, cut, units, scale_code = (np.empty(shape, np.int32) for _ in range(4))
+    scale, scaled = scale_code.view(np.float32), np.empty(shape, np.float32)
+    products = np.empty((group, *shape), np.float32)
+    acc_code, total_code = acc.view(np.int32), total.view(np.int64)
+    # exponents stay in place, biased by 127 in bits 23 to 30, as float32 has them
+    floor = np.int32((max(unit.e_zero, _LOW) + 127) << 23)
+    reciprocal = np.uint32((254 + F) << 23).view(np.int32)
     for k in range(0, K, L):
-        ks = range(k, min(k + L, K))
-        np.matmul(power_a[..., k : k + L], power_b[..., k : k + L, :], out=top)
-        # biased by 127: 256**e has the field 8 * (e + 128) and up to 7 more from the sum
-        np.right_shift(digit, 23, out=e_max)
-        np.subtract(e_max, 1, out=e_max)
-        np.right_shift(acc_code, 23, out=cut)
-        np.bitwise_and(cut, 0xFF, out=cut)
+        stop = min(k + L, K)
+        np.matmul(power_a[..., k:stop], power_b[..., k:stop, :], out=top)
+        np.bitwise_and(digit, _EXPONENT, out=e_max)
+        np.bitwise_and(acc_code, _EXPONENT, out=cut)
         if acc_fmt.name == "fp16":
-            np.maximum(cut, acc_fmt.emin + 127, out=cut, where=acc != 0)
+            np.maximum(cut, np.int32((acc_fmt.emin + 127) << 23), out=cut, where=acc != 0)
         np.maximum(e_max, cut, out=e_max)
         np.maximum(e_max, floor, out=e_max)
-        np.subtract(254 + F, e_max, out=scratch)
-        np.left_shift(scratch, 23, out=scratch)
+        np.subtract(reciprocal, e_max, out=scale_code)
         np.multiply(acc, scale, out=scaled)
         np.copyto(cut, scaled, casting="unsafe")
         np.copyto(total, cut)
-        for start in range(0, len(ks), group):
-            for i in ks[start : start + group]:
-                np.multiply(a_k[i], b[..., i, None, :], out=scaled)
-                np.multiply(scaled, scale, out=scaled)
-                if i == ks[start]:
-                    np.copyto(units, scaled, casting="unsafe")
-                else:
-                    np.copyto(cut, scaled, casting="unsafe")
-                    np.add(units, cut, out=units)
+        for start in range(k, stop, group):
+            ks = slice(start, min(start + group, stop))
+            some = products[: ks.stop - start]
+            np.multiply(a_k[ks], b_k[ks], out=some)
+            np.multiply(some, scale, out=some)
+            np.add.reduce(some, axis=0, dtype=np.int32, out=units)
             np.add(total, units, out=total)
-        np.subtract(e_max, F, out=scratch)
-        np.left_shift(scratch, 23, out=scratch)
+        np.subtract(e_max, np.int32(F << 23), out=scale_code)
         if unit.rounding == "rz":
-            code = total.view(np.int64)
-            np.bitwise_and(code, keep, out=code)
+            np.bitwise_and(total_code, np.int64(-1 << (52 - unit.fraction)), out=total_code)
             np.copyto(acc, total, casting="unsafe")
             np.multiply(acc, scale, out=acc)
         else:
@@ -174,7 +181,7 @@ def _narrow(
 
 
 def _power(x: Array, fmt: Format, bias: int) -> Array:
-    """256**e as float64 (times 2**bias), 0 for zeros."""
+    """256**e times 2**bias as float64, 0 for zeros."""
     code = (8 * exponents(x, fmt).astype(np.int64) + 1023 + bias) << 52
     code[x == 0] = 0
     return code.view(np.float64)

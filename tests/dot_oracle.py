@@ -1,26 +1,24 @@
 """The fused step in Python integers, straight from its definition, and operands that strain it."""
 
 from fractions import Fraction
-from math import isinf, isnan
+from math import isinf, isnan, ldexp
 
 import numpy as np
 
 from gemmproof.reference.formats import FORMATS, bits, round_to, truncate_tf32
 
-NAN, INF = float("nan"), float("inf")
+INF = float("inf")
 
 
 def decode(x, fmt):
     """x = m * 2**(e - p + 1) with |m| < 2**p, e = emin for subnormals and zero; (m, e)."""
     if x == 0 or isnan(x) or isinf(x):
         return 0, fmt.emin
-    value, e = Fraction(x), fmt.emin
-    numerator, denominator = abs(value.numerator), value.denominator
-    e = max(fmt.emin, numerator.bit_length() - denominator.bit_length())
-    if e > fmt.emin and numerator < Fraction(2) ** e * denominator:
-        e -= 1
-    m = value / Fraction(2) ** (e - fmt.p + 1)
+    numerator, denominator = x.as_integer_ratio()
+    e = max(fmt.emin, abs(numerator).bit_length() - denominator.bit_length())
+    m = Fraction(numerator, denominator) / Fraction(2) ** (e - fmt.p + 1)
     assert m.denominator == 1
+    assert abs(m) < 2**fmt.p
     return m.numerator, e
 
 
@@ -30,44 +28,53 @@ def chop(m, exponent):
     return size if m >= 0 else -size
 
 
-def fused_step(a, b, c, unit, a_fmt, b_fmt, acc_fmt):
-    """One step over lists of (float, m, e) and the float c; a float, or NaN."""
-    special = c if isinf(c) or isnan(c) else 0.0
+def special_sum(a, b, c):
+    """NaN or Inf if the operands make one, else 0."""
+    total = c if isinf(c) or isnan(c) else 0.0
     for (x, _, _), (y, _, _) in zip(a, b, strict=True):
         if not (abs(x) < INF and abs(y) < INF):
-            special += x * y
-    if special != 0:
-        return special
-    mc, ec = decode(c, acc_fmt)
-    pairs = zip(a, b, strict=True)
-    addends = [(x[1] * y[1], x[2] + y[2], a_fmt.p + b_fmt.p - 2) for x, y in pairs]
-    addends.append((mc, ec, acc_fmt.p - 1))
-    addends = [t for t in addends if t[0]]
+            total += x * y
+    return total
+
+
+def fused_step(a, b, c, unit, a_fmt, b_fmt, acc_fmt):
+    """One step over lists of (float, m, e) and the float c, all finite."""
+    f = a_fmt.p + b_fmt.p - 2
+    addends = [(x[1] * y[1], x[2] + y[2], f) for x, y in zip(a, b, strict=True) if x[1] and y[1]]
+    if c:
+        addends.append((*decode(c, acc_fmt), acc_fmt.p - 1))
     e_max = max([unit.e_zero, *(e for _, e, _ in addends)])
     total = sum(chop(m, unit.F - f + e - e_max) for m, e, f in addends)
     if total == 0:
         return 0.0
     lsb = e_max - unit.F
     E = max(abs(total).bit_length() - 1 + lsb, acc_fmt.emin)
-    value = Fraction(total) * Fraction(2) ** lsb / Fraction(2) ** (E - unit.fraction)
-    rounded = round(value) if unit.rounding == "rne" else int(value)
-    result = rounded * Fraction(2) ** (E - unit.fraction)
-    if abs(result) >= Fraction(2) ** (acc_fmt.emax + 1):
-        return INF if result > 0 else -INF
-    return float(result)
+    last = E - unit.fraction
+    if last <= lsb:
+        size = abs(total) << (lsb - last)
+    else:
+        size, rest = divmod(abs(total), 1 << (last - lsb))
+        half = 1 << (last - lsb - 1)
+        if unit.rounding == "rne" and (rest > half or (rest == half and size % 2)):
+            size += 1
+    if size * Fraction(2) ** last >= Fraction(2) ** (acc_fmt.emax + 1):
+        return INF if total > 0 else -INF
+    return ldexp(size, last) if total > 0 else 0.0 - ldexp(size, last)
 
 
 def fused_chain(a, b, acc, unit, a_fmt, b_fmt, acc_fmt):
     """(M, K) by (K, N) onto (M, N), float64 values in and out."""
     rows = [[(float(x), *decode(float(x), a_fmt)) for x in row] for row in a]
     columns = [[(float(x), *decode(float(x), b_fmt)) for x in column] for column in b.T]
+    finite = np.isfinite(a).all() and np.isfinite(b).all()
     out = np.empty((len(rows), len(columns)))
     for m, row in enumerate(rows):
         for n, column in enumerate(columns):
             c = float(acc[m, n])
             for k in range(0, len(row), unit.L):
-                piece = slice(k, k + unit.L)
-                c = fused_step(row[piece], column[piece], c, unit, a_fmt, b_fmt, acc_fmt)
+                x, y = row[k : k + unit.L], column[k : k + unit.L]
+                special = 0.0 if finite and abs(c) < INF else special_sum(x, y, c)
+                c = special or fused_step(x, y, c, unit, a_fmt, b_fmt, acc_fmt)
             out[m, n] = c
     return out
 

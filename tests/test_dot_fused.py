@@ -51,7 +51,7 @@ def test_units_agree_with_exact_integers(model):
     fmts = formats(model)
     for seed, style in enumerate(STYLES):
         rng = np.random.default_rng(seed)
-        K = 2 * model.unit.L + model.unit.L // 2
+        K = model.unit.L + model.unit.L // 2
         a, b, acc = problem(rng, 14, 14, K, *fmts, style)
         expected = fused_chain(
             read(a, model.a_format), read(b, model.b_format), read(acc, ""), model.unit, *fmts

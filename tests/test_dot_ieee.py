@@ -28,9 +28,8 @@ def chain(a, b, acc, fmt):
 
 
 def round_fraction(value, fmt):
-    e = fmt.emin
-    while abs(value) >= Fraction(2) ** (e + 1):
-        e += 1
+    e = abs(value.numerator).bit_length() - value.denominator.bit_length()
+    e = max(fmt.emin, e - (abs(value) < Fraction(2) ** e))
     step = Fraction(2) ** (e - fmt.p + 1)
     return round(value / step) * step
 

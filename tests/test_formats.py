@@ -27,9 +27,8 @@ NARROW = ("fp16", "bf16", "fp8e4m3", "fp8e5m2")
 def nearest_even(x, fmt):
     """The definition: the multiple of the local spacing nearest to x, ties to the even multiple."""
     value = Fraction(x)
-    e = fmt.emin
-    while abs(value) >= Fraction(2) ** (e + 1):
-        e += 1
+    e = abs(value.numerator).bit_length() - value.denominator.bit_length()
+    e = max(fmt.emin, e - (abs(value) < Fraction(2) ** e))
     step = Fraction(2) ** (e - fmt.p + 1)
     rounded = round(value / step) * step
     return float(rounded) if abs(rounded) <= Fraction(fmt.max) else float("nan")
