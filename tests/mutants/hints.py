@@ -23,17 +23,14 @@ def hinting_kernel(
     acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     for k in range(0, K, BLOCK):
         offs_k = k + tl.arange(0, BLOCK).to(tl.int64)
-        rows = offs_m % M
-        if HINT == "contiguous_rows":
-            rows = tl.max_contiguous(rows, BLOCK)
         columns = offs_n[None, :] * stride_bn
         if HINT == "offsets":
             columns = tl.multiple_of(columns, (1, 16))
         if HINT == "constant":
             columns = tl.max_constancy(columns, (1, 4))
-        a_ptrs = a_ptr + rows[:, None] * stride_am + offs_k[None, :] * stride_ak
+        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
         b_ptrs = b_ptr + offs_k[:, None] * stride_bk + columns
-        a = tl.load(a_ptrs, mask=offs_k[None, :] < K, other=0.0)
+        a = tl.load(a_ptrs, mask=(offs_m[:, None] < M) & (offs_k[None, :] < K), other=0.0)
         b = tl.load(b_ptrs, mask=(offs_k[:, None] < K) & (offs_n[None, :] < N), other=0.0)
         acc = tl.dot(a, b, acc)
     c_ptrs = c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :] * stride_cn

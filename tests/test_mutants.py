@@ -1,0 +1,43 @@
+"""Every mutant is caught, for the right reason, at the smallest case that shows it."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from mutants.table import AWAITED, CLASSES, MUTANTS, Mutant
+
+from gemmproof.check import check
+
+EXAMPLES = 60
+_SECONDS: dict[Mutant, float] = {}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.letter}-{m.name}")
+def test_a_mutant_is_caught_for_its_reason_at_its_smallest_case(mutant):
+    report = check(mutant.kernel, max_examples=EXAMPLES, target=mutant.target)
+    _SECONDS[mutant] = report.seconds
+    assert report.verdict == "fail", f"{mutant.name} survives"
+    first = report.findings[0]
+    assert (first.property, first.fault) == (mutant.property, mutant.fault), first.message
+    assert (first.operand, first.axis) == (mutant.operand, mutant.axis), first.message
+    assert first.case == mutant.smallest, first.message
+    assert first.cause is None
+
+
+def test_mutants_cover_the_classes_and_are_all_different():
+    assert len(MUTANTS) >= 45
+    assert {m.letter for m in (*MUTANTS, *AWAITED)} >= set("ABCDEFGHIJKO")
+    assert {m.letter for m in MUTANTS} <= set(CLASSES)
+    assert len({m.place for m in MUTANTS}) == len(MUTANTS)
+
+
+def test_times(capsys):
+    """Prints the times of this run; what they ought to be is in docs/strength.md."""
+    if _SECONDS:
+        slowest = max(_SECONDS, key=lambda m: _SECONDS[m])
+        with capsys.disabled():
+            print(
+                f"\n{len(_SECONDS)} mutants: median {statistics.median(_SECONDS.values()):.2f} s,"
+                f" slowest {_SECONDS[slowest]:.2f} s ({slowest.name})"
+            )
