@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 # Memory: no single array of a part may be larger; wider parts are cut in two.
 VALUE_BYTES = 1 << 27
-# A part that takes this many decisions while memory stands still may wait for another program.
-SPINS = 2000
 KERNEL_MARK = "__gemmproof_kernel__"
 
 
@@ -73,7 +71,7 @@ class Part:
     tiles: set[tuple[int, int, int]] = field(default_factory=set)
     atomics: bool = False
     spins: int = 0
-    patience: float = SPINS
+    patience: int = 0
 
 
 _part: Part | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,11 @@ from gemmproof.reference.machine.session import Session
 
 # A first part this wide shows how large the values of the kernel are; parts then grow.
 FIRST_PART = 256
+
+# Decisions that a part may take while memory stands still before other parts go first: a loop that
+# waits for another program is told from a long honest one only by trying again with more of them.
+FIRST_PATIENCE = 64
+MOST_PATIENCE = FIRST_PATIENCE * 8**5
 
 
 @dataclass(slots=True)
@@ -46,7 +50,7 @@ def run_grid(
     ready: deque[np.ndarray] = deque()
     waiting: deque[np.ndarray] = deque()
     begin, width = 0, FIRST_PART
-    moved = True
+    moved, patience = True, FIRST_PATIENCE
     while ready or waiting or begin < total:
         if not ready and begin < total:
             ready.append(np.arange(begin, min(total, begin + width), dtype=np.int64))
@@ -54,12 +58,13 @@ def run_grid(
             width *= 2
         elif not ready:
             if not moved:
-                raise LimitExceeded(f"{kernel}: programs {_some(waiting)} wait for ever")
+                patience *= 8
+                if patience > MOST_PATIENCE:
+                    raise LimitExceeded(f"{kernel}: programs {_some(waiting)} wait for ever")
             ready, waiting, moved = waiting, deque(), False
         programs = ready.popleft()
         part = Part(session, kernel, programs, grid, num_warps)
-        if not waiting and not ready and begin >= total:
-            part.patience = inf
+        part.patience = patience
         try:
             _run_part(part, body)
         except Diverged as split:
@@ -70,10 +75,7 @@ def run_grid(
             width = max(1, len(programs) // 2)
             ready.extendleft([programs[width:], programs[:width]])
         except Waiting:
-            if len(programs) > 1:
-                ready.extend(np.split(programs, len(programs)))
-            else:
-                waiting.append(programs)
+            waiting.append(programs)
         else:
             moved = True
             seen.events += part.events

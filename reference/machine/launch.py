@@ -134,10 +134,13 @@ def _launch(
     bound = _bind(kernel, args, kwargs, where)
     sizes = _grid(name, grid, bound, where)
     constants = {p.name for p in kernel.params if p.is_constexpr}
-    values = {
-        key: _constant(x) if key in constants else _argument(session, kernel, key, x)
-        for key, x in bound.items()
-    }
+    try:
+        values = {
+            key: _constant(x) if key in constants else _argument(session, kernel, key, x)
+            for key, x in bound.items()
+        }
+    except TypeError as error:
+        raise KernelError(f"{name}: {error}", where) from None
     for hook in getattr(kernel, "pre_run_hooks", ()):
         hook(*args, **kwargs)
     function = rebind.rebound(rebind.body(kernel))
@@ -221,7 +224,7 @@ def _argument(session: Session, kernel: Any, name: str, x: Any) -> Any:
         return blocks.from_host(base, x.shape, x.strides, x.block_shape, padding)
     if hasattr(x, "base") and hasattr(x, "dtype") and isinstance(x.base, torch.Tensor):
         return _argument(session, kernel, name, x.base.view(x.dtype))  # triton.reinterpret
-    raise KernelError(f"{kernel.fn.__name__}: argument {name} has type {type(x).__name__}")
+    raise TypeError(f"argument {name} has type {type(x).__name__}")
 
 
 def _argument_type(x: Any) -> tl.dtype:
