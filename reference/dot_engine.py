@@ -17,7 +17,7 @@ from gemmproof.reference.dot_ieee import chunks
 from gemmproof.reference.formats import Array, Format, nan_of
 
 # Elements of the accumulator worked on at once: large for the overhead, small for the cache.
-_CHUNK = 1 << 15
+_CHUNK = 1 << 16
 
 # The k of which operands are prepared at once, so that a long K needs no more memory.
 _SLAB = 512
@@ -132,7 +132,7 @@ def _narrow(
     exponent in float64, divided by 8, is e. power_a is 2**-8 and power_b 2 times those powers.
     """
     F, L, K = unit.F, unit.L, a.shape[-1]
-    group = min(L, 16, 1 << (29 - F))  # so many scaled products are below 2**31 together
+    group = min(L, 8, 1 << (29 - F))  # so many scaled products are below 2**31 together
     a_k = np.ascontiguousarray(np.moveaxis(a, -1, 0))[..., None]
     b_k = np.moveaxis(b, -2, 0)[:, :, None, :]
     shape = acc.shape

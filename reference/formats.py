@@ -137,7 +137,7 @@ def widen(x: Array) -> Array:
 
 
 def _widen_bf16(x: Array) -> Array:
-    return (np.ascontiguousarray(x).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
 def to_fp32(x: Array) -> Array:
@@ -178,7 +178,8 @@ def round_to(x: Array, fmt: Format | str, *, saturate: bool = False) -> Array:
     fmt = format_named(fmt) if isinstance(fmt, str) else fmt
     if fmt.kind != "float":
         raise ValueError(f"round_to: got format {fmt.name}, expected a float format")
-    x = _as_float(np.asarray(x), fmt)
+    shape = np.shape(x)
+    x = _as_float(np.atleast_1d(x), fmt)
     if saturate:
         x = np.clip(x, -fmt.max, fmt.max)
     with np.errstate(all="ignore"):
@@ -193,7 +194,7 @@ def round_to(x: Array, fmt: Format | str, *, saturate: bool = False) -> Array:
     nan = np.isnan(x)
     if nan.any():
         y[nan] = nan_of(fmt)
-    return y
+    return y.reshape(shape)
 
 
 def _as_float(x: Array, fmt: Format) -> Array:
@@ -216,7 +217,7 @@ def _narrow(x: Array, fmt: Format) -> Array:
     """float32 to bf16, tf32 or fp8, nearest even; NaN is the caller's."""
     if fmt.name in ("bf16", "tf32"):
         drop = 24 - fmt.p
-        code = np.ascontiguousarray(x).view(np.uint32)
+        code = x.view(np.uint32)
         code = code + (((code >> drop) & 1) + np.uint32((1 << (drop - 1)) - 1))
         if fmt.name == "tf32":
             return (code & np.uint32(0xFFFFE000)).view(np.float32)
@@ -230,19 +231,19 @@ def truncate_tf32(x: Array) -> Array:
     Also of NaN: a payload in those bits only turns NaN into Inf.
     """
     _require_float32("truncate_tf32", x)
-    code = np.ascontiguousarray(x).view(np.uint32)
+    code = x.view(np.uint32)
     return (code & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def round_tf32_rna(x: Array) -> Array:
     """`cvt.rna.tf32.f32`: nearest, ties away from zero, overflow to Inf; float32 in and out."""
     _require_float32("round_tf32_rna", x)
-    code = np.ascontiguousarray(x).view(np.uint32) + np.uint32(0x1000)
+    code = np.atleast_1d(x).view(np.uint32) + np.uint32(0x1000)
     y = (code & np.uint32(0xFFFFE000)).view(np.float32)
-    nan = np.isnan(x)
+    nan = np.atleast_1d(np.isnan(x))
     if nan.any():
         y[nan] = nan_of(FORMATS["tf32"])
-    return y
+    return y.reshape(x.shape)
 
 
 def _require_float32(where: str, x: Array) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from dot_oracle import STYLES, fused_chain, problem, read, same_bits
 
+from gemmproof.reference import dot_engine
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.dot_table import INSTRUCTIONS, TARGETS
 from gemmproof.reference.formats import FORMATS, bits
@@ -57,6 +58,42 @@ def test_units_agree_with_exact_integers(model):
             read(a, model.a_format), read(b, model.b_format), read(acc, ""), model.unit, *fmts
         )
         assert same_bits(model.dot(a, b, acc), expected, model.acc_format).all(), style
+
+
+@pytest.mark.parametrize("model", MODELS, ids=label)
+def test_symmetries_of_the_unit(model):
+    """Negation, transposition, zero k, permutation within a step; no permutation of steps."""
+    rng = np.random.default_rng(3)
+    L = model.unit.L
+    a, b, acc = problem(rng, 16, 16, 4 * L, *formats(model), "window")
+    got = model.dot(a, b, acc)
+    minus = model.dot(-a, b, -acc)
+    assert np.array_equal(minus, -got)
+    if model.a_format == model.b_format:
+        turned = model.dot(b.T, a.T, acc.T).T
+        assert np.array_equal(bits(np.ascontiguousarray(turned)), bits(got))
+    zeros = np.zeros((16, L + 1), a.dtype)
+    longer = model.dot(np.hstack([a, zeros]), np.vstack([b, zeros.T.astype(b.dtype)]), acc)
+    assert np.array_equal(bits(longer), bits(got))
+    within = np.concatenate([rng.permutation(L) + k for k in range(0, 4 * L, L)])
+    assert np.array_equal(bits(model.dot(a[:, within], b[within], acc)), bits(got))
+    across = np.roll(np.arange(4 * L), L)
+    assert not np.array_equal(bits(model.dot(a[:, across], b[across], acc)), bits(got))
+    rows = rng.permutation(16)
+    assert np.array_equal(bits(model.dot(a[rows[:3]], b, acc[rows[:3]])), bits(got)[rows[:3]])
+
+
+@pytest.mark.parametrize("acc_name", ["fp32", "fp16"])
+def test_slabs_and_chunks_are_invisible(acc_name, monkeypatch):
+    model = dot_model("sm_90", "fp16", acc_name)
+    fmts = formats(model)
+    for style in ("normal", "huge"):
+        a, b, acc = problem(np.random.default_rng(8), 40, 24, 1400, *fmts, style)
+        whole = model.dot(a, b, acc)
+        with monkeypatch.context() as patch:
+            patch.setattr(dot_engine, "_CHUNK", 100)
+            patch.setattr(dot_engine, "_SLAB", 48)
+            assert np.array_equal(bits(model.dot(a, b, acc)), bits(whole))
 
 
 def mutants(unit):

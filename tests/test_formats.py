@@ -130,6 +130,21 @@ def test_tf32_truncates_and_rounds_half_away():
     assert np.isnan(round_tf32_rna(payload)).all()
 
 
+@pytest.mark.parametrize("name", FLOATS)
+def test_scalars_and_strided_views_keep_their_shape(name):
+    x = np.exp2(np.arange(24, dtype=np.float32) % 7).reshape(4, 6)[::2, ::3]
+    assert round_to(x, name).astype(np.float64).tolist() == x.tolist()
+    for value in (np.float32(2.0), np.array(np.nan), np.float64(2.0)):
+        y = round_to(value, name)
+        assert y.shape == ()
+        assert y.dtype == FORMATS[name].storage
+        assert widen(y).shape == ()
+    for convert in (truncate_tf32, round_tf32_rna):
+        assert convert(x).tolist() == x.tolist()
+        assert convert(np.array(np.nan, np.float32)).shape == ()
+    assert ulp(2.0, name) == 4 * FORMATS[name].u
+
+
 def test_ulp_is_the_spacing():
     assert ulp(np.array([1.0, 1.5, 2.0, 0.0, 2.0**-20]), "fp16").tolist() == [
         2.0**-10,
