@@ -15,7 +15,7 @@ def fma_fp64(a: Array, b: Array, acc: Array) -> Array:
     2008, Fma); exact rationals, slowly, where those could over- or underflow.
     """
     if not (_moderate(a, 400) and _moderate(b, 400) and _moderate(acc, 900)):
-        return _exactly(a, b, acc).astype(np.float64)
+        return np.asarray(_exactly(a, b, acc)).astype(np.float64)
     high, low = two_product(a, b)
     near, near_error = two_sum(acc, low)
     total, total_error = two_sum(high, near)

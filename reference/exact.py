@@ -14,8 +14,8 @@ def exact_product(a: Array, b: Array) -> tuple[Array, Array]:
 
     Integers: c is exact (int64, or object when int64 could overflow), e = 0. Floats of at most
     24 bits: every product is exact in float64, so summed in any order
-    e = K 2**-53 |a||b| (Jeannerod and Rump, SIMAX 34, 2013), or 0 where the data fit one fixed-point
-    window of 53 bits. float64 operands: compensated (Ogita, Rump and Oishi, SISC 26, 2005,
+    e = K 2**-53 |a||b| (Jeannerod and Rump, SIMAX 34, 2013), or 0 where the data fit one window
+    of 53 bits in fixed point. float64 operands: compensated (Ogita, Rump and Oishi, SISC 26, 2005,
     Dot2), e = 2**-53 |c| + gamma_K(2**-53)**2 |a||b|, valid while nothing over- or underflows.
     Inf and NaN spread as in IEEE, and e is then 0.
     """
