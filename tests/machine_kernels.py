@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
 import sys
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
@@ -506,21 +509,59 @@ def recorded(case: Case) -> dict[str, Any]:
     return {"touches": touches, "homes": homes, "results": [x.numpy() for x in results]}
 
 
+def timed(case: Case) -> tuple[float, float]:
+    """Seconds of wall and of CPU time that one call of the wrapper takes, unobserved."""
+    a, b = operands_of(case)
+    started = time.perf_counter(), time.process_time()
+    WRAPPERS[case.kernel](a, b, case)
+    return time.perf_counter() - started[0], time.process_time() - started[1]
+
+
 def serve() -> None:
-    """Answer cases until stdin ends; what a kernel prints goes to stderr."""
+    """Answer (what, case) until stdin ends; what a kernel prints goes to stderr."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:
         try:
-            case = pickle.load(sys.stdin.buffer)
+            what, case = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         try:
-            answer: Any = recorded(case)
+            answer: Any = {"recorded": recorded, "timed": timed}[what](case)
         except Exception as error:  # told to the test, which fails with it
             answer = f"{type(error).__name__}: {error}"
         pickle.dump(answer, answers)
         answers.flush()
+
+
+class Interpreter:
+    """A process in which these kernels are decorated for Triton's interpreter."""
+
+    def __init__(self) -> None:
+        root = Path(__file__).parent.parent
+        path = os.pathsep.join([str(root / "src"), os.environ.get("PYTHONPATH", "")])
+        self.process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": "1"},
+        )
+
+    def ask(self, what: str, case: Case) -> Any:
+        """Its answer to "recorded" or "timed"; raises AssertionError with what failed there."""
+        pipe, answers = self.process.stdin, self.process.stdout
+        assert pipe is not None
+        assert answers is not None
+        pickle.dump((what, case), pipe)
+        pipe.flush()
+        answer = pickle.load(answers)
+        assert not isinstance(answer, str), f"{case}: {answer}"
+        return answer
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(10)
 
 
 if __name__ == "__main__":

@@ -1,56 +1,28 @@
 """The machine beside Triton's interpreter: the same accesses, lane by lane, the same results."""
 
-import os
-import pickle
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine_kernels import LAYOUTS, WRAPPERS, Case, operands_of
+from machine_kernels import LAYOUTS, WRAPPERS, Case, Interpreter, operands_of
 
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.machine import run
 
-ROOT = Path(__file__).parent.parent
-
 EXAMPLES = 26  # for each of eight kernels: 208 cases
 SIDES = st.sampled_from((1, 2, 15, 16, 17, 31, 32, 33, 40))
 seen: Counter[str] = Counter()
-
-
-class Interpreter:
-    """A process in which the same kernels are decorated for Triton's interpreter."""
-
-    def __init__(self) -> None:
-        path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-        self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "machine_kernels.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": "1"},
-        )
-
-    def ask(self, case):
-        pickle.dump(case, self.process.stdin)
-        self.process.stdin.flush()
-        answer = pickle.load(self.process.stdout)
-        assert not isinstance(answer, str), f"{case}: {answer}"
-        return answer
 
 
 @pytest.fixture(scope="module")
 def interpreter():
     server = Interpreter()
     yield server
-    server.process.stdin.close()
-    server.process.wait(10)
+    server.close()
 
 
 def by_program(touches, homes):
@@ -102,7 +74,7 @@ def difference(got, expected):
 
 def judge(case, interpreter):
     """Both witnesses on one case: traces, bits, and the bound of the exact product."""
-    theirs = interpreter.ask(case)
+    theirs = interpreter.ask("recorded", case)
     a, b = operands_of(case)
     trace = []
     outcome = run(lambda a, b: WRAPPERS[case.kernel](a, b, case), a, b, trace=trace)
@@ -168,7 +140,7 @@ def test_the_machine_touches_and_returns_what_the_interpreter_does(interpreter, 
 def test_a_changed_access_is_a_difference(interpreter):
     """The comparison can fail: one offset, one mask lane, one access fewer."""
     case = Case("masked", 17, 16, 16, "fp16")
-    theirs = interpreter.ask(case)
+    theirs = interpreter.ask("recorded", case)
     expected = by_program(theirs["touches"], theirs["homes"])
     assert difference(expected, expected) is None
     pid, kind, address, lanes, other = theirs["touches"][0]
