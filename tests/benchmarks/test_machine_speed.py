@@ -60,7 +60,8 @@ def test_ratio(benchmark, interpreter):
     ratios = theirs[0] / min(wall), theirs[1] / min(cpu)
     print(
         f"\nmachine {min(wall) * 1e3:.1f} ms, CPU {min(cpu) * 1e3:.1f} ms; interpreter "
-        f"{theirs[0]:.2f} s, CPU {theirs[1]:.2f} s: {ratios[0]:.0f} times, CPU {ratios[1]:.0f} times"
+        f"{theirs[0]:.2f} s, CPU {theirs[1]:.2f} s: "
+        f"{ratios[0]:.0f} times, CPU {ratios[1]:.0f} times"
     )
     benchmark.extra_info["ratio"] = round(ratios[0], 1)
     benchmark.extra_info["ratio of CPU time"] = round(ratios[1], 1)
