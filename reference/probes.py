@@ -1,0 +1,268 @@
+"""Probes: products of a few large and small terms whose results tell how a kernel accumulates.
+
+The methods are those of Fasi, Higham, Mikaitis and Pranesh (PeerJ CS 7:e330, 2021) for widths and
+roundings, and of FPRev (Xie et al., USENIX ATC 2025) for the order of a sum: what is added between
++U and -U is absorbed if it is small, so what is left tells where a term joined.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmproof.reference.formats import FORMATS, Array, round_to, widen
+
+# One shape for every probe, so that a wrapper that chooses its kernel by shape chooses one.
+M, N = 128, 64
+
+# Powers of two that every operand format holds, the smallest as fp8e4m3's last subnormal. Large
+# products stay in fp16's range, so that they overflow no accumulator; 32 bits lie below them.
+LARGE, SMALL = 7, -9
+SEEN = 2 * (LARGE - SMALL)
+
+
+class ProbeError(Exception):
+    """The results of a probe cannot be those of a product; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What is asked: `product` takes storage arrays (M, K) and (K, N) and gives the (M, N) one."""
+
+    product: Callable[[Array, Array], Array]
+    in_format: str
+    K: int
+
+    def ask(self, a: Array, b: Array) -> Array:
+        """The float64 values of c for operands of float64 values that in_format holds."""
+        fmt = FORMATS[self.in_format]
+        held = [round_to(x, "fp32" if fmt.name == "tf32" else fmt) for x in (a, b)]
+        for name, wide, x in zip("ab", (a, b), held, strict=True):
+            if not np.array_equal(widen(x), wide):
+                raise ValueError(f"probe {name}: got values beyond {fmt.name}, expected exact ones")
+        c = self.product(*held)
+        if c.shape != (M, N):
+            raise ProbeError(f"result: got shape {c.shape}, expected {(M, N)}")
+        return widen(c)
+
+    def blank(self) -> tuple[Array, Array]:
+        """Operands of zeros, float64."""
+        return np.zeros((M, self.K)), np.zeros((self.K, N))
+
+
+def absorbed(p: Probed, pairs: Sequence[tuple[int, int]], small: Sequence[int]) -> Array:
+    """For each pair (i, j) and each k of `small`: is the term at k absorbed by +U at i, -U at j?
+
+    k is absorbed when it joins the sum before or with the later one of i and j: it is a leaf below
+    their lowest common ancestor. At most M - 1 pairs and N terms, of different k; bool
+    (pairs, small). Raises ProbeError where a small term alone does not come through.
+    """
+    a, b = p.blank()
+    tiny = 2.0**SMALL
+    for row, (i, j) in enumerate(pairs):
+        a[row, list(small)] = tiny
+        a[row, i], a[row, j] = 2.0**LARGE, -(2.0**LARGE)
+        b[[i, j]] = 2.0**LARGE
+    a[M - 1, list(small)] = tiny
+    b[list(small), range(len(small))] = tiny
+    c = p.ask(a, b)[:, : len(small)]
+    if not (c[M - 1] == tiny**2).all():
+        got = c[M - 1][c[M - 1] != tiny**2][0]
+        raise ProbeError(f"result: got {got:g} for a single term of {tiny**2:g}, expected that")
+    return np.asarray(c[: len(pairs)] == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """How much of a small term beside a large one is kept: `bits` below the large one's exponent.
+
+    `rounding`: "chopped" or "nearest", "other" for what is neither; bits = SEEN: at least that.
+    """
+
+    bits: int
+    rounding: str
+
+
+def widths(p: Probed, triples: Sequence[tuple[int, int, int]]) -> list[Width]:
+    """For each (e, i, j): the Width of a term at e while +U, at i, has come and -U, at j, has not.
+
+    At most M / 2 triples; no e may be an i or j of another triple. U is 1.5 times a power of two,
+    so that sums just above and just below it lie on one grid.
+    """
+    a, b = p.blank()
+    exponents = np.arange(LARGE, SMALL - 1, -1)
+    size = len(exponents)
+    columns = np.concatenate([2.0**exponents, *(s * 2.0 ** exponents[:-1] for s in (1.5, -1.5))])
+    for row, (e, i, j) in enumerate(triples):
+        for half, scale in enumerate((LARGE, SMALL)):
+            at = 2 * row + half
+            a[at, e] = 2.0**scale
+            a[at, i], a[at, j] = 1.5 * 2.0**LARGE, -1.5 * 2.0**LARGE
+        b[[i, j]] = 2.0**LARGE
+        b[e, : len(columns)] = columns
+    c = p.ask(a, b)
+    found = []
+    for row in range(len(triples)):
+        plain = _by_depth(c[2 * row : 2 * row + 2, :size])
+        up, down = (
+            _by_depth(c[2 * row : 2 * row + 2, size + s * (size - 1) : size + (s + 1) * (size - 1)])
+            for s in (0, 1)
+        )
+        found.append(_width(plain, up, down))
+    return found
+
+
+def _by_depth(c: Array) -> dict[int, float]:
+    """Results by i, the term being 2**-i of the large product's power of two."""
+    depths: dict[int, float] = {}
+    for half, scale in enumerate((LARGE, SMALL)):
+        for n, value in enumerate(c[half]):
+            depths.setdefault(2 * LARGE - scale - (LARGE - n), float(value))
+    return depths
+
+
+def _width(plain: dict[int, float], up: dict[int, float], down: dict[int, float]) -> Width:
+    top = 2.0 ** (2 * LARGE)
+    bits = 0
+    while bits < SEEN and plain[bits + 1] == top * 2.0 ** -(bits + 1):
+        bits += 1
+    if bits + 1 not in up:
+        return Width(bits, "none")
+    q = top * 2.0**-bits
+    # three quarters of the last place, added and taken away
+    kinds = {(0.0, 0.0): "chopped", (0.0, -q): "chopped", (q, -q): "nearest"}
+    return Width(bits, kinds.get((up[bits + 1], down[bits + 1]), "other"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How operands enter: significant bits that count, and what becomes of the others.
+
+    `rounding`: "none" (all bits count), "truncated", "nearest" or "away" (half away from zero).
+    """
+
+    bits: int
+    rounding: str
+
+
+def operands_read(p: Probed) -> Reading:
+    """What 1 + 2**-n, and 1 + 2**-j + 2**-n, become when 1 and 2**-j are taken away again.
+
+    Of both operands; the less is told. The second kind meets the splits, which read a few bits at
+    any depth.
+    """
+    P = FORMATS[p.in_format].p if p.in_format != "tf32" else 24
+    steps = range(1, P)
+    rows = [(n, j) for j in (0, 9, 12) for n in steps if j == 0 or n > j]
+    halves = [(n, n + 1) for n in steps if n + 1 < P]
+    a, b = p.blank()
+    b[:3, 0] = 1
+    for row, (n, j) in enumerate(rows):
+        a[row, :3] = (1 + (2.0**-j if j else 0) + 2.0**-n, -1, -(2.0**-j) if j else 0)
+    for row, (n, m) in enumerate(halves, len(rows)):
+        a[row, :2] = (1 + 2.0**-n + 2.0**-m, -1)
+    a[M - 1, :2] = (1, -1)
+    columns = [1 + 2.0**-n for n in steps] + [1 + 2.0**-n + 2.0**-m for n, m in halves]
+    b[0, 1 : 1 + len(columns)], b[1, 1:] = columns, 1
+    c = p.ask(a, b)
+    kept_a = {(n, j): c[row, 0] == 2.0**-n for row, (n, j) in enumerate(rows)}
+    kept_b = {n: c[M - 1, n] == 2.0**-n for n in steps}
+    bits = 1
+    while bits < P and kept_b[bits] and all(kept_a.get((bits, j), True) for j in (0, 9, 12)):
+        bits += 1
+    if bits == P:
+        return Reading(P, "none")
+    if bits + 1 >= P:
+        return Reading(bits, "other")
+    last, rest = 2.0 ** (1 - bits), halves.index((bits, bits + 1))
+    more = (float(c[len(rows) + rest, 0]), float(c[M - 1, len(steps) + 1 + rest]))
+    tie = (float(c[rows.index((bits, 0)), 0]), float(c[M - 1, bits]))
+    kinds = {
+        ((0.0,) * 2, (0.0,) * 2): "truncated",
+        ((last,) * 2, (0.0,) * 2): "nearest",
+        ((last,) * 2, (last,) * 2): "away",
+    }
+    return Reading(bits, kinds.get((more, tie), "other"))
+
+
+def output_rounding(p: Probed, bits: int) -> str:
+    """How c is rounded to an output of `bits` significant ones: nearest, truncated, away or none.
+
+    None where one more bit comes through, or nothing wider is held to be rounded.
+    """
+    q = 2.0 ** (1 - bits)
+    a, b = p.blank()
+    # 1 + half, 1 + q + half, 1 + three quarters, and their negatives; by terms of two bits
+    for row, (whole, part) in enumerate(((0, 2), (1, 2), (0, 3))):
+        for sign in (1, -1):
+            a[2 * row + (sign < 0), :3] = np.array([1, whole, part]) * sign
+    b[0], b[1], b[2] = 1, 2.0**-4, 2.0**-4
+    scale = q * 2.0**4
+    a[:, 1] *= scale
+    a[:, 2] *= scale / 4
+    c = p.ask(a, b)[:6, 0]
+    kinds = {
+        (1, 1 + 2 * q, 1 + q): "nearest",
+        (1, 1 + q, 1): "truncated",
+        (1 + q, 1 + 2 * q, 1 + q): "away",
+    }
+    plus, minus = tuple(c[::2]), tuple(-c[1::2])
+    return kinds.get(plus, "other") if plus == minus else "other"
+
+
+def zero_products_count(p: Probed, bits: int) -> bool | None:
+    """Whether 0 times the largest power of two raises the exponent that others are cut at.
+
+    It would hide a term of 2**-(bits + 1) of it, zero taken for the smallest exponent. None where
+    operands or result hold no such term.
+    """
+    fmt = FORMATS[p.in_format]
+    e = fmt.emin + fmt.emax - bits - 1
+    of_a = max(e // 2, fmt.emin)
+    if e - of_a < fmt.emin:
+        return None
+    a, b = p.blank()
+    a[0, 1] = 2.0**of_a
+    b[0, 0] = 2.0**fmt.emax
+    b[1, :2] = 2.0 ** (e - of_a)
+    c = p.ask(a, b)[0, :2]
+    return bool(c[0] != 2.0**e) if c[1] == 2.0**e else None
+
+
+def last_place_of_nothing(p: Probed) -> int | None:
+    """The exponent of the last bit that is kept beside terms near zero, of c and products alike.
+
+    2**-149 minus 2**-n is cut to 0 while the small term is seen, and is 2**-149 once it is not.
+    None for formats of fewer exponents, and where no n from 150 to 170 tells.
+    """
+    fmt = FORMATS[p.in_format]
+    if fmt.emin > -126:
+        return None
+    a, b = p.blank()
+    steps = range(150, 171)
+    for row, n in enumerate(steps):
+        a[row, :2] = (2.0**-23, -(2.0 ** (126 - n)))
+    b[:2] = 2.0**-126
+    c = p.ask(a, b)[: len(steps), 0]
+    lost = np.flatnonzero(c == 2.0**-149)
+    seen = np.flatnonzero(c == 0)
+    if not len(lost) or not len(seen) or lost[0] != len(seen):
+        return None
+    return -int(steps[int(lost[0])]) + 1
+
+
+def promotion(p: Probed, step: int, bits: int) -> int | None:
+    """After how many k a chain that keeps `bits` is added to a wider accumulator.
+
+    1 at k = 0, and at every later multiple of `step` a term that 1 absorbs within the chain: those
+    of the first interval are lost. `step` where none is, K where all are; None where the result is
+    no whole number of such terms. Needs an fp32 result.
+    """
+    a, b = p.blank()
+    e = -(bits + 1)
+    a[0, ::step], b[0], b[step::step] = 2.0 ** (e // 2), 1, 2.0 ** (e - e // 2)
+    a[0, 0] = 1
+    lost = p.K / step - 1 - (p.ask(a, b)[0, 0] - 1) / 2.0**e
+    if lost != int(lost) or not 0 <= lost < p.K / step:
+        return None
+    return int(lost + 1) * step
