@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
@@ -203,7 +204,12 @@ def main() -> int:
                 rows.append(row)
                 print(show(row), flush=True)
     if options.json is not None:
-        report = {"device": device, "torch": torch.__version__, "triton": triton.__version__}
+        report = {
+            "device": device,
+            "torch": torch.__version__,
+            "triton": triton.__version__,
+            "date": datetime.now(UTC).date().isoformat(),
+        }
         options.json.write_text(json.dumps({**report, "checks": found, "timings": rows}, indent=1))
     return int(bool(bad) or not all(row["right"] for row in rows))
 

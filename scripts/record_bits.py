@@ -21,9 +21,10 @@ import triton
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "src")]
 
-from gemmproof.reference.machine import run
 from tests.recorded.cases import cases, inputs
 from tests.recorded.kernel import launch, tensor
+
+from gemmproof.reference.machine import run
 
 
 def main() -> int:
