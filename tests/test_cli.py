@@ -312,7 +312,7 @@ def test_the_table_breaks_into_blocks_that_fit():
     reports = [Report(SCHEMA, f"kernel_{i}", "pass", held, (), 1.0, {}) for i in range(9)]
     rows = table(reports, 60)
     assert max(map(len, rows)) <= 60
-    assert sum(row.count("0.50  100") for row in rows) == 9
+    assert sum(row.count("0.500  100") for row in rows) == 9
 
 
 def test_the_targets_are_those_of_the_models():

@@ -155,5 +155,5 @@ def _cell(result: PropertyResult | None) -> str:
     if result.status == "fail":
         return "FAIL"
     return (
-        f"{result.examples}" if result.ratio is None else f"{result.ratio:.2f}  {result.examples}"
+        f"{result.examples}" if result.ratio is None else f"{result.ratio:.3f}  {result.examples}"
     )
