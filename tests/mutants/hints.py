@@ -88,7 +88,7 @@ def descriptor_of_unaligned_rows(a, b):
     (M, K), N = a.shape, b.shape[1]
     c = torch.empty((M, N), device=a.device, dtype=a.dtype)
     if M and N and K:
-        triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8))
+        triton.set_allocator(lambda n, *_: torch.empty(n, device="cuda", dtype=torch.int8))
         grid = (triton.cdiv(M, 16), triton.cdiv(N, 16))
         describing_kernel[grid](a, b, c, M, N, K, BLOCK=16)
     else:

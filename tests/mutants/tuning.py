@@ -77,7 +77,7 @@ def locked_kernel(
     tl.atomic_xchg(lock_ptr + tile, 0)
 
 
-_LOCKS = torch.zeros(2 * 4096, dtype=torch.int32)
+_LOCKS: dict[torch.device, torch.Tensor] = {}
 
 
 def counters_not_reset_between_calls(a, b):
@@ -86,7 +86,9 @@ def counters_not_reset_between_calls(a, b):
     c = torch.empty((M, N), device=a.device, dtype=torch.float32)
     grid = (triton.cdiv(M, 16), triton.cdiv(N, 16), 2)
     slice_k = triton.cdiv(triton.cdiv(K, 2), 16) * 16
-    locks, counts = _LOCKS[:4096], _LOCKS[4096:]
+    if a.device not in _LOCKS:
+        _LOCKS[a.device] = torch.zeros(2, 4096, device=a.device, dtype=torch.int32)
+    locks, counts = _LOCKS[a.device]
     locked_kernel[grid](
         a, b, c, locks, counts, M, N, K, a.stride(), b.stride(), c.stride(), slice_k,
         RESET=False, BLOCK=16,

@@ -7,7 +7,7 @@ from importlib import import_module
 from gemmproof.properties.contract import Contract, KernelUnderTest
 
 ANY = Contract()
-MANY = Contract(formats=("fp16", "bf16", "fp8e5m2"))
+MANY = Contract(formats=("fp16", "bf16"))
 UNORDERED = Contract(deterministic=False)
 BATCHED = Contract(batched=True)
 INT8 = Contract(formats=("int8",))
