@@ -17,6 +17,7 @@ from gemmproof.reference.machine.judging import (
     STRAY,
     UNWRITTEN,
     Lanes,
+    all_inside,
     as_mask,
     element_type,
     judge,
@@ -44,6 +45,9 @@ def load(ptr: Value, mask: Any = None, other: Any = None) -> Value:
         trace("load", ptr, mask, one, full)
     np_type = numpy_of(dtype)
     dirty = dirt(dtype, part.session.dirt)
+    plain = _plain_load(ptr, mask, fill, np_type)
+    if plain is not None:
+        return Value(plain, dtype, None, loaded=8 * np_type.itemsize)
     found = judge("load", ptr, mask, full)
     data: np.ndarray = np.broadcast_to(dirty, full)
     done = np.zeros(full, np.bool_) if len(found) != 1 or found[0].good is not None else None
@@ -79,6 +83,60 @@ def load(ptr: Value, mask: Any = None, other: Any = None) -> Value:
         bits = bits if mask is None else np.where(spread(mask.data, full), bits, np.uint8(0))
         poison = bits if poison is None else poison | bits
     return Value(data, dtype, poison, loaded=8 * np_type.itemsize)
+
+
+def _plain_load(
+    ptr: Value, mask: Value | None, fill: Value | None, np_type: np.dtype
+) -> np.ndarray | None:
+    """The lanes of a load with which nothing is amiss, or None where `judge` has to look closer.
+
+    Programs that load the very same block (a row of tiles shares a's) load it once.
+    """
+    base = ptr.base
+    if base is None or ptr.poison is not None or ptr.exact is not None:
+        return None
+    storage = base.storage
+    if storage.private or storage.undefined is not None or base.view.itemsize != np_type.itemsize:
+        return None
+    if mask is not None and (fill is None or fill.poison is not None or mask.poison is not None):
+        return None
+    address, lanes = ptr.data, None if mask is None else mask.data
+    if lanes is not None and lanes.ndim != address.ndim:
+        return None
+    rows = _alike(address, lanes)
+    if rows is not None:
+        address = address[rows[0]]
+        lanes = lanes if lanes is None or len(lanes) == 1 else lanes[rows[0]]
+    index = (address - storage.start) // np_type.itemsize
+    region = base.region(np_type.itemsize)
+    if lanes is not None:
+        index = np.where(lanes, index, region.low)
+    if region.high <= region.low or not index.size or (base.view.start - storage.start) % (
+        np_type.itemsize
+    ):
+        return None
+    if not all_inside(region, index) and not region.contains(index).all():
+        return None
+    data = storage.typed(np_type)[index]
+    if lanes is not None and fill is not None:
+        data = np.where(lanes, data, pad_rank(fill.data, data.ndim))
+    return data if rows is None or len(data) == 1 else data[rows[1]]
+
+
+def _alike(address: np.ndarray, lanes: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
+    """Programs that stand for all, and which of them each program is like; None if too few meet."""
+    programs = len(address)
+    if programs < 4 or address.ndim == 1 or (lanes is not None and len(lanes) not in (1, programs)):
+        return None
+    first = address.reshape(programs, -1)[:, 0]
+    _, some, like = np.unique(first, return_index=True, return_inverse=True)
+    if 2 * len(some) > programs:
+        return None
+    if not np.array_equal(address[some][like], address):
+        return None
+    if lanes is not None and len(lanes) > 1 and not np.array_equal(lanes[some][like], lanes):
+        return None
+    return some, like
 
 
 def _unwritten(

@@ -201,7 +201,7 @@ def _judge_in(
     if good is not None:
         index = np.where(good, index, region.low)
     stray = None
-    if not _all_inside(region, index):
+    if not all_inside(region, index):
         stray = ~region.contains(index)
         stray = stray if good is None else stray & good
     if uneven is not None:
@@ -218,7 +218,7 @@ def _judge_in(
     return Lanes(storage, index, good)
 
 
-def _all_inside(region: Region, index: np.ndarray) -> bool:
+def all_inside(region: Region, index: np.ndarray) -> bool:
     """The cheap test that settles most accesses: a dense region and the extreme indices."""
     if not index.size:
         return True

@@ -175,7 +175,8 @@ class Operand:
     def region(self, size: int) -> Region:
         """What may be touched through this operand with elements of `size` bytes."""
         if size not in self._regions:
-            views = [self.view, *self.storage.views]
+            # what the caller named is judged by the caller's views, whatever the wrapper made of it
+            views = self.storage.views or [self.view]
             if self.storage.private:
                 n = self.storage.data.size // size
                 views = [View(self.storage.start, size, (n,), (1,))]

@@ -147,6 +147,11 @@ def _boolean(op: str, decisive: bool, parts: tuple[Callable[[], Any], ...]) -> A
     return functools.reduce(functools.partial(binary, op), tensors) if tensors else value
 
 
+def _while(test: Any) -> Any:
+    execution.check_time()
+    return test
+
+
 def _not(x: Any) -> Any:
     return binary("^", convert(x, tl.int1), True) if isinstance(x, Value) else not x
 
@@ -256,6 +261,7 @@ BUILTINS: dict[str, Any] = {
     "__or_": _or,
     "__not_": _not,
     "__assert_": hints.device_assert,
+    "__while_": _while,
 }
 
 
