@@ -23,11 +23,14 @@ def limits_of(options: argparse.Namespace) -> Limits:
     )
 
 
-def unwritable(options: argparse.Namespace) -> str | None:
+def unwritable(
+    options: argparse.Namespace, reports: tuple[str, str] = ("json", "junit")
+) -> str | None:
     """One line on the first report that could not be written; asked before the run, not after."""
-    stated = [(f"--{o}", getattr(options, o)) for o in ("json", "junit") if getattr(options, o)]
-    if len(stated) == 2 and os.path.realpath(options.json) == os.path.realpath(options.junit):
-        return f"--junit: got {options.junit!r} as for --json, expected another file"
+    stated = [(f"--{o}", getattr(options, o)) for o in reports if getattr(options, o)]
+    if len(stated) == 2 and len({os.path.realpath(name) for _, name in stated}) == 1:
+        (first, _), (second, name) = stated
+        return f"{second}: got {name!r} as for {first}, expected another file"
     for option, name in stated:
         path = Path(name)
         there = os.path.lexists(path)

@@ -33,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from gemmproof.check_command import check_command
 
             return check_command(options)
+        if options.command == "drift":
+            from gemmproof.drift_command import drift_command
+
+            return drift_command(options)
         from gemmproof.signoff import signoff
 
         return signoff(options)
@@ -77,6 +81,8 @@ def parser() -> argparse.ArgumentParser:
         help="cuda: launch on the GPU as well (default cpu: simulate only)",
     )  # fmt: skip
 
+    _add_drift(commands)
+
     signoff = commands.add_parser(
         "signoff",
         help="judge every kernel of a project",
@@ -93,6 +99,54 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _add_drift(commands: argparse._SubParsersAction[_Parser]) -> None:
+    from gemmproof.properties.contract import FORMATS
+
+    drift = commands.add_parser(
+        "drift",
+        help="errors against K, and the accumulator behind them",
+        description="Tell which accumulator f(a, b) -> c has, and how its errors grow with K.",
+        epilog="exit code: 0 as declared, 1 findings, 2 bad usage or target, 3 incomplete",
+        allow_abbrev=False,
+    )
+    drift.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
+    formats = [name for name in FORMATS if "int" not in name]
+    drift.add_argument(
+        "--dtype", choices=formats, metavar="FORMAT", default="fp16",
+        help=f"format of a and b (default fp16): {' '.join(formats)}",
+    )  # fmt: skip
+    drift.add_argument(
+        "--accumulator", choices=("fp32", "e8m13", "fp16", "bf16"), default="fp32",
+        help="what the kernel promises to sum in (default fp32; e8m13: fp8 units, unpromoted)",
+    )  # fmt: skip
+    drift.add_argument(
+        "--target", dest="gpu", choices=(*TARGETS, "ieee"), metavar="GPU", default="sm_90",
+        help=f"whose dot products to predict (default sm_90): {' '.join(TARGETS)} ieee",
+    )  # fmt: skip
+    drift.add_argument(
+        "--K", dest="sizes", type=_sizes, default="512..16384", metavar="LOW..HIGH",
+        help="the powers of two to measure at (default 512..16384)",
+    )  # fmt: skip
+    drift.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu",
+        help="cuda: launch on the GPU (default cpu: simulate)",
+    )  # fmt: skip
+    drift.add_argument("--json", metavar="FILE", help="write the report")
+    drift.add_argument("--svg", metavar="FILE", help="draw it (needs matplotlib)")
+    _add_limits(drift, 120)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    low, dots, high = text.partition("..")
+    powers = {str(1 << n): n for n in range(5, 17)}
+    first, last = powers.get(low, 1), powers.get(high if dots else low, 0)
+    if first > last:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, expected LOW..HIGH, powers of two from 32 to 65536"
+        )
+    return tuple(1 << n for n in range(first, last + 1))
+
+
 def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--max-examples", type=_positive, default=100, metavar="N", help="cases (default 100)"
@@ -105,10 +159,15 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--case", metavar="JSON", help="judge this case only")
     command.add_argument("--json", metavar="FILE", help="write the report")
     command.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML")
+    _add_limits(command, 30)
+
+
+def _add_limits(command: argparse.ArgumentParser, seconds: int) -> None:
     limits = command.add_argument_group("limits of a worker")
     limits.add_argument(
-        "--time-limit", type=_positive, default=30, metavar="S", help="seconds a case (default 30)"
-    )
+        "--time-limit", type=_positive, default=seconds, metavar="S",
+        help=f"seconds a case (default {seconds})",
+    )  # fmt: skip
     limits.add_argument(
         "--memory-limit", type=_positive, default=8, metavar="GIB", help="GiB in all (default 8)"
     )

@@ -52,6 +52,11 @@ def serve(request: dict[str, Any], emit: Emit) -> None:
     if request["ask"] == "list":
         emit({"event": "kernels", "names": [kernel.name for kernel in _registered(request)]})
         return
+    if request["ask"] == "drift":
+        from gemmproof.drift import serve as serve_drift
+
+        serve_drift(request, emit)
+        return
     place, _, function = request["engine"].partition(":")
     module = import_module(place)
     table = import_module(request["table"]).PROPERTIES
