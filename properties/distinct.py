@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gemmproof.properties import table
+from gemmproof.properties import completion, table
 from gemmproof.properties.finding import Finding, Key
 from gemmproof.properties.judged import Judged
 
@@ -39,3 +39,24 @@ def _says_more(finding: Finding, other: Finding) -> bool:
 
 def _rank(finding: Finding) -> tuple[Any, ...]:
     return (finding.cause is not None, finding.case.rank)
+
+
+def never_launched(judged: Sequence[Judged]) -> list[Finding]:
+    """One finding if no case with any work launched a kernel: then nothing was checked.
+
+    A wrapper may leave some sizes to torch: only where all cases did is that a finding.
+    """
+    worked = [j for j in judged if j.case.M and j.case.N and j.case.K and j.raised is None]
+    if not worked or any(j.launches for j in worked):
+        return []
+    cases = f"{len(worked)} cases" if len(worked) > 1 else "this case"
+    return [
+        Finding(
+            property=completion.NAME,
+            fault="no_launch",
+            message=f"the call: got no kernel launch in {cases}, expected at least one",
+            case=worked[0].case,
+            got="no kernel launch",
+            expected="at least one",
+        )
+    ]

@@ -15,6 +15,11 @@ from gemmproof.properties.outcome import Outcome
 from gemmproof.properties.strategies import admitted
 
 
+def on_integers(case: Case) -> Case:
+    """The same case on index data, whose sums are exact."""
+    return replace(case, fill="index", seed=0)
+
+
 def explained(
     finding: Finding,
     contract: Contract,
@@ -29,7 +34,7 @@ def explained(
     if finding.property not in (values.EXACT, values.BOUND) or finding.cause is not None:
         return finding
     if finding.property == values.BOUND:
-        whole = judged(replace(finding.case, fill="index", seed=0))
+        whole = judged(on_integers(finding.case))
         if any(f.property == values.EXACT for f in whole.findings):
             return finding.caused_by(values.EXACT)
     found = classified(finding, outcome(finding.case))

@@ -153,6 +153,9 @@ def test_no_case_is_wider_than_its_contract(name):
         ]
         for case in made:
             assert admitted(case, contract), case
+            for side, step in zip((case.M, case.N, case.K), contract.multiples, strict=True):
+                assert contract.min_side <= side <= contract.max_side
+                assert side % step == 0
             assert case.dtype == dtype
             assert case.config < SURVEY.configs
             least = contract.min_side**3 * 3

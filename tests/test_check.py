@@ -210,9 +210,22 @@ def test_a_consequence_is_listed_after_causes_unless_it_also_comes_alone():
     def sometimes(a, b, config):
         return wrong(a, b, config) if a.shape[0] > 20 else []
 
-    report, _ = judged_by(pretended(sometimes), nan)
-    alone = {f.property: f.cause for f in report.findings}
-    assert alone["exact_on_integers"] is None
+    def mostly(a, b, config):
+        return [] if a.shape[0] > 20 else wrong(a, b, config)
+
+    for shows in (sometimes, mostly):
+        report, _ = judged_by(pretended(shows), nan)
+        alone = {f.property: f.cause for f in report.findings}
+        assert alone["exact_on_integers"] is None
+
+
+def test_a_value_beyond_the_bound_is_laid_to_integers_that_are_wrong_too():
+    def launch(a, b):
+        return right(a, b) + (1000 if a.shape[0] == 7 else 0)  # the corners of the fills
+
+    report, _ = judged_by(pretended(), launch)
+    causes = {f.property: f.cause for f in report.findings}
+    assert causes == {"exact_on_integers": None, "within_bound": "exact_on_integers"}
 
 
 def test_an_unknown_operation_ends_the_check_with_its_line():
@@ -485,6 +498,7 @@ def test_swapped_strides_are_told_by_the_values_too():
     report = check(KernelUnderTest("matmul", flawed("strides_of_b_assumed")))
     told = [f for f in report.findings if f.fault == "wrong_strides"]
     assert [f.operand for f in told] == ["b"]
+    assert {f.cause for f in report.findings if f.property == "within_bound"} == {told[0].property}
 
 
 def test_a_kernel_is_not_accused_of_layouts_that_it_never_promised():

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import platform
 import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from typing import Any
 
-from gemmproof.properties import completion, mirror, table, values
+from gemmproof.properties import mirror, table, values
 from gemmproof.properties.case import Case
 from gemmproof.properties.contract import KernelUnderTest
-from gemmproof.properties.distinct import distinct
-from gemmproof.properties.explain import explained
+from gemmproof.properties.distinct import distinct, never_launched
+from gemmproof.properties.explain import explained, on_integers
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judged import Judged, judge
 from gemmproof.properties.outcome import Outcome, Runner, execute
 from gemmproof.properties.shrink import shrunk
 from gemmproof.properties.strategies import Survey, Tile, corners, draw_case, probe, smallest
 from gemmproof.reference.formats import FORMATS
-from gemmproof.results import SCHEMA, PropertyResult, Report
+from gemmproof.results import SCHEMA, PropertyResult, Report, versions
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -29,7 +27,6 @@ MORE = 12  # cases that are still drawn after the first finding, for faults of a
 RUNS_TO_SHRINK = 60  # per fault
 REPEATS = 1000  # draws in a row that bring nothing new
 SHRUNK_FAULTS = 8  # the rest are reported by the smallest case that was drawn
-PACKAGES = ("gemmproof", "triton", "torch", "numpy", "ml_dtypes")
 
 
 @dataclass(slots=True)
@@ -82,8 +79,9 @@ def check(
             if not _explore(bench, dtype, max_examples, rng):
                 break
     drawn = list(bench.judged.values())
-    findings = _nothing_launched(kernel, drawn)
-    for position, finding in enumerate(distinct(drawn)):
+    findings = never_launched(drawn)
+    seen = drawn if case is not None else [*drawn, *_integers_too(bench, drawn)]
+    for position, finding in enumerate(distinct(seen)):
         if case is None and position < SHRUNK_FAULTS:
             finding = _shrink(bench, finding)
         findings.append(
@@ -173,6 +171,12 @@ def _outcome(bench: _Bench, case: Case) -> Outcome:
     return execute(bench.kernel, case, bench.run, bench.target)
 
 
+def _integers_too(bench: _Bench, drawn: list[Judged]) -> list[Judged]:
+    """The cases that are beyond the bound, again on index data: what is not exact says more."""
+    beyond = [f for f in distinct(drawn) if f.property == values.BOUND and f.cause is None]
+    return [_judge(bench, on_integers(finding.case), "shrink") for finding in beyond]
+
+
 def _shrink(bench: _Bench, finding: Finding) -> Finding:
     runs = len(bench.judged)
 
@@ -187,23 +191,6 @@ def _shrink(bench: _Bench, finding: Finding) -> Finding:
 
     case = shrunk(finding.case, bench.kernel.contract, fails)
     return instance(bench.judged[case]) or finding
-
-
-def _nothing_launched(kernel: KernelUnderTest, drawn: list[Judged]) -> list[Finding]:
-    worked = [j for j in drawn if j.case.M and j.case.N and j.case.K and j.raised is None]
-    if not worked or any(j.launches for j in worked):
-        return []
-    cases = f"{len(worked)} cases" if len(worked) > 1 else "this case"
-    return [
-        Finding(
-            property=completion.NAME,
-            fault="no_launch",
-            message=f"the call: got no kernel launch in {cases}, expected at least one",
-            case=worked[0].case,
-            got="no kernel launch",
-            expected="at least one",
-        )
-    ]
 
 
 def _report(bench: _Bench, drawn: list[Judged], findings: list[Finding], seconds: float) -> Report:
@@ -228,7 +215,7 @@ def _report(bench: _Bench, drawn: list[Judged], findings: list[Finding], seconds
         properties=tuple(results),
         findings=tuple(findings),
         seconds=seconds,
-        versions=_versions(),
+        versions=versions(),
         note=note,
     )
 
@@ -242,16 +229,6 @@ def _note(drawn: list[Judged], results: list[PropertyResult]) -> str | None:
                 return f"gemmproof itself failed at {judged.case}: {raised.text}"
             return f"{raised.text}; judged before: {', '.join(ran) or 'no property'}"
     return None
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # a source tree on the path, not installed
-            continue
-    return found
 
 
 def _machine() -> Runner:

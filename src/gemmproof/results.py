@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import platform
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from typing import Any
 
 from gemmproof.properties.finding import Finding
 
 SCHEMA = 1
+PACKAGES = ("gemmproof", "triton", "torch", "numpy", "ml_dtypes")
 VERDICTS = ("pass", "fail", "error", "incomplete")
 
 
@@ -74,3 +77,14 @@ class Report:
                 "findings": tuple(Finding.from_dict(f) for f in data["findings"]),
             }
         )
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages that take part, those that are installed."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # a source tree on the path
+            continue
+    return found
