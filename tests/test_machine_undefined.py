@@ -189,6 +189,11 @@ def hashed(i, big):
 
 
 @triton.jit
+def narrowed(i, big):
+    return (i.to(tl.int64) * 4 * big).to(tl.int32) + i
+
+
+@triton.jit
 def clamped_away(i, big):
     return tl.where(i < 2, i * big // big, i)
 
@@ -197,7 +202,7 @@ def clamped_away(i, big):
     ("function", "kinds"),
     [
         (straight, {"wrapped_offset"}), (cancels, set()), (halves, {"wrapped_offset"}),
-        (shifted_back, {"wrapped_offset"}), (wide, set()), (hashed, set()), (clamped_away, set()),
+        (shifted_back, {"wrapped_offset"}), (narrowed, {"wrapped_offset"}), (wide, set()), (hashed, set()), (clamped_away, set()),
     ],
 )  # fmt: skip
 def test_a_wrap_is_accused_where_it_reaches_an_address(function, kinds):
