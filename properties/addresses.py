@@ -14,19 +14,23 @@ Judge = Callable[[Outcome], Iterator[Finding]]
 BOUNDS = "stays_in_bounds"
 ONCE = "stores_each_element_once"
 LANES = "undefined_lanes_never_stored"
+HINTS = "every_hint_holds"
+FIT = "offsets_fit"
+RACES = "no_races"
 ENDS = "runs_to_completion"
 
-# kind of fault -> the property that it breaks; a false hint to the compiler breaks none of these
+# kind of fault -> the property that it breaks
 PROPERTY_OF: Mapping[str, str] = MappingProxyType(
     {
         "out_of_bounds": BOUNDS,
-        "wrapped_offset": BOUNDS,
+        "wrapped_offset": FIT,
         "stored_twice": ONCE,
         "never_stored": ONCE,
-        "race": ONCE,
+        "race": RACES,
         "undefined_stored": LANES,
         "undefined_used": LANES,
-        "bad_descriptor": ENDS,
+        "false_hint": HINTS,
+        "bad_descriptor": HINTS,
         "failed_assert": ENDS,
     }
 )

@@ -9,8 +9,19 @@ from typing import Any
 from gemmproof.properties.contract import FORMATS, MAX_SIDE
 from gemmproof.properties.layouts import BATCHED, LAYOUTS
 
-FILLS = ("index", "normal", "positive", "cancelling", "wide")
+FILLS = ("index", "normal", "positive", "cancelling", "wide", "special")
 CALLS = (1, 3)
+# what a further call of the same case must agree with: properties/twins.py says how each is made
+COMPARE = (
+    "negated",
+    "scaled",
+    "permuted_rows",
+    "permuted_columns",
+    "padded_k",
+    "transposed",
+    "order",
+    "rows",
+)
 MAX_BATCH = 1024
 MAX_ELEMENTS = 2**26  # of a, b and c together: half a GiB at 8 bytes
 MAX_SEED = 2**31 - 1
@@ -25,7 +36,8 @@ class Case:
     `batch` None is a 2-D problem. `a`, `b`: names of layouts. `fill`, `seed`: kind and seed of the
     data. `config`: index of the autotune configuration. `sms`: how many multiprocessors the device
     says it has, None for the target's own number. `calls`: how often the wrapper is called, each
-    time with other bytes in memory that nobody has written yet.
+    time with other bytes in memory that nobody has written yet. `compare`: which related call is
+    made besides, to be compared with this one; None for none.
 
     Raises ValueError, in one line, for a value that is out of range or unknown.
     """
@@ -42,6 +54,7 @@ class Case:
     config: int = 0
     sms: int | None = None
     calls: int = 1
+    compare: str | None = None
 
     def __post_init__(self) -> None:
         for side in "MNK":
@@ -59,6 +72,8 @@ class Case:
         _require_name("b", self.b, layouts)
         if self.calls not in CALLS or isinstance(self.calls, bool):
             raise ValueError(f"case calls: got {self.calls!r}, expected 1 or 3")
+        if self.compare is not None:
+            _require_name("compare", self.compare, COMPARE)
         elements = self.M * self.K + self.K * self.N + self.M * self.N
         elements *= 1 if self.batch is None else self.batch
         if elements > MAX_ELEMENTS:
@@ -117,6 +132,7 @@ class Case:
             sides,
             _LAYOUT_RANK[self.a] + _LAYOUT_RANK[self.b],
             (_LAYOUT_RANK[self.a], FILLS.index(self.fill), self.seed, self.sms or 0, self.calls),
+            -1 if self.compare is None else COMPARE.index(self.compare),
             FORMATS.index(self.dtype),
         )
 
@@ -133,6 +149,8 @@ class Case:
             words.append(f"{self.sms} multiprocessor{'s' if self.sms > 1 else ''}")
         if self.calls != 1:
             words.append(f"{self.calls} calls")
+        if self.compare is not None:
+            words.append(f"compared with {self.compare}")
         return ", ".join(words)
 
     def __repr__(self) -> str:

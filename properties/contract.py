@@ -114,11 +114,7 @@ class Contract:
         if self.layouts == CONTIGUOUS:
             return ("row",)
         if self.layouts == ANY:
-            return tuple(
-                name
-                for name, layout in LAYOUTS.items()
-                if layout.drawn and (self.batched or name not in BATCHED)
-            )
+            return tuple(name for name in LAYOUTS if self.batched or name not in BATCHED)
         return tuple(name for name in LAYOUTS if name in self.layouts)
 
 

@@ -34,13 +34,11 @@ class Layout:
     """A way to lay out (batch, rows, columns), by name.
 
     `place(shape, salt)` gives the strides, the offset of the first element beyond the guard, and
-    the elements the parent holds between its guards; `salt` is 0 for a and 1 for b. `drawn`:
-    whether contracts of layouts="any" draw it.
+    the elements the parent holds between its guards; `salt` is 0 for a and 1 for b.
     """
 
     name: str
     place: Callable[[tuple[int, int, int], int], tuple[tuple[int, int, int], int, int]]
-    drawn: bool = True
 
 
 def _row(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
@@ -108,10 +106,32 @@ def _batch_inner(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int
 
 
 def _narrow(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
-    # a few columns of a parent so wide that the last row begins at or beyond 2**31
+    # a few columns of a parent so wide that the last row begins at 2**31 (b: just beyond it);
+    # a batch lies side by side in the same rows
     batch, rows, columns = shape
-    lead = max(columns, -(-WIDE // max(rows - 1, 1)) + salt)
-    return (lead * rows, lead, 1), 0, batch * lead * rows
+    lead = _lead(rows, batch * columns, salt)
+    return (columns, lead, 1), 0, lead * rows
+
+
+def _narrow_transposed(
+    shape: tuple[int, int, int], salt: int
+) -> tuple[tuple[int, int, int], int, int]:
+    # the transpose of a few columns of such a parent: the last column begins at 2**31
+    batch, rows, columns = shape
+    lead = _lead(columns, batch * rows, salt)
+    return (rows, 1, lead), 0, lead * columns
+
+
+def _narrow_batch(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+    # dense matrices so far apart that the last one begins at 2**31
+    batch, rows, columns = shape
+    lead = _lead(batch, rows * columns, salt)
+    return (lead, columns, 1), 0, lead * batch
+
+
+def _lead(count: int, length: int, salt: int) -> int:
+    """How far `count` lines of `length` elements are apart if the last is to begin at 2**31."""
+    return max(length, -(-WIDE // max(count - 1, 1)) + salt)
 
 
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
@@ -128,12 +148,13 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
             Layout("misaligned", _misaligned),
             Layout("shared", _shared),
             Layout("batch_inner", _batch_inner),
-            # its parent takes gigabytes of address space, so it is not for every check
-            Layout("narrow", _narrow, drawn=False),
+            Layout("narrow", _narrow),
+            Layout("narrow_transposed", _narrow_transposed),
+            Layout("narrow_batch", _narrow_batch),
         )
     }
 )
-BATCHED = ("shared", "batch_inner")
+BATCHED = ("shared", "batch_inner", "narrow_batch")
 
 
 def view(name: str, shape: tuple[int, int, int], operand: str) -> View:

@@ -94,7 +94,23 @@ def touched(operand: Operand) -> list[Touched]:
     return found
 
 
-def _operand(case: Case, name: str, shape: tuple[int, int, int], layout: str) -> Operand:
+def operand_of(case: Case, name: str, data: Array) -> Operand:
+    """Operand "a" or "b" of a case, in the case's layout for it, with these elements.
+
+    `data` is (batch, rows, columns), 1 long where the layout repeats one element.
+    """
+    batch = 1 if case.batch is None else case.batch
+    shape = (batch, case.M, case.K) if name == "a" else (batch, case.K, case.N)
+    return _operand(case, name, shape, case.a if name == "a" else case.b, data)
+
+
+def _operand(
+    case: Case,
+    name: str,
+    shape: tuple[int, int, int],
+    layout: str,
+    data: Array | None = None,
+) -> Operand:
     fmt = FORMATS[case.dtype]
     place = view(layout, shape, name)
     parent = _parent(place.extent, fmt)
@@ -105,7 +121,8 @@ def _operand(case: Case, name: str, shape: tuple[int, int, int], layout: str) ->
         1 if stride == 0 and side > 0 else side
         for side, stride in zip(shape, place.strides, strict=True)
     ]
-    data = elements(case, name, (distinct[0], distinct[1], distinct[2]))
+    if data is None:
+        data = elements(case, name, (distinct[0], distinct[1], distinct[2]))
     _strided(parent, place, data.shape)[...] = data
     flat = parent.view(f"u{parent.itemsize}")
     skip = 1 if case.batch is None else 0
@@ -129,15 +146,21 @@ def _parent(extent: int, fmt: Format) -> Array:
 def _watched(place: View) -> tuple[tuple[int, int], ...]:
     if place.extent <= SMALL:
         return ((0, place.extent),)
-    ranges: list[tuple[int, int]] = [(0, GUARD)]
-    batch, rows, columns = place.shape
-    for plane in range(batch):
-        for row in range(rows):
-            start = place.first + plane * place.strides[0] + row * place.strides[1]
-            stop = start + max(columns - 1, 0) * place.strides[2] + 1 + GUARD
-            start = max(start - GUARD, ranges[-1][1])
-            ranges.append((start, min(stop, place.extent)))
-    return tuple((start, stop) for start, stop in ranges if start < stop)
+    # a line along the axis of the smallest stride, and a guard band on either side of it
+    line, *others = sorted(range(3), key=lambda axis: place.strides[axis])
+    length = max(place.shape[line] - 1, 0) * place.strides[line] + 1
+    found = {(0, GUARD), (place.extent - GUARD, place.extent)}
+    for i in range(place.shape[others[0]]):
+        for j in range(place.shape[others[1]]):
+            start = place.first + i * place.strides[others[0]] + j * place.strides[others[1]]
+            found.add((start - GUARD, start + length + GUARD))
+    ranges: list[tuple[int, int]] = []
+    for start, stop in sorted(found):
+        if ranges and start <= ranges[-1][1]:
+            ranges[-1] = (ranges[-1][0], max(stop, ranges[-1][1]))
+        else:
+            ranges.append((start, stop))
+    return tuple(ranges)
 
 
 def _strided(parent: Array, place: View, shape: tuple[int, ...]) -> Array:

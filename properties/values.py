@@ -25,8 +25,9 @@ def exact_applies(outcome: Outcome) -> bool:
 
 
 def bound_applies(outcome: Outcome) -> bool:
-    """Whether there is a result of a float GEMM; integer ones are exact or wrong."""
-    return outcome.result is not None and FORMATS[outcome.case.dtype].kind == "float"
+    """Whether there is a result of a float GEMM of numbers; integer ones are exact or wrong."""
+    floats = FORMATS[outcome.case.dtype].kind == "float"
+    return outcome.result is not None and floats and outcome.case.fill != "special"
 
 
 def inputs(outcome: Outcome) -> tuple[Array, Array]:
@@ -45,14 +46,15 @@ def exact(outcome: Outcome) -> Array:
     """The exact product (of index and integer data), or the nearest float64."""
     if "exact" not in outcome.memo:
         if bound_applies(outcome):
-            outcome.memo["exact"] = _accumulated(outcome).exact
+            outcome.memo["exact"] = accumulator(outcome).exact
         else:
             outcome.memo["exact"] = exact_product(*inputs(outcome))[0]
     product: Array = outcome.memo["exact"]
     return product
 
 
-def _accumulated(outcome: Outcome) -> Accumulated:
+def accumulator(outcome: Outcome) -> Accumulated:
+    """What the contract's accumulator holds before it is stored: exact value, error bound."""
     if "accumulated" not in outcome.memo:
         outcome.memo["accumulated"] = accumulated(*inputs(outcome), declared_model(outcome))
     acc: Accumulated = outcome.memo["accumulated"]
@@ -106,7 +108,7 @@ def error_and_bound(outcome: Outcome) -> tuple[Array, Array]:
     """
     if "error" not in outcome.memo:
         held = declared_model(outcome).acc_format
-        bound = rounded(_accumulated(outcome), _out(outcome), held).error
+        bound = rounded(accumulator(outcome), _out(outcome), held).error
         with np.errstate(invalid="ignore"):
             error = np.abs(widen(_result(outcome)) - exact(outcome))
         error[np.isnan(error)] = np.inf
@@ -145,7 +147,7 @@ def judge_bound(outcome: Outcome) -> Iterator[Finding]:
     wrong = beyond_bound(outcome)
     if wrong.any():
         error, bound = error_and_bound(outcome)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(wrong, error / bound, 0.0)
         at = tuple(int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
         yield _finding(outcome, BOUND, at, int(wrong.sum()), float(bound[at]))
