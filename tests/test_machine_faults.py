@@ -222,6 +222,31 @@ def test_tiles_that_overlap_are_stored_twice():
     assert fault.where.line == line(twice, "tl.store")
 
 
+def test_two_programs_that_part_ways_and_store_the_same():
+    """Different lines, different moments: still one element and two programs."""
+
+    @triton.jit
+    def parted(c_ptr, S: tl.constexpr):
+        i = tl.arange(0, S)
+        if tl.program_id(0) < 300:
+            tl.store(c_ptr + tl.program_id(0) * S + i, 1)
+        else:
+            tl.store(c_ptr + 5 * S + i, 2)
+
+    def wrapper(programs):
+        def call(a):
+            c = torch.empty(300 * 16, device=a.device, dtype=torch.int32)
+            parted[(programs,)](c, 16)
+            return c
+
+        return call
+
+    assert run(wrapper(300), torch.zeros(4)).faults == []
+    fault = the(run(wrapper(301), torch.zeros(4)), "stored_twice")
+    assert (fault.lanes, fault.got) == (16, "axis 0 index 80..95 of c stored more than once")
+    assert fault.where.line == line(parted, "5 * S")
+
+
 @pytest.mark.parametrize("dirt", ["nan", "ones", "zero", "large"])
 def test_an_element_that_is_never_stored(dirt):
     """The last row; the wrapper's launch is the place."""

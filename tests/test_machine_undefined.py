@@ -202,7 +202,8 @@ def clamped_away(i, big):
     ("function", "kinds"),
     [
         (straight, {"wrapped_offset"}), (cancels, set()), (halves, {"wrapped_offset"}),
-        (shifted_back, {"wrapped_offset"}), (narrowed, {"wrapped_offset"}), (wide, set()), (hashed, set()), (clamped_away, set()),
+        (shifted_back, {"wrapped_offset"}), (narrowed, {"wrapped_offset"}),
+        (wide, set()), (hashed, set()), (clamped_away, set()),
     ],
 )  # fmt: skip
 def test_a_wrap_is_accused_where_it_reaches_an_address(function, kinds):
