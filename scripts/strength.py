@@ -24,18 +24,17 @@ OPENING = """\
 # How strong the suite is
 
 {count} kernels of [tests/mutants](../tests/mutants) are wrong in one way each. A mutant counts as
-caught when the first finding names the property, the kind of fault, the operand and the axis that
-its author stated beforehand in [table.py](../tests/mutants/table.py), at the smallest case that he
-stated. {caught} of {count} are caught; median {median:.2f} s, slowest {slowest:.2f} s, each judged by
-up to {examples} cases before the first finding.
+caught when the first finding names the property, the kind of fault, the operand, the axis and the
+smallest case that [table.py](../tests/mutants/table.py) states. {caught} of {count} are, with
+up to {examples} cases before the first finding; median {median:.2f} s, slowest {slowest:.2f} s.
 
 The other half of the claim is in [tests/odd_but_right](../tests/odd_but_right): right kernels that
 look wrong, of which none may be accused.
 """
 CLOSING = """\
-Written by `PYTHONPATH=src:tests python scripts/strength.py`; `tests/test_mutants.py` holds every row.
-Seconds are those of one check in a process that has loaded everything, on the machine that wrote
-this page.
+Written by `PYTHONPATH=src:tests python scripts/strength.py`; `tests/test_mutants.py` holds every
+row. Seconds are those of one check in a process that has loaded everything, on the machine that
+wrote this page.
 """
 
 

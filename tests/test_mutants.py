@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import statistics
 
 import pytest
+from mutants import unflawed
 from mutants.table import AWAITED, CLASSES, MUTANTS, Mutant
 
 from gemmproof.check import check
+from gemmproof.properties.contract import Contract, KernelUnderTest
 
 EXAMPLES = 60
 _SECONDS: dict[Mutant, float] = {}
@@ -23,6 +26,27 @@ def test_a_mutant_is_caught_for_its_reason_at_its_smallest_case(mutant):
     assert (first.operand, first.axis) == (mutant.operand, mutant.axis), first.message
     assert first.case == mutant.smallest, first.message
     assert first.cause is None
+
+
+UNFLAWED = {
+    f: Contract()
+    for f in vars(unflawed).values()
+    if inspect.isfunction(f) and f.__module__ == unflawed.__name__
+} | {
+    unflawed.batch_strides_as_they_are: Contract(batched=True),
+    unflawed.bytes_unpacked: Contract(formats=("int8",)),
+    unflawed.single_precision_sums: Contract(formats=("fp16", "fp32", "int8")),
+    unflawed.slices_of_whole_tiles: Contract(deterministic=False),
+    unflawed.one_slice_whatever_m: Contract(batch_invariant=True),
+}
+
+
+@pytest.mark.parametrize("launch", UNFLAWED, ids=lambda f: f.__name__)
+def test_a_mutant_without_its_flaw_is_right(launch):
+    kernel = KernelUnderTest(launch.__name__, launch, UNFLAWED[launch])
+    report = check(kernel, max_examples=36 // len(kernel.contract.formats))
+    assert [f.message for f in report.findings] == []
+    assert report.verdict == "pass"
 
 
 def test_mutants_cover_the_classes_and_are_all_different():
