@@ -111,8 +111,10 @@ def _plain_load(
     region = base.region(np_type.itemsize)
     if lanes is not None:
         index = np.where(lanes, index, region.low)
-    if region.high <= region.low or not index.size or (base.view.start - storage.start) % (
-        np_type.itemsize
+    if (
+        region.high <= region.low
+        or not index.size
+        or (base.view.start - storage.start) % (np_type.itemsize)
     ):
         return None
     if not all_inside(region, index) and not region.contains(index).all():

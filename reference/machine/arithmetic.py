@@ -106,7 +106,7 @@ def binary(op: str, x: Any, y: Any) -> Any:
         return op == "!="  # a tensor is never None
     x_number, y_number = is_number(x), is_number(y)
     a, b = lift(x), lift(y)
-    if a.shape and b.shape and a.shape != b.shape:
+    if a.shape != b.shape and a.shape and b.shape:
         check_shapes(a, b)
     if is_pointer(a.dtype) or is_pointer(b.dtype):
         return _pointer(op, a, b)
@@ -115,12 +115,12 @@ def binary(op: str, x: Any, y: Any) -> Any:
     dtype = _promoted(op, a, b, x_number, y_number)
     if op == "/" and is_int(dtype):
         dtype = tl.float32
-    if op in BITWISE and is_float(dtype):
+    if is_float(dtype) and (op in BITWISE or op == "//"):
         raise execution.kernel_error(f"{op} needs integers, got {a!r} and {b!r}")
-    if op == "//" and is_float(dtype):
-        raise execution.kernel_error(f"// needs integers, got {a!r} and {b!r}")
-    a = _number_as(x, dtype) if x_number else execution.vocabulary().convert(a, dtype)
-    b = _number_as(y, dtype) if y_number else execution.vocabulary().convert(b, dtype)
+    if a.dtype is not dtype:
+        a = _number_as(x, dtype) if x_number else execution.vocabulary().convert(a, dtype)
+    if b.dtype is not dtype:
+        b = _number_as(y, dtype) if y_number else execution.vocabulary().convert(b, dtype)
     ndim = max(a.data.ndim, b.data.ndim)
     left, right = pad_rank(a.data, ndim), pad_rank(b.data, ndim)
     poison = union(a.poison, b.poison)
@@ -207,7 +207,10 @@ def _integer(
     result = ARITHMETIC[op](left, right)
     loaded = min((v.loaded for v in (a, b) if v.loaded), default=0)
     exact = _exact(ARITHMETIC[op], a, b, left, right, result, dtype)
-    return Value(result, dtype, poison, exact, loaded=loaded)
+    made = Value(result, dtype, poison, exact, loaded=loaded)
+    if exact is None and dtype.int_bitwidth < 64:
+        made.span = _span(ARITHMETIC[op], a, b, dtype)
+    return made
 
 
 def _exact(
@@ -224,7 +227,7 @@ def _exact(
     An interval test on the operands settles nearly every case without a second pass.
     """
     exact = a.exact is None and b.exact is None
-    if exact and (dtype.int_bitwidth == 64 or _fits(function, left, right, dtype)):
+    if exact and (dtype.int_bitwidth == 64 or _span(function, a, b, dtype) is not None):
         return None
     ndim = result.ndim
     p = pad_rank(left if a.exact is None else a.exact, ndim).astype(np.int64)
@@ -233,21 +236,42 @@ def _exact(
     return wide if (wide != result).any() else None
 
 
-def _fits(function: Any, left: np.ndarray, right: np.ndarray, dtype: tl.dtype) -> bool:
-    if function in (np.minimum, np.maximum, _divide, _remainder) or not left.size or not right.size:
-        return True
+def _span(function: Any, a: Value, b: Value, dtype: tl.dtype) -> tuple[int, int] | None:
+    """Bounds of the result of integers by interval arithmetic, None if they leave the type.
+
+    The operands are looked at only where what is known of them does not settle it.
+    """
+    known = _corners(function, a.span, b.span)
     low, high = int_range(dtype)
-    corners = [
-        [int(left.min()), int(left.max())],
-        [int(right.min()), int(right.max())],
-    ]
-    if function not in (np.add, np.subtract, np.multiply):  # a shift
-        if corners[1][0] < 0 or corners[1][1] > 62:
-            return False
-        corners[1] = [1 << s for s in corners[1]]
-        function = np.multiply
-    pick = {np.add: int.__add__, np.subtract: int.__sub__, np.multiply: int.__mul__}[function]
-    return all(low <= pick(p, q) <= high for p in corners[0] for q in corners[1])
+    if known is None or known[0] < low or known[1] > high:
+        a.span = b.span = None
+        known = _corners(function, a.bounds(), b.bounds())
+    return known if known is not None and low <= known[0] and known[1] <= high else None
+
+
+def _corners(
+    function: Any, p: tuple[int, int] | None, q: tuple[int, int] | None
+) -> tuple[int, int] | None:
+    """The interval of `function` over two intervals, None where one of them is not known."""
+    if p is None or q is None:
+        return None
+    if function is np.add:
+        return p[0] + q[0], p[1] + q[1]
+    if function is np.subtract:
+        return p[0] - q[1], p[1] - q[0]
+    if function is np.multiply:
+        corners = p[0] * q[0], p[0] * q[1], p[1] * q[0], p[1] * q[1]
+        return min(corners), max(corners)
+    if function is np.minimum:
+        return min(p[0], q[0]), min(p[1], q[1])
+    if function is np.maximum:
+        return max(p[0], q[0]), max(p[1], q[1])
+    if function in (_divide, _remainder):
+        most = max(abs(p[0]), abs(p[1]))
+        return (0 if p[0] >= 0 and q[0] >= 0 else -most), most
+    if q[0] < 0 or q[1] > 62:  # a shift
+        return None
+    return _corners(np.multiply, p, (1 << q[0], 1 << q[1]))
 
 
 def _pointer(op: str, a: Value, b: Value) -> Value:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -95,11 +96,15 @@ def enter(part: Part | None) -> Part | None:
     return before
 
 
+_vocabulary: Any = None
+
+
 def vocabulary() -> Any:
     """The vocabulary module, looked up late because it is built on values."""
-    from gemmproof.reference.machine import vocabulary as module
-
-    return module
+    global _vocabulary
+    if _vocabulary is None:
+        _vocabulary = import_module("gemmproof.reference.machine.vocabulary")
+    return _vocabulary
 
 
 # -- where a kernel is -------------------------------------------------------------------------

@@ -132,8 +132,8 @@ def sort(x: Any, dim: Any = None, descending: bool = False) -> Value:
     return Value(data, value.dtype, poison)
 
 
-def topk(x: Any, k: int, dim: Any = None) -> Value:
-    """tl.topk: the k largest along the last axis, descending."""
+def topk(x: Any, k: int, dim: Any = None, descending: bool = True) -> Value:
+    """tl.topk: the k largest along the last axis, descending; the k smallest if not descending."""
     value = lift(x)
     axis = _axis(value, -1 if dim is None else dim)
-    return _take(sort(value, dim, descending=True), axis, slice(0, k))
+    return _take(sort(value, dim, descending), axis, slice(0, k))

@@ -90,7 +90,7 @@ class _Rewriter(ast.NodeTransformer):
         ]
         return self.visit_BoolOp(ast.copy_location(ast.BoolOp(ast.And(), list(pairs)), node))
 
-    def visit_While(self, node: ast.While) -> ast.AST:  # noqa: N802
+    def visit_While(self, node: ast.While) -> ast.AST:
         """Each turn passes through the vocabulary, so that `while True` meets the time limit."""
         self.generic_visit(node)
         node.test = ast.copy_location(_call(_WHILE, [node.test]), node.test)

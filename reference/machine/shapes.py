@@ -141,9 +141,9 @@ def reshape(input: Any, *shape: Any, can_reorder: bool = False) -> Value:
     return x.map(lambda d: d.reshape(d.shape[0], *sizes))
 
 
-def ravel(input: Any, can_reorder: bool = False) -> Value:
+def ravel(x: Any, can_reorder: bool = False) -> Value:
     """tl.ravel."""
-    return reshape(input, [lift(input).numel])
+    return reshape(x, [lift(x).numel])
 
 
 def permute(input: Any, *dims: Any) -> Value:
@@ -166,14 +166,14 @@ def trans(input: Any, *dims: Any) -> Value:
     return permute(x, order)
 
 
-def squeeze(input: Any, dim: Any) -> Value:
+def squeeze(x: Any, dim: Any) -> Value:
     """tl.squeeze."""
-    return lift(input).map(lambda d: d.squeeze(constant(dim) + 1))
+    return lift(x).map(lambda d: d.squeeze(constant(dim) + 1))
 
 
-def unsqueeze(input: Any, dim: Any) -> Value:
+def unsqueeze(x: Any, dim: Any) -> Value:
     """tl.unsqueeze."""
-    return expand_dims(input, dim)
+    return expand_dims(x, dim)
 
 
 def _stack(x: Value, y: Value, axis: int, place: Any) -> Value:

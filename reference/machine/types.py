@@ -157,6 +157,7 @@ def _kind(dtype: tl.dtype) -> int:
     return 0 if dtype.is_int1() else _KIND[np.dtype(numpy_of(dtype)).kind]
 
 
+@lru_cache(maxsize=64)
 def int_range(dtype: tl.dtype) -> tuple[int, int]:
     """Smallest and largest value of an integer type."""
     if dtype.is_int1():

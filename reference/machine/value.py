@@ -10,6 +10,7 @@ unbounded arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,12 @@ class Value:
     """One value: `data` (programs or 1, *shape), its Triton scalar type, poison, exact, base.
 
     `base` is the operand that a pointer was derived from, None for an address of unknown origin.
+    `span` bounds the integers in `data` (low, high), where it is known without looking at them.
     `loaded` is the narrowest width in bits that the lanes had in memory (0: not from memory), and
     `fold` adds a dot's products onto another value, where the compiler would (dots.py).
     """
 
-    __slots__ = ("base", "data", "dtype", "exact", "fold", "loaded", "poison")
+    __slots__ = ("base", "data", "dtype", "exact", "fold", "loaded", "poison", "span")
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class Value:
         self.base = base
         self.loaded = loaded
         self.fold: Callable[[Value], Value] | None = None
+        self.span: tuple[int, int] | None = None
 
     # -- what a kernel asks of a tensor ------------------------------------------------------
     @property
@@ -120,15 +123,35 @@ class Value:
             return view(whole)
 
         poison, exact = apply(self.poison), apply(self.exact)
-        return Value(view(self.data), self.dtype, poison, exact, self.base, self.loaded)
+        made = Value(view(self.data), self.dtype, poison, exact, self.base, self.loaded)
+        made.span = self.span
+        return made
+
+    def bounds(self) -> tuple[int, int]:
+        """The smallest and the largest integer in `data`, looked up once."""
+        if not self.data.size:
+            return 0, 0
+        if self.span is None or self.data.size == 1:
+            self.span = int(self.data.min()), int(self.data.max())
+        return self.span
 
 
 # -- making values -------------------------------------------------------------------------------
+@lru_cache(maxsize=4096, typed=True)
+def _scalar(x: Number, dtype: tl.dtype) -> tuple[np.ndarray, tuple[int, int] | None]:
+    with np.errstate(all="ignore"):
+        data = np.array([x]).astype(numpy_of(dtype))
+    data.flags.writeable = False
+    return data, ((int(data[0]), int(data[0])) if data.dtype.kind in "iu" else None)
+
+
 def scalar(x: Number, dtype: tl.dtype | None = None) -> Value:
     """A uniform scalar of `dtype` (default: the type Triton gives the bare number)."""
     dtype = dtype or type_of_number(x)
-    with np.errstate(all="ignore"):
-        return Value(np.array([x]).astype(numpy_of(dtype)), dtype)
+    data, span = _scalar(x, dtype)
+    value = Value(data, dtype)
+    value.span = span
+    return value
 
 
 def is_number(x: Any) -> bool:
