@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pytest
 import torch
 import triton
 import triton.language as tl
@@ -139,3 +140,50 @@ def cast(x, source, target, **how):
     """The lanes of the array x cast inside a kernel."""
     t = torch.from_numpy(x.view(f"u{x.itemsize}").copy()).view(TORCH_OF[source])
     return compute(lambda p, q: p.to(target, **how), t, t, target)
+
+
+def launched(kernel, grid, *args, shape=(64,), dtype=torch.int32, make=torch.zeros, **how):
+    """A wrapper that launches `kernel` on an output of this shape, then args."""
+
+    def wrapper(x):
+        o = make(shape, dtype=dtype, device=x.device)
+        kernel[grid](o, *args, **how)
+        return o
+
+    return wrapper
+
+
+def result_of(kernel, grid, *args, **how):
+    """What a faultless launch leaves in its output, as numpy."""
+    seen = run(launched(kernel, grid, *args, **how), torch.zeros(1))
+    assert seen.faults == []
+    return seen.result.numpy()
+
+
+DIRT = ("nan", "ones", "zero", "large")
+
+
+def integers(*shape, dtype=torch.float16, seed=0):
+    """Small integers, exact in every format and order of sums."""
+    values = np.random.default_rng(seed + sum(shape)).integers(-3, 4, shape)
+    return torch.from_numpy(values).to(dtype)
+
+
+def innocent(wrapper, *tensors, expected=None, **how):
+    """No fault and the exact product, over every kind of dirty memory."""
+    a, b = tensors[:2]
+    if expected is None:
+        expected = a.double() @ b.double()
+    kept = [t.clone() for t in tensors]
+    for dirt in DIRT:
+        seen = run(wrapper, *tensors, dirt=dirt, **how)
+        assert seen.faults == []
+        assert seen.launches
+        assert (seen.result.double() == expected).all()
+    for before, after in zip(kept, tensors, strict=True):
+        assert torch.equal(before.float(), after.float())
+    return seen
+
+
+SIZES = [(1, 1, 1), (33, 17, 40), (64, 64, 64), (5, 70, 16), (50, 3, 100)]
+sizes = pytest.mark.parametrize(("M", "N", "K"), SIZES, ids=str)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine_kernels import LAYOUTS, WRAPPERS, Case, Interpreter, operands_of
+from machine_interpreter import Interpreter
+from machine_kernels import LAYOUTS, WRAPPERS, Case, operands_of
 
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.dot import dot_model

@@ -3,7 +3,8 @@
 import time
 
 import pytest
-from machine_kernels import WRAPPERS, Case, Interpreter, operands_of
+from machine_interpreter import Interpreter
+from machine_kernels import WRAPPERS, Case, operands_of
 
 from gemmproof.reference.machine import run
 

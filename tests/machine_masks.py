@@ -1,0 +1,110 @@
+"""A GEMM kernel whose masks can be left out, and operands in every layout."""
+
+import inspect
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from gemmproof.reference.machine import run
+
+M, N, K = 21, 27, 19  # no two alike, none a multiple of a tile
+
+
+@triton.jit
+def kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
+    A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """A, B and C say which axes the mask of each operand tests; "-" is no mask."""
+    rm = (tl.program_id(0) * S + tl.arange(0, S))[:, None]
+    rn = (tl.program_id(1) * S + tl.arange(0, S))[None, :]
+    acc = tl.zeros((S, S), tl.float32)
+    for k in range(0, K, S):
+        ak = (k + tl.arange(0, S))[None, :]
+        bk = (k + tl.arange(0, S))[:, None]
+        a_ptrs = a_ptr + rm * sam + ak * sak
+        if A == "MK":
+            a = tl.load(a_ptrs, mask=(rm < M) & (ak < K), other=0.0)
+        elif A == "M":
+            a = tl.load(a_ptrs, mask=rm < M, other=0.0)
+        elif A == "K":
+            a = tl.load(a_ptrs, mask=ak < K, other=0.0)
+        elif A == "no other":
+            a = tl.load(a_ptrs, mask=(rm < M) & (ak < K))
+        else:
+            a = tl.load(a_ptrs)
+        b_ptrs = b_ptr + bk * sbk + rn * sbn
+        if B == "KN":
+            b = tl.load(b_ptrs, mask=(bk < K) & (rn < N), other=0.0)
+        elif B == "K":
+            b = tl.load(b_ptrs, mask=bk < K, other=0.0)
+        else:
+            b = tl.load(b_ptrs, mask=rn < N, other=0.0)
+        acc += tl.dot(a, b)
+    c_ptrs = c_ptr + rm * scm + rn * scn
+    if C == "MN":
+        tl.store(c_ptrs, acc, mask=(rm < M) & (rn < N))
+    elif C == "M":
+        tl.store(c_ptrs, acc, mask=rm < M)
+    elif C == "N":
+        tl.store(c_ptrs, acc, mask=rn < N)
+    elif C == "short":
+        tl.store(c_ptrs, acc, mask=(rm < M - 1) & (rn < N))
+    else:
+        tl.store(c_ptrs, acc, mask=(rm < M) & (rn <= N))
+
+
+def line(function, text):
+    """The only line of a kernel that holds `text`."""
+    lines, first = inspect.getsourcelines(getattr(function, "fn", function))
+    found = [first + i for i, x in enumerate(lines) if text in x]
+    assert len(found) == 1, text
+    return found[0]
+
+
+def matmul(A="MK", B="KN", C="MN", S=16, out=None):
+    def wrapper(a, b):
+        c = out
+        if c is None:
+            c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=torch.float32)
+        grid = (triton.cdiv(a.shape[0], S), triton.cdiv(b.shape[1], S))
+        kernel[grid](
+            a, b, c, a.shape[0], b.shape[1], a.shape[1], *a.stride(), *b.stride(), *c.stride(),
+            A=A, B=B, C=C, S=S,
+        )  # fmt: skip
+        return c
+
+    return wrapper
+
+
+def laid_out(layout, rows, columns, dtype=torch.float16):
+    """Small integers in the named layout."""
+    values = torch.from_numpy(np.random.default_rng(rows).integers(-3, 4, (rows, columns)))
+    if layout == "dense":
+        return values.to(dtype)
+    if layout == "transposed":
+        return values.to(dtype).T.contiguous().T
+    if layout == "expanded":
+        return values[:1].to(dtype).expand(rows, columns)
+    parent = torch.full((2 * rows + 3, 2 * columns + 40), 99).to(dtype)
+    view = parent[1 : rows + 1, 3 : columns + 3]
+    if layout == "sliced":
+        view = parent[1 : 2 * rows + 1 : 2, 3 : 2 * columns + 3 : 2]
+    return view.copy_(values)
+
+
+LAYOUTS = ("dense", "padded", "sliced", "transposed")
+
+
+def faults_of(wrapper, layout="dense", **how):
+    a, b = laid_out(layout, M, K), laid_out(layout, K, N)
+    return run(wrapper, a, b, **how)
+
+
+def the(seen, kind, operand=None):
+    """The only fault of a kind (and operand)."""
+    found = [f for f in seen.faults if f.kind == kind and operand in (None, f.operand)]
+    assert len(found) == 1, seen.faults
+    return found[0]

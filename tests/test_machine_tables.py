@@ -1,0 +1,135 @@
+"""Correct kernels whose addresses come from memory accuse nobody."""
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from machine_lanes import innocent, integers
+
+
+@triton.jit
+def grouped_kernel(
+    a_table, b_table, c_table, sizes_ptr, strides_ptr, groups, PROGRAMS: tl.constexpr,
+    S: tl.constexpr,
+):  # fmt: skip
+    """Problems of different sizes, given as tables of addresses (Triton's tutorial 08)."""
+    tile = tl.program_id(0)
+    before = 0
+    for g in range(groups):
+        gm = tl.load(sizes_ptr + g * 3)
+        gn = tl.load(sizes_ptr + g * 3 + 1)
+        gk = tl.load(sizes_ptr + g * 3 + 2)
+        tiles_n = tl.cdiv(gn, S)
+        tiles = tl.cdiv(gm, S) * tiles_n
+        while tile >= before and tile < before + tiles:
+            lda = tl.load(strides_ptr + g * 3)
+            ldb = tl.load(strides_ptr + g * 3 + 1)
+            ldc = tl.load(strides_ptr + g * 3 + 2)
+            a_ptr = tl.load(a_table + g).to(tl.pointer_type(tl.float16))
+            b_ptr = tl.load(b_table + g).to(tl.pointer_type(tl.float16))
+            c_ptr = tl.load(c_table + g).to(tl.pointer_type(tl.float32))
+            at = tile - before
+            rm = at // tiles_n * S + tl.arange(0, S)
+            rn = at % tiles_n * S + tl.arange(0, S)
+            acc = tl.zeros((S, S), tl.float32)
+            for k in range(0, gk, S):
+                rk = k + tl.arange(0, S)
+                a_mask = (rm[:, None] < gm) & (rk[None, :] < gk)
+                b_mask = (rk[:, None] < gk) & (rn[None, :] < gn)
+                a = tl.load(a_ptr + rm[:, None] * lda + rk[None, :], mask=a_mask, other=0.0)
+                b = tl.load(b_ptr + rk[:, None] * ldb + rn[None, :], mask=b_mask, other=0.0)
+                acc += tl.dot(a, b)
+            mask = (rm[:, None] < gm) & (rn[None, :] < gn)
+            tl.store(c_ptr + rm[:, None] * ldc + rn[None, :], acc, mask=mask)
+            tile += PROGRAMS
+        before += tiles
+
+
+@pytest.mark.parametrize("programs", [1, 4, 100])
+def test_a_grouped_gemm_through_tables_of_addresses(programs):
+    """The wrapper cuts a into problems of its own making; only the tables know them."""
+    cuts = (5, 20, 0, 33)
+
+    def wrapper(a, b):
+        parts_a = [x.contiguous() for x in a.split(cuts)]
+        parts_b = [(b * (g + 1)).contiguous() for g in range(len(cuts))]
+        parts_c = [torch.empty((n, b.shape[1]), device=a.device) for n in cuts]
+        address = lambda parts: torch.tensor([p.data_ptr() for p in parts], device="cuda")  # noqa: E731
+        K, N = b.shape
+        sizes = torch.tensor([(n, N, K) for n in cuts], dtype=torch.int32, device="cuda")
+        strides = torch.tensor([(K, N, N)] * len(cuts), dtype=torch.int32, device="cuda")
+        grouped_kernel[(programs,)](
+            address(parts_a), address(parts_b), address(parts_c), sizes, strides, len(cuts),
+            programs, 16,
+        )  # fmt: skip
+        return torch.cat(parts_c)
+
+    a, b = integers(58, 21), integers(21, 40, seed=1)
+    factor = torch.repeat_interleave(torch.arange(1, 5), torch.tensor(cuts))
+    innocent(wrapper, a, b, expected=(a.double() @ b.double()) * factor[:, None])
+
+
+@triton.jit
+def routed_kernel(
+    a_ptr, b_ptr, c_ptr, tokens_ptr, experts_ptr, count_ptr, N, K, pairs, sbe, sbk, sbn,
+    TOP: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """Rows gathered by index, one expert a block, blocks beyond the count leave early (vLLM)."""
+    pid_m = tl.program_id(0)
+    pid_n = tl.program_id(1)
+    count = tl.load(count_ptr)
+    if pid_m * S >= count:
+        return
+    at = tl.load(tokens_ptr + pid_m * S + tl.arange(0, S)).to(tl.int64)
+    valid = at < pairs
+    expert = tl.load(experts_ptr + pid_m).to(tl.int64)
+    rn = pid_n * S + tl.arange(0, S).to(tl.int64)
+    if expert == -1:
+        blank = tl.zeros((S, S), tl.float32)
+        mask = valid[:, None] & (rn[None, :] < N)
+        tl.store(c_ptr + at[:, None] * N + rn[None, :], blank, mask=mask)
+        return
+    rk = tl.arange(0, S)
+    a_ptrs = a_ptr + (at[:, None] // TOP * K + rk[None, :])
+    b_ptrs = b_ptr + expert * sbe + (rk[:, None] * sbk + (rn % N)[None, :] * sbn)
+    acc = tl.zeros((S, S), tl.float32)
+    for k in range(0, tl.cdiv(K, S)):
+        a = tl.load(a_ptrs, mask=valid[:, None] & (rk[None, :] < K - k * S), other=0.0)
+        b = tl.load(b_ptrs, mask=rk[:, None] < K - k * S, other=0.0)
+        acc += tl.dot(a, b)
+        a_ptrs += S
+        b_ptrs += S * sbk
+    mask = valid[:, None] & (rn[None, :] < N)
+    tl.store(c_ptr + at[:, None] * N + rn[None, :], acc, mask=mask)
+
+
+def test_rows_routed_to_experts():
+    """Indices loaded from memory, padding rows named by an index past the end."""
+    T, E, TOP, K, N, S = 19, 3, 2, 35, 24, 16
+    chosen = np.random.default_rng(0).integers(0, E, (T, TOP))
+
+    def wrapper(a, b):
+        tokens, experts = [], []
+        for e in range(E):
+            mine = np.flatnonzero(chosen.ravel() == e).tolist()
+            mine += [T * TOP] * (-len(mine) % S)
+            tokens += mine
+            experts += [e] * (len(mine) // S)
+        count = torch.tensor([len(tokens)], dtype=torch.int32, device=a.device)
+        blocks = len(experts) + 2  # the grid is an upper bound
+        at = torch.full((blocks * S,), T * TOP, dtype=torch.int32, device=a.device)
+        at[: len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
+        who = torch.full((blocks,), -1, dtype=torch.int32, device=a.device)
+        who[: len(experts)] = torch.tensor(experts, dtype=torch.int32)
+        c = torch.empty((T * TOP, N), device=a.device)
+        routed_kernel[blocks, triton.cdiv(N, S)](
+            a, b, c, at, who, count, N, K, T * TOP, *b.stride(), TOP=TOP, S=S
+        )
+        return c
+
+    a, b = integers(T, K), integers(E, K, N, seed=1)
+    expected = torch.stack(
+        [a[i // TOP].double() @ b[e].double() for i, e in enumerate(chosen.flat)]
+    )
+    innocent(wrapper, a, b, expected=expected)
