@@ -17,6 +17,7 @@ import torch
 
 INT8 = {
     "packed_bytes_interleaved",
+    "weights_in_nibbles",
     "low_byte_unsigned",
     "bytes_swapped",
     "high_byte_shifted_by_seven",

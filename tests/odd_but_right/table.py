@@ -60,6 +60,10 @@ _PLACES = {
     "language:a_program_for_each_element": ANY,
     "language:configurations_that_clear_c": UNORDERED,
     "language:packed_bytes_interleaved": INT8,
+    "projects:compiler_template": ANY,
+    "projects:tiles_remapped_to_chiplets": ANY,
+    "projects:tokens_sorted_by_expert": ANY,
+    "projects:weights_in_nibbles": INT8,
 }
 
 
