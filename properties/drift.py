@@ -173,7 +173,7 @@ def deviations(found: Accumulator, declared: str, in_format: str) -> list[Deviat
 
     def say(fault: str, where: str, got: int, needed: int, of: str) -> None:
         low.append(
-            Deviation(fault, f"{where}: got {_bits(got)}, expected {needed} ({of})",
+            Deviation(fault, f"{where}: got {_bits(got)}, expected {needed} bits ({of})",
                       _bits(got), f"{needed} bits")
         )  # fmt: skip
 

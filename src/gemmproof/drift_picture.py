@@ -8,6 +8,7 @@ from typing import Any
 
 from gemmproof.drift import DriftReport
 from gemmproof.properties.drift import DATA
+from gemmproof.reference.formats import FORMATS
 
 # Okabe and Ito's colours, told apart by everybody; shapes tell them apart in print.
 COLOURS = {"positive": "#D55E00", "normal": "#0072B2", "cancelling": "#009E73", "wide": "#CC79A7"}
@@ -29,17 +30,31 @@ def draw(report: DriftReport, path: str) -> None:
 def _figure(report: DriftReport) -> Any:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.5, 5.2), layout="constrained")
+    figure = Figure(figsize=(10.5, 5.6), layout="constrained")
+    figure.suptitle("\n".join(title(report)), fontsize=11, fontweight="bold")
+    if not report.measures:
+        said = "\n".join(fill(found.message, 80) for found in report.findings)
+        figure.text(0.5, 0.5, said, ha="center")
+        return figure
     left, right = figure.subplots(1, 2)
-    name = report.accumulator.name if report.accumulator else "no product"
-    verdict = "as declared" if report.verdict == "pass" else report.verdict
-    title = f"{report.name}, {report.in_format} on {report.gpu}: {verdict} ({report.declared})"
-    figure.suptitle(f"{title}\n{fill(name, 90)}", fontsize=11, fontweight="bold")
     _errors(left, report)
     _bias(right, report)
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    for axes in (left, right):
+        # above the data, where no line is hidden
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.06), ncols=2, frameon=False)
     return figure
+
+
+def title(report: DriftReport) -> list[str]:
+    """The verdict, then what was found and where."""
+    words = {
+        "pass": f"pass: sums as the declared {report.declared}",
+        "fail": f"fail: sums not as the declared {report.declared}",
+        "incomplete": f"incomplete: sums as the declared {report.declared} where simulated",
+    }[report.verdict]
+    found = report.accumulator
+    said = f"found {found.name}, result in {found.out_format}" if found else "found no product"
+    return [f"{report.name}: {words}", fill(f"{report.in_format} on {report.gpu}: {said}", 100)]
 
 
 def _errors(axes: Any, report: DriftReport) -> None:
@@ -48,20 +63,25 @@ def _errors(axes: Any, report: DriftReport) -> None:
         mine = [m for m in report.measures if m.data == kind and m.worst > 0]
         axes.plot(
             [m.K for m in mine], [m.worst for m in mine], color=COLOURS[kind],
-            marker=MARKERS[kind], label=f"worst error, {label} data",
+            marker=MARKERS[kind], label=label,
         )  # fmt: skip
     allowed = [max(m.bound for m in report.measures if m.K == K) for K in sizes]
-    axes.plot(
-        sizes, allowed, color="black", linestyle="--", label=f"bound of {report.declared} sums"
-    )
+    axes.plot(sizes, allowed, "k--", label=f"bound of {report.declared} sums")
+    out = report.accumulator and FORMATS[report.accumulator.out_format]
+    if out and out.p < FORMATS["fp32"].p:
+        axes.axhline(out.u, color="0.5", linestyle=":", label=f"rounding of c to {out.name}")
     over = [m for m in report.measures if m.ratio > 1 and m.worst > 0]
-    axes.plot(
-        [m.K for m in over], [m.worst for m in over], "x", color="black", markersize=11,
-        markeredgewidth=1.5, label="an element beyond its own bound",
-    )  # fmt: skip
+    if over:
+        axes.plot(
+            [m.K for m in over], [m.worst for m in over], "kx", markersize=11,
+            markeredgewidth=1.5, label="beyond the bound",
+        )  # fmt: skip
     _scales(axes, sizes)
     axes.set_title("Worst error of an element")
-    axes.set_ylabel("|error| / (|A||B|)")
+    axes.set_ylabel("|error| / |A||B|")
+    low, high = axes.get_ylim()
+    axes.fill_between(sizes, allowed, high, color="0.94", zorder=0)
+    axes.set_ylim(low, high)
 
 
 def _bias(axes: Any, report: DriftReport) -> None:
@@ -70,16 +90,22 @@ def _bias(axes: Any, report: DriftReport) -> None:
         mine = [m for m in report.measures if m.data == kind and m.bias]
         heights = [abs(m.bias) for m in mine]
         axes.plot([m.K for m in mine], heights, color=COLOURS[kind], linewidth=1)
-        for sign, face in ((-1, COLOURS[kind]), (1, "white")):
-            some = [m for m in mine if m.bias * sign > 0]
+        for low in (True, False):
+            some = [m for m in mine if (m.bias < 0) == low]
             axes.plot(
                 [m.K for m in some], [abs(m.bias) for m in some], MARKERS[kind],
-                color=COLOURS[kind], markerfacecolor=face,
+                color=COLOURS[kind], markerfacecolor=COLOURS[kind] if low else "white",
             )  # fmt: skip
+    axes.plot([], [], "o", color="0.3", label="results too small")
+    axes.plot([], [], "o", color="0.3", markerfacecolor="white", label="results too large")
+    first = next((m for m in report.measures if m.data == "positive" and m.bias), None)
+    if first and first.K < sizes[-1]:
+        guide = [abs(first.bias), abs(first.bias) * sizes[-1] / first.K]
+        axes.plot([first.K, sizes[-1]], guide, color="0.5", linestyle=":", label="growth as K")
     _scales(axes, sizes)
     grown = "" if report.slope is None else f"; same sign grows as K^{report.slope:.1f}"
-    axes.set_title(f"Bias{grown}")
-    axes.set_ylabel("|mean signed error| / (|A||B|)   filled: too small, hollow: too large")
+    axes.set_title(f"Bias in the direction of c{grown}")
+    axes.set_ylabel("|bias| / |A||B|")
 
 
 def _scales(axes: Any, sizes: list[int]) -> None:

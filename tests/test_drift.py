@@ -1,0 +1,307 @@
+"""Drift tells accumulators apart from a kernel's source, and judges them by its contract."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from tests import drift_kernels
+
+from gemmproof import drift_command as command
+from gemmproof.cli import main, parser
+from gemmproof.drift import DriftReport, drift, launched, simulated
+from gemmproof.drift_picture import draw
+from gemmproof.properties.drift import (
+    DATA,
+    Measure,
+    declared_model,
+    deviations,
+    measured,
+    narrow_fp8,
+    operands,
+    slope,
+)
+from gemmproof.properties.tensors import as_array, as_tensor
+from gemmproof.reference.bound import gemm_bound
+from gemmproof.reference.dot import dot_model
+from gemmproof.reference.dot_triton import triton_dot
+from gemmproof.reference.formats import Array, widen
+from gemmproof.reference.infer import infer_accumulator
+from gemmproof.supervise import Outcome
+
+HOPPER = "fp32 tensor core F=25 L=16"
+# wrapper, format, what it is called, the faults against a contract of fp32 sums
+KERNELS = [
+    ("added", "bf16", HOPPER, []),
+    ("ieee", "fp32", "fp32 fma chain", []),
+    ("tf32", "fp32", "tf32 tensor core F=25 L=8", ["narrow_operands", "beyond_bound"]),
+    ("half", "fp16", "fp16 tensor core F=25 L=16", ["narrow_accumulator", "beyond_bound"]),
+    (
+        "rounded_to_bf16",
+        "bf16",
+        f"{HOPPER}, rounded to bf16 every 64",
+        ["downcast_in_loop", "beyond_bound"],
+    ),
+    (
+        "rounded_to_fp16",
+        "fp16",
+        f"{HOPPER}, rounded to fp16 every 128",
+        ["downcast_in_loop", "beyond_bound"],
+    ),
+    (
+        "fp8_unpromoted",
+        "fp8e4m3",
+        "fp8 tensor core F=13 L=32",
+        ["narrow_accumulator", "beyond_bound"],
+    ),
+    ("fp8_promoted_128", "fp8e4m3", "fp8 tensor core F=13 L=32, promoted every 128", []),
+    ("fp8_promoted_32", "fp8e5m2", "fp8 tensor core F=13 L=32, promoted every 32", []),
+    ("split_in_fp32", "fp16", f"{HOPPER}, split-K of 4 in fp32", []),
+    (
+        "split_in_fp16",
+        "fp16",
+        f"{HOPPER}, split-K of 4 in fp16",
+        ["narrow_split", "beyond_bound"],
+    ),
+    (
+        "interleaved_in_fp16",
+        "fp16",
+        f"{HOPPER}, split-K of 4 in fp16",
+        ["narrow_split", "beyond_bound"],
+    ),
+    ("truncating", "bf16", HOPPER, ["truncated_output", "beyond_bound"]),
+]
+
+
+def of_source(name: str, in_format: str, target: str | None = "sm_90"):
+    return simulated(getattr(drift_kernels, name), in_format, target)
+
+
+@pytest.mark.parametrize(("name", "in_format", "found", "faults"), KERNELS)
+def test_accumulators_are_told_apart_from_the_source(
+    name: str, in_format: str, found: str, faults: list[str]
+) -> None:
+    report = drift(of_source(name, in_format), in_format, sizes=[512])
+    assert report.accumulator is not None
+    assert report.accumulator.name == found
+    assert [deviation.fault for deviation in report.findings] == faults
+    assert report.verdict == ("fail" if faults else "pass")
+
+
+def test_a_gpu_is_asked_by_the_same_code() -> None:
+    """The wrapper is called on tensors of a device; here one that computes as an H200 does."""
+    model = dot_model("sm_90", "fp16")
+
+    def wrapper(a, b):
+        return as_tensor(model.dot(as_array(a), as_array(b)), "fp32").half()
+
+    report = drift(launched(wrapper, "fp16", "cpu"), "fp16", sizes=[32])
+    predicted = drift(of_source("passed", "fp16"), "fp16", sizes=[32])
+    assert report.accumulator == predicted.accumulator
+    assert report.measures == predicted.measures
+
+
+@pytest.fixture(scope="module")
+def fp8() -> dict[str, object]:
+    """Accumulators of one fp8 dot, unpromoted and promoted."""
+    tile = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
+    dots = {
+        "chain": triton_dot("sm_90", "fp8e4m3", **tile),
+        "promoted": triton_dot("sm_90", "fp8e4m3", acc_passed=False, **tile),
+    }
+    return {name: infer_accumulator(dot.dot, "fp8e4m3") for name, dot in dots.items()}
+
+
+def test_a_declared_accumulator_is_no_finding(fp8) -> None:
+    """e8m13 admits the chain; fp16, which is narrower, does too: better than declared is right."""
+    for declared, faults in (("fp32", 1), ("e8m13", 0), ("fp16", 0), ("bf16", 0)):
+        assert len(deviations(fp8["chain"], declared, "fp8e4m3")) == faults
+        assert not deviations(fp8["promoted"], declared, "fp8e4m3")
+
+
+def test_narrow_parts_are_excused_for_fp8_units_alone(fp8) -> None:
+    """The same numbers behind fp16 operands, or of 10 bits, are findings."""
+    promoted = fp8["promoted"]
+    assert narrow_fp8(promoted, "fp8e4m3")
+    half = replace(promoted, register=10)
+    for found, in_format in ((promoted, "fp16"), (half, "fp8e4m3")):
+        found = replace(found, read=11 if in_format == "fp16" else found.read)
+        assert [d.fault for d in deviations(found, "fp32", in_format)] == ["narrow_accumulator"]
+    narrow_sum = replace(promoted, carried=10)
+    assert len(deviations(narrow_sum, "fp32", "fp8e4m3")) == 2
+
+
+def test_unknown_but_better_is_no_finding() -> None:
+    def exact(a: Array, b: Array) -> Array:
+        return (widen(a) @ widen(b)).astype(np.float32)
+
+    report = drift(exact, "fp16", sizes=[512])
+    assert report.verdict == "pass"
+    assert report.accumulator is not None
+    assert report.accumulator.order == "unknown"
+
+
+def test_the_bound_keeps_the_order_that_was_found(fp8) -> None:
+    """As promoted kernels are bounded by their own interval, unpromoted ones by every step's."""
+    a, b = operands("fp8e4m3", 512)
+    models = {key: declared_model(found, "fp32", "fp8e4m3") for key, found in fp8.items()}
+    assert (models["promoted"].BLOCK_K, models["chain"].BLOCK_K) == (128, 32)
+    bounds = {key: gemm_bound(a, b, model, "fp32") for key, model in models.items()}
+    own = gemm_bound(a, b, triton_dot("sm_90", "fp8e4m3", BLOCK_M=64, BLOCK_N=64, BLOCK_K=128,
+                                      acc_passed=False), "fp32")  # fmt: skip
+    assert np.array_equal(bounds["promoted"], own)
+    assert (bounds["chain"] < bounds["promoted"]).all()
+
+
+def test_measures_are_those_of_their_own_data() -> None:
+    """Bias, worst error and ratio by definition, one block of c for each kind of data."""
+    model = dot_model(None, "bf16")
+    a, b = operands("bf16", 64)
+    exact = widen(a) @ widen(b)
+
+    def doubled(x: Array, y: Array) -> Array:
+        assert np.array_equal(x, a)
+        assert np.array_equal(y, b)
+        return (2 * exact).astype(np.float32)
+
+    found = measured(doubled, "bf16", 64, model)
+    assert [m.data for m in found] == list(DATA)
+    for n, m in enumerate(found):
+        rows, columns = slice(32 * n, 32 * n + 32), slice(16 * n, 16 * n + 16)
+        c = exact[rows, columns]
+        size = np.abs(widen(a[rows])) @ np.abs(widen(b[:, columns]))
+        error = (2 * exact).astype(np.float32).astype(np.float64)[rows, columns] - c
+        bound = gemm_bound(a[rows], b[:, columns], model, "fp32")
+        assert m.bias == (np.sign(c) * error).sum() / size.sum()
+        assert m.worst == np.abs(error / size).max()
+        assert m.ratio == (np.abs(error) / bound).max()
+    assert measured(lambda x, y: np.full((128, 64), np.nan, np.float32), "bf16", 64, model)[
+        0
+    ].ratio == float("inf")
+
+
+def test_slopes_are_powers_of_k() -> None:
+    biases = [Measure(K, "positive", -1e-6 * K**0.5, 0, 0, 0) for K in (512, 1024, 4096)]
+    assert f"{slope(biases):.6f}" == "0.500000"
+    assert slope(biases[:1]) is None
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, DriftReport]:
+    """One that passes and one that does not."""
+    good, bad = dot_model("sm_90", "fp16"), dot_model("sm_90", "fp16", "fp16")
+    return {
+        name: drift(model.dot, "fp16", sizes=[64, 128], name=f"k.py:{name}", gpu="sm_90")
+        for name, model in (("good", good), ("bad", bad))
+    }
+
+
+def answered(report: DriftReport | None, monkeypatch, *words: str, gpu=None, **events) -> int:
+    """The command's exit code where its worker left this report, or these events."""
+    outcome = Outcome()
+    outcome.events = {"device": {"gpu": gpu}, **events}
+    if report:
+        outcome.events["report"] = {"report": report.to_json()}
+    monkeypatch.setattr(command, "watch", lambda *_: outcome)
+    options = parser().parse_args(["drift", "tests/drift_kernels.py:passed", *words])
+    return command.drift_command(options)
+
+
+def test_reports_survive_json(reports: dict[str, DriftReport]) -> None:
+    for report in reports.values():
+        assert DriftReport.from_json(report.to_json()) == report
+    endless = replace(reports["bad"].measures[0], ratio=float("inf"))
+    report = replace(reports["bad"], measures=(endless,))
+    assert "NaN" not in report.to_json()
+    assert DriftReport.from_json(report.to_json()) == report
+    assert json.loads(report.to_json())["accumulator"]["name"] == "fp16 tensor core F=25 L=16"
+
+
+def test_the_answer_says_what_was_found(reports, monkeypatch, capsys, tmp_path: Path) -> None:
+    path = tmp_path / "drift.json"
+    assert answered(reports["good"], monkeypatch, "--json", str(path)) == 0
+    said = capsys.readouterr().out
+    assert "accumulator  fp32 tensor core F=25 L=16" in said
+    assert "passed, fp16 on sm_90: pass: sums as fp32 ones" in said
+    assert json.loads(path.read_text())["verdict"] == "pass"
+    assert answered(reports["bad"], monkeypatch) == 1
+    said = capsys.readouterr().out
+    assert "the sum over k: got 10 bits (fp16), expected 23 bits (fp32)" in said
+
+
+def test_without_a_gpu_a_launch_is_incomplete(reports, monkeypatch, capsys) -> None:
+    assert answered(reports["good"], monkeypatch, "--device", "cuda") == 3
+    assert "torch finds no CUDA GPU here" in capsys.readouterr().out
+    assert answered(reports["bad"], monkeypatch, "--device", "cuda") == 1
+    assert answered(reports["good"], monkeypatch, "--device", "cuda", gpu="NVIDIA H200") == 0
+
+
+def test_a_dead_worker_is_a_finding_and_a_mistake_is_not(monkeypatch, capsys) -> None:
+    case = {"case": {"case": "product 3"}}
+    assert answered(None, monkeypatch, **case) == 1
+    assert "product 3" in capsys.readouterr().out
+    assert answered(None, monkeypatch, error={"message": "k.py:3: tl.foo"}) == 2
+    assert capsys.readouterr().err == "gemmproof drift: k.py:3: tl.foo\n"
+    assert answered(None, monkeypatch, internal={"message": "KeyError: 1"}) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--dtype", "int8"], "--dtype: invalid choice: 'int8'"),
+        (["--target", "sm_99"], "--target: invalid choice: 'sm_99'"),
+        (["--accumulator", "fp64"], "--accumulator: invalid choice: 'fp64'"),
+        (["--K", "512..100"], "--K: got '512..100', expected LOW..HIGH, powers of two"),
+        (["--K", "1..2..4"], "--K: got '1..2..4', expected LOW..HIGH, powers of two"),
+        (["--json", "no/such/o.json"], "--json: got 'no/such/o.json' (No such file"),
+        (["--json", "same", "--svg", "./same"], "--svg: got './same' as for --json, expected"),
+    ],
+    ids=lambda x: x[-1] if isinstance(x, list) else "",
+)
+def test_bad_usage_is_one_clear_line(words, message: str, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("k.py").write_text("def f(a, b): pass")
+    try:
+        code = main(["drift", "k.py:f", *words])
+    except SystemExit as end:
+        code = end.code
+    said = capsys.readouterr().err
+    assert code == 2
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_a_picture_without_matplotlib_is_refused_at_once(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["drift", "k.py:f", "--svg", "k.svg"]) == 2
+    assert "--svg: got no matplotlib, expected it: pip install" in capsys.readouterr().err
+    assert not Path("k.svg").exists()
+
+
+def test_the_command_from_end_to_end(tmp_path: Path, capsys) -> None:
+    """In a worker: a kernel that is refused, and one that passes, with its picture."""
+    kernel = tmp_path / "odd.py"
+    kernel.write_text("def odd(a, b):\n    raise TypeError('fp16 is not for me')\n")
+    assert main(["drift", f"{kernel}:odd"]) == 2
+    assert "TypeError: fp16 is not for me, expected a product" in capsys.readouterr().err
+    svg = tmp_path / "drift.svg"
+    target = f"{drift_kernels.__file__}:passed"
+    assert main(["drift", target, "--K", "512", "--svg", str(svg)]) == 0
+    assert "pass: sums as fp32 ones" in capsys.readouterr().out
+    text = " ".join(ElementTree.parse(svg).getroot().itertext())
+    assert "passed: pass: sums as the declared fp32" in text
+
+
+def test_a_picture_names_its_verdict_and_its_axes(reports, tmp_path: Path) -> None:
+    for report in (*reports.values(), replace(reports["bad"], measures=(), slope=None)):
+        svg = tmp_path / "drift.svg"
+        draw(report, str(svg))
+        text = " ".join(ElementTree.parse(svg).getroot().itertext())
+        verdict = "as the" if report.verdict == "pass" else "not as the"
+        assert f"{report.name}: {report.verdict}: sums {verdict} declared fp32" in text
+        assert ("K (terms in a sum)" in text) == bool(report.measures)
+        assert ("beyond the bound" in text) == any(m.ratio > 1 for m in report.measures)
