@@ -174,23 +174,33 @@ def _masked_bits(ptr: Value, off: np.ndarray, size: int) -> np.ndarray:
 def _remember_readers(
     lanes: Lanes, size: int, full: tuple[int, ...], operand: Operand | None
 ) -> None:
-    """Which program last read each element of memory that the wrapper made: it may add to it.
-
-    Notes elements that another program stored in this launch: nothing orders the two, unless the
-    launch uses atomics (grid.py drops the event then).
-    """
+    """Which program last read each element of memory that the wrapper made: it may add to it."""
     storage = lanes.storage
     if not storage.private:
         return
-    readers = storage.ledger("readers", size)
     index, programs = np.broadcast_arrays(lanes.index, column(len(full)))
     good = slice(None) if lanes.good is None else np.broadcast_to(lanes.good, index.shape)
-    index, programs = index[good], programs[good]
+    meet(storage, index[good], size, programs[good], operand)
+
+
+def meet(
+    storage: Storage,
+    index: np.ndarray,
+    size: int,
+    programs: np.ndarray,
+    operand: Operand | None,
+) -> None:
+    """Remember who reads or updates elements, and note those that another program stored.
+
+    Nothing orders the two, unless a branch of the launch depends on what it loaded (grid.py drops
+    the events then).
+    """
     if size in storage.owners:
         owner = storage.owners[size][index]
         foreign = (owner >= 0) & (owner != programs)
-        _race(operand, "load", programs[foreign], "reads what another program stores")
-    readers[index] = programs
+        words = "reads or updates what another program stores"
+        _race(operand, "load", np.broadcast_to(programs, foreign.shape)[foreign], words)
+    storage.ledger("readers", size)[index] = programs
 
 
 def _race(operand: Operand | None, access: str, programs: np.ndarray, words: str) -> None:

@@ -124,11 +124,11 @@ def binary(op: str, x: Any, y: Any) -> Any:
     ndim = max(a.data.ndim, b.data.ndim)
     left, right = pad_rank(a.data, ndim), pad_rank(b.data, ndim)
     poison = union(a.poison, b.poison)
+    loaded = min((v.loaded for v in (a, b) if v.loaded), default=0)
     if op in COMPARE:
-        return Value(COMPARE[op](left, right), tl.int1, poison)
+        return Value(COMPARE[op](left, right), tl.int1, poison, loaded=loaded)
     if op in BITWISE:
         return _bitwise(op, a, b, left, right, dtype, poison)
-    loaded = min((v.loaded for v in (a, b) if v.loaded), default=0)
     if is_float(dtype):
         return Value(_float(op, left, right, dtype), dtype, poison, loaded=loaded)
     if op in ("//", "%") and (right == 0).any():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.machine import execution
-from gemmproof.reference.machine.access import mark, put, rows
+from gemmproof.reference.machine.access import mark, meet, put, rows
 from gemmproof.reference.machine.judging import (
     UNWRITTEN,
     as_mask,
@@ -68,11 +68,13 @@ def atomic(
             if not at.size:
                 continue
             wanted = None if want is None else want[row, at]
+            program = part.programs[row : row + 1]
+            meet(lanes.storage, index[row, at], new.dtype.itemsize, program, ptr.base)
             old[row, at], unknown[row, at] = _update(
                 op, lanes.storage, index[row, at], new[row, at], wanted, bits[row, at], ptr.base
             )
     undefined = unknown.reshape(full) if unknown.any() else None
-    return Value(old.reshape(full), dtype, undefined)
+    return Value(old.reshape(full), dtype, undefined, loaded=8 * new.dtype.itemsize)
 
 
 def _update(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -102,15 +103,13 @@ def _undefined_stored(
 ) -> list[Fault]:
     """One fault for each origin of the undefined lanes that the result still holds."""
     storage = session.memory.storage_of(tensor)
-    mine = [e for e in events if e.kind == "undefined_stored" and e.storage is storage]
-    if not mine or storage.undefined is None:
+    if storage.undefined is None:
         return []
     still = np.asarray(elements_of(storage.undefined, storage, view_of(tensor)).any(axis=-1))
-    elements = np.concatenate([e.elements for e in mine])
-    bits = np.concatenate([e.bits for e in mine])
+    mine, met = _lanes_behind(session, events, tensor)
     faults = []
     for i, origin in enumerate(session.sources[:8]):
-        hit = _met(tensor, storage, elements[(bits >> i) & 1 == 1]) & still
+        hit = met(i) & still
         if not hit.any():
             continue
         operand = origin.operand
@@ -155,15 +154,56 @@ def span(hit: np.ndarray) -> str:
     return ", ".join(parts)
 
 
+def _lanes_behind(
+    session: Session, events: list[Event], tensor: torch.Tensor
+) -> tuple[list[Event], Callable[[int], np.ndarray]]:
+    """The events that stored undefined lanes into a tensor or into what torch made it from.
+
+    The function gives, for a poison bit, the elements of the tensor that such lanes met; of a
+    source of another shape all elements count as met.
+    """
+    found: list[tuple[torch.Tensor, list[Event]]] = []
+    for part in _lineage(session, tensor):
+        storage = session.memory.storage_of(part)
+        mine = [e for e in events if e.kind == "undefined_stored" and e.storage is storage]
+        if mine:
+            found.append((part, mine))
+
+    def met(bit: int) -> np.ndarray:
+        hit = np.zeros(tuple(tensor.shape), np.bool_)
+        for part, mine in found:
+            elements = np.concatenate([e.elements for e in mine])
+            bits = np.concatenate([e.bits for e in mine])
+            lanes = elements[(bits >> bit) & 1 == 1]
+            if part.shape == tensor.shape:
+                hit |= _met(part, session.memory.storage_of(part), lanes)
+            else:
+                hit |= lanes.size > 0
+        return hit
+
+    return [e for _, mine in found for e in mine], met
+
+
+def _lineage(session: Session, tensor: torch.Tensor) -> list[torch.Tensor]:
+    """A tensor, then the tensors that its undefined elements were carried over from."""
+    found, seen, i = [tensor], set(), 0
+    while i < len(found):
+        storage = session.memory.storage_of(found[i])
+        i += 1
+        if storage not in seen:
+            seen.add(storage)
+            found += storage.sources
+    return found
+
+
 def _never_stored(session: Session, tensor: torch.Tensor) -> list[Fault]:
     storage = session.memory.storage_of(tensor)
     if storage.undefined is None or not tensor.numel():
         return []
     missing = np.asarray(elements_of(storage.undefined, storage, view_of(tensor)).any(axis=-1))
-    for _, event in session.events:
-        if event.kind == "undefined_stored" and event.storage is storage:
-            assert event.elements is not None
-            missing &= ~_met(tensor, storage, event.elements)
+    _, met = _lanes_behind(session, [e for _, e in session.events], tensor)
+    for bit in range(8):
+        missing &= ~met(bit)
     if not missing.any():
         return []
     launches = session.run.launches

@@ -71,6 +71,7 @@ class Part:
     touches: list[Any] = field(default_factory=list)
     tiles: set[tuple[int, int, int]] = field(default_factory=set)
     atomics: bool = False
+    ordered: bool = False
     spins: int = 0
     patience: int = 0
 
@@ -160,6 +161,7 @@ def decide(value: Any) -> bool:
     check_time()
     part = current()
     part.spins += 1
+    part.ordered |= value.loaded > 0
     if part.spins > part.patience:
         raise Waiting
     used_undefined(value, "a branch")

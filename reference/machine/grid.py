@@ -11,7 +11,13 @@ import numpy as np
 
 from gemmproof.reference.machine import execution
 from gemmproof.reference.machine.execution import Diverged, Part, TooWide, Waiting
-from gemmproof.reference.machine.observation import KernelError, LimitExceeded, MachineError
+from gemmproof.reference.machine.observation import (
+    KernelError,
+    LimitExceeded,
+    MachineError,
+    Unsupported,
+    Where,
+)
 from gemmproof.reference.machine.session import Session
 
 # A first part this wide shows how large the values of the kernel are; parts then grow.
@@ -31,6 +37,7 @@ class Seen:
     touches: list[Any] = field(default_factory=list)
     tiles: set[tuple[int, int, int]] = field(default_factory=set)
     atomics: bool = False
+    ordered: bool = False
 
 
 def run_grid(
@@ -82,7 +89,8 @@ def run_grid(
             seen.touches += part.touches
             seen.tiles |= part.tiles
             seen.atomics |= part.atomics
-    if seen.atomics:  # locks and flags may order the programs; that they do is not proved
+            seen.ordered |= part.ordered
+    if seen.ordered:  # a branch on what was loaded may order programs; that it does is not proved
         seen.events = [e for e in seen.events if e.kind != "race"]
     return seen
 
@@ -107,21 +115,25 @@ def _run_part(part: Part, body: Callable[[], Any]) -> None:
         raise LimitExceeded(f"{part.kernel}: out of memory") from None
     except RecursionError:
         raise LimitExceeded(f"{part.kernel}: calls itself without end") from None
-    except Exception as error:  # whatever the kernel's own code raises is the kernel's fault
-        raise _as_kernel_error(error) from error
+    except Exception as error:
+        raise _blamed(error) from error
     finally:
         execution.enter(before)
 
 
-def _as_kernel_error(error: Exception) -> KernelError:
-    """The exception of a kernel's own line as one line with its place."""
-    where = None
+def _blamed(error: Exception) -> MachineError:
+    """An exception on a kernel's own line is the kernel's; one from inside the machine is ours."""
+    where, inside = None, False
     trace = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame
+        inside = frame.f_globals.get("__name__", "").partition(".")[0] in ("gemmproof", "numpy")
         if frame.f_globals.get(execution.KERNEL_MARK) is True:
             code = frame.f_code
-            where = execution.Where(code.co_filename, trace.tb_lineno, code.co_name)
+            where = Where(code.co_filename, trace.tb_lineno, code.co_name)
         trace = trace.tb_next
     message = str(error).splitlines()[0] if str(error) else ""
-    return KernelError(f"{type(error).__name__}: {message}"[:300], where)
+    words = f"{type(error).__name__}: {message}"[:300]
+    if inside:
+        return Unsupported(f"the tile machine failed here, please report it: {words}", where)
+    return KernelError(words, where)

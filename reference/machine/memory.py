@@ -44,7 +44,8 @@ class Storage:
 
     `undefined` is None while all bytes are defined; `private` says that the wrapper allocated it,
     so that every element of it may be touched. `owners` maps an element size to the program that
-    stored each element in the current launch, `readers` to the one that last read it.
+    stored each element in the current launch, `readers` to the one that last read it. `sources` are
+    tensors whose undefined elements an operator of torch carried over into this storage.
     """
 
     start: int
@@ -55,6 +56,7 @@ class Storage:
     owners: dict[int, Ledger] = field(default_factory=dict)
     readers: dict[int, Ledger] = field(default_factory=dict)
     views: list[View] = field(default_factory=list)
+    sources: list[Any] = field(default_factory=list)
 
     @property
     def end(self) -> int:
@@ -97,7 +99,8 @@ class Ledger:
         if self.dense is not None:
             self.dense[index] = programs
         else:
-            self.sparse.update(zip(index.ravel().tolist(), programs.ravel().tolist(), strict=True))
+            ids = np.broadcast_to(programs, index.shape).ravel().tolist()
+            self.sparse.update(zip(index.ravel().tolist(), ids, strict=True))
 
 
 class Region:
