@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
-from gemmproof.reference.machine import run
 from tests.recorded.cases import Recorded, cases, inputs
 from tests.recorded.kernel import launch, tensor
+
+from gemmproof.reference.machine import run
 
 ARCHIVE = Path(__file__).parent / "recorded" / "h200.npz"
 
