@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,10 +142,10 @@ def _sums(p: Probed, near: list[int], coarse: Sampled) -> Sums:
     # What there is as much of in half of K divides K; what there is half of comes every so often.
     half = Probed(p.product, p.in_format, p.K // 2)
     fewer, apart = _levels(near, sampled(half, half.K // LEAVES))
-    if len(outer) > 1 and len(apart) == len(outer):
-        return Sums(part, len(outer), tuple(inner), tuple(outer))
     if inner is not near and len(fewer) == len(inner):
         return Sums(0, len(inner), (0,), tuple(inner))
+    if len(outer) > 1 and len(apart) == len(outer):
+        return Sums(part, len(outer), tuple(inner), tuple(outer))
     return Sums(part, 1, tuple(outer if len(outer) > 2 else inner), (0,))
 
 
@@ -218,15 +218,18 @@ def _merged(p: Probed, sums: Sums) -> tuple[Width | None, Width | None]:
     carried = joined = None
     parts = [k for k in sums.part_starts if len(sums.split_starts) < 2 or k < sums.split_starts[1]]
     if not sums.interleaved and len(parts) > 2:
-        carried = widths(p, [_triple(parts)])[0]
+        carried = _least(widths(p, _triples(parts)))
     if sums.split > 1:
-        joined = widths(p, [_triple(sums.split_starts)])[0]
+        joined = _least(widths(p, _triples(sums.split_starts)))
     return carried, joined
 
 
-def _triple(found: Iterable[int]) -> tuple[int, int, int]:
-    first, second, *rest = found
-    return (first + 1, second, rest[0]) if rest else (first + 1, first, second)
+def _triples(found: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Terms of three sums, each in turn the small one: whatever the order, one is not the last."""
+    if len(found) == 2:
+        return [(found[0] + 1, found[0], found[1])]
+    x, y, z = found[:3]
+    return [(x + 1, y, z), (y + 1, z, x), (z + 1, x, y)]
 
 
 def _least(found: list[Width]) -> Width | None:

@@ -210,6 +210,24 @@ def test_two_ways_to_the_promotion_interval_agree(interval: int) -> None:
     assert infer_accumulator(model.dot, "fp8e4m3").promotion == interval
 
 
+@pytest.mark.parametrize(("part", "named"), [(0, ""), (128, ", summed apart every 128")])
+def test_shares_of_k_are_counted_whatever_order_they_are_joined_in(part: int, named: str) -> None:
+    """As atomics join them, in another order every time."""
+    model = replace(dot_model("sm_90", "fp16"), BLOCK_K=part, from_zero=part > 0)
+    orders = iter(np.random.default_rng(1).permuted(np.tile(range(4), (99, 1)), axis=1))
+
+    def product(a: Array, b: Array) -> Array:
+        share = a.shape[1] // 4
+        c = np.zeros((M, N), np.float16)
+        for n in next(orders):
+            ks = slice(n * share, (n + 1) * share)
+            c = c + model.dot(a[:, ks], b[ks]).astype(np.float16)
+        return c
+
+    found = infer_accumulator(product, "fp16")
+    assert found.name == f"fp32 tensor core F=25 L=16{named}, split-K of 4 in fp16"
+
+
 def test_a_chain_is_never_promoted_and_a_wide_one_loses_nothing() -> None:
     assert promotion(probed(dot_model("sm_90", "fp8e4m3"), 1024), 32, 13) == 1024
     assert promotion(probed(dot_model(None, "fp8e4m3"), 1024), 32, 13) == 32

@@ -147,13 +147,19 @@ def drift(
     )
 
 
-def simulated(function: Callable[..., Any], in_format: str, target: str | None) -> Product:
-    """The wrapper as a product of storage arrays, its kernels run by the tile machine."""
+def simulated(
+    function: Callable[..., Any], in_format: str, target: str | None, config: int = 0
+) -> Product:
+    """The wrapper as a product of storage arrays, its kernels run by the tile machine.
+
+    config: which configuration of autotuned kernels.
+    """
     from gemmproof.reference.machine import run
 
     def product(a: Array, b: Array) -> Array:
         tensors = [as_tensor(x, in_format) for x in (a, b)]
-        return _array(run(function, *tensors, target=target, seconds=SECONDS).result)
+        done = run(function, *tensors, target=target, config=config, seconds=SECONDS)
+        return _array(done.result)
 
     return product
 
