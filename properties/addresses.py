@@ -56,15 +56,40 @@ def from_fault(name: str, fault: Fault, outcome: Outcome) -> Finding:
     # an address outside an operand says what is wrong by itself: rows 3..15 of a (M=3)
     expected = "" if fault.kind == "out_of_bounds" else f", expected {fault.expected}"
     got = fault.got if fault.kind == "out_of_bounds" else f"got {fault.got}"
+    axis = fault.axis
+    if fault.kind == "wrapped_offset" and axis is None:
+        axis = _longest_axis(fault.operand, outcome)
+        expected += "" if axis is None else f"; the offset along {axis} needs 64 bits"
     return Finding(
         property=name,
         fault=fault.kind,
         message=f"{place}: {got}{expected}",
         case=outcome.case,
         operand=fault.operand or None,
-        axis=fault.axis,
+        axis=axis,
         where=where,
         got=fault.got,
         expected=fault.expected,
-        cause=PROPERTY_OF.get(fault.follows),
+        cause=_cause(fault, outcome),
     )
+
+
+def _cause(fault: Fault, outcome: Outcome) -> str | None:
+    # a lane whose offset wrapped is not performed either, and the machine calls it stray
+    kinds = {other.kind for other in outcome.faults}
+    if fault.follows == "out_of_bounds" and fault.follows not in kinds:
+        return FIT if "wrapped_offset" in kinds else None
+    return PROPERTY_OF.get(fault.follows)
+
+
+def _longest_axis(name: str, outcome: Outcome) -> str | None:
+    """The axis along which an operand reaches furthest: whose index and stride make the offset."""
+    for operand in outcome.operands:
+        if operand.name == name:
+            reach = [
+                (side - 1) * stride
+                for side, stride in zip(operand.view.shape, operand.view.strides, strict=True)
+            ]
+            axes = {"a": ("batch", "M", "K"), "b": ("batch", "K", "N")}[name]
+            return axes[reach.index(max(reach))]
+    return None

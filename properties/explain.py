@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from gemmproof.properties import values
+from gemmproof.properties import rows, special, symmetry, values
 from gemmproof.properties.case import Case
 from gemmproof.properties.classify import classified
 from gemmproof.properties.contract import Contract
@@ -14,10 +14,13 @@ from gemmproof.properties.judged import Judged
 from gemmproof.properties.outcome import Outcome
 from gemmproof.properties.strategies import admitted
 
+# what integers that are not exact explain
+INEXACT = (values.BOUND, special.NAME, symmetry.NAME, rows.NAME)
+
 
 def on_integers(case: Case) -> Case:
-    """The same case on index data, whose sums are exact."""
-    return replace(case, fill="index", seed=0)
+    """The same case alone on index data, whose sums are exact."""
+    return replace(case, fill="index", seed=0, compare=None)
 
 
 def explained(
@@ -28,17 +31,36 @@ def explained(
 ) -> Finding:
     """A value finding with its cause or its class; any other finding as it is.
 
-    `judged(case)` and `outcome(case)` run a case. A finding beyond the bound is a consequence where
+    `judged(case)` and `outcome(case)` run a case. A finding of other values is a consequence where
     index data of the same case are not exact either.
     """
-    if finding.property not in (values.EXACT, values.BOUND) or finding.cause is not None:
+    if finding.property not in (values.EXACT, *INEXACT) or finding.cause is not None:
         return finding
-    if finding.property == values.BOUND:
+    if finding.property in INEXACT:
         whole = judged(on_integers(finding.case))
         if any(f.property == values.EXACT for f in whole.findings):
             return finding.caused_by(values.EXACT)
+    if finding.property not in (values.EXACT, values.BOUND):
+        return finding
     found = classified(finding, outcome(finding.case))
     return found or _by_larger(finding, contract, judged, outcome)
+
+
+def configured(finding: Finding, judged: Judged, first: Judged) -> Finding:
+    """The finding with the constants of its configuration, if it is not the first one.
+
+    `judged` and `first` are the finding's case by its own and by the first configuration.
+    """
+    config = finding.case.config
+    if not config:
+        return finding
+    own = [
+        f"{name}={value}"
+        for name, value in judged.constants
+        if (name, value) not in first.constants
+    ]
+    named = " ".join(own) or "the same constants"
+    return replace(finding, message=f"{finding.message} (configuration {config}: {named})")
 
 
 def _by_larger(

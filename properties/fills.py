@@ -51,13 +51,15 @@ def elements(case: Case, operand: str, shape: tuple[int, int, int]) -> Array:
             x = np.where(differs, _plain(case, operand, where, fmt), x)
     else:
         x = _plain(case, operand, where, fmt)
+        if case.fill == "special" and fmt.kind == "float":
+            x = _special(case, operand, where, x, fmt)
     x = np.broadcast_to(x, shape)
     return x.astype(fmt.storage) if fmt.kind == "int" else round_to(np.ascontiguousarray(x), fmt)
 
 
 def _plain(case: Case, operand: str, where: tuple[Array, ...], fmt: Format) -> Array:
     code = _hash(case.seed, operand, where)
-    if case.fill == "index":
+    if case.fill in ("index", "special"):
         top = _amplitude(case.K, fmt)
         magnitude = (code >> np.uint64(1)) % np.uint64(top) + np.uint64(1)
         return _signed(code, magnitude.astype(np.float64))
@@ -77,6 +79,26 @@ def _plain(case: Case, operand: str, where: tuple[Array, ...], fmt: Format) -> A
     # the sum of four uniforms: near enough to a normal variate, and the same bits on every host
     parts = [((code >> np.uint64(16 * i)) & np.uint64(0xFFFF)).astype(np.float64) for i in range(4)]
     return (parts[0] + parts[1] + parts[2] + parts[3] - 2 * 0xFFFF) / 37837.0  # sqrt(4/12) * 2**16
+
+
+def _special(case: Case, operand: str, where: tuple[Array, ...], x: Array, fmt: Format) -> Array:
+    """Index data of which some rows of a, and columns of b, have one odd element or are large.
+
+    By a hash of the line: NaN, Inf, -Inf, -0 among zeros, a subnormal, or a line of large numbers
+    whose products with another such line overflow fp16 and fp8 but not fp32. Three in eight lines
+    stay plain, so most elements of c are numbers that nothing odd may reach.
+    """
+    line, k = (where[1], where[2]) if operand == "a" else (where[2], where[1])
+    code = _hash(case.seed * 2 + "ab".index(operand), "c", (where[0], line))
+    kind = code % np.uint64(8)
+    here = k == (code >> np.uint64(8)) % np.uint64(max(case.K, 1))
+    inf = np.inf if fmt.has_inf else np.nan
+    large = 2.0 ** min(fmt.emax, 60)
+    for number, value in enumerate((np.nan, inf, -inf, -0.0, 2.0 ** (fmt.emin - fmt.p + 1))):
+        x = np.where((kind == number) & here, value, x)
+    zeros = (kind == 3) & ~here & (k % np.uint64(2) == 0)
+    x = np.where(zeros, 0.0, x)
+    return np.where(kind == 5, np.copysign(large, x), x)
 
 
 def _amplitude(K: int, fmt: Format) -> int:

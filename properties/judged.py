@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from gemmproof.properties import addresses, table
 from gemmproof.properties.case import Case
@@ -16,8 +17,9 @@ class Judged:
     """One case judged by every property that applies; the outcome's memory is gone by then.
 
     `tiles` are the dots of the launches, `splits` constexprs that divide K, `configs` how many
-    autotune configurations the kernel has, `launches` how many kernels ran, `asked_sms` whether the
-    wrapper asked how many multiprocessors there are.
+    autotune configurations the kernel has, `launches` how many kernels ran, `constants` the
+    constexprs of all of them, `asked_sms` whether the wrapper asked how many multiprocessors there
+    are.
     """
 
     case: Case
@@ -29,6 +31,7 @@ class Judged:
     splits: tuple[int, ...]
     configs: int
     launches: int
+    constants: tuple[tuple[str, Any], ...]
     asked_sms: bool
 
 
@@ -37,7 +40,7 @@ def judge(outcome: Outcome) -> Judged:
     findings: list[Finding] = []
     applied, ratios = set(), {}
     for each in table.PROPERTIES:
-        if not each.applies(outcome):
+        if not each.applies(outcome) or (each.sound and findings):
             continue
         applied.add(each.name)
         findings += (_with_cause(f, findings, outcome) for f in each.judge(outcome))
@@ -64,6 +67,9 @@ def judge(outcome: Outcome) -> Judged:
         ),
         configs=max((launch.configs for launch in launches), default=1),
         launches=len(launches),
+        constants=tuple(
+            dict.fromkeys(pair for launch in launches for pair in launch.constexprs.items())
+        ),
         asked_sms=outcome.asked_sms,
     )
 

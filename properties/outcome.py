@@ -42,14 +42,45 @@ class Raised:
     where: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call to be made besides a case's own: operands, the words for it, the shape of its c.
+
+    `case` says how it is launched. `judged`: whether its result is compared; a call that is not
+    only comes before one that is.
+    """
+
+    case: Case
+    a: torch.Tensor
+    b: torch.Tensor
+    shape: tuple[int, ...]
+    words: str
+    judged: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """What a call besides the case's own gave: `run`, or None and what it `raised` instead.
+
+    `result` is a storage array of format `out`, None while it has the wrong type, shape or dtype.
+    """
+
+    asked: Asked
+    run: Run | None
+    raised: Raised | None
+    result: Array | None
+    out: Format | None
+
+
 @dataclass(slots=True)
 class Outcome:
     """What one case gave: one Run per call, or what was raised instead.
 
     `result` is the first call's result as a storage array of format `out`; None while it has the
     wrong type, shape or dtype. `trace` is the machine's, of the first call, where the kernel has a
-    mirror. `asked_sms`: whether the wrapper asked for the device's properties. `memo` keeps what
-    several properties derive from the same outcome.
+    mirror. `asked_sms`: whether the wrapper asked for the device's properties. `twins` are the
+    calls that the case is compared with. `memo` keeps what several properties derive from the same
+    outcome.
     """
 
     kernel: KernelUnderTest
@@ -63,6 +94,7 @@ class Outcome:
     touched: tuple[Touched, ...] = ()
     result: Array | None = None
     out: Format | None = None
+    twins: tuple[Twin, ...] = ()
     memo: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -91,38 +123,53 @@ def execute(kernel: KernelUnderTest, case: Case, run: Runner, target: str | None
     runs = []
     for call in range(case.calls):
         trace: list[Any] | None = [] if kernel.mirror is not None and call == 0 else None
-
-        def launch(*tensors: torch.Tensor) -> object:
-            with multiprocessors(case.sms) as asked:
-                result = kernel.launch(*tensors)
-            outcome.asked_sms |= len(asked) > 0
-            return result
-
-        try:
-            runs.append(
-                run(
-                    launch,
-                    a.tensor,
-                    b.tensor,
-                    target=target,
-                    config=case.config,
-                    dirt=DIRTS[call],
-                    operands={"a": a.tensor, "b": b.tensor},
-                    trace=trace,
-                )
-            )
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # sys.exit in a wrapper is the wrapper's fault too
-            outcome.raised = _raised(error)
+        seen, raised = attempt(outcome, case, a.tensor, b.tensor, run, DIRTS[call], trace)
+        if seen is None:
+            outcome.raised = raised
             break
+        runs.append(seen)
         if trace is not None:
             outcome.trace = trace
     outcome.runs = tuple(runs)
     outcome.touched = (*touched(a), *touched(b))
     if runs and outcome.raised is None:
-        _take_result(outcome, runs[0].result)
+        outcome.result, outcome.out = taken(runs[0].result, outcome.shape)
     return outcome
+
+
+def attempt(
+    outcome: Outcome,
+    case: Case,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    run: Runner,
+    dirt: str,
+    trace: list[Any] | None,
+) -> tuple[Run | None, Raised | None]:
+    """One call of the outcome's kernel, launched as `case` says: what was seen, or was raised."""
+
+    def launch(*tensors: torch.Tensor) -> object:
+        with multiprocessors(case.sms) as asked:
+            result = outcome.kernel.launch(*tensors)
+        outcome.asked_sms |= len(asked) > 0
+        return result
+
+    try:
+        seen = run(
+            launch,
+            a,
+            b,
+            target=outcome.target,
+            config=case.config,
+            dirt=dirt,
+            operands={"a": a, "b": b},
+            trace=trace,
+        )
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit in a wrapper is the wrapper's fault too
+        return None, _raised(error)
+    return seen, None
 
 
 def same_storage(x: torch.Tensor, y: torch.Tensor) -> bool:
@@ -130,13 +177,14 @@ def same_storage(x: torch.Tensor, y: torch.Tensor) -> bool:
     return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() != 0
 
 
-def _take_result(outcome: Outcome, result: object) -> None:
+def taken(result: object, shape: tuple[int, ...]) -> tuple[Array | None, Format | None]:
+    """A result of this shape as a storage array, and its format; None for anything else."""
     if not isinstance(result, torch.Tensor) or result.layout != torch.strided:
-        return
+        return None, None
     fmt = format_of_tensor(result)
-    if fmt is None or tuple(result.shape) != outcome.shape or result.device.type != "cpu":
-        return
-    outcome.out, outcome.result = fmt, as_array(result)
+    if fmt is None or tuple(result.shape) != shape or result.device.type != "cpu":
+        return None, None
+    return as_array(result), fmt
 
 
 _PACKAGE = Path(__file__).parent.parent

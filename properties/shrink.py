@@ -69,6 +69,8 @@ def _simpler(candidate: Case, case: Case) -> bool:
 def _launch(case: Case) -> Iterator[Case]:
     for config in range(case.config):
         yield replace(case, config=config)
+    if case.compare is not None:
+        yield replace(case, compare=None)
     if case.sms is not None:
         yield replace(case, sms=None)
     for calls in CALLS:

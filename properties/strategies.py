@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.properties.case import FILLS, MAX_ELEMENTS, Case
+from gemmproof.properties.case import COMPARE, FILLS, MAX_ELEMENTS, Case
 from gemmproof.properties.contract import Contract
+from gemmproof.reference.formats import FORMATS
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -23,6 +24,10 @@ Choose = Callable[[Sequence[Any]], Any]
 # Multiply-adds of all tiles of a case, padding included: keeps a case near a tenth of a second.
 MAX_VOLUME = 2**25
 SEEDS = range(1, 1000)
+# One case in so many is compared with further calls of its own.
+COMPARED = 20
+# how many times the work of a case its twins are, at most
+TWINS = {"order": 16, "rows": 12}
 SMS = (1, 7)  # one program for every tile, and a number that divides no tile count by design
 
 
@@ -89,6 +94,8 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
             first = case
         # half of them three times over dirty memory, the first of all among these
         yield _sized(case if position % 2 else replace(case, calls=3), contract)
+        if position == 0:
+            yield from _kinds(replace(case, M=7, N=6, K=bk + 3), contract, early=True)
     for config in range(survey.configs):
         bm, bn, bk = _tile(survey, config)
         ragged = replace(first, M=bm + 1, N=bn + 1, K=2 * bk + 1, config=config)
@@ -102,19 +109,45 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     for sms in SMS if survey.asks_sms else ():
         for M, N in ((3 * bm + 1, 3 * bn), (5 * bm, 2 * bn + 1)):
             yield _sized(replace(first, M=M, N=N, K=bk + 1, calls=1, sms=sms), contract)
-    for fill in FILLS[1:]:
+    yield from _kinds(replace(first, M=7, N=6, K=bk + 3), contract, early=False)
+    for fill in (f for f in FILLS[1:] if f != "special"):
         yield _sized(replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1), contract)
     # sums of one sign over a long K: what a narrow accumulator cannot hold
     yield _sized(replace(one, K=4096, fill="positive", seed=1), contract)
     for name in contract.layout_names[1:]:
-        yield _sized(replace(first, M=5, N=7, K=bk + 3, a=name, calls=1), contract)
-        yield _sized(replace(first, M=5, N=7, K=bk + 3, b=name, calls=1), contract)
+        for operand in "ab":
+            # the last of three matrices is the one that lies far away
+            batch = 3 if name == "narrow_batch" else first.batch
+            case = replace(first, M=5, N=7, K=bk + 3, batch=batch, calls=1)
+            yield _sized(replace(case, **{operand: name}), contract)
+
+
+def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
+    """One case of each relation between calls, and one of odd values; early, one per property."""
+    one = replace(case, calls=1, seed=1)
+    first = ("negated", "order", "rows")
+    for compare in compared(contract):
+        if (compare in first) == early:
+            fill = "index" if compare in ("scaled", "order") else "normal"
+            yield _sized(replace(one, compare=compare, fill=fill), contract)
+    if early and FORMATS[case.dtype].kind == "float":
+        yield _sized(replace(one, fill="special", M=13, N=11), contract)
+
+
+def fills_of(dtype: str) -> tuple[str, ...]:
+    """The fills that a format has values for: NaN and Inf are no integers."""
+    return FILLS if FORMATS[dtype].kind == "float" else tuple(f for f in FILLS if f != "special")
+
+
+def compared(contract: Contract) -> tuple[str, ...]:
+    """The relations between calls that a contract promises."""
+    return tuple(name for name in COMPARE if name != "rows" or contract.batch_invariant)
 
 
 def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) -> Case:
     """One case that the contract admits; the first option of every choice is the simplest.
 
-    Order: configuration, M, N, K, batch, layouts, fill, seed, multiprocessors, calls.
+    Order: configuration, M, N, K, batch, layouts, fill, seed, multiprocessors, calls, relation.
     """
     config = choose(range(survey.configs))
     tile = choose(survey.tiles[config])
@@ -127,11 +160,15 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
         case = replace(case, batch=choose((1, 2, 3, 0)))
     names = contract.layout_names
     a, b = (choose(names) if choose((False, True, True)) else names[0] for _ in "ab")
-    fill = choose(FILLS) if choose((False, True)) else FILLS[0]
+    fill = choose(fills_of(dtype)) if choose((False, True)) else FILLS[0]
     seed = choose(SEEDS)
     sms = choose((None, *SMS)) if survey.asks_sms else None
     calls = choose((1, 1, 1, 3))
     case = replace(case, a=a, b=b, fill=fill, seed=seed, sms=sms, calls=calls)
+    if choose(range(COMPARED)) == COMPARED - 1 and fill != "special":
+        case = replace(case, calls=1, compare=choose(compared(contract)))
+        if case.compare == "scaled":
+            case = replace(case, fill="index")
     return _affordable(case, contract, tile)
 
 
@@ -160,14 +197,10 @@ def admitted(case: Case, contract: Contract) -> bool:
     return (
         case.dtype in contract.formats
         and (case.batch is not None) == contract.batched
-        and {case.a, case.b} <= {*contract.layout_names, *_explicit(contract)}
+        and {case.a, case.b} <= set(contract.layout_names)
+        and (case.compare is None or case.compare in compared(contract))
         and all(_admit(side, axis, contract) == side for axis, side in enumerate(sides))
     )
-
-
-def _explicit(contract: Contract) -> tuple[str, ...]:
-    # a layout that is never drawn may still be asked for by a case
-    return ("narrow",) if contract.layouts == "any" else ()
 
 
 def _side(choose: Choose, block: int, splits: tuple[int, ...]) -> int:
@@ -206,6 +239,7 @@ def _affordable(case: Case, contract: Contract, tile: Tile) -> Case:
     """The case with the sides of most tiles cut until the work fits MAX_VOLUME."""
     sides = [case.M, case.N, case.K]
     lead = max(1, case.batch or 1) * case.calls
+    lead *= 1 if case.compare is None else TWINS.get(case.compare, 2)
     for longest in sorted(range(3), key=lambda axis: -sides[axis] // tile[axis]):
         blocks = [max(1, -(-side // block)) for side, block in zip(sides, tile, strict=True)]
         padded = [count * block for count, block in zip(blocks, tile, strict=True)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from gemmproof.properties.case import FILLS, Case
+from gemmproof.properties.case import Case
 from gemmproof.properties.contract import FORMATS, Contract, KernelUnderTest
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.layouts import LAYOUTS
@@ -17,8 +17,10 @@ from gemmproof.properties.strategies import (
     Survey,
     admitted,
     cases,
+    compared,
     corners,
     draw_case,
+    fills_of,
     smallest,
 )
 from gemmproof.results import PropertyResult, Report
@@ -164,16 +166,21 @@ def test_no_case_is_wider_than_its_contract(name):
         if contract.min_side == 0:
             assert any(0 in (c.M, c.N, c.K) for c in made)
         assert {c.config for c in made} == {0, 1}
-        assert {c.fill for c in made} == set(FILLS)
+        assert {c.fill for c in made} == set(fills_of(dtype))
+        assert {c.compare for c in made} == {None, *compared(contract)}
         assert {c.a for c in made} == {c.b for c in made} == set(contract.layout_names)
         assert {c.calls for c in made} == {1, 3}
 
 
-def test_a_contract_admits_the_narrow_view_but_draws_it_never():
-    case = Case(2, 1, 1, a="narrow")
+def test_any_layout_means_narrow_views_too_and_contiguous_never_does():
+    case = Case(3, 1, 1, a="narrow")
     assert admitted(case, Contract())
     assert not admitted(case, Contract(layouts="contiguous"))
-    assert "narrow" not in Contract().layout_names
+    drawn = {c.a for c in corners(Contract(), SURVEY, "fp16")}
+    assert {"narrow", "narrow_transposed"} <= drawn
+    assert {c.a for c in corners(Contract(layouts="contiguous"), SURVEY, "fp16")} == {"row"}
+    far = [c for c in corners(Contract(batched=True), SURVEY, "fp16") if c.b == "narrow_batch"]
+    assert [c.batch for c in far] == [3]
 
 
 def test_sides_come_on_and_around_the_tiles():

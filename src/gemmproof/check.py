@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gemmproof.properties import mirror, table, values
+from gemmproof.properties import table
 from gemmproof.properties.case import Case
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.distinct import distinct, never_launched
-from gemmproof.properties.explain import explained, on_integers
+from gemmproof.properties.explain import INEXACT, configured, explained, on_integers
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judged import Judged, judge
 from gemmproof.properties.outcome import Outcome, Runner, execute
 from gemmproof.properties.shrink import shrunk
+from gemmproof.properties.state import State, kept
 from gemmproof.properties.strategies import Survey, Tile, corners, draw_case, probe, smallest
-from gemmproof.reference.formats import FORMATS
+from gemmproof.properties.twins import run_twins
 from gemmproof.results import SCHEMA, PropertyResult, Report, versions
 
 Listener = Callable[[dict[str, Any]], None]
@@ -37,6 +38,7 @@ class _Bench:
     run: Runner
     target: str | None
     listener: Listener
+    state: State
     judged: dict[Case, Judged] = field(default_factory=dict)
 
 
@@ -68,7 +70,7 @@ def check(
         raise ValueError(f"check case: got {stated}, expected {wanted} for {kernel.name}")
     began = time.perf_counter()
     tell: Listener = listener if listener is not None else _nobody
-    bench = _Bench(kernel, _run or _machine(), target, tell)
+    bench = _Bench(kernel, _run or _machine(), target, tell, kept(kernel.launch))
     formats = kernel.contract.formats
     tell({"event": "start", "examples": 1 if case else max_examples * len(formats)})
     if case is not None:
@@ -168,12 +170,16 @@ def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
 
 
 def _outcome(bench: _Bench, case: Case) -> Outcome:
-    return execute(bench.kernel, case, bench.run, bench.target)
+    # what earlier cases left in the wrapper's modules is no part of this one
+    bench.state.restore()
+    outcome = execute(bench.kernel, case, bench.run, bench.target)
+    run_twins(outcome, bench.run, bench.state)
+    return outcome
 
 
 def _integers_too(bench: _Bench, drawn: list[Judged]) -> list[Judged]:
-    """The cases that are beyond the bound, again on index data: what is not exact says more."""
-    beyond = [f for f in distinct(drawn) if f.property == values.BOUND and f.cause is None]
+    """Cases with other wrong values again on index data: what is not exact there says more."""
+    beyond = [f for f in distinct(drawn) if f.property in INEXACT and f.cause is None]
     return [_judge(bench, on_integers(finding.case), "shrink") for finding in beyond]
 
 
@@ -190,18 +196,15 @@ def _shrink(bench: _Bench, finding: Finding) -> Finding:
         return instance(_judge(bench, candidate, "shrink")) is not None
 
     case = shrunk(finding.case, bench.kernel.contract, fails)
-    return instance(bench.judged[case]) or finding
+    found = instance(bench.judged[case]) or finding
+    first = bench.judged.get(replace(found.case, config=0))
+    return found if first is None else configured(found, bench.judged[found.case], first)
 
 
 def _report(bench: _Bench, drawn: list[Judged], findings: list[Finding], seconds: float) -> Report:
-    contract = bench.kernel.contract
     failed = {f.property for f in findings}
     results = []
-    for each in table.PROPERTIES:
-        if each.name == mirror.NAME and bench.kernel.mirror is None:
-            continue
-        if each.name == values.BOUND and all(FORMATS[n].kind == "int" for n in contract.formats):
-            continue
+    for each in table.owed(bench.kernel):
         judged = [j for j in drawn if each.name in j.applied]
         ratios = [j.ratios[each.name] for j in judged if each.name in j.ratios]
         status = "fail" if each.name in failed else "pass" if judged else "not run"

@@ -119,14 +119,10 @@ def _kernels(config: pytest.Config) -> list[KernelUnderTest]:
 
 def _claims(kernel: KernelUnderTest, format_: str) -> list[str]:
     """The properties that a report on this kernel and format has."""
-    from gemmproof.properties.table import PROPERTIES
+    from gemmproof.properties.table import owed
 
-    absent = set()
-    if kernel.mirror is None:
-        absent.add("mirror_equals_source")
-    if "int" in format_:  # sums of integers are exact: there is no bound to keep
-        absent.add("within_bound")
-    return [judged.name for judged in PROPERTIES if judged.name not in absent]
+    one = replace(kernel, contract=replace(kernel.contract, formats=(format_,)))
+    return [judged.name for judged in owed(one)]
 
 
 def _number(config: pytest.Config, name: str, least: int) -> int:

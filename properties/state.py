@@ -1,0 +1,150 @@
+"""What a kernel's modules keep between calls, and how to put it back as it was.
+
+A case must give in the midst of a check what it gives alone, or no reproduce line is true. So what
+earlier calls left in a wrapper's modules (caches, workspaces, counters) is put back before each
+case, and the property `call_order` alone judges what one call does to the next.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+MAX_ELEMENTS = 2**24  # a larger tensor is left as it is
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
+_SUITE = ("gemmproof.properties", "gemmproof.reference", "gemmproof.check")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Ways to put back every container, tensor and module variable that a kernel can reach."""
+
+    undo: tuple[Callable[[], None], ...]
+
+    def restore(self) -> None:
+        """Put everything back as it was when it was kept."""
+        for step in self.undo:
+            step()
+
+
+_KEPT: dict[int, tuple[object, State]] = {}
+
+
+def kept(function: object) -> State:
+    """The state of a wrapper's modules as it was when this was first asked for that wrapper."""
+    key = id(function)
+    if key not in _KEPT:
+        _KEPT[key] = (function, State(tuple(_walk(function, set()))))
+    return _KEPT[key][1]
+
+
+def _walk(value: Any, seen: set[int]) -> Iterator[Callable[[], None]]:
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, functools.partial):
+        for part in (value.func, value.args, value.keywords):
+            yield from _walk(part, seen)
+    elif isinstance(value, types.MethodType):
+        yield from _walk(value.__self__, seen)
+        yield from _walk(value.__func__, seen)
+    elif isinstance(value, types.FunctionType):
+        yield from _function(value, seen)
+    elif isinstance(value, types.ModuleType):
+        if _theirs(value.__name__):
+            yield from _variables(value.__dict__, seen)
+    elif isinstance(value, torch.Tensor):
+        if value.device.type == "cpu" and value.numel() <= MAX_ELEMENTS:
+            before = value.detach().clone()
+            yield functools.partial(_fill, value.detach(), before)
+    elif isinstance(value, dict):
+        yield from _contents(value, list(value.values()), dict(value), seen)
+    elif isinstance(value, list):
+        yield from _contents(value, list(value), list(value), seen)
+    elif isinstance(value, set):
+        yield from _contents(value, [], set(value), seen)
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _walk(part, seen)
+    elif hasattr(value, "cache_clear") and hasattr(value, "__wrapped__"):
+        yield value.cache_clear
+        yield from _walk(value.__wrapped__, seen)
+    elif _theirs(type(value).__module__) and isinstance(getattr(value, "__dict__", None), dict):
+        yield from _variables(value.__dict__, seen)
+
+
+def _function(value: types.FunctionType, seen: set[int]) -> Iterator[Callable[[], None]]:
+    if not _theirs(value.__module__):
+        return
+    # attributes, default arguments and closures outlive a call as well as globals do
+    yield from _variables(value.__dict__, seen)
+    yield from _walk(value.__defaults__ or (), seen)
+    yield from _walk(value.__kwdefaults__ or {}, seen)
+    for cell in value.__closure__ or ():
+        try:
+            inside = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+        yield functools.partial(setattr, cell, "cell_contents", inside)
+        yield from _walk(inside, seen)
+    yield from _variables(value.__globals__, seen)
+
+
+def _variables(names: dict[str, Any], seen: set[int]) -> Iterator[Callable[[], None]]:
+    """Variables of a module or an object: which value each name has, and what is in the values."""
+    if id(names) in seen:
+        return
+    seen.add(id(names))
+    plain = {k: v for k, v in names.items() if not (k.startswith("__") and k.endswith("__"))}
+    yield functools.partial(_rebind, names, plain)
+    for value in plain.values():
+        yield from _walk(value, seen)
+
+
+def _contents(
+    value: Any, parts: list[Any], before: Any, seen: set[int]
+) -> Iterator[Callable[[], None]]:
+    yield functools.partial(_refill, value, before)
+    for part in parts:
+        yield from _walk(part, seen)
+
+
+def _rebind(names: dict[str, Any], before: dict[str, Any]) -> None:
+    for name in [k for k in names if k not in before]:
+        if not (name.startswith("__") and name.endswith("__")):
+            del names[name]
+    for name, value in before.items():
+        if name not in names or names[name] is not value:
+            names[name] = value
+
+
+def _refill(value: Any, before: Any) -> None:
+    if isinstance(value, list):
+        if len(value) != len(before) or any(x is not y for x, y in zip(value, before, strict=True)):
+            value[:] = before
+    elif isinstance(value, dict):
+        if list(value) != list(before) or any(value[k] is not v for k, v in before.items()):
+            value.clear()
+            value.update(before)
+    else:
+        value.clear()
+        value.update(before)
+
+
+def _fill(tensor: torch.Tensor, before: torch.Tensor) -> None:
+    if tensor.shape == before.shape:
+        tensor.copy_(before)
+
+
+def _theirs(name: str | None) -> bool:
+    """Whether a module is of a project, and neither an installed library nor the suite."""
+    if not isinstance(name, str) or name.startswith(_SUITE) or name == "gemmproof":
+        return False
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return isinstance(file, str) and not any(part in file for part in _LIBRARIES)
