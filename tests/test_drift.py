@@ -13,8 +13,9 @@ from tests import drift_kernels
 
 from gemmproof import drift_command as command
 from gemmproof.cli import main, parser
-from gemmproof.drift import DriftReport, drift, launched, simulated
+from gemmproof.drift import DriftReport, drift, drift_of, launched, simulated
 from gemmproof.drift_picture import draw
+from gemmproof.properties.contract import Contract, KernelUnderTest
 from gemmproof.properties.drift import (
     DATA,
     Measure,
@@ -26,6 +27,7 @@ from gemmproof.properties.drift import (
     slope,
 )
 from gemmproof.properties.tensors import as_array, as_tensor
+from gemmproof.reference.accumulator import Accumulator
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.dot_triton import triton_dot
@@ -81,13 +83,27 @@ def of_source(name: str, in_format: str, target: str | None = "sm_90"):
     return simulated(getattr(drift_kernels, name), in_format, target)
 
 
+def recorded() -> dict[tuple[str, str], Accumulator]:
+    """What probes of the same kernels, launched on an H200, found (scripts/gpu_drift.py)."""
+    text = (Path(__file__).parent / "recorded" / "drift_h200.json").read_text()
+    found = {}
+    for row in json.loads(text)["kernels"]:
+        fields = {k: v for k, v in row["accumulator"].items() if k != "name"}
+        fields["pattern"] = tuple(map(tuple, fields["pattern"]))
+        found[row["kernel"], row["format"]] = Accumulator(**fields)
+    return found
+
+
 @pytest.mark.parametrize(("name", "in_format", "found", "faults"), KERNELS)
 def test_accumulators_are_told_apart_from_the_source(
     name: str, in_format: str, found: str, faults: list[str]
 ) -> None:
+    """By the names above, and in every particular as on the GPU."""
     report = drift(of_source(name, in_format), in_format, sizes=[512])
     assert report.accumulator is not None
     assert report.accumulator.name == found
+    if (name, in_format) in recorded():
+        assert report.accumulator == recorded()[name, in_format]
     assert [deviation.fault for deviation in report.findings] == faults
     assert report.verdict == ("fail" if faults else "pass")
 
@@ -103,6 +119,29 @@ def test_a_gpu_is_asked_by_the_same_code() -> None:
     predicted = drift(of_source("passed", "fp16"), "fp16", sizes=[32])
     assert report.accumulator == predicted.accumulator
     assert report.measures == predicted.measures
+
+
+def test_nearly_every_kernel_above_was_launched_too() -> None:
+    launched_too = [row[:2] for row in KERNELS if row[:2] in recorded()]
+    assert len(launched_too) >= len(KERNELS) - 2
+    assert len({recorded()[key].name for key in launched_too}) == len({row[2] for row in KERNELS})
+
+
+@pytest.mark.parametrize(("batched", "accumulator"), [(False, "fp16"), (True, "fp32")])
+def test_a_registered_kernel_is_held_to_its_contract(batched: bool, accumulator: str) -> None:
+    model = dot_model("sm_90", "fp16", accumulator)
+    seen = []
+
+    def wrapper(a, b):
+        seen.append(a.dim())
+        return as_tensor(model.dot(as_array(a), as_array(b)), accumulator)
+
+    for declared in ("fp32", "fp16"):
+        contract = Contract(batched=batched, accumulator=declared)
+        report = drift_of(KernelUnderTest("k", wrapper, contract), "fp16", sizes=[32])
+        assert report.verdict == ("fail" if (accumulator, declared) == ("fp16", "fp32") else "pass")
+        assert report.declared == declared
+    assert set(seen) == {2 + batched}
 
 
 @pytest.fixture(scope="module")

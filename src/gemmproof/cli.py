@@ -116,6 +116,9 @@ def _add_drift(commands: argparse._SubParsersAction[_Parser]) -> None:
         help=f"format of a and b (default fp16): {' '.join(formats)}",
     )  # fmt: skip
     drift.add_argument(
+        "--batched", action="store_true", help="3-D operands (the default for a function bmm)"
+    )
+    drift.add_argument(
         "--accumulator", choices=("fp32", "e8m13", "fp16", "bf16"), default="fp32",
         help="what the kernel promises to sum in (default fp32; e8m13: fp8 units, unpromoted)",
     )  # fmt: skip

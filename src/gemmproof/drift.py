@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties.drift import (
     Deviation,
@@ -24,6 +24,9 @@ from gemmproof.reference.accumulator import KEPT, Accumulator
 from gemmproof.reference.formats import Array
 from gemmproof.reference.infer import infer_accumulator
 from gemmproof.reference.probes import ProbeError
+
+if TYPE_CHECKING:
+    from gemmproof.properties.contract import KernelUnderTest
 
 SCHEMA = 1
 FORMATS = ("fp16", "bf16", "fp32", "tf32", "fp8e4m3", "fp8e5m2")
@@ -147,6 +150,34 @@ def drift(
     )
 
 
+def drift_of(
+    kernel: KernelUnderTest,
+    in_format: str,
+    *,
+    target: str | None = "sm_90",
+    sizes: Iterable[int] = (512, 4096),
+) -> DriftReport:
+    """The drift of a registered kernel, simulated, against the accumulator of its contract."""
+    launch = unbatched(kernel.launch) if kernel.contract.batched else kernel.launch
+    return drift(
+        simulated(launch, in_format, target),
+        in_format,
+        declared=kernel.contract.accumulator,
+        sizes=sizes,
+        name=kernel.name,
+        gpu=target or "ieee",
+    )
+
+
+def unbatched(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of 3-D operands as one of 2-D operands: a batch of one."""
+
+    def single(a: Any, b: Any) -> Any:
+        return function(a[None], b[None])[0]
+
+    return single
+
+
 def simulated(
     function: Callable[..., Any], in_format: str, target: str | None, config: int = 0
 ) -> Product:
@@ -199,6 +230,8 @@ def serve(request: dict[str, Any], emit: Listener) -> None:
     from gemmproof.target import Target, TargetError, line_of, load
 
     function = load(Target(**request["target"]))
+    if request["batched"]:
+        function = unbatched(function)
     device = None
     if request["device"] == "cuda":
         import torch

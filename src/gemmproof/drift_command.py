@@ -57,6 +57,7 @@ def request_of(options: argparse.Namespace) -> dict[str, Any]:
         "ask": "drift",
         "name": target.name,
         "target": asdict(target),
+        "batched": options.batched or target.name == "bmm",
         "format": options.dtype,
         "declared": options.accumulator,
         "sizes": options.sizes,
