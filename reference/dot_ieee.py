@@ -28,18 +28,20 @@ def fma_chain(
         out = acc.astype(work)
         a, b = a.astype(work, copy=False), b.astype(work, copy=False)
         for programs, rows in chunks(out.shape, size):
-            part = np.ascontiguousarray(out[programs, rows])
+            part = out[programs, rows]
+            whole = part.flags.c_contiguous
+            part = part if whole else np.ascontiguousarray(part)
             a_k = np.moveaxis(a if len(a) == 1 else a[programs], -1, 0)[:, :, rows, None]
             a_k = np.ascontiguousarray(a_k)
             b_k = b if len(b) == 1 else b[programs]
             step = make_step(part)
             for k in range(a.shape[-1]):
                 step(part, a_k[k], b_k[:, k, None, :])
-            out[programs, rows] = part
-        nan = np.isnan(out)
-        result = out.astype(acc_fmt.storage)
-        if nan.any():
-            result[nan] = nan_of(acc_fmt)
+            if not whole:
+                out[programs, rows] = part
+        result = out.astype(acc_fmt.storage, copy=False)
+        if out.size and np.isnan(out.max()):  # max hands NaN on
+            result[np.isnan(out)] = nan_of(acc_fmt)
     return result
 
 

@@ -26,6 +26,7 @@ from gemmproof.reference.machine.judging import (
     trace,
 )
 from gemmproof.reference.machine.memory import Operand, Storage, dirt
+from gemmproof.reference.machine.shared_tiles import Shared
 from gemmproof.reference.machine.types import itemsize, numpy_of
 from gemmproof.reference.machine.value import Value, lift, pad_rank
 
@@ -47,7 +48,9 @@ def load(ptr: Value, mask: Any = None, other: Any = None) -> Value:
     dirty = dirt(dtype, part.session.dirt)
     plain = _plain_load(ptr, mask, fill, np_type)
     if plain is not None:
-        return Value(plain, dtype, None, loaded=8 * np_type.itemsize)
+        value = Value(plain[0], dtype, None, loaded=8 * np_type.itemsize)
+        value.shared = plain[1]
+        return value
     found = judge("load", ptr, mask, full)
     data: np.ndarray = np.broadcast_to(dirty, full)
     done = np.zeros(full, np.bool_) if len(found) != 1 or found[0].good is not None else None
@@ -87,7 +90,7 @@ def load(ptr: Value, mask: Any = None, other: Any = None) -> Value:
 
 def _plain_load(
     ptr: Value, mask: Value | None, fill: Value | None, np_type: np.dtype
-) -> np.ndarray | None:
+) -> tuple[np.ndarray, Shared | None] | None:
     """The lanes of a load with which nothing is amiss, or None where `judge` has to look closer.
 
     Programs that load the very same block (a row of tiles shares a's) load it once.
@@ -122,7 +125,9 @@ def _plain_load(
     data = storage.typed(np_type)[index]
     if lanes is not None and fill is not None:
         data = np.where(lanes, data, pad_rank(fill.data, data.ndim))
-    return data if rows is None or len(data) == 1 else data[rows[1]]
+    if rows is None:
+        return data, None
+    return data[rows[1]], Shared(data, rows[1])
 
 
 def _alike(address: np.ndarray, lanes: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:

@@ -13,7 +13,7 @@ from triton.backends.nvidia.compiler import min_dot_size
 
 from gemmproof.reference.dot import DotModel
 from gemmproof.reference.dot_triton import folds, imprecise_acc, triton_dot
-from gemmproof.reference.machine import execution
+from gemmproof.reference.machine import execution, shared_tiles
 from gemmproof.reference.machine.cast import format_name
 from gemmproof.reference.machine.observation import Unsupported
 from gemmproof.reference.machine.types import is_float, numpy_of
@@ -116,7 +116,11 @@ def _models(
 
 def _apply(model: DotModel, a: Value, b: Value, acc: Value | None, result: tl.dtype) -> Value:
     start = None if acc is None else acc.data
-    data = model.dot(a.data, b.data, start)
+    data = None
+    if a.shared is not None and b.shared is not None:
+        data = shared_tiles.product(model, a.shared, b.shared, start)
+    if data is None:
+        data = model.dot(a.data, b.data, start)
     return Value(data.astype(numpy_of(result), copy=False), result, _poison(a, b, acc))
 
 

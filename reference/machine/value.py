@@ -31,12 +31,13 @@ class Value:
     """One value: `data` (programs or 1, *shape), its Triton scalar type, poison, exact, base.
 
     `base` is the operand that a pointer was derived from, None for an address of unknown origin.
+    `shared` holds the distinct blocks where programs loaded the same ones (shared_tiles.py).
     `span` bounds the integers in `data` (low, high), where it is known without looking at them.
     `loaded` is the narrowest width in bits that the lanes had in memory (0: not from memory), and
     `fold` adds a dot's products onto another value, where the compiler would (dots.py).
     """
 
-    __slots__ = ("base", "data", "dtype", "exact", "fold", "loaded", "poison", "span")
+    __slots__ = ("base", "data", "dtype", "exact", "fold", "loaded", "poison", "shared", "span")
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Value:
         self.loaded = loaded
         self.fold: Callable[[Value], Value] | None = None
         self.span: tuple[int, int] | None = None
+        self.shared: Any = None
 
     # -- what a kernel asks of a tensor ------------------------------------------------------
     @property
