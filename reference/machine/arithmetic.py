@@ -154,6 +154,8 @@ def _number_as(x: Number, dtype: tl.dtype) -> Value:
 def _float(op: str, left: np.ndarray, right: np.ndarray, dtype: tl.dtype) -> np.ndarray:
     if op == "%":
         return np.fmod(left, right)
+    if op in "+-*/":
+        execution.rounds(op)
     result = ARITHMETIC[op](left, right)
     if result.dtype != numpy_of(dtype):
         result = result.astype(numpy_of(dtype))

@@ -159,6 +159,7 @@ def unary(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], Value
         value = lift(x)
         if not is_float(value.dtype):
             raise execution.kernel_error(f"got {value!r}, expected floats")
+        execution.rounds("math")
         wide = value.data if value.dtype.is_fp64() else value.data.astype(np.float32)
         data = function(wide).astype(wide.dtype, copy=False)
         made = Value(data, tl.float64 if value.dtype.is_fp64() else tl.float32, value.poison)
@@ -180,6 +181,7 @@ def test(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], Value]
 def power(x: Any, y: Any) -> Value:
     """libdevice.pow."""
     a, b = common(x, y)
+    execution.rounds("math")
     ndim = max(a.data.ndim, b.data.ndim)
     data = np.power(pad_rank(a.data, ndim), pad_rank(b.data, ndim))
     return Value(data.astype(numpy_of(a.dtype)), a.dtype, union(a.poison, b.poison))

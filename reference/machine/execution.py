@@ -71,6 +71,7 @@ class Part:
     touches: list[Any] = field(default_factory=list)
     tiles: set[tuple[int, int, int]] = field(default_factory=set)
     atomics: bool = False
+    rounds: set[str] = field(default_factory=set)
     ordered: bool = False
     spins: int = 0
     patience: int = 0
@@ -88,6 +89,12 @@ def current() -> Part:
 
 def running() -> bool:
     return _part is not None
+
+
+def rounds(operation: str) -> None:
+    """Note a float operation that rounds besides the dots: what a GPU may do in another way."""
+    if _part is not None:
+        _part.rounds.add(operation)
 
 
 def enter(part: Part | None) -> Part | None:

@@ -37,6 +37,7 @@ class Seen:
     touches: list[Any] = field(default_factory=list)
     tiles: set[tuple[int, int, int]] = field(default_factory=set)
     atomics: bool = False
+    rounds: set[str] = field(default_factory=set)
     ordered: bool = False
 
 
@@ -89,6 +90,7 @@ def run_grid(
             seen.touches += part.touches
             seen.tiles |= part.tiles
             seen.atomics |= part.atomics
+            seen.rounds |= part.rounds
             seen.ordered |= part.ordered
     if seen.ordered:  # a branch on what was loaded may order programs; that it does is not proved
         seen.events = [e for e in seen.events if e.kind != "race"]

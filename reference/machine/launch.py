@@ -154,7 +154,7 @@ def _launch(
     session.run.launches.append(
         Launch(
             name, sizes, shown, session.config % configs, configs,
-            tuple(sorted(seen.tiles)), seen.atomics, where,
+            tuple(sorted(seen.tiles)), seen.atomics, where, tuple(sorted(seen.rounds)),
         )
     )  # fmt: skip
 

@@ -62,6 +62,8 @@ class Launch:
 
     `tiles` holds the (BLOCK_M, BLOCK_N, BLOCK_K) of every tl.dot that ran, without repeats;
     `configs` is how many autotune configurations the kernel has (1 if it is not autotuned).
+    `rounds` names the float operations that round besides the dots: "+", "-", "*", "/", "reduce",
+    "scan" and "math".
     """
 
     kernel: str
@@ -72,6 +74,7 @@ class Launch:
     tiles: tuple[tuple[int, int, int], ...]
     atomics: bool
     where: Where
+    rounds: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from gemmproof.reference.machine import execution
 from gemmproof.reference.machine.cast import convert
+from gemmproof.reference.machine.types import is_float
 from gemmproof.reference.machine.value import Value, lift
 
 Combine = Callable[..., Any]
@@ -49,6 +50,8 @@ def reduce(input: Any, axis: int | None, combine_fn: Combine, keep_dims: bool = 
 
 
 def _tree(values: tuple[Value, ...], axis: int, combine: Combine) -> tuple[Value, ...]:
+    if any(is_float(x.dtype) for x in values):
+        execution.rounds("reduce")
     while (n := values[0].shape[axis]) > 1:
         half = n // 2
         left = tuple(_take(x, axis, slice(0, half)) for x in values)
@@ -82,6 +85,8 @@ def associative_scan(input: Any, axis: int, combine_fn: Combine, reverse: bool =
     """tl.associative_scan: inclusive, one lane after the other."""
     values = tuple(lift(x) for x in _as_tuple(input))
     axis = _axis(values[0], axis)
+    if any(is_float(x.dtype) for x in values):
+        execution.rounds("scan")
     n = values[0].shape[axis]
     order = range(n - 1, -1, -1) if reverse else range(n)
     carry: tuple[Value, ...] | None = None
