@@ -129,11 +129,13 @@ def declared_model(found: Accumulator, declared: str, in_format: str) -> DotMode
     kept = KEPT[declared]
     held = max(kept, min(found.register, found.downcast_bits or SEEN, KEPT["fp32"]))
     base = dot_model(None, in_format)
-    if found.block in (None, 1):
+    chopped = found.rounding == "chopped" and found.register < SEEN
+    if found.block == 1 or (found.block is None and not chopped):
         acc_format = _HELD.get(held, "fp32")
         return replace(base, acc_format=acc_format, BLOCK_K=found.promotion,
                        from_zero=found.promotion > 0)  # fmt: skip
-    promoted, L = found.promotion, int(found.block or 1)
+    # where the number of terms varies: one at a time is cut most often
+    promoted, L = found.promotion, found.block or 1
     width = max(found.width, kept)
     if narrow_fp8(found, in_format) and kept > found.register:
         promoted, held, width = promoted or L, found.register, found.width

@@ -60,6 +60,8 @@ class Accumulator:
             parts.append(f"rounded to {format_keeping(self.downcast_bits)} every {self.downcast}")
         if self.order == "permuted":
             parts.append("k permuted")
+        if self.output == "truncated":
+            parts.append("c truncated")
         return ", ".join(parts)
 
     def _base(self) -> str:

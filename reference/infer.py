@@ -26,6 +26,7 @@ from gemmproof.reference.probes import (
     N,
     Probed,
     ProbeError,
+    Unprobed,
     Width,
     last_place_of_nothing,
     operands_read,
@@ -54,7 +55,8 @@ def infer_accumulator(
     """The accumulator of product(a, b) -> c on storage arrays (128, K), (K, 64) -> (128, 64).
 
     About ten products are asked for. in_format: "tf32" is fp32 operands. Raises ValueError for
-    integers, whose sums are exact, and ProbeError where c cannot be a product.
+    integers, whose sums are exact, ProbeError where c cannot be a product, and Unprobed where its
+    format is too coarse.
     """
     if in_format not in FORMATS or FORMATS[in_format].kind != "float":
         raise ValueError(f"in_format: got {in_format!r}, expected a float format")
@@ -116,8 +118,9 @@ def _out_format(p: Probed) -> str:
     out = format_of(c.dtype)
     if c.shape != (M, N):
         raise ProbeError(f"result: got shape {c.shape}, expected {(M, N)}")
-    if out.kind != "float" or out.emin > FORMATS["fp16"].emin or out.emax < FORMATS["fp16"].emax:
-        raise ProbeError(f"result: got {out.name}, expected fp16, bf16, fp32 or fp64 to probe with")
+    least = FORMATS["fp16"]
+    if out.kind != "float" or out.eta > least.eta or out.emax < least.emax:
+        raise Unprobed(f"result: got {out.name}, expected fp16, bf16, fp32 or fp64 to probe with")
     return out.name
 
 

@@ -25,6 +25,10 @@ class ProbeError(Exception):
     """The results of a probe cannot be those of a product; the message is one line."""
 
 
+class Unprobed(Exception):
+    """Results of this format tell too little; the message is one line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Probed:
     """What is asked: `product` takes storage arrays (M, K) and (K, N) and gives the (M, N) one."""

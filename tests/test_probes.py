@@ -18,6 +18,7 @@ from gemmproof.reference.probes import (
     N,
     Probed,
     ProbeError,
+    Unprobed,
     last_place_of_nothing,
     operands_read,
     output_rounding,
@@ -248,14 +249,19 @@ def test_an_exact_accumulator_is_called_wider_and_an_unknown_order_unknown() -> 
     [
         (lambda a, b: np.zeros((M, N), np.float32), "got 0 for a single term"),
         (lambda a, b: np.zeros((N, M), np.float32), r"got shape \(64, 128\), expected \(128, 64\)"),
-        (lambda a, b: np.zeros((M, N), FORMATS["fp8e4m3"].storage), "got fp8e4m3, expected fp16"),
         (lambda a, b: np.full((M, N), np.nan, np.float32), "got nan for a single term"),
     ],
-    ids=["zeros", "shape", "fp8", "nan"],
+    ids=["zeros", "shape", "nan"],
 )
 def test_what_is_no_product_is_said_in_one_line(product, message: str) -> None:
     with pytest.raises(ProbeError, match=message):
         infer_accumulator(product, "fp16")
+
+
+@pytest.mark.parametrize("out", ["fp8e4m3", "fp8e5m2", "int32"])
+def test_a_coarse_result_is_not_probed(out: str) -> None:
+    with pytest.raises(Unprobed, match=f"result: got {out}, expected fp16, bf16, fp32 or fp64"):
+        infer_accumulator(lambda a, b: np.zeros((M, N), FORMATS[out].storage), "fp16")
 
 
 def test_integers_and_odd_sizes_are_refused() -> None:

@@ -23,7 +23,7 @@ from gemmproof.properties.tensors import as_array, as_tensor
 from gemmproof.reference.accumulator import KEPT, Accumulator
 from gemmproof.reference.formats import Array
 from gemmproof.reference.infer import infer_accumulator
-from gemmproof.reference.probes import ProbeError
+from gemmproof.reference.probes import ProbeError, Unprobed
 
 if TYPE_CHECKING:
     from gemmproof.properties.contract import KernelUnderTest
@@ -108,8 +108,8 @@ def drift(
     """Probe and measure `product`, which takes (128, K) and (K, 64) storage arrays.
 
     declared: the accumulator that the contract promises, a name of accumulator.KEPT. `listener`
-    is told of every product before it runs. Raises what the product raises, and ValueError for
-    what is unknown.
+    is told of every product before it runs. Raises what the product raises, ValueError for what is
+    unknown, and Unprobed where c is of a format that tells too little.
     """
     if in_format not in FORMATS:
         raise ValueError(f"format: got {in_format!r}, expected one of {' '.join(FORMATS)}")
@@ -254,6 +254,8 @@ def serve(request: dict[str, Any], emit: Listener) -> None:
         )
     except MachineError as error:
         raise TargetError(str(error)) from None
+    except Unprobed as error:
+        raise TargetError(f"{request['name']}: {error}") from None
     except Exception as error:
         where = line_of(error)
         if where is None:  # no line of the target's is to blame
