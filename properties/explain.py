@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gemmproof.properties import rows, special, symmetry, values
@@ -46,20 +46,16 @@ def explained(
     return found or _by_larger(finding, contract, judged, outcome)
 
 
-def configured(finding: Finding, judged: Judged, first: Judged) -> Finding:
-    """The finding with the constants of its configuration, if it is not the first one.
-
-    `judged` and `first` are the finding's case by its own and by the first configuration.
-    """
+def configured(finding: Finding, judged: Mapping[Case, Judged]) -> Finding:
+    """The finding with the constants of its configuration, where the first one does not show it."""
     config = finding.case.config
-    if not config:
+    own, first = (judged.get(replace(finding.case, config=i)) for i in (config, 0))
+    if not config or own is None or first is None:
         return finding
-    own = [
-        f"{name}={value}"
-        for name, value in judged.constants
-        if (name, value) not in first.constants
-    ]
-    named = " ".join(own) or "the same constants"
+    different = (
+        f"{name}={value}" for name, value in own.constants if (name, value) not in first.constants
+    )
+    named = " ".join(different) or "the same constants"
     return replace(finding, message=f"{finding.message} (configuration {config}: {named})")
 
 

@@ -88,8 +88,8 @@ def _finding(
     met = [
         f"{name}[{place}] is {line[k]:g}"
         for name, line, place in (
-            ("a", a[(*lead, row)], f"{row}, *"),
-            ("b", b[(*lead, slice(None), column)], f"*, {column}"),
+            ("a", a[lead][row], f"{row}, *"),
+            ("b", b[lead][:, column], f"*, {column}"),
         )
         for k in np.flatnonzero(~np.isfinite(line))[:1]
     ]

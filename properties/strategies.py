@@ -112,6 +112,9 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     yield from _kinds(replace(first, M=7, N=6, K=bk + 3), contract, early=False)
     for fill in (f for f in FILLS[1:] if f != "special"):
         yield _sized(replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1), contract)
+    # one column or one row may take a path of its own, for which K has to be long
+    for M, N in ((bm + 1, 1), (1, bn + 1)):
+        yield _sized(replace(one, M=M, N=N, K=4 * bk + 1, fill="normal", seed=1), contract)
     # sums of one sign over a long K: what a narrow accumulator cannot hold
     yield _sized(replace(one, K=4096, fill="positive", seed=1), contract)
     for name in contract.layout_names[1:]:
@@ -119,7 +122,8 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
             # the last of three matrices is the one that lies far away
             batch = 3 if name == "narrow_batch" else first.batch
             case = replace(first, M=5, N=7, K=bk + 3, batch=batch, calls=1)
-            yield _sized(replace(case, **{operand: name}), contract)
+            case = replace(case, a=name) if operand == "a" else replace(case, b=name)
+            yield _sized(case, contract)
 
 
 def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
@@ -129,7 +133,14 @@ def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
     for compare in compared(contract):
         if (compare in first) == early:
             fill = "index" if compare in ("scaled", "order") else "normal"
-            yield _sized(replace(one, compare=compare, fill=fill), contract)
+            related = replace(one, compare=compare, fill=fill)
+            if compare == "rows":
+                # sums that cancel show rounding that a result of 16 bits hides elsewhere, and all
+                # terms of an even K have one that cancels them
+                K = case.K - case.K % 2
+                related = replace(related, M=33, N=8 * case.N, K=K, fill="cancelling")
+                yield _sized(replace(related, K=2 * K), contract)
+            yield _sized(related, contract)
     if early and FORMATS[case.dtype].kind == "float":
         yield _sized(replace(one, fill="special", M=13, N=11), contract)
 

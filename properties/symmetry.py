@@ -5,7 +5,7 @@ Bitwise where every correct kernel must give the same bits, within the sum of bo
 - `negated`: rounding to nearest and toward zero commute with negation, so (-a) b = -(a b) bit for
   bit, 0 and -0 apart, whatever the order of the sum.
 - `scaled`: index data are integers whose sums are exact, and 2**-s of them stay normal numbers of
-  the operand, the accumulator and the result, so (2**-s a) b = 2**-s (a b) exactly.
+  the operands, the accumulator and the result, so (2**-s a) (2**-t b) = 2**-(s + t) (a b) exactly.
 - `permuted_rows`, `permuted_columns`: one program computes all rows (columns) of a tile alike, so
   exchanging rows of a within the aligned blocks of a tile exchanges those of c, bit for bit, if
   there is one launch, without atomics, all of whose dots have one shape. Else within the bound:
@@ -44,9 +44,12 @@ def asked(outcome: Outcome) -> Iterator[Asked]:
     relation = outcome.case.compare
     if relation == "negated" and not (a.data.dtype == np.int8 and (a.data == -128).any()):
         yield _with(case, outcome, _negative(a.data), b.data, "a negated")
-    elif relation == "scaled" and (shift := scale_of(outcome)):
-        small = round_to(widen(a.data) * 2.0**-shift, FORMATS[case.dtype])
-        yield _with(case, outcome, small, b.data, f"a times 2**-{shift}")
+    elif relation == "scaled" and sum(shifts := scales_of(outcome)):
+        small = (
+            round_to(widen(x.data) * 2.0**-shift, FORMATS[case.dtype])
+            for x, shift in zip((a, b), shifts, strict=True)
+        )
+        yield _with(case, outcome, *small, f"a times 2**-{shifts[0]}, b times 2**-{shifts[1]}")
     elif relation == "permuted_rows":
         order = _order(outcome, case.M)
         yield _with(case, outcome, _taken(a.data, order, 1), b.data, "rows of a exchanged")
@@ -124,13 +127,15 @@ def _more_k(outcome: Outcome) -> int:
     return -(-(rest or block) // step) * step
 
 
-def scale_of(outcome: Outcome) -> int:
-    """s such that 2**-s of index data, and of their sums, are normal everywhere; 0 if none is."""
+def scales_of(outcome: Outcome) -> tuple[int, int]:
+    """s and t such that 2**-s a, 2**-t b and their sums are normal for index data; 0, 0 if none."""
     case, out = outcome.case, outcome.out
     fmt = FORMATS[case.dtype]
     if case.fill != "index" or fmt.kind != "float" or out is None or out.kind != "float":
-        return 0
-    return min(10, -fmt.emin, -out.emin)
+        return 0, 0
+    least = -max(out.emin, FORMATS[outcome.kernel.contract.accumulator].emin)
+    s = min(10, -fmt.emin, least)
+    return s, min(10, -fmt.emin, least - s)
 
 
 def applies(outcome: Outcome) -> bool:
@@ -160,7 +165,7 @@ def judge(outcome: Outcome) -> Iterator[Finding]:
         # what left the range of the output format may have saturated
         assert outcome.out is not None
         wide = np.abs(widen(here))
-        same |= ~np.isfinite(wide) | (wide == outcome.out.max * 2.0 ** -scale_of(outcome))
+        same |= ~np.isfinite(wide) | (wide == outcome.out.max * 2.0 ** -sum(scales_of(outcome)))
     allowed = None
     if not _bitwise(outcome, twin):
         if not values.bound_applies(outcome):
@@ -190,7 +195,7 @@ def _brought_back(outcome: Outcome, twin: Twin) -> tuple[Array, Array]:
     if case.compare == "negated":
         other = _negative(other)
     elif case.compare == "scaled":
-        first = round_to(widen(first) * 2.0 ** -scale_of(outcome), outcome.out)
+        first = round_to(widen(first) * 2.0 ** -sum(scales_of(outcome)), outcome.out)
     elif case.compare == "permuted_rows":
         other = _back(other, _order(outcome, case.M), -2)
     elif case.compare == "permuted_columns":

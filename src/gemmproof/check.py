@@ -86,14 +86,13 @@ def check(
     for position, finding in enumerate(distinct(seen)):
         if case is None and position < SHRUNK_FAULTS:
             finding = _shrink(bench, finding)
-        findings.append(
-            explained(
-                finding,
-                kernel.contract,
-                lambda one: _judge(bench, one, "shrink"),
-                lambda one: _outcome(bench, one),
-            )
+        finding = explained(
+            finding,
+            kernel.contract,
+            lambda one: _judge(bench, one, "shrink"),
+            lambda one: _outcome(bench, one),
         )
+        findings.append(configured(finding, bench.judged))
     findings.sort(key=lambda f: f.cause is not None)
     return _report(bench, drawn, findings, time.perf_counter() - began)
 
@@ -196,9 +195,7 @@ def _shrink(bench: _Bench, finding: Finding) -> Finding:
         return instance(_judge(bench, candidate, "shrink")) is not None
 
     case = shrunk(finding.case, bench.kernel.contract, fails)
-    found = instance(bench.judged[case]) or finding
-    first = bench.judged.get(replace(found.case, config=0))
-    return found if first is None else configured(found, bench.judged[found.case], first)
+    return instance(bench.judged[case]) or finding
 
 
 def _report(bench: _Bench, drawn: list[Judged], findings: list[Finding], seconds: float) -> Report:
