@@ -156,3 +156,12 @@ def test_fp64_survives_the_ends_of_its_range():
     assert np.isinf(got[0, 0])
     assert np.isnan(got[0, 1:]).all()
     assert dot_model(None, "fp64").dot(np.array([[-1e308]]), np.array([[10.0]])) == -np.inf
+
+
+def test_a_negative_zero_stays_where_the_chain_keeps_it() -> None:
+    """-0 + (-0) is -0 in IEEE, whatever shortcut takes the products of a single matrix."""
+    a = np.array([[-1.0, 1.0]], np.float16)
+    b = np.array([[0.0], [-0.0]], np.float16)
+    acc = np.array([[-0.0]], np.float32)
+    assert np.signbit(dot_model(None, "fp16").dot(a, b, acc))[0, 0]
+    assert not np.signbit(dot_model(None, "fp16").dot(a, b))[0, 0]

@@ -139,11 +139,23 @@ def _alike(address: np.ndarray, lanes: np.ndarray | None) -> tuple[np.ndarray, n
     _, some, like = np.unique(first, return_index=True, return_inverse=True)
     if 2 * len(some) > programs:
         return None
-    if not np.array_equal(address[some][like], address):
+    if not _repeats(address, some, like):
         return None
-    if lanes is not None and len(lanes) > 1 and not np.array_equal(lanes[some][like], lanes):
+    if lanes is not None and len(lanes) > 1 and not _repeats(lanes, some, like):
         return None
     return some, like
+
+
+def _repeats(part: np.ndarray, some: np.ndarray, like: np.ndarray) -> bool:
+    """Whether every program's block is that of its representative; without a copy in a grid."""
+    n, u = len(part), len(some)
+    if n % u == 0 and np.array_equal(like, np.arange(n) % u):
+        grid = part.reshape(n // u, u, *part.shape[1:])
+        return bool((grid == grid[:1]).all())
+    if n % u == 0 and np.array_equal(like, np.arange(n) // (n // u)):
+        grid = part.reshape(u, n // u, *part.shape[1:])
+        return bool((grid == grid[:, :1]).all())
+    return np.array_equal(part[some][like], part)
 
 
 def _unwritten(

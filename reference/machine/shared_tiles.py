@@ -28,20 +28,40 @@ def product(model: DotModel, a: Shared, b: Shared, acc: np.ndarray | None) -> np
     Every pair of a block of a and a block of b must belong to exactly one program.
     """
     rows, columns = len(a.blocks), len(b.blocks)
-    order = np.argsort(a.of * columns + b.of, kind="stable")
-    pairs = (a.of * columns + b.of)[order]
-    if len(pairs) != rows * columns or not np.array_equal(pairs, np.arange(rows * columns)):
-        return None
     M, K = a.blocks.shape[1:]
     N = b.blocks.shape[2]
+    order = _order(a.of * columns + b.of, b.of * rows + a.of)
+    if order is None:
+        return None
     tall = a.blocks.reshape(rows * M, K)
     wide = b.blocks.transpose(1, 0, 2).reshape(K, columns * N)
+    # axes of a program's matrix in the stacked one: (row, m, column, n) from (row, column, m, n)
+    by_rows = isinstance(order, np.ndarray) or order == "rows"
+    axes = (0, 2, 1, 3) if by_rows else (1, 2, 0, 3)
+    shape = (rows, columns, M, N) if by_rows else (columns, rows, M, N)
     start = None
     if acc is not None:
-        whole = np.broadcast_to(acc, (rows * columns, M, N))[order]
-        grid = whole.reshape(rows, columns, M, N).transpose(0, 2, 1, 3)
-        start = grid.reshape(rows * M, columns * N)
-    c = model.dot(tall, wide, start).reshape(rows, M, columns, N).transpose(0, 2, 1, 3)
-    result = np.empty((rows * columns, M, N), c.dtype)
-    result[order] = c.reshape(rows * columns, M, N)
+        whole = np.broadcast_to(acc, (rows * columns, M, N))
+        whole = whole[order] if isinstance(order, np.ndarray) else whole
+        start = whole.reshape(shape).transpose(axes).reshape(rows * M, columns * N)
+    stacked = model.dot(tall, wide, start).reshape(rows, M, columns, N)
+    c: np.ndarray = stacked.transpose(np.argsort(axes)).reshape(rows * columns, M, N)
+    if not isinstance(order, np.ndarray):
+        return c
+    result = np.empty_like(c)
+    result[order] = c
     return result
+
+
+def _order(by_rows: np.ndarray, by_columns: np.ndarray) -> np.ndarray | str | None:
+    """How programs run through the pairs of blocks: "rows" or "columns" first, or a permutation.
+
+    None where some pair belongs to no program or to several.
+    """
+    natural = np.arange(len(by_rows))
+    if np.array_equal(by_rows, natural):
+        return "rows"
+    if np.array_equal(by_columns, natural):
+        return "columns"
+    order = np.argsort(by_rows, kind="stable")
+    return order if np.array_equal(by_rows[order], natural) else None
