@@ -188,7 +188,10 @@ def taken(result: object, shape: tuple[int, ...]) -> tuple[Array | None, Format 
 
 
 _PACKAGE = Path(__file__).parent.parent
-_OURS = tuple(f"{_PACKAGE}/{part}" for part in ("reference/", "properties/", "check.py"))
+_OURS = tuple(
+    f"{_PACKAGE}/{part}"
+    for part in ("reference/", "properties/", "check.py", "launched.py", "gpu.py", "tuning.py")
+)
 
 
 def _raised(error: BaseException) -> Raised:
