@@ -242,6 +242,14 @@ def test_measures_are_those_of_their_own_data() -> None:
     ].ratio == float("inf")
 
 
+def test_what_is_no_product_is_a_finding() -> None:
+    report = drift(launched(lambda a, b: None, "fp16", "cpu"), "fp16", sizes=[32])
+    assert (report.verdict, report.accumulator, report.measures) == ("fail", None, ())
+    (found,) = report.findings
+    assert (found.fault, found.got, found.expected) == ("no_product", "NoneType", "a tensor")
+    assert found.message == "result: got NoneType, expected a tensor"
+
+
 def test_slopes_are_powers_of_k() -> None:
     biases = [Measure(K, "positive", -1e-6 * K**0.5, 0, 0, 0) for K in (512, 1024, 4096)]
     assert f"{slope(biases):.6f}" == "0.500000"

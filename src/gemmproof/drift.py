@@ -131,9 +131,8 @@ def drift(
     try:
         found = infer_accumulator(told, in_format)
     except ProbeError as error:
-        where, _, rest = str(error).partition(": got ")
-        got, _, expected = rest.partition(", expected ")
-        wrong = Deviation("no_product", f"c: {error}", got or where, expected)
+        got, _, expected = str(error).partition(", expected ")
+        wrong = Deviation("no_product", str(error), got.partition(": got ")[2], expected)
         return replace(report, findings=(wrong,), seconds=time.monotonic() - began)
     model = declared_model(found, declared, in_format)
     split = declared_split(found, declared)
