@@ -29,11 +29,10 @@ from gemmproof.reference.probes import (
     Unprobed,
     Width,
     last_place_of_nothing,
-    operands_read,
-    output_rounding,
     widths,
     zero_products_count,
 )
+from gemmproof.reference.roundings import operands_read, output_rounding
 
 PROBE_K = 2048
 

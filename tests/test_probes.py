@@ -20,12 +20,11 @@ from gemmproof.reference.probes import (
     ProbeError,
     Unprobed,
     last_place_of_nothing,
-    operands_read,
-    output_rounding,
     promotion,
     widths,
     zero_products_count,
 )
+from gemmproof.reference.roundings import operands_read, output_rounding
 
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
 MMA = {**TILE, "BLOCK_M": 16}
