@@ -6,6 +6,7 @@ stray store is dropped. What was wrong is noted as an event of the running part.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,9 +82,8 @@ def load(ptr: Value, mask: Any = None, other: Any = None) -> Value:
             poison = bits if poison is None else poison | bits
     if data.shape != full:
         data = np.broadcast_to(data, full)
-    if ptr.poison is not None:  # lanes at an address that a hint misdescribes
-        bits = spread(ptr.poison, full) & execution.hinted()
-        bits = bits if mask is None else np.where(spread(mask.data, full), bits, np.uint8(0))
+    if ptr.poison is not None:
+        bits = _hint_bits(ptr, mask, full)
         poison = bits if poison is None else poison | bits
     return Value(data, dtype, poison, loaded=8 * np_type.itemsize)
 
@@ -156,6 +156,21 @@ def _repeats(part: np.ndarray, some: np.ndarray, like: np.ndarray) -> bool:
         grid = part.reshape(u, n // u, *part.shape[1:])
         return bool((grid == grid[:, :1]).all())
     return np.array_equal(part[some][like], part)
+
+
+def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndarray:
+    """Poison of lanes loaded from an address that a hint misdescribes: the operand is now known."""
+    assert ptr.poison is not None
+    before = spread(ptr.poison, full) & execution.hinted()
+    if mask is not None:
+        before = np.where(spread(mask.data, full), before, np.uint8(0))
+    bits = np.zeros(full, np.uint8)
+    for i, origin in enumerate(list(execution.current().session.sources[:7])):
+        lanes = (before >> i) & 1 == 1
+        if origin.kind == "false_hint" and lanes.any():
+            named = origin if origin.operand is not None else replace(origin, operand=ptr.base)
+            bits |= lanes * execution.bit_of(named)
+    return bits
 
 
 def _unwritten(

@@ -17,9 +17,10 @@ from gemmproof.reference.machine.observation import Fault, Where
 class Event:
     """One thing seen at one access of a part; `gather` joins events into faults.
 
-    `low`..`high` are the stray indices along the operand's axis, `tests` the axes its mask varies
-    along (None: there is no mask, or it could not be told). `elements` are byte offsets into
-    `storage` where it matters which elements were met, `bits` the poison stored there.
+    `low`..`high` are the stray indices along the operand's axis; `between` says that lanes step by
+    `low` along an axis of stride `high` instead. `tests` are the axes its mask varies along (None:
+    there is no mask, or it could not be told). `elements` are byte offsets into `storage` where it
+    matters which elements were met, `bits` the poison stored there.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Event:
     high: int = 0
     masked: bool = True
     tests: tuple[int, ...] | None = None
+    between: bool = False
     storage: Storage | None = None
     elements: np.ndarray | None = None
     bits: np.ndarray | None = None
@@ -109,6 +111,11 @@ def stray_events(
     blamed = [k for k in range(len(beyond)) if _alone(beyond, k).any()]
     blamed = blamed or [k for k, lanes in enumerate(beyond) if lanes.any()][:1]
     if indices is None or not blamed:
+        axis, step = _missed_stride(offset, operand.view)
+        if axis is not None:
+            between = event(axis, count, step, operand.view.strides[axis])
+            between.between = True
+            return [between]
         return [event(None, count, int(offset[stray].min()), int(offset[stray].max()))]
     events = []
     for axis in blamed:
@@ -171,6 +178,18 @@ def _block_axes(offset: np.ndarray, view: View) -> dict[int, int]:
     return taken
 
 
+def _missed_stride(offset: np.ndarray, view: View) -> tuple[int | None, int]:
+    """The one axis whose stride no block axis keeps, and the step taken in its place."""
+    taken = _block_axes(offset, view)
+    steps = []
+    for d in range(offset.ndim - 1):
+        if offset.shape[d + 1] > 1 and d not in taken:
+            values, counts = np.unique(np.diff(offset, axis=d + 1), return_counts=True)
+            steps.append(int(values[np.argmax(counts)]))
+    left = [k for k, n in enumerate(view.shape) if n > 1 and k not in taken.values()]
+    return (left[0], steps[0]) if len(left) == 1 == len(steps) else (None, 0)
+
+
 def _decode(offset: np.ndarray, view: View) -> list[np.ndarray] | None:
     """Indices by dividing the strides out, largest first; the largest axis takes the excess."""
     order = sorted(
@@ -229,11 +248,17 @@ def _bounds_words(group: list[Event], programs: int) -> tuple[str, str]:
     low, high = min(g.low for g in group), max(g.high for g in group)
     name, view = e.operand.name, e.operand.view
     if e.axis is None:
+        place = f"offset {low}" if low == high else f"offsets {low}..{high}"
         return (
-            f"elements {low}..{high} from the start of {name} are {by}",
+            f"lanes at {place} from the first element of {name}, outside its view, are {by}",
             f"elements of its view {list(view.shape)} with strides {list(view.strides)}",
         )
     one, many = _axis_words(e.axis, len(view.shape))
+    if e.between:
+        return (
+            f"memory between the {many} of {name}, in steps of {e.low}, is {by}",
+            f"steps of {e.high}, the stride of its {many}",
+        )
     n = view.shape[e.axis]
     label = e.operand.axes[e.axis]
     size = f"{label}={n}" if label.isalpha() else f"{n} {one if n == 1 else many}"

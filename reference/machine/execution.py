@@ -183,9 +183,13 @@ def decide(value: Any) -> bool:
 def source(
     what: str, operand: Any = None, axis: int | None = None, kind: str = "undefined_stored"
 ) -> np.uint8:
-    """The poison bit of an origin of undefined lanes; origins past the seventh share the last."""
+    """The poison bit of what happened on this line; origins past the seventh share the last."""
+    return bit_of(Origin(what, where(), operand, axis, kind))
+
+
+def bit_of(origin: Origin) -> np.uint8:
+    """The poison bit of an origin of undefined lanes."""
     sources = current().session.sources
-    origin = Origin(what, where(), operand, axis, kind)
     for i, known in enumerate(sources):
         if known == origin:
             return np.uint8(1 << min(i, 7))
