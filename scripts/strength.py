@@ -1,6 +1,6 @@
 """Judge every mutant and write docs/strength.md from what was found: no figure is typed by hand.
 
-    PYTHONPATH=src:tests python scripts/strength.py [--examples 60] [--out docs/strength.md]
+    PYTHONPATH=src:tests python scripts/strength.py [--examples 100] [--out docs/strength.md]
 
 Exit 1 where a mutant is missed or found for another reason than tests/mutants/table.py states.
 """
@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutants.table import AWAITED, CLASSES, MUTANTS, Mutant
+from mutants.table import CLASSES, MUTANTS, SURVIVORS, Mutant
 
 from gemmproof.check import check
 from gemmproof.properties.finding import Finding
@@ -49,14 +49,7 @@ class Judged:
     @property
     def caught(self) -> bool:
         """Whether the first finding is the one that was stated."""
-        m, f = self.mutant, self.found
-        return f is not None and (f.property, f.fault, f.operand, f.axis, f.case) == (
-            m.property,
-            m.fault,
-            m.operand,
-            m.axis,
-            m.smallest,
-        )
+        return self.found is not None and self.mutant.is_stated(self.found)
 
 
 def judged(mutant: Mutant, examples: int) -> Judged:
@@ -103,10 +96,10 @@ def by_mutant(rows: list[Judged]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--examples", type=int, default=60)
+    parser.add_argument("--examples", type=int, default=100)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "strength.md")
     options = parser.parse_args()
-    rows = [judged(m, options.examples) for m in (*MUTANTS, *AWAITED)]
+    rows = [judged(m, options.examples) for m in (*MUTANTS, *SURVIVORS)]
     rows.sort(key=lambda row: (row.mutant.letter, not row.caught))
     times = [row.seconds for row in rows]
     opening = OPENING.format(

@@ -1,0 +1,81 @@
+"""Classes I, O and P: right integers within every bound, and still a promise that is not kept."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def promising_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, FLAW: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for k in range(0, K, BLOCK):
+        offs_k = k + tl.arange(0, BLOCK).to(tl.int64)
+        a_mask = (offs_m[:, None] < M) & (offs_k[None, :] < K)
+        b_mask = (offs_k[:, None] < K) & (offs_n[None, :] < N)
+        a = tl.load(a_ptr + offs_m[:, None] * sa[0] + offs_k[None, :] * sa[1], a_mask, 0.0)
+        b = tl.load(b_ptr + offs_k[:, None] * sb[0] + offs_n[None, :] * sb[1], b_mask, 0.0)
+        if FLAW == "zeros_skipped":
+            if tl.max(tl.max(tl.abs(a).to(tl.float32), axis=1), axis=0) > 0:
+                acc = tl.dot(a, b, acc)
+        else:
+            acc = tl.dot(a, b, acc)
+    if FLAW == "nan_dropped":
+        acc = tl.where(acc == acc, acc, 0.0)
+    if FLAW == "clamped":
+        acc = tl.clamp(acc, -65504.0, 65504.0)
+    c = acc.to(c_ptr.dtype.element_ty)
+    if FLAW == "upward" and K > BLOCK:
+        code = acc.to(tl.int32, bitcast=True)
+        code += tl.where((acc > 0) & (acc != tl.floor(acc)), 1, 0)
+        c = code.to(tl.float32, bitcast=True).to(c_ptr.dtype.element_ty)
+    c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
+    tl.store(c_ptrs, c, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
+
+
+def _launch(a, b, flaw="", dtype=None):
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty((M, N), device=a.device, dtype=dtype or a.dtype)
+    grid = (triton.cdiv(M, 16), triton.cdiv(N, 16))
+    promising_kernel[grid](
+        a, b, c, M, N, K, a.stride(), b.stride(), c.stride(), FLAW=flaw, BLOCK=16
+    )
+    return c
+
+
+def nan_becomes_zero(a, b):
+    return _launch(a, b, "nan_dropped")
+
+
+def overflow_clamped(a, b):
+    return _launch(a, b, "clamped")
+
+
+def tiles_of_zeros_skipped(a, b):
+    """0 times NaN is NaN, and a tile of zeros is never multiplied."""
+    return _launch(a, b, "zeros_skipped")
+
+
+def positive_sums_rounded_up(a, b):
+    """One unit in the last place, which the bound of a long sum hides; -c is not what -a gives."""
+    return _launch(a, b, "upward", dtype=torch.float32)
+
+
+def operand_scaled_in_place(a, b):
+    """a is doubled for the kernel and left so; the result is halved."""
+    c = _launch(a.mul_(2), b, dtype=torch.float32)
+    return (c / 2).to(a.dtype)
+
+
+_CALLS = [0]
+
+
+def every_other_call_splits_k(a, b):
+    """Right each time, and other bits than the time before."""
+    _CALLS[0] += 1
+    half = a.shape[1] // 2 if _CALLS[0] % 2 else 0
+    first = _launch(a[:, :half], b[:half], dtype=torch.float32)
+    return first + _launch(a[:, half:], b[half:], dtype=torch.float32)
