@@ -23,7 +23,7 @@ from gemmproof.properties.tensors import as_array, as_tensor
 from gemmproof.reference.accumulator import KEPT, Accumulator
 from gemmproof.reference.formats import Array
 from gemmproof.reference.infer import infer_accumulator
-from gemmproof.reference.probes import ProbeError, Unprobed
+from gemmproof.reference.probes import ProbeError
 
 if TYPE_CHECKING:
     from gemmproof.properties.contract import KernelUnderTest
@@ -221,44 +221,3 @@ def _versions() -> dict[str, str]:
     loaded = {name: sys.modules.get(name) for name in ("numpy", "torch", "triton")}
     found = {name: str(getattr(module, "__version__", "")) for name, module in loaded.items()}
     return {"gemmproof": __version__, **{name: v for name, v in found.items() if v}}
-
-
-def serve(request: dict[str, Any], emit: Listener) -> None:
-    """In the worker: the drift of the function that the request names."""
-    from gemmproof.reference.machine import MachineError
-    from gemmproof.target import Target, TargetError, line_of, load
-
-    function = load(Target(**request["target"]))
-    if request["batched"]:
-        function = unbatched(function)
-    device = None
-    if request["device"] == "cuda":
-        import torch
-
-        device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    emit({"event": "device", "gpu": device})
-    if device is None:
-        product = simulated(function, request["format"], request["gpu"])
-    else:
-        product = launched(function, request["format"])
-    try:
-        report = drift(
-            product,
-            request["format"],
-            declared=request["declared"],
-            sizes=request["sizes"],
-            name=request["name"],
-            gpu=device or request["gpu"] or "ieee",
-            listener=emit,
-        )
-    except MachineError as error:
-        raise TargetError(str(error)) from None
-    except Unprobed as error:
-        raise TargetError(f"{request['name']}: {error}") from None
-    except Exception as error:
-        where = line_of(error)
-        if where is None:  # no line of the target's is to blame
-            raise
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise TargetError(f"{where}: got {what}, expected a product") from None
-    emit({"event": "report", "report": report.to_json()})

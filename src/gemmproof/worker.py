@@ -53,7 +53,7 @@ def serve(request: dict[str, Any], emit: Emit) -> None:
         emit({"event": "kernels", "names": [kernel.name for kernel in _registered(request)]})
         return
     if request["ask"] == "drift":
-        from gemmproof.drift import serve as serve_drift
+        from gemmproof.drift_worker import serve as serve_drift
 
         serve_drift(request, emit)
         return

@@ -1,0 +1,48 @@
+"""What a worker does for `gemmproof drift`: the request's function, probed and measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gemmproof.drift import Listener, drift, launched, simulated, unbatched
+from gemmproof.reference.machine import MachineError
+from gemmproof.reference.probes import Unprobed
+from gemmproof.target import Target, TargetError, line_of, load
+
+
+def serve(request: dict[str, Any], emit: Listener) -> None:
+    """In the worker: the drift of the function that the request names."""
+    function = load(Target(**request["target"]))
+    if request["batched"]:
+        function = unbatched(function)
+    device = None
+    if request["device"] == "cuda":
+        import torch
+
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    emit({"event": "device", "gpu": device})
+    if device is None:
+        product = simulated(function, request["format"], request["gpu"])
+    else:
+        product = launched(function, request["format"])
+    try:
+        report = drift(
+            product,
+            request["format"],
+            declared=request["declared"],
+            sizes=request["sizes"],
+            name=request["name"],
+            gpu=device or request["gpu"] or "ieee",
+            listener=emit,
+        )
+    except MachineError as error:
+        raise TargetError(str(error)) from None
+    except Unprobed as error:
+        raise TargetError(f"{request['name']}: {error}") from None
+    except Exception as error:
+        where = line_of(error)
+        if where is None:  # no line of the target's is to blame
+            raise
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise TargetError(f"{where}: got {what}, expected a product") from None
+    emit({"event": "report", "report": report.to_json()})

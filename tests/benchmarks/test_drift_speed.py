@@ -1,0 +1,24 @@
+"""Seconds to tell an accumulator and to measure K = 16384; run with --benchmark-enable."""
+
+import pytest
+from tests import drift_kernels
+
+from gemmproof.drift import simulated
+from gemmproof.properties.drift import declared_model, measured
+from gemmproof.reference.infer import infer_accumulator
+
+KERNELS = [("passed", "fp16"), ("ieee", "fp32"), ("fp8_unpromoted", "fp8e4m3")]
+
+
+@pytest.mark.parametrize(("name", "in_format"), KERNELS)
+def test_time_to_tell_an_accumulator(benchmark, name, in_format):
+    product = simulated(getattr(drift_kernels, name), in_format, "sm_90")
+    benchmark.pedantic(infer_accumulator, (product, in_format), rounds=1)
+
+
+@pytest.mark.parametrize(("name", "in_format"), KERNELS)
+def test_time_to_measure_a_long_k(benchmark, name, in_format):
+    product = simulated(getattr(drift_kernels, name), in_format, "sm_90")
+    found = infer_accumulator(product, in_format, K=512)
+    model = declared_model(found, "fp32", in_format)
+    benchmark.pedantic(measured, (product, in_format, 16384, model), rounds=1)
