@@ -15,12 +15,8 @@ from gemmproof.judge import error, judge
 from gemmproof.properties.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.render import clean, document, lines
-from gemmproof.results import PropertyResult, Report
+from gemmproof.results import Report
 from gemmproof.target import Target, TargetError, parse
-
-LAUNCHED = PropertyResult(
-    "launched_equals_predicted", "A GPU's result has the predicted bits.", "not run", 0
-)
 
 
 def check_command(options: argparse.Namespace) -> int:
@@ -34,8 +30,6 @@ def check_command(options: argparse.Namespace) -> int:
     with progress(request["name"]) as listener:
         report, outcome = judge(request, limits_of(options), listener)
     report = replace(report, target=options.target)
-    if options.device == "cuda" and report.verdict != "error":
-        report = _without_launches(report, outcome.events.get("device", {}).get("gpu"))
     # A single case is looked at closely; our own mistake needs its traceback.
     said = options.case or "internal" in outcome.events
     return _answer(options, report, output=outcome.output if said else "")
@@ -84,16 +78,9 @@ def reproduce_line(options: argparse.Namespace, case: Case) -> str:
     words += ["--batched"] * options.batched + ["--batch-invariant"] * options.batch_invariant
     if options.gpu:
         words += ["--target", options.gpu]
+    if options.device != "cpu":
+        words += ["--device", options.device]
     return shlex.join([*words, "--case", case.to_json()])
-
-
-def _without_launches(report: Report, gpu: str | None) -> Report:
-    """The report of a run that was to launch on a GPU and could only simulate."""
-    why = f"this version launches nothing on the {gpu}" if gpu else "torch finds no CUDA GPU here"
-    note = f"--device cuda: {why}; the kernel was simulated only"
-    verdict = "incomplete" if report.verdict == "pass" else report.verdict
-    notes = "; ".join(filter(None, [report.note, note]))
-    return replace(report, verdict=verdict, note=notes, properties=(*report.properties, LAUNCHED))
 
 
 def _answer(

@@ -24,7 +24,10 @@ def judge(
     outcome = watch(request, limits, listener)
     report = report_of(outcome, request["name"])
     seconds = outcome.seconds
-    if outcome.end in ("crash", "hang", "memory") and report.findings and request["case"] is None:
+    # what dies on a GPU does not when simulated, so there is nothing to shrink
+    launched = outcome.events.get("case", {}).get("phase") == "launch"
+    died = outcome.end in ("crash", "hang", "memory") and report.findings and not launched
+    if died and request["case"] is None:
         death, *others = report.findings
         found = watch(_shrink_request(request, limits, outcome.end, death.case), limits, listener)
         if "shrunk" in found.events:

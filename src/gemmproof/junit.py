@@ -42,7 +42,8 @@ def _case(report: Report, result: PropertyResult, reproduce: Reproduce) -> TestC
             outcomes.append(failure)
     if result.status == "not run":
         # What was asked for and could not run turns a build red; a note says that there is such.
-        told = clean(report.note or "no case bears on it")
-        outcomes.append(Error(told, "incomplete") if report.note else Skipped(told))
+        lacking = report.note is not None and report.verdict != "pass"
+        told = clean(report.note if lacking and report.note else "no case bears on it")
+        outcomes.append(Error(told, "incomplete") if lacking else Skipped(told))
     case.result = outcomes
     return case

@@ -62,17 +62,37 @@ def serve(request: dict[str, Any], emit: Emit) -> None:
     table = import_module(request["table"]).PROPERTIES
     kernel = _kernel(request)
     case = _case(request["case"], kernel)
+    launches = request.get("device") == "cuda"
+    if launches:
+        from gemmproof.properties.launched import owed
+
+        table = (*table, *owed(kernel))
     emit({"event": "properties", "claims": {claim.name: claim.claim for claim in table}})
-    if request.get("device") == "cuda":
-        emit({"event": "device", "gpu": _gpu()})
     engine = partial(getattr(module, function), kernel, target=request["gpu"])
     if request["ask"] == "shrink":
         _shrink(request, kernel, engine, case, emit)
         return
+    drawn: list[Any] = []
+
+    def listener(event: dict[str, Any]) -> None:
+        emit(event)
+        if launches and event["event"] == "case" and event.get("phase") != "shrink":
+            drawn.append(event["case"])
+
     report = engine(
-        max_examples=request["max_examples"], seed=request["seed"], case=case, listener=emit
+        max_examples=request["max_examples"], seed=request["seed"], case=case, listener=listener
     )
+    if launches:
+        report = _launched(kernel, report, drawn, emit)
     emit({"event": "report", "report": report.to_json()})
+
+
+def _launched(kernel: Any, report: Any, drawn: list[str], emit: Emit) -> Any:
+    from gemmproof import gpu
+    from gemmproof.launched import launched
+    from gemmproof.properties.case import Case
+
+    return launched(kernel, report, map(Case.from_json, drawn), gpu.found(), emit)
 
 
 def _shrink(
@@ -122,12 +142,6 @@ def _registered(request: dict[str, Any]) -> list[Any]:
     if len(set(names)) < len(names):
         raise TargetError(f"{path}: got kernels named {names}, expected different names")
     return list(kernels)
-
-
-def _gpu() -> str | None:
-    import torch
-
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
 def _case(text: str | None, kernel: Any) -> Any:
