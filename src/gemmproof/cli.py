@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     check = commands.add_parser(
         "check",
         help="judge one kernel",
-        description="Judge the wrapper f(a, b) -> c of a Triton GEMM kernel, without a GPU.",
+        description="Judge the wrapper f(a, b) -> c of a Triton GEMM kernel; no GPU is needed.",
         epilog="exit code: 0 every property held, 1 findings, 2 bad usage or target, 3 incomplete",
         allow_abbrev=False,
     )
@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     _add_common(check)
     check.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu",
-        help="cuda: launch on the GPU as well (default cpu: simulate only)",
+        help="cuda: launch what held on the GPU as well (default cpu: simulate only)",
     )  # fmt: skip
 
     _add_drift(commands)
