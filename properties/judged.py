@@ -40,7 +40,8 @@ def judge(outcome: Outcome) -> Judged:
     findings: list[Finding] = []
     applied, ratios = set(), {}
     for each in table.PROPERTIES:
-        if not each.applies(outcome) or (each.sound and findings):
+        spoiled = any(f.property not in table.HARMLESS for f in findings)
+        if not each.applies(outcome) or (each.sound and spoiled):
             continue
         applied.add(each.name)
         findings += (_with_cause(f, findings, outcome) for f in each.judge(outcome))

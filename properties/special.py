@@ -44,7 +44,8 @@ def judge(outcome: Outcome) -> Iterator[Finding]:
     # saturating stores of 8 bits clamp a NaN like anything else
     lost_nan = np.isnan(odd) & ~np.isnan(got) & ~(top & (out.itemsize == 1))
     right = top & (np.sign(got) == np.sign(odd))
-    lost_inf = np.isinf(odd) & ~right & ~(np.isnan(got) & _nan_for_inf(outcome))
+    nan_allowed = not out.has_inf or _nan_for_inf(outcome)
+    lost_inf = np.isinf(odd) & ~right & ~(np.isnan(got) & nan_allowed)
     certain = number & (np.abs(acc.exact) - acc.error > out.max * (1 + out.u))
     right = top & (np.sign(got) == np.sign(acc.exact))
     overflow = certain & ~right & ~(np.isnan(got) & (not out.has_inf))

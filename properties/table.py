@@ -46,8 +46,8 @@ class Property:
     `applies(outcome)` says whether an outcome bears on the claim; `judge` yields what is wrong.
     `ratio(outcome)` measures error over bound, where there is a bound. `follows` names properties
     whose findings, in the same case, bring findings of this one about (judged.py says when).
-    `sound`: it is judged only where nothing else was found, because what it compares with the
-    result is wrong then too.
+    `sound`: it is judged only where nothing was found that can change a value, because what it
+    compares with the result is wrong then too.
     """
 
     name: str
@@ -61,6 +61,8 @@ class Property:
 
 # what makes a wrong address, or a lane that is not the compiled kernel's
 ADDRESSES = (BOUNDS, FIT, HINTS)
+# what changes no value by itself
+HARMLESS = (BOUNDS, HINTS)
 # what makes a wrong value
 VALUES = (FIT, HINTS, ONCE, RACES, LANES, inputs.NAME)
 
@@ -142,7 +144,7 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         special.NAME,
-        "NaN, Inf and overflow are where the product has them, and nowhere else",
+        "what is no finite number (NaN, Inf, overflow) is where the product has it, and only there",
         special.judge,
         applies=special.applies,
         sound=True,

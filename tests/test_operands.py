@@ -16,7 +16,7 @@ from gemmproof.properties.tensors import as_array, as_tensor
 from gemmproof.reference import formats
 from gemmproof.reference.exact import exact_product
 
-DRAWN = [name for name in LAYOUTS if name != "narrow"]
+DRAWN = [name for name in LAYOUTS if not name.startswith("narrow")]
 SHAPES = [(0, 0, 0), (1, 1, 1), (3, 5, 7), (0, 4, 2), (2, 3, 0), (1, 6, 4)]
 
 
@@ -142,7 +142,8 @@ def test_a_narrow_view_passes_two_to_the_31_in_little_memory(dtype):
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_fills_are_finite_in_the_operand_and_in_the_result(dtype):
     top = formats.FORMATS[dtype].max if dtype != "int8" else 2.0**31
-    for fill, K, seed in itertools.product(FILLS, (0, 1, 2, 3, 63, 64, 65, 300, 1025), (0, 9)):
+    finite = [fill for fill in FILLS if fill != "special"]
+    for fill, K, seed in itertools.product(finite, (0, 1, 2, 3, 63, 64, 65, 300, 1025), (0, 9)):
         a, b = (stored(x)[0] for x in operands(Case(9, 8, K, dtype, fill=fill, seed=seed)))
         c, _ = exact_product(a, b)
         assert (np.abs(c.astype(np.float64)) <= top).all(), (fill, K)
@@ -203,3 +204,31 @@ def test_every_code_of_eight_and_sixteen_bits_goes_to_torch_and_back(dtype):
     assert np.array_equal(
         as_tensor(storage, dtype).double().numpy()[finite], formats.widen(storage)[finite]
     )
+
+
+@pytest.mark.parametrize("dtype", [name for name in FORMATS if name != "int8"])
+def test_special_data_hold_what_is_odd_and_leave_most_lines_plain(dtype):
+    a, _ = operands(Case(64, 4, 9, dtype, fill="special", seed=1))
+    x = a.data[0].astype(np.float64)
+    assert np.isnan(x).any()
+    assert np.isinf(x).any() == formats.FORMATS[dtype].has_inf
+    assert (np.signbit(x) & (x == 0)).any()
+    assert (~np.isfinite(x)).sum(axis=1).max() == 1, "at most one odd element a row"
+    assert np.isfinite(x).all(axis=1).mean() > 0.4
+
+
+@pytest.mark.parametrize("layout", ["narrow", "narrow_transposed", "narrow_batch"])
+def test_every_narrow_view_reaches_two_to_the_31_and_is_watched_near_its_lines(layout):
+    case = Case(5, 3, 4, batch=3, a=layout, b=layout)
+    for operand in operands(case):
+        reach = [(n - 1) * s for n, s in zip(operand.view.shape, operand.view.strides, strict=True)]
+        assert WIDE <= max(reach) < WIDE + 16, "the edge itself for a, just beyond it for b"
+        assert sum(stop - start for start, stop in operand.watched) < 2**14
+        own = sorted(_offsets(operand.view))
+        for what, offset in (("element", own[-1]), ("gap", own[-1] - 2**20)):
+            seen = any(start <= offset < stop for start, stop in operand.watched)
+            assert seen == (what == "element")
+        code = formats.bits(operand.parent)
+        code[own[-1]] ^= 1
+        (found,) = touched(operand)
+        assert (found.what, found.count) == ("element", 1)

@@ -73,7 +73,7 @@ def test_every_property_is_an_item_and_a_failure_reads_like_check(project):
 
 def test_items_can_be_spread_over_workers(project):
     status, out = run(
-        project, "--gemm-max-examples", "3", "-n", "2", "-k", "right-bf16", "-m", "gemm"
+        project, "--gemm-max-examples", "8", "-n", "2", "-k", "right-bf16", "-m", "gemm"
     )
     assert status == 0, out
     assert re.search(r"\d+ passed", out)

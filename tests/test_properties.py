@@ -71,11 +71,12 @@ def test_the_exact_product_rounded_once_is_right_in_every_output_format(dtype, f
             case = Case(6, 5, K, dtype, fill=fill, seed=K)
             outcome = outcome_of(case, lambda a, b, out=out: product(a, b, out))
             assert names(outcome) == [], (out, K)
-            assert (values.BOUND in judge(outcome).applied) == (dtype != "int8")
+            numbers = dtype != "int8" and fill != "special"
+            assert (values.BOUND in judge(outcome).applied) == numbers
 
 
 @pytest.mark.parametrize("dtype", [name for name in FORMATS if name != "int8"])
-@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("fill", [name for name in FILLS if name != "special"])
 def test_every_fp32_chain_is_within_the_bound_and_exact_on_integers(dtype, fill):
     model = dot_model(None, dtype)
 
