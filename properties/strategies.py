@@ -24,8 +24,8 @@ Choose = Callable[[Sequence[Any]], Any]
 # Multiply-adds of all tiles of a case, padding included: keeps a case near a tenth of a second.
 MAX_VOLUME = 2**25
 SEEDS = range(1, 1000)
-# One case in so many is compared with further calls of its own.
-COMPARED = 20
+# So many cases are not compared with further calls, for one of every relation that is.
+COMPARED = 120
 # how many times the work of a case its twins are, at most
 TWINS = {"order": 16, "rows": 12}
 SMS = (1, 7)  # one program for every tile, and a number that divides no tile count by design
@@ -176,10 +176,10 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
     sms = choose((None, *SMS)) if survey.asks_sms else None
     calls = choose((1, 1, 1, 3))
     case = replace(case, a=a, b=b, fill=fill, seed=seed, sms=sms, calls=calls)
-    if choose(range(COMPARED)) == COMPARED - 1 and fill != "special":
-        case = replace(case, calls=1, compare=choose(compared(contract)))
-        if case.compare == "scaled":
-            case = replace(case, fill="index")
+    compare = choose((*(None,) * (COMPARED - 1), *compared(contract)))
+    if compare is not None and fill != "special":
+        fill = "index" if compare == "scaled" else fill
+        case = replace(case, calls=1, compare=compare, fill=fill)
     return _affordable(case, contract, tile)
 
 
