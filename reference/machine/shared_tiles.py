@@ -30,6 +30,8 @@ def product(model: DotModel, a: Shared, b: Shared, acc: np.ndarray | None) -> np
     rows, columns = len(a.blocks), len(b.blocks)
     M, K = a.blocks.shape[1:]
     N = b.blocks.shape[2]
+    if len(a.of) != rows * columns:
+        return None
     order = _order(a.of * columns + b.of, b.of * rows + a.of)
     if order is None:
         return None
