@@ -149,12 +149,12 @@ E strides:weight_taken_for_its_transpose EXACT wrong_strides b - 1 2 2
 E strides:b_advances_along_n EXACT everywhere c - 1 2 17
 E strides:batch_stride_of_b_forgotten EXACT wrong_strides b - 1 1 1 batch=2
 E strides:batch_stride_of_a_assumed BOUNDS out_of_bounds a M 2 1 3 batch=2 a=padded
-F hints:stride_said_to_be_a_multiple_of_16 HINTS false_hint c - 1 1 2
+F hints:stride_said_to_be_a_multiple_of_16 HINTS false_hint a - 1 1 2
 F hints:column_stride_assumed_to_be_1 HINTS false_hint - - 1 1 2 b=column
 F hints:k_assumed_to_be_whole_tiles HINTS false_hint - - 1 1 1
 F hints:k_assumed_to_be_many_tiles HINTS false_hint - - 1 1 1
-F hints:offsets_said_to_be_multiples HINTS false_hint c - 1 2 2 b=column
-F hints:offsets_said_to_be_constant HINTS false_hint c - 1 2 1
+F hints:offsets_said_to_be_multiples HINTS false_hint b - 1 2 2 b=column
+F hints:offsets_said_to_be_constant HINTS false_hint b - 1 2 1
 G split_k:atomics_onto_empty LANES undefined_stored c_ptr - 1 1 1
 G split_k:last_partial_not_added EXACT last_k_block c K 1 1 33
 G tuning:one_configuration_has_wider_tiles ONCE stored_twice c N 1 65 1 config=2
