@@ -26,6 +26,7 @@ Listener = Callable[[dict[str, Any]], None]
 
 MORE = 12  # cases that are still drawn after the first finding, for faults of another kind
 RUNS_TO_SHRINK = 60  # per fault
+PATIENCE = 30.0  # seconds after a finding, for more of them and for each to shrink
 REPEATS = 1000  # draws in a row that bring nothing new
 SHRUNK_FAULTS = 8  # the rest are reported by the smallest case that was drawn
 
@@ -100,10 +101,10 @@ def check(
 def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -> bool:
     """Judge up to max_examples cases of one format; False when going on is of no use."""
     stop_at = len(bench.judged) + max_examples
-    failed, repeats = False, 0
+    failed, repeats, until = False, 0, float("inf")
     for one in _cases(bench, dtype, rng):
         # a contract may admit fewer cases than were asked for
-        if len(bench.judged) >= stop_at or repeats > REPEATS:
+        if len(bench.judged) >= stop_at or repeats > REPEATS or time.monotonic() > until:
             break
         if one in bench.judged:
             repeats += 1
@@ -113,7 +114,7 @@ def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -
         if not judged.applied:
             return False
         if judged.findings and not failed:
-            failed = True
+            failed, until = True, time.monotonic() + PATIENCE
             stop_at = min(stop_at, len(bench.judged) + MORE)
     return True
 
@@ -183,14 +184,15 @@ def _integers_too(bench: _Bench, drawn: list[Judged]) -> list[Judged]:
 
 
 def _shrink(bench: _Bench, finding: Finding) -> Finding:
-    runs = len(bench.judged)
+    runs, until = len(bench.judged), time.monotonic() + PATIENCE
 
     def instance(judged: Judged) -> Finding | None:
         found = (f for f in judged.findings if f.key == finding.key)
         return next((f for f in found if (f.cause is None) >= (finding.cause is None)), None)
 
     def fails(candidate: Case) -> bool | None:
-        if candidate not in bench.judged and len(bench.judged) - runs >= RUNS_TO_SHRINK:
+        spent = len(bench.judged) - runs >= RUNS_TO_SHRINK or time.monotonic() > until
+        if candidate not in bench.judged and spent:
             return None
         return instance(_judge(bench, candidate, "shrink")) is not None
 
