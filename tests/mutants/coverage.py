@@ -23,8 +23,8 @@ def covering_kernel(
         a = tl.load(a_ptrs, mask=offs_k[None, :] < K - k * BLOCK_K, other=0.0)
         b = tl.load(b_ptrs, mask=offs_k[:, None] < K - k * BLOCK_K, other=0.0)
         acc = tl.dot(a, b, acc)
-        a_ptrs += BLOCK_K * stride_ak
-        b_ptrs += BLOCK_K * stride_bk
+        a_ptrs += BLOCK_K * tl.cast(stride_ak, tl.int64)
+        b_ptrs += BLOCK_K * tl.cast(stride_bk, tl.int64)
     if FLAW == "wrapped_index":
         offs_n = wrapped_n
     mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)

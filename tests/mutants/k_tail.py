@@ -72,8 +72,8 @@ def advancing_kernel(
         a = tl.load(a_ptrs, mask=(offs_m[:, None] < M) & a_k, other=0.0)
         b = tl.load(b_ptrs, mask=b_k & (offs_n[None, :] < N), other=0.0)
         acc = tl.dot(a, b, acc)
-        a_ptrs += BLOCK * stride_ak
-        b_ptrs += BLOCK * stride_bk
+        a_ptrs += BLOCK * tl.cast(stride_ak, tl.int64)
+        b_ptrs += BLOCK * tl.cast(stride_bk, tl.int64)
     _store(c_ptr, acc, offs_m, offs_n, M, N, stride_cm, stride_cn)
 
 

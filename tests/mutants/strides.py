@@ -21,8 +21,8 @@ def plain_kernel(
         a = tl.load(a_ptrs, mask=(offs_m[:, None] < M) & (offs_k[None, :] < k), other=0.0)
         b = tl.load(b_ptrs, mask=(offs_k[:, None] < k) & (offs_n[None, :] < N), other=0.0)
         acc = tl.dot(a, b, acc)
-        a_ptrs += BLOCK_K * stride_ak
-        b_ptrs += BLOCK_K * stride_bk
+        a_ptrs += BLOCK_K * tl.cast(stride_ak, tl.int64)
+        b_ptrs += BLOCK_K * tl.cast(stride_bk, tl.int64)
     c_ptrs = c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :] * stride_cn
     mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
@@ -99,8 +99,8 @@ def advancing_kernel(
         a = tl.load(a_ptrs, mask=(offs_m[:, None] < M) & (offs_k[None, :] < K - k), other=0.0)
         b = tl.load(b_ptrs, mask=(offs_k[:, None] < K - k) & (offs_n[None, :] < N), other=0.0)
         acc = tl.dot(a, b, acc)
-        a_ptrs += BLOCK * stride_ak
-        b_ptrs += BLOCK * stride_bn
+        a_ptrs += BLOCK * tl.cast(stride_ak, tl.int64)
+        b_ptrs += BLOCK * tl.cast(stride_bn, tl.int64)
     c_ptrs = c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :] * stride_cn
     mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)

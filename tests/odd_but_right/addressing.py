@@ -34,8 +34,8 @@ def wrapped_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr
         a = tl.load(a_ptrs, mask=offs_k[None, :] < K - k * BLOCK, other=0.0)
         b = tl.load(b_ptrs, mask=offs_k[:, None] < K - k * BLOCK, other=0.0)
         acc += tl.dot(a, b)
-        a_ptrs += BLOCK * sa[1]
-        b_ptrs += BLOCK * sb[0]
+        a_ptrs += BLOCK * tl.cast(sa[1], tl.int64)
+        b_ptrs += BLOCK * tl.cast(sb[0], tl.int64)
     _store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
@@ -124,8 +124,8 @@ def reverse_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr
         a = tl.load(a_ptrs, mask=(offs_m[:, None] < M) & (offs_k[None, :] < K), other=0.0)
         b = tl.load(b_ptrs, mask=(offs_k[:, None] < K) & (offs_n[None, :] < N), other=0.0)
         acc = tl.dot(a, b, acc)
-        a_ptrs -= BLOCK * sa[1]
-        b_ptrs -= BLOCK * sb[0]
+        a_ptrs -= BLOCK * tl.cast(sa[1], tl.int64)
+        b_ptrs -= BLOCK * tl.cast(sb[0], tl.int64)
         offs_k -= BLOCK
     _store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
@@ -172,8 +172,8 @@ def prefetch_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexp
     acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     for k in range(BLOCK, K + BLOCK, BLOCK):
         # the pointers and the masks run one tile past the end
-        a_ptrs += BLOCK * sa[1]
-        b_ptrs += BLOCK * sb[0]
+        a_ptrs += BLOCK * tl.cast(sa[1], tl.int64)
+        b_ptrs += BLOCK * tl.cast(sb[0], tl.int64)
         next_a = tl.load(a_ptrs, mask=rows & (offs_k[None, :] < K - k), other=0.0)
         next_b = tl.load(b_ptrs, mask=(offs_k[:, None] < K - k) & columns, other=0.0)
         acc = tl.dot(a, b, acc)

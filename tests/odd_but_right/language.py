@@ -193,8 +193,8 @@ def tuned_kernel(
             a = tl.load(a_ptrs, mask=offs_k[None, :] < left, other=0.0)
             b = tl.load(b_ptrs, mask=offs_k[:, None] < left, other=0.0)
         acc = tl.dot(a, b, acc)
-        a_ptrs += BLOCK_K * SPLIT_K * sa[1]
-        b_ptrs += BLOCK_K * SPLIT_K * sb[0]
+        a_ptrs += BLOCK_K * SPLIT_K * tl.cast(sa[1], tl.int64)
+        b_ptrs += BLOCK_K * SPLIT_K * tl.cast(sb[0], tl.int64)
     c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
     tl.atomic_add(c_ptrs, acc, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
 

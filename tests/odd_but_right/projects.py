@@ -97,8 +97,8 @@ def chiplet_kernel(
     whole = K // BLOCK
     for _ in range(0, whole):
         acc = tl.dot(tl.load(a_base), tl.load(b_base, cache_modifier=".cg"), acc)
-        a_base += BLOCK * stride_ak
-        b_base += BLOCK * stride_bk
+        a_base += BLOCK * tl.cast(stride_ak, tl.int64)
+        b_base += BLOCK * tl.cast(stride_bk, tl.int64)
     if whole * BLOCK < K:
         # the pointers stand at the first element of the ragged tile
         a = tl.load(a_base, mask=offs_k[None, :] < K - whole * BLOCK, other=0.0)
@@ -141,8 +141,8 @@ def experts_kernel(
         a = tl.load(a_ptrs, mask=token_mask[:, None] & (offs_k[None, :] < left), other=0.0)
         b = tl.load(b_ptrs, mask=offs_k[:, None] < left, other=0.0)
         acc += tl.dot(a, b)
-        a_ptrs += BLOCK * stride_ak
-        b_ptrs += BLOCK * stride_bk
+        a_ptrs += BLOCK * tl.cast(stride_ak, tl.int64)
+        b_ptrs += BLOCK * tl.cast(stride_bk, tl.int64)
     offs_cn = pid_n.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c_ptrs = c_ptr + token[:, None] * stride_cm + offs_cn[None, :] * stride_cn
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=token_mask[:, None] & (offs_cn < N))
