@@ -19,7 +19,7 @@ from gemmproof.properties.operands import Operand, strided
 from gemmproof.properties.outcome import Outcome
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.exact import exact_product, magnitude_product
-from gemmproof.reference.formats import FORMATS, Array, round_to, truncate_tf32, widen
+from gemmproof.reference.formats import FORMATS, Array, Format, round_to, truncate_tf32, widen
 
 SAMPLE = 64  # wrong elements whose partial sums are looked at
 
@@ -81,13 +81,13 @@ def _strides(outcome: Outcome) -> Iterator[Class]:
     a, b = values.inputs(outcome)
     read_a, read_b = (dict(_readings(x)) for x in outcome.operands)
     for operand, others in (("a", read_a), ("b", read_b)):
-        words = [
+        fitting = [
             words
             for words, other in others.items()
-            if _agrees(outcome, *((other, b) if operand == "a" else (a, other)))
+            if _agrees(outcome, other if operand == "a" else a, other if operand == "b" else b)
         ]
-        if words:
-            yield Class("wrong_strides", f"as if {operand} had {' or '.join(words)}", operand)
+        if fitting:
+            yield Class("wrong_strides", f"as if {operand} had {' or '.join(fitting)}", operand)
     for words in read_a.keys() & read_b.keys():
         if _agrees(outcome, read_a[words], read_b[words]):
             yield Class("wrong_strides", f"as if a and b had {words}", "a")
@@ -174,11 +174,14 @@ def _rounding(outcome: Outcome, wrong: Array) -> Iterator[Class]:
     if own.kind == "int":
         return
     a, b = values.inputs(outcome)
+
+    def kept(x: Array, fewer: Format) -> Array:
+        return widen(round_to(x, fewer)).astype(own.storage)
+
     rounded = [
         fewer.name
         for fewer in (FORMATS[n] for n in ("tf32", "fp16", "bf16", "fp8e4m3", "fp8e5m2"))
-        if fewer.p < own.p
-        and _agrees(outcome, *(widen(round_to(x, fewer)).astype(own.storage) for x in (a, b)))
+        if fewer.p < own.p and _agrees(outcome, kept(a, fewer), kept(b, fewer))
     ]
     if rounded:
         yield Class("rounding", f"what operands rounded to {' or '.join(rounded)} give")

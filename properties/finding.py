@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -33,7 +34,7 @@ class Finding:
     bound: float | None = None
     cause: str | None = None
 
-    @property
+    @builtins.property  # the field of that name hides it
     def key(self) -> Key:
         """What two findings of one fault have in common, whatever the case."""
         return (self.property, self.fault, self.operand, self.axis, self.where)

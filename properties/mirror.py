@@ -30,9 +30,12 @@ def judge(outcome: Outcome) -> Iterator[Finding]:
     a, b = (operand.tensor for operand in outcome.operands)
     run = outcome.runs[0]
     launch = launch_of(
-        (tuple(a.shape), a.stride()),
-        (tuple(b.shape), b.stride()),
-        (tuple(run.result.shape), run.result.stride()),
+        ((a.shape[0], a.shape[1]), (a.stride(0), a.stride(1))),
+        ((b.shape[0], b.shape[1]), (b.stride(0), b.stride(1))),
+        (
+            (run.result.shape[0], run.result.shape[1]),
+            (run.result.stride(0), run.result.stride(1)),
+        ),
         run.launches[-1].constexprs,
     )
     mirror = outcome.kernel.mirror

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from gemmproof.properties.case import CALLS, FILLS, Case, side_rank
 from gemmproof.properties.contract import Contract
@@ -49,17 +50,22 @@ def shrunk(case: Case, contract: Contract, fails: Fails) -> Case:
                 continue
             step = 1 if axis == "batch" else contract.multiples["MNK".index(axis)]
             least = 0 if axis == "batch" else -(-contract.min_side // step) * step
-            smaller = _smallest(
-                side,
-                least,
-                step,
-                lambda n, axis=axis, case=case: better(replace(case, **{axis: n})),
-            )
+            smaller = _smallest(side, least, step, _cut(case, axis, better))
             if smaller is None:
                 return case
             if smaller != side:
-                case, improved = replace(case, **{axis: smaller}), True
+                case, improved = _with_side(case, axis, smaller), True
     return case
+
+
+def _with_side(case: Case, axis: str, n: int) -> Case:
+    sides: dict[str, Any] = {axis: n}
+    return replace(case, **sides)
+
+
+def _cut(case: Case, axis: str, better: Fails) -> Callable[[int], bool | None]:
+    """Whether the case still fails with another length of one side."""
+    return lambda n: better(_with_side(case, axis, n))
 
 
 def _simpler(candidate: Case, case: Case) -> bool:

@@ -44,12 +44,13 @@ def asked(outcome: Outcome) -> Iterator[Asked]:
     relation = outcome.case.compare
     if relation == "negated" and not (a.data.dtype == np.int8 and (a.data == -128).any()):
         yield _with(case, outcome, _negative(a.data), b.data, "a negated")
-    elif relation == "scaled" and sum(shifts := scales_of(outcome)):
-        small = (
+    elif relation == "scaled" and any(shifts := scales_of(outcome)):
+        small_a, small_b = (
             round_to(widen(x.data) * 2.0**-shift, FORMATS[case.dtype])
             for x, shift in zip((a, b), shifts, strict=True)
         )
-        yield _with(case, outcome, *small, f"a times 2**-{shifts[0]}, b times 2**-{shifts[1]}")
+        words = f"a times 2**-{shifts[0]}, b times 2**-{shifts[1]}"
+        yield _with(case, outcome, small_a, small_b, words)
     elif relation == "permuted_rows":
         order = _order(outcome, case.M)
         yield _with(case, outcome, _taken(a.data, order, 1), b.data, "rows of a exchanged")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from gemmproof.reference.machine.observation import (
 from gemmproof.reference.machine.session import Session
 
 # A first part this wide shows how large the values of the kernel are; parts then grow.
-FIRST_PART = 256
+FIRST_PART, WIDEST_PART = 256, 1 << 16
 
 # Decisions that a part may take while memory stands still before other parts go first: a loop that
 # waits for another program is told from a long honest one only by trying again with more of them.
@@ -63,7 +64,7 @@ def run_grid(
         if not ready and begin < total:
             ready.append(np.arange(begin, min(total, begin + width), dtype=np.int64))
             begin += width
-            width *= 2
+            width = min(2 * width, WIDEST_PART)
         elif not ready:
             if not moved:
                 patience *= 8
@@ -71,6 +72,11 @@ def run_grid(
                     raise LimitExceeded(f"{kernel}: programs {_some(waiting)} wait for ever")
             ready, waiting, moved = waiting, deque(), False
         programs = ready.popleft()
+        if time.monotonic() > session.deadline:
+            raise LimitExceeded(
+                f"{kernel}: got a grid of {total:,} programs, of which {int(programs[0]):,} ran in "
+                f"{session.seconds:g} s on the tile machine"
+            )
         part = Part(session, kernel, programs, grid, num_warps)
         part.patience = patience
         try:
