@@ -134,6 +134,7 @@ C coverage:grid_rounded_down ONCE never_stored c M 17 1 1
 C coverage:grid_of_the_other_block ONCE never_stored c N 1 33 1
 C coverage:every_tile_launched_twice ONCE stored_twice c - 1 1 1
 D offsets:row_offset_of_a_in_32_bits FIT wrapped_offset a M 3 1 1 a=narrow
+D offsets:k_offset_of_b_in_32_bits FIT wrapped_offset b K 1 1 3 b=narrow
 D offsets:k_step_of_a_in_32_bits FIT wrapped_offset a K 1 1 17 a=narrow_transposed
 D offsets:batch_offset_of_a_in_32_bits FIT wrapped_offset a batch 1 1 1 batch=3 a=narrow_batch
 E strides:strides_of_a_swapped BOUNDS out_of_bounds a M 1 1 2
@@ -208,7 +209,6 @@ P tuning:counters_not_reset_between_calls LANES undefined_stored c_ptr - 1 1 1 c
 SURVIVORS = tuple(
     _mutant(line)
     for line in """
-D offsets:k_offset_of_b_in_32_bits FIT wrapped_offset b K 1 1 3 b=narrow
 I promises:tiles_of_zeros_skipped SPECIAL nan_lost c - 1 1 1 fill=special
 """.strip().splitlines()
 )
