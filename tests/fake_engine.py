@@ -11,6 +11,10 @@ PROPERTIES = (
 )
 
 
+def owed(kernel):
+    return PROPERTIES
+
+
 def check(kernel, *, max_examples, seed, target, case, listener):
     for i in range(max_examples):
         drawn = case or Case(i, 9, 9, kernel.contract.formats[0])

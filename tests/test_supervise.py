@@ -178,6 +178,14 @@ def test_too_long_in_all_is_incomplete(run):
     assert report.note.startswith("stopped after ")
 
 
+def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):
+    monkeypatch.setattr(supervise, "TABLE", "gemmproof.properties.table")
+    report, _ = run("ends", Limits(load=60, case=9))
+    names = {p.name for p in report.properties}
+    assert {"runs_to_completion", "stays_in_bounds", "within_bound"} < names
+    assert not {"mirror_equals_source", "row_bits_at_any_m"} & names  # nobody promised these
+
+
 def test_death_while_loading_is_an_error_not_a_finding(run):
     Path("targets.py").write_text("import os\nos._exit(3)\n")
     report, _ = run("returns")

@@ -48,9 +48,12 @@ def main(folder: str) -> None:
 
 
 def serve(request: dict[str, Any], emit: Emit) -> None:
-    """Do what the request asks: list a project's kernels, judge one, or find what kills it."""
+    """Do what the request asks: list a project's kernels, load or judge one, find what kills it."""
     if request["ask"] == "list":
         emit({"event": "kernels", "names": [kernel.name for kernel in _registered(request)]})
+        return
+    if request["ask"] == "load":
+        emit({"event": "kernels", "names": [_kernel(request).name]})
         return
     if request["ask"] == "drift":
         from gemmproof.drift_worker import serve as serve_drift
@@ -59,14 +62,14 @@ def serve(request: dict[str, Any], emit: Emit) -> None:
         return
     place, _, function = request["engine"].partition(":")
     module = import_module(place)
-    table = import_module(request["table"]).PROPERTIES
     kernel = _kernel(request)
+    table = import_module(request["table"]).owed(kernel)
     case = _case(request["case"], kernel)
     launches = request.get("device") == "cuda"
     if launches:
         from gemmproof.properties.launched import owed
 
-        table = (*table, *owed(kernel))
+        table += owed(kernel)
     emit({"event": "properties", "claims": {claim.name: claim.claim for claim in table}})
     engine = partial(getattr(module, function), kernel, target=request["gpu"])
     if request["ask"] == "shrink":
