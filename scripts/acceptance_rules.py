@@ -1,0 +1,245 @@
+"""Hold faulty matrix products against acceptance rules in public use and the derived bound.
+
+    python scripts/acceptance_rules.py [--size 1024] [--write]
+
+Prints a Markdown table for fp16 and one for bf16; --write puts them into docs/acceptance-rules.md.
+No GPU, one core, one seed. THE CONSTANTS BELOW ARE OTHER PEOPLE'S RULES UNDER TEST. gemmproof
+itself has no tolerance constant: its own rule is the last one, and takes its limit from
+reference/bound.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "src")]
+
+from gemmproof.reference.bound import gemm_bound
+from gemmproof.reference.dot import dot_model
+from gemmproof.reference.exact import exact_product
+from gemmproof.reference.formats import Array, round_to, widen
+
+PAGE = ROOT / "docs" / "acceptance-rules.md"
+TARGET, SEED, EVERY = "sm_90", 0, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A product of standard normal operands and all that a rule may look at; float64 (M, N).
+
+    reference: the exact product rounded once to the output format, the best that a rule can be
+    given. framework: what a library returns, fp32 fused multiply-adds rounded once. bound: the
+    derived |out - exact|. K: terms in a sum. format: of operands and output.
+    """
+
+    exact: Array
+    reference: Array
+    framework: Array
+    bound: Array
+    K: int
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`accepts(out, problem)` as its source states it; not-a-number is never accepted."""
+
+    name: str
+    accepts: Callable[[Array, Problem], bool]
+
+
+def near(out: Array, p: Problem, absolute: float, relative: float) -> Array:
+    """The elementwise test of torch.isclose, against the reference."""
+    return np.abs(out - p.reference) <= absolute + relative * np.abs(p.reference)
+
+
+def assert_close_defaults(out: Array, p: Problem) -> bool:
+    # torch.testing.assert_close without arguments: pytorch, torch/testing/_comparison.py,
+    # _DTYPE_PRECISIONS
+    return bool(near(out, p, 1e-5, {"fp16": 1e-3, "bf16": 1.6e-2}[p.format]).all())
+
+
+def absolute_hundredth(out: Array, p: Problem) -> bool:
+    # 1e-2 absolute, 0 relative, the defaults of triton.testing.assert_close:
+    # triton-lang.org/main/python-api/generated/triton.testing.assert_close.html
+    return bool(near(out, p, 1e-2, 0.0).all())
+
+
+def hundredth_of_both(out: Array, p: Problem) -> bool:
+    # 1e-2 absolute and relative for 16-bit formats: KernelBench, src/kernelbench/eval.py
+    return bool(near(out, p, 1e-2, 1e-2).all())
+
+
+def absolute_one(out: Array, p: Problem) -> bool:
+    # torch.allclose(..., 1.0 absolute), its default 1e-5 relative: triton, python/tutorials/
+    # 09-persistent-matmul.py, run_test
+    return bool(near(out, p, 1.0, 1e-5).all())
+
+
+def one_in_a_thousand_free(out: Array, p: Problem) -> bool:
+    # 0.1 % of all elements may differ by more: tilelang, tilelang/utils/tensor.py,
+    # torch_assert_close
+    return bool((~near(out, p, 1e-3, 1e-2)).sum() <= int(out.size * 0.001))
+
+
+def similarity(out: Array, p: Problem) -> bool:
+    # 1 - 2 x.y / (x.x + y.y) below 1e-5: DeepGEMM, deep_gemm/testing/numeric.py, calc_diff;
+    # the limit from tests/test_bf16.py
+    x, y = out, p.reference
+    return bool(1 - 2 * (x * y).sum() / (x * x + y * y).sum() < 1e-5)
+
+
+def root_mean_square(out: Array, p: Problem) -> bool:
+    # the error over max(|reference|, its root mean square): worst 2e-2, root mean square 4e-3;
+    # triton, python/triton_kernels/triton_kernels/testing.py, assert_close
+    scale = np.sqrt((p.reference**2).mean())
+    error = np.abs(out - p.reference) / np.maximum(np.abs(p.reference), scale)
+    return bool(error.max() <= 2e-2 and np.sqrt((error**2).mean()) <= 4e-3)
+
+
+def twice_the_framework(out: Array, p: Problem) -> bool:
+    # no worse than twice the worst error of torch in the same format, and 1e-5: quack,
+    # tests/test_linear.py, test_gemm
+    worst, theirs = (np.abs(x - p.exact).max() for x in (out, p.framework))
+    return bool(worst < 2 * theirs + 1e-5)
+
+
+def absolute_by_terms(out: Array, p: Problem) -> bool:
+    # 1e-4 K absolute, and assert_close's relative part: FlagGems, src/flag_gems/testing/__init__.py
+    return bool(near(out, p, 1e-4 * p.K, {"fp16": 1e-3, "bf16": 1.6e-2}[p.format]).all())
+
+
+def derived(out: Array, p: Problem) -> bool:
+    """Ours: every element within what its accumulator and one rounding allow it."""
+    return bool((np.abs(out - p.exact) <= p.bound).all())
+
+
+RULES = (
+    Rule("assert_close", assert_close_defaults),
+    Rule("abs 1e-2", absolute_hundredth),
+    Rule("abs+rel 1e-2", hundredth_of_both),
+    Rule("abs 1.0", absolute_one),
+    Rule("0.1 % free", one_in_a_thousand_free),
+    Rule("calc_diff", similarity),
+    Rule("RMS", root_mean_square),
+    Rule("2x framework", twice_the_framework),
+    Rule("1e-4 K", absolute_by_terms),
+    Rule("derived", derived),
+)
+
+
+def toward_zero(x: Array, fmt: str) -> Array:
+    """x cut to fmt: nearest, and one step of the magnitude back where that rounded up."""
+    nearest = round_to(x, fmt)
+    above = np.abs(widen(nearest)) > np.abs(widen(x))
+    return (nearest.view(np.uint16) - above.astype(np.uint16)).view(nearest.dtype)
+
+
+def outputs(
+    M: int, N: int, K: int, fmt: str, target: str | None = TARGET
+) -> tuple[Problem, dict[str, Array]]:
+    """A problem, and its output as float64: of a right kernel first, then with each fault.
+
+    The right kernel accumulates in fp32 as `target` does and rounds once. What is not written
+    is zero, as fresh memory often is.
+    """
+    rng = np.random.default_rng(SEED)
+    a, b = (round_to(rng.standard_normal(shape), fmt) for shape in ((M, K), (K, N)))
+    model = dot_model(target, fmt)
+    exact = exact_product(a, b)[0]
+    problem = Problem(
+        exact,
+        widen(round_to(exact, fmt)),
+        widen(round_to(dot_model(None, fmt).dot(a, b), fmt)),
+        gemm_bound(a, b, model, fmt),
+        K,
+        fmt,
+    )
+    acc = model.dot(a, b)
+    right = round_to(acc, fmt)
+
+    def changed(index: tuple[int | slice, ...], value: Array | float) -> Array:
+        out = widen(right)
+        out[index] = value
+        return widen(round_to(out, fmt))
+
+    def accumulated_in(narrow: str) -> Array:
+        acc = np.zeros((M, N), np.float32)
+        for k in range(0, K, EVERY):
+            acc = model.dot(a[:, k : k + EVERY], b[k : k + EVERY], acc)
+            acc = round_to(acc, narrow).astype(np.float32)
+        return widen(round_to(acc, fmt))
+
+    shorter = widen(round_to(model.dot(a[-1:, :-1], b[:-1]), fmt))
+    return problem, {
+        "none: a right kernel": widen(right),
+        "corner element is 0": changed((-1, -1), 0.0),
+        "corner element + 0.5": changed((-1, -1), widen(right)[-1, -1] + 0.5),
+        "last column not written": changed((slice(None), -1), 0.0),
+        "last row not written": changed((-1,), 0.0),
+        "last k dropped in the last row": changed((slice(-1, None),), shorter),
+        f"fp16 accumulator, every {EVERY} k": accumulated_in("fp16"),
+        f"bf16 accumulator, every {EVERY} k": accumulated_in("bf16"),
+        "store truncates": widen(toward_zero(acc, fmt)),
+    }
+
+
+def table(size: int, fmt: str) -> str:
+    """Which rule rejects what, and how far each output is from exact as a share of the bound."""
+    problem, found = outputs(size, size, size, fmt)
+    head = ["fault", *(rule.name for rule in RULES), "worst error / bound", "outputs beyond it"]
+    rows = [head, ["---", *(":-:" for _ in RULES), "--:", "--:"]]
+    for name, out in found.items():
+        right = name.startswith("none")
+        marks = [
+            "" if rule.accepts(out, problem) else ("**false alarm**" if right else "found")
+            for rule in RULES
+        ]
+        if not right:
+            marks = [mark or "**missed**" for mark in marks]
+        share = np.abs(out - problem.exact) / problem.bound
+        rows.append([name, *marks, f"{share.max():.3g}", f"{(share > 1).sum():,}"])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def filled(page: str, tables: dict[str, str]) -> str:
+    """The page with the text between each pair of marks replaced by a table."""
+    for name, text in tables.items():
+        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, _, rest = page.partition(start)
+        _, _, after = rest.partition(end)
+        if not after:
+            raise ValueError(f"{PAGE.name}: got no marks for {name!r}, expected {start.strip()}")
+        page = f"{before}{start}{text}\n{end}{after}"
+    return page
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=int, default=1024, help="M, N and K")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
+    args = parser.parse_args()
+    began = time.monotonic()
+    tables = {}
+    for fmt in ("fp16", "bf16"):
+        tables[fmt] = table(args.size, fmt)
+        print(f"{fmt}, M = N = K = {args.size}\n\n{tables[fmt]}\n", flush=True)
+    seconds = time.monotonic() - began
+    print(f"{seconds:.0f} s")
+    if args.write:
+        size = f"M = N = K = {args.size}, standard normal operands, seed {SEED}; {seconds:.0f} s."
+        page = filled(PAGE.read_text(encoding="utf-8"), {**tables, "run": size})
+        PAGE.write_text(page, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
