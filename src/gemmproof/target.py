@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from gemmproof.imagined import imagined_device
+
 EXPECTED = "path/to/file.py:function or package.module:function"
 
 
@@ -77,18 +79,24 @@ def load_file(path: Path) -> ModuleType:
     Its root folder goes first on sys.path, so that it finds its neighbours.
     """
     path = path.resolve()
-    root, parts = path.parent, [path.stem]
-    while (root / "__init__.py").is_file() and root.name.isidentifier():
-        parts.insert(0, root.name)
-        root = root.parent
+    root, name = package_of(path)
     sys.path.insert(0, str(root))
-    if len(parts) > 1:
-        name = ".".join(parts[:-1] if path.stem == "__init__" else parts)
-        return call_theirs(str(path), "importing it", lambda: importlib.import_module(name))
+    if root != path.parent:
+        return call_theirs(str(path), "importing it", lambda: _import_named(name))
     # A file of its own may bear any name, that of a module of Python's or ours as well.
     taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
     name = f"gemmproof_target_{path.stem}" if taken else path.stem
     return call_theirs(str(path), "importing it", lambda: _execute(path, name))
+
+
+def package_of(path: Path) -> tuple[Path, str]:
+    """The folder that the file's outermost package lies in, and the module's name from there."""
+    root, parts = path.parent, [path.stem]
+    while (root / "__init__.py").is_file() and root.name.isidentifier():
+        parts.insert(0, root.name)
+        root = root.parent
+    packaged = len(parts) > 1 and path.stem == "__init__"
+    return root, ".".join(parts[:-1] if packaged else parts)
 
 
 def _execute(path: Path, name: str) -> ModuleType:
@@ -97,13 +105,19 @@ def _execute(path: Path, name: str) -> ModuleType:
         raise ImportError(f"{path.name} cannot be loaded as a module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    with imagined_device():
+        spec.loader.exec_module(module)
     return module
 
 
 def _load_module(name: str) -> ModuleType:
     sys.path.insert(0, os.getcwd())
-    return call_theirs(name, "importing it", lambda: importlib.import_module(name))
+    return call_theirs(name, "importing it", lambda: _import_named(name))
+
+
+def _import_named(name: str) -> ModuleType:
+    with imagined_device():
+        return importlib.import_module(name)
 
 
 def call_theirs(place: str, doing: str, function: Callable[[], Any]) -> Any:
