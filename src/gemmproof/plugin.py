@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,76 +46,159 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gemmproof", "Triton GEMM kernels")
-    for name, default, text in (
-        ("gemm-max-examples", "100", "cases for each kernel and format"),
-        ("gemm-seed", "0", "seed that the cases are drawn from"),
+    for name, metavar, default, text in (
+        ("gemm-max-examples", "N", "100", "cases for each kernel and format (default 100)"),
+        ("gemm-seed", "N", "0", "seed that the cases are drawn from (default 0)"),
+        ("gemm-target", "GPU", "", "predict this GPU's dot products (default exact IEEE)"),
+        ("gemm-case", "JSON", "", "judge this case only"),
     ):
-        group.addoption(f"--{name}", metavar="N", help=f"{text} (default {default})")
+        group.addoption(f"--{name}", metavar=metavar, help=text)
         parser.addini(name.replace("-", "_"), text, default=default)
-    group.addoption("--gemm-case", metavar="JSON", help="judge this case only")
+    text = "measure the accumulator and the drift of each kernel too, in seconds each"
+    group.addoption("--gemm-drift", action="store_true", default=None, help=text)
+    parser.addini("gemm_drift", text, default="false")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # A wrong option is told before anything is imported or run.
     _number(config, "gemm_max_examples", 1)
     _number(config, "gemm_seed", 0)
+    _target(config)
     _case(config)
+    _drift(config)
     config.addinivalue_line("markers", "gemm: an item of gemmproof: one kernel, format, property")
 
 
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """No items of the suite's test_drift where nobody asked for them."""
+    if (
+        isinstance(obj, FunctionType)
+        and (obj.__module__, obj.__name__) == ("gemmproof.suite", "test_drift")
+        and not _drift(collector.config)
+    ):
+        return []
+    return None
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "gemm_item" not in metafunc.fixturenames:
-        return
-    items = [
-        GemmItem(kernel, format_, name)
-        for kernel in _kernels(metafunc.config)
-        for format_ in kernel.contract.formats
-        for name in _claims(kernel, format_)
-    ]
-    metafunc.parametrize("gemm_item", items, ids=str)
+    if "gemm_item" in metafunc.fixturenames:
+        items = [
+            GemmItem(kernel, format_, name)
+            for kernel in _kernels(metafunc)
+            for format_ in kernel.contract.formats
+            for name in _claims(kernel, format_)
+        ]
+        metafunc.parametrize("gemm_item", items, ids=str)
+    if "gemm_drift_item" in metafunc.fixturenames:
+        items = [
+            GemmItem(kernel, format_, "drift")
+            for kernel in _kernels(metafunc)
+            for format_ in kernel.contract.formats
+            if "int" not in format_ and _measurable(kernel)
+        ]
+        metafunc.parametrize("gemm_drift_item", items, ids=str)
 
 
 @pytest.fixture(scope="session")
-def gemm_reports() -> dict[tuple[str, str], Report]:
+def gemm_reports() -> dict[Any, Report]:
     """The reports made so far: all properties of a kernel and format are judged in one go."""
     return {}
 
 
+@pytest.fixture(scope="session")
+def gemm_case(pytestconfig: pytest.Config) -> Case | None:
+    """The one case that is asked for, if any is."""
+    return _case(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def gemm_target(pytestconfig: pytest.Config) -> str | None:
+    """The GPU whose dot products are predicted; None for exact IEEE ones."""
+    return _target(pytestconfig)
+
+
 @pytest.fixture
 def gemm_report(
-    gemm_item: GemmItem, gemm_reports: dict[tuple[str, str], Report], pytestconfig: pytest.Config
+    gemm_item: GemmItem,
+    gemm_reports: dict[Any, Report],
+    gemm_case: Case | None,
+    gemm_target: str | None,
+    pytestconfig: pytest.Config,
 ) -> Report:
     """The report on the item's kernel and format."""
     from gemmproof import check
 
     kernel, name = gemm_item.kernel, gemm_item.format
-    key = (kernel.name, name)
+    # Kernels of two folders may share their name.
+    key = (kernel.name, id(kernel.launch), kernel.contract, name)
     if key not in gemm_reports:
-        gemm_reports[key] = check(
-            replace(kernel, contract=replace(kernel.contract, formats=(name,))),
-            max_examples=_number(pytestconfig, "gemm_max_examples", 1),
-            seed=_number(pytestconfig, "gemm_seed", 0),
-            case=_case(pytestconfig),
-        )
+        try:
+            gemm_reports[key] = check(
+                replace(kernel, contract=replace(kernel.contract, formats=(name,))),
+                max_examples=_number(pytestconfig, "gemm_max_examples", 1),
+                seed=_number(pytestconfig, "gemm_seed", 0),
+                target=gemm_target,
+                case=gemm_case,
+            )
+        except ValueError as error:  # the case is of no use to this kernel: check's own words
+            pytest.fail(str(error), pytrace=False)
     return gemm_reports[key]
 
 
 @pytest.fixture
-def gemm_reproduce(request: pytest.FixtureRequest) -> Callable[[Case], str]:
+def gemm_reproduce(
+    request: pytest.FixtureRequest, pytestconfig: pytest.Config
+) -> Callable[[Case], str]:
     """The command that judges one case by this item."""
-    return lambda case: shlex.join(["pytest", request.node.nodeid, "--gemm-case", case.to_json()])
+    stated = pytestconfig.getoption("gemm_target")
+    target = ["--gemm-target", stated] if stated else []
+    words = ["pytest", request.node.nodeid, *target, "--gemm-case"]
+    return lambda case: shlex.join([*words, case.to_json()])
 
 
-def _kernels(config: pytest.Config) -> list[KernelUnderTest]:
+def _kernels(metafunc: pytest.Metafunc) -> list[KernelUnderTest]:
+    """The kernels that the conftest.py files above the test register; a usage error for others."""
+    from gemmproof.imagined import imagined_device
     from gemmproof.properties.contract import KernelUnderTest
+    from gemmproof.target import line_of
 
-    kernels: list[Any] = list(chain.from_iterable(config.hook.pytest_gemm_kernels()))
-    for kernel in kernels:
-        if not isinstance(kernel, KernelUnderTest):
-            raise pytest.UsageError(
-                f"pytest_gemm_kernels: got {kernel!r}, expected a list of KernelUnderTest"
-            )
+    # ihook: a conftest.py speaks for its own folder, whatever others were loaded before.
+    try:
+        with imagined_device():
+            answers = metafunc.definition.ihook.pytest_gemm_kernels()
+    except Exception as error:
+        where = line_of(error) or "pytest_gemm_kernels"
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise _refused(f"{where}: pytest_gemm_kernels() raised {what}") from None
+    kernels: list[KernelUnderTest] = []
+    for answer in answers:
+        wrong = [answer] if not isinstance(answer, (list, tuple)) else answer
+        for kernel in wrong:
+            if wrong is not answer or not isinstance(kernel, KernelUnderTest):
+                got = f"pytest_gemm_kernels: got {_short(kernel)}"
+                raise _refused(f"{got}, expected a list of KernelUnderTest")
+            kernels.append(kernel)
+    names = [kernel.name for kernel in kernels]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        got = f"pytest_gemm_kernels: got two kernels named {twice[0]!r}"
+        raise _refused(f"{got}, expected different names")
+    if not kernels:
+        raise _refused(
+            "pytest_gemm_kernels: got no kernels, expected at least one from a conftest.py"
+        )
     return kernels
+
+
+def _refused(message: str) -> Exception:
+    """What makes pytest print the message alone, in one line, and fail."""
+    return pytest.Collector.CollectError(" ".join(message.split()))
+
+
+def _short(value: object) -> str:
+    # of whatever a hook returns: its repr may be long, or raise
+    short = reprlib.Repr()
+    short.maxother = 100
+    return short.repr(value)
 
 
 def _claims(kernel: KernelUnderTest, format_: str) -> list[str]:
@@ -125,16 +209,53 @@ def _claims(kernel: KernelUnderTest, format_: str) -> list[str]:
     return [judged.name for judged in owed(one)]
 
 
+def _measurable(kernel: KernelUnderTest) -> bool:
+    """Does the contract admit the operands that the drift is measured on?"""
+    contract = kernel.contract
+    sides = ((128,), (64,), (512, 2048, 4096))  # M, N, K of gemmproof.drift
+    return "row" in contract.layout_names and all(
+        contract.min_side <= side <= contract.max_side and side % step == 0
+        for axis, step in zip(sides, contract.multiples, strict=True)
+        for side in axis
+    )
+
+
+def _stated(config: pytest.Config, name: str) -> str:
+    """The option as it was typed, else what the ini file says; "" for neither."""
+    typed = config.getoption(name)
+    return config.getini(name).strip() if typed is None else typed
+
+
 def _number(config: pytest.Config, name: str, least: int) -> int:
-    text = config.getoption(name) or config.getini(name)
-    if not (text.isascii() and text.isdigit() and least <= int(text) < 2**31):
+    text = _stated(config, name)
+    if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) < 2**31):
         raise pytest.UsageError(f"{name}: got {text!r}, expected an integer from {least}")
     return int(text)
 
 
+def _target(config: pytest.Config) -> str | None:
+    text = _stated(config, "gemm_target")
+    if not text:
+        return None
+    from gemmproof.cli import TARGETS
+
+    if text not in TARGETS:
+        raise pytest.UsageError(f"gemm_target: got {text!r}, expected one of: {' '.join(TARGETS)}")
+    return text
+
+
+def _drift(config: pytest.Config) -> bool:
+    if config.getoption("gemm_drift"):
+        return True
+    text = config.getini("gemm_drift").strip().lower()
+    if text not in ("true", "1", "yes", "on", "false", "0", "no", "off", ""):
+        raise pytest.UsageError(f"gemm_drift: got {text!r}, expected true or false")
+    return text in ("true", "1", "yes", "on")
+
+
 def _case(config: pytest.Config) -> Case | None:
-    text = config.getoption("gemm_case")
-    if text is None:
+    text = _stated(config, "gemm_case")
+    if not text and config.getoption("gemm_case") is None:
         return None
     from gemmproof.properties.case import Case
 
