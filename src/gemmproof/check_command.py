@@ -43,7 +43,7 @@ def request_of(options: argparse.Namespace) -> dict[str, Any]:
         "ask": "check",
         "name": target.name,
         "target": asdict(target),
-        "contract": asdict(_contract(options, target, case)),
+        "contract": asdict(contract_of(options, target, case)),
         "max_examples": options.max_examples,
         "seed": options.seed,
         "gpu": options.gpu,
@@ -52,7 +52,7 @@ def request_of(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _contract(options: argparse.Namespace, target: Target, case: Case | None) -> Contract:
+def contract_of(options: argparse.Namespace, target: Target, case: Case | None = None) -> Contract:
     """The contract that the options state; a case alone implies the least that admits it."""
     formats = tuple(dict.fromkeys(options.dtype or [case.dtype if case else "fp16"]))
     batched = options.batched or target.name == "bmm"

@@ -37,6 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from gemmproof.drift_command import drift_command
 
             return drift_command(options)
+        if options.command == "init":
+            from gemmproof.init_command import init_command
+
+            return init_command(options)
         from gemmproof.signoff import signoff
 
         return signoff(options)
@@ -47,8 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of every command."""
-    from gemmproof.properties.contract import FORMATS
-
     top = _Parser(prog="gemmproof", description="Says whether a Triton GEMM kernel is right.")
     top.add_argument("--version", action="version", version=f"gemmproof {__version__}")
     commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
@@ -61,20 +63,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     check.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
-    contract = check.add_argument_group("what the kernel promises")
-    contract.add_argument(
-        "--dtype", action="append", choices=FORMATS, metavar="FORMAT", default=None,
-        help=f"format of a and b, repeatable (default fp16): {' '.join(FORMATS)}",
-    )  # fmt: skip
-    contract.add_argument(
-        "--layouts", choices=("contiguous", "any"), help="views of a and b (default any)"
-    )
-    contract.add_argument(
-        "--batched", action="store_true", help="3-D operands (the default for a function bmm)"
-    )
-    contract.add_argument(
-        "--batch-invariant", action="store_true", help="the bits of a row do not depend on M"
-    )
+    _add_contract(check)
     _add_common(check)
     check.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu",
@@ -82,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
 
     _add_drift(commands)
+    _add_init(commands)
 
     signoff = commands.add_parser(
         "signoff",
@@ -97,6 +87,43 @@ def parser() -> argparse.ArgumentParser:
     signoff.add_argument("--jobs", type=_positive, metavar="N", help="workers (default: CPUs)")
     _add_common(signoff)
     return top
+
+
+def _add_contract(command: argparse.ArgumentParser) -> None:
+    from gemmproof.properties.contract import FORMATS
+
+    contract = command.add_argument_group("what the kernel promises")
+    contract.add_argument(
+        "--dtype", action="append", choices=FORMATS, metavar="FORMAT", default=None,
+        help=f"format of a and b, repeatable (default fp16): {' '.join(FORMATS)}",
+    )  # fmt: skip
+    contract.add_argument(
+        "--layouts", choices=("contiguous", "any"), help="views of a and b (default any)"
+    )
+    contract.add_argument(
+        "--batched", action="store_true", help="3-D operands (the default for a function bmm)"
+    )
+    contract.add_argument(
+        "--batch-invariant", action="store_true", help="the bits of a row do not depend on M"
+    )
+
+
+def _add_init(commands: argparse._SubParsersAction[_Parser]) -> None:
+    init = commands.add_parser(
+        "init",
+        help="write the files by which pytest judges a kernel",
+        description="Write conftest.py and test_gemm.py for the wrapper f(a, b) -> c of a kernel.",
+        epilog="exit code: 0 written, 2 bad usage or target, or a file in the way",
+        allow_abbrev=False,
+    )
+    init.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
+    _add_contract(init)
+    init.add_argument(
+        "--directory", default=".", metavar="DIR", help="where to (default: the current folder)"
+    )
+    init.add_argument(
+        "--force", action="store_true", help="overwrite either file where it is there already"
+    )
 
 
 def _add_drift(commands: argparse._SubParsersAction[_Parser]) -> None:
