@@ -12,7 +12,10 @@ M, N, K = 3, 5, 16
 
 
 def shared(n: int, of: np.ndarray, shape: tuple[int, int], seed: int) -> Shared:
+    """Blocks of ordinary values, and in the last one Inf, NaN, zeros of both signs, subnormals."""
     blocks = np.random.default_rng(seed).standard_normal((n, *shape)).astype(np.float16)
+    for i, x in enumerate((np.inf, -np.inf, np.nan, 0.0, -0.0, 2.0**-24, 65504.0)):
+        blocks[-1].reshape(-1)[3 * i] = x
     return Shared(blocks, of)
 
 

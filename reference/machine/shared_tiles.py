@@ -10,8 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from gemmproof.reference.dot import DotModel
+from gemmproof.reference.formats import FORMATS, nan_of, to_fp32
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,39 @@ def product(model: DotModel, a: Shared, b: Shared, acc: np.ndarray | None) -> np
         whole = np.broadcast_to(acc, (rows * columns, M, N))
         whole = whole[order] if isinstance(order, np.ndarray) else whole
         start = whole.reshape(shape).transpose(axes).reshape(rows * M, columns * N)
-    stacked = model.dot(tall, wide, start).reshape(rows, M, columns, N)
+    dot = _fused_chain if _products_exact(model) else model.dot
+    stacked = dot(tall, wide, start).reshape(rows, M, columns, N)
     c: np.ndarray = stacked.transpose(np.argsort(axes)).reshape(rows * columns, M, N)
     if not isinstance(order, np.ndarray):
         return c
     result = np.empty_like(c)
     result[order] = c
     return result
+
+
+def _products_exact(model: DotModel) -> bool:
+    """Whether this is the IEEE chain onto fp32 of formats whose products are fp32 numbers."""
+    small = ("fp16", "fp8e4m3", "fp8e5m2")
+    formats = model.a_format in small and model.b_format in small
+    return model.target is None and model.acc_format == "fp32" and formats
+
+
+def _fused_chain(a: np.ndarray, b: np.ndarray, acc: np.ndarray | None) -> np.ndarray:
+    """The IEEE chain of a (M, K) and b (K, N) onto acc (M, N), one pass over acc for each k.
+
+    torch multiplies and adds in one pass where numpy takes two. With exact products a fused and a
+    separate rounding are the same, so the bits are those of DotModel.dot.
+    """
+    c = np.zeros((len(a), b.shape[1]), np.float32) if acc is None else acc.copy()
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        total = torch.from_numpy(c)
+        columns = torch.from_numpy(np.ascontiguousarray(to_fp32(a).T))[:, :, None].unbind()
+        lines = torch.from_numpy(to_fp32(np.ascontiguousarray(b)))[:, None, :].unbind()
+        for column, line in zip(columns, lines, strict=True):
+            torch.addcmul(total, column, line, out=total)
+    if c.size and np.isnan(c.max()):  # max hands NaN on
+        c[np.isnan(c)] = nan_of(FORMATS["fp32"])
+    return c
 
 
 def _order(by_rows: np.ndarray, by_columns: np.ndarray) -> np.ndarray | str | None:
