@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import importlib.util
@@ -10,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -105,7 +107,7 @@ def _execute(path: Path, name: str) -> ModuleType:
         raise ImportError(f"{path.name} cannot be loaded as a module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with imagined_device():
+    with imagined_device() if _may_ask(path) else nullcontext():
         spec.loader.exec_module(module)
     return module
 
@@ -116,8 +118,21 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _import_named(name: str) -> ModuleType:
-    with imagined_device():
+    stem = Path(sys.path[0], *name.split("."))
+    files = [f for f in (stem.with_suffix(".py"), stem / "__init__.py") if f.is_file()]
+    with imagined_device() if not files or _may_ask(files[0]) else nullcontext():
         return importlib.import_module(name)
+
+
+def _may_ask(path: Path) -> bool:
+    """Whether a module may ask for a device at import: not if it imports only Python's own."""
+    try:
+        nodes = list(ast.walk(ast.parse(path.read_bytes())))
+    except (SyntaxError, ValueError):  # the import itself says what is wrong
+        return False
+    names = [a.name for n in nodes if isinstance(n, ast.Import) for a in n.names]
+    names += [n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)]
+    return any(name.partition(".")[0] not in sys.stdlib_module_names for name in names)
 
 
 def call_theirs(place: str, doing: str, function: Callable[[], Any]) -> Any:
