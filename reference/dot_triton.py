@@ -42,13 +42,14 @@ def triton_dot(
     Its `dot` takes one BLOCK_K or a whole K loop alike; with acc None it is `tl.dot(a, b)`. fp32
     operands follow input_precision (tf32 where None). ndim: 3 for batched operands. loaded_bits:
     the width in memory of operands that the kernel itself widened (8 for int8 weights): it
-    permutes k in mma.sync. target None is the IEEE chain whatever the tile.
+    permutes k in mma.sync. target None is the IEEE chain whatever the tile, of the operands as
+    input_precision cuts or splits them.
     Raises ValueError naming the value for what Triton refuses and for what has no model.
     """
     a_format, b_format = (in_format, in_format) if isinstance(in_format, str) else in_format
     precision = _checked_precision(input_precision)
     if target is None:
-        return dot_model(None, in_format, acc_format)
+        return _ieee_chain(in_format, acc_format, precision, BLOCK_K)
     if target not in TARGETS:
         raise ValueError(f"target: got {target!r}, expected None or one of {' '.join(TARGETS)}")
     computed, split = _fp32_inputs(target, precision) if a_format == "fp32" else (a_format, "")
@@ -91,6 +92,20 @@ def triton_dot(
     if fp8 and instruction == "wgmma" and model.acc_format == "fp32" and promotion <= BLOCK_K:
         part = -(-promotion // _WGMMA_FP8_K) * _WGMMA_FP8_K
     return replace(model, part=part, from_zero=from_zero, BLOCK_K=BLOCK_K)
+
+
+def _ieee_chain(
+    in_format: str | tuple[str, str], acc_format: str | None, precision: str, BLOCK_K: int
+) -> DotModel:
+    """The model without a target."""
+    if in_format != "fp32":
+        return dot_model(None, in_format, acc_format)
+    computed, split = _fp32_inputs(None, precision)
+    model = dot_model(None, computed, acc_format)
+    if not split:
+        return model
+    split_model = replace(model, a_format="fp32", b_format="fp32", as_format=computed, split=split)
+    return replace(split_model, from_zero=True, BLOCK_K=BLOCK_K)
 
 
 def imprecise_acc(
@@ -177,7 +192,7 @@ def _checked_precision(given: str | None) -> str:
     return given or "tf32"
 
 
-def _fp32_inputs(target: str, precision: str) -> tuple[str, Split]:
+def _fp32_inputs(target: str | None, precision: str) -> tuple[str, Split]:
     """The format that fp32 operands are computed in, and their split."""
     if precision == "bf16x3":
         return "bf16", "bf16x3"

@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 from tests.recorded.cases import operand
 from tests.recorded.kernel import tensor
 
-from gemmproof.reference.machine import run
+from gemmproof.reference.simulator import run
 
 KERNELS = ("matmul", "matmul_grouped", "matmul_swizzled", "matmul_persistent")
 SHAPES = ((129, 65, 300), (64, 200, 1056), (1, 33, 77), (300, 17, 16))

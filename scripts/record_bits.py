@@ -24,7 +24,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 
 from tests.recorded.cases import cases, inputs
 from tests.recorded.kernel import launch, tensor
 
-from gemmproof.reference.machine import run
+from gemmproof.reference.simulator import run
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gemmproof.reference.machine import run
+from gemmproof.reference.simulator import run
 
 M, N, K = 21, 27, 19  # no two alike, none a multiple of a tile
 

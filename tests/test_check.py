@@ -20,7 +20,7 @@ from gemmproof.properties.strategies import Survey, corners, smallest
 from gemmproof.properties.tensors import as_array, as_tensor
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS, round_to
-from gemmproof.reference.machine.observation import (
+from gemmproof.reference.simulator.observation import (
     Fault,
     KernelError,
     Launch,
@@ -730,7 +730,7 @@ def test_few_multiprocessors_make_a_persistent_kernel_walk():
 def test_our_persistent_kernel_is_run_with_few_multiprocessors_and_its_mirror_is_told():
     made = corners(Contract(), Survey(asks_sms=True), "fp16")
     assert {case.sms for case in made} == {None, 1, 7}
-    from gemmproof.reference.machine import run
+    from gemmproof.reference.simulator import run
     from gemmproof.reference.mirrors import mirror_for
 
     kernel = KernelUnderTest("p", matmul_persistent, mirror=mirror_for("matmul_persistent"))

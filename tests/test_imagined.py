@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmproof.reference.machine import simulate
+from gemmproof.reference.simulator import simulate
 from gemmproof.target import load, parse
 
 SOURCE = """

@@ -21,7 +21,7 @@ from gemmproof.properties.contract import Contract, KernelUnderTest
 from gemmproof.properties.launched import agree
 from gemmproof.properties.operands import operands
 from gemmproof.properties.placed import changed, placed
-from gemmproof.reference.machine import run
+from gemmproof.reference.simulator import run
 from gemmproof.results import Report
 from gemmproof.share import SHARE, share
 from gemmproof.tuning import DoesNotFit, forced, simulated

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gemmproof.reference.machine import run
+from gemmproof.reference.simulator import run
 
 S = 16
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from machine_masks import LAYOUTS, K, M, N, faults_of, kernel, laid_out, line, matmul, the
 
-from gemmproof.reference.machine import run
+from gemmproof.reference.simulator import run
 
 
 @pytest.mark.parametrize("layout", [*LAYOUTS, "expanded"])

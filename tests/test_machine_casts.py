@@ -23,8 +23,8 @@ from machine_lanes import (
     wrapped,
 )
 
-from gemmproof.reference.machine import KernelError
-from gemmproof.reference.machine.types import NUMPY
+from gemmproof.reference.simulator import KernelError
+from gemmproof.reference.simulator.types import NUMPY
 
 # numpy warns when it casts a NaN that ml_dtypes made.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gemmproof.reference.machine import KernelError, run
+from gemmproof.reference.simulator import KernelError, run
 
 
 @triton.jit

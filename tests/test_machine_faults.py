@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from machine_masks import K, M, N, faults_of, kernel, laid_out, line, matmul, the
 
-from gemmproof.reference.machine import run
+from gemmproof.reference.simulator import run
 
 
 def test_a_row_that_runs_into_the_next_is_stored_twice():

@@ -23,8 +23,8 @@ from machine_lanes import (
 )
 from triton.language.semantic import TritonSemantic
 
-from gemmproof.reference.machine import KernelError, run
-from gemmproof.reference.machine.types import promote
+from gemmproof.reference.simulator import KernelError, run
+from gemmproof.reference.simulator.types import promote
 
 
 @pytest.mark.parametrize("div", [False, True])

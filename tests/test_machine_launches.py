@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from machine_lanes import launched, result_of
 
-from gemmproof.reference.machine import (
+from gemmproof.reference.simulator import (
     KernelError,
     execution,
     run,

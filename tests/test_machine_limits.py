@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from machine_lanes import launched, result_of
 
-from gemmproof.reference.machine import (
+from gemmproof.reference.simulator import (
     KernelError,
     LimitExceeded,
     execution,
@@ -111,7 +111,7 @@ def test_the_trace_is_the_same_in_smaller_parts(monkeypatch):
 LARGE = """
 import resource, sys
 import torch, triton, triton.language as tl
-from gemmproof.reference.machine import execution, run
+from gemmproof.reference.simulator import execution, run
 
 execution.VALUE_BYTES = int(sys.argv[1])
 

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from machine_masks import M, N, faults_of, kernel, line, matmul, the
 
-from gemmproof.reference.machine import run
+from gemmproof.reference.simulator import run
 
 
 @pytest.mark.parametrize("dirt", ["nan", "ones", "zero", "large"])

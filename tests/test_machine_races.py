@@ -5,7 +5,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gemmproof.reference.machine import run
+from gemmproof.reference.simulator import run
 
 
 @triton.jit

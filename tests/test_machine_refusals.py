@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from machine_lanes import launched
 
-from gemmproof.reference.machine import (
+from gemmproof.reference.simulator import (
     KernelError,
     Unsupported,
     execution,

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from machine_lanes import FLOATS, INTEGERS, SIGNED
 
-from gemmproof.reference.machine import KernelError, run
+from gemmproof.reference.simulator import KernelError, run
 
 
 @triton.jit

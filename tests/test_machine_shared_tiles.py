@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.machine.shared_tiles import Shared, product
+from gemmproof.reference.simulator.ops.shared_tiles import Shared, product
 
 M, N, K = 3, 5, 16
 

@@ -22,9 +22,9 @@ from machine_lanes import (
     tensor,
 )
 
-from gemmproof.reference.machine import run
-from gemmproof.reference.machine.types import NUMPY
-from gemmproof.reference.machine.vocabulary import LANGUAGE
+from gemmproof.reference.simulator import run
+from gemmproof.reference.simulator.types import NUMPY
+from gemmproof.reference.simulator.vocabulary import LANGUAGE
 
 # numpy warns when it casts a NaN that ml_dtypes made.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

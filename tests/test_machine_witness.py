@@ -12,7 +12,7 @@ from machine_kernels import LAYOUTS, WRAPPERS, Case, operands_of
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product
-from gemmproof.reference.machine import run
+from gemmproof.reference.simulator import run
 
 EXAMPLES = 26  # for each of eight kernels: 208 cases
 SIDES = st.sampled_from((1, 2, 15, 16, 17, 31, 32, 33, 40))

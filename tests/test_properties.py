@@ -20,7 +20,7 @@ from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS as KNOWN
 from gemmproof.reference.formats import round_to, widen
-from gemmproof.reference.machine.observation import Fault, KernelError, Launch, Run, Where
+from gemmproof.reference.simulator.observation import Fault, KernelError, Launch, Run, Where
 from gemmproof.reference.mirrors import MIRRORS, launch_of
 from gemmproof.reference.mirrors.run import touches_of
 
@@ -413,7 +413,7 @@ def test_a_fault_of_the_machine_is_a_finding_with_operand_axis_and_line():
 
 
 def test_every_fault_that_the_machine_tells_has_a_property():
-    from gemmproof.reference.machine.observation import KINDS
+    from gemmproof.reference.simulator.observation import KINDS
 
     for kind in set(KINDS) - {"false_hint"}:
         assert names(outcome_of(Case(1, 1, 1), product, faults=[_fault(kind)])), kind

@@ -10,7 +10,7 @@ import torch
 from tests.recorded.cases import Recorded, cases, inputs
 from tests.recorded.kernel import launch, tensor
 
-from gemmproof.reference.machine import run
+from gemmproof.reference.simulator import run
 
 ARCHIVE = Path(__file__).parent / "recorded" / "h200.npz"
 

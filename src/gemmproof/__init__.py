@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gemmproof.check import check
     from gemmproof.properties.contract import Contract, KernelUnderTest
-    from gemmproof.reference.machine import simulate
+    from gemmproof.reference.simulator import simulate
 
 __version__ = "0.1.0"
 __all__ = ["Contract", "KernelUnderTest", "__version__", "check", "simulate"]
@@ -21,7 +21,7 @@ _HOMES = {
     "Contract": "gemmproof.properties.contract",
     "KernelUnderTest": "gemmproof.properties.contract",
     "check": "gemmproof.check",
-    "simulate": "gemmproof.reference.machine",
+    "simulate": "gemmproof.reference.simulator",
 }
 
 

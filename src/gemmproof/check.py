@@ -234,7 +234,7 @@ def _note(drawn: list[Judged], results: list[PropertyResult]) -> str | None:
 
 
 def _machine() -> Runner:
-    from gemmproof.reference.machine import run
+    from gemmproof.reference.simulator import run
 
     return run
 

@@ -184,7 +184,7 @@ def simulated(
 
     config: which configuration of autotuned kernels.
     """
-    from gemmproof.reference.machine import run
+    from gemmproof.reference.simulator import run
 
     def product(a: Array, b: Array) -> Array:
         tensors = [as_tensor(x, in_format) for x in (a, b)]

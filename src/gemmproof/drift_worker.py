@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gemmproof.drift import Listener, drift, launched, simulated, unbatched
-from gemmproof.reference.machine import MachineError
+from gemmproof.reference.simulator import SimulatorError
 from gemmproof.reference.probes import Unprobed
 from gemmproof.target import Target, TargetError, line_of, load
 
@@ -35,7 +35,7 @@ def serve(request: dict[str, Any], emit: Listener) -> None:
             gpu=device or request["gpu"] or "ieee",
             listener=emit,
         )
-    except MachineError as error:
+    except SimulatorError as error:
         raise TargetError(str(error)) from None
     except Unprobed as error:
         raise TargetError(f"{request['name']}: {error}") from None

@@ -22,7 +22,7 @@ def imagined_device() -> Iterator[None]:
     if torch.cuda.is_available():
         yield
         return
-    from gemmproof.reference.machine import pretended
+    from gemmproof.reference.simulator import pretended
 
     with pretended():
         yield

@@ -42,13 +42,13 @@ def test_gemm(
 def test_drift(gemm_drift_item: GemmItem, gemm_target: str | None) -> None:
     """The kernel sums in the accumulator that it declares, and within its bound at every K."""
     from gemmproof.drift import drift_of
-    from gemmproof.reference.machine import MachineError
+    from gemmproof.reference.simulator import SimulatorError
     from gemmproof.reference.probes import Unprobed
 
     kernel, name = gemm_drift_item.kernel, gemm_drift_item.format
     try:
         report = drift_of(kernel, name, target=gemm_target or "sm_90")
-    except (MachineError, Unprobed) as error:
+    except (SimulatorError, Unprobed) as error:
         pytest.fail(f"{kernel.name} at {name}: {error}", pytrace=False)
     told = [f"{kernel.name} drifts more than declared: {f.message}" for f in report.findings]
     if told:

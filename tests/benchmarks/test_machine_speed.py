@@ -6,7 +6,7 @@ import pytest
 from machine_interpreter import Interpreter
 from machine_kernels import WRAPPERS, Case, operands_of
 
-from gemmproof.reference.machine import run
+from gemmproof.reference.simulator import run
 
 GOAL = Case("masked", 256, 256, 512, "fp16", BLOCK_M=32, BLOCK_N=32, BLOCK_K=32, fill="normal")
 SMALL = Case("masked", 32, 32, 32, "fp16", BLOCK_M=32, BLOCK_N=32, BLOCK_K=32)

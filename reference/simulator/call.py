@@ -1,0 +1,170 @@
+"""One call of a wrapper on the tile simulator: `run` gives all that was seen, `simulate` c."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from gemmproof.reference.simulator.checks.conclude import conclude, elements_of
+from gemmproof.reference.simulator.fake_cuda import pretended
+from gemmproof.reference.simulator.launch import intercepted
+from gemmproof.reference.simulator.memory import dirt, element_dtype, view_of
+from gemmproof.reference.simulator.observation import Run
+from gemmproof.reference.simulator.session import Session
+
+_EMPTY = {
+    "aten::empty",
+    "aten::empty_strided",
+    "aten::empty_like",
+    "aten::new_empty",
+    "aten::new_empty_strided",
+    "aten::resize_",
+}
+
+
+class _Allocations(TorchDispatchMode):
+    """Memory from torch.empty is dirty and undefined until something is written to it."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import its compiler (2 s) to switch it off
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        schema = func._schema
+        doubtful = None if schema.name in _EMPTY else self._doubtful(func, args, kwargs)
+        result = func(*args, **kwargs)
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                self._made(tensor)
+        if doubtful is not None:
+            self._inherit(result, *doubtful)
+        if schema.name in _EMPTY and isinstance(result, torch.Tensor):
+            self._soil(result)
+        elif schema.is_mutable:
+            for argument, value in zip(schema.arguments, args, strict=False):
+                self._written(argument, value)
+            for argument in schema.arguments:
+                self._written(argument, kwargs.get(argument.name))
+        return result
+
+    def _undefined(self, tensor: Any) -> np.ndarray | None:
+        """Which elements of a tensor nothing has defined, None if all are defined."""
+        if not isinstance(tensor, torch.Tensor) or not tensor.numel():
+            return None
+        storage = self.session.memory.storage_of(tensor)
+        if storage.undefined is None:
+            return None
+        flags = np.asarray(elements_of(storage.undefined, storage, view_of(tensor)).any(axis=-1))
+        return flags if flags.any() else None
+
+    def _doubtful(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, list[Any]] | None:
+        """What an operator of torch would give with NaN for undefined elements, and its sources.
+
+        NaN goes through copies, casts, sums and products just where an undefined value would.
+        None where every operand is defined, or the operator makes a view.
+        """
+        if not any(self._undefined(x) is not None for x in _tensors((args, kwargs))):
+            return None
+        if func._schema.is_mutable or any(r.alias_info is not None for r in func._schema.returns):
+            return None
+
+        def marked(x: Any) -> Any:
+            flags = self._undefined(x)
+            if flags is None or not x.is_floating_point():
+                return x
+            wide = torch.ones(x.shape, dtype=torch.float32)
+            wide[torch.from_numpy(np.ascontiguousarray(flags))] = torch.nan
+            return wide.to(x.dtype)
+
+        sources = [x for x in _tensors((args, kwargs)) if self._undefined(x) is not None]
+        return func(*tree_map(marked, args), **tree_map(marked, kwargs)), sources
+
+    def _inherit(self, result: Any, doubt: Any, sources: list[torch.Tensor]) -> None:
+        """Mark what an operator made of undefined elements, and where it came from."""
+        for tensor, mark in zip(_tensors(result), _tensors(doubt), strict=True):
+            storage = self.session.memory.storage_of(tensor)
+            if not tensor.is_floating_point() or not tensor.numel():
+                continue
+            flags = torch.isnan(mark).numpy()
+            if storage.undefined is None:
+                storage.undefined = np.zeros(storage.data.size, np.bool_)
+            elements_of(storage.undefined, storage, view_of(tensor))[flags] = True
+            storage.sources += sources
+
+    def _made(self, tensor: torch.Tensor) -> None:
+        """Memory that appears while the wrapper runs is the wrapper's own."""
+        storage = self.session.memory.storage_of(tensor)
+        if not storage.views:
+            storage.private = True
+
+    def _soil(self, tensor: torch.Tensor) -> None:
+        storage = self.session.memory.storage_of(tensor)
+        storage.undefined = np.ones(storage.data.size, np.bool_)
+        try:
+            dtype = element_dtype(tensor)
+        except TypeError:  # a type that no kernel can be given
+            return
+        pattern = dirt(dtype, self.session.dirt)
+        storage.typed(pattern.dtype)[...] = pattern
+
+    def _written(self, argument: Any, value: Any) -> None:
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            return
+        for tensor in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(tensor, torch.Tensor) and tensor.numel():
+                storage = self.session.memory.at(tensor.untyped_storage().data_ptr())
+                if storage is not None and storage.undefined is not None:
+                    elements_of(storage.undefined, storage, view_of(tensor))[...] = False
+
+
+def _tensors(x: Any) -> list[torch.Tensor]:
+    return [t for t in tree_leaves(x) if isinstance(t, torch.Tensor)]
+
+
+def run(
+    function: Callable[..., Any],
+    *tensors: torch.Tensor,
+    target: str | None = None,
+    config: int = 0,
+    dirt: str = "nan",
+    operands: dict[str, torch.Tensor] | None = None,
+    trace: list[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    seconds: float = 60.0,
+) -> Run:
+    """Call `function(*tensors, **kwargs)` with its Triton launches on the tile simulator.
+
+    The tensors are on the CPU; the wrapper sees CUDA tensors. `operands` gives them the names
+    that faults use (default: a, b, ...). `config` picks the autotune configuration. `dirt` is what
+    undefined memory holds: "nan", "ones", "zero" or "large". Raises what the wrapper raises, and
+    KernelError, Unsupported or LimitExceeded for the kernel.
+    """
+    if operands is None:
+        operands = dict(zip("abdefghij", tensors, strict=False))
+    session = Session(operands, dirt, target, config, seconds, trace)
+    with pretended(target), intercepted(session), _Allocations(session):
+        result = function(*tensors, **(kwargs or {}))
+    session.run.result = result
+    conclude(session, result)
+    return session.run
+
+
+def simulate(
+    function: Callable[..., Any], *tensors: torch.Tensor, target: str | None = None
+) -> Any:
+    """What `function(*tensors)` returns when its Triton launches run on the tile simulator.
+
+    Accesses that leave an operand, and lanes that nothing defined, do not stop it: use `run` for
+    the faults. Raises what the wrapper raises, and SimulatorError.
+    """
+    return run(function, *tensors, target=target).result

@@ -1,0 +1,1 @@
+"""Judging accesses, and the words for what is wrong with them."""

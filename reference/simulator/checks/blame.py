@@ -1,0 +1,293 @@
+"""From stray lanes to words: which rows or columns of which operand, and what the mask tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.memory import Operand, Storage, View
+from gemmproof.reference.simulator.observation import Fault, Where
+
+
+@dataclass(slots=True)
+class Event:
+    """One thing seen at one access of a part; `gather` joins events into faults.
+
+    `low`..`high` are the stray indices along the operand's axis; `between` says that lanes step by
+    `low` along an axis of stride `high` instead. `tests` are the axes its mask varies along (None:
+    there is no mask, or it could not be told). `elements` are byte offsets into `storage` where it
+    matters which elements were met, `bits` the poison stored there.
+    """
+
+    kind: str
+    where: Where | None
+    operand: Operand | None
+    access: str
+    axis: int | None
+    programs: np.ndarray
+    lanes: int
+    got: str = ""
+    expected: str = ""
+    low: int = 0
+    high: int = 0
+    masked: bool = True
+    tests: tuple[int, ...] | None = None
+    between: bool = False
+    storage: Storage | None = None
+    elements: np.ndarray | None = None
+    bits: np.ndarray | None = None
+
+
+def mask_axes(mask: Any) -> tuple[int, ...] | None:
+    """The block axes a mask varies along, as far as its own shape tells; None without a mask."""
+    return None if mask is None else tuple(i for i, n in enumerate(mask.data.shape[1:]) if n > 1)
+
+
+def beyond_view(
+    operand: Operand, address: np.ndarray, lanes: np.ndarray, size: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """For each axis of the operand, those of `lanes` that lie beyond it and beyond no later one."""
+    indices, _ = logical_indices((address - operand.view.start) // size, operand.view)
+    if indices is None:
+        return
+    rest = lanes
+    for axis in reversed(range(len(indices))):
+        index, n = indices[axis], operand.view.shape[axis]
+        found = rest & ((index < 0) | (index >= n))
+        if found.any():
+            yield axis, found
+            rest = rest & ~found
+
+
+def stray_events(
+    access: str,
+    operand: Operand | None,
+    address: np.ndarray,
+    stray: np.ndarray,
+    size: int,
+    tests: tuple[int, ...] | None,
+    programs: np.ndarray,
+) -> list[Event]:
+    """Events for the stray lanes (programs, *block) of one access, one event an axis to blame.
+
+    `tests` are the block axes that the access's mask varies along, None if it has no mask.
+    """
+    rows = stray.reshape(len(stray), -1)
+    hit = programs if len(rows) == 1 else programs[rows.any(axis=1)]
+    here = context.where()
+    tested: tuple[int, ...] | None = None
+
+    def event(axis: int | None, lanes: int, low: int = 0, high: int = 0) -> Event:
+        return Event(
+            kind="out_of_bounds",
+            where=here,
+            operand=operand,
+            access=access,
+            axis=axis,
+            programs=hit,
+            lanes=lanes,
+            low=low,
+            high=high,
+            masked=tests is not None,
+            tests=tested,
+        )
+
+    count = int(stray.sum())
+    if operand is None:
+        return [event(None, count)]
+    address = np.broadcast_to(address, stray.shape)
+    offset = (address - operand.view.start) // size
+    indices, block_axes = logical_indices(offset, operand.view)
+    if tests is not None and all(d in block_axes for d in tests):
+        tested = tuple(block_axes[d] for d in tests)
+    beyond = [
+        stray & ((i < 0) | (i >= n))
+        for i, n in zip(indices or [], operand.view.shape, strict=False)
+    ]
+    blamed = [k for k in range(len(beyond)) if _alone(beyond, k).any()]
+    blamed = blamed or [k for k, lanes in enumerate(beyond) if lanes.any()][:1]
+    if indices is None or not blamed:
+        axis, step = _missed_stride(offset, operand.view)
+        if axis is not None:
+            between = event(axis, count, step, operand.view.strides[axis])
+            between.between = True
+            return [between]
+        return [event(None, count, int(offset[stray].min()), int(offset[stray].max()))]
+    events = []
+    for axis in blamed:
+        index = indices[axis][beyond[axis]]
+        lanes = int(beyond[axis].sum())
+        events.append(event(axis, lanes, int(index.min()), int(index.max())))
+    return events
+
+
+def _alone(beyond: list[np.ndarray], axis: int) -> np.ndarray:
+    """Lanes beyond this axis and no other."""
+    lanes = beyond[axis]
+    for k, other in enumerate(beyond):
+        if k != axis:
+            lanes = lanes & ~other
+    return lanes
+
+
+def logical_indices(
+    offset: np.ndarray, view: View
+) -> tuple[list[np.ndarray] | None, dict[int, int]]:
+    """The index of every lane along every axis of the view, also beyond its shape.
+
+    `offset` (programs, *block) counts elements from the view's first one. A lane's address alone
+    cannot tell (row 0, column K) from (row 1, column 0) of a dense view, so the steps along the
+    block's axes are matched with the view's strides: a block axis that steps by one stride walks
+    along that axis. Returns (None, {}) where the steps match no strides. The second result maps
+    block axes to view axes.
+    """
+    taken = _block_axes(offset, view)
+    block = offset.ndim - 1
+    corner = offset[(slice(None),) + (slice(0, 1),) * block]
+    base = _decode(corner, view)
+    if base is None:
+        return None, {}
+    explained = corner + np.zeros_like(offset)
+    indices = [b + np.zeros_like(offset) for b in base]
+    for d, axis in taken.items():
+        line = offset - np.take(offset, [0], axis=d + 1)
+        explained = explained + line
+        if view.strides[axis]:
+            indices[axis] = indices[axis] + line // view.strides[axis]
+    if not np.array_equal(explained, offset):
+        return _decode(offset, view), {}
+    return indices, taken
+
+
+def _block_axes(offset: np.ndarray, view: View) -> dict[int, int]:
+    """Block axis to view axis, by the step that most neighbouring lanes are apart."""
+    taken: dict[int, int] = {}
+    block, rank = offset.ndim - 1, len(view.shape)
+    for d in range(block):
+        if offset.shape[d + 1] < 2:
+            continue
+        values, counts = np.unique(np.diff(offset, axis=d + 1), return_counts=True)
+        common = int(values[np.argmax(counts)])
+        free = [k for k in range(rank) if k not in taken.values() and view.strides[k] == common]
+        if free:  # equal strides (a side of length 1): prefer the axis in the block's own order
+            taken[d] = min(free, key=lambda k: abs(k - (d + rank - block)))
+    return taken
+
+
+def _missed_stride(offset: np.ndarray, view: View) -> tuple[int | None, int]:
+    """The one axis whose stride no block axis keeps, and the step taken in its place."""
+    taken = _block_axes(offset, view)
+    steps = []
+    for d in range(offset.ndim - 1):
+        if offset.shape[d + 1] > 1 and d not in taken:
+            values, counts = np.unique(np.diff(offset, axis=d + 1), return_counts=True)
+            steps.append(int(values[np.argmax(counts)]))
+    left = [k for k, n in enumerate(view.shape) if n > 1 and k not in taken.values()]
+    return (left[0], steps[0]) if len(left) == 1 == len(steps) else (None, 0)
+
+
+def _decode(offset: np.ndarray, view: View) -> list[np.ndarray] | None:
+    """Indices by dividing the strides out, largest first; the largest axis takes the excess."""
+    order = sorted(
+        (k for k in range(len(view.shape)) if view.strides[k] > 0 and view.shape[k] > 0),
+        key=lambda k: (view.strides[k], view.shape[k] > 1),
+        reverse=True,
+    )
+    indices = [np.zeros_like(offset) for _ in view.shape]
+    rest = offset
+    for k in order:
+        if view.shape[k] > 1 or k == order[0]:
+            indices[k], rest = np.divmod(rest, view.strides[k])
+    return indices if order else None
+
+
+# -- gathering -----------------------------------------------------------------------------------
+_VERB = {"load": "read", "store": "written", "atomic": "updated"}
+
+
+def gather(kernel: str, events: list[Event]) -> list[Fault]:
+    """Join the events of one call that say the same of the same line, operand and axis."""
+    groups: dict[Any, list[Event]] = {}
+    for e in events:
+        groups.setdefault((e.kind, e.where, id(e.operand), e.access, e.axis), []).append(e)
+    return [_fault(kernel, group) for group in groups.values()]
+
+
+def _fault(kernel: str, group: list[Event]) -> Fault:
+    e = group[0]
+    programs = len(np.unique(np.concatenate([g.programs for g in group])))
+    got, expected = e.got, e.expected
+    if e.kind == "out_of_bounds":
+        got, expected = _bounds_words(group, programs)
+    elif e.kind == "undefined_used":
+        got, expected = f"{e.access} decided by a lane that nothing defined", "a defined lane"
+    return Fault(
+        kind=e.kind,
+        kernel=kernel,
+        access=e.access,
+        operand=e.operand.name if e.operand is not None else "",
+        axis=e.operand.axes[e.axis] if e.operand is not None and e.axis is not None else None,
+        where=e.where or Where("", 0, ""),
+        got=got,
+        expected=expected,
+        programs=programs,
+        lanes=sum(g.lanes for g in group),
+    )
+
+
+def _bounds_words(group: list[Event], programs: int) -> tuple[str, str]:
+    """Both halves of a message on lanes out of bounds, all of one operand and axis."""
+    e = group[0]
+    by = f"{_VERB[e.access]} by {programs} program{'s' if programs != 1 else ''}"
+    if e.operand is None:
+        return f"an address outside every tensor is {by}", "an address of an operand"
+    low, high = min(g.low for g in group), max(g.high for g in group)
+    name, view = e.operand.name, e.operand.view
+    if e.axis is None:
+        place = f"offset {low}" if low == high else f"offsets {low}..{high}"
+        return (
+            f"lanes at {place} from the first element of {name}, outside its view, are {by}",
+            f"elements of its view {list(view.shape)} with strides {list(view.strides)}",
+        )
+    one, many = _axis_words(e.axis, len(view.shape))
+    if e.between:
+        return (
+            f"memory between the {many} of {name}, in steps of {e.low}, is {by}",
+            f"steps of {e.high}, the stride of its {many}",
+        )
+    n = view.shape[e.axis]
+    label = e.operand.axes[e.axis]
+    size = f"{label}={n}" if label.isalpha() else f"{n} {one if n == 1 else many}"
+    what = f"{one} {low}" if low == high else f"{many} {low}..{high}"
+    tests = {(g.masked, g.tests) for g in group}
+    tail = _mask_words(e, *tests.pop()) if len(tests) == 1 else ""
+    allowed = f"{many} 0..{n - 1}" if n > 1 else (f"{one} 0" if n else f"no {one}")
+    return f"{what} of {name} ({size}) {'is' if low == high else 'are'} {by}{tail}", allowed
+
+
+def _axis_words(axis: int, rank: int) -> tuple[str, str]:
+    """What an index along an axis is called: one of them, several of them."""
+    if rank == 1:
+        return "element", "elements"
+    from_end = rank - 1 - axis
+    return {0: ("column", "columns"), 1: ("row", "rows")}.get(from_end, ("batch", "batches"))
+
+
+def _mask_words(e: Event, masked: bool, tests: tuple[int, ...] | None) -> str:
+    if not masked:
+        return "; there is no mask"
+    if tests is None or e.operand is None:
+        return ""
+    names = [e.operand.axes[k] for k in tests]
+    words = [n.lower() if n.isalpha() else f"axis {n}" for n in names]
+    if not words:
+        return "; the mask tests neither axis"
+    return (
+        f"; the mask tests {words[0]} only"
+        if len(words) == 1
+        else (f"; the mask tests {' and '.join(words)}")
+    )

@@ -1,0 +1,249 @@
+"""Judging an access: which lanes may be performed, and what is wrong with the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.checks.blame import Event, mask_axes, stray_events
+from gemmproof.reference.simulator.memory import Operand, Region, Storage, View
+from gemmproof.reference.simulator.dtypes import I8, Dtype
+from gemmproof.reference.simulator.value import Value
+
+STRAY = "lie outside its view"
+MASKED = "the load's mask switches off, with no `other`"
+UNWRITTEN = "nothing has stored"
+
+
+@dataclass(slots=True)
+class Lanes:
+    """The lanes of one access that fall into one storage.
+
+    `index` (programs or 1, *block) counts elements of the storage and is safe to use everywhere;
+    `good` are the lanes to perform, None for all of them.
+    """
+
+    storage: Storage
+    index: np.ndarray
+    good: np.ndarray | None
+
+
+@dataclass(frozen=True, slots=True)
+class RawTouch:
+    """One access of all programs of a part, as the trace keeps it until the launch is over."""
+
+    kind: str
+    operand: Operand
+    offsets: np.ndarray
+    mask: np.ndarray | None
+    other: float | None
+    programs: np.ndarray
+
+
+def note_undefined(value: Value, what: str) -> None:
+    """Note that a lane nothing defined decides `what` (an address, a mask, a branch)."""
+    launch = context.current()
+    assert value.poison is not None
+    rows = value.poison.reshape(len(value.poison), -1)
+    launch.events.append(
+        Event(
+            kind="undefined_used",
+            where=context.where(),
+            operand=None,
+            access=what,
+            axis=None,
+            programs=_programs(rows),
+            lanes=int((rows != 0).sum()),
+        )
+    )
+
+
+def _programs(rows: np.ndarray) -> np.ndarray:
+    """Ids of the programs whose row (programs or 1, lanes) has a marked lane."""
+    programs = context.current().programs
+    return programs if len(rows) == 1 else programs[(rows != 0).any(axis=1)]
+
+
+def check_defined(value: Value, what: str) -> None:
+    """Note where a lane that nothing defined decides `what`."""
+    if value.poison is not None and (value.poison & ~context.hinted()).any():
+        note_undefined(value, what)
+
+
+def element_of(ptr: Value) -> Dtype:
+    """What a pointer points to."""
+    assert ptr.dtype.pointee is not None
+    return ptr.dtype.pointee
+
+
+def spread(part: np.ndarray, full: tuple[int, ...]) -> np.ndarray:
+    """`part` (programs or 1, *block) as a view of the access's full shape."""
+    return np.broadcast_to(part, full)
+
+
+# -- judging -----------------------------------------------------------------------------------
+def judge(kind: str, ptr: Value, mask: Value | None, full: tuple[int, ...]) -> list[Lanes]:
+    """Judge every lane of an access; returns the lanes to perform, by storage.
+
+    Notes out-of-bounds lanes, wrapped offsets and undefined addresses or masks as events.
+    """
+    good = None
+    if mask is not None:
+        good = spread(mask.data, full)
+        check_defined(mask, "a mask")
+    if ptr.poison is not None or ptr.exact is not None:
+        good = _without_doubtful(kind, ptr, good, full)
+    size = element_of(ptr).itemsize
+    if ptr.base is not None:
+        address = ptr.data if good is None else spread(ptr.data, full)
+        return [_judge_in(kind, ptr.base, address, good, size, mask)]
+    return _judge_unknown(kind, spread(ptr.data, full), good, size, mask)
+
+
+def _without_doubtful(
+    kind: str, ptr: Value, good: np.ndarray | None, full: tuple[int, ...]
+) -> np.ndarray:
+    """The lanes whose address is defined and did not wrap; the others are noted."""
+    live = np.ones(full, np.bool_) if good is None else good
+    if ptr.poison is not None:
+        bits = spread(ptr.poison, full)
+        if kind != "load":
+            _note_hint(kind, ptr, np.where(live, bits & context.hinted(), np.uint8(0)))
+        hidden = (bits & ~context.hinted() != 0) & live
+        if hidden.any():
+            note_undefined(Value(spread(ptr.data, full), ptr.dtype, hidden), "an address")
+            live = live & ~hidden
+    if ptr.exact is not None:
+        wrapped = (spread(ptr.exact, full) != spread(ptr.data, full)) & live
+        if wrapped.any():
+            context.current().events.append(_wrapped_event(kind, ptr, wrapped))
+            live = live & ~wrapped
+    return live
+
+
+def _note_hint(kind: str, ptr: Value, bits: np.ndarray) -> None:
+    """Note lanes that are stored to an address which a hint misdescribes."""
+    lanes = bits != 0
+    if lanes.any():
+        launch = context.current()
+        lowest = int(bits[lanes].min())
+        origin = launch.session.sources[(lowest & -lowest).bit_length() - 1]
+        launch.events.append(
+            Event(
+                kind="false_hint",
+                where=origin.where,
+                operand=ptr.base,
+                access=kind,
+                axis=None,
+                programs=_programs(lanes.reshape(len(lanes), -1)),
+                lanes=int(lanes.sum()),
+                got=f"{origin.what} in the address of a {kind}",
+                expected="a hint that holds",
+            )
+        )
+
+
+def _judge_unknown(
+    kind: str, address: np.ndarray, good: np.ndarray | None, size: int, mask: Value | None
+) -> list[Lanes]:
+    """Lanes of a pointer that was not derived from an argument: each finds its storage itself."""
+    launch = context.current()
+    live = np.ones(address.shape, np.bool_) if good is None else good
+    found = []
+    for storage, here in launch.session.memory.split(np.where(live, address, -1)):
+        here = here & live
+        if storage is not None:
+            operand = _any_operand(storage, size)
+            found.append(_judge_in(kind, operand, address, here, size, mask))
+        elif here.any():
+            launch.events += stray_events(kind, None, address, here, size, None, launch.programs)
+    return found
+
+
+def _judge_in(
+    kind: str,
+    operand: Operand,
+    address: np.ndarray,
+    good: np.ndarray | None,
+    size: int,
+    mask: Value | None,
+) -> Lanes:
+    storage = operand.storage
+    region = operand.region(size)
+    index = address - storage.start
+    uneven = None
+    if operand.view.itemsize != size or (operand.view.start - storage.start) % size:
+        uneven = (index & (size - 1)) != 0  # an address between two elements
+    if size > 1:
+        index >>= size.bit_length() - 1
+    if good is not None:
+        index = np.where(good, index, region.low)
+    stray = None
+    if not all_inside(region, index):
+        stray = ~region.contains(index)
+        stray = stray if good is None else stray & good
+    if uneven is not None:
+        uneven = uneven if good is None else uneven & good
+        stray = uneven if stray is None else stray | uneven
+    if stray is not None and stray.any():
+        launch = context.current()
+        launch.events += stray_events(
+            kind, operand, address, stray, size, mask_axes(mask), launch.programs
+        )
+        good = ~stray if good is None else good & ~stray
+    if stray is not None:
+        index = np.where(good, index, 0) if good is not None else index
+    return Lanes(storage, index, good)
+
+
+def all_inside(region: Region, index: np.ndarray) -> bool:
+    """The cheap test that settles most accesses: a dense region and the extreme indices."""
+    if not index.size:
+        return True
+    return region.dense and region.low <= int(index.min()) and int(index.max()) < region.high
+
+
+def _any_operand(storage: Storage, size: int) -> Operand:
+    """An operand for an address whose pointer was not derived from an argument."""
+    session = context.current().session
+    for operand in session.operands:
+        if operand.storage is storage:
+            return operand
+    n = storage.data.size // size
+    name = session.storage_name(storage) or "memory"
+    operand = Operand(name, I8, View(storage.start, size, (n,), (1,)), storage, ("0",))
+    session.operands.append(operand)
+    return operand
+
+
+def _wrapped_event(kind: str, ptr: Value, wrapped: np.ndarray) -> Event:
+    assert ptr.exact is not None
+    address, exact = spread(ptr.data, wrapped.shape), spread(ptr.exact, wrapped.shape)
+    start = ptr.base.view.start if ptr.base is not None else 0
+    size = element_of(ptr).itemsize
+    lane = np.unravel_index(int(np.argmax(wrapped)), wrapped.shape)
+    return Event(
+        kind="wrapped_offset",
+        where=context.where(),
+        operand=ptr.base,
+        access=kind,
+        axis=None,
+        programs=_programs(wrapped.reshape(len(wrapped), -1)),
+        lanes=int(wrapped.sum()),
+        got=f"element offset {(int(address[lane]) - start) // size}",
+        expected=f"{(int(exact[lane]) - start) // size}, beyond the offset's integer type",
+    )
+
+
+def trace(kind: str, ptr: Value, mask: Value | None, other: Any, full: tuple[int, ...]) -> None:
+    """Keep an access for the trace, if one is wanted."""
+    launch = context.current()
+    if launch.session.trace is None or ptr.base is None:
+        return
+    size = element_of(ptr).itemsize
+    offsets = (spread(ptr.data, full) - ptr.base.view.start) // size
+    lanes = None if mask is None else spread(mask.data, full)
+    launch.touches.append(RawTouch(kind, ptr.base, offsets, lanes, other, launch.programs))

@@ -1,0 +1,153 @@
+"""The launch that is running: which programs, at which operation, and what was seen of them.
+
+Operations reach it through `current()`. One launch runs at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmproof.reference.simulator.observation import (
+    KernelError,
+    LimitExceeded,
+    Unsupported,
+    Where,
+)
+
+if TYPE_CHECKING:
+    from gemmproof.reference.simulator.session import Session
+
+# Memory: no single array may be larger; a wider group of programs is cut in two.
+VALUE_BYTES = 1 << 27
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where undefined lanes come from: what happened, on which line, to which operand and axis.
+
+    `kind` is the fault it makes when such a lane reaches a result: "undefined_stored", or
+    "false_hint" for lanes that a hint misdescribes (they are computed, but may be anything).
+    """
+
+    what: str
+    where: Where | None
+    operand: Any
+    axis: int | None
+    kind: str
+
+
+class TooWide(Exception):
+    """The group has too many programs for its values to stay within VALUE_BYTES."""
+
+
+@dataclass(slots=True)
+class Context:
+    """One launch: `programs` are the linear ids of the group that runs, `where` its operation.
+
+    `changes` counts the stores that changed memory. `ordered`: a branch depended on loaded data.
+    """
+
+    session: Session
+    kernel: str
+    grid: tuple[int, int, int]
+    num_warps: int = 4
+    programs: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+    where: Where | None = None
+    events: list[Any] = field(default_factory=list)
+    touches: list[Any] = field(default_factory=list)
+    tiles: set[tuple[int, int, int]] = field(default_factory=set)
+    atomics: bool = False
+    rounds: set[str] = field(default_factory=set)
+    ordered: bool = False
+    changes: int = 0
+
+
+_context: Context | None = None
+
+
+def current() -> Context:
+    """The running launch. Raises Unsupported outside of one."""
+    if _context is None:
+        raise Unsupported("an operation was used outside of a kernel launch")
+    return _context
+
+
+def enter(context: Context | None) -> Context | None:
+    """Make `context` the running one; returns the one before."""
+    global _context
+    before, _context = _context, context
+    return before
+
+
+def note_rounding(operation: str) -> None:
+    """Note a float operation that rounds besides the dots: what a GPU may do in another way."""
+    if _context is not None:
+        _context.rounds.add(operation)
+
+
+def where() -> Where | None:
+    """The line of the user's kernel that is running, None if there is none."""
+    return None if _context is None else _context.where
+
+
+def kernel_error(message: str) -> KernelError:
+    """The error for what cannot run, with the kernel's line."""
+    return KernelError(message, where())
+
+
+def unsupported(operation: str) -> Unsupported:
+    """The error for an operation that the simulator does not know, with the kernel's line."""
+    return Unsupported(f"{operation} is not known to the tile simulator", where())
+
+
+# -- limits --------------------------------------------------------------------------------------
+def check_width(nbytes: int) -> None:
+    """Ask for a narrower group; raises LimitExceeded when one program alone is too wide."""
+    if nbytes <= VALUE_BYTES:
+        return
+    if _context is None or len(_context.programs) == 1:
+        raise LimitExceeded(
+            f"a value of {nbytes:,} bytes in one program, the limit is {VALUE_BYTES:,}", where()
+        )
+    raise TooWide
+
+
+def check_time() -> None:
+    """Called on every loop turn: raises LimitExceeded past the session's deadline."""
+    session = current().session
+    if time.monotonic() > session.deadline:
+        raise LimitExceeded(
+            f"{current().kernel} still runs after {session.seconds:g} s on the tile simulator",
+            where(),
+        )
+
+
+# -- undefined lanes -----------------------------------------------------------------------------
+def source(
+    what: str, operand: Any = None, axis: int | None = None, kind: str = "undefined_stored"
+) -> np.uint8:
+    """The poison bit of what happened on this line; origins past the seventh share the last."""
+    return bit_of(Origin(what, where(), operand, axis, kind))
+
+
+def bit_of(origin: Origin) -> np.uint8:
+    """The poison bit of an origin of undefined lanes."""
+    sources = current().session.sources
+    for i, known in enumerate(sources):
+        if known == origin:
+            return np.uint8(1 << min(i, 7))
+    sources.append(origin)
+    return np.uint8(1 << min(len(sources) - 1, 7))
+
+
+def hinted() -> np.uint8:
+    """The poison bits of lanes that only a false hint makes doubtful."""
+    bits = 0
+    for i, origin in enumerate(current().session.sources[:7]):
+        if origin.kind == "false_hint":
+            bits |= 1 << i
+    return np.uint8(bits)

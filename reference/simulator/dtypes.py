@@ -1,0 +1,165 @@
+"""TTIR's types: scalars with the numpy type that holds each, blocks, block pointers, descriptors.
+
+TTIR's integers have no sign: a value holds the signed numpy type of its width and every operation
+says how it reads the bits.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import ml_dtypes
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """A scalar type: TTIR's name, the numpy type of one element, and what a pointer points to.
+
+    `format` is the name under which the numerics know the type, "" where they do not.
+    """
+
+    name: str
+    numpy: np.dtype
+    format: str = ""
+    pointee: Dtype | None = None
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.pointee is not None
+
+    @property
+    def is_int(self) -> bool:
+        return self.name[0] == "i"
+
+    @property
+    def is_float(self) -> bool:
+        return self.name[0] in "fb"
+
+    @property
+    def bits(self) -> int:
+        return 1 if self.name == "i1" else 8 * self.numpy.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element in memory (i1 takes a byte)."""
+        return self.numpy.itemsize
+
+    def __str__(self) -> str:
+        return f"pointer to {self.pointee}" if self.is_pointer else self.name
+
+
+def _table() -> dict[str, Dtype]:
+    rows = [
+        ("i1", np.bool_, "uint8"),
+        ("i8", np.int8, "int8"),
+        ("i16", np.int16, ""),
+        ("i32", np.int32, "int32"),
+        ("i64", np.int64, ""),
+        ("f16", np.float16, "fp16"),
+        ("bf16", ml_dtypes.bfloat16, "bf16"),
+        ("f32", np.float32, "fp32"),
+        ("f64", np.float64, "fp64"),
+        ("f8E4M3FN", ml_dtypes.float8_e4m3fn, "fp8e4m3"),
+        ("f8E5M2", ml_dtypes.float8_e5m2, "fp8e5m2"),
+        ("f8E4M3FNUZ", ml_dtypes.float8_e4m3fnuz, ""),
+        ("f8E5M2FNUZ", ml_dtypes.float8_e5m2fnuz, ""),
+        ("f8E4M3B11FNUZ", ml_dtypes.float8_e4m3b11fnuz, ""),
+    ]
+    return {name: Dtype(name, np.dtype(kind), known) for name, kind, known in rows}
+
+
+DTYPES = _table()
+I1, I8, I32, I64 = (DTYPES[name] for name in ("i1", "i8", "i32", "i64"))
+F16, F32, F64 = (DTYPES[name] for name in ("f16", "f32", "f64"))
+
+# torch's dtype -> TTIR's
+TORCH = {
+    "torch.bool": "i1",
+    "torch.int8": "i8",
+    "torch.int16": "i16",
+    "torch.int32": "i32",
+    "torch.int64": "i64",
+    "torch.uint8": "i8",
+    "torch.uint16": "i16",
+    "torch.uint32": "i32",
+    "torch.uint64": "i64",
+    "torch.float16": "f16",
+    "torch.bfloat16": "bf16",
+    "torch.float32": "f32",
+    "torch.float64": "f64",
+    "torch.float8_e4m3fn": "f8E4M3FN",
+    "torch.float8_e5m2": "f8E5M2",
+    "torch.float8_e4m3fnuz": "f8E4M3FNUZ",
+    "torch.float8_e5m2fnuz": "f8E5M2FNUZ",
+}
+
+
+@lru_cache(maxsize=64)
+def pointer_to(pointee: Dtype) -> Dtype:
+    return Dtype("ptr", np.dtype(np.int64), pointee=pointee)
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """The type of a value: a block of `shape` of scalars, () for a scalar.
+
+    `kind` is "value", "window" (a block pointer) or "descriptor": the latter two have the shape of
+    the block that they load, and `dtype` is that of its elements.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Dtype
+    kind: str = "value"
+
+    def with_dtype(self, dtype: Dtype) -> Type:
+        return Type(self.shape, dtype)
+
+    @property
+    def numel(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape) if self.shape else ''}"
+
+
+_DIMS = re.compile(r"((?:\d+x)*)(.+)")
+
+
+@lru_cache(maxsize=4096)
+def parse_type(text: str) -> Type:
+    """The type that TTIR writes so. Raises ValueError for one that is not known."""
+    text = text.strip()
+    for word, kind in (("!tt.tensordesc<", "descriptor"), ("!tt.ptr<", "value"), ("<", "value")):
+        if text.startswith(word) and text.endswith(">"):
+            inner = text[len(word) : -1]
+            if kind == "descriptor":
+                block = parse_type(inner if inner.startswith("tensor<") else f"tensor<{inner}>")
+                return Type(block.shape, block.dtype, "descriptor")
+            pointee = parse_type(_without_space(inner))
+            if pointee.shape:
+                return Type(pointee.shape, pointee.dtype, "window")
+            return Type((), pointer_to(pointee.dtype))
+    if text.startswith("tensor<") and text.endswith(">"):
+        found = _DIMS.fullmatch(_without_encoding(text[7:-1]))
+        if found:
+            element = parse_type(found[2])
+            shape = tuple(int(n) for n in found[1].split("x") if n)
+            if not element.shape:
+                return Type(shape, element.dtype)
+    name = text.replace("si", "i").replace("ui", "i") if text[:2] in ("si", "ui") else text
+    if name in DTYPES:
+        return Type((), DTYPES[name])
+    raise ValueError(f"type {text}")
+
+
+def _without_space(text: str) -> str:
+    """A pointee without the address space behind it."""
+    return re.sub(r", \d+$", "", text)
+
+
+def _without_encoding(text: str) -> str:
+    """A block's text without the layout behind it, which raw TTIR has only for descriptors."""
+    return re.sub(r", #.*$", "", text)

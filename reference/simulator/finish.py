@@ -1,0 +1,218 @@
+"""The last step of preparing a kernel: what is needed, what is alive where, and the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from gemmproof.reference.simulator.dtypes import Type
+from gemmproof.reference.simulator.observation import Where
+from gemmproof.reference.simulator.program import (
+    Block,
+    Branch,
+    End,
+    Env,
+    Jump,
+    Moves,
+    Program,
+    Step,
+    Turn,
+)
+from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.value import Value
+
+
+@dataclass(slots=True, eq=False)
+class Instr:
+    """An operation on slots: `compute` takes the values of `sources` and gives those of
+    `results`."""
+
+    op: Op
+    compute: Callable[..., Any]
+    sources: tuple[int, ...]
+    results: tuple[int, ...]
+    where: Where | None
+    pure: bool
+
+
+@dataclass(slots=True, eq=False)
+class Ends:
+    """How a block that is being written ends: `ways` out of it, and the slots that decide."""
+
+    kind: str
+    ways: tuple[tuple[Draft, Moves], ...] = ()
+    uses: tuple[int, ...] = ()
+    makes: tuple[int, ...] = ()
+    where: Where | None = None
+    spins: bool = False
+
+    @staticmethod
+    def end(results: tuple[int, ...]) -> Ends:
+        return Ends("end", (), results)
+
+    @staticmethod
+    def jump(target: Draft, moves: Moves = (), spins: bool = False) -> Ends:
+        return Ends("jump", ((target, moves),), spins=spins)
+
+    @staticmethod
+    def branch(
+        condition: int,
+        yes: tuple[Draft, Moves],
+        no: tuple[Draft, Moves],
+        where: Where | None,
+        spins: bool = False,
+    ) -> Ends:
+        return Ends("branch", (yes, no), (condition,), (), where, spins)
+
+    @staticmethod
+    def turn(state: int, index: int, body: Draft, out: Draft, where: Where | None) -> Ends:
+        return Ends("turn", ((body, ()), (out, ())), (state,), (index,), where)
+
+
+@dataclass(slots=True, eq=False)
+class Draft:
+    """A block that is being written."""
+
+    instrs: list[Instr] = field(default_factory=list)
+    end: Ends = field(default_factory=lambda: Ends("end"))
+
+
+def finish(
+    name: str,
+    drafts: list[Draft],
+    constants: dict[int, Value],
+    args: tuple[int, ...],
+    types: list[Type],
+    text: str,
+) -> Program:
+    """The program of these blocks, in this order."""
+    needed = _needed(drafts)
+    for draft in drafts:
+        draft.instrs = [
+            i for i in draft.instrs if not i.pure or any(r in needed for r in i.results)
+        ]
+    live = _liveness(drafts, needed, constants)
+    places = {id(draft): i for i, draft in enumerate(drafts)}
+    blocks = []
+    for draft in drafts:
+        after = {s for way in _after(draft, live, needed) for s in way}
+        after.update(draft.end.uses)
+        steps = _steps(draft.instrs, after, constants)
+        blocks.append(Block(steps, _end(draft.end, places, needed), tuple(sorted(live[id(draft)]))))
+    template: Env = [None] * len(types)
+    for slot, value in constants.items():
+        template[slot] = value
+    return Program(name, blocks, template, args, tuple(types[a] for a in args), text)
+
+
+def _needed(drafts: list[Draft]) -> set[int]:
+    """The slots that something with an effect, or a decision, depends on."""
+    makers: dict[int, list[tuple[int, ...]]] = {}
+    needed: set[int] = set()
+    todo: list[int] = []
+    for draft in drafts:
+        todo += draft.end.uses
+        for instr in draft.instrs:
+            for result in instr.results:
+                makers.setdefault(result, []).append(instr.sources)
+            if not instr.pure:
+                todo += instr.sources
+        for _, moves in draft.end.ways:
+            for to, source in moves:
+                makers.setdefault(to, []).append((source,))
+    while todo:
+        slot = todo.pop()
+        if slot not in needed:
+            needed.add(slot)
+            for sources in makers.get(slot, ()):
+                todo += sources
+    return needed
+
+
+def _after(draft: Draft, live: dict[int, set[int]], needed: set[int]) -> Iterator[set[int]]:
+    """For each way out of a block, the slots that are alive at its end."""
+    for target, moves in draft.end.ways:
+        taken = [(to, source) for to, source in moves if to in needed]
+        alive = live[id(target)] - {to for to, _ in taken} - set(draft.end.makes)
+        yield alive | {source for _, source in taken}
+
+
+def _liveness(
+    drafts: list[Draft], needed: set[int], constants: dict[int, Value]
+) -> dict[int, set[int]]:
+    """The slots that are alive where each block begins; constants always are and do not count."""
+    live: dict[int, set[int]] = {id(draft): set() for draft in drafts}
+    changed = True
+    while changed:
+        changed = False
+        for draft in reversed(drafts):
+            alive = {s for way in _after(draft, live, needed) for s in way} | set(draft.end.uses)
+            for instr in reversed(draft.instrs):
+                alive.difference_update(instr.results)
+                alive.update(instr.sources)
+            alive.difference_update(constants)
+            if alive != live[id(draft)]:
+                live[id(draft)] = alive
+                changed = True
+    return live
+
+
+def _steps(instrs: list[Instr], after: set[int], constants: dict[int, Value]) -> list[Step]:
+    """Steps of a block, each with the slots that nothing uses behind it."""
+    alive = after | set(constants)
+    steps: list[Step] = []
+    for instr in reversed(instrs):
+        dead = {s for s in (*instr.sources, *instr.results) if s not in alive}
+        alive.update(instr.sources)
+        step = _step(instr.compute, instr.sources, instr.results)
+        steps.append((step, instr.where, tuple(dead)))
+    return steps[::-1]
+
+
+def _step(
+    compute: Callable[..., Any], sources: tuple[int, ...], results: tuple[int, ...]
+) -> Callable[[Env], None]:
+    """One step: the few shapes that nearly all operations have go without a loop."""
+    if len(results) == 1:
+        to = results[0]
+        if len(sources) == 1:
+            (a,) = sources
+
+            def one(env: Env) -> None:
+                env[to] = compute(env[a])
+
+            return one
+        if len(sources) == 2:
+            a, b = sources
+
+            def two(env: Env) -> None:
+                env[to] = compute(env[a], env[b])
+
+            return two
+
+        def many(env: Env) -> None:
+            env[to] = compute(*[env[s] for s in sources])
+
+        return many
+
+    def several(env: Env) -> None:
+        made = compute(*[env[s] for s in sources])
+        for slot, value in zip(results, made or (), strict=True):
+            env[slot] = value
+
+    return several
+
+
+def _end(end: Ends, places: dict[int, int], needed: set[int]) -> Jump | Branch | Turn | End:
+    ways = [
+        (places[id(target)], tuple((to, source) for to, source in moves if to in needed))
+        for target, moves in end.ways
+    ]
+    if end.kind == "jump":
+        return Jump(*ways[0], end.spins)
+    if end.kind == "branch":
+        return Branch(end.uses[0], *ways[0], *ways[1], end.where, end.spins)
+    if end.kind == "turn":
+        return Turn(end.uses[0], end.makes[0], ways[0][0], ways[1][0], end.where)
+    return End(end.uses)

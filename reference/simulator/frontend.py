@@ -1,0 +1,137 @@
+"""Triton's own frontend: from a launch to a program, once for each specialisation.
+
+`compile_program` stands where Triton's launch path calls its compiler. What Triton refuses there is
+a KernelError with Triton's own message and line.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections import OrderedDict
+from typing import Any
+
+from triton._C.libtriton import ir
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import make_backend
+from triton.compiler.errors import CompilationError
+
+from gemmproof.reference.simulator.lower import lower
+from gemmproof.reference.simulator.observation import CompileError, Unsupported, Where
+from gemmproof.reference.simulator.program import Program
+from gemmproof.reference.simulator.reader import ReadError, read_module
+
+# Programs kept, the latest used last: a search over many kernels must not fill the memory.
+_MOST_PROGRAMS = 256
+_programs: OrderedDict[tuple[str, str, bool], Program] = OrderedDict()
+
+
+def compile_program(src: Any, target: GPUTarget, options: Any, dots: str | None) -> Program:
+    """The program of one specialisation of a kernel; `dots` is the target whose dots are imitated.
+
+    Raises CompileError where Triton refuses the kernel, Unsupported for what cannot be read.
+    """
+    text = make_ttir(src, target, options)
+    key = (text, dots or "", False)
+    program = _programs.get(key)
+    if program is None:
+        try:
+            program = lower(read_module(text), dots, text)
+        except ReadError as error:
+            raise Unsupported(f"{_name(src)}: TTIR that the simulator cannot read: {error}") from None
+        _programs[key] = program
+        if len(_programs) > _MOST_PROGRAMS:
+            _programs.popitem(last=False)
+    else:
+        _programs.move_to_end(key)
+    return program
+
+
+def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
+    """The text of a kernel's TTIR as its source was translated, before any optimisation.
+
+    Raises CompileError with Triton's message and the line it blames.
+    """
+    backend = make_backend(target)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    codegen = backend.get_codegen_implementation(options)
+    arguments = (target, options, codegen, backend.get_module_map(), context)
+    wanted = len(inspect.signature(src.make_ir).parameters)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = src.make_ir(*arguments[-wanted:])
+    except RecursionError:
+        raise CompileError(f"{_name(src)} calls itself without end", _where(src, None)) from None
+    except Exception as error:
+        raise _refusal(src, error) from error
+    return str(module)
+
+
+def _name(src: Any) -> str:
+    return getattr(src.fn, "__name__", str(src.name))
+
+
+def _refusal(src: Any, error: Exception) -> CompileError:
+    """Triton's refusal in one line: its innermost message, and the user's innermost line."""
+    where = None
+    message = ""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, CompilationError):
+            where = _where(src, seen) or where
+            message = seen.error_message or message
+        else:
+            message = str(seen) or type(seen).__name__
+        seen = seen.__cause__
+    words = " ".join(message.split())
+    return CompileError(f"Triton refuses to compile {_name(src)}: {words[:300]}", where)
+
+
+_JITTED = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)
+
+
+def _where(src: Any, error: CompilationError | None) -> Where | None:
+    """The line that an error of compilation blames.
+
+    Triton numbers it within the function's source, from its `def` on; the function is found by
+    that source among those that the kernel uses.
+    """
+    source = getattr(error, "src", None)
+    node = getattr(error, "node", None)
+    for function in _functions(src.fn):
+        if source is None or getattr(function, "src", None) == source:
+            first = _first_line(function)
+            line = first + (getattr(node, "lineno", 1) - 1 if node is not None else 0)
+            return Where(_file(function), line, function.fn.__name__)
+    return None
+
+
+def _first_line(function: Any) -> int:
+    """The line of a jitted function's `def`."""
+    begin = int(getattr(function, "starting_line_number", function.fn.__code__.co_firstlineno))
+    raw = getattr(function, "raw_src", None)
+    lines = raw if isinstance(raw, list) else (raw or "").splitlines()
+    skipped = next((i for i, line in enumerate(lines) if _JITTED.match(line)), 0)
+    return begin + skipped
+
+
+def _file(function: Any) -> str:
+    return str(function.fn.__code__.co_filename)
+
+
+def _functions(function: Any, seen: set[int] | None = None) -> list[Any]:
+    """A jitted function and the user's jitted functions that it names, the outermost first."""
+    seen = set() if seen is None else seen
+    if id(function) in seen or not hasattr(function, "fn") or not hasattr(function.fn, "__code__"):
+        return []
+    seen.add(id(function))
+    found = [function]
+    for name in function.fn.__code__.co_names:
+        other = function.fn.__globals__.get(name)
+        if hasattr(other, "fn") and not str(getattr(other, "__module__", "")).startswith("triton."):
+            found += _functions(other, seen)
+    return found

@@ -1,0 +1,288 @@
+"""Memory with a view: storages, the operands that live in them, and which addresses are theirs."""
+
+from __future__ import annotations
+
+import ctypes
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.simulator.dtypes import DTYPES, TORCH, Dtype
+
+# A map of the elements that belong to a view is kept up to this many elements; beyond it (a
+# narrow view of a huge parent) membership is computed from the strides.
+MAP_ELEMENTS = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A strided view: `start` is the first element's address, strides are in elements."""
+
+    start: int
+    itemsize: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last one of the view, both counted; 0 if it is empty."""
+        if 0 in self.shape:
+            return 0
+        return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+
+    @property
+    def numel(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(slots=True, eq=False)
+class Storage:
+    """One allocation: its bytes, which of them nothing has defined, and whose it is.
+
+    `undefined` is None while all bytes are defined; `private` says that the wrapper allocated it,
+    so that every element of it may be touched. `owners` maps an element size to the program that
+    stored each element in the current launch, `readers` to the one that last read it. `sources` are
+    tensors whose undefined elements an operator of torch carried over into this storage.
+    """
+
+    start: int
+    data: np.ndarray
+    keep: Any
+    private: bool = False
+    undefined: np.ndarray | None = None
+    owners: dict[int, Ledger] = field(default_factory=dict)
+    readers: dict[int, Ledger] = field(default_factory=dict)
+    views: list[View] = field(default_factory=list)
+    sources: list[Any] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.data.size
+
+    def typed(self, dtype: np.dtype) -> np.ndarray:
+        """The storage as a flat array of `dtype` (a rest of bytes at the end is left off)."""
+        n = self.data.size // dtype.itemsize
+        return self.data[: n * dtype.itemsize].view(dtype)
+
+    def undefined_elements(self, size: int) -> np.ndarray | None:
+        """The undefined bytes as rows of one element each, None while everything is defined."""
+        if self.undefined is None:
+            return None
+        n = self.data.size // size
+        return self.undefined[: n * size].reshape(n, size)
+
+    def ledger(self, kind: str, size: int) -> Ledger:
+        """The ledger of `kind` ("owners", "readers") for elements of `size` bytes."""
+        ledgers: dict[int, Ledger] = getattr(self, kind)
+        if size not in ledgers:
+            ledgers[size] = Ledger(self.data.size // size)
+        return ledgers[size]
+
+
+class Ledger:
+    """A program id for each element of a storage, -1 for none; sparse where there are too many."""
+
+    def __init__(self, n: int) -> None:
+        self.dense = np.full(n, -1, np.int64) if n <= MAP_ELEMENTS else None
+        self.sparse: dict[int, int] = {}
+
+    def __getitem__(self, index: np.ndarray) -> np.ndarray:
+        if self.dense is not None:
+            return self.dense[index]
+        found = [self.sparse.get(i, -1) for i in index.ravel().tolist()]
+        return np.array(found, dtype=np.int64).reshape(index.shape)
+
+    def __setitem__(self, index: np.ndarray, programs: np.ndarray) -> None:
+        if self.dense is not None:
+            self.dense[index] = programs
+        else:
+            ids = np.broadcast_to(programs, index.shape).ravel().tolist()
+            self.sparse.update(zip(index.ravel().tolist(), ids, strict=True))
+
+
+class Region:
+    """The elements of a storage that an access through an operand may touch."""
+
+    def __init__(self, storage: Storage, size: int, views: list[View]) -> None:
+        self.views = [v for v in views if v.span]
+        self.map: np.ndarray | None = None
+        self.offset = 0
+        starts = [(v.start - storage.start) // size for v in self.views]
+        self.low = min(starts, default=0)
+        self.high = max((s + v.span for s, v in zip(starts, self.views, strict=True)), default=0)
+        self.dense = any(
+            v.span == self.high - self.low == v.numel and s == self.low
+            for s, v in zip(starts, self.views, strict=True)
+        )
+        self._starts = starts
+        if not self.dense and 0 < self.high - self.low <= MAP_ELEMENTS:
+            self.map = np.zeros(self.high - self.low, dtype=np.bool_)
+            for start, view in zip(starts, self.views, strict=True):
+                lanes = np.lib.stride_tricks.as_strided(
+                    self.map[start - self.low :], view.shape, view.strides, writeable=True
+                )
+                lanes[...] = True
+
+    def contains(self, index: np.ndarray) -> np.ndarray:
+        """Whether each element index (of the storage) belongs to the region."""
+        inside = (index >= self.low) & (index < self.high)
+        if self.dense or not inside.any():
+            return inside
+        if self.map is not None:
+            return inside & self.map[np.where(inside, index - self.low, 0)]
+        found = np.zeros(index.shape, dtype=np.bool_)
+        for start, view in zip(self._starts, self.views, strict=True):
+            found |= _in_strided(index - start, view)
+        return inside & found
+
+
+def _in_strided(offset: np.ndarray, view: View) -> np.ndarray:
+    """Whether offsets from a view's first element are elements of it, by dividing the strides out.
+
+    Exact where no two indices of the view meet (each stride exceeds the span of the smaller
+    ones); a huge view whose indices meet is treated as every element between first and last.
+    """
+    inside = (offset >= 0) & (offset < view.span)
+    axes = sorted(
+        ((s, n) for s, n in zip(view.strides, view.shape, strict=True) if n > 1 and s > 0),
+        reverse=True,
+    )
+    span = 1
+    for stride, n in reversed(axes):
+        if stride < span:
+            return inside
+        span += (n - 1) * stride
+    for stride, n in axes:
+        index, offset = np.divmod(offset, stride)
+        inside &= (index >= 0) & (index < n)
+    return inside & (offset == 0)
+
+
+@dataclass(slots=True, eq=False)
+class Operand:
+    """A tensor as a kernel received it: its name in messages, its view, its storage.
+
+    `axes` names the view's dimensions in the problem's words ("M", "K", ...), or by number.
+    """
+
+    name: str
+    dtype: Dtype
+    view: View
+    storage: Storage
+    axes: tuple[str, ...]
+    _regions: dict[int, Region] = field(default_factory=dict)
+
+    def region(self, size: int) -> Region:
+        """What may be touched through this operand with elements of `size` bytes."""
+        if size not in self._regions:
+            # what the caller named is judged by the caller's views, whatever the wrapper made of it
+            views = self.storage.views or [self.view]
+            if self.storage.private:
+                n = self.storage.data.size // size
+                views = [View(self.storage.start, size, (n,), (1,))]
+            elif size != self.view.itemsize:  # a pointer cast: the same bytes in other pieces
+                views = [_recut(v, size) for v in views]
+            else:
+                views = [v for v in views if v.itemsize == size]
+            self._regions[size] = Region(self.storage, size, views)
+        return self._regions[size]
+
+
+def _recut(view: View, size: int) -> View:
+    """A view as elements of another size: exact for dense rows, else the whole span."""
+    span = view.span * view.itemsize // size
+    return View(view.start, size, (span,), (1,))
+
+
+class Memory:
+    """All storages that a run knows, found by address."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._storages: list[Storage] = []
+        self._empty: dict[int, Storage] = {}
+
+    def storage_of(self, tensor: Any) -> Storage:
+        """The storage of a torch tensor, made known on first sight."""
+        untyped = tensor.untyped_storage()
+        start, nbytes = untyped.data_ptr(), untyped.nbytes()
+        if not nbytes:  # it has no address: known by the object that torch keeps for it
+            key = untyped._cdata
+            if key not in self._empty:
+                self._empty[key] = Storage(0, np.zeros(0, np.uint8), keep=untyped)
+            return self._empty[key]
+        found = self.at(start)
+        if found is not None and found.start == start:
+            return found
+        data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(start))
+        storage = Storage(start, data, keep=untyped)
+        place = bisect_right(self._starts, start)
+        self._starts.insert(place, start)
+        self._storages.insert(place, storage)
+        return storage
+
+    def at(self, address: int) -> Storage | None:
+        """The storage that holds the byte at `address`, None if no known one does."""
+        place = bisect_right(self._starts, address) - 1
+        if place >= 0 and address < self._storages[place].end:
+            return self._storages[place]
+        return None
+
+    def split(self, addresses: np.ndarray) -> list[tuple[Storage | None, np.ndarray]]:
+        """Group addresses by the storage that holds them: (storage or None, lanes) pairs."""
+        starts = np.array(self._starts, dtype=np.int64)
+        ends = np.array([s.end for s in self._storages], dtype=np.int64)
+        place = np.searchsorted(starts, addresses, side="right") - 1
+        known = (place >= 0) & (addresses < ends[place.clip(0)]) if len(starts) else place >= 0
+        place = np.where(known, place, -1)
+        return [
+            (self._storages[i] if i >= 0 else None, place == i) for i in np.unique(place).tolist()
+        ]
+
+    def new_launch(self) -> None:
+        """Forget who stored what: a later launch may store again."""
+        for storage in self._storages:
+            storage.owners.clear()
+            storage.readers.clear()
+
+    @property
+    def storages(self) -> list[Storage]:
+        return self._storages
+
+
+def element_dtype(tensor: Any) -> Dtype:
+    """The type of a torch tensor's elements. Raises TypeError for one without (complex)."""
+    try:
+        return DTYPES[TORCH[str(tensor.dtype)]]
+    except KeyError:
+        raise TypeError(f"tensors of {tensor.dtype} have no Triton type") from None
+
+
+def view_of(tensor: Any) -> View:
+    """The strided view that a torch tensor is."""
+    return View(
+        tensor.data_ptr(), tensor.element_size(), tuple(tensor.shape), tuple(tensor.stride())
+    )
+
+
+def dirt(dtype: Dtype, kind: str) -> np.ndarray:
+    """What an undefined lane of `dtype` holds, as a zero-dimensional array.
+
+    `kind`: "nan" (integers: a large odd pattern), "ones" (bytes 0xFF), "zero", "large" (finite).
+    """
+    np_type = dtype.numpy
+    if dtype.is_pointer or np_type == np.bool_:
+        return np.array(0, dtype=np_type)
+    size = dtype.itemsize
+    if kind == "zero":
+        return np.zeros((), np_type)
+    if kind == "ones":
+        return np.frombuffer(b"\xff" * size, np_type)[0].reshape(())
+    if np_type.kind in "iu":
+        pattern = b"\x5b" * size if kind == "nan" else b"\x3d" * size
+        return np.frombuffer(pattern, np_type)[0].reshape(())
+    if kind == "nan":
+        return np.array(np.nan).astype(np_type)
+    return np.array({1: 192.0, 2: 30000.0}.get(size, 1e30)).astype(np_type)

@@ -1,0 +1,116 @@
+"""What one simulated call of a wrapper leaves behind: its result, its launches, its faults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A line of the kernel's own source."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing an observer saw that must not happen, gathered over all programs of a launch.
+
+    `kind` is one of KINDS below. `operand` is "a", "b", "c" or the kernel's parameter name; `axis`
+    is "M", "N", "K", "batch", a dimension's index as text, or None where no axis is to blame.
+    `got` and `expected` are the two halves of a message `where: got X, expected Y`. `follows` is
+    the kind of another fault of the same call that this one is a mere consequence of, else "".
+    """
+
+    kind: str
+    kernel: str
+    access: str
+    operand: str
+    axis: str | None
+    where: Where
+    got: str
+    expected: str
+    programs: int
+    lanes: int
+    follows: str = ""
+
+
+# kind -> what it says. One property stands behind each kind (properties/table.py).
+KINDS = {
+    "out_of_bounds": "an unmasked lane addresses no element of its operand",
+    "stored_twice": "an element is stored more than once",
+    "never_stored": "an element of the result is never stored",
+    "undefined_stored": "a lane that nothing defined is stored",
+    "undefined_used": "a lane that nothing defined decides an address, a mask or a branch",
+    "wrapped_offset": "an offset left the range of its integer type",
+    "false_hint": "a hint to the compiler does not hold",
+    "bad_descriptor": "a tensor descriptor breaks the rules of the copy engine",
+    "race": "two programs store to one element, or one reads what another stores, unordered",
+    "failed_assert": "a device_assert of the kernel does not hold",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch: what was launched, with what, over how many programs.
+
+    `tiles` holds the (BLOCK_M, BLOCK_N, BLOCK_K) of every tl.dot that ran, without repeats;
+    `configs` is how many autotune configurations the kernel has (1 if it is not autotuned).
+    `rounds` names the float operations that round besides the dots: "+", "-", "*", "/", "reduce",
+    "scan" and "math".
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    constexprs: dict[str, Any]
+    config: int
+    configs: int
+    tiles: tuple[tuple[int, int, int], ...]
+    atomics: bool
+    where: Where
+    rounds: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Run:
+    """One simulated call: `result` is what the wrapper returned (tensors on the CPU)."""
+
+    result: Any = None
+    launches: list[Launch] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    prints: list[str] = field(default_factory=list)
+
+
+class SimulatorError(Exception):
+    """Base of what the simulator raises about a kernel; its message is one line with the place."""
+
+    def __init__(self, message: str, where: Where | None = None) -> None:
+        self.where = where
+        self.message = message
+        super().__init__(f"{where}: {message}" if where else message)
+
+    def locate(self, where: Where | None) -> None:
+        """Give the place that was not known where the error was raised."""
+        self.__init__(self.message, where)  # type: ignore[misc]
+
+
+class Unsupported(SimulatorError):
+    """The kernel uses an operation that the simulator does not know (exit code 2)."""
+
+
+class KernelError(SimulatorError):
+    """The kernel would not compile or could not run: a mistake of the kernel, hence a finding."""
+
+
+class CompileError(KernelError):
+    """Triton's own frontend refuses the kernel."""
+
+
+class LimitExceeded(SimulatorError):
+    """The kernel loops without end or needs more memory than the simulator gives."""

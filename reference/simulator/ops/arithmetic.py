@@ -1,0 +1,395 @@
+"""Integer and float arithmetic: wrap at the type's width, C division, one rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.formats import FORMATS, nan_of
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.dtypes import I1, Dtype
+from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.value import Value, union
+
+Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+# -- integers ------------------------------------------------------------------------------------
+def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """C division: the quotient is cut toward zero; by zero it is undefined (0 here, poisoned)."""
+    safe = np.where(y == 0, np.ones_like(y), y)
+    quotient = x // safe
+    if x.dtype.kind == "i":
+        rest = x - quotient * safe
+        quotient = quotient + ((rest != 0) & ((x < 0) != (safe < 0))).astype(x.dtype)
+    return quotient
+
+
+def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """C remainder: its sign is the dividend's; by zero it is undefined (0 here, poisoned)."""
+    return np.fmod(x, np.where(y == 0, np.ones_like(y), y))
+
+
+def _shift_left(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    bits = x.dtype.itemsize * 8
+    return np.where((y >= 0) & (y < bits), x << np.clip(y, 0, bits - 1), np.zeros_like(x))
+
+
+def _shift_right(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    bits = x.dtype.itemsize * 8
+    far = np.where(x < 0, -np.ones_like(x), 0) if x.dtype.kind == "i" else np.zeros_like(x)
+    return np.where((y >= 0) & (y < bits), x >> np.clip(y, 0, bits - 1), far).astype(x.dtype)
+
+
+# TTIR's name -> (function, whether it reads its operands without sign)
+INTEGER: dict[str, tuple[Function, bool]] = {
+    "arith.addi": (np.add, False),
+    "arith.subi": (np.subtract, False),
+    "arith.muli": (np.multiply, False),
+    "arith.divsi": (_divide, False),
+    "arith.divui": (_divide, True),
+    "arith.remsi": (_remainder, False),
+    "arith.remui": (_remainder, True),
+    "arith.minsi": (np.minimum, False),
+    "arith.maxsi": (np.maximum, False),
+    "arith.minui": (np.minimum, True),
+    "arith.maxui": (np.maximum, True),
+    "arith.shli": (_shift_left, False),
+    "arith.shrsi": (_shift_right, False),
+    "arith.shrui": (_shift_right, True),
+}
+_BITWISE: dict[str, Function] = {
+    "arith.andi": np.bitwise_and,
+    "arith.ori": np.bitwise_or,
+    "arith.xori": np.bitwise_xor,
+}
+# Arithmetic modulo 2, for i1.
+_BOOLEAN: dict[str, Function] = {
+    "arith.addi": np.logical_xor,
+    "arith.subi": np.logical_xor,
+    "arith.muli": np.logical_and,
+    "arith.minsi": np.logical_or,
+    "arith.maxsi": np.logical_and,
+    "arith.minui": np.logical_and,
+    "arith.maxui": np.logical_or,
+}
+DIVISIONS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
+
+
+def unsigned(data: np.ndarray) -> np.ndarray:
+    """The same bits read without sign."""
+    return data if data.dtype.kind in "bu" else data.view(f"u{data.dtype.itemsize}")
+
+
+def loaded_width(*values: Value) -> int:
+    """The narrowest width in memory of what a value is made of."""
+    return min((v.loaded for v in values if v.loaded), default=0)
+
+
+@operation(*(name for name in INTEGER if name not in DIVISIONS))
+def _build_integer(op: Op) -> Callable[..., Value]:
+    function, without_sign = INTEGER[op.name]
+    dtype = op.types[0].dtype
+    if dtype is I1:
+        return _boolean(_BOOLEAN.get(op.name, np.logical_and))
+
+    def compute(a: Value, b: Value) -> Value:
+        x, y = (unsigned(a.data), unsigned(b.data)) if without_sign else (a.data, b.data)
+        data = function(x, y).view(dtype.numpy)
+        exact = _exact(function, a, b, data, dtype, without_sign)
+        made = Value(data, dtype, union(a.poison, b.poison), exact, loaded=loaded_width(a, b))
+        if exact is None and dtype.bits < 64 and not without_sign:
+            made.span = _span(function, a, b, dtype)
+        return made
+
+    return compute
+
+
+@operation(*DIVISIONS, constant=False)
+def _build_division(op: Op) -> Callable[..., Value]:
+    plain = _build_integer(op)
+
+    def compute(a: Value, b: Value) -> Value:
+        made = plain(a, b)
+        zero = b.data == 0
+        if zero.any():
+            bits = zero * context.source("a division by zero")
+            made.poison = bits if made.poison is None else made.poison | bits
+        return made
+
+    return compute
+
+
+def _boolean(function: Function) -> Callable[..., Value]:
+    return lambda a, b: Value(function(a.data, b.data), I1, union(a.poison, b.poison))
+
+
+def _exact(
+    function: Function, a: Value, b: Value, data: np.ndarray, dtype: Dtype, without_sign: bool
+) -> np.ndarray | None:
+    """The result in 64 bits where it differs from `data`, else None.
+
+    An interval test on the operands settles nearly every case without a second pass.
+    """
+    if a.exact is None and b.exact is None:
+        if without_sign or dtype.bits == 64 or _span(function, a, b, dtype) is not None:
+            return None
+    p, q = (_wide(v, without_sign) for v in (a, b))
+    if function is _shift_left:
+        wide = p << np.clip(q, 0, 62)
+    else:
+        wide = function(p, q)
+    read = unsigned(data) if without_sign else data
+    return wide if (wide != read).any() else None
+
+
+def _wide(value: Value, without_sign: bool) -> np.ndarray:
+    if value.exact is not None:
+        return value.exact
+    return (unsigned(value.data) if without_sign else value.data).astype(np.int64)
+
+
+def _span(function: Function, a: Value, b: Value, dtype: Dtype) -> tuple[int, int] | None:
+    """Bounds of the result of integers by interval arithmetic, None if they leave the type.
+
+    The operands are looked at only where what is known of them does not settle it.
+    """
+    low, high = -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+    known = _corners(function, a.span, b.span)
+    if known is None or known[0] < low or known[1] > high:
+        a.span = b.span = None
+        known = _corners(function, a.bounds(), b.bounds())
+    return known if known is not None and low <= known[0] and known[1] <= high else None
+
+
+def _corners(
+    function: Function, p: tuple[int, int] | None, q: tuple[int, int] | None
+) -> tuple[int, int] | None:
+    """The interval of `function` over two intervals, None where one of them is not known."""
+    if p is None or q is None:
+        return None
+    if function is np.add:
+        return p[0] + q[0], p[1] + q[1]
+    if function is np.subtract:
+        return p[0] - q[1], p[1] - q[0]
+    if function is np.multiply:
+        corners = p[0] * q[0], p[0] * q[1], p[1] * q[0], p[1] * q[1]
+        return min(corners), max(corners)
+    if function is np.minimum:
+        return min(p[0], q[0]), min(p[1], q[1])
+    if function is np.maximum:
+        return max(p[0], q[0]), max(p[1], q[1])
+    if function in (_divide, _remainder):
+        most = max(abs(p[0]), abs(p[1]))
+        return (0 if p[0] >= 0 and q[0] >= 0 else -most), most
+    if function is _shift_right:
+        return min(p[0], 0), max(p[1], 0)
+    if q[0] < 0 or q[1] > 62:  # a shift to the left
+        return None
+    return _corners(np.multiply, p, (1 << q[0], 1 << q[1]))
+
+
+@operation(*_BITWISE)
+def _build_bitwise(op: Op) -> Callable[..., Value]:
+    function, dtype = _BITWISE[op.name], op.types[0].dtype
+    # a defined 0 under & and defined ones under | settle the other side's lane
+    settled = {"arith.andi": 0, "arith.ori": True if dtype is I1 else -1}.get(op.name)
+
+    def compute(a: Value, b: Value) -> Value:
+        poison = union(a.poison, b.poison)
+        if poison is not None and settled is not None:
+            for one, other in ((a, b), (b, a)):
+                known = one.data == np.array(settled).astype(one.data.dtype)
+                if one.poison is not None:
+                    known = known & (one.poison == 0)
+                if other.poison is not None:
+                    poison = np.where(known, np.uint8(0), poison)
+        data = function(a.data, b.data)
+        made = Value(data, dtype, poison, loaded=loaded_width(a, b))
+        if dtype is not I1 and a.span and b.span and min(*a.span, *b.span) >= 0:
+            high = max(a.span[1], b.span[1])
+            made.span = (0, (1 << high.bit_length()) - 1)
+        return made
+
+    return compute
+
+
+@operation("tt.addptr")
+def _build_pointer_sum(op: Op) -> Callable[..., Value]:
+    dtype = op.types[0].dtype
+    assert dtype.pointee is not None
+    size = dtype.pointee.itemsize
+
+    def compute(pointer: Value, offset: Value) -> Value:
+        """A pointer moved by so many elements; int64 addresses in bytes."""
+        offs = offset.data.astype(np.int64)
+        exact = None
+        if pointer.exact is not None or offset.exact is not None:
+            base = pointer.data if pointer.exact is None else pointer.exact
+            exact = base + (offs if offset.exact is None else offset.exact) * size
+        data = pointer.data + (offs * size if size != 1 else offs)
+        return Value(data, dtype, union(pointer.poison, offset.poison), exact, pointer.base)
+
+    return compute
+
+
+@operation("tt.mulhiui")
+def _build_high_product(op: Op) -> Callable[..., Value]:
+    dtype = op.types[0].dtype
+    bits = dtype.bits
+
+    def compute(a: Value, b: Value) -> Value:
+        """The upper half of the product of unsigned integers."""
+        x, y = unsigned(a.data), unsigned(b.data)
+        if bits < 64:
+            high = (x.astype(np.uint64) * y.astype(np.uint64)) >> np.uint64(bits)
+        else:
+            mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+            xl, xh, yl, yh = x & mask, x >> half, y & mask, y >> half
+            middle = xh * yl + ((xl * yl) >> half)
+            carry = (middle & mask) + xl * yh
+            high = xh * yh + (middle >> half) + (carry >> half)
+        data = high.astype(f"u{bits // 8}").view(dtype.numpy)
+        return Value(data, dtype, union(a.poison, b.poison))
+
+    return compute
+
+
+# -- floats --------------------------------------------------------------------------------------
+CANONICAL = {np.dtype(FORMATS[f].storage): nan_of(FORMATS[f]) for f in ("fp16", "bf16", "fp32", "fp64")}
+_FLOAT: dict[str, tuple[Function, str]] = {
+    "arith.addf": (np.add, "+"),
+    "arith.subf": (np.subtract, "-"),
+    "arith.mulf": (np.multiply, "*"),
+    "arith.divf": (np.true_divide, "/"),
+    "tt.precise_divf": (np.true_divide, "/"),
+    "arith.remf": (np.fmod, ""),
+    "arith.minnumf": (np.fmin, ""),
+    "arith.maxnumf": (np.fmax, ""),
+    "arith.minimumf": (np.minimum, ""),
+    "arith.maximumf": (np.maximum, ""),
+}
+
+
+def canonical(data: np.ndarray) -> np.ndarray:
+    """The same numbers with the device's one NaN, whatever the operands' were."""
+    if data.dtype in CANONICAL:
+        nan = np.isnan(data)
+        if nan.any():
+            data = np.where(nan, CANONICAL[data.dtype], data)
+    return data
+
+
+@operation(*_FLOAT)
+def _build_float(op: Op) -> Callable[..., Value]:
+    function, rounds = _FLOAT[op.name]
+    dtype = op.types[0].dtype
+
+    def compute(a: Value, b: Value) -> Value:
+        if rounds:
+            context.note_rounding(rounds)
+        data = function(a.data, b.data)
+        if data.dtype != dtype.numpy:
+            data = data.astype(dtype.numpy)
+        return Value(canonical(data), dtype, union(a.poison, b.poison), loaded=loaded_width(a, b))
+
+    return compute
+
+
+@operation("arith.negf")
+def _build_negation(op: Op) -> Callable[..., Value]:
+    dtype = op.types[0].dtype
+    return lambda a: Value(-a.data, dtype, a.poison, loaded=a.loaded)
+
+
+@operation("tt.clampf")
+def _build_clamp(op: Op) -> Callable[..., Value]:
+    keep = op.attrs.get("propagateNan", "none") == "all"
+    low_of, high_of = (np.maximum, np.minimum) if keep else (np.fmax, np.fmin)
+    dtype = op.types[0].dtype
+
+    def compute(x: Value, low: Value, high: Value) -> Value:
+        data = high_of(low_of(x.data, low.data), high.data)
+        return Value(canonical(data), dtype, union(x.poison, low.poison, high.poison))
+
+    return compute
+
+
+# -- comparison and choice -----------------------------------------------------------------------
+_COMPARE: dict[str, Any] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+@operation("arith.cmpi")
+def _build_compare(op: Op) -> Callable[..., Value]:
+    word = op.words[0]
+    function = _COMPARE[word if word in _COMPARE else word[1:]]
+    without_sign = word[0] == "u"
+
+    def compute(a: Value, b: Value) -> Value:
+        x, y = (unsigned(a.data), unsigned(b.data)) if without_sign else (a.data, b.data)
+        return Value(function(x, y), I1, union(a.poison, b.poison), loaded=loaded_width(a, b))
+
+    return compute
+
+
+@operation("arith.cmpf")
+def _build_float_compare(op: Op) -> Callable[..., Value]:
+    word = op.words[0]
+
+    def compute(a: Value, b: Value) -> Value:
+        x, y = a.data, b.data
+        unordered = np.isnan(x) | np.isnan(y)
+        if word in ("true", "false"):
+            data = np.full(unordered.shape, word == "true")
+        elif word in ("ord", "uno"):
+            data = unordered if word == "uno" else ~unordered
+        else:
+            found = _COMPARE[word[1:]](x, y)
+            data = found | unordered if word[0] == "u" else found & ~unordered
+        return Value(data, I1, union(a.poison, b.poison), loaded=loaded_width(a, b))
+
+    return compute
+
+
+@operation("arith.select")
+def _build_select(op: Op) -> Callable[..., Any]:
+    def compute(condition: Value, x: Any, y: Any) -> Any:
+        """A lane that is not picked leaves no trace, undefined or not."""
+        if not isinstance(x, Value):
+            return x.choose(condition, y)
+        c = condition.data
+        if c.ndim != x.data.ndim:  # one condition for the whole block
+            c = c.reshape(len(c), *(1,) * (x.data.ndim - 1))
+        data = np.where(c, x.data, y.data)
+        poison = exact = None
+        if x.poison is not None or y.poison is not None:
+            none = np.zeros((1,) * data.ndim, np.uint8)
+            poison = np.where(
+                c,
+                none if x.poison is None else x.poison,
+                none if y.poison is None else y.poison,
+            )
+        if x.exact is not None or y.exact is not None:
+            wide = [v.data.astype(np.int64) if v.exact is None else v.exact for v in (x, y)]
+            exact = np.where(c, *wide)
+            exact = exact if (exact != data).any() else None
+        if condition.poison is not None:
+            mask = condition.poison.reshape(
+                len(condition.poison), *(condition.poison.shape[1:] or (1,) * (data.ndim - 1))
+            )
+            poison = union(poison, mask)
+        base = x.base if x.base is y.base else None
+        loaded = loaded_width(x, y)
+        return Value(data, x.dtype, poison, exact, base, loaded)
+
+    return compute

@@ -1,0 +1,164 @@
+"""Atomics: read-modify-write, program after program, lane after lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.checks.judge import (
+    UNWRITTEN,
+    element_of,
+    judge,
+    spread,
+    trace,
+)
+from gemmproof.reference.simulator.context import current
+from gemmproof.reference.simulator.memory import Operand, Storage, dirt
+from gemmproof.reference.simulator.observation import Unsupported
+from gemmproof.reference.simulator.ops.arithmetic import canonical, unsigned
+from gemmproof.reference.simulator.ops.load_store import load, mark, meet
+from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.value import Value, union
+
+Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+COMBINE: dict[str, Combine] = {
+    "add": lambda old, new: old + new,
+    "fadd": lambda old, new: canonical(old + new),
+    "max": np.maximum,
+    "min": np.minimum,
+    "umax": lambda old, new: np.maximum(unsigned(old), unsigned(new)).view(old.dtype),
+    "umin": lambda old, new: np.minimum(unsigned(old), unsigned(new)).view(old.dtype),
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "exch": lambda old, new: new,
+}
+
+
+@operation("tt.atomic_rmw", pure=False)
+def _build_atomic(op: Op) -> Callable[..., Value]:
+    if op.words[0] not in COMBINE:
+        raise Unsupported(f"tt.atomic_rmw {op.words[0]} is not known to the tile simulator")
+    word, shape = op.words[0], op.operand_types[0].shape
+
+    def compute(ptr: Value, value: Value, mask: Value | None = None) -> Value:
+        return atomic(word, ptr, value, mask, shape)
+
+    return compute
+
+
+@operation("tt.atomic_cas", pure=False)
+def _build_compare_and_swap(op: Op) -> Callable[..., Value]:
+    shape = op.operand_types[0].shape
+    return lambda ptr, compare, value: atomic("cas", ptr, value, None, shape, compare)
+
+
+@operation("tt.atomic_load", pure=False)
+def _build_atomic_load(op: Op) -> Callable[..., Value]:
+    shape = op.operand_types[0].shape
+    return lambda ptr, mask=None: load(ptr, mask, None, shape)
+
+
+@operation("tt.atomic_store", pure=False)
+def _build_atomic_store(op: Op) -> Callable[..., None]:
+    shape = op.operand_types[0].shape
+
+    def compute(ptr: Value, value: Value, mask: Value | None = None) -> None:
+        atomic("exch", ptr, value, mask, shape)
+
+    return compute
+
+
+def atomic(
+    op: str,
+    ptr: Value,
+    value: Value,
+    mask: Value | None,
+    shape: tuple[int, ...],
+    compare: Value | None = None,
+) -> Value:
+    """A read-modify-write of each lane; returns the old values.
+
+    `op` is a key of COMBINE, or "cas" with `compare`. Lanes of one program that meet on an element
+    are combined in lane order. Adding to memory that nothing has stored leaves it undefined.
+    """
+    launch = current()
+    launch.atomics = True
+    dtype = element_of(ptr)
+    full = (len(launch.programs), *shape)
+    context.check_width(int(np.prod(full, dtype=np.int64)) * 8)
+    trace("atomic", ptr, mask, None, full)
+    flat_shape = (full[0], int(np.prod(full[1:], dtype=np.int64)))
+    new = spread(value.data, full).reshape(flat_shape)
+    want = None if compare is None else spread(compare.data, full).reshape(flat_shape)
+    poison = union(value.poison, None if compare is None else compare.poison)
+    bits = np.zeros(flat_shape, np.uint8)
+    if poison is not None:
+        bits = spread(poison, full).reshape(flat_shape)
+    old = np.full(flat_shape, dirt(dtype, launch.session.dirt), new.dtype)
+    unknown = np.zeros(flat_shape, np.uint8)
+    for lanes in judge("atomic", ptr, mask, full):
+        index = np.broadcast_to(lanes.index, full).reshape(flat_shape)
+        good = np.ones(flat_shape, np.bool_)
+        if lanes.good is not None:
+            good = np.broadcast_to(lanes.good, full).reshape(flat_shape)
+        for row in range(full[0]):
+            at = np.flatnonzero(good[row])
+            if not at.size:
+                continue
+            wanted = None if want is None else want[row, at]
+            program = launch.programs[row : row + 1]
+            meet(lanes.storage, index[row, at], new.dtype.itemsize, program, ptr.base)
+            old[row, at], unknown[row, at] = _update(
+                op, lanes.storage, index[row, at], new[row, at], wanted, bits[row, at], ptr.base
+            )
+    undefined = unknown.reshape(full) if unknown.any() else None
+    return Value(old.reshape(full), dtype, undefined, loaded=8 * new.dtype.itemsize)
+
+
+def _update(
+    op: str,
+    storage: Storage,
+    index: np.ndarray,
+    new: np.ndarray,
+    want: np.ndarray | None,
+    bits: np.ndarray,
+    operand: Operand | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """One program's update; returns the old values and their poison bits."""
+    if len(index) > 1 and len(np.unique(index)) != len(index):  # lanes that meet
+        pairs = [
+            _update(
+                op,
+                storage,
+                index[i : i + 1],
+                new[i : i + 1],
+                None if want is None else want[i : i + 1],
+                bits[i : i + 1],
+                operand,
+            )
+            for i in range(len(index))
+        ]
+        return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
+    size = new.dtype.itemsize
+    seen = storage.typed(new.dtype)[index]
+    undefined = storage.undefined_elements(size)
+    unknown = np.zeros(len(index), np.uint8)
+    if undefined is not None:
+        missing = undefined[index].any(axis=1)
+        if missing.any():
+            unknown = missing * context.source(UNWRITTEN, operand)
+    if op == "cas":
+        assert want is not None
+        after = np.where(seen == want, new, seen)
+    else:
+        after = COMBINE[op](seen, new).astype(new.dtype)
+    if after.tobytes() != seen.tobytes():
+        current().changes += 1
+    storage.typed(new.dtype)[index] = after
+    mark(storage, index, size, bits if op == "exch" else bits | unknown, "atomic", operand)
+    return seen, unknown

@@ -1,0 +1,140 @@
+"""Casts as the compiled kernel does them: nearest even from the exact value, saturating fp8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gemmproof.reference.formats import FORMATS, round_to, to_fp32
+from gemmproof.reference.simulator.dtypes import F32, I1, Dtype
+from gemmproof.reference.simulator.ops.arithmetic import unsigned
+from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.value import Value
+
+_KNOWN_STORAGE = {f.storage.name for f in FORMATS.values()}
+
+
+@operation("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui")
+def _build_integer_cast(op: Op) -> Callable[..., Value]:
+    dtype = op.types[0].dtype
+    without_sign = op.name in ("arith.extui", "arith.index_castui")
+
+    def compute(x: Value) -> Value:
+        if dtype is I1:
+            return Value((x.data & 1).astype(np.bool_), dtype, x.poison, loaded=x.loaded)
+        read = unsigned(x.data) if without_sign else x.data
+        if x.dtype is I1 and not without_sign:
+            read = -read.astype(np.int8)  # the sign of one bit
+        data = read.astype(dtype.numpy)
+        exact = x.exact
+        if exact is None and dtype.bits < x.dtype.bits:
+            exact = read.astype(np.int64)
+        if exact is not None and (exact == data).all():
+            exact = None
+        made = Value(data, dtype, x.poison, exact, loaded=x.loaded)
+        if exact is None and x.span and (not without_sign or x.span[0] >= 0):
+            made.span = x.span
+        return made
+
+    return compute
+
+
+@operation("arith.fptosi", "arith.fptoui")
+def _build_to_integer(op: Op) -> Callable[..., Value]:
+    dtype = op.types[0].dtype
+    without_sign = op.name == "arith.fptoui"
+
+    def compute(x: Value) -> Value:
+        data = to_integer(x.data, dtype, without_sign)
+        return Value(data, dtype, x.poison, loaded=x.loaded)
+
+    return compute
+
+
+def to_integer(data: np.ndarray, dtype: Dtype, without_sign: bool = False) -> np.ndarray:
+    """Floats to integers: cut toward zero, saturating at the width that PTX converts to.
+
+    PTX has no conversion to 8 bits: cvt.rzi.s16 (u16) saturates at 16 and the low byte is kept. NaN
+    gives 0 (PTX ISA, cvt).
+    """
+    bits = max(16, dtype.bits)
+    low, high = (0, 2**bits - 1) if without_sign else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    wide = np.dtype(f"{'u' if without_sign else 'i'}{bits // 8}")
+    x = np.trunc(data.astype(np.float64))
+    x = np.where(np.isnan(x), 0.0, x)
+    result = np.where(x <= low, low, high if bits < 64 else 0).astype(wide)
+    if bits == 64:
+        result = np.where(x >= high, np.array(high, wide), result)
+    inside = (x > low) & (x < high)
+    result = np.where(inside, np.where(inside, x, 0).astype(wide), result)
+    if dtype is I1:
+        return (result & 1).astype(np.bool_)
+    return result.astype(dtype.numpy) if dtype.bits < bits else result.view(dtype.numpy)
+
+
+@operation("arith.sitofp", "arith.uitofp")
+def _build_from_integer(op: Op) -> Callable[..., Value]:
+    dtype = op.types[0].dtype
+    without_sign = op.name == "arith.uitofp"
+
+    def compute(x: Value) -> Value:
+        read = unsigned(x.data) if without_sign else x.data
+        if x.dtype is I1:
+            read = read.astype(np.int8) if without_sign else -read.astype(np.int8)
+        return Value(to_float(read, dtype), dtype, x.poison, loaded=x.loaded)
+
+    return compute
+
+
+@operation("arith.extf", "arith.truncf", "tt.fp_to_fp")
+def _build_float_cast(op: Op) -> Callable[..., Value]:
+    dtype = op.types[0].dtype
+    convert = cut_float if op.attrs.get("rounding") == "rtz" else to_float
+
+    def compute(x: Value) -> Value:
+        return Value(convert(x.data, dtype), dtype, x.poison, loaded=x.loaded)
+
+    return compute
+
+
+def to_float(data: np.ndarray, dtype: Dtype) -> np.ndarray:
+    """Numbers to floats, nearest even; fp8 saturates as PTX's conversions do."""
+    target = dtype.numpy
+    if data.dtype == target:
+        return data
+    if not dtype.format:  # the fnuz types of AMD: widen to fp32, then ml_dtypes rounds
+        return data.astype(np.float32).astype(target)
+    if data.dtype.name not in _KNOWN_STORAGE:
+        data = data.astype(np.float32) if data.dtype.kind != "u" else data.astype(np.uint64)
+    if dtype is F32 and data.dtype.kind == "f" and data.dtype.itemsize <= 4:
+        return data.astype(target)
+    if dtype is F32 and data.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        return to_fp32(data)
+    return round_to(data, FORMATS[dtype.format], saturate=target.itemsize == 1)
+
+
+def cut_float(data: np.ndarray, dtype: Dtype) -> np.ndarray:
+    """Floats to narrower floats, toward zero: the nearest, stepped back where it lies beyond."""
+    near = to_float(data, dtype)
+    exact, rounded = data.astype(np.float64), near.astype(np.float64)
+    bits = near.view(f"u{near.dtype.itemsize}")
+    beyond = np.abs(rounded) > np.abs(exact)
+    return (bits - beyond.astype(bits.dtype)).view(near.dtype)
+
+
+@operation("arith.bitcast", "tt.bitcast", "tt.ptr_to_int", "tt.int_to_ptr", "gemmproof.same")
+def _build_bitcast(op: Op) -> Callable[..., Value]:
+    dtype = op.types[0].dtype
+
+    def compute(x: Value) -> Value:
+        if x.dtype is dtype:
+            return x
+        if dtype.is_pointer or x.dtype.is_pointer:
+            base = x.base if dtype.is_pointer else None
+            return Value(x.data.astype(dtype.numpy), dtype, x.poison, x.exact, base)
+        data = np.ascontiguousarray(x.data).view(dtype.numpy)
+        return Value(data, dtype, x.poison, loaded=x.loaded)
+
+    return compute

@@ -1,0 +1,137 @@
+"""tt.dot: the undefined lanes, and the arithmetic left to a dot model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.dot import DotModel
+from gemmproof.reference.dot_triton import folds, imprecise_acc, triton_dot
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.context import current
+from gemmproof.reference.simulator.dtypes import Dtype
+from gemmproof.reference.simulator.observation import Unsupported
+from gemmproof.reference.simulator.ops import shared_tiles
+from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.value import Value, union
+
+
+def is_zero(value: Value) -> bool:
+    """Whether every lane is a defined zero."""
+    return value.poison is None and not value.data.any()
+
+
+def format_of(dtype: Dtype) -> str:
+    """The name under which the numerics know a type. Raises Unsupported where they do not."""
+    if not dtype.format:
+        raise Unsupported(f"a dot of {dtype} is not known to the tile simulator")
+    return dtype.format
+
+
+def folds_sum(op: Op, target: str | None) -> bool:
+    """Whether the compiler folds `x + tl.dot(a, b)` into the dot."""
+    if target is None or target.startswith("gfx"):
+        return False
+    a, b = (kind.dtype.format for kind in op.operand_types[:2])
+    given = op.integer("maxNumImpreciseAcc") or None
+    return folds(imprecise_acc(target, (a, b), given, op.operand_types[0].shape[-1]))
+
+
+@operation("tt.dot", constant=False)
+def _build_dot(op: Op) -> Callable[..., Value]:
+    """Product of blocks (..., M, K) and (..., K, N), added onto acc (..., M, N).
+
+    Without a target the products are summed by the IEEE chain: one rounding a term, ascending k,
+    starting from acc; fp32 operands are cut to tf32 first where that is the input precision. With
+    one, as the instruction does that Triton picks for the tile.
+    """
+    a_kind, b_kind, c_kind = op.operand_types
+    M, K, N = a_kind.shape[-2], a_kind.shape[-1], b_kind.shape[-1]
+    formats = tuple(format_of(kind.dtype) for kind in (a_kind, b_kind, c_kind))
+    precision = op.attrs.get("inputPrecision", "ieee")
+    imprecise = op.integer("maxNumImpreciseAcc") or None
+
+    def compute(a: Value, b: Value, c: Value) -> Value:
+        launch = current()
+        launch.tiles.add((M, N, K))
+        a, b = a.spread(a_kind.shape), b.spread(b_kind.shape)
+        from_zero = c.data.size == 1 and is_zero(c)
+        loaded = min((v.loaded for v in (a, b) if v.loaded), default=0)
+        model = _model(
+            launch.session.target, formats, (M, N, K), launch.num_warps, precision, imprecise,
+            len(a_kind.shape), loaded, not from_zero,
+        )  # fmt: skip
+        start = None if from_zero else c.spread(c_kind.shape).data
+        data = None
+        if a.shared is not None and b.shared is not None:
+            data = shared_tiles.product(model, a.shared, b.shared, start)
+        if data is None:
+            data = model.dot(a.data, b.data, start)
+        data = data.astype(c_kind.dtype.numpy, copy=False)
+        return Value(data, c_kind.dtype, _poison(a, b, c))
+
+    return compute
+
+
+@lru_cache(maxsize=1024)
+def _model(
+    target: str | None,
+    formats: tuple[str, str, str],
+    tile: tuple[int, int, int],
+    num_warps: int,
+    precision: str | None,
+    imprecise: int | None,
+    ndim: int,
+    loaded_bits: int,
+    acc_passed: bool,
+) -> DotModel:
+    a_format, b_format, acc_format = formats
+    M, N, K = tile
+    try:
+        return triton_dot(
+            None if target is not None and target.startswith("gfx") else target,
+            a_format if a_format == b_format else (a_format, b_format),
+            acc_format,
+            BLOCK_M=M,
+            BLOCK_N=N,
+            BLOCK_K=K,
+            num_warps=num_warps,
+            input_precision=precision,
+            max_num_imprecise_acc=imprecise,
+            acc_passed=acc_passed,
+            ndim=ndim,
+            loaded_bits=loaded_bits or None,
+        )
+    except ValueError as error:
+        raise Unsupported(f"tl.dot: {error}", context.where()) from None
+
+
+def _poison(a: Value, b: Value, c: Value) -> np.ndarray | None:
+    """An output is undefined if any of its terms is: undefined times zero may be NaN.
+
+    For integers undefined times a defined zero is zero.
+    """
+    if a.poison is None and b.poison is None:
+        return c.poison
+    rows, columns = _whole(a), _whole(b)
+    if a.dtype.is_float:
+        found: Any = np.bitwise_or(
+            np.bitwise_or.reduce(rows, axis=-1, keepdims=True),
+            np.bitwise_or.reduce(columns, axis=-2, keepdims=True),
+        )
+        return union(found, c.poison)
+    live_a = ((a.data != 0) | (rows != 0)).astype(np.float32)
+    live_b = ((b.data != 0) | (columns != 0)).astype(np.float32)
+    bits = np.bitwise_or(np.bitwise_or.reduce(rows, None), np.bitwise_or.reduce(columns, None))
+    terms = (rows != 0).astype(np.float32) @ live_b + live_a @ (columns != 0).astype(np.float32)
+    return union((terms > 0) * bits, c.poison)
+
+
+def _whole(x: Value) -> np.ndarray:
+    if x.poison is None:
+        return np.zeros((1,) * x.data.ndim, np.uint8)
+    return np.broadcast_to(x.poison, x.poison.shape[:1] + x.data.shape[1:])

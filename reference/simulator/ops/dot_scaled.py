@@ -1,0 +1,100 @@
+"""tt.dot_scaled: microscaled operands are widened exactly, then summed by the IEEE chain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+
+from gemmproof.reference.dot import dot_model
+from gemmproof.reference.formats import to_fp32
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.context import current
+from gemmproof.reference.simulator.dtypes import F32
+from gemmproof.reference.simulator.observation import Unsupported
+from gemmproof.reference.simulator.ops.dot import _poison
+from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.value import Value
+
+_BYTES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+# The eight magnitudes of e2m1; the fourth bit is the sign.
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
+_FORM = re.compile(r"tt\.dot_scaled %[^\s,]+( scale %[^\s,]+)?, %[^\s,]+( scale %[^\s,]+)?,")
+
+
+@operation("tt.dot_scaled", constant=False)
+def _build_dot_scaled(op: Op) -> Callable[..., Value]:
+    """Product of (M, K) and (K, N) with scales (M, K/group) and (N, K/group).
+
+    Raises Unsupported for formats without a meaning here and, with a target, for all (no model of
+    the hardware's sum is verified).
+    """
+    found = _FORM.search(op.text)
+    scaled = [bool(found and found[i]) for i in (1, 2)]
+    kinds, (lhs, rhs) = op.operand_types, (op.attrs.get("lhs", ""), op.attrs.get("rhs", ""))
+    lhs_k_pack, rhs_k_pack = (op.attrs.get(f"{s}_k_pack", "true") == "true" for s in ("lhs", "rhs"))
+    for name in (lhs, rhs):
+        if name not in ("e2m1", "e4m3", "e5m2", "bf16", "fp16"):
+            raise Unsupported(f"tt.dot_scaled of {name} is not known to the tile simulator")
+    model = dot_model(None, "fp32")
+
+    def compute(*values: Value) -> Value:
+        target = current().session.target
+        if target is not None and not target.startswith("gfx"):
+            raise context.unsupported("tl.dot_scaled with a target")
+        whole = [v.spread(kind.shape) for v, kind in zip(values, kinds, strict=True)]
+        a, rest = whole[0], whole[1:]
+        a_scale, rest = (rest[0], rest[1:]) if scaled[0] else (None, rest)
+        b, rest = rest[0], rest[1:]
+        b_scale, rest = (rest[0], rest[1:]) if scaled[1] else (None, rest)
+        c = rest[0]
+        a = _widen(a, lhs, 2 if lhs_k_pack else 1)
+        b = _widen(b, rhs, 1 if rhs_k_pack else 2)
+        a = a if a_scale is None else _scale(a, a_scale, 2)
+        if b_scale is not None:
+            b = _scale(b, b_scale.map(lambda d: d.swapaxes(1, 2)), 1)
+        data = model.dot(a.data, b.data, c.data.astype(np.float32))
+        return Value(data.astype(c.dtype.numpy), c.dtype, _poison(a, b, c))
+
+    return compute
+
+
+def _widen(x: Value, name: str, packed_axis: int) -> Value:
+    """The operand's values as fp32, exactly."""
+    data = np.ascontiguousarray(x.data)
+    if name == "e2m1":
+        raw = data.view(np.uint8)
+        nibbles = np.stack([raw & 15, raw >> 4], axis=packed_axis + 1)
+        shape = list(raw.shape)
+        shape[packed_axis] *= 2
+        codes = nibbles.reshape(shape)
+        wide = np.where(codes & 8, -_E2M1[codes & 7], _E2M1[codes & 7])
+        poison = None
+        if x.poison is not None:
+            poison = np.repeat(np.broadcast_to(x.poison, x.data.shape), 2, axis=packed_axis)
+        return Value(wide, F32, poison)
+    if name in _BYTES:
+        data = data.view(_BYTES[name])
+    return Value(to_fp32(data), F32, x.poison)
+
+
+def _scale(x: Value, scale: Value, axis: int) -> Value:
+    """Multiply groups along K by 2**(scale - 127), or by an fp8 scale; e8m0's 255 is NaN."""
+    groups = scale.data.shape[axis]
+    n = x.data.shape[axis] // groups
+    with np.errstate(all="ignore"):
+        if scale.dtype.is_float:
+            data = x.data * np.repeat(to_fp32(np.ascontiguousarray(scale.data)), n, axis=axis)
+        else:
+            codes = np.ascontiguousarray(scale.data).view(np.uint8)
+            exponent = np.repeat(codes, n, axis=axis).astype(np.int32) - 127
+            data = np.ldexp(x.data, exponent).astype(np.float32)
+            data = np.where(exponent == 128, np.float32(np.nan), data)
+    poison = x.poison
+    if scale.poison is not None:
+        bits = np.repeat(np.broadcast_to(scale.poison, scale.data.shape), n, axis=axis)
+        poison = bits if poison is None else poison | bits
+    return Value(data, F32, poison)

@@ -1,0 +1,190 @@
+"""What a kernel tells the compiler, asserts or prints: each claim is checked on concrete values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.checks.blame import Event
+from gemmproof.reference.simulator.context import current
+from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.value import Value, union
+
+# Attributes that tl.multiple_of, tl.max_contiguous and tl.max_constancy leave on an operation.
+HINTS = {
+    "tt.divisibility": "multiple_of",
+    "tt.contiguity": "max_contiguous",
+    "tt.constancy": "max_constancy",
+}
+
+
+def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
+    """`compute`, with the hints that its operation carries judged on what it gives."""
+    shape = op.types[0].shape
+
+    def judged(*values: Value) -> Value:
+        x = compute(*values)
+        if x.dtype.is_float:
+            return x
+        x = x.spread(shape)
+        for attribute, hint in HINTS.items():
+            if attribute in op.attrs:
+                numbers = op.integers(attribute) * (len(shape) or 1)
+                x = _JUDGES[hint](x, numbers[: len(shape) or 1])
+        return x
+
+    return judged
+
+
+def _defined(x: Value) -> np.ndarray:
+    """Lanes whose value is defined; a hint says nothing of the others."""
+    if x.poison is None:
+        return np.ones((1,) * x.data.ndim, np.bool_)
+    return x.poison == 0
+
+
+def _mark_doubtful(x: Value, failed: np.ndarray, words: str) -> Value:
+    """`x` with the misdescribed lanes marked: the compiler may compute anything there.
+
+    A hint is at fault where such a lane reaches a store; the idle lanes of a ragged tile do not.
+    """
+    bits = failed * context.source(words, x.base, kind="false_hint")
+    return Value(x.data, x.dtype, union(x.poison, bits), x.exact, x.base, x.loaded)
+
+
+def _step(x: Value) -> int:
+    """How far apart consecutive values are: 1, for pointers the element's bytes."""
+    return x.dtype.pointee.itemsize if x.dtype.pointee is not None else 1
+
+
+def _judge_multiple(x: Value, values: list[int]) -> Value:
+    """tl.multiple_of: every run of consecutive values along an axis begins at a multiple.
+
+    That is the compiler's reading: the divisibility of a block is that of the first value of each
+    contiguous run (AxisInfo's divisibility); a pointer's counts bytes.
+    """
+    for axis, v in enumerate(values):
+        failed = (x.data % v != 0) & _defined(x)
+        if x.data.ndim > 1 and v > 1 and failed.any():
+            inner = (slice(None),) * (axis + 1)
+            goes_on = np.zeros(x.data.shape, np.bool_)
+            goes_on[(*inner, slice(1, None))] = np.diff(x.data, axis=axis + 1) == _step(x)
+            failed = _mark_whole_runs(failed & ~goes_on, goes_on, axis + 1)
+        if failed.any():
+            words = f"a false hint: tl.multiple_of({v}) of {_first(x, failed)}"
+            x = _mark_doubtful(x, failed, words)
+    return x
+
+
+def _mark_whole_runs(begins: np.ndarray, goes_on: np.ndarray, axis: int) -> np.ndarray:
+    """The lanes of every run whose first lane is marked."""
+    marked = np.moveaxis(begins.copy(), axis, -1)
+    follows = np.moveaxis(goes_on, axis, -1)
+    for i in range(1, marked.shape[-1]):
+        marked[..., i] |= marked[..., i - 1] & follows[..., i]
+    return np.moveaxis(marked, -1, axis)
+
+
+def _first(x: Value, failed: np.ndarray) -> int:
+    return int(np.broadcast_to(x.data, failed.shape)[tuple(np.argwhere(failed)[0])])
+
+
+def _judge_groups(x: Value, values: list[int], hint: str, expected: Any) -> Value:
+    """A hint on aligned groups of lanes; a lane must hold `expected(first lane, its number)`."""
+    for axis, n in enumerate(values):
+        if x.data.ndim == 1 or n <= 1:
+            continue
+        data = np.moveaxis(x.data, axis + 1, -1)
+        n = min(n, data.shape[-1])
+        groups = data.reshape(*data.shape[:-1], data.shape[-1] // n, n)
+        wrong = groups != expected(groups[..., :1], np.arange(n, dtype=data.dtype))
+        failed = np.moveaxis(wrong.reshape(data.shape), -1, axis + 1) & _defined(x)
+        if failed.any():
+            words = f"a false hint: tl.{hint}({n}) where a lane holds {_first(x, failed)}"
+            x = _mark_doubtful(x, failed, words)
+    return x
+
+
+def _judge_contiguous(x: Value, values: list[int]) -> Value:
+    """tl.max_contiguous: aligned groups of so many lanes hold consecutive values."""
+    step = _step(x)
+    return _judge_groups(x, values, "max_contiguous", lambda first, i: first + i * step)
+
+
+def _judge_constant(x: Value, values: list[int]) -> Value:
+    """tl.max_constancy: aligned groups of so many lanes hold one value."""
+    return _judge_groups(x, values, "max_constancy", lambda first, i: first)
+
+
+_JUDGES: dict[str, Callable[[Value, list[int]], Value]] = {
+    "multiple_of": _judge_multiple,
+    "max_contiguous": _judge_contiguous,
+    "max_constancy": _judge_constant,
+}
+
+
+# -- claims and prints ---------------------------------------------------------------------------
+def _note(kind: str, failed: np.ndarray, got: str) -> None:
+    """Note a claim that does not hold; `failed` is (programs or 1, *lanes)."""
+    launch = current()
+    rows = failed.reshape(len(failed), -1)
+    launch.events.append(
+        Event(
+            kind=kind,
+            where=context.where(),
+            operand=None,
+            access="hint",
+            axis=None,
+            programs=launch.programs if len(rows) == 1 else launch.programs[rows.any(axis=1)],
+            lanes=int(rows.sum()),
+            got=got,
+            expected="a true condition",
+        )
+    )
+
+
+@operation("llvm.intr.assume", pure=False)
+def _build_assume(op: Op) -> Callable[..., None]:
+    def compute(condition: Value) -> None:
+        """The compiler takes it for granted, so it must hold for every program."""
+        failed = condition.data == 0
+        if failed.any():
+            _note("false_hint", failed, "tl.assume of a condition that is false")
+
+    return compute
+
+
+@operation("tt.assert", pure=False)
+def _build_assert(op: Op) -> Callable[..., None]:
+    words = f"device_assert failed: {op.strings[0] if op.strings else ''}"[:200]
+
+    def compute(condition: Value) -> None:
+        failed = condition.data == 0
+        if failed.any():
+            _note("failed_assert", failed, words)
+
+    return compute
+
+
+@operation("tt.print", pure=False)
+def _build_print(op: Op) -> Callable[..., None]:
+    prefix = (op.strings[0] if op.strings else "").strip().removesuffix(":")
+
+    def compute(*values: Value) -> None:
+        """Kept for who asks, at most a thousand lines."""
+        prints = current().session.run.prints
+        if len(prints) < 1000:
+            shown = (str(v.spread(kind.shape).data.tolist())[:200]
+                     for v, kind in zip(values, op.operand_types, strict=True))
+            prints.append(" ".join([prefix, *shown]).strip())
+
+    return compute
+
+
+@operation("ttg.barrier", "gpu.barrier", "tt.debug_barrier", pure=False)
+def _build_nothing(op: Op) -> Callable[..., None]:
+    return lambda *_: None  # a barrier orders the threads of one program, which run as one here

@@ -1,0 +1,148 @@
+"""A kernel prepared to run: blocks of steps, each a function over the values of a group.
+
+Control flow is flat. A block ends in a jump, a branch, a loop's turn or the end; blocks stand in
+the order of the source, so that the group that is furthest behind is the one with the lowest block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.dtypes import Dtype, Type
+from gemmproof.reference.simulator.observation import Where
+from gemmproof.reference.simulator.value import Value
+
+Env = list[Any]
+Moves = tuple[tuple[int, int], ...]  # (to, from), done at once
+Step = tuple[Callable[[Env], None], "Where | None", tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """Go on in another block. `spins`: backwards, in a loop that may wait for other programs."""
+
+    target: int
+    moves: Moves
+    spins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Go on in one of two blocks, each program as its own condition says."""
+
+    condition: int
+    yes: int
+    yes_moves: Moves
+    no: int
+    no_moves: Moves
+    where: Where | None
+    spins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The head of a counted loop: the next turn, or out. `state` is its Count."""
+
+    state: int
+    index: int
+    body: int
+    out: int
+    where: Where | None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The program is done; `results` are a region's."""
+
+    results: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Block:
+    """Steps, how the block ends, and the slots that are alive where it begins."""
+
+    steps: list[Step]
+    end: Jump | Branch | Turn | End
+    live: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Program:
+    """A prepared kernel or region: `template` is an environment that holds the constants, `args` the
+    slots of its arguments."""
+
+    name: str
+    blocks: list[Block]
+    template: Env
+    args: tuple[int, ...]
+    arg_types: tuple[Type, ...]
+    text: str = field(repr=False, default="")
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether it runs from its first step to its last."""
+        return len(self.blocks) == 1
+
+
+class Count:
+    """A counted loop's progress: first index, step, turns in all and turns done, as int64 arrays
+    (programs or 1)."""
+
+    __slots__ = ("done", "dtype", "first", "step", "turns")
+
+    def __init__(self, dtype: Dtype, *parts: np.ndarray) -> None:
+        self.dtype = dtype
+        self.first, self.step, self.turns, self.done = parts
+
+    def index(self) -> Value:
+        """The index of this turn."""
+        wide = self.first + self.done * self.step
+        data = wide.astype(self.dtype.numpy)
+        return Value(data, self.dtype, None, wide if (wide != data).any() else None)
+
+    def next(self) -> Count:
+        return Count(self.dtype, self.first, self.step, self.turns, self.done + 1)
+
+    def _parts(self) -> tuple[np.ndarray, ...]:
+        return (self.first, self.step, self.turns, self.done)
+
+    def select(self, rows: np.ndarray) -> Count:
+        return Count(self.dtype, *(p if len(p) == 1 else p[rows] for p in self._parts()))
+
+    @staticmethod
+    def merge(counts: list[Count], sizes: list[int], order: np.ndarray | None) -> Count:
+        parts = []
+        for several in zip(*(c._parts() for c in counts), strict=True):
+            if all(len(p) == 1 and p[0] == several[0][0] for p in several):
+                parts.append(several[0])
+                continue
+            whole = [np.broadcast_to(p, (n,)) for p, n in zip(several, sizes, strict=True)]
+            joined = np.concatenate(whole)
+            parts.append(joined if order is None else joined[order])
+        return Count(counts[0].dtype, *parts)
+
+
+def start_count(low: Value, high: Value, step: Value, dtype: Dtype, unsigned: bool) -> Count:
+    """The count of `for index in range(low, high, step)`.
+
+    Raises KernelError for a step that is not positive while there are turns to take.
+    """
+    first, last, pace = (_scalars(x, unsigned) for x in (low, high, step))
+    some = first < last
+    if (some & (pace <= 0)).any():
+        bad = int(np.broadcast_to(pace, some.shape)[some].min())
+        raise context.kernel_error(f"range: got step {bad}, expected a positive one")
+    turns = np.where(some, -((first - last) // np.where(pace == 0, 1, pace)), 0)
+    return Count(dtype, first, pace, turns, np.zeros(1, np.int64))
+
+
+def _scalars(x: Value, unsigned: bool) -> np.ndarray:
+    data = x.data.reshape(len(x.data))
+    if unsigned:
+        data = data.view(f"u{data.dtype.itemsize}")
+    return data.astype(np.int64)

@@ -1,0 +1,30 @@
+"""Whose code is this frame? The line of the user's wrapper that is running."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+import triton
+
+from gemmproof.reference.simulator.observation import Where
+
+_OURS = str(Path(__file__).parent)
+_TRITON = str(Path(triton.__file__).parent)
+
+
+def calling_line() -> Where | None:
+    """The innermost line that is neither Triton's, torch's nor the simulator's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not _is_library(code.co_filename):
+            return Where(code.co_filename, frame.f_lineno, code.co_name)
+        frame = frame.f_back
+    return None
+
+
+def _is_library(file: str) -> bool:
+    inside = ("/torch/", "/contextlib.py", "/unittest/mock.py")
+    return file.startswith((_OURS, _TRITON, "<")) or any(part in file for part in inside)

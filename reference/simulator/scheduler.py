@@ -1,0 +1,333 @@
+"""Run a prepared kernel over its grid: groups of programs that go together as far as they agree.
+
+Where the programs of a group decide differently it splits, and the group that is furthest behind
+in the source goes on first, so that groups meet again where their ways do and go on as one. A
+group that waits for memory which others write lets them go first.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.simulator import context as contexts
+from gemmproof.reference.simulator.checks.judge import check_defined
+from gemmproof.reference.simulator.context import Context, TooWide
+from gemmproof.reference.simulator.observation import (
+    LimitExceeded,
+    SimulatorError,
+    Unsupported,
+)
+from gemmproof.reference.simulator.program import Branch, Count, End, Env, Jump, Moves, Program
+from gemmproof.reference.simulator.value import merge
+
+# A first group this wide shows how large the values of the kernel are; groups then grow.
+FIRST_WIDTH, MOST_WIDTH = 256, 1 << 16
+
+# Turns of a loop that a group may take while memory stands still before others go first: a loop
+# that waits for another program is told from a long honest one only by trying again with more.
+FIRST_PATIENCE = 64
+MOST_PATIENCE = FIRST_PATIENCE * 8**5
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Programs (linear ids, ascending) at one place: a block, a step in it, and their values."""
+
+    programs: np.ndarray
+    env: Env
+    block: int = 0
+    step: int = 0
+    spins: int = 0
+    changes: int = 0
+
+    def select(self, rows: np.ndarray) -> Group:
+        """Some of the programs, at the same place."""
+        env = [x if x is None else _select(x, rows) for x in self.env]
+        return Group(self.programs[rows], env, self.block, self.step)
+
+
+def _select(x: Any, rows: np.ndarray) -> Any:
+    if hasattr(x, "data") and len(x.data) == 1 and x.poison is None and x.exact is None:
+        return x
+    return x.select(rows)
+
+
+class Scheduler:
+    """The groups of one launch, or of one region over lanes."""
+
+    def __init__(self, program: Program, context: Context, follow: bool = True) -> None:
+        self.program = program
+        self.context = context
+        self.follow = follow  # whether the context's programs are those of the group
+        self.ready: list[Group] = []
+        self.waiting: list[Group] = []
+        self.done: list[Group] = []
+        self.limit = MOST_WIDTH
+        self.patience = FIRST_PATIENCE
+
+    def run(self, group: Group) -> None:
+        """Run a group, and what it splits into, as far as it can without other groups."""
+        self.ready.append(group)
+        while self.ready:
+            self._advance(self._take())
+
+    def wake(self) -> None:
+        """Try those that wait again: at once if memory changed, else with more patience.
+
+        Raises LimitExceeded where nothing else can change what they wait for.
+        """
+        if all(g.changes == self.context.changes for g in self.waiting):
+            self.patience *= 8
+            if self.patience > MOST_PATIENCE:
+                ids = np.concatenate([g.programs for g in self.waiting])
+                some = ", ".join(map(str, ids[:5].tolist())) + (", ..." if len(ids) > 5 else "")
+                raise LimitExceeded(
+                    f"{self.context.kernel}: programs {some} wait for ever", self.context.where
+                )
+        waiting, self.waiting = self.waiting, []
+        for group in waiting:
+            group.spins = 0
+            self.run(group)
+
+    # -- groups ----------------------------------------------------------------------------------
+    def _take(self) -> Group:
+        """The group that is furthest behind, joined by those at the same place."""
+        if len(self.ready) == 1:
+            return self.ready.pop()
+        place = min((g.block, g.step) for g in self.ready)
+        taken, rest, width = [], [], 0
+        for group in self.ready:
+            fits = width == 0 or width + len(group.programs) <= self.limit
+            if (group.block, group.step) == place and fits and (width == 0 or not group.step):
+                taken.append(group)
+                width += len(group.programs)
+            else:
+                rest.append(group)
+        self.ready = rest
+        return taken[0] if len(taken) == 1 else self._join(taken)
+
+    def _join(self, groups: list[Group]) -> Group:
+        programs = np.concatenate([g.programs for g in groups])
+        order = None
+        if (np.diff(programs) < 0).any():
+            order = np.argsort(programs)
+            programs = programs[order]
+        env = list(self.program.template)
+        sizes = [len(g.programs) for g in groups]
+        try:
+            for slot in self.program.blocks[groups[0].block].live:
+                env[slot] = _merge([g.env[slot] for g in groups], sizes, order)
+        except TooWide:
+            self.limit = max(1, len(programs) - 1)
+            self.ready += groups[1:]
+            return groups[0]
+        return Group(programs, env, groups[0].block)
+
+    def _advance(self, group: Group) -> None:
+        """Run a group until it ends, splits, waits, or is no longer the furthest behind."""
+        until = min((g.block for g in self.ready), default=None)
+        context, blocks = self.context, self.program.blocks
+        if self.follow:
+            context.programs = group.programs
+        while True:
+            try:
+                self._block(group)
+            except TooWide:
+                return self._halve(group)
+            end = blocks[group.block].end
+            group.step = 0
+            if isinstance(end, End):
+                self.done.append(group)
+                return None
+            if isinstance(end, Jump):
+                _move(group.env, end.moves)
+                back = end.target <= group.block
+                group.block = end.target
+                if back:
+                    contexts.check_time()
+                    if end.spins and self._spun(group):
+                        return None
+            else:
+                context.where = end.where
+                split = self._branch(group, end) if isinstance(end, Branch) else self._turn(group)
+                if split is not None:
+                    self.ready += split
+                    return None
+                if isinstance(end, Branch) and end.spins and self._spun(group):
+                    return None
+            if until is not None and group.block >= until:
+                self.ready.append(group)
+                return None
+
+    def _block(self, group: Group) -> None:
+        env, context = group.env, self.context
+        steps = self.program.blocks[group.block].steps
+        at = group.step
+        try:
+            for run, where, dead in steps[at:] if at else steps:
+                context.where = where
+                run(env)
+                for slot in dead:
+                    env[slot] = None
+                at += 1
+        except TooWide:
+            group.step = at
+            raise
+
+    def _halve(self, group: Group) -> None:
+        """Cut a group whose values are too wide in two; no wider one is made again."""
+        n = len(group.programs)
+        half = (n + 1) // 2
+        self.limit = min(self.limit, half)
+        rows = np.arange(n)
+        self.ready += [group.select(rows[:half]), group.select(rows[half:])]
+
+    def _branch(self, group: Group, end: Branch) -> list[Group] | None:
+        """Take a branch; the two groups where programs differ, else None."""
+        value = group.env[end.condition]
+        check_defined(value, "a branch")
+        self.context.ordered |= value.loaded > 0
+        truth = value.data.reshape(-1) != 0
+        if truth.all() or not truth.any():
+            yes = bool(truth[0])
+            _move(group.env, end.yes_moves if yes else end.no_moves)
+            group.block = end.yes if yes else end.no
+            return None
+        spins = group.spins
+        parts = [group.select(np.flatnonzero(truth)), group.select(np.flatnonzero(~truth))]
+        for part, target, moves in zip(
+            parts, (end.yes, end.no), (end.yes_moves, end.no_moves), strict=True
+        ):
+            _move(part.env, moves)
+            part.block, part.step, part.spins = target, 0, spins
+        return parts
+
+    def _turn(self, group: Group) -> list[Group] | None:
+        """The next turn of a counted loop; the two groups where some are through, else None."""
+        end: Any = self.program.blocks[group.block].end
+        count: Count = group.env[end.state]
+        more = count.done < count.turns
+        if more.all() or not more.any():
+            if more[0]:
+                group.env[end.index], group.env[end.state] = count.index(), count.next()
+                group.block = end.body
+            else:
+                group.block = end.out
+            return None
+        on, off = group.select(np.flatnonzero(more)), group.select(np.flatnonzero(~more))
+        count = on.env[end.state]
+        on.env[end.index], on.env[end.state] = count.index(), count.next()
+        on.block, off.block = end.body, end.out
+        return [on, off]
+
+    def _spun(self, group: Group) -> bool:
+        """Count a turn of a loop that may wait; whether the group waits now."""
+        contexts.check_time()
+        if group.changes != self.context.changes:
+            group.changes, group.spins = self.context.changes, 0
+        group.spins += 1
+        if group.spins <= self.patience:
+            return False
+        self.waiting.append(group)
+        return True
+
+
+def _move(env: Env, moves: Moves) -> None:
+    if len(moves) == 1:
+        to, source = moves[0]
+        env[to] = env[source]
+    elif moves:
+        values = [env[source] for _, source in moves]
+        for (to, _), value in zip(moves, values, strict=True):
+            env[to] = value
+
+
+def _merge(values: list[Any], sizes: list[int], order: np.ndarray | None) -> Any:
+    first = values[0]
+    if all(v is first for v in values):
+        return first
+    return merge(values, sizes, order) if hasattr(first, "data") else first.merge(values, sizes, order)
+
+
+def run_grid(program: Program, context: Context, args: list[Any]) -> None:
+    """Run a kernel for every program of the context's grid, x fastest, in ascending order.
+
+    Raises Unsupported, and LimitExceeded for what takes too long, or waits for ever.
+    """
+    x, y, z = context.grid
+    total, begin, width = x * y * z, 0, FIRST_WIDTH
+    scheduler = Scheduler(program, context)
+    before = contexts.enter(context)
+    try:
+        with np.errstate(all="ignore"):
+            while begin < total or scheduler.waiting:
+                if begin >= total:
+                    scheduler.wake()
+                    continue
+                _check_progress(context, total, begin)
+                end = min(total, begin + min(width, scheduler.limit))
+                env = list(program.template)
+                for slot, value in zip(program.args, args, strict=True):
+                    env[slot] = value
+                scheduler.run(Group(np.arange(begin, end, dtype=np.int64), env))
+                scheduler.done.clear()
+                begin, width = end, min(2 * width, MOST_WIDTH)
+    except SimulatorError:
+        raise
+    except MemoryError:
+        raise LimitExceeded(f"{context.kernel}: out of memory", context.where) from None
+    except Exception as error:
+        words = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        raise Unsupported(
+            f"the tile simulator failed here, please report it: {words[:300]}", context.where
+        ) from error
+    finally:
+        contexts.enter(before)
+    if context.ordered:  # a branch on what was loaded may order programs; that is not proved
+        context.events = [e for e in context.events if e.kind != "race"]
+
+
+def _check_progress(context: Context, total: int, begin: int) -> None:
+    seconds = context.session.seconds
+    if time.monotonic() > context.session.deadline:
+        raise LimitExceeded(
+            f"{context.kernel}: got a grid of {total:,} programs, of which {begin:,} ran in "
+            f"{seconds:g} s on the tile simulator"
+        )
+
+
+def run_region(program: Program, values: list[Any], lanes: int) -> list[Any]:
+    """Run a region over `lanes` lanes at once, each as a program of its own."""
+    context = contexts.current()
+    env = list(program.template)
+    for slot, value in zip(program.args, values, strict=True):
+        env[slot] = value
+    where = context.where
+    if program.is_straight:
+        for run, place, dead in program.blocks[0].steps:
+            context.where = place
+            run(env)
+            for slot in dead:
+                env[slot] = None
+        end: Any = program.blocks[0].end
+        context.where = where
+        return [env[slot] for slot in end.results]
+    scheduler = Scheduler(program, context, follow=False)
+    scheduler.limit = lanes
+    scheduler.run(Group(np.arange(lanes, dtype=np.int64), env))
+    while scheduler.waiting:
+        scheduler.wake()
+    context.where = where
+    groups = scheduler.done
+    if len(groups) == 1:
+        return [groups[0].env[s] for s in program.blocks[groups[0].block].end.results]  # type: ignore[union-attr]
+    sizes = [len(g.programs) for g in groups]
+    order = np.argsort(np.concatenate([g.programs for g in groups]))
+    return [
+        _merge([g.env[s] for g in groups], sizes, order)
+        for s in program.blocks[groups[0].block].end.results  # type: ignore[union-attr]
+    ]

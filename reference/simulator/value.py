@@ -1,0 +1,134 @@
+"""A value of a kernel, for all running programs at once.
+
+`data` has a leading axis over programs, of length 1 where every program holds the same, and then
+the block's axes, each of full length or of length 1 where all lanes along it are the same. A
+pointer's data are byte addresses. Two companions say what the hardware cannot: `poison` (uint8, 0
+for a defined lane) marks lanes that nothing defined by the bits of where they came from, `exact`
+(present only after a wrap) is what an integer or an address would be in unbounded arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.dtypes import Dtype
+
+
+class Value:
+    """One value: `data` (programs or 1, *lanes), its scalar type, poison, exact, base.
+
+    `base` is the operand that a pointer was derived from, None for an address of unknown origin.
+    `shared` holds the distinct blocks where programs loaded the same ones (shared_tiles.py).
+    `span` bounds the integers in `data` (low, high), where it is known without looking at them.
+    `loaded` is the narrowest width in bits that the lanes had in memory (0: not from memory).
+    """
+
+    __slots__ = ("base", "data", "dtype", "exact", "loaded", "poison", "shared", "span")
+
+    def __init__(
+        self,
+        data: np.ndarray,
+        dtype: Dtype,
+        poison: np.ndarray | None = None,
+        exact: np.ndarray | None = None,
+        base: Any = None,
+        loaded: int = 0,
+    ) -> None:
+        if data.nbytes > context.VALUE_BYTES:
+            context.check_width(data.nbytes)
+        self.data = data
+        self.dtype = dtype
+        self.poison = poison
+        self.exact = exact
+        self.base = base
+        self.loaded = loaded
+        self.span: tuple[int, int] | None = None
+        self.shared: Any = None
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}{list(self.data.shape[1:])}"
+
+    def map(self, view: Callable[[np.ndarray], np.ndarray]) -> Value:
+        """The same value after a change of shape, applied to data and companions alike.
+
+        `view` must take lanes of length 1 for full ones: it only moves or adds axes.
+        """
+        poison = None if self.poison is None else view(self.poison)
+        exact = None if self.exact is None else view(self.exact)
+        made = Value(view(self.data), self.dtype, poison, exact, self.base, self.loaded)
+        made.span = self.span
+        return made
+
+    def spread(self, shape: Sequence[int]) -> Value:
+        """The same value with every lane of a block of `shape` present, without a copy."""
+        if self.data.shape[1:] == tuple(shape):
+            return self
+        shape = tuple(shape)
+        return self.map(lambda part: np.broadcast_to(part, (len(part), *shape)))
+
+    def bounds(self) -> tuple[int, int]:
+        """The smallest and the largest integer in `data`, looked up once."""
+        if not self.data.size:
+            return 0, 0
+        if self.span is None or self.data.size == 1:
+            self.span = int(self.data.min()), int(self.data.max())
+        return self.span
+
+    def select(self, rows: np.ndarray) -> Value:
+        """The value for some of the programs."""
+        parts = (self.data, self.poison, self.exact)
+        data, poison, exact = (p if p is None or len(p) == 1 else p[rows] for p in parts)
+        assert data is not None
+        made = Value(data, self.dtype, poison, exact, self.base, self.loaded)
+        made.span = self.span
+        return made
+
+
+def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | None) -> Value:
+    """One value for the programs of several groups of `sizes`, then put in `order`."""
+    first = values[0]
+    if all(v is first for v in values):
+        return first
+    base = first.base if all(v.base is first.base for v in values) else None
+    loaded = min((v.loaded for v in values if v.loaded), default=0)
+    if first.data.size <= 64 and all(_same(v, first) for v in values):
+        return first
+    data = _merge([v.data for v in values], sizes, order)
+    poison = exact = None
+    if any(v.poison is not None for v in values):
+        none = np.zeros((1,) * data.ndim, np.uint8)
+        poison = _merge([none if v.poison is None else v.poison for v in values], sizes, order)
+    if any(v.exact is not None for v in values):
+        wide = [v.data.astype(np.int64) if v.exact is None else v.exact for v in values]
+        exact = _merge(wide, sizes, order)
+    return Value(data, first.dtype, poison, exact, base, loaded)
+
+
+def _same(x: Value, y: Value) -> bool:
+    """Whether two values are the same for all programs of both."""
+    plain = all(p is None for p in (x.poison, y.poison, x.exact, y.exact))
+    alike = x.base is y.base and x.data.shape == y.data.shape and len(x.data) == 1
+    return plain and alike and x.data.tobytes() == y.data.tobytes()
+
+
+def _merge(
+    parts: Sequence[np.ndarray], sizes: Sequence[int], order: np.ndarray | None
+) -> np.ndarray:
+    lanes = np.broadcast_shapes(*(p.shape[1:] for p in parts))
+    whole = [np.broadcast_to(p, (n, *lanes)) for p, n in zip(parts, sizes, strict=True)]
+    context.check_width(sum(sizes) * int(np.prod(lanes, dtype=np.int64)) * parts[0].itemsize)
+    joined = np.concatenate(whole)
+    return joined if order is None else joined[order]
+
+
+def union(*parts: np.ndarray | None) -> np.ndarray | None:
+    """Lanes poisoned in any part, with the bits of every part."""
+    found: np.ndarray | None = None
+    for part in parts:
+        if part is not None:
+            found = part if found is None else found | part
+    return found
