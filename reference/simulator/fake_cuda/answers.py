@@ -1,0 +1,289 @@
+"""What torch.cuda and its neighbours answer for the imagined device, as one table for a target."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from gemmproof.reference.simulator.fake_cuda import streams
+from gemmproof.reference.simulator.fake_cuda.tensors import making_host
+from gemmproof.reference.simulator.fake_cuda.unknown import no_device, refusal
+
+Change = tuple[Any, str, Any]  # an owner, the name of its attribute, and what stands for it
+_PARTS = "memory random streams graphs nvtx profiler tunable jiterator nccl gds green_contexts"
+_CUDA, _HIP = "12.8", "6.4.43484-123eb5128"
+
+
+class Context:
+    """A context, and a decorator, that changes nothing: of a device, of a range, of a guard."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.idx, self.prev_idx = 0, 0
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        return None
+
+    def __call__(self, function: Any) -> Any:
+        return function
+
+
+def always(answer: Any) -> Callable[..., Any]:
+    """A function that answers the same whatever it is asked."""
+    return lambda *args, **kwargs: answer
+
+
+def _compile(model: Any = None, **kwargs: Any) -> Any:
+    """torch.compile runs nothing but what it is given."""
+    return model if model is not None else lambda function: function
+
+
+def _module(device: Any = None) -> Any:
+    name = "cuda" if device is None else torch.device(device).type
+    return getattr(torch, name)
+
+
+def _seed(seed: int) -> None:
+    torch.default_generator.manual_seed(int(seed))
+
+
+def _reseed() -> None:
+    torch.default_generator.seed()
+
+
+_NOTHING: Any = always(None)
+_FIGURES = (
+    "memory_allocated memory_reserved memory_cached max_memory_allocated max_memory_reserved"
+    " max_memory_cached device_memory_used"
+)
+_ORDERS = (
+    "synchronize set_device init empty_cache ipc_collect check_error reset_peak_memory_stats"
+    " reset_accumulated_memory_stats reset_max_memory_allocated reset_max_memory_cached"
+    " reset_peak_host_memory_stats reset_accumulated_host_memory_stats"
+    " set_per_process_memory_fraction set_sync_debug_mode"
+)
+_MEMORY = dict.fromkeys(_FIGURES.split(), always(0))
+_DONE = dict.fromkeys(_ORDERS.split(), _NOTHING)
+_RANDOM: dict[str, Any] = {
+    "manual_seed": _seed,
+    "manual_seed_all": _seed,
+    "seed": _reseed,
+    "seed_all": _reseed,
+    "initial_seed": lambda: torch.default_generator.initial_seed(),
+    "get_rng_state": lambda device=None: torch.default_generator.get_state(),
+    "get_rng_state_all": lambda: [torch.default_generator.get_state()],
+    "set_rng_state": lambda state, device=None: torch.default_generator.set_state(state),
+    "set_rng_state_all": lambda states: torch.default_generator.set_state(states[0]),
+}
+_STREAMS: dict[str, Any] = {
+    "Stream": streams.Stream,
+    "ExternalStream": streams.Stream,
+    "Event": streams.Event,
+    "stream": streams.in_stream,
+    "StreamContext": streams.in_stream,
+    "current_stream": streams.current_stream,
+    "default_stream": streams.default_stream,
+    "get_stream_from_external": lambda pointer, device=None: streams.Stream(),
+    "set_stream": streams.set_stream,
+    "CUDAGraph": streams.Graph,
+    "graph": streams.Capturing,
+    "graph_pool_handle": always((0, 0)),
+    "is_current_stream_capturing": streams.is_capturing,
+    "make_graphed_callables": streams.make_graphed_callables,
+}
+_RANGES: dict[str, Any] = {
+    "range_push": always(0),
+    "range_pop": always(0),
+    "range_start": always(0),
+    "range_end": _NOTHING,
+    "mark": _NOTHING,
+    "range": Context,
+    "start": _NOTHING,
+    "stop": _NOTHING,
+    "profile": Context,
+}
+_BENCHES = dict.fromkeys(
+    ("do_bench", "do_bench_cudagraph", "do_bench_proton", "do_bench_cudagraph_proton"),
+    streams.do_bench,
+)
+# These two are asked of the device's own tool, which is not there.
+_TOOLS = ("nvsmi", "set_gpu_clock")
+_ACCELERATOR: dict[str, Any] = {
+    "is_available": always(True),
+    "device_count": always(1),
+    "current_accelerator": always(torch.device("cuda")),
+    "current_device_index": always(0),
+    "current_device_idx": always(0),
+    "set_device_index": _NOTHING,
+    "set_device_idx": _NOTHING,
+    "device_index": Context,
+    "current_stream": streams.current_stream,
+    "set_stream": streams.set_stream,
+    "synchronize": _NOTHING,
+    "empty_cache": _NOTHING,
+    "empty_host_cache": _NOTHING,
+}
+
+
+def properties(target: str, facts: Any) -> Any:
+    """What torch.cuda.get_device_properties() gives."""
+    (major, minor), sms, shared, name = facts
+    amd = target.startswith("gfx")
+    return types.SimpleNamespace(
+        name=name,
+        major=major,
+        minor=minor,
+        multi_processor_count=sms,
+        total_memory=_bytes(target),
+        shared_memory_per_block=shared if amd else 49152,
+        shared_memory_per_block_optin=shared,
+        shared_memory_per_multiprocessor=shared if amd else shared + 1024,
+        regs_per_multiprocessor=131072 if amd else 65536,
+        max_threads_per_multi_processor=2048,
+        max_threads_per_block=1024,
+        warp_size=64 if amd else 32,
+        L2_cache_size=(4 if amd else 50) << 20,
+        gcnArchName=f"{target}:sramecc+:xnack-" if amd else name,
+        clock_rate=2100000 if amd else 1980000,
+        memory_clock_rate=1300000 if amd else 3201000,
+        memory_bus_width=8192 if amd else 6144,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        pci_bus_id=0,
+        pci_device_id=0,
+        pci_domain_id=0,
+        uuid="00000000-0000-0000-0000-000000000000",
+    )
+
+
+def _bytes(target: str) -> int:
+    return {"gfx942": 192 << 30, "gfx950": 288 << 30}.get(target, 80 << 30)
+
+
+def _of_cuda(target: str, facts: Any) -> dict[str, Any]:
+    """torch.cuda's own names, also where a part of it defines them."""
+    (major, minor), _, _, name = facts
+    amd, total = target.startswith("gfx"), _bytes(target)
+
+    def is_bf16_supported(including_emulation: bool = True) -> bool:
+        return including_emulation or amd or major >= 8
+
+    return {
+        **_MEMORY, **_DONE, **_RANDOM, **_STREAMS,
+        "is_available": always(True),
+        "is_initialized": always(True),
+        "device_count": always(1),
+        "current_device": always(0),
+        "get_device_capability": always((major, minor)),
+        "get_device_properties": lambda device=None: properties(target, facts),
+        "get_device_name": always(name),
+        "device": Context,
+        "device_of": Context,
+        "is_bf16_supported": is_bf16_supported,
+        "is_tf32_supported": always(not amd and major >= 8),
+        "get_arch_list": always([target]),
+        "get_gencode_flags": always(""),
+        "get_sync_debug_mode": always(0),
+        "get_per_process_memory_fraction": always(1.0),
+        "get_allocator_backend": always("native"),
+        "can_device_access_peer": always(False),
+        "mem_get_info": always((total, total)),
+        "memory_stats": lambda device=None: defaultdict(int),
+        "host_memory_stats": lambda device=None: defaultdict(int),
+        "memory_summary": always(""),
+        "memory_snapshot": lambda *args, **kwargs: [],
+        "list_gpu_processes": always(""),
+        "_lazy_init": no_device,
+        "_exchange_device": always(0),
+        "_maybe_exchange_device": always(0),
+    }  # fmt: skip
+
+
+@functools.cache
+def changes(target: str, facts: Any) -> tuple[Change, ...]:
+    """All that is answered, refused or renamed while the device is imagined."""
+    import triton.testing
+
+    cuda, amd = _of_cuda(target, facts), target.startswith("gfx")
+    total = _bytes(target)
+    made: list[Change] = [
+        (torch.cuda, "_sleep", _NOTHING),
+        (torch.cuda, "_get_device_properties", cuda["get_device_properties"]),
+        (torch._C, "_cuda_getCurrentRawStream", always(0)),
+        # torch's own takes no stream but its own
+        (torch.Tensor, "record_stream", _NOTHING),
+        # Nobody reads the times of a device that is imagined, and large products take minutes.
+        (triton.testing.Mark, "run", _NOTHING),
+    ]
+    for module in [
+        torch.cuda,
+        *(vars(torch.cuda)[p] for p in _PARTS.split() if p in vars(torch.cuda)),
+    ]:
+        known = {**cuda, **_RANGES} if module.__name__.endswith(("nvtx", "profiler")) else cuda
+        made += _answered(module, known)
+        made += _refused(module, known)
+    accelerator = {
+        **_ACCELERATOR,
+        **{k: v for k, v in cuda.items() if k.endswith("memory_stats") or k in _MEMORY},
+        "get_memory_info": always((total, total)),
+    }
+    for name in ("torch.accelerator", "torch.accelerator.memory"):
+        if name in sys.modules:
+            made += _answered(sys.modules[name], accelerator)
+    made += _answered(
+        torch,
+        {
+            "compile": _compile,
+            "get_device_module": _module,
+            "Stream": streams.Stream,
+            "Event": streams.Event,
+            "Generator": streams.Generator,
+            "from_numpy": making_host(torch.from_numpy),
+            "frombuffer": making_host(torch.frombuffer),
+        },
+    )
+    made += _answered(torch.version, {"cuda": None if amd else _CUDA, "hip": _HIP if amd else None})
+    made += _answered(torch.backends.cuda, {"is_built": always(True)})
+    refused = {x: refusal(f"triton.testing.{x}", None) for x in _TOOLS}
+    made += _answered(triton.testing, {**_BENCHES, **refused})
+    return tuple(made)
+
+
+def _answered(module: Any, known: dict[str, Any]) -> list[Change]:
+    return [(module, name, answer) for name, answer in known.items() if hasattr(module, name)]
+
+
+def _refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
+    """The functions and classes of a module that are not answered, but for torch's old types."""
+    for name, value in vars(module).items():
+        if name.startswith("_") or name in known or name.endswith(("Tensor", "Storage", "Error")):
+            continue
+        if not str(getattr(value, "__module__", "")).startswith("torch.cuda"):
+            continue
+        if isinstance(value, type | types.FunctionType) and name != "cudaStatus":
+            yield module, name, refusal(f"{module.__name__}.{name}", value)
+
+
+@contextmanager
+def swapped(made: tuple[Change, ...]) -> Iterator[None]:
+    """Within it every attribute is what stands for it."""
+    before = [(owner, name, vars(owner).get(name, swapped)) for owner, name, _ in made]
+    try:
+        for owner, name, answer in made:
+            setattr(owner, name, answer)
+        yield
+    finally:
+        for owner, name, value in reversed(before):
+            if value is swapped:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)

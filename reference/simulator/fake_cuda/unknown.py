@@ -1,0 +1,104 @@
+"""What the imagined device does not know: told as unknown, with the line that asks for it."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterable
+from traceback import walk_stack, walk_tb
+from typing import Any, NoReturn
+
+from gemmproof.reference.simulator.observation import Unsupported, Where
+
+Line = tuple[types.FrameType, int]
+
+_LIBRARIES = {"torch", "triton", "pytest", "_pytest", "pluggy", *sys.stdlib_module_names}
+
+# What torch and Triton say where they look for a device and find none.
+_MISSING = (
+    "not compiled with CUDA",
+    "No CUDA GPUs are available",
+    "Found no NVIDIA driver",
+    "NVIDIA driver on your system is too old",
+    "without ATen_cuda library",
+    "not linked with support for cuda",
+    "Cannot access accelerator device when none is available",
+    "no pinned memory allocator is available",
+    "arguments from the 'CUDA' backend",
+    "CUDA driver initialization failed",
+    "CUDA driver version is insufficient",
+    "Cannot re-initialize CUDA in forked subprocess",
+    "no CUDA-capable device is detected",
+    "non-CUDA tensor type",
+    "libcuda.so cannot found",
+    "libamdhip64.so",
+    "module 'torch._C' has no attribute '_cuda",
+    "module 'torch._C' has no attribute '_accelerator",
+)
+
+
+def unknown(what: str) -> Unsupported:
+    """The error for `what`, at the innermost line on the stack that is of no library."""
+    return Unsupported(
+        f"{what} is not known to the imagined device", _where(walk_stack(sys._getframe()))
+    )
+
+
+def told(error: Exception) -> Unsupported | None:
+    """The error that stands for one that only a missing device can cause, None for any other.
+
+    A machine with a GPU would not have raised it, so it says nothing about the kernel.
+    """
+    text = " ".join(str(error).split())
+    if not isinstance(error, AssertionError | AttributeError | RuntimeError | TypeError):
+        return None
+    if not any(words in text for words in _MISSING):
+        return None
+    lines = list(walk_tb(error.__traceback__))[::-1]
+    asked = _asked(lines) or "what this line asks of CUDA"
+    return Unsupported(f"{asked} is not known to the imagined device ({text[:120]})", _where(lines))
+
+
+def no_device() -> NoReturn:
+    """Stands for torch.cuda._lazy_init, by which all of torch reaches the real device."""
+    raise unknown(_asked(walk_stack(sys._getframe())) or "what this line asks of CUDA")
+
+
+def refusal(name: str, original: Any) -> Any:
+    """What stands for a function or class that the device does not know: calling it is refused."""
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise unknown(name)
+
+    if isinstance(original, type):  # still a class: a module may annotate with it, or test for it
+        return type(original.__name__, (), {"__new__": refuse, "__module__": original.__module__})
+    return refuse
+
+
+def _where(lines: Iterable[Line]) -> Where | None:
+    for frame, line in lines:
+        if not _is_library(frame):
+            return Where(frame.f_code.co_filename, line, frame.f_code.co_name)
+    return None
+
+
+def _asked(lines: Iterable[Line]) -> str | None:
+    """What the innermost user's line calls: the outermost function of torch below it."""
+    found = None
+    for frame, _ in lines:
+        if not _is_library(frame):
+            break
+        module = frame.f_globals.get("__name__", "")
+        if frame.f_code.co_name == "__torch_function__" and "func" in frame.f_locals:
+            found = f"torch's {getattr(frame.f_locals['func'], '__name__', 'function')}"
+        elif module.partition(".")[0] in ("torch", "triton"):
+            found = f"{module}.{frame.f_code.co_qualname}"
+    return found
+
+
+def _is_library(frame: types.FrameType) -> bool:
+    name = frame.f_globals.get("__name__", "")
+    root = name.partition(".")[0]
+    if root == "gemmproof":
+        return not name.startswith("gemmproof.kernels")  # these are judged like anybody's
+    return root in _LIBRARIES or frame.f_code.co_filename.startswith("<")
