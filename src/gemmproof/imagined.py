@@ -1,28 +1,52 @@
-"""The device that a user's module meets while it is imported on a machine without one."""
+"""The device that a user's module meets while it is imported, and a hook while it is called."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
+SECONDS = 60.0  # for the launches of one import, beside the minutes that a worker has to load
+
+
+class Wanted:
+    """`device`: whether this process goes on to launch on a GPU, so that modules shall meet it."""
+
+    device = False
+
 
 @contextmanager
 def imagined_device() -> Iterator[None]:
-    """Within it modules that ask for the device when they are imported get an answer.
+    """Within it a device is there for whoever asks, and every launch is simulated.
 
-    `DEVICE = triton.runtime.driver.active.get_active_torch_device()` stands in many kernels' files.
-    Where there is a GPU, or no torch, nothing is imagined.
+    `DEVICE = triton.runtime.driver.active.get_active_torch_device()` stands in many kernels' files,
+    and scripts go on to launch: they multiply something and compare it when they are imported. What
+    they launch is computed as in a check, for at most SECONDS, so that their own comparisons hold
+    as they would on a GPU; beyond that the import fails, with the line. Nothing is measured:
+    triton.testing calls a function once, and `benchmark.run(...)` does nothing. TRITON_INTERPRET
+    is hidden: it would replace the very decorator whose kernels are judged.
+
+    Nothing is imagined where there is no torch, and where the process is to launch on the GPU that
+    it has. Otherwise a GPU of this machine is not touched.
     """
-    if find_spec("torch") is None or find_spec("triton") is None:
-        yield
-        return
-    import torch
-
-    if torch.cuda.is_available():
+    if find_spec("torch") is None or find_spec("triton") is None or (Wanted.device and _gpu()):
         yield
         return
     from gemmproof.reference.simulator import pretended
+    from gemmproof.reference.simulator.launch import intercepted
+    from gemmproof.reference.simulator.session import Session
 
-    with pretended():
-        yield
+    interpret = os.environ.pop("TRITON_INTERPRET", None)
+    try:
+        with pretended(), intercepted(Session({}, seconds=SECONDS)):
+            yield
+    finally:
+        if interpret is not None:
+            os.environ["TRITON_INTERPRET"] = interpret
+
+
+def _gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

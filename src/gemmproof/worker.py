@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from gemmproof.imagined import Wanted, imagined_device
 from gemmproof.processes import die_with_parent
 from gemmproof.target import Target, TargetError, call_theirs, line_of, load, load_file
 
@@ -49,6 +50,7 @@ def main(folder: str) -> None:
 
 def serve(request: dict[str, Any], emit: Emit) -> None:
     """Do what the request asks: list a project's kernels, load or judge one, find what kills it."""
+    Wanted.device = request.get("device") == "cuda"
     if request["ask"] == "list":
         emit({"event": "kernels", "names": [kernel.name for kernel in _registered(request)]})
         return
@@ -134,7 +136,12 @@ def _registered(request: dict[str, Any]) -> list[Any]:
     hook = getattr(load_file(Path(path)), "pytest_gemm_kernels", None)
     if not callable(hook):
         raise TargetError(f"{path}: got no pytest_gemm_kernels(), expected a function of that name")
-    kernels = call_theirs(path, "pytest_gemm_kernels()", hook)
+
+    def answer() -> Any:
+        with imagined_device():
+            return hook()
+
+    kernels = call_theirs(path, "pytest_gemm_kernels()", answer)
     if not isinstance(kernels, (list, tuple)) or not all(
         isinstance(kernel, KernelUnderTest) for kernel in kernels
     ):
