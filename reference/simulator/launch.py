@@ -22,7 +22,13 @@ from triton.runtime.jit import JITFunction
 
 from gemmproof.reference.simulator.context import Context
 from gemmproof.reference.simulator.dtypes import Type
+from gemmproof.reference.simulator.fake_cuda.tensors import changed
 from gemmproof.reference.simulator.frontend import compile_program
+from gemmproof.reference.simulator.interpreted import (
+    interpreted_class,
+    jitted,
+    language_patches,
+)
 from gemmproof.reference.simulator.observation import (
     CompileError,
     KernelError,
@@ -174,8 +180,15 @@ def intercepted(session: Session) -> Iterator[None]:
 
     active = driver.active
     device = _Device(f"gemmproof {session.target or 'ieee'}")
+    interpreted = interpreted_class()
+
+    def run_interpreted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return run(jitted(self), *args, **kwargs)
+
     patches: list[tuple[Any, str, Any]] = [
         (JITFunction, "run", run),
+        *([(interpreted, "run", run_interpreted)] if interpreted is not None else []),
+        *language_patches(),
         (JITFunction, "_do_compile", compile_with_frontend),
         (Autotuner, "run", tune),
         (active, "get_current_device", lambda: device),
@@ -209,7 +222,7 @@ def _raised_by_triton(error: BaseException) -> bool:
 def _innermost(tuner: Any) -> Any:
     function = tuner
     while not isinstance(function, JITFunction):
-        function = function.fn
+        function = jitted(function) if type(function) is interpreted_class() else function.fn
     return function
 
 
@@ -241,6 +254,7 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
     except (TypeError, OverflowError) as error:
         raise KernelError(f"{kernel.name}: {error}", where) from None
     session.memory.new_launch()
+    changed()
     context = Context(session, kernel.name, sizes, int(kernel.metadata.num_warps))
     run_grid(program, context, values)
     session.events += [(kernel.name, event) for event in context.events]
