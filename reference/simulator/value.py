@@ -65,9 +65,10 @@ class Value:
 
     def spread(self, shape: Sequence[int]) -> Value:
         """The same value with every lane of a block of `shape` present, without a copy."""
-        if self.data.shape[1:] == tuple(shape):
-            return self
         shape = tuple(shape)
+        parts = (self.data, self.poison, self.exact)
+        if all(part is None or part.shape[1:] == shape for part in parts):
+            return self
         return self.map(lambda part: np.broadcast_to(part, (len(part), *shape)))
 
     def bounds(self) -> tuple[int, int]:

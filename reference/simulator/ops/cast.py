@@ -57,18 +57,21 @@ def to_integer(data: np.ndarray, dtype: Dtype, without_sign: bool = False) -> np
     """Floats to integers: cut toward zero, saturating at the width that PTX converts to.
 
     PTX has no conversion to 8 bits: cvt.rzi.s16 (u16) saturates at 16 and the low byte is kept. NaN
-    gives 0 (PTX ISA, cvt).
+    gives 0, but the highest bit alone in 64 bits and from fp64 (PTX ISA, cvt).
     """
     bits = max(16, dtype.bits)
     low, high = (0, 2**bits - 1) if without_sign else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     wide = np.dtype(f"{'u' if without_sign else 'i'}{bits // 8}")
     x = np.trunc(data.astype(np.float64))
-    x = np.where(np.isnan(x), 0.0, x)
+    nan = np.isnan(x)
+    x = np.where(nan, 0.0, x)
     result = np.where(x <= low, low, high if bits < 64 else 0).astype(wide)
     if bits == 64:
         result = np.where(x >= high, np.array(high, wide), result)
     inside = (x > low) & (x < high)
     result = np.where(inside, np.where(inside, x, 0).astype(wide), result)
+    if nan.any() and (bits == 64 or data.dtype == np.float64):
+        result = np.where(nan, np.array(1 << (bits - 1), f"u{bits // 8}").view(wide), result)
     if dtype is I1:
         return (result & 1).astype(np.bool_)
     return result.astype(dtype.numpy) if dtype.bits < bits else result.view(dtype.numpy)

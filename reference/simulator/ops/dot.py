@@ -72,7 +72,7 @@ def _build_dot(op: Op) -> Callable[..., Value]:
         if data is None:
             data = model.dot(a.data, b.data, start)
         data = data.astype(c_kind.dtype.numpy, copy=False)
-        return Value(data, c_kind.dtype, _poison(a, b, c))
+        return Value(data, c_kind.dtype, undefined_outputs(a, b, c))
 
     return compute
 
@@ -110,7 +110,7 @@ def _model(
         raise Unsupported(f"tl.dot: {error}", context.where()) from None
 
 
-def _poison(a: Value, b: Value, c: Value) -> np.ndarray | None:
+def undefined_outputs(a: Value, b: Value, c: Value) -> np.ndarray | None:
     """An output is undefined if any of its terms is: undefined times zero may be NaN.
 
     For integers undefined times a defined zero is zero.
@@ -133,5 +133,5 @@ def _poison(a: Value, b: Value, c: Value) -> np.ndarray | None:
 
 def _whole(x: Value) -> np.ndarray:
     if x.poison is None:
-        return np.zeros((1,) * x.data.ndim, np.uint8)
+        return np.zeros((1, *x.data.shape[1:]), np.uint8)
     return np.broadcast_to(x.poison, x.poison.shape[:1] + x.data.shape[1:])

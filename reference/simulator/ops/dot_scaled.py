@@ -14,7 +14,7 @@ from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.dtypes import F32
 from gemmproof.reference.simulator.observation import Unsupported
-from gemmproof.reference.simulator.ops.dot import _poison
+from gemmproof.reference.simulator.ops.dot import undefined_outputs
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.reader import Op
 from gemmproof.reference.simulator.value import Value
@@ -57,7 +57,7 @@ def _build_dot_scaled(op: Op) -> Callable[..., Value]:
         if b_scale is not None:
             b = _scale(b, b_scale.map(lambda d: d.swapaxes(1, 2)), 1)
         data = model.dot(a.data, b.data, c.data.astype(np.float32))
-        return Value(data.astype(c.dtype.numpy), c.dtype, _poison(a, b, c))
+        return Value(data.astype(c.dtype.numpy), c.dtype, undefined_outputs(a, b, c))
 
     return compute
 
