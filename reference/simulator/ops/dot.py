@@ -37,8 +37,14 @@ def folds_sum(op: Op, target: str | None) -> bool:
     if target is None or target.startswith("gfx"):
         return False
     a, b = (kind.dtype.format for kind in op.operand_types[:2])
-    given = op.integer("maxNumImpreciseAcc") or None
-    return folds(imprecise_acc(target, (a, b), given, op.operand_types[0].shape[-1]))
+    K = op.operand_types[0].shape[-1]
+    return folds(imprecise_acc(target, (a, b), _interval(op, K), K))
+
+
+def _interval(op: Op, K: int) -> int | None:
+    """max_num_imprecise_acc as it was given, None where the frontend filled in its default."""
+    stated = op.integer("maxNumImpreciseAcc")
+    return stated if stated <= K else None
 
 
 @operation("tt.dot", constant=False)
@@ -53,7 +59,7 @@ def _build_dot(op: Op) -> Callable[..., Value]:
     M, K, N = a_kind.shape[-2], a_kind.shape[-1], b_kind.shape[-1]
     formats = tuple(format_of(kind.dtype) for kind in (a_kind, b_kind, c_kind))
     precision = op.attrs.get("inputPrecision", "ieee")
-    imprecise = op.integer("maxNumImpreciseAcc") or None
+    imprecise = _interval(op, K)
 
     def compute(a: Value, b: Value, c: Value) -> Value:
         launch = current()
