@@ -1,0 +1,206 @@
+"""An evaluator of the inline PTX that `tl.inline_asm_elementwise` carries.
+
+Straight-line code on registers: declarations, blocks, predicates; no labels, memory or special
+registers. What is not known is refused by name, for a guess would be a wrong value.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.formats import Array
+from gemmproof.reference.ptx import convert, floats, integers, select
+from gemmproof.reference.ptx.operand import (
+    Literal,
+    Operand,
+    Register,
+    Scope,
+    Vector,
+    parse_operand,
+    split_operands,
+)
+from gemmproof.reference.ptx.operation import TYPES, Operation, UnknownAsm, Words
+from gemmproof.reference.ptx.registers import Layout, lay_out
+
+__all__ = ["UnknownAsm", "compile_asm"]
+
+Env = dict[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An operation with its operands, and the predicate under which it writes."""
+
+    text: str
+    operation: Operation
+    writes: tuple[Operand, ...]
+    reads: tuple[Operand, ...]
+    guard: Register | None
+
+
+def compile_asm(
+    asm: str,
+    constraints: str,
+    in_dtypes: Sequence[np.dtype[Any]],
+    out_dtypes: Sequence[np.dtype[Any]],
+    pack: int,
+) -> Callable[..., list[Array]]:
+    """A function from input arrays, one element a lane, to the list of result arrays.
+
+    Registers are laid out as by Triton's lowering. Lanes up to a multiple of `pack` are padded
+    with zeros, where Triton leaves them undefined, and their results dropped. Without inputs the
+    function takes the number of lanes as its second argument. Raises UnknownAsm.
+    """
+    layout = lay_out(constraints, in_dtypes, out_dtypes, pack)
+    program = list(_parse(asm, layout))
+    _check_order(program, layout)
+
+    def evaluate(inputs: Sequence[Array], lanes: int | None = None) -> list[Array]:
+        count = len(inputs[0]) if inputs else pack if lanes is None else lanes
+        env, groups = layout.load(inputs, count)
+        for instruction in program:
+            _execute(instruction, env, groups)
+        return layout.store(env, count)
+
+    return evaluate
+
+
+def _parse(asm: str, layout: Layout) -> Iterator[Instruction]:
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", asm, flags=re.S)
+    # the registers of operands get names that no program can spell
+    text = re.sub(
+        r"\$(\$|\d+|\{\d+\})", lambda m: "$" if m[1] == "$" else f"#{m[1].strip('{}')}", text
+    )
+    scopes: list[Scope] = [dict(layout.registers)]
+    at, blocks = 0, 0
+    for statement in re.finditer(r"\s*(?:([{}])|([^;{}]*(?:\{[^}]*\}[^;{}]*)*);)", text):
+        if statement.start() != at:
+            break
+        at = statement.end()
+        if statement[1] == "{":
+            blocks += 1
+            scopes.append({})
+        elif statement[1] == "}":
+            if len(scopes) == 1:
+                raise UnknownAsm("asm: got }, expected a block to close")
+            scopes.pop()
+        elif statement[2].startswith("."):
+            _declare(statement[2], scopes[-1], blocks)
+        elif statement[2]:
+            yield _read_instruction(statement[2], scopes)
+    rest = text[at:].strip()
+    if rest:
+        raise UnknownAsm(f"asm: got {_shown(rest)}, expected statements that end in ;")
+    if len(scopes) > 1:
+        raise UnknownAsm("asm: got a block without an end, expected }")
+
+
+def _declare(statement: str, scope: Scope, block: int) -> None:
+    """.reg .b32 x, r<4>; declares x and r0 to r3."""
+    parts = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.*)", statement.strip(), flags=re.S)
+    t = TYPES.get(parts[1]) if parts else None
+    if parts is None or t is None or t.kind == "i":
+        raise UnknownAsm(f"asm: got {_shown(statement)}, expected .reg of a known type")
+    for name in parts[2].split(","):
+        item = re.fullmatch(r"([A-Za-z_$%][\w$]*)(?:<(\d+)>)?", name.strip())
+        if item is None:
+            raise UnknownAsm(f"asm: got {_shown(statement)}, expected names of registers")
+        names = [f"{item[1]}{i}" for i in range(int(item[2]))] if item[2] else [item[1]]
+        for each in names:
+            if each in scope:
+                raise UnknownAsm(f"asm: got {_shown(statement)}, expected no second {each}")
+            scope[each] = Register(f"{block}:{each}", 1 if t.kind == "p" else t.width)
+
+
+def _read_instruction(statement: str, scopes: list[Scope]) -> Instruction:
+    text = " ".join(statement.split())
+    form = re.fullmatch(r"(?:@(!?\s*[\w$%#]+)\s+)?([a-z]\w*(?:\.\w+)*)(?:\s+(.*))?", text)
+    if form is None:
+        raise UnknownAsm(f"asm: got {_shown(text)}, expected an instruction of straight-line PTX")
+    operation = _resolve(form[2])
+    operands = split_operands(form[3] or "")
+    first = [name.strip() for name in operands[0].split("|")] if operands else []
+    needed, most = len(operation.writes) - operation.optional, len(operation.writes)
+    if not needed <= len(first) <= most or len(operands) != 1 + len(operation.reads):
+        raise UnknownAsm(
+            f"asm: got {_shown(text)}, expected {needed} results and {len(operation.reads)} sources"
+        )
+    several = form[2].startswith("mov.")
+    types = [*operation.writes[: len(first)], *operation.reads]
+    parsed = tuple(
+        parse_operand(operand, TYPES[t], scopes, text, loose=operation.loose, vector=several)
+        for operand, t in zip([*first, *operands[1:]], types, strict=True)
+    )
+    for operand in parsed[: len(first)]:
+        if isinstance(operand, Literal) or getattr(operand, "negated", False):
+            raise UnknownAsm(f"asm: got {_shown(text)}, expected a register for the result")
+    guard = None
+    if form[1]:
+        found = parse_operand(form[1].replace(" ", ""), TYPES["pred"], scopes, text)
+        guard = found if isinstance(found, Register) else None
+    return Instruction(text, operation, parsed[: len(first)], parsed[len(first) :], guard)
+
+
+def _resolve(mnemonic: str) -> Operation:
+    words = Words(mnemonic)
+    types = [TYPES[w] for w in words.left if w in TYPES]
+    # roots such as add are shared: the types say whose they are
+    arithmetic = floats if any(t.kind == "f" for t in types) else integers
+    tables: list[Mapping[str, Callable[[Words], Operation]]] = [
+        select.FAMILIES,
+        convert.FAMILIES,
+        arithmetic.FAMILIES,
+    ]
+    for table in tables:
+        if words.root in table:
+            operation = table[words.root](words)
+            words.finish()
+            return operation
+    raise UnknownAsm(f"asm: got {mnemonic}, expected an instruction that this evaluator knows")
+
+
+def _check_order(program: list[Instruction], layout: Layout) -> None:
+    """Refuse a register that is read, or handed out as a result, before anything is in it."""
+    written = set(layout.given)
+    for instruction in program:
+        reads = [*instruction.reads, *([instruction.guard] if instruction.guard else [])]
+        for register in _registers(reads):
+            if register.name not in written:
+                name = register.name.split(":")[-1].replace("#", "$")
+                raise UnknownAsm(
+                    f"asm: got {_shown(instruction.text)}, expected a value in {name} before it"
+                )
+        written |= {register.name for register in _registers(instruction.writes)}
+    for name in layout.results:
+        if name not in written:
+            raise UnknownAsm(f"asm: got no write of {name.replace('#', '$')}, expected one")
+
+
+def _registers(operands: Sequence[Operand]) -> Iterator[Register]:
+    for operand in operands:
+        if isinstance(operand, Register):
+            yield operand
+        elif isinstance(operand, Vector):
+            yield from (part for part in operand.parts if isinstance(part, Register))
+
+
+def _execute(instruction: Instruction, env: Env, groups: int) -> None:
+    operation = instruction.operation
+    args = [
+        operand.read(env, TYPES[t], groups)
+        for operand, t in zip(instruction.reads, operation.reads, strict=True)
+    ]
+    results = operation.run(*args)
+    results = results if isinstance(results, tuple) else (results,)
+    guard = instruction.guard.read(env, TYPES["pred"], groups) if instruction.guard else None
+    # the optional results that the text leaves out fall off the end
+    for operand, t, value in zip(instruction.writes, operation.writes, results, strict=False):
+        if not isinstance(operand, Literal):
+            operand.write(env, TYPES[t], value, guard)
+
+
+def _shown(text: str) -> str:
+    return " ".join(text.split()).replace("#", "$")[:80]

@@ -1,0 +1,117 @@
+"""Integer functions of bits and bytes that neither numpy nor Python spells."""
+
+import numpy as np
+
+from gemmproof.reference.formats import Array, bits
+
+
+def bit_matrix(x: Array) -> Array:
+    """The bits of each integer as a row of 0 and 1, the lowest first."""
+    raw = np.ascontiguousarray(x).view(np.uint8).reshape(x.size, x.dtype.itemsize)
+    return np.unpackbits(raw, axis=1, bitorder="little")
+
+
+def count_ones(x: Array) -> Array:
+    """The number of set bits, as int32."""
+    return bit_matrix(x).sum(axis=1, dtype=np.int32)
+
+
+def highest_bit(x: Array) -> Array:
+    """The index of the highest set bit, -1 for 0, as int32."""
+    rows = bit_matrix(x)
+    from_top = np.argmax(rows[:, ::-1], axis=1)
+    return np.where(rows.any(axis=1), rows.shape[1] - 1 - from_top, -1).astype(np.int32)
+
+
+def lowest_bit(x: Array) -> Array:
+    """The index of the lowest set bit, -1 for 0, as int32."""
+    rows = bit_matrix(x)
+    return np.where(rows.any(axis=1), np.argmax(rows, axis=1), -1).astype(np.int32)
+
+
+def count_leading_zeros(x: Array) -> Array:
+    """The zeros above the highest set bit, as int32."""
+    return (8 * x.dtype.itemsize - 1 - highest_bit(x)).astype(np.int32)
+
+
+def reverse_bits(x: Array) -> Array:
+    """The bits in the opposite order."""
+    packed = np.packbits(bit_matrix(x)[:, ::-1], axis=1, bitorder="little")
+    return packed.reshape(-1).view(x.dtype)
+
+
+def shift_left(x: Array, count: Array) -> Array:
+    """x << count for unsigned x; counts of the width and more give 0."""
+    width = 8 * x.dtype.itemsize
+    kept = x << np.minimum(count, width - 1).astype(x.dtype)
+    return np.where(count < width, kept, x.dtype.type(0))
+
+
+def shift_right(x: Array, count: Array) -> Array:
+    """x >> count; counts of the width and more leave the sign alone, or 0 of unsigned x."""
+    width = 8 * x.dtype.itemsize
+    if x.dtype.kind == "i":
+        return x >> np.minimum(count, width - 1).astype(x.dtype)
+    kept = x >> np.minimum(count, width - 1).astype(x.dtype)
+    return np.where(count < width, kept, x.dtype.type(0))
+
+
+def low_mask(count: Array, dtype: np.dtype) -> Array:
+    """Unsigned integers with the lowest `count` bits set."""
+    ones = np.full(count.shape, np.iinfo(dtype).max, dtype)
+    return ~shift_left(ones, count)
+
+
+def multiply_high(x: Array, y: Array) -> Array:
+    """The upper half of the product of twice the width, in the dtype of x."""
+    width = 8 * x.dtype.itemsize
+    if width < 64:
+        wide = np.dtype(f"{x.dtype.kind}{x.dtype.itemsize * 2}")
+        return ((x.astype(wide) * y.astype(wide)) >> wide.type(width)).astype(x.dtype)
+    return np.array(
+        [(int(a) * int(b)) >> 64 for a, b in zip(x, y, strict=True)], dtype=x.dtype
+    ).reshape(x.shape)
+
+
+def halve_sum(x: Array, y: Array, carry: int = 0) -> Array:
+    """floor((x + y + carry) / 2) of 32-bit integers without overflow, in the dtype of x."""
+    return ((x.astype(np.int64) + y.astype(np.int64) + carry) >> 1).astype(x.dtype)
+
+
+def subtract_absolutely(x: Array, y: Array) -> Array:
+    """|x - y| modulo the width, in the dtype of x."""
+    return np.where(x < y, y - x, x - y)
+
+
+# PTX ISA, prmt: the byte that each mode takes for result byte i, by the two low selector bits.
+_BYTE_MODES = {
+    "f4e": [[s + i for i in range(4)] for s in range(4)],
+    "b4e": [[(s - i) % 8 for i in range(4)] for s in range(4)],
+    "rc8": [[s] * 4 for s in range(4)],
+    "ecl": [[max(s, i) for i in range(4)] for s in range(4)],
+    "ecr": [[min(s, i) for i in range(4)] for s in range(4)],
+    "rc16": [[2 * (s & 1) + i % 2 for i in range(4)] for s in range(4)],
+}
+BYTE_MODES = tuple(_BYTE_MODES)
+
+
+def permute_bytes(low: Array, high: Array, selector: Array, mode: str = "") -> Array:
+    """`prmt` of PTX: each result byte is one of the eight of high:low, or that byte's sign.
+
+    low, high, selector: uint32. Without a mode the selector has a nibble a byte, whose top bit
+    asks for the sign.
+    """
+    pool = bits(low).astype(np.uint64) | (bits(high).astype(np.uint64) << np.uint64(32))
+    choice = bits(selector)
+    out = np.zeros(pool.shape, np.uint32)
+    for i in range(4):
+        if mode:
+            index = np.array(_BYTE_MODES[mode])[choice & np.uint32(3), i].astype(np.uint64)
+            signs = np.zeros(choice.shape, bool)
+        else:
+            nibble = (choice >> np.uint32(4 * i)) & np.uint32(15)
+            index, signs = (nibble & np.uint32(7)).astype(np.uint64), nibble >= 8
+        byte = ((pool >> (index * np.uint64(8))) & np.uint64(0xFF)).astype(np.uint32)
+        byte = np.where(signs, np.where(byte >= 128, 0xFF, 0), byte).astype(np.uint32)
+        out |= byte << np.uint32(8 * i)
+    return out

@@ -1,0 +1,237 @@
+"""PTX instructions on integers, bits and predicates."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.formats import Array
+from gemmproof.reference.ptx import bitwise
+from gemmproof.reference.ptx.operation import TYPES, Operation, Words
+
+SIGNED = ("s16", "s32", "s64")
+NUMBERS = ("u16", "u32", "u64", *SIGNED)
+PAIRS = ("u16x2", "s16x2")
+UNTYPED = ("b16", "b32", "b64")
+
+
+def _add(words: Words) -> Operation:
+    # u32's wrapping sum has the bits of s32's; only .sat asks for the sign
+    saturates = words.flag("sat")
+    t = words.one_type(*(("s32",) if saturates else NUMBERS + PAIRS))
+    compute: Callable[..., Any] = np.add if words.root == "add" else np.subtract
+    if saturates:
+        compute = partial(_saturated, compute)
+    return Operation((t,), (t, t), compute)
+
+
+def _saturated(compute: Callable[..., Any], *args: Array) -> Array:
+    info = np.iinfo(args[0].dtype)
+    wide = compute(*(a.astype(np.int64) for a in args))
+    return np.clip(wide, info.min, info.max).astype(args[0].dtype)
+
+
+def _multiply(words: Words) -> Operation:
+    part = words.one_of({"lo": "lo", "hi": "hi", "wide": "wide"})
+    t = words.one_type(*(x for x in NUMBERS if part != "wide" or x[1:] != "64"))
+    saturates = part == "hi" and t == "s32" and words.root == "mad" and words.flag("sat")
+    wide = f"{t[0]}{2 * TYPES[t].width}" if part == "wide" else t
+    target = TYPES[wide].dtype
+
+    def product(a: Array, b: Array) -> Array:
+        if part == "hi":
+            return bitwise.multiply_high(a, b)
+        return a.astype(target) * b.astype(target)
+
+    if words.root == "mul":
+        return Operation((wide,), (t, t), product)
+    add: Callable[..., Any] = partial(_saturated, np.add) if saturates else np.add
+    return Operation((wide,), (t, t, wide), lambda a, b, c: add(product(a, b), c))
+
+
+def _divide(words: Words) -> Operation:
+    """div and rem. By zero, which PTX leaves to the machine: all ones, and the dividend."""
+    t = words.one_type(*NUMBERS)
+    unsigned = TYPES[t.replace("s", "u")].dtype
+
+    def compute(a: Array, b: Array) -> Array:
+        top, bottom = (np.where(v < 0, -v, v).astype(unsigned) for v in (a, b))
+        zero = bottom == 0
+        quotient = top // np.where(zero, unsigned.type(1), bottom)
+        quotient = quotient.astype(a.dtype)
+        quotient = np.where((a < 0) != (b < 0), -quotient, quotient)
+        quotient = np.where(zero, np.array(-1).astype(a.dtype), quotient)
+        return quotient if words.root == "div" else a - quotient * b
+
+    return Operation((t,), (t, t), compute)
+
+
+def _absolute_or_negative(words: Words) -> Operation:
+    t = words.one_type(*SIGNED)
+    return Operation((t,), (t,), np.abs if words.root == "abs" else np.negative)
+
+
+def _extreme(words: Words) -> Operation:
+    relu = words.flag("relu")
+    t = words.one_type(*(("s32", "s16x2") if relu else NUMBERS + PAIRS))
+    pick = np.minimum if words.root == "min" else np.maximum
+    return Operation(
+        (t,), (t, t), lambda a, b: np.maximum(pick(a, b), 0).astype(a.dtype) if relu else pick(a, b)
+    )
+
+
+def _sad(words: Words) -> Operation:
+    t = words.one_type(*NUMBERS)
+    unsigned = t.replace("s", "u")
+    dtype = TYPES[unsigned].dtype
+    return Operation(
+        (unsigned,),
+        (t, t, unsigned),
+        lambda a, b, c: bitwise.subtract_absolutely(a, b).view(dtype) + c,
+    )
+
+
+def _logic(words: Words) -> Operation:
+    t = words.one_type("pred", *UNTYPED)
+    table: dict[str, Callable[..., Any]] = {
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+        "not": np.invert,
+    }
+    return Operation((t,), (t,) if words.root == "not" else (t, t), table[words.root])
+
+
+def _logic3(words: Words) -> Operation:
+    words.one_type("b32")
+
+    def compute(a: Array, b: Array, c: Array, lut: Array) -> Array:
+        d = np.zeros_like(a)
+        for i in range(8):
+            row = [x if i >> k & 1 else ~x for x, k in ((a, 2), (b, 1), (c, 0))]
+            d |= np.where(lut >> np.uint64(i) & np.uint64(1) == 1, row[0] & row[1] & row[2], 0)
+        return d.astype(np.uint32)
+
+    return Operation(("b32",), ("b32", "b32", "b32", "literal"), compute)
+
+
+def _shift(words: Words) -> Operation:
+    left = words.root == "shl"
+    t = words.one_type(*(UNTYPED if left else UNTYPED + NUMBERS))
+    return Operation((t,), (t, "u32"), bitwise.shift_left if left else bitwise.shift_right)
+
+
+def _funnel(words: Words) -> Operation:
+    left = words.one_of({"l": True, "r": False})
+    wraps = words.one_of({"wrap": True, "clamp": False})
+    words.one_type("b32")
+
+    def compute(a: Array, b: Array, c: Array) -> Array:
+        count = (c & np.uint32(31) if wraps else np.minimum(c, np.uint32(32))).astype(np.uint64)
+        both = (b.astype(np.uint64) << np.uint64(32)) | a
+        if left:
+            return ((both << count) >> np.uint64(32)).astype(np.uint32)
+        return (both >> count).astype(np.uint32)
+
+    return Operation(("b32",), ("b32", "b32", "u32"), compute)
+
+
+def _extract(words: Words) -> Operation:
+    t = words.one_type("u32", "u64", "s32", "s64")
+    width, unsigned = TYPES[t].width, TYPES[f"u{t[1:]}"].dtype
+
+    def compute(x: Array, position: Array, length: Array) -> Array:
+        a = x.view(unsigned)
+        pos, count = (v.astype(np.int64) & 0xFF for v in (position, length))
+        field = bitwise.shift_right(a, pos) & bitwise.low_mask(count, unsigned)
+        top = np.minimum(pos + count - 1, width - 1)
+        sign = (bitwise.shift_right(a, np.maximum(top, 0)) & unsigned.type(1)) == 1
+        fill = sign & (count > 0) & (t[0] == "s")
+        valid = np.minimum(count, np.maximum(width - pos, 0))
+        return np.where(fill, field | ~bitwise.low_mask(valid, unsigned), field).view(x.dtype)
+
+    return Operation((t,), (t, "u32", "u32"), compute)
+
+
+def _insert(words: Words) -> Operation:
+    t = words.one_type("b32", "b64")
+
+    def compute(a: Array, b: Array, position: Array, length: Array) -> Array:
+        pos, count = (v.astype(np.int64) & 0xFF for v in (position, length))
+        mask = bitwise.shift_left(bitwise.low_mask(count, a.dtype), pos)
+        return (b & ~mask) | (bitwise.shift_left(a, pos) & mask)
+
+    return Operation((t,), (t, t, "u32", "u32"), compute)
+
+
+def _permute(words: Words) -> Operation:
+    words.one_type("b32")
+    mode = words.one_of({m: m for m in bitwise.BYTE_MODES}) if words.left else ""
+    return Operation(
+        ("b32",), ("b32", "b32", "b32"), lambda a, b, c: bitwise.permute_bytes(a, b, c, mode)
+    )
+
+
+def _count(words: Words) -> Operation:
+    t = words.one_type("b32", "b64")
+    table = {"popc": bitwise.count_ones, "clz": bitwise.count_leading_zeros}
+    compute = table[words.root]
+    return Operation(("u32",), (t,), lambda a: compute(a).astype(np.uint32))
+
+
+def _reverse(words: Words) -> Operation:
+    t = words.one_type("b32", "b64")
+    return Operation((t,), (t,), bitwise.reverse_bits)
+
+
+def _find(words: Words) -> Operation:
+    from_top = words.flag("shiftamt")
+    t = words.one_type("u32", "u64", "s32", "s64")
+    width = TYPES[t].width
+
+    def compute(a: Array) -> Array:
+        index = bitwise.highest_bit(np.where(a < 0, ~a, a))
+        return np.where(from_top & (index >= 0), width - 1 - index, index).astype(np.uint32)
+
+    return Operation(("u32",), (t,), compute)
+
+
+def _dot(words: Words) -> Operation:
+    """dp4a and dp2a: a sum of products of bytes, or of halves and bytes, onto 32 bits."""
+    four = words.root == "dp4a"
+    upper = False if four else words.one_of({"lo": False, "hi": True})
+    found = words.types()
+    if len(found) != 2 or not set(found) <= {"u32", "s32"}:
+        raise words.unknown("expected two types of u32 s32")
+    total = "s32" if "s32" in found else "u32"
+    left, right = (f[0].replace("s", "i") for f in found)
+
+    def compute(a: Array, b: Array, c: Array) -> Array:
+        x = a.view(f"{left}{1 if four else 2}").reshape(a.size, -1).astype(np.int64)
+        y = b.view(f"{right}1").reshape(b.size, 4).astype(np.int64)
+        y = y if four else y[:, 2:] if upper else y[:, :2]
+        return ((x * y).sum(axis=1) + c.astype(np.int64)).astype(c.dtype)
+
+    return Operation((total,), (found[0], found[1], total), compute)
+
+
+FAMILIES: dict[str, Callable[[Words], Operation]] = {
+    **dict.fromkeys(("add", "sub"), _add),
+    **dict.fromkeys(("mul", "mad"), _multiply),
+    **dict.fromkeys(("div", "rem"), _divide),
+    **dict.fromkeys(("abs", "neg"), _absolute_or_negative),
+    **dict.fromkeys(("min", "max"), _extreme),
+    **dict.fromkeys(("and", "or", "xor", "not"), _logic),
+    **dict.fromkeys(("shl", "shr"), _shift),
+    **dict.fromkeys(("popc", "clz"), _count),
+    **dict.fromkeys(("dp4a", "dp2a"), _dot),
+    "sad": _sad,
+    "lop3": _logic3,
+    "shf": _funnel,
+    "bfe": _extract,
+    "bfi": _insert,
+    "prmt": _permute,
+    "brev": _reverse,
+    "bfind": _find,
+}

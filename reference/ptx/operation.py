@@ -1,0 +1,124 @@
+"""What a PTX mnemonic means: the types it reads and writes, and a function of typed arrays."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import ml_dtypes
+import numpy as np
+
+K = TypeVar("K")
+
+
+class UnknownAsm(ValueError):
+    """Assembly that this evaluator does not know, or that the assembler would refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A PTX type: `lanes` numbers of dtype in one register, the first in the low bits.
+
+    kind: b (untyped), u, s, f, p (predicate), or i for an operand that must be a literal.
+    """
+
+    name: str
+    kind: str
+    dtype: np.dtype[Any]
+    lanes: int = 1
+
+    @property
+    def width(self) -> int:
+        """Bits of the register."""
+        return 8 * self.dtype.itemsize * self.lanes
+
+
+def _types() -> Mapping[str, Type]:
+    types = [
+        Type(f"{kind}{width}", kind, np.dtype(f"{'i' if kind == 's' else 'u'}{width // 8}"))
+        for kind in "bus"
+        for width in (8, 16, 32, 64)
+    ]
+    floats = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
+    types += [Type(name, "f", np.dtype(dtype)) for name, dtype in floats.items()]
+    types += [Type(f"{t.name}x2", t.kind, t.dtype, 2) for t in types if t.name in _PAIRED]
+    types += [
+        Type("tf32", "f", np.dtype(np.float32)),
+        Type("e4m3x2", "f", np.dtype(ml_dtypes.float8_e4m3fn), 2),
+        Type("e5m2x2", "f", np.dtype(ml_dtypes.float8_e5m2), 2),
+        Type("e3m2x2", "f", np.dtype(ml_dtypes.float6_e3m2fn), 2),
+        Type("e2m3x2", "f", np.dtype(ml_dtypes.float6_e2m3fn), 2),
+        Type("ue8m0x2", "f", np.dtype(ml_dtypes.float8_e8m0fnu), 2),
+        # two nibbles: numpy has no packed four-bit type
+        Type("e2m1x2", "f", np.dtype(np.uint8)),
+        Type("pred", "p", np.dtype(bool)),
+        Type("literal", "i", np.dtype(np.uint64)),
+    ]
+    return MappingProxyType({t.name: t for t in types})
+
+
+_PAIRED = ("u16", "s16", "f16", "bf16", "f32")
+
+TYPES = _types()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An instruction without its operands: run takes an array a type of `reads`.
+
+    It gives an array for the one type of `writes`, or a tuple where there are more; those beyond
+    `needed` are optional in the text. With `loose`, as for cvt, a register may be wider than its
+    type (PTX ISA, operand size exceeding instruction-type size).
+    """
+
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    run: Callable[..., Any]
+    loose: bool = False
+    optional: int = 0
+
+
+class Words:
+    """The words of a mnemonic after its root, each to be taken once."""
+
+    def __init__(self, mnemonic: str) -> None:
+        self.mnemonic = mnemonic
+        self.root, *self.left = mnemonic.split(".")
+
+    def types(self) -> list[str]:
+        """Take all words that are types, in order."""
+        found = [w for w in self.left if w in TYPES]
+        self.left = [w for w in self.left if w not in TYPES]
+        return found
+
+    def one_type(self, *allowed: str) -> str:
+        """Take the only type, which must be among `allowed`."""
+        found = self.types()
+        if len(found) != 1 or found[0] not in allowed:
+            raise self.unknown(f"expected one type of {' '.join(allowed)}")
+        return found[0]
+
+    def flag(self, word: str) -> bool:
+        """Take `word` if it is there."""
+        present = word in self.left
+        if present:
+            self.left.remove(word)
+        return present
+
+    def one_of(self, choices: Mapping[str, K], default: str | None = None) -> K:
+        """Take the one word that is a key of `choices`; without any, `default`."""
+        found = [w for w in self.left if w in choices] or ([default] if default else [])
+        if len(found) != 1:
+            raise self.unknown(f"expected one of .{' .'.join(choices)}")
+        if found[0] in self.left:
+            self.left.remove(found[0])
+        return choices[found[0]]
+
+    def finish(self) -> None:
+        """Refuse what nobody took: a modifier left unread would be a guess."""
+        if self.left:
+            raise self.unknown(f"expected no .{' .'.join(self.left)}")
+
+    def unknown(self, expected: str) -> UnknownAsm:
+        """The error that names this mnemonic."""
+        return UnknownAsm(f"asm: got {self.mnemonic}, {expected}")
