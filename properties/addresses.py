@@ -17,6 +17,7 @@ LANES = "undefined_lanes_never_stored"
 HINTS = "every_hint_holds"
 FIT = "offsets_fit"
 RACES = "no_races"
+COMPILES = "compiles"
 ENDS = "runs_to_completion"
 
 # kind of fault -> the property that it breaks

@@ -1,4 +1,4 @@
-"""The property that a call ends well: no error, and a result of the right kind."""
+"""The properties that a kernel compiles, and that a call of it ends well."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from gemmproof.properties.addresses import ENDS, judge_faults
+from gemmproof.properties.addresses import COMPILES, ENDS, judge_faults
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.outcome import Outcome, same_storage
 from gemmproof.properties.tensors import format_of_tensor
@@ -14,6 +14,18 @@ from gemmproof.reference.formats import FORMATS
 
 NAME = ENDS
 _device_would_stop = judge_faults(NAME)
+
+
+def judge_compiles(outcome: Outcome) -> Iterator[Finding]:
+    """Triton's refusal of the kernel, in Triton's words, on the line that it blames."""
+    raised = outcome.raised
+    if raised is not None and raised.kind == "compile_error":
+        place = "the kernel" if raised.where is None else raised.where
+        stated = raised.text.removeprefix(f"{raised.where}: ")
+        expected = "a kernel that compiles"
+        yield _finding(
+            outcome, raised.kind, place, stated, expected, raised.where, property=COMPILES
+        )
 
 
 def judge(outcome: Outcome) -> Iterator[Finding]:
@@ -73,9 +85,10 @@ def _finding(
     expected: str,
     where: str | None = None,
     operand: str | None = None,
+    property: str = NAME,
 ) -> Finding:
     return Finding(
-        property=NAME,
+        property=property,
         fault=fault,
         message=f"{place}: got {got}, expected {expected}",
         case=outcome.case,

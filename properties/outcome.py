@@ -17,6 +17,7 @@ from gemmproof.properties.operands import Operand, Touched, operands, touched
 from gemmproof.properties.tensors import as_array, format_of_tensor
 from gemmproof.reference.formats import Array, Format
 from gemmproof.reference.simulator.observation import (
+    CompileError,
     Fault,
     KernelError,
     LimitExceeded,
@@ -32,7 +33,8 @@ Runner = Callable[..., Run]
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a call raised: `kind` is "raised", "kernel_error", "limit", "unsupported" or "internal".
+    """What a call raised: `kind` is "raised", "compile_error", "kernel_error", "limit",
+    "unsupported" or "internal".
 
     "internal" is an error of gemmproof itself, which says nothing about the kernel.
     """
@@ -216,6 +218,7 @@ def _raised(error: BaseException) -> Raised:
 
 _KINDS: dict[str, type[Exception]] = {
     "unsupported": Unsupported,
+    "compile_error": CompileError,
     "kernel_error": KernelError,
     "limit": LimitExceeded,
 }

@@ -18,6 +18,7 @@ from gemmproof.properties import (
 )
 from gemmproof.properties.addresses import (
     BOUNDS,
+    COMPILES,
     FIT,
     HINTS,
     LANES,
@@ -67,6 +68,12 @@ HARMLESS = (BOUNDS, HINTS)
 VALUES = (FIT, HINTS, ONCE, RACES, LANES, inputs.NAME)
 
 PROPERTIES: tuple[Property, ...] = (
+    Property(
+        COMPILES,
+        "Triton compiles the kernel in every specialisation and configuration that is admitted",
+        completion.judge_compiles,
+        applies=_known,
+    ),
     Property(
         completion.NAME,
         "every call that the contract admits returns a new tensor of the product's shape",

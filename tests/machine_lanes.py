@@ -7,9 +7,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from gemmproof.reference.simulator.types import NUMPY, TORCH
 
 from gemmproof.reference.simulator import run
-from gemmproof.reference.simulator.types import NUMPY, TORCH
 
 TORCH_OF = {dtype: getattr(torch, name.removeprefix("torch.")) for name, dtype in TORCH.items()}
 SIGNED = (tl.int8, tl.int16, tl.int32, tl.int64)

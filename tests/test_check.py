@@ -730,8 +730,8 @@ def test_few_multiprocessors_make_a_persistent_kernel_walk():
 def test_our_persistent_kernel_is_run_with_few_multiprocessors_and_its_mirror_is_told():
     made = corners(Contract(), Survey(asks_sms=True), "fp16")
     assert {case.sms for case in made} == {None, 1, 7}
-    from gemmproof.reference.simulator import run
     from gemmproof.reference.mirrors import mirror_for
+    from gemmproof.reference.simulator import run
 
     kernel = KernelUnderTest("p", matmul_persistent, mirror=mirror_for("matmul_persistent"))
     case = Case(200, 300, 20, config=4, sms=7)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from rational import drawn, rounded
 
+from gemmproof.reference.libdevice import REFUSED, function_of
 from gemmproof.reference.libdevice import bessel_functions as bessel
 from gemmproof.reference.libdevice import special_functions as special
-from gemmproof.reference.libdevice import REFUSED, function_of
 
 DTYPES = {
     "int32": np.dtype("i4"), "int64": np.dtype("i8"), "uint32": np.dtype("i4"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import triton.language as tl
+from gemmproof.reference.simulator.types import NUMPY
 from machine_lanes import (
     ALL,
     INTEGERS,
@@ -24,7 +25,6 @@ from machine_lanes import (
 )
 
 from gemmproof.reference.simulator import KernelError
-from gemmproof.reference.simulator.types import NUMPY
 
 # numpy warns when it casts a NaN that ml_dtypes made.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

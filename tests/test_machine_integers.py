@@ -8,6 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from gemmproof.reference.simulator.types import promote
 from machine_lanes import (
     ALL,
     FLOATS,
@@ -24,7 +25,6 @@ from machine_lanes import (
 from triton.language.semantic import TritonSemantic
 
 from gemmproof.reference.simulator import KernelError, run
-from gemmproof.reference.simulator.types import promote
 
 
 @pytest.mark.parametrize("div", [False, True])

@@ -10,6 +10,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from gemmproof.reference.simulator.types import NUMPY
+from gemmproof.reference.simulator.vocabulary import LANGUAGE
 from machine_lanes import (
     FLOATS,
     INTEGERS,
@@ -23,8 +25,6 @@ from machine_lanes import (
 )
 
 from gemmproof.reference.simulator import run
-from gemmproof.reference.simulator.types import NUMPY
-from gemmproof.reference.simulator.vocabulary import LANGUAGE
 
 # numpy warns when it casts a NaN that ml_dtypes made.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -20,9 +20,9 @@ from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS as KNOWN
 from gemmproof.reference.formats import round_to, widen
-from gemmproof.reference.simulator.observation import Fault, KernelError, Launch, Run, Where
 from gemmproof.reference.mirrors import MIRRORS, launch_of
 from gemmproof.reference.mirrors.run import touches_of
+from gemmproof.reference.simulator.observation import Fault, KernelError, Launch, Run, Where
 
 HERE = Where("/somewhere/kernels.py", 31, "matmul_kernel")
 LAUNCH = Launch("matmul_kernel", (1, 1, 1), {}, 0, 1, ((16, 16, 16),), False, HERE)

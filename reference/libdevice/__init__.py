@@ -14,8 +14,8 @@ import numpy as np
 
 from gemmproof.reference.formats import Array, bits, format_of, round_to
 from gemmproof.reference.libdevice import bessel_functions as bessel
-from gemmproof.reference.ptx import bitwise
 from gemmproof.reference.libdevice import special_functions as special
+from gemmproof.reference.ptx import bitwise
 from gemmproof.reference.ptx.floats import divide_fast, saturate
 from gemmproof.reference.ptx.rounding import (
     Mode,

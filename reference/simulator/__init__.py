@@ -1,5 +1,6 @@
 """The tile simulator: a kernel as Triton's own frontend reads it, on numpy, all programs at once, every access judged."""
 
+from gemmproof.reference.simulator.call import run, simulate
 from gemmproof.reference.simulator.fake_cuda import TARGETS, pretended
 from gemmproof.reference.simulator.observation import (
     CompileError,
@@ -7,12 +8,11 @@ from gemmproof.reference.simulator.observation import (
     KernelError,
     Launch,
     LimitExceeded,
-    SimulatorError,
     Run,
+    SimulatorError,
     Unsupported,
     Where,
 )
-from gemmproof.reference.simulator.call import run, simulate
 
 __all__ = [
     "TARGETS",
@@ -21,8 +21,8 @@ __all__ = [
     "KernelError",
     "Launch",
     "LimitExceeded",
-    "SimulatorError",
     "Run",
+    "SimulatorError",
     "Unsupported",
     "Where",
     "pretended",

@@ -39,7 +39,9 @@ def compile_program(src: Any, target: GPUTarget, options: Any, dots: str | None)
         try:
             program = lower(read_module(text), dots, text)
         except ReadError as error:
-            raise Unsupported(f"{_name(src)}: TTIR that the simulator cannot read: {error}") from None
+            raise Unsupported(
+                f"{_name(src)}: TTIR that the simulator cannot read: {error}"
+            ) from None
         _programs[key] = program
         if len(_programs) > _MOST_PROGRAMS:
             _programs.popitem(last=False)

@@ -32,7 +32,7 @@ def jitted(kernel: Any) -> Any:
         scope = dict(fn.__globals__)
         copy = types.FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, fn.__closure__)
         functools.update_wrapper(copy, fn)
-        del copy.__wrapped__
+        del vars(copy)["__wrapped__"]
         kernel._gemmproof_jitted = JITFunction(copy, **kernel.kwargs)
         for name in fn.__code__.co_names:
             if type(scope.get(name)) is interpreted_class():

@@ -86,8 +86,18 @@ class Kernel:
         self.name = src.fn.__name__
         self.hash = src.hash()
         self.asm = {"ttir": program.text, "source": program.text}
-        facts = {"name": self.name, "shared": 0, "tmem_size": 0, "target": target, "hash": self.hash}
-        facts |= {"global_scratch_size": 0, "profile_scratch_size": 0, "warp_size": target.warp_size}
+        facts = {
+            "name": self.name,
+            "shared": 0,
+            "tmem_size": 0,
+            "target": target,
+            "hash": self.hash,
+        }
+        facts |= {
+            "global_scratch_size": 0,
+            "profile_scratch_size": 0,
+            "warp_size": target.warp_size,
+        }
         self.metadata = types.SimpleNamespace(**{**options.__dict__, **facts})
 
     def _init_handles(self) -> None:
@@ -262,9 +272,7 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
         session.trace.append((kernel.name, sizes, context.touches))
     constants = {names[path[0]]: x for path, x in src.constants.items() if len(path) == 1}
     declared = {p.name for p in src.fn.params if p.is_constexpr}
-    shown = {
-        k: getattr(x, "value", x) for k, x in constants.items() if k in declared
-    }
+    shown = {k: getattr(x, "value", x) for k, x in constants.items() if k in declared}
     session.run.launches.append(
         Launch(
             kernel.name,

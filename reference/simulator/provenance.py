@@ -14,15 +14,15 @@ _OURS = str(Path(__file__).parent)
 _TRITON = str(Path(triton.__file__).parent)
 
 
-def calling_line() -> Where | None:
-    """The innermost line that is neither Triton's, torch's nor the simulator's."""
+def calling_line() -> Where:
+    """The innermost line that is neither Triton's, torch's nor the simulator's; line 0 for none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if not _is_library(code.co_filename):
             return Where(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
-    return None
+    return Where("", 0, "")
 
 
 def _is_library(file: str) -> bool:

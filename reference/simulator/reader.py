@@ -269,7 +269,7 @@ def _fill(op: Op, rest: str) -> None:
         for item in split_list(found[1]):
             key, _, value = item.partition(" = ")
             quoted = re.fullmatch(r'"(\d+)"', value.strip())
-            op.attrs[key.strip()] = op.strings[int(quoted[1])] if quoted else value.strip() or "true"
+            op.attrs[key.strip()] = op.strings[int(quoted[1])] if quoted else value or "true"
         rest = rest[: found.start()] + rest[found.end() :]
     rest = re.sub(r'"\d+"', "", rest)
     if op.name in ("cf.br", "cf.cond_br"):

@@ -250,7 +250,8 @@ def _merge(values: list[Any], sizes: list[int], order: np.ndarray | None) -> Any
     first = values[0]
     if all(v is first for v in values):
         return first
-    return merge(values, sizes, order) if hasattr(first, "data") else first.merge(values, sizes, order)
+    join = merge if hasattr(first, "data") else first.merge
+    return join(values, sizes, order)
 
 
 def run_grid(program: Program, context: Context, args: list[Any]) -> None:

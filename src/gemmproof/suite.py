@@ -42,8 +42,8 @@ def test_gemm(
 def test_drift(gemm_drift_item: GemmItem, gemm_target: str | None) -> None:
     """The kernel sums in the accumulator that it declares, and within its bound at every K."""
     from gemmproof.drift import drift_of
-    from gemmproof.reference.simulator import SimulatorError
     from gemmproof.reference.probes import Unprobed
+    from gemmproof.reference.simulator import SimulatorError
 
     kernel, name = gemm_drift_item.kernel, gemm_drift_item.format
     try:

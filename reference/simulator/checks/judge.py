@@ -9,8 +9,8 @@ import numpy as np
 
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.blame import Event, mask_axes, stray_events
-from gemmproof.reference.simulator.memory import Operand, Region, Storage, View
 from gemmproof.reference.simulator.dtypes import I8, Dtype
+from gemmproof.reference.simulator.memory import Operand, Region, Storage, View
 from gemmproof.reference.simulator.value import Value
 
 STRAY = "lie outside its view"

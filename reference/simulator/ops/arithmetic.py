@@ -259,7 +259,9 @@ def _build_high_product(op: Op) -> Callable[..., Value]:
 
 
 # -- floats --------------------------------------------------------------------------------------
-CANONICAL = {np.dtype(FORMATS[f].storage): nan_of(FORMATS[f]) for f in ("fp16", "bf16", "fp32", "fp64")}
+CANONICAL = {
+    np.dtype(FORMATS[f].storage): nan_of(FORMATS[f]) for f in ("fp16", "bf16", "fp32", "fp64")
+}
 _FLOAT: dict[str, tuple[Function, str]] = {
     "arith.addf": (np.add, "+"),
     "arith.subf": (np.subtract, "-"),

@@ -63,9 +63,7 @@ class Window:
         return self._map(lambda x, _: x if len(x.data) == 1 else x.select(rows))
 
     @staticmethod
-    def merge(
-        windows: Sequence[Window], sizes: Sequence[int], order: np.ndarray | None
-    ) -> Window:
+    def merge(windows: Sequence[Window], sizes: Sequence[int], order: np.ndarray | None) -> Window:
         return windows[0]._map(lambda _, i: merge([w._part(i) for w in windows], sizes, order))
 
     def choose(self, condition: Value, other: Window) -> Window:
@@ -110,7 +108,8 @@ class Window:
         line = Value(np.arange(self.block[-1], dtype=np.int64)[None, None], I64)
         columns = _ADD(line, _block(_EXTEND(column), 2))
         offs = _ADD(
-            _MULTIPLY(at, _block(self.strides[0], 2)), _MULTIPLY(columns, _block(self.strides[1], 2))
+            _MULTIPLY(at, _block(self.strides[0], 2)),
+            _MULTIPLY(columns, _block(self.strides[1], 2)),
         )
         mask = self.inside([at, columns], (0, 1))
         assert mask is not None
@@ -136,8 +135,8 @@ def _build_block_pointer(op: Op) -> Callable[..., Window]:
     n, block = op.segments[0], op.types[0].shape
 
     def compute(base: Value, *scalars: Value) -> Window:
-        parts = [tuple(_EXTEND(x) for x in scalars[i * n : (i + 1) * n]) for i in range(3)]
-        return Window(base, *parts, block)
+        wide = tuple(_EXTEND(x) for x in scalars)
+        return Window(base, wide[:n], wide[n : 2 * n], wide[2 * n :], block)
 
     return compute
 
@@ -191,10 +190,12 @@ def _build_descriptor(op: Op) -> Callable[..., Window]:
 def describe(base: Value, sizes: Any, strides: Any, block: Any, padding: str | None) -> Window:
     """A triton.tools TensorDescriptor that a wrapper made and passed to the kernel."""
     assert base.dtype.pointee is not None
-    scalars = [tuple(Value(np.array([int(x)]), I64) for x in part) for part in (sizes, strides)]
+    lengths, steps = (
+        tuple(Value(np.array([int(x)]), I64) for x in part) for part in (sizes, strides)
+    )
     shape = tuple(int(n) for n in block)
     fill = _fill(padding or "zero", base.dtype.pointee, len(shape))
-    return Window(base, *scalars, (), shape, fill)
+    return Window(base, lengths, steps, (), shape, fill)
 
 
 def _check_rules(window: Window) -> None:
@@ -209,7 +210,9 @@ def _check_rules(window: Window) -> None:
         nbytes = stride.data * size
         if (nbytes % ALIGNMENT != 0).any():
             got = f"stride {int(stride.data.flat[0])} along axis {axis}"
-            _note(window, f"{got} ({int(nbytes.flat[0])} bytes)", f"a multiple of {ALIGNMENT} bytes")
+            _note(
+                window, f"{got} ({int(nbytes.flat[0])} bytes)", f"a multiple of {ALIGNMENT} bytes"
+            )
 
 
 def _note(window: Window, got: str, expected: str) -> None:
@@ -235,7 +238,9 @@ def _build_descriptor_load(op: Op) -> Callable[..., Value]:
 
     def compute(window: Window, *starts: Value) -> Value:
         pointers, indices = window.lanes([_EXTEND(x) for x in starts])
-        made = load(pointers, window.inside(indices, range(len(indices))), window.fill, window.block)
+        made = load(
+            pointers, window.inside(indices, range(len(indices))), window.fill, window.block
+        )
         if shape == window.block:
             return made
         whole = made.spread(window.block)  # a block whose leading axes of length 1 are dropped
@@ -298,4 +303,3 @@ def _build_descriptor_scatter(op: Op) -> Callable[..., None]:
         store(pointers, value, mask, shape)
 
     return compute
-

@@ -178,8 +178,10 @@ def _build_print(op: Op) -> Callable[..., None]:
         """Kept for who asks, at most a thousand lines."""
         prints = current().session.run.prints
         if len(prints) < 1000:
-            shown = (str(v.spread(kind.shape).data.tolist())[:200]
-                     for v, kind in zip(values, op.operand_types, strict=True))
+            shown = (
+                str(v.spread(kind.shape).data.tolist())[:200]
+                for v, kind in zip(values, op.operand_types, strict=True)
+            )
             prints.append(" ".join([prefix, *shown]).strip())
 
     return compute

@@ -68,9 +68,7 @@ def lanes_shape(shape: tuple[int, ...], *parts: Value | None) -> tuple[int, ...]
     return (max(len(p.data) for p in parts if p is not None), *shape)
 
 
-def load(
-    ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, ...]
-) -> Value:
+def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, ...]) -> Value:
     """Load through a block of pointers; masked-off lanes hold `fill`, or nothing defined."""
     launch = current()
     dtype = element_of(ptr)

@@ -123,18 +123,14 @@ def _build_map(op: Op) -> Callable[..., Any]:
         if pack == 1:
             made = tuple(_apply(program, values))
             return made[0] if len(made) == 1 else made
-        packed = [
-            v.spread(shape).map(lambda d: d.reshape(len(d), -1, pack)).map(lambda d, i=i: d[..., i])
-            for v in values
-            for i in range(pack)
-        ]
+        packed = []
+        for v in values:
+            groups = v.spread(shape).map(lambda d: d.reshape(len(d), -1, pack))
+            packed += [_take(groups, 2, slice(i, i + 1)) for i in range(pack)]
         results = _apply(program, packed)
         whole = []
         for r in range(len(results) // pack):
-            some = [
-                v.map(lambda d: d[..., None]) for v in results[r * pack : (r + 1) * pack]
-            ]
-            joined = _join(some, some[0].data.ndim - 1)
+            joined = _join(results[r * pack : (r + 1) * pack], 2)
             whole.append(joined.map(lambda d: d.reshape(len(d), *shape)))
         return whole[0] if len(whole) == 1 else tuple(whole)
 

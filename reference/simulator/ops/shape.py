@@ -78,7 +78,7 @@ def _build_undefined(op: Op) -> Callable[..., Value]:
 
     def compute() -> Value:
         ones = (1,) * (1 + len(kind.shape))
-        bits = np.ones(ones, np.uint8) * context.source("a value that nothing defined")
+        bits = np.full(ones, context.source("a value that nothing defined"))
         return Value(np.zeros(ones, kind.dtype.numpy), kind.dtype, bits)
 
     return compute
@@ -162,7 +162,9 @@ def _build_split(op: Op) -> Callable[..., tuple[Value, Value]]:
 @operation("tt.cat")
 def _build_cat(op: Op) -> Callable[..., Value]:
     kinds = op.operand_types
-    axes = [i for i, (m, n) in enumerate(zip(kinds[0].shape, op.types[0].shape, strict=True)) if m != n]
+    axes = [
+        i for i, (m, n) in enumerate(zip(kinds[0].shape, op.types[0].shape, strict=True)) if m != n
+    ]
     axis = axes[0] if axes else 0
     return lambda x, y: _stack(x, y, kinds[0].shape, axis + 1, np.concatenate)
 
@@ -208,9 +210,9 @@ def _build_histogram(op: Op) -> Callable[..., Value]:
         good = live & ~stray
         rows = (np.bincount(row[ok], minlength=bins) for row, ok in zip(data, good, strict=True))
         counts = np.stack(list(rows)).astype(op.types[0].dtype.numpy)
-        bits = None
+        bits: np.ndarray | None = None
         if stray.any():
-            bad = stray.reshape(programs, -1).any(axis=1, keepdims=True)
+            bad = np.asarray(stray.reshape(programs, -1).any(axis=1, keepdims=True))
             bits = bad * context.source("a histogram of values beyond its bins")
         return Value(counts, op.types[0].dtype, bits)
 
