@@ -24,7 +24,7 @@ from gemmproof.reference.simulator.reader import ReadError, read_module
 
 # Programs kept, the latest used last: a search over many kernels must not fill the memory.
 _MOST_PROGRAMS = 256
-_programs: OrderedDict[tuple[str, str, bool], Program] = OrderedDict()
+_programs: OrderedDict[str, Program] = OrderedDict()
 
 
 def compile_program(src: Any, target: GPUTarget, options: Any, dots: str | None) -> Program:
@@ -32,10 +32,10 @@ def compile_program(src: Any, target: GPUTarget, options: Any, dots: str | None)
 
     Raises CompileError where Triton refuses the kernel, Unsupported for what cannot be read.
     """
-    text = make_ttir(src, target, options)
-    key = (text, dots or "", False)
+    key = f"{_identify(src)} {target} {options} {dots}"
     program = _programs.get(key)
     if program is None:
+        text = make_ttir(src, target, options)
         try:
             program = lower(read_module(text), dots, text)
         except ReadError as error:
@@ -71,6 +71,15 @@ def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
     except Exception as error:
         raise _refusal(src, error) from error
     return str(module)
+
+
+def _identify(src: Any) -> str:
+    """A specialisation, but for the attributes of its arguments: they change no operation."""
+    attrs, src.attrs = src.attrs, {}
+    try:
+        return f"{src.hash()} {_file(src.fn)}"
+    finally:
+        src.attrs = attrs
 
 
 def _name(src: Any) -> str:

@@ -95,6 +95,7 @@ def _spawn(folder: str, token: str) -> subprocess.Popen[bytes]:
         f"from gemmproof.worker import main; main({folder!r})"
     )
     env = {**os.environ, processes.MARK: token, "PYTHONHASHSEED": "0"}
+    env.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other on a busy machine
     env.pop("TRITON_INTERPRET", None)  # it would replace the very decorator that we run
     return subprocess.Popen(
         [sys.executable, "-P", "-c", start],
