@@ -67,11 +67,12 @@ class Storage:
         return self.data[: n * dtype.itemsize].view(dtype)
 
     def undefined_elements(self, size: int) -> np.ndarray | None:
-        """The undefined bytes as rows of one element each, None while everything is defined."""
+        """For each element whether any of its bytes is undefined, as a number that is 0 where none
+        is, in place; None while everything is defined."""
         if self.undefined is None:
             return None
         n = self.data.size // size
-        return self.undefined[: n * size].reshape(n, size)
+        return self.undefined[: n * size].view(f"u{size}")
 
     def ledger(self, kind: str, size: int) -> Ledger:
         """The ledger of `kind` ("owners", "readers") for elements of `size` bytes."""
@@ -85,7 +86,7 @@ class Ledger:
     """A program id for each element of a storage, -1 for none; sparse where there are too many."""
 
     def __init__(self, n: int) -> None:
-        self.dense = np.full(n, -1, np.int64) if n <= MAP_ELEMENTS else None
+        self.dense = np.full(n, -1, np.int32) if n <= MAP_ELEMENTS else None
         self.sparse: dict[int, int] = {}
 
     def __getitem__(self, index: np.ndarray) -> np.ndarray:

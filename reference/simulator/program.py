@@ -103,7 +103,10 @@ class Count:
         """The index of this turn."""
         wide = self.first + self.done * self.step
         data = wide.astype(self.dtype.numpy)
-        return Value(data, self.dtype, None, wide if (wide != data).any() else None)
+        made = Value(data, self.dtype, None, wide if (wide != data).any() else None)
+        if len(data) > 1 and made.exact is None:
+            made.span = int(wide.min()), int(wide.max())
+        return made
 
     def next(self) -> Count:
         return Count(self.dtype, self.first, self.step, self.turns, self.done + 1)

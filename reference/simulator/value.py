@@ -73,10 +73,12 @@ class Value:
 
     def bounds(self) -> tuple[int, int]:
         """The smallest and the largest integer in `data`, looked up once."""
-        if not self.data.size:
-            return 0, 0
-        if self.span is None or self.data.size == 1:
-            self.span = int(self.data.min()), int(self.data.max())
+        data = self.data
+        if data.size == 1:
+            only = int(data.item())
+            return only, only
+        if self.span is None:
+            self.span = (int(data.min()), int(data.max())) if data.size else (0, 0)
         return self.span
 
     def select(self, rows: np.ndarray) -> Value:
@@ -87,6 +89,31 @@ class Value:
         made = Value(data, self.dtype, poison, exact, self.base, self.loaded)
         made.span = self.span
         return made
+
+
+class Lazy(Value):
+    """A defined value whose lanes are made when they are asked for."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self, dtype: Dtype, base: Any = None, loaded: int = 0) -> None:
+        self._made: np.ndarray | None = None
+        self.dtype, self.base, self.loaded = dtype, base, loaded
+        self.poison = self.exact = self.span = self.shared = None
+
+    @property
+    def is_made(self) -> bool:
+        return self._made is not None
+
+    @property
+    def data(self) -> np.ndarray:  # type: ignore[override]
+        if self._made is None:
+            self._made = self.make()
+        return self._made
+
+    def make(self) -> np.ndarray:
+        """All lanes (programs or 1, *lanes)."""
+        raise NotImplementedError
 
 
 def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | None) -> Value:

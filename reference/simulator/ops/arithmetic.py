@@ -11,6 +11,7 @@ from gemmproof.reference.formats import FORMATS, nan_of
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.dtypes import I1, Dtype
 from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.outer import join, parts_of
 from gemmproof.reference.simulator.reader import Op
 from gemmproof.reference.simulator.value import Value, union
 
@@ -97,6 +98,8 @@ def _build_integer(op: Op) -> Callable[..., Value]:
         return _boolean(_BOOLEAN.get(op.name, np.logical_and))
 
     def compute(a: Value, b: Value) -> Value:
+        if function is np.add and (waiting := _wait(a, b, dtype)) is not None:
+            return waiting
         x, y = (unsigned(a.data), unsigned(b.data)) if without_sign else (a.data, b.data)
         data = function(x, y).view(dtype.numpy)
         exact = _exact(function, a, b, data, dtype, without_sign)
@@ -106,6 +109,16 @@ def _build_integer(op: Op) -> Callable[..., Value]:
         return made
 
     return compute
+
+
+def _wait(a: Value, b: Value, dtype: Dtype) -> Value | None:
+    """A sum of lanes along different axes that is made later; None where it is best made now."""
+    plain = a.poison is b.poison is None and a.exact is b.exact is None
+    if not plain or dtype.bits < 32 or parts_of(a)[0].ndim < 3:
+        return None
+    if dtype.bits < 64 and _span(np.add, a, b, dtype) is None:
+        return None
+    return join(parts_of(a), parts_of(b), dtype, None, loaded_width(a, b))
 
 
 @operation(*DIVISIONS, constant=False)
@@ -196,10 +209,15 @@ def _corners(
 def _build_bitwise(op: Op) -> Callable[..., Value]:
     function, dtype = _BITWISE[op.name], op.types[0].dtype
     # a defined 0 under & and defined ones under | settle the other side's lane
+    conjunction = dtype is I1 and op.name == "arith.andi"
     settled = {"arith.andi": 0, "arith.ori": True if dtype is I1 else -1}.get(op.name)
 
     def compute(a: Value, b: Value) -> Value:
         poison = union(a.poison, b.poison)
+        if conjunction and poison is None and parts_of(a)[0].ndim > 2:
+            waiting = join(parts_of(a), parts_of(b), dtype, None, loaded_width(a, b))
+            if waiting is not None:
+                return waiting
         if poison is not None and settled is not None:
             for one, other in ((a, b), (b, a)):
                 known = one.data == np.array(settled).astype(one.data.dtype)
@@ -225,6 +243,12 @@ def _build_pointer_sum(op: Op) -> Callable[..., Value]:
 
     def compute(pointer: Value, offset: Value) -> Value:
         """A pointer moved by so many elements; int64 addresses in bytes."""
+        plain = pointer.exact is offset.exact is None and pointer.poison is offset.poison is None
+        if plain and parts_of(pointer)[0].ndim > 2:
+            moves = [part.astype(np.int64) * size for part in parts_of(offset)]
+            waiting = join(parts_of(pointer), moves, dtype, pointer.base, 0)
+            if waiting is not None:
+                return waiting
         offs = offset.data.astype(np.int64)
         exact = None
         if pointer.exact is not None or offset.exact is not None:

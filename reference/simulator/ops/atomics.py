@@ -149,7 +149,7 @@ def _update(
     undefined = storage.undefined_elements(size)
     unknown = np.zeros(len(index), np.uint8)
     if undefined is not None:
-        missing = undefined[index].any(axis=1)
+        missing = undefined[index] != 0
         if missing.any():
             unknown = missing * context.source(UNWRITTEN, operand)
     if op == "cas":

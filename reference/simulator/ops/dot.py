@@ -15,6 +15,7 @@ from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.dtypes import Dtype
 from gemmproof.reference.simulator.observation import Unsupported
 from gemmproof.reference.simulator.ops import shared_tiles
+from gemmproof.reference.simulator.ops.arithmetic import loaded_width
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.reader import Op
 from gemmproof.reference.simulator.value import Value, union
@@ -64,23 +65,34 @@ def _build_dot(op: Op) -> Callable[..., Value]:
     def compute(a: Value, b: Value, c: Value) -> Value:
         launch = current()
         launch.tiles.add((M, N, K))
-        a, b = a.spread(a_kind.shape), b.spread(b_kind.shape)
-        from_zero = c.data.size == 1 and is_zero(c)
-        loaded = min((v.loaded for v in (a, b) if v.loaded), default=0)
+        a, b = _spread(a, a_kind.shape), _spread(b, b_kind.shape)
+        pending = isinstance(c, shared_tiles.Product)
+        from_zero = not pending and c.data.size == 1 and is_zero(c)
+        loaded = loaded_width(a, b)
         model = _model(
             launch.session.target, formats, (M, N, K), launch.num_warps, precision, imprecise,
             len(a_kind.shape), loaded, not from_zero,
         )  # fmt: skip
-        start = None if from_zero else c.spread(c_kind.shape).data
-        data = None
-        if a.shared is not None and b.shared is not None:
-            data = shared_tiles.product(model, a.shared, b.shared, start)
-        if data is None:
-            data = model.dot(a.data, b.data, start)
-        data = data.astype(c_kind.dtype.numpy, copy=False)
-        return Value(data, c_kind.dtype, undefined_outputs(a, b, c))
+        poison = undefined_outputs(a, b, c)
+        start = None if from_zero else c if pending else c.spread(c_kind.shape)
+        if a.shared is not None and b.shared is not None and poison is None:
+            made = shared_tiles.product(model, a.shared, b.shared, start, c_kind.dtype)
+            if made is not None:
+                return made
+        data = model.dot(a.data, b.data, None if start is None else start.data)
+        return Value(data.astype(c_kind.dtype.numpy, copy=False), c_kind.dtype, poison)
 
     return compute
+
+
+def _spread(x: Value, shape: tuple[int, ...]) -> Value:
+    """The value with every lane present; the blocks that programs share keep being known."""
+    if x.shared is None or x.shared.blocks.shape[1:] == shape:
+        return x if x.shared is not None else x.spread(shape)
+    made = x.spread(shape)
+    blocks = np.broadcast_to(x.shared.blocks, (len(x.shared.blocks), *shape))
+    made.shared = shared_tiles.Shared(blocks, x.shared.of)
+    return made
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +29,8 @@ from gemmproof.reference.simulator.checks.judge import (
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.memory import Operand, Storage, dirt
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.ops.shared_tiles import Shared
+from gemmproof.reference.simulator.ops.shared_tiles import Shared, Tiles
+from gemmproof.reference.simulator.ops.outer import combine, parts_of
 from gemmproof.reference.simulator.reader import Op
 from gemmproof.reference.simulator.value import Value
 
@@ -65,7 +68,8 @@ def _build_store(op: Op) -> Callable[..., None]:
 # -- load ----------------------------------------------------------------------------------------
 def lanes_shape(shape: tuple[int, ...], *parts: Value | None) -> tuple[int, ...]:
     """The shape (programs or 1, *block) of an access."""
-    return (max(len(p.data) for p in parts if p is not None), *shape)
+    programs = max(len(x) for p in parts if p is not None for x in parts_of(p))
+    return (programs, *shape)
 
 
 def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, ...]) -> Value:
@@ -79,9 +83,9 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
         trace("load", ptr, mask, one, full)
     plain = _plain_load(ptr, mask, fill, np_type)
     if plain is not None:
-        value = Value(plain[0], dtype, None, loaded=8 * np_type.itemsize)
-        value.shared = plain[1]
-        return value
+        if isinstance(plain, Shared):
+            return Tiles(plain, dtype)
+        return Value(plain, dtype, loaded=8 * np_type.itemsize)
     context.check_width(int(np.prod(full, dtype=np.int64)) * max(8, np_type.itemsize))
     found = judge("load", ptr, mask, full)
     data: np.ndarray = np.broadcast_to(dirt(dtype, launch.session.dirt), full)
@@ -121,7 +125,7 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
 
 def _plain_load(
     ptr: Value, mask: Value | None, fill: Value | None, np_type: np.dtype
-) -> tuple[np.ndarray, Shared | None] | None:
+) -> np.ndarray | Shared | None:
     """The lanes of a load with which nothing is amiss, or None where `judge` has to look closer.
 
     Programs that load the very same block (a row of tiles shares a's) load it once.
@@ -134,45 +138,55 @@ def _plain_load(
         return None
     if mask is not None and (fill is None or fill.poison is not None or mask.poison is not None):
         return None
-    address, lanes = ptr.data, None if mask is None else mask.data
-    rows = _alike(address, lanes)
-    if rows is not None:
-        address = address[rows[0]]
-        lanes = lanes if lanes is None or len(lanes) == 1 else lanes[rows[0]]
-    index = (address - storage.start) // np_type.itemsize
     region = base.region(np_type.itemsize)
+    if region.high <= region.low or (base.view.start - storage.start) % np_type.itemsize:
+        return None
+    parts, tests = parts_of(ptr), [] if mask is None else parts_of(mask)
+    same = find_shared([*parts, *tests])
+    if same is not None:
+        parts, tests = (
+            [p if len(p) == 1 else p[same[0]] for p in several] for several in (parts, tests)
+        )
+    lanes = combine(tests) if tests else None
+    if lanes is not None and lanes.all():
+        lanes = None
+    index = (combine(parts) - storage.start) >> (np_type.itemsize.bit_length() - 1)
+    if not index.size:
+        return None
     if lanes is not None:
         index = np.where(lanes, index, region.low)
-    if (
-        region.high <= region.low
-        or not index.size
-        or (base.view.start - storage.start) % (np_type.itemsize)
-    ):
-        return None
     if not all_inside(region, index) and not region.contains(index).all():
         return None
     data = storage.typed(np_type)[index]
     if lanes is not None and fill is not None:
         data = np.where(lanes, data, fill.data)
-    if rows is None:
-        return data, None
-    return data[rows[1]], Shared(data, rows[1])
+    return data if same is None else Shared(data, same[1])
 
 
-def _alike(address: np.ndarray, lanes: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
-    """Programs that stand for all, and which of them each program is like; None if too few meet."""
-    programs = len(address)
-    if programs < 4 or address.ndim == 1 or (lanes is not None and len(lanes) not in (1, programs)):
+def find_shared(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Programs that stand for all, and which of them each program is like; None if too few meet.
+
+    Programs are alike where all the parts (programs or 1, *lanes) of their access are.
+    """
+    several = [p for p in parts if len(p) > 1]
+    programs = max((len(p) for p in several), default=1)
+    if programs < 4 or parts[0].ndim == 1:
         return None
-    first = address.reshape(programs, -1)[:, 0]
-    _, some, like = np.unique(first, return_index=True, return_inverse=True)
-    if 2 * len(some) > programs:
-        return None
-    if not _repeats(address, some, like):
-        return None
-    if lanes is not None and len(lanes) > 1 and not _repeats(lanes, some, like):
+    # the first lanes tell programs apart, mostly; that no other lane does is then looked at
+    keys = np.zeros(programs, np.int64)
+    for part in several:
+        keys = keys * 1000003 + part.reshape(programs, -1)[:, 0]
+    some, like = _group(keys.tobytes())
+    if 2 * len(some) > programs or not all(_repeats(p, some, like) for p in several):
         return None
     return some, like
+
+
+@lru_cache(maxsize=256)
+def _group(keys: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """The first place of each key, and for every key the number of its first place."""
+    found = np.unique(np.frombuffer(keys, np.int64), return_index=True, return_inverse=True)
+    return found[1], found[2]
 
 
 def _repeats(part: np.ndarray, some: np.ndarray, like: np.ndarray) -> bool:
@@ -209,7 +223,7 @@ def _unwritten(
     undefined = lanes.storage.undefined_elements(size)
     if undefined is None:
         return poison
-    unknown = undefined[lanes.index].any(axis=-1)
+    unknown = undefined[lanes.index] != 0
     if lanes.good is not None:
         unknown &= lanes.good
     if not unknown.any():
@@ -299,14 +313,16 @@ def store(ptr: Value, value: Value, mask: Value | None, shape: tuple[int, ...]) 
     poison = None if value.poison is None else spread(value.poison, full)
     launch.changes += 1
     for lanes in judge("store", ptr, mask, full):
-        good = np.ones(full, np.bool_) if lanes.good is None else lanes.good
-        index = np.broadcast_to(lanes.index, full)[good]
+        good: Any = lanes.good
+        if good is None or good.all():
+            good = ...
+        index = np.broadcast_to(lanes.index, full)[good].reshape(-1)
         if not index.size:
             continue
-        lanes.storage.typed(data.dtype)[index] = data[good]
-        bits = None if poison is None else poison[good]
+        lanes.storage.typed(data.dtype)[index] = data[good].reshape(-1)
+        bits = None if poison is None else poison[good].reshape(-1)
         mark(lanes.storage, index, data.dtype.itemsize, bits, "store", ptr.base)
-        programs = np.broadcast_to(column(len(full)), full)[good]
+        programs = np.broadcast_to(column(len(full)), full)[good].reshape(-1)
         _own(lanes.storage, index, data.dtype.itemsize, programs, ptr.base)
 
 
@@ -340,7 +356,8 @@ def mark(
         )
     undefined = storage.undefined_elements(size)
     if undefined is not None:
-        undefined[index] = False if bits is None else (bits != 0)[:, None]
+        every_byte = int.from_bytes(b"\x01" * size, "little")
+        undefined[index] = 0 if bits is None else np.where(bits != 0, every_byte, 0)
 
 
 def _own(

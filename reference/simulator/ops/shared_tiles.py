@@ -2,12 +2,14 @@
 
 In a grid of tiles the programs of a row load the same block of a, those of a column the same block
 of b. An output element depends on its row of a, its column of b and its own accumulator alone, so
-the blocks can be stacked and multiplied at once, which numpy does with longer inner loops.
+the blocks can be stacked and multiplied at once, which numpy does with longer inner loops. The dots
+of a loop over K wait until somebody looks at their sum.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +17,15 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from gemmproof.reference.dot import DotModel
 from gemmproof.reference.formats import FORMATS, nan_of, to_fp32
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.dtypes import Dtype
+from gemmproof.reference.simulator.value import Lazy, Value
+
+# Blocks that wait in one sum; beyond it they are multiplied.
+MOST_WAITING = 1 << 24
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Shared:
     """The distinct blocks (n, *block) that programs loaded, and the one of each program."""
 
@@ -25,22 +33,114 @@ class Shared:
     of: np.ndarray
 
 
-def product(model: DotModel, a: Shared, b: Shared, acc: np.ndarray | None) -> np.ndarray | None:
-    """model.dot for programs (P, M, K) x (P, K, N) of shared blocks, or None where it does not pay.
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """How programs run through the pairs of a block of a and a block of b.
+
+    `order` is "rows" or "columns" first, or the permutation that puts rows first.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    order: str | np.ndarray
+
+    @staticmethod
+    def find(a: Shared, b: Shared) -> Layout | None:
+        """The layout, None where some pair belongs to no program or to several."""
+        rows, columns = len(a.blocks), len(b.blocks)
+        if len(a.of) != rows * columns:
+            return None
+        natural = np.arange(len(a.of))
+        by_rows = a.of * columns + b.of
+        if np.array_equal(by_rows, natural):
+            return Layout(a.of, b.of, "rows")
+        if np.array_equal(b.of * rows + a.of, natural):
+            return Layout(a.of, b.of, "columns")
+        order = np.argsort(by_rows, kind="stable")
+        return Layout(a.of, b.of, order) if np.array_equal(by_rows[order], natural) else None
+
+    def fits(self, a: Shared, b: Shared) -> bool:
+        """Whether the programs share other blocks in the same way."""
+        return np.array_equal(self.rows, a.of) and np.array_equal(self.columns, b.of)
+
+
+class Tiles(Lazy):
+    """Loaded blocks, of which programs share some."""
+
+    __slots__ = ()
+
+    def __init__(self, shared: Shared, dtype: Dtype) -> None:
+        super().__init__(dtype, loaded=8 * dtype.itemsize)
+        lanes = shared.blocks[:1].nbytes * len(shared.of)
+        context.check_width(lanes)
+        self.shared = shared
+
+    def make(self) -> np.ndarray:
+        return self.shared.blocks[self.shared.of]
+
+
+class Product(Lazy):
+    """A sum of dots of shared blocks onto `start`, multiplied when its data are asked for."""
+
+    __slots__ = ("layout", "model", "pairs", "start", "waiting")
+
+    def __init__(
+        self, dtype: Dtype, model: DotModel, layout: Layout, start: np.ndarray | None
+    ) -> None:
+        super().__init__(dtype)
+        self.model, self.layout, self.start = model, layout, start
+        self.pairs: list[tuple[np.ndarray, np.ndarray]] = []
+        self.waiting = 0
+
+    def extend(self, a: Shared, b: Shared) -> Product:
+        """The sum with one more dot behind it."""
+        made = Product(self.dtype, self.model, self.layout, self.start)
+        made.pairs = [*self.pairs, (a.blocks, b.blocks)]
+        made.waiting = self.waiting + a.blocks.nbytes + b.blocks.nbytes
+        return made
+
+    def make(self) -> np.ndarray:
+        made = multiply(self.model, self.layout, self.pairs, self.start)
+        return made.astype(self.dtype.numpy, copy=False)
+
+
+def product(
+    model: DotModel, a: Shared, b: Shared, acc: Value | None, dtype: Dtype
+) -> Product | None:
+    """The dot of shared blocks onto acc, to be done later; None where stacking does not pay.
 
     Every pair of a block of a and a block of b must belong to exactly one program.
     """
-    rows, columns = len(a.blocks), len(b.blocks)
-    M, K = a.blocks.shape[1:]
-    N = b.blocks.shape[2]
-    if len(a.of) != rows * columns:
+    if (
+        isinstance(acc, Product)
+        and not acc.is_made
+        and acc.model == model
+        and acc.waiting < MOST_WAITING
+        and acc.layout.fits(a, b)
+    ):
+        return acc.extend(a, b)
+    layout = Layout.find(a, b)
+    if layout is None:
         return None
-    order = _order(a.of * columns + b.of, b.of * rows + a.of)
-    if order is None:
-        return None
-    tall = a.blocks.reshape(rows * M, K)
-    wide = b.blocks.transpose(1, 0, 2).reshape(K, columns * N)
+    numel = len(a.of) * a.blocks.shape[1] * b.blocks.shape[2]
+    context.check_width(numel * dtype.itemsize)
+    start = None if acc is None else acc.data
+    return Product(dtype, model, layout, start).extend(a, b)
+
+
+def multiply(
+    model: DotModel,
+    layout: Layout,
+    pairs: list[tuple[np.ndarray, np.ndarray]],
+    acc: np.ndarray | None,
+) -> np.ndarray:
+    """model.dot for programs (P, M, K) x (P, K, N) of shared blocks, one pair after the other."""
+    rows, M, _ = pairs[0][0].shape
+    columns, _, N = pairs[0][1].shape
+    tall = np.concatenate([a.reshape(rows * M, -1) for a, _ in pairs], axis=1)
+    wide = np.concatenate([b.transpose(1, 0, 2).reshape(-1, columns * N) for _, b in pairs])
     # axes of a program's matrix in the stacked one: (row, m, column, n) from (row, column, m, n)
+    order = layout.order
     by_rows = isinstance(order, np.ndarray) or order == "rows"
     axes = (0, 2, 1, 3) if by_rows else (1, 2, 0, 3)
     shape = (rows, columns, M, N) if by_rows else (columns, rows, M, N)
@@ -49,7 +149,7 @@ def product(model: DotModel, a: Shared, b: Shared, acc: np.ndarray | None) -> np
         whole = np.broadcast_to(acc, (rows * columns, M, N))
         whole = whole[order] if isinstance(order, np.ndarray) else whole
         start = whole.reshape(shape).transpose(axes).reshape(rows * M, columns * N)
-    dot = _fused_chain if _products_exact(model) else model.dot
+    dot: Any = _fused_chain if _products_exact(model) else model.dot
     stacked = dot(tall, wide, start).reshape(rows, M, columns, N)
     c: np.ndarray = stacked.transpose(np.argsort(axes)).reshape(rows * columns, M, N)
     if not isinstance(order, np.ndarray):
@@ -66,6 +166,12 @@ def _products_exact(model: DotModel) -> bool:
     return model.target is None and model.acc_format == "fp32" and formats
 
 
+def _as_fp32(x: np.ndarray) -> torch.Tensor:
+    if x.dtype == np.float16:  # torch converts whole vectors of them
+        return torch.from_numpy(np.ascontiguousarray(x)).float()
+    return torch.from_numpy(to_fp32(np.ascontiguousarray(x)))
+
+
 def _fused_chain(a: np.ndarray, b: np.ndarray, acc: np.ndarray | None) -> np.ndarray:
     """The IEEE chain of a (M, K) and b (K, N) onto acc (M, N), one pass over acc for each k.
 
@@ -74,25 +180,11 @@ def _fused_chain(a: np.ndarray, b: np.ndarray, acc: np.ndarray | None) -> np.nda
     """
     c = np.zeros((len(a), b.shape[1]), np.float32) if acc is None else acc.copy()
     with torch._C.DisableTorchFunction(), _disable_current_modes():
-        total = torch.from_numpy(c)
-        columns = torch.from_numpy(np.ascontiguousarray(to_fp32(a).T))[:, :, None].unbind()
-        lines = torch.from_numpy(to_fp32(np.ascontiguousarray(b)))[:, None, :].unbind()
+        add_product = torch.from_numpy(c).addcmul_
+        columns = _as_fp32(a).T.contiguous()[:, :, None].unbind()
+        lines = _as_fp32(b)[:, None, :].unbind()
         for column, line in zip(columns, lines, strict=True):
-            torch.addcmul(total, column, line, out=total)
+            add_product(column, line)
     if c.size and np.isnan(c.max()):  # max hands NaN on
         c[np.isnan(c)] = nan_of(FORMATS["fp32"])
     return c
-
-
-def _order(by_rows: np.ndarray, by_columns: np.ndarray) -> np.ndarray | str | None:
-    """How programs run through the pairs of blocks: "rows" or "columns" first, or a permutation.
-
-    None where some pair belongs to no program or to several.
-    """
-    natural = np.arange(len(by_rows))
-    if np.array_equal(by_rows, natural):
-        return "rows"
-    if np.array_equal(by_columns, natural):
-        return "columns"
-    order = np.argsort(by_rows, kind="stable")
-    return order if np.array_equal(by_rows[order], natural) else None
