@@ -60,6 +60,10 @@ def kernel(
         elif FLAW == "lower_rows_from_zero":
             other = acc + tl.dot(a, b)
             acc = tl.where(tl.arange(0, BLOCK)[:, None] < 3, tl.dot(a, b, acc), other)
+        elif FLAW == "doubles_in_a_loop":
+            acc += tl.dot(a, b).to(tl.float64)
+        elif FLAW == "products_in_fp32":
+            acc = tl.dot(a, b, acc, input_precision="ieee")
         else:
             acc = tl.dot(a, b, acc)
     if FLAW == "nan_scrubbed":

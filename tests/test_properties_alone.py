@@ -22,6 +22,10 @@ def judged(launch, contract=ANY, **options):
 # wrapper, contract, property, fault, operand, axis, what the message holds
 FP32 = torch.float32
 ALONE = [
+    (kernels.flawed("doubles_in_a_loop"), ANY,
+     "compiles", "compile_error", None, None, "Triton refuses to compile kernel"),
+    (kernels.flawed("none"), Contract(formats=("fp32",)),
+     "within_bound", "rounding", "c", None, "truncated to tf32"),
     (kernels.flawed("assumes_whole_k"), ANY,
      "every_hint_holds", "false_hint", None, None, "tl.assume"),
     (kernels.offsets_in_32_bits, ANY,
@@ -92,7 +96,8 @@ INNOCENT = [
     (kernels.flawed("masks_by_multiplying"), Contract(formats=("bf16",))),
     (kernels.flawed("saturates", out=torch.float8_e4m3fn), Contract(formats=("fp8e4m3",))),
     (kernels.flawed("none", out=torch.float8_e5m2), Contract(formats=("fp16", "bf16"))),
-    (kernels.flawed("none"), Contract(formats=("fp32", "tf32", "fp8e4m3"))),
+    (kernels.flawed("none"), Contract(formats=("tf32", "fp8e4m3"))),
+    (kernels.flawed("products_in_fp32"), Contract(formats=("fp32",))),
     (kernels.offsets_in_32_bits, Contract(layouts="contiguous")),
     (kernels.workspace_of_the_first_call, ANY),
     (kernels.atomics_onto_zeros, Contract(deterministic=False)),

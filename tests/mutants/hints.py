@@ -12,8 +12,6 @@ def hinting_kernel(
 ):  # fmt: skip
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    if HINT == "stride":
-        stride_am = tl.multiple_of(stride_am, 16)
     if HINT == "unit_stride":
         tl.assume(stride_bn == 1)
     if HINT == "whole_k":
@@ -23,12 +21,15 @@ def hinting_kernel(
     acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     for k in range(0, K, BLOCK):
         offs_k = k + tl.arange(0, BLOCK).to(tl.int64)
+        rows = offs_m[:, None] * stride_am
+        if HINT == "stride":
+            rows = tl.multiple_of(rows, (16, 1))
         columns = offs_n[None, :] * stride_bn
         if HINT == "offsets":
             columns = tl.multiple_of(columns, (1, 16))
         if HINT == "constant":
             columns = tl.max_constancy(columns, (1, 4))
-        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+        a_ptrs = a_ptr + rows + offs_k[None, :] * stride_ak
         b_ptrs = b_ptr + offs_k[:, None] * stride_bk + columns
         a = tl.load(a_ptrs, mask=(offs_m[:, None] < M) & (offs_k[None, :] < K), other=0.0)
         b = tl.load(b_ptrs, mask=(offs_k[:, None] < K) & (offs_n[None, :] < N), other=0.0)
@@ -71,7 +72,8 @@ def offsets_said_to_be_constant(a, b):
     return _launch(a, b, "constant")
 
 
-@triton.jit
+# sizes of 1 stay runtime values: Triton itself refuses a constant stride that is not aligned
+@triton.jit(do_not_specialize=("M", "N", "K"))
 def describing_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BLOCK: tl.constexpr):
     """Tensor descriptors made by the kernel, for rows that need not be 16-byte aligned."""
     row, column = tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 
+from block_pointers import BLOCK_POINTERS
+
 from gemmproof.properties.case import Case
 from gemmproof.properties.contract import Contract, KernelUnderTest
 from gemmproof.properties.finding import Finding
@@ -24,8 +26,10 @@ CLASSES = {
     "L": "descriptors",
     "O": "determinism",
     "P": "state between calls",
+    "Q": "refused by the compiler",
 }
 PROPERTIES = {
+    "COMPILES": "compiles",
     "ENDS": "runs_to_completion",
     "BOUNDS": "stays_in_bounds",
     "ONCE": "stores_each_element_once",
@@ -104,9 +108,7 @@ def _mutant(line: str) -> Mutant:
 
 
 # class, place, property, fault, operand, axis, smallest M N K, and what else the case or check has
-MUTANTS = tuple(
-    _mutant(line)
-    for line in """
+_LINES = """
 A k_tail:even_k_means_divisible_by_two BOUNDS out_of_bounds a K 1 1 2
 A k_tail:mask_does_not_advance BOUNDS out_of_bounds b K 1 1 17
 A k_tail:k_mask_admits_one_more BOUNDS out_of_bounds a K 1 1 1
@@ -150,7 +152,7 @@ E strides:weight_taken_for_its_transpose EXACT wrong_strides b - 1 2 2
 E strides:b_advances_along_n EXACT everywhere c - 1 2 17
 E strides:batch_stride_of_b_forgotten EXACT wrong_strides b - 1 1 1 batch=2
 E strides:batch_stride_of_a_assumed BOUNDS out_of_bounds a M 2 1 3 batch=2 a=padded
-F hints:stride_said_to_be_a_multiple_of_16 HINTS false_hint a - 1 1 2
+F hints:stride_said_to_be_a_multiple_of_16 HINTS false_hint a - 2 1 2
 F hints:column_stride_assumed_to_be_1 HINTS false_hint - - 1 1 2 b=column
 F hints:k_assumed_to_be_whole_tiles HINTS false_hint - - 1 1 1
 F hints:k_assumed_to_be_many_tiles HINTS false_hint - - 1 1 1
@@ -202,8 +204,13 @@ O tuning:split_chosen_by_m ROWS bits_differ c M 1 21 18 fill=normal compare=rows
 O promises:every_other_call_splits_k SAME bits_differ c - 1 1 10 fill=normal seed=1 calls=3
 P tuning:strides_kept_from_the_first_call CALLS stale - - 1 1 2 compare=order
 P tuning:counters_not_reset_between_calls LANES undefined_stored c_ptr - 1 1 1 calls=3
+Q refused:accumulator_changes_its_type COMPILES compile_error - - 1 1 1
+Q refused:hint_on_a_stride_of_1 COMPILES compile_error - - 1 1 1
+Q refused:one_configuration_of_24_columns COMPILES compile_error - - 1 1 1 config=1
+Q refused:loop_left_with_break COMPILES compile_error - - 1 1 1
 """.strip().splitlines()
-)
+# what Triton has no more is left out
+MUTANTS = tuple(_mutant(line) for line in _LINES if BLOCK_POINTERS or "window_" not in line)
 
 # Wrong, and not found by a hundred cases.
 SURVIVORS = tuple(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from block_pointers import BLOCK_POINTERS
+
 from gemmproof.properties.contract import Contract, KernelUnderTest
 
 ANY = Contract()
@@ -73,4 +75,8 @@ def _kernel(place: str, contract: Contract) -> KernelUnderTest:
     return KernelUnderTest(function, launch, contract)
 
 
-KERNELS = tuple(_kernel(place, contract) for place, contract in _PLACES.items())
+KERNELS = tuple(
+    _kernel(place, contract)
+    for place, contract in _PLACES.items()
+    if BLOCK_POINTERS or "block_pointers" not in place
+)

@@ -1,0 +1,66 @@
+"""Class Q: kernels that Triton's frontend refuses, in every specialisation or in one."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def refused_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    FLAW: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    if FLAW == "hint":
+        stride_am = tl.multiple_of(stride_am, 1)
+    acc = tl.zeros((BLOCK, BLOCK_N), dtype=tl.float32)
+    if FLAW == "type":
+        acc = tl.zeros((BLOCK, BLOCK_N), dtype=tl.float16)
+    for k in range(0, K, BLOCK):
+        offs_k = k + tl.arange(0, BLOCK).to(tl.int64)
+        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+        b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
+        a = tl.load(a_ptrs, mask=(offs_m[:, None] < M) & (offs_k[None, :] < K), other=0.0)
+        b = tl.load(b_ptrs, mask=(offs_k[:, None] < K) & (offs_n[None, :] < N), other=0.0)
+        acc += tl.dot(a, b)
+        if FLAW == "break":
+            if k + BLOCK >= K:
+                break
+    c_ptrs = c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :] * stride_cn
+    mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
+
+
+def _launch(a, b, flaw, kernel=refused_kernel, **constants):
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
+
+    def grid(meta):
+        return triton.cdiv(M, 16), triton.cdiv(N, meta["BLOCK_N"])
+
+    strides = (*a.stride(), *b.stride(), *c.stride())
+    kernel[grid](a, b, c, M, N, K, *strides, FLAW=flaw, BLOCK=16, **constants)
+    return c
+
+
+def accumulator_changes_its_type(a, b):
+    return _launch(a, b, "type", BLOCK_N=16)
+
+
+def hint_on_a_stride_of_1(a, b):
+    """A stride of 1 is a constant in the kernel, and a constant takes no hint."""
+    return _launch(a, b, "hint", BLOCK_N=16)
+
+
+def loop_left_with_break(a, b):
+    return _launch(a, b, "break", BLOCK_N=16)
+
+
+_CONFIGS = [triton.Config({"BLOCK_N": 16}), triton.Config({"BLOCK_N": 24})]
+tuned_kernel = triton.autotune(_CONFIGS, key=["M", "N", "K"])(refused_kernel)
+
+
+def one_configuration_of_24_columns(a, b):
+    """A block's sides are powers of two; only the tuner's second choice is not."""
+    return _launch(a, b, "", kernel=tuned_kernel)
