@@ -1,4 +1,4 @@
-"""An engine that only calls the kernel: it drives the supervisor without torch or the machine."""
+"""An engine that only calls the kernel: it drives the supervisor without torch or the simulator."""
 
 from types import SimpleNamespace
 

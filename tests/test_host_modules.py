@@ -132,7 +132,7 @@ def test_the_command_says_what_is_unknown_in_one_line(written, capsys):
 
 def test_triton_interpret_changes_nothing():
     """Kernels that were decorated for Triton's interpreter are simulated all the same."""
-    tests = "test_machine_wrappers.py::test_a_wrong_wrapper_around_a_right_kernel"
+    tests = "test_simulator_wrappers.py::test_a_wrong_wrapper_around_a_right_kernel"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", tests],
         cwd=Path(__file__).parent,

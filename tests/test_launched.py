@@ -43,7 +43,7 @@ NAMES = (
 
 
 class Pretended:
-    """A device that is the tile machine with the target sm_90; `fault` spoils what it gives."""
+    """A device that is the tile simulator with the target sm_90; `fault` spoils what it gives."""
 
     name = "pretended GPU"
     capability: tuple[int, int] | None = (9, 0)

@@ -29,7 +29,7 @@ LAUNCH = Launch("matmul_kernel", (1, 1, 1), {}, 0, 1, ((16, 16, 16),), False, HE
 
 
 def outcome_of(case, function, *, faults=(), contract=None, **more):
-    """An outcome of `function(a, b)` as the machine would give it, with the faults stated."""
+    """An outcome of `function(a, b)` as the simulator would give it, with the faults stated."""
     contract = contract or Contract((case.dtype,), batched=case.batch is not None)
     kernel = KernelUnderTest("matmul", function, contract, **more)
 
@@ -402,7 +402,7 @@ def _fault(kind, access="load", operand="a", follows=""):
     return Fault(kind, "k", access, operand, "M", HERE, *words, 1, 15, follows)
 
 
-def test_a_fault_of_the_machine_is_a_finding_with_operand_axis_and_line():
+def test_a_fault_of_the_simulator_is_a_finding_with_operand_axis_and_line():
     outcome = outcome_of(Case(1, 1, 1), product, faults=[_fault("out_of_bounds")])
     (finding,) = judge(outcome).findings
     assert finding.property == "stays_in_bounds"
@@ -412,7 +412,7 @@ def test_a_fault_of_the_machine_is_a_finding_with_operand_axis_and_line():
     assert from_fault("p", nameless, outcome).message == "mask: got x, expected y"
 
 
-def test_every_fault_that_the_machine_tells_has_a_property():
+def test_every_fault_that_the_simulator_tells_has_a_property():
     from gemmproof.reference.simulator.observation import KINDS
 
     for kind in set(KINDS) - {"false_hint"}:
@@ -453,7 +453,7 @@ def test_a_wrong_value_beside_a_harmless_stray_load_is_a_fault_of_its_own():
 
 
 def _all_programs(touch):
-    """A touch as the machine keeps it: with an axis over programs."""
+    """A touch as the simulator keeps it: with an axis over programs."""
     x, y, _ = touch.pid
     return SimpleNamespace(
         kind=touch.kind,

@@ -1,4 +1,4 @@
-"""The tile machine predicts every bit that an H200 gave, on every code path of Triton's dot."""
+"""The tile simulator predicts every bit that an H200 gave, on every code path of Triton's dot."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from machine_masks import LAYOUTS, K, M, N, faults_of, kernel, laid_out, line, matmul, the
+from simulator_masks import LAYOUTS, K, M, N, faults_of, kernel, laid_out, line, matmul, the
 
 from gemmproof.reference.simulator import run
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from machine_lanes import innocent, integers, sizes
+from simulator_lanes import innocent, integers, sizes
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""The machine's integers and booleans against Python's, its promotion against Triton's."""
+"""The simulator's integers and booleans against Python's, its promotion against Triton's."""
 
 import operator
 from itertools import product
@@ -8,8 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from gemmproof.reference.simulator.types import promote
-from machine_lanes import (
+from simulator_lanes import (
     ALL,
     FLOATS,
     INTEGERS,
@@ -63,7 +62,7 @@ def test_a_sum_in_a_kernel_has_the_promoted_type(a):
 
 
 def test_integers_of_mixed_sign_do_not_divide():
-    """Triton refuses to compile it; the machine says so with the line."""
+    """Triton refuses to compile it; the simulator says so with the line."""
     with pytest.raises(KernelError, match="signedness"):
         outcome(operator.floordiv, tensor([1], tl.int32), tensor([1], tl.uint32), tl.int32)
 

@@ -1,7 +1,10 @@
 """Run one function on every lane of two arrays inside a kernel, and numbers to run it on."""
 
+import linecache
+from functools import cache
 from itertools import product
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -11,7 +14,37 @@ from gemmproof.reference.simulator.types import NUMPY, TORCH
 
 from gemmproof.reference.simulator import run
 
-TORCH_OF = {dtype: getattr(torch, name.removeprefix("torch.")) for name, dtype in TORCH.items()}
+# Triton's types, with torch's and numpy's type of an element
+TORCH_OF = {
+    tl.int1: torch.bool,
+    tl.int8: torch.int8,
+    tl.int16: torch.int16,
+    tl.int32: torch.int32,
+    tl.int64: torch.int64,
+    tl.uint8: torch.uint8,
+    tl.uint16: torch.uint16,
+    tl.uint32: torch.uint32,
+    tl.uint64: torch.uint64,
+    tl.float16: torch.float16,
+    tl.bfloat16: torch.bfloat16,
+    tl.float32: torch.float32,
+    tl.float64: torch.float64,
+    tl.float8e4nv: torch.float8_e4m3fn,
+    tl.float8e5: torch.float8_e5m2,
+}
+_NUMPY_ALONE = {
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+}
+
+
+def _numpy_of(dtype):
+    name = str(dtype).removeprefix("torch.")
+    return np.dtype(_NUMPY_ALONE.get(name, name))
+
+
+NUMPY = {dtype.name: _numpy_of(kind) for dtype, kind in TORCH_OF.items()}
 SIGNED = (tl.int8, tl.int16, tl.int32, tl.int64)
 UNSIGNED = (tl.uint8, tl.uint16, tl.uint32, tl.uint64)
 INTEGERS = SIGNED + UNSIGNED
@@ -51,8 +84,18 @@ def tensor(values, dtype):
 
 def array_of(x):
     """A torch tensor as numpy, also where numpy itself lacks the type."""
-    dtype = NUMPY[TORCH[str(x.dtype)].name]
-    return x.contiguous().view(torch.uint8).numpy().view(dtype).reshape(x.shape)
+    return x.contiguous().view(torch.uint8).numpy().view(_numpy_of(x.dtype)).reshape(x.shape)
+
+
+@cache
+def expression(text, **names):
+    """A jitted function of x and y that returns what `text` says; `names` are its constants."""
+    file = f"<expression {text} {names}>"
+    source = f"def evaluate(x, y):\n    return {text}\n"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    found = {"tl": tl, **{name: tl.constexpr(value) for name, value in names.items()}}
+    exec(compile(source, file, "exec"), found)
+    return triton.jit(found["evaluate"])
 
 
 @triton.jit
@@ -64,21 +107,25 @@ def lanes_kernel(x_ptr, y_ptr, o_ptr, n, F: tl.constexpr, N: tl.constexpr):
     tl.store(o_ptr + i, F(x, y), mask=mask)
 
 
-def outcome(function, x, y, dtype):
-    """The run of `function` on all lanes of x and y, its result stored as `dtype`."""
+def outcome(function, x, y, dtype, **names):
+    """The run of `function` on all lanes of x and y, its result stored as `dtype`.
+
+    `function` is a jitted one, or the text of an expression in x, y and `names`.
+    """
+    called = expression(function, **names) if isinstance(function, str) else function
 
     def wrapper(x, y):
         o = torch.empty(x.shape, dtype=TORCH_OF[dtype], device=x.device)
         n = x.numel()
-        lanes_kernel[(triton.cdiv(n, 4096),)](x, y, o, n, function, 4096)
+        lanes_kernel[(triton.cdiv(n, 4096),)](x, y, o, n, called, 4096)
         return o
 
     return run(wrapper, x, y)
 
 
-def compute(function, x, y, dtype):
+def compute(function, x, y, dtype, **names):
     """As `outcome`, faultless, as a numpy array."""
-    seen = outcome(function, x, y, dtype)
+    seen = outcome(function, x, y, dtype, **names)
     assert seen.faults == []
     return array_of(seen.result)
 
@@ -139,7 +186,9 @@ def same(got, expected):
 def cast(x, source, target, **how):
     """The lanes of the array x cast inside a kernel."""
     t = torch.from_numpy(x.view(f"u{x.itemsize}").copy()).view(TORCH_OF[source])
-    return compute(lambda p, q: p.to(target, **how), t, t, target)
+    words = "".join(f", {word}={word.upper()}" for word in how)
+    names = {word.upper(): value for word, value in how.items()}
+    return compute(f"x.to(TARGET{words})", t, t, target, TARGET=target, **names)
 
 
 def launched(kernel, grid, *args, shape=(64,), dtype=torch.int32, make=torch.zeros, **how):

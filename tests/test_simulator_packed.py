@@ -5,7 +5,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from machine_lanes import innocent, integers
+from simulator_lanes import innocent, integers
 
 
 @triton.jit

@@ -4,7 +4,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from machine_masks import M, N, faults_of, kernel, line, matmul, the
+from simulator_masks import M, N, faults_of, kernel, line, matmul, the
 
 from gemmproof.reference.simulator import run
 

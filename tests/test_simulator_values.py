@@ -10,9 +10,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from gemmproof.reference.simulator.types import NUMPY
-from gemmproof.reference.simulator.vocabulary import LANGUAGE
-from machine_lanes import (
+from simulator_lanes import (
     FLOATS,
     INTEGERS,
     compute,
@@ -163,7 +161,7 @@ def accepts(function, word):
 
 
 def test_every_word_of_a_tl_function_is_a_word_of_ours():
-    """Keyword names of each function that the machine knows, against Triton's signatures."""
+    """Keyword names of each function that the simulator knows, against Triton's signatures."""
     missing, compared = [], 0
     for name, ours in LANGUAGE.items():
         theirs = getattr(tl, name, None)

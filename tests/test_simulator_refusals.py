@@ -1,10 +1,10 @@
-"""Operations the machine does not know, and what Triton refuses to compile."""
+"""Operations the simulator does not know, and what Triton refuses to compile."""
 
 import pytest
 import torch
 import triton
 import triton.language as tl
-from machine_lanes import launched
+from simulator_lanes import launched
 
 from gemmproof.reference.simulator import (
     KernelError,
@@ -41,7 +41,7 @@ def test_an_unknown_operation_is_named_with_its_line(kernel, word):
         run(launched(kernel, (1,)), torch.zeros(1))
     text = str(raised.value)
     assert word in text
-    assert "test_machine_refusals.py:" in text
+    assert "test_simulator_refusals.py:" in text
     assert "\n" not in text
     lines = open(__file__).read().splitlines()  # noqa: SIM115
     assert word in lines[raised.value.where.line - 1]
@@ -142,7 +142,7 @@ def test_what_triton_refuses_is_the_kernels_error(kernel):
     with pytest.raises(KernelError) as raised:
         run(launched(kernel, (1,)), torch.zeros(1))
     text = str(raised.value)
-    assert text.startswith("test_machine_refusals.py:")
+    assert text.startswith("test_simulator_refusals.py:")
     assert "\n" not in text
     first = kernel.fn.__code__.co_firstlineno
     assert first < raised.value.where.line <= first + 4

@@ -4,7 +4,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from machine_lanes import launched, result_of
+from simulator_lanes import launched, result_of
 
 from gemmproof.reference.simulator import (
     KernelError,

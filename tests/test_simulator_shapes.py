@@ -5,7 +5,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from machine_lanes import FLOATS, INTEGERS, SIGNED
+from simulator_lanes import FLOATS, INTEGERS, SIGNED
 
 from gemmproof.reference.simulator import KernelError, run
 

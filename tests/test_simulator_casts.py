@@ -1,4 +1,4 @@
-"""The machine's casts: every bit pattern of the narrow types, midpoints of the wide ones."""
+"""The simulator's casts: every bit pattern of the narrow types, midpoints of the wide ones."""
 
 from fractions import Fraction
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 import triton.language as tl
-from gemmproof.reference.simulator.types import NUMPY
-from machine_lanes import (
+from simulator_lanes import (
     ALL,
     INTEGERS,
     SIGNED,

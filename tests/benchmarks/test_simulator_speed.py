@@ -1,10 +1,10 @@
-"""The tile machine beside Triton's interpreter on one GEMM; run with --benchmark-enable -s."""
+"""The tile simulator beside Triton's interpreter on one GEMM; run with --benchmark-enable -s."""
 
 import time
 
 import pytest
-from machine_interpreter import Interpreter
-from machine_kernels import WRAPPERS, Case, operands_of
+from simulator_interpreter import Interpreter
+from simulator_kernels import WRAPPERS, Case, operands_of
 
 from gemmproof.reference.simulator import run
 
@@ -25,16 +25,16 @@ def interpreter():
     server.close()
 
 
-def on_machine(case):
-    """A call of the wrapper on the machine, its operands made beforehand."""
+def on_simulator(case):
+    """A call of the wrapper on the simulator, its operands made beforehand."""
     a, b = operands_of(case)
     return lambda: run(lambda a, b: WRAPPERS[case.kernel](a, b, case), a, b)
 
 
 @pytest.mark.parametrize("case", [GOAL, *OTHERS], ids=lambda c: c.kernel)
-def test_machine(benchmark, case):
+def test_simulator(benchmark, case):
     case = case if benchmark.enabled else SMALL
-    seen = benchmark.pedantic(on_machine(case), rounds=ROUNDS, warmup_rounds=1)
+    seen = benchmark.pedantic(on_simulator(case), rounds=ROUNDS, warmup_rounds=1)
     assert seen.faults == []
 
 
@@ -44,13 +44,13 @@ def test_interpreter(benchmark, interpreter):
 
 
 def test_ratio(benchmark, interpreter):
-    """Both in one run: the machine's fastest round and the interpreter's, in CPU and wall time.
+    """Both in one run: the simulator's fastest round and the interpreter's, in CPU and wall time.
 
     Both run on one thread, so CPU time says the same on a busy machine as on an idle one; it is
     what the goal is asserted on.
     """
     case = GOAL if benchmark.enabled else SMALL
-    call, wall, cpu = on_machine(case), [], []
+    call, wall, cpu = on_simulator(case), [], []
     call()
     theirs = interpreter.ask("timed", case)
     for _ in range(ROUNDS):
@@ -60,7 +60,7 @@ def test_ratio(benchmark, interpreter):
         cpu.append(time.process_time() - started[1])
     ratios = theirs[0] / min(wall), theirs[1] / min(cpu)
     print(
-        f"\nmachine {min(wall) * 1e3:.1f} ms, CPU {min(cpu) * 1e3:.1f} ms; interpreter "
+        f"\nsimulator {min(wall) * 1e3:.1f} ms, CPU {min(cpu) * 1e3:.1f} ms; interpreter "
         f"{theirs[0]:.2f} s, CPU {theirs[1]:.2f} s: "
         f"{ratios[0]:.0f} times, CPU {ratios[1]:.0f} times"
     )

@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from machine_masks import K, M, N, faults_of, kernel, laid_out, line, matmul, the
+from simulator_masks import K, M, N, faults_of, kernel, laid_out, line, matmul, the
 
 from gemmproof.reference.simulator import run
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from machine_lanes import launched, result_of
+from simulator_lanes import launched, result_of
 
 from gemmproof.reference.simulator import (
     KernelError,
@@ -186,7 +186,7 @@ def test_a_launch_leaves_triton_as_it_was():
 
 def test_helpers_imported_from_another_module(tmp_path, monkeypatch):
     """By name, through the module, and through a module that was imported under another name."""
-    (tmp_path / "machine_helper_module.py").write_text(
+    (tmp_path / "simulator_helper_module.py").write_text(
         textwrap.dedent(
             """
             import triton
@@ -205,12 +205,12 @@ def test_helpers_imported_from_another_module(tmp_path, monkeypatch):
             """
         )
     )
-    (tmp_path / "machine_user_module.py").write_text(
+    (tmp_path / "simulator_user_module.py").write_text(
         textwrap.dedent(
             """
-            import machine_helper_module
-            import machine_helper_module as other
-            from machine_helper_module import helper
+            import simulator_helper_module
+            import simulator_helper_module as other
+            from simulator_helper_module import helper
             import triton
             from triton import jit
             from triton.language import arange, store
@@ -221,7 +221,7 @@ def test_helpers_imported_from_another_module(tmp_path, monkeypatch):
             @jit
             def kernel(o):
                 i = arange(0, 16)
-                x = helper(i) + machine_helper_module.helper(i) + other.inner(i)
+                x = helper(i) + simulator_helper_module.helper(i) + other.inner(i)
                 x += triton.cdiv(7, 2) + triton.language.cdiv(i, 4) + triton.next_power_of_2(5)
                 y = libdevice.sqrt(x.to(triton.language.float32) * 0 + 4.0) + same.exp(0.0 * i)
                 store(o + i, x + y + math.exp2(0.0 * i))
@@ -229,8 +229,8 @@ def test_helpers_imported_from_another_module(tmp_path, monkeypatch):
         )
     )
     monkeypatch.syspath_prepend(tmp_path)
-    import machine_user_module
+    import simulator_user_module
 
-    got = result_of(machine_user_module.kernel, (1,))[:16]
+    got = result_of(simulator_user_module.kernel, (1,))[:16]
     i = np.arange(16)
     assert got.tolist() == (3 * (i + 3) + 4 + (i + 3) // 4 + 8 + 4).tolist()

@@ -18,7 +18,7 @@ if __name__ == "__main__":
     os.environ["TRITON_INTERPRET"] = "1"
 
 import numpy as np
-from machine_kernels import WRAPPERS, Case, operands_of
+from simulator_kernels import WRAPPERS, Case, operands_of
 
 
 def recorded(case: Case) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The machine beside Triton's interpreter: the same accesses, lane by lane, the same results."""
+"""The simulator beside Triton's interpreter: the same accesses, lane by lane, the same results."""
 
 from collections import Counter
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine_interpreter import Interpreter
-from machine_kernels import LAYOUTS, WRAPPERS, Case, operands_of
+from simulator_interpreter import Interpreter
+from simulator_kernels import LAYOUTS, WRAPPERS, Case, operands_of
 
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.dot import dot_model
@@ -39,8 +39,8 @@ def by_program(touches, homes):
     return programs
 
 
-def machine_touches(trace):
-    """The machine's trace with one entry a program, as the interpreter's recorder gives it."""
+def simulator_touches(trace):
+    """The simulator's trace with one entry a program, as the interpreter's recorder gives it."""
     for _, (x, y, _), touches in trace:
         for t in touches:
             size = t.operand.view.itemsize
@@ -83,7 +83,7 @@ def judge(case, interpreter):
     results = outcome.result
     homes = [x.untyped_storage().data_ptr() for x in (a, b, *results)]
     expected = by_program(theirs["touches"], theirs["homes"])
-    got = by_program(machine_touches(trace), homes)
+    got = by_program(simulator_touches(trace), homes)
     assert difference(got, expected) is None
     seen["cases"] += 1
     seen["accesses"] += sum(map(len, got.values()))
@@ -97,7 +97,7 @@ def judge(case, interpreter):
     model = dot_model(None, case.dtype)
     exact, _ = exact_product(a.numpy(), b.numpy())
     allowed = gemm_bound(a.numpy(), b.numpy(), model, formats[mine.dtype.name])
-    for name, c in (("machine", mine), ("interpreter", other)):
+    for name, c in (("simulator", mine), ("interpreter", other)):
         error = np.abs(c.astype(np.float64) - exact)
         assert (error <= allowed).all(), f"{name}: got error/bound {(error / allowed).max()}"
 
@@ -124,7 +124,7 @@ def cases(draw, kernel):
 
 
 @pytest.mark.parametrize("kernel", WRAPPERS)
-def test_the_machine_touches_and_returns_what_the_interpreter_does(interpreter, kernel):
+def test_the_simulator_touches_and_returns_what_the_interpreter_does(interpreter, kernel):
     """Every access of every program, masked lanes' offsets included, then the result."""
     seen.clear()
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from machine_lanes import launched, result_of
+from simulator_lanes import launched, result_of
 
 from gemmproof.reference.simulator import (
     KernelError,
@@ -52,7 +52,7 @@ def test_an_endless_loop_meets_the_limit(kernel):
     assert time.monotonic() - started < 10
     text = str(raised.value)
     assert "\n" not in text
-    assert "test_machine_limits.py:" in text
+    assert "test_simulator_limits.py:" in text
     assert "1 s" in text
 
 
