@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import triton
 
+from gemmproof.reference.simulator.checks.judge import check_defined
 from gemmproof.reference.simulator.dtypes import Type
 from gemmproof.reference.simulator.finish import Draft, Ends, Instr, finish
 from gemmproof.reference.simulator.observation import Unsupported, Where
@@ -276,6 +277,8 @@ class _Lowering:
         state = self.slot(index_type)
 
         def start(low: Value, high: Value, step: Value) -> Any:
+            for bound in (low, high, step):
+                check_defined(bound, "a loop bound")
             return start_count(low, high, step, index_type.dtype, "unsigned" in op.words)
 
         self.draft.instrs.append(Instr(op, start, bounds, (state,), where, pure=True))
