@@ -125,6 +125,9 @@ def _model(
             loaded_bits=loaded_bits or None,
         )
     except ValueError as error:
+        if acc_format not in ("fp32", "fp16") and a_format not in ("int8", "fp64"):
+            words = f"no instruction for a dot of {a_format} and {b_format} onto {acc_format}"
+            raise context.kernel_error(f"tl.dot: Triton's compiler has {words}") from None
         raise Unsupported(f"tl.dot: {error}", context.where()) from None
 
 
