@@ -6,7 +6,9 @@ a KernelError with Triton's own message and line.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
 import re
 import warnings
 from collections import OrderedDict
@@ -63,7 +65,8 @@ def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
     arguments = (target, options, codegen, backend.get_module_map(), context)
     wanted = len(inspect.signature(src.make_ir).parameters)
     try:
-        with warnings.catch_warnings():
+        # Triton prints a whole module that it finds to be wrong
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             module = src.make_ir(*arguments[-wanted:])
     except RecursionError:
