@@ -348,7 +348,8 @@ def _result_types(op: Op, text: str) -> list[Type]:
     if not op.results:
         return []
     if " -> " in text:
-        return _type_list(text.rpartition(" -> ")[2])
+        kinds_given = _type_list(text.rpartition(" -> ")[2])
+        return kinds_given * (len(op.results) if op.name == "tt.split" else 1)  # written once
     if " to " in text:
         return [parse_type(text.rpartition(" to ")[2])]
     kinds = split_list(text)
