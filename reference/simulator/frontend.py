@@ -12,6 +12,8 @@ import io
 import re
 import warnings
 from collections import OrderedDict
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 from triton._C.libtriton import ir
@@ -116,7 +118,10 @@ def _where(src: Any, error: CompilationError | None) -> Where | None:
     """
     source = getattr(error, "src", None)
     node = getattr(error, "node", None)
-    for function in _functions(src.fn):
+    given = [getattr(value, "value", value) for value in src.constants.values()]
+    seen: set[int] = set()
+    used = [f for found in (src.fn, *given) for f in _functions(found, seen)]
+    for function in used:
         if source is None or getattr(function, "src", None) == source:
             first = _first_line(function)
             line = first + (getattr(node, "lineno", 1) - 1 if node is not None else 0)
@@ -137,15 +142,25 @@ def _file(function: Any) -> str:
     return str(function.fn.__code__.co_filename)
 
 
-def _functions(function: Any, seen: set[int] | None = None) -> list[Any]:
+def _functions(function: Any, seen: set[int]) -> list[Any]:
     """A jitted function and the user's jitted functions that it names, the outermost first."""
-    seen = set() if seen is None else seen
     if id(function) in seen or not hasattr(function, "fn") or not hasattr(function.fn, "__code__"):
         return []
     seen.add(id(function))
     found = [function]
-    for name in function.fn.__code__.co_names:
-        other = function.fn.__globals__.get(name)
+    for other in _named(function.fn):
         if hasattr(other, "fn") and not str(getattr(other, "__module__", "")).startswith("triton."):
             found += _functions(other, seen)
     return found
+
+
+def _named(function: Any) -> Iterator[Any]:
+    """What a function's body may mean by the names in it."""
+    for name in function.__code__.co_names:
+        found = function.__globals__.get(name)
+        yield found
+        if isinstance(found, ModuleType):
+            yield from (getattr(found, word, None) for word in function.__code__.co_names)
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not assigned yet
+            yield cell.cell_contents
