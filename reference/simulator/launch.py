@@ -164,7 +164,7 @@ def intercepted(session: Session) -> Iterator[None]:
             if error.where is None:
                 error.locate(calling_line())
             raise
-        except (TypeError, KeyError, ValueError, AssertionError) as error:
+        except (TypeError, LookupError, ValueError, AssertionError) as error:
             if not _raised_by_triton(error):
                 raise
             words = str(error.args[0]) if error.args else type(error).__name__
