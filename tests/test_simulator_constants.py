@@ -41,7 +41,7 @@ def constants(o, n, TEXT: tl.constexpr, FLAG: tl.constexpr, TYPE: tl.constexpr, 
     x = i + GLOBAL
     if TEXT == "double":
         x = double(x)
-    elif TEXT in ("none", "nothing"):
+    elif TEXT == "none":
         x = x
     if FLAG is not None and FLAG > 2:
         x += FLAG

@@ -50,7 +50,7 @@ def dot_half(a, b):
 @triton.jit
 def dot_whole(a, b):
     acc = tl.full((a.shape[0], b.shape[1]), 7, tl.int32)
-    return tl.dot(a, b, acc)
+    return tl.dot(a, b, acc, out_dtype=tl.int32)
 
 
 @triton.jit
@@ -101,7 +101,7 @@ FORMATS = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, to
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 @pytest.mark.parametrize("function", [dot_plain, dot_every_word, dot_old_words, dot_transposed])
 def test_dot_of_every_format(dtype, function):
-    """Small integers, whose product is exact; every keyword of tl.dot."""
+    """Small integers, whose product is exact even in tf32; every keyword of tl.dot."""
     a, b = integers(16, 32, dtype, 1), integers(32, 16, dtype, 2)
     assert (dot_of(function, a, b, torch.float32) == a.float() @ b.float()).all()
 

@@ -149,9 +149,11 @@ def test_a_false_assumption():
 
 
 def test_a_false_promise_of_divisibility():
+    """Of a computed value: Triton drops a promise about an argument itself."""
+
     @triton.jit
     def hinted(c_ptr, n, S: tl.constexpr):
-        n = tl.multiple_of(n, 16)
+        n = tl.multiple_of(n + tl.program_id(0), 16)
         tl.store(c_ptr + tl.arange(0, S), n)
 
     def wrapper(n):

@@ -11,7 +11,8 @@ from simulator_lanes import launched, result_of
 
 from gemmproof.reference.simulator import (
     KernelError,
-    execution,
+    Unsupported,
+    context,
     run,
 )
 
@@ -85,9 +86,13 @@ def test_wrong_arguments_of_a_launch(args, kwargs, message):
     assert raised.value.where.file == launched.__code__.co_filename
 
 
-@pytest.mark.parametrize("grid", [(-1,), (1, 1, 1, 1), (1, 70000), ()])
-def test_grids_that_cuda_refuses(grid):
-    with pytest.raises(KernelError, match="grid"):
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [((-1,), "grid"), ((1, 70000), "grid"), ((2.0,), "grid"), ((), "out of range")],
+    ids=str,
+)
+def test_grids_that_cuda_or_triton_refuses(grid, words):
+    with pytest.raises(KernelError, match=f"filled: .*{words}"):
         run(launched(filled, grid, 50, 3, 16), torch.zeros(1))
 
 
@@ -181,7 +186,8 @@ def test_a_launch_leaves_triton_as_it_was():
     after = JITFunction.run, JITFunction.__call__, Autotuner.run, torch.cuda.is_available
     assert before == after
     assert not torch.zeros(1).is_cuda
-    assert not execution.running()
+    with pytest.raises(Unsupported, match="outside of a kernel launch"):
+        context.current()
 
 
 def test_helpers_imported_from_another_module(tmp_path, monkeypatch):

@@ -11,9 +11,9 @@ import triton.language as tl
 from simulator_lanes import launched, result_of
 
 from gemmproof.reference.simulator import (
-    KernelError,
+    CompileError,
     LimitExceeded,
-    execution,
+    context,
     run,
 )
 
@@ -27,14 +27,6 @@ def endless(o, n):
 
 
 @triton.jit
-def endless_constant(o, n):
-    x = n
-    while True:
-        x = x + 1
-    tl.store(o, x)
-
-
-@triton.jit
 def endless_for(o, n):
     x = n
     for i in range(2**31 - 1):
@@ -43,7 +35,7 @@ def endless_for(o, n):
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("kernel", [endless, endless_for, endless_constant])
+@pytest.mark.parametrize("kernel", [endless, endless_for])
 def test_an_endless_loop_meets_the_limit(kernel):
     """One line with the kernel's file, line and the seconds it was given."""
     started = time.monotonic()
@@ -67,7 +59,7 @@ def recursive(o):
 
 
 def test_recursion_without_end():
-    with pytest.raises((LimitExceeded, KernelError)) as raised:
+    with pytest.raises(CompileError, match="recursive") as raised:
         run(launched(recursive, (1,)), torch.zeros(1))
     assert "\n" not in str(raised.value)
 
@@ -83,9 +75,9 @@ def tiles(o, n, S: tl.constexpr):
 def test_wide_parts_are_cut_to_the_limit(monkeypatch):
     """The same answer with 64 KiB a value as with the default."""
     expected = result_of(tiles, (100,), 0, 32, shape=(100,))
-    monkeypatch.setattr(execution, "VALUE_BYTES", 1 << 16)
+    monkeypatch.setattr(context, "VALUE_BYTES", 1 << 16)
     assert (result_of(tiles, (100,), 0, 32, shape=(100,)) == expected).all()
-    monkeypatch.setattr(execution, "VALUE_BYTES", 1 << 10)
+    monkeypatch.setattr(context, "VALUE_BYTES", 1 << 10)
     with pytest.raises(LimitExceeded, match="one program"):
         run(launched(tiles, (100,), 0, 32, shape=(100,)), torch.zeros(1))
 
@@ -104,16 +96,16 @@ def test_the_trace_is_the_same_in_smaller_parts(monkeypatch):
         }
 
     whole = touches()
-    monkeypatch.setattr(execution, "VALUE_BYTES", 1 << 16)
+    monkeypatch.setattr(context, "VALUE_BYTES", 1 << 16)
     assert touches() == whole == {p: p for p in range(100)}
 
 
 LARGE = """
 import resource, sys
 import torch, triton, triton.language as tl
-from gemmproof.reference.simulator import execution, run
+from gemmproof.reference.simulator import context, run
 
-execution.VALUE_BYTES = int(sys.argv[1])
+context.VALUE_BYTES = int(sys.argv[1])
 
 @triton.jit
 def gemm(a, b, c, K, S: tl.constexpr):

@@ -5,7 +5,6 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import FLOATS, INTEGERS, SIGNED
 
 from gemmproof.reference.simulator import KernelError, run
 
@@ -67,37 +66,31 @@ def test_reductions():
 
 
 @triton.jit
-def reduced_types_kernel(o_ptr, CHECK: tl.constexpr):
-    x = tl.arange(0, 16)
-    CHECK(tl.sum, x)
-    tl.store(o_ptr + x, x)
+def sum_kernel(x_ptr, o_ptr, n: tl.constexpr):
+    tl.store(o_ptr, tl.sum(tl.load(x_ptr + tl.arange(0, n)), 0))
 
 
-def test_the_types_of_reductions():
-    """tl.sum widens small integers and keeps floats; tl.max widens to 32 bits of its kind."""
-    found = {}
-
-    def check(total, x):
-        for dtype in (*INTEGERS, *FLOATS[:4]):
-            y = x.to(dtype)
-            found["sum", dtype] = y.sum(0).dtype
-            found["max", dtype] = y.max(0).dtype
+@pytest.mark.parametrize(
+    ("dtype", "value", "out", "total"),
+    [
+        (torch.int8, 100, torch.int32, 6400),
+        (torch.uint8, 200, torch.int32, 12800),
+        (torch.int32, 2**30, torch.int64, 0),
+        (torch.float16, 2048.0, torch.float32, float("inf")),
+        (torch.float32, 2048.0, torch.float32, 2.0**17),
+    ],
+)
+def test_the_width_of_sums(dtype, value, out, total):
+    """Small integers are summed in 32 bits; others wrap or overflow in their own type."""
 
     def wrapper(x):
-        o = torch.empty(16)
-        reduced_types_kernel[(1,)](o, check)
+        o = torch.empty(1, dtype=out)
+        sum_kernel[(1,)](x, o, 64)
         return o
 
-    run(wrapper, torch.zeros(1))
-    for dtype in INTEGERS:
-        small = dtype.int_bitwidth < 32
-        widened = tl.int32 if dtype in SIGNED else tl.uint32
-        assert found["sum", dtype] == (widened if small else dtype)
-        assert found["max", dtype] == (tl.int32 if small else dtype)
-    for dtype in FLOATS[:4]:
-        assert found["max", dtype] == (tl.float64 if dtype == tl.float64 else tl.float32)
-    assert found["sum", tl.float16] == tl.float16
-    assert found["sum", tl.float32] == tl.float32
+    seen = run(wrapper, torch.full((64,), value, dtype=dtype))
+    assert seen.faults == []
+    assert seen.result.tolist() == [total]
 
 
 @triton.jit
@@ -139,7 +132,8 @@ def shapes_kernel(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr):
     tl.store(o_ptr + 8 * n + e, tl.broadcast_to(i[:, None], (M, N)).reshape(n))
     tl.store(o_ptr + 9 * n + e, tl.view(x, (n,)))
     tl.store(o_ptr + 10 * n + e, tl.flip(x, 1).reshape(n))
-    tl.store(o_ptr + 11 * n + e, tl.cat(x, x, can_reorder=True).reshape(2, n).sum(0) // 2)
+    both = tl.cat(x.reshape(n), x.reshape(n), can_reorder=True)
+    tl.store(o_ptr + 11 * n + e, both.reshape(2, n).sum(0) // 2)
     p, q = tl.broadcast(i[:, None], j[None, :])
     tl.store(o_ptr + 12 * n + e, (p * 100 + q).reshape(n))
     tl.store(o_ptr + 13 * n + e, (tl.zeros_like(x) + tl.full((1, N), 3, tl.int32)).reshape(n))
@@ -169,6 +163,33 @@ def test_shapes_and_their_order():
     ]  # fmt: skip
     for row, (got, want) in enumerate(zip(seen.result.numpy(), expected, strict=True)):
         assert got.tolist() == want.ravel().tolist(), f"row {row}"
+
+
+@triton.jit
+def double(x):
+    return 2 * x
+
+
+@triton.jit
+def of_constants_kernel(o_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(o_ptr + i, tl.map_elementwise(double, i))
+    tl.store(o_ptr + N + i, tl.sum(i, 0))
+    tl.store(o_ptr + 2 * N + i, tl.cumsum(i, 0))
+
+
+def test_a_block_known_before_the_launch():
+    """Functions over a block that depends on no argument."""
+
+    def wrapper(x):
+        o = torch.empty((3, 16), dtype=torch.int32)
+        of_constants_kernel[(1,)](o, 16)
+        return o
+
+    seen = run(wrapper, torch.zeros(1))
+    assert seen.faults == []
+    i = np.arange(16)
+    assert seen.result.tolist() == [(2 * i).tolist(), [120] * 16, np.cumsum(i).tolist()]
 
 
 @triton.jit
