@@ -89,6 +89,11 @@ def note_rounding(operation: str) -> None:
         _context.rounds.add(operation)
 
 
+def runs_on_nvidia() -> bool:
+    """Whether a launch runs, on a GPU of NVIDIA's."""
+    return _context is not None and not (_context.session.target or "").startswith("gfx")
+
+
 def where() -> Where | None:
     """The line of the user's kernel that is running, None if there is none."""
     return None if _context is None else _context.where

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from gemmproof.reference.formats import FORMATS, round_to, to_fp32
-from gemmproof.reference.simulator.dtypes import F32, I1, Dtype
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.dtypes import F32, F64, I1, Dtype
 from gemmproof.reference.simulator.ops.arithmetic import unsigned
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.reader import Op
@@ -94,12 +95,29 @@ def _build_from_integer(op: Op) -> Callable[..., Value]:
 @operation("arith.extf", "arith.truncf", "tt.fp_to_fp")
 def _build_float_cast(op: Op) -> Callable[..., Value]:
     dtype = op.types[0].dtype
-    convert = cut_float if op.attrs.get("rounding") == "rtz" else to_float
+    cut = op.attrs.get("rounding") == "rtz"
+    convert = cut_float if cut else to_float
+    missing = _lacks_conversion(op.operand_types[0].dtype, dtype, cut)
 
     def compute(x: Value) -> Value:
+        if missing and context.runs_on_nvidia():
+            way = f"{x.dtype} to {dtype}{' toward zero' if cut else ''}"
+            raise context.kernel_error(f"Triton's compiler has no conversion of {way}")
         return Value(convert(x.data, dtype), dtype, x.poison, loaded=x.loaded)
 
     return compute
+
+
+def _lacks_conversion(source: Dtype, target: Dtype, cut: bool) -> bool:
+    """Whether Triton's compiler ends at this conversion on every NVIDIA GPU."""
+    fp8 = ("f8E4M3FN", "f8E5M2")
+    if cut and target.bits < source.bits:
+        if target.name in fp8:
+            return target.name == "f8E4M3FN" or source is not F32
+        return source is F64
+    if source.name in fp8:
+        return target is F64 or (target.name in fp8 and target is not source)
+    return source is F64 and target.name in fp8
 
 
 def to_float(data: np.ndarray, dtype: Dtype) -> np.ndarray:
