@@ -1,4 +1,4 @@
-"""GEMM kernels in the styles of the field, for both witnesses: the simulator and the interpreter."""
+"""GEMM kernels in the styles of the field, for both witnesses: simulator and interpreter."""
 
 from __future__ import annotations
 

@@ -102,8 +102,8 @@ def expression(text, **names):
 def lanes_kernel(x_ptr, y_ptr, o_ptr, n, F: tl.constexpr, N: tl.constexpr):
     i = tl.program_id(0) * N + tl.arange(0, N)
     mask = i < n
-    x = tl.load(x_ptr + i, mask=mask, other=1)
-    y = tl.load(y_ptr + i, mask=mask, other=1)
+    x = tl.load(x_ptr + i, mask=mask, other=1.0)
+    y = tl.load(y_ptr + i, mask=mask, other=1.0)
     tl.store(o_ptr + i, F(x, y), mask=mask)
 
 

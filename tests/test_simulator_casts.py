@@ -9,8 +9,7 @@ import triton.language as tl
 from simulator_lanes import (
     ALL,
     INTEGERS,
-    SIGNED,
-    UNSIGNED,
+    NUMPY,
     cast,
     compute,
     every,
@@ -23,28 +22,50 @@ from simulator_lanes import (
     wrapped,
 )
 
-from gemmproof.reference.simulator import KernelError
+from gemmproof.reference.simulator import CompileError, KernelError
 
 # numpy warns when it casts a NaN that ml_dtypes made.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-NARROW = (tl.float16, tl.bfloat16, tl.float8e4nv, tl.float8e5)
+FP8 = (tl.float8e4nv, tl.float8e5)
+NARROW = (tl.float16, tl.bfloat16, *FP8)
+WIDE = (tl.float32, tl.float64)
 
 
-@pytest.mark.parametrize("target", NARROW, ids=name_of)
-@pytest.mark.parametrize("source", NARROW, ids=name_of)
+@pytest.mark.parametrize(
+    ("source", "target", "how"),
+    [
+        (tl.float8e4nv, tl.float8e5, {}),
+        (tl.float8e5, tl.float8e4nv, {}),
+        *((dtype, tl.float64, {}) for dtype in FP8),
+        *((tl.float64, dtype, {}) for dtype in FP8),
+        (tl.float32, tl.float8e4nv, {"fp_downcast_rounding": "rtz"}),
+        (tl.float16, tl.float8e5, {"fp_downcast_rounding": "rtz"}),
+        (tl.float64, tl.float16, {"fp_downcast_rounding": "rtz"}),
+    ],
+)
+def test_conversions_at_which_tritons_compiler_ends(source, target, how):
+    """Its frontend lets them through: no GPU of NVIDIA's is given code for them."""
+    with pytest.raises(KernelError, match="no conversion of"):
+        cast(np.zeros(4, NUMPY[source.name]), source, target, **how)
+
+
+def pairs_of(sources, targets):
+    """The pairs of different types between which Triton's compiler converts."""
+    found = [(s, t) for s in sources for t in targets if s != t]
+    return [p for p in found if set(p) != set(FP8) and not (tl.float64 in p and {*p} & {*FP8})]
+
+
+@pytest.mark.parametrize(("source", "target"), pairs_of(NARROW, NARROW), ids=name_of)
 def test_casts_between_narrow_floats_are_exact_or_nearest_even(source, target):
     """Every bit pattern of the source; fp8 saturates as PTX's cvt.satfinite does."""
-    if source == target:
-        return
     x = every(source)
     expected = rounded(x.astype(np.float64), target, saturate=target.primitive_bitwidth == 8)
     wrong = ~same(cast(x, source, target), expected)
     assert not wrong.any(), f"{x[wrong][:5]}: got {cast(x, source, target)[wrong][:5]}"
 
 
-@pytest.mark.parametrize("source", [tl.float32, tl.float64], ids=name_of)
-@pytest.mark.parametrize("target", NARROW, ids=name_of)
+@pytest.mark.parametrize(("source", "target"), pairs_of(WIDE, NARROW), ids=name_of)
 def test_casts_from_wide_floats_round_once(source, target):
     """Midpoints of all neighbours, their two neighbours in the source, and special values."""
     values = finite_values(target)
@@ -72,18 +93,20 @@ def test_rtz_cuts_toward_zero(target):
     assert same(got, np.copysign(down, x)).all()
 
 
-@pytest.mark.parametrize("source", NARROW, ids=name_of)
-@pytest.mark.parametrize("target", [tl.float32, tl.float64], ids=name_of)
+@pytest.mark.parametrize(("source", "target"), pairs_of(NARROW, WIDE), ids=name_of)
 def test_widening_is_exact(source, target):
     x = every(source)
     assert same(cast(x, source, target), x.astype(np.float64)).all()
 
 
-@pytest.mark.parametrize("target", [*SIGNED[2:], *UNSIGNED[2:]], ids=name_of)
+@pytest.mark.parametrize("target", INTEGERS, ids=name_of)
 @pytest.mark.parametrize("source", [tl.float16, tl.bfloat16, tl.float32], ids=name_of)
 def test_floats_to_integers_are_cut_and_saturate(source, target):
-    """PTX's cvt.rzi: toward zero, the nearest limit beyond the range, 0 for NaN."""
-    low, high = limits(target)
+    """PTX's cvt.rzi: toward zero, the nearest limit beyond the range of at least 16 bits.
+
+    NaN is 0, and in 64 bits the highest bit alone. Of 16 bits an 8-bit type keeps the low ones.
+    """
+    low, high = limits({tl.int8: tl.int16, tl.uint8: tl.uint16}.get(target, target))
     if source == tl.float32:
         edge = [0.5, -0.5, 1.5, -1.5, 2.0**31, 2.0**31 - 128, -(2.0**31), 2.0**32, 2.0**63, 2.0**64]
         x = np.array([*edge, -1.0, 1e30, -1e30, np.inf, -np.inf, np.nan, 16777217.0], np.float32)
@@ -92,12 +115,12 @@ def test_floats_to_integers_are_cut_and_saturate(source, target):
     expected = []
     for value in x.astype(np.float64).tolist():
         if value != value:
-            expected.append(0)
+            expected.append(2**63 if target.int_bitwidth == 64 else 0)
         elif abs(value) == np.inf:
             expected.append(high if value > 0 else low)
         else:
             expected.append(min(max(int(Fraction(value)), low), high))
-    assert cast(x, source, target).tolist() == expected
+    assert cast(x, source, target).tolist() == [wrapped(v, target) for v in expected]
 
 
 def nearest(x, dtype):
@@ -135,14 +158,12 @@ def test_integers_to_integers_keep_the_low_bits(source):
         assert got.tolist() == [wrapped(v, target) for v in x]
 
 
-@pytest.mark.parametrize("source", ALL, ids=name_of)
+@pytest.mark.parametrize("source", [t for t in ALL if t not in FP8], ids=name_of)
 def test_to_bool_is_unequal_to_zero(source):
     if source == tl.int1:
         x = np.array([False, True])
     else:
         x = np.array([0, 1, 2, 0, 3]).astype(NUMPY[source.name])
-    if source.primitive_bitwidth == 8 and source.is_floating():
-        return  # Triton has no cast from fp8 to integers
     assert cast(x, source, tl.int1).tolist() == (x.astype(np.float64) != 0).tolist()
 
 
@@ -152,13 +173,13 @@ def test_bitcast_keeps_the_bits():
     assert got.tobytes() == x.tobytes()
     got = cast(np.arange(256).astype(np.uint8), tl.uint8, tl.float8e4nv, bitcast=True)
     assert got.tobytes() == bytes(range(256))
-    with pytest.raises(KernelError, match="bitcast"):
+    with pytest.raises(CompileError, match="bitcast"):
         cast(x, tl.float16, tl.int32, bitcast=True)
 
 
 def test_a_store_converts_to_the_pointers_type():
-    """fp32 values through an fp16 and an int8 pointer."""
+    """fp32 values through an fp16 and an int32 pointer."""
     x = torch.tensor([1.0 + 2.0**-12, 65520.0, -3.7])
-    got = compute(lambda p, q: p, x, x, tl.float16)
+    got = compute("x", x, x, tl.float16)
     assert got.tolist() == [1.0, np.inf, np.float16(-3.7)]
-    assert compute(lambda p, q: p, x, x, tl.int32).tolist() == [1, 65520, -3]
+    assert compute("x", x, x, tl.int32).tolist() == [1, 65520, -3]
