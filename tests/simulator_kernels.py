@@ -105,7 +105,7 @@ def masked_kernel(
             mask=(offs_k[:, None] < K) & (offs_n[None, :] < N),
             other=0.0,
         )
-        acc = tl.dot(a, b, acc)
+        acc = tl.dot(a, b, acc, input_precision="ieee")
     c_ptrs = c_ptr + offs_m[:, None] * scm + offs_n[None, :] * scn
     mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
@@ -149,7 +149,7 @@ def grouped_kernel(
     for k in range(0, tl.cdiv(K, BK)):
         a = tl.load(a_ptrs, mask=offs_k[None, :] < K - k * BK, other=0)
         b = tl.load(b_ptrs, mask=offs_k[:, None] < K - k * BK, other=0)
-        acc += tl.dot(a, b)
+        acc += tl.dot(a, b, input_precision="ieee")
         a_ptrs += BK * sak
         b_ptrs += BK * sbk
     offs_cm = pid_m * BM + tl.arange(0, BM)
@@ -197,7 +197,7 @@ def swizzled_kernel(
     while remaining > 0:
         a, a_ptrs = step(a_ptrs, (rm[:, None] < M) & (rk[None, :] < remaining), BK * sak)
         b, b_ptrs = step(b_ptrs, (rk[:, None] < remaining) & (rn[None, :] < N), BK * sbk)
-        acc = tl.dot(a, b, acc=acc)
+        acc = tl.dot(a, b, acc=acc, input_precision="ieee")
         remaining -= BK
     tl.store(
         c_ptr + rm[:, None] * scm + rn[None, :] * scn,
@@ -248,7 +248,7 @@ def persistent_kernel(
             k = ki * BK + offs_k
             a = tl.load(a_ptr + am[:, None] * sam + k[None, :] * sak, k[None, :] < K, 0.0)
             b = tl.load(b_ptr + k[:, None] * sbk + bn[None, :] * sbn, k[:, None] < K, 0.0)
-            acc = tl.dot(a, b, acc)
+            acc = tl.dot(a, b, acc, input_precision="ieee")
         mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
         c_ptrs = c_ptr + offs_m[:, None] * scm + offs_n[None, :] * scn
         tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
@@ -283,7 +283,7 @@ def splitk_kernel(
         rest = K - k * (BK * SK)
         a = tl.load(a_ptrs, mask=(rk[None, :] < rest) & (rm[:, None] < M), other=0.0)
         b = tl.load(b_ptrs, mask=(rk[:, None] < rest) & (rn[None, :] < N), other=0.0)
-        acc += tl.dot(a, b)
+        acc += tl.dot(a, b, input_precision="ieee")
         a_ptrs += BK * SK * sak
         b_ptrs += BK * SK * sbk
     c_ptrs = c_ptr + rm[:, None] * scm + rn[None, :] * scn
@@ -325,7 +325,7 @@ def batched_kernel(
         b_mask = (rk[:, None] < K) & (rn[None, :] < N)
         a = tl.load(a_ptr + rm[:, None] * sam + rk[None, :] * sak, mask=a_mask, other=0)
         b = tl.load(b_ptr + rk[:, None] * sbk + rn[None, :] * sbn, mask=b_mask, other=0)
-        acc = tl.dot(a, b, acc)
+        acc = tl.dot(a, b, acc, input_precision="ieee")
     mask = (rm[:, None] < M) & (rn[None, :] < N)
     tl.store(c_ptr + rm[:, None] * scm + rn[None, :] * scn, acc.to(c_ptr.dtype.element_ty), mask)
 
@@ -360,7 +360,7 @@ def locked_kernel(
         b_mask = (rk[:, None] < K) & (rn[None, :] < N)
         a = tl.load(a_ptr + rm[:, None] * sam + rk[None, :] * sak, mask=a_mask, other=0)
         b = tl.load(b_ptr + rk[:, None] * sbk + rn[None, :] * sbn, mask=b_mask, other=0)
-        acc = tl.dot(a, b, acc)
+        acc = tl.dot(a, b, acc, input_precision="ieee")
     c_ptrs = c_ptr + rm[:, None] * scm + rn[None, :] * scn
     mask = (rm[:, None] < M) & (rn[None, :] < N)
     while tl.atomic_cas(lock_ptr + pid, 0, 1) == 1:
@@ -407,7 +407,7 @@ def partial_kernel(
         b_mask = (rk[:, None] < last) & (rn[None, :] < N)
         a = tl.load(a_ptr + rm[:, None] * sam + rk[None, :] * sak, mask=a_mask, other=0)
         b = tl.load(b_ptr + rk[:, None] * sbk + rn[None, :] * sbn, mask=b_mask, other=0)
-        acc += tl.dot(a, b)
+        acc += tl.dot(a, b, input_precision="ieee")
     tl.store(w_ptr + part * swp + rm[:, None] * swm + rn[None, :], acc)  # padded, no mask
 
 
