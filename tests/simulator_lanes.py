@@ -10,7 +10,6 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from gemmproof.reference.simulator.types import NUMPY, TORCH
 
 from gemmproof.reference.simulator import run
 

@@ -33,10 +33,17 @@ def by_program(touches, homes):
         live = address[lanes]
         near = live if live.size else address
         storage = max((h for h in homes if h <= near.min()), default=0)
-        programs.setdefault(pid, []).append(
-            (kind, homes.index(storage), address - storage, lanes, other)
-        )
+        entry = (kind, homes.index(storage), address - storage, lanes, other)
+        mine = programs.setdefault(pid, [])
+        if mine and kind == "atomic" and same(mine[-1], entry):
+            continue  # a program that waits asks for the lock again; Triton's programs never wait
+        mine.append(entry)
     return programs
+
+
+def same(x, y):
+    """Whether two touches are equal in every lane."""
+    return x[:2] == y[:2] and all(map(np.array_equal, x[2:4], y[2:4]))
 
 
 def simulator_touches(trace):
