@@ -107,7 +107,7 @@ class Kernel:
         return self
 
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
-        """What Triton's hooks are given: the kernel's name, and what the kernel says of a launch."""
+        """What Triton's hooks are given: the kernel's name, and what it says of a launch."""
         if knobs.runtime.launch_enter_hook is None and knobs.runtime.launch_exit_hook is None:
             return None
         facts = {"name": self.name, "function": 0, "stream": stream}

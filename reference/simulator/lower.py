@@ -366,7 +366,7 @@ class _Lowering:
 
 
 def _reachable(blocks: list[Block]) -> list[Block]:
-    """The blocks that can be entered, in order. Raises Unsupported for an unknown last operation."""
+    """The blocks that can be entered, in order. Raises Unsupported for an unknown end."""
     by_label = {b.label: b for b in blocks}
     seen, todo = {blocks[0].label}, [blocks[0]]
     while todo:
