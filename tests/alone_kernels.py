@@ -65,7 +65,7 @@ def kernel(
         elif FLAW == "products_in_fp32":
             acc = tl.dot(a, b, acc, input_precision="ieee")
         else:
-            acc = tl.dot(a, b, acc)
+            acc = tl.dot(a, b, acc, input_precision="ieee")
     if FLAW == "nan_scrubbed":
         acc = tl.where(acc == acc, acc, 0.0)
     if FLAW == "scaled_by_the_largest":
