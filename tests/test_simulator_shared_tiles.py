@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from gemmproof.reference.dot import dot_model
+from gemmproof.reference.simulator.dtypes import F32
 from gemmproof.reference.simulator.ops.shared_tiles import Shared, product
+from gemmproof.reference.simulator.value import Value
 
 M, N, K = 3, 5, 16
 
@@ -41,10 +43,16 @@ def test_stacked_products_have_the_bits_of_single_ones(
     a, b = shared(4, of_a, (M, K), 1), shared(3, of_b, (K, N), 2)
     acc = np.random.default_rng(3).standard_normal((12, M, N)).astype(np.float32)
     model = dot_model(target, "fp16")
-    got = product(model, a, b, acc if with_acc else None)
-    assert got is not None
+    lazy = product(model, a, b, Value(acc, F32) if with_acc else None, F32)
+    assert lazy is not None
     expected = model.dot(a.blocks[of_a], b.blocks[of_b], acc if with_acc else None)
-    assert np.array_equal(got.view(np.uint32), expected.view(np.uint32))
+    assert np.array_equal(lazy.data.view(np.uint32), expected.view(np.uint32))
+    c, d = shared(4, of_a, (M, K), 4), shared(3, of_b, (K, N), 5)
+    longer = product(model, c, d, product(model, a, b, None, F32), F32)
+    assert longer is not None
+    first = model.dot(a.blocks[of_a], b.blocks[of_b], None)
+    expected = model.dot(c.blocks[of_a], d.blocks[of_b], first)
+    assert np.array_equal(longer.data.view(np.uint32), expected.view(np.uint32))
 
 
 @pytest.mark.parametrize(
@@ -59,4 +67,4 @@ def test_other_programs_are_multiplied_one_by_one(of_a: list[int], of_b: list[in
     """Where the pairs are no full grid there is nothing to stack."""
     a = shared(3, np.array(of_a), (M, K), 1)
     b = shared(2, np.array(of_b), (K, N), 2)
-    assert product(dot_model(None, "fp16"), a, b, None) is None
+    assert product(dot_model(None, "fp16"), a, b, None, F32) is None
