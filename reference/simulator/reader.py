@@ -283,6 +283,8 @@ def _fill(op: Op, rest: str) -> None:
     head, colon, types = rest.rpartition(" : ")
     if not colon:
         head, types = ("", rest[2:]) if rest.startswith(": ") else (rest, "")
+        if "-> " in rest:  # nothing goes in, as where inline assembly reads a register
+            head, types = rest.split("-> ", 1)[0], rest[rest.index("-> ") :]
     if op.name == "arith.constant":
         op.words, types = [head.strip()], types or "i1"
     else:
@@ -347,8 +349,9 @@ def _result_types(op: Op, text: str) -> list[Type]:
     """The types of the results, from the types as they are written."""
     if not op.results:
         return []
-    if " -> " in text:
-        return _type_list(text.rpartition(" -> ")[2])
+    if "-> " in text:
+        kinds = _type_list(text.rpartition("-> ")[2])
+        return kinds * (len(op.results) if len(kinds) == 1 else 1)  # tt.split says it once for both
     if " to " in text:
         return [parse_type(text.rpartition(" to ")[2])]
     kinds = split_list(text)
