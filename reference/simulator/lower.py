@@ -17,7 +17,6 @@ from gemmproof.reference.simulator.dtypes import I1, Type
 from gemmproof.reference.simulator.finish import Draft, Ends, Instr, finish
 from gemmproof.reference.simulator.observation import Unsupported, Where
 from gemmproof.reference.simulator.ops import OPERATIONS, refusal
-from gemmproof.reference.simulator.ops.atomics import build_poll
 from gemmproof.reference.simulator.ops.dot import folds_sum, is_zero
 from gemmproof.reference.simulator.ops.hints import HINTS, judge_hints
 from gemmproof.reference.simulator.program import Program, start_count
@@ -350,9 +349,9 @@ class _Lowering:
         done, seen = self.slot(Type((), I1)), self.slot(op.types[0])
         head, out = Draft(), Draft()
         self.draft.end = Ends.jump(head)
-        look = Instr(op, build_poll(op), sources, (done, seen), where, pure=False)
+        look = Instr(op, self._build(op, where), sources, (done, seen), where, pure=False)
         self.place(head).instrs.append(look)
-        head.end = Ends.branch(done, (out, ()), (head, ()), where, spins=True)
+        head.end = Ends.branch(done, (out, ()), (head, ()), where, spins=True, polls=True)
         self.place(out)
         return (seen,)
 

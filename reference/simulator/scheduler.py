@@ -157,7 +157,7 @@ class Scheduler:
                 if split is not None:
                     self.ready += split
                     return None
-                if isinstance(end, Branch) and end.spins and self._spun(group):
+                if isinstance(end, Branch) and end.spins and self._spun(group, end.polls):
                     return None
             if until is not None and group.block >= until:
                 self.ready.append(group)
@@ -224,13 +224,13 @@ class Scheduler:
         on.block, off.block = end.body, end.out
         return [on, off]
 
-    def _spun(self, group: Group) -> bool:
+    def _spun(self, group: Group, polls: bool = False) -> bool:
         """Count a turn of a loop that may wait; whether the group waits now."""
         contexts.check_time()
         if group.changes != self.context.changes:
             group.changes, group.spins = self.context.changes, 0
         group.spins += 1
-        if group.spins <= self.patience:
+        if group.spins <= (1 if polls else self.patience):
             return False
         self.waiting.append(group)
         return True

@@ -74,7 +74,8 @@ def _build_atomic_store(op: Op) -> Callable[..., None]:
     return compute
 
 
-def build_poll(op: Op) -> Callable[..., tuple[Value, Value]]:
+@operation("tt.atomic_poll", pure=False)
+def _build_poll(op: Op) -> Callable[..., tuple[Value, Value]]:
     """One look of tt.atomic_poll: whether every lane holds what is waited for, and which do."""
     shape = op.operand_types[0].shape
     if len(op.operands) > 2:
