@@ -57,12 +57,21 @@ def lower(functions: dict[str, Function], target: str | None = None, text: str =
 
     Raises Unsupported, with the source line, for an operation that the simulator does not know.
     """
-    kernel = next(f for f in functions.values() if f.public)
+    kernel = next((f for f in functions.values() if f.public), None)
+    if kernel is None:
+        raise Unsupported("the module has no public function")
     lowering = _Lowering(functions, target)
     frame = _Frame(kernel.name, None)
-    args = lowering.enter(frame, kernel.args)
-    lowering.place(Draft())
-    lowering.blocks(kernel.body, frame, None)
+    try:
+        args = lowering.enter(frame, kernel.args)
+        lowering.place(Draft())
+        lowering.blocks(kernel.body, frame, None)
+    except (LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
+        what, where = lowering.at
+        words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise Unsupported(
+            f"the tile simulator cannot read this {what}, please report it: {words}", where
+        ) from error
     return lowering.finish(kernel.name, args, text)
 
 
@@ -79,6 +88,7 @@ class _Lowering:
         self.scope = _Scope()
         self.loops: list[tuple[Draft, _Scope]] = []
         self.depth = 0
+        self.at: tuple[str, Where | None] = ("kernel", None)
 
     def finish(self, name: str, args: tuple[int, ...], text: str = "") -> Program:
         return finish(name, self.drafts, self.constants, args, self.types, text)
@@ -157,6 +167,7 @@ class _Lowering:
     def op(self, op: Op, frame: _Frame) -> None:
         """Write one operation."""
         where = self.where(op.loc, frame)
+        self.at = (op.name, where)
         if op.name == "tt.call":
             results = self.call(op, frame, where)
         elif op.name == "scf.for":

@@ -87,7 +87,13 @@ class Function:
 
 def read_module(text: str) -> dict[str, Function]:
     """The functions of a module by name. Raises ReadError for what is not understood."""
-    return _Reader(text).functions()
+    reader = _Reader(text)
+    try:
+        return reader.functions()
+    except ReadError:
+        raise
+    except (ValueError, IndexError) as error:
+        raise ReadError(f"{error} in: {reader.lines[reader.at - 1]}") from None
 
 
 _LOC = re.compile(r"^#(loc\d*) = loc\((.*)\)$")
@@ -122,6 +128,8 @@ class _Reader:
         return found
 
     def _next(self) -> str:
+        if self.at >= len(self.lines):
+            raise ReadError(f"the text ends behind: {self.lines[-1]}")
         self.at += 1
         return self.lines[self.at - 1]
 
