@@ -1,4 +1,4 @@
-"""Record the TTIR of the suite's small kernels as the installed Triton makes it, into tests/ttir."""
+"""Record the TTIR of the tests' kernels in tests/ttir, as the installed Triton makes it."""
 
 from __future__ import annotations
 

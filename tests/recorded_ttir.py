@@ -1,4 +1,4 @@
-"""Launches whose TTIR is recorded in tests/ttir, as older Tritons made it, and how it is replayed."""
+"""Launches whose TTIR is recorded in tests/ttir as older Tritons made it, and their replay."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def wrappers() -> dict[str, Callable[..., Any]]:
 
 def _module(file: Path) -> Any:
     spec = importlib.util.spec_from_file_location(f"example_{file.stem}", file)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

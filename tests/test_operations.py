@@ -22,178 +22,49 @@ from gemmproof.reference.simulator.observation import LimitExceeded, Unsupported
 from gemmproof.reference.simulator.ops.registry import OPERATIONS, REFUSED, refusal
 from gemmproof.reference.simulator.reader import read_module
 
+
+def words(text: str) -> set[str]:
+    return set(text.split())
+
+
 # What Triton's language makes, hence what a kernel of ttir_kernels.py makes.
-MADE = set(
-    [
-        "arith.addf",
-        "arith.addi",
-        "arith.andi",
-        "arith.bitcast",
-        "arith.cmpf",
-        "arith.cmpi",
-        "arith.constant",
-        "arith.divf",
-        "arith.divsi",
-        "arith.divui",
-        "arith.extf",
-        "arith.extsi",
-        "arith.extui",
-        "arith.fptosi",
-        "arith.fptoui",
-        "arith.maximumf",
-        "arith.maxnumf",
-        "arith.maxsi",
-        "arith.maxui",
-        "arith.minimumf",
-        "arith.minnumf",
-        "arith.minsi",
-        "arith.minui",
-        "arith.mulf",
-        "arith.muli",
-        "arith.negf",
-        "arith.ori",
-        "arith.remf",
-        "arith.remsi",
-        "arith.remui",
-        "arith.select",
-        "arith.shli",
-        "arith.shrsi",
-        "arith.shrui",
-        "arith.sitofp",
-        "arith.subf",
-        "arith.subi",
-        "arith.truncf",
-        "arith.trunci",
-        "arith.uitofp",
-        "arith.xori",
-        "cf.br",
-        "cf.cond_br",
-        "math.absf",
-        "math.absi",
-        "math.ceil",
-        "math.cos",
-        "math.erf",
-        "math.exp",
-        "math.exp2",
-        "math.floor",
-        "math.fma",
-        "math.log",
-        "math.log2",
-        "math.rsqrt",
-        "math.sin",
-        "math.sqrt",
-        "scf.condition",
-        "scf.for",
-        "scf.if",
-        "scf.while",
-        "scf.yield",
-        "tt.addptr",
-        "tt.advance",
-        "tt.approx_divf",
-        "tt.assert",
-        "tt.atomic_cas",
-        "tt.atomic_load",
-        "tt.atomic_poll",
-        "tt.atomic_rmw",
-        "tt.atomic_store",
-        "tt.bitcast",
-        "tt.broadcast",
-        "tt.call",
-        "tt.cat",
-        "tt.clampf",
-        "tt.descriptor_gather",
-        "tt.descriptor_load",
-        "tt.descriptor_reduce",
-        "tt.descriptor_scatter",
-        "tt.descriptor_store",
-        "tt.dot",
-        "tt.dot_scaled",
-        "tt.elementwise_inline_asm",
-        "tt.expand_dims",
-        "tt.extern_elementwise",
-        "tt.fp_to_fp",
-        "tt.func",
-        "tt.gather",
-        "tt.get_num_programs",
-        "tt.get_program_id",
-        "tt.grid_dependency_launch_dependents",
-        "tt.grid_dependency_wait",
-        "tt.histogram",
-        "tt.int_to_ptr",
-        "tt.join",
-        "tt.load",
-        "tt.make_range",
-        "tt.make_tensor_descriptor",
-        "tt.make_tensor_ptr",
-        "tt.map_elementwise",
-        "tt.map_elementwise.return",
-        "tt.mulhiui",
-        "tt.precise_divf",
-        "tt.precise_sqrt",
-        "tt.print",
-        "tt.ptr_to_int",
-        "tt.reduce",
-        "tt.reduce.return",
-        "tt.reshape",
-        "tt.return",
-        "tt.scan",
-        "tt.scan.return",
-        "tt.splat",
-        "tt.split",
-        "tt.store",
-        "tt.trans",
-        "tt.unsplat",
-        "ub.poison",
-    ]
+MADE = words(
+    """
+    arith.addf arith.addi arith.andi arith.bitcast arith.cmpf arith.cmpi arith.constant
+    arith.divf arith.divsi arith.divui arith.extf arith.extsi arith.extui arith.fptosi
+    arith.fptoui arith.maximumf arith.maxnumf arith.maxsi arith.maxui arith.minimumf
+    arith.minnumf arith.minsi arith.minui arith.mulf arith.muli arith.negf arith.ori arith.remf
+    arith.remsi arith.remui arith.select arith.shli arith.shrsi arith.shrui arith.sitofp
+    arith.subf arith.subi arith.truncf arith.trunci arith.uitofp arith.xori cf.br cf.cond_br
+    math.absf math.absi math.ceil math.cos math.erf math.exp math.exp2 math.floor math.fma
+    math.log math.log2 math.rsqrt math.sin math.sqrt scf.condition scf.for scf.if scf.while
+    scf.yield tt.addptr tt.advance tt.approx_divf tt.assert tt.atomic_cas tt.atomic_load
+    tt.atomic_poll tt.atomic_rmw tt.atomic_store tt.bitcast tt.broadcast tt.call tt.cat
+    tt.clampf tt.descriptor_gather tt.descriptor_load tt.descriptor_reduce tt.descriptor_scatter
+    tt.descriptor_store tt.dot tt.dot_scaled tt.elementwise_inline_asm tt.expand_dims
+    tt.extern_elementwise tt.fp_to_fp tt.func tt.gather tt.get_num_programs tt.get_program_id
+    tt.grid_dependency_launch_dependents tt.grid_dependency_wait tt.histogram tt.int_to_ptr
+    tt.join tt.load tt.make_range tt.make_tensor_descriptor tt.make_tensor_ptr
+    tt.map_elementwise tt.map_elementwise.return tt.mulhiui tt.precise_divf tt.precise_sqrt
+    tt.print tt.ptr_to_int tt.reduce tt.reduce.return tt.reshape tt.return tt.scan
+    tt.scan.return tt.splat tt.split tt.store tt.trans tt.unsplat ub.poison
+    """
 )
 # Not made by Triton's language, and run all the same.
-KNOWN = set(
-    [
-        "arith.index_cast",
-        "arith.index_castui",
-        "math.acos",
-        "math.acosh",
-        "math.asin",
-        "math.asinh",
-        "math.atan",
-        "math.atan2",
-        "math.atanh",
-        "math.cbrt",
-        "math.copysign",
-        "math.cosh",
-        "math.ctlz",
-        "math.ctpop",
-        "math.cttz",
-        "math.erfc",
-        "math.expm1",
-        "math.log10",
-        "math.log1p",
-        "math.powf",
-        "math.round",
-        "math.roundeven",
-        "math.sinh",
-        "math.tan",
-        "math.tanh",
-        "math.trunc",
-    ]
+KNOWN = words(
+    """
+    arith.index_cast arith.index_castui math.acos math.acosh math.asin math.asinh math.atan
+    math.atan2 math.atanh math.cbrt math.copysign math.cosh math.ctlz math.ctpop math.cttz
+    math.erfc math.expm1 math.log10 math.log1p math.powf math.round math.roundeven math.sinh
+    math.tan math.tanh math.trunc
+    """
 )
 # What lowering itself makes of control flow.
-STRUCTURE = set(
-    [
-        "cf.br",
-        "cf.cond_br",
-        "scf.condition",
-        "scf.for",
-        "scf.if",
-        "scf.while",
-        "scf.yield",
-        "tt.call",
-        "tt.func",
-        "tt.return",
-        "tt.map_elementwise.return",
-        "tt.reduce.return",
-        "tt.scan.return",
-    ]
+STRUCTURE = words(
+    """
+    cf.br cf.cond_br scf.condition scf.for scf.if scf.while scf.yield tt.call tt.func tt.return
+    tt.map_elementwise.return tt.reduce.return tt.scan.return
+    """
 )
 # Of other dialects, as Triton's language makes them.
 OTHERS = {"llvm.intr.assume", "ttg.barrier", "gpu.barrier"}

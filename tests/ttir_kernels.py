@@ -79,10 +79,11 @@ def erf(x: np.ndarray) -> np.ndarray:
 @case(
     [SIGNED, FLOATS],
     lambda x, y: each(
-        x + y, x - y, x * y, x / y, x / y, x / y, np.fmod(x, y), -x, np.abs(x), np.sqrt(y), np.sqrt(y),
-        1 / np.sqrt(y), np.exp(x), np.exp2(x), np.log(y), np.log2(y), np.sin(x), np.cos(x), erf(x),
-        np.floor(x), np.ceil(x), x * y + x, np.clip(x, -1, 1), np.fmin(x, y), np.fmax(x, y),
-        np.minimum(x, y), np.maximum(x, y), np.clip(x, -1, 1), np.where(x <= y, x, 0),
+        x + y, x - y, x * y, x / y, x / y, x / y, np.fmod(x, y), -x, np.abs(x), np.sqrt(y),
+        np.sqrt(y), 1 / np.sqrt(y), np.exp(x), np.exp2(x), np.log(y), np.log2(y), np.sin(x),
+        np.cos(x), erf(x), np.floor(x), np.ceil(x), x * y + x, np.clip(x, -1, 1), np.fmin(x, y),
+        np.fmax(x, y), np.minimum(x, y), np.maximum(x, y), np.clip(x, -1, 1),
+        np.where(x <= y, x, 0),
     ).astype(np.float32),
 )  # fmt: skip
 @triton.jit
@@ -130,8 +131,9 @@ def quick_division(x_ptr, y_ptr, o_ptr):
 @case(
     [SIGNED, INTS],
     lambda x, y: each(
-        x.astype(np.float16), x.astype(np.float16).astype(np.float64), np.trunc(x * 9), np.trunc(y / 4 + 30),
-        y, unsigned(y), y.astype(np.int8), y.astype(np.uint8), x.view(np.int32), y != 0, I,
+        x.astype(np.float16), x.astype(np.float16).astype(np.float64), np.trunc(x * 9),
+        np.trunc(y / 4 + 30), y, unsigned(y), y.astype(np.int8), y.astype(np.uint8),
+        x.view(np.int32), y != 0, I,
         torch.from_numpy(x).to(torch.float8_e5m2).float().numpy(),
         (x.astype(np.float16).view(np.int16) & ~0).view(np.float16),
     ).astype(np.float64),
@@ -162,8 +164,9 @@ def casts(x_ptr, y_ptr, o_ptr):
 @case(
     [INTS],
     lambda x: each(
-        x.reshape(4, 4).T.reshape(-1), np.stack([x, I], 1).reshape(-1)[:16], (x.reshape(8, 2) * [1, -1]).sum(1).repeat(2),
-        x[15 - I], np.concatenate([x[:8], x[:8] + 1]), np.bincount(np.abs(x) % 16, minlength=16),
+        x.reshape(4, 4).T.reshape(-1), np.stack([x, I], 1).reshape(-1)[:16],
+        (x.reshape(8, 2) * [1, -1]).sum(1).repeat(2), x[15 - I], np.concatenate([x[:8], x[:8] + 1]),
+        np.bincount(np.abs(x) % 16, minlength=16),
         (x.reshape(4, 4)[:, :1] + x.reshape(4, 4)[:1]).reshape(-1), np.full(16, x[3] + 1),
     ).astype(np.int32),
 )  # fmt: skip

@@ -42,7 +42,7 @@ def control(x_ptr, o_ptr):
         total += tl.load(x_ptr) + i
     tl.store(o_ptr, total)
     tl.store(o_ptr + 1, early(p, o_ptr) + (p == 2))
-    if p > 1:
+    if p > 1:  # noqa: SIM108 - scf.if is wanted
         a = 6
     else:
         a = 5
@@ -162,7 +162,7 @@ def products(x_ptr, o_ptr, p_ptr):
     tl.store(p_ptr + at, tl.dot_scaled(left, scale, "e5m2", right, scale, "e5m2"))
 
 
-# -- claims, prints, assembly, libraries -------------------------------------------------------------
+# -- claims, prints, assembly, libraries ---------------------------------------------------------
 @case([INTS], lambda x: (x, I, I))
 @triton.jit
 def claims(x_ptr, o_ptr, p_ptr, q_ptr):
