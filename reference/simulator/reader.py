@@ -358,8 +358,8 @@ def _result_types(op: Op, text: str) -> list[Type]:
     if not op.results:
         return []
     if "-> " in text:
-        kinds = _type_list(text.rpartition("-> ")[2])
-        return kinds * (len(op.results) if len(kinds) == 1 else 1)  # tt.split says it once for both
+        made = _type_list(text.rpartition("-> ")[2])
+        return made * (len(op.results) if len(made) == 1 else 1)  # tt.split says it once for both
     if " to " in text:
         return [parse_type(text.rpartition(" to ")[2])]
     kinds = split_list(text)
