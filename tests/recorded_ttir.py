@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import json
 import lzma
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,6 +69,7 @@ def translated(make_ttir: Callable[..., str]) -> Iterator[None]:
     device = launch._Device
     with (
         mock.patch.object(frontend, "make_ttir", make_ttir),
+        mock.patch.object(frontend, "_programs", OrderedDict()),
         mock.patch.object(launch, "_Device", lambda key: device(f"{key} {next(_fresh)}")),
     ):
         yield

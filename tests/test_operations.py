@@ -10,13 +10,13 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-import ttir_kernels_memory  # noqa: F401 - registers its cases
+from recorded_ttir import record
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 from ttir_cases import VERSION, existing
 
-from gemmproof.reference.simulator import frontend, run
+from gemmproof.reference.simulator import run
 from gemmproof.reference.simulator.lower import lower
 from gemmproof.reference.simulator.observation import LimitExceeded, Unsupported
 from gemmproof.reference.simulator.ops.registry import OPERATIONS, REFUSED, refusal
@@ -108,13 +108,8 @@ def test_the_table_is_what_the_simulator_does():
     assert set(OPERATIONS) | STRUCTURE == MADE | KNOWN | OTHERS | {"gemmproof.same"}
 
 
-def test_a_kernel_makes_each_operation_that_the_language_makes(registered, monkeypatch):
-    texts = []
-    plain = frontend.make_ttir
-    monkeypatch.setattr(frontend, "make_ttir", lambda *a: texts.append(plain(*a)) or texts[-1])
-    for case in existing():
-        case.kernel.device_caches.clear()
-        run(case.launch, *case.tensors())
+def test_a_kernel_makes_each_operation_that_the_language_makes(registered):
+    texts = [text for case in existing() for text in record(case.launch, case.tensors())]
     made = {name for text in texts for name in USED.findall(text)}
     assert made <= MADE | OTHERS | {"builtin.module"}
     assert {n for n in MADE & registered if SINCE.get(n, VERSION) <= VERSION} <= made
