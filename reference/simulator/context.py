@@ -48,7 +48,8 @@ class TooWide(Exception):
 class Context:
     """One launch: `programs` are the linear ids of the group that runs, `where` its operation.
 
-    `changes` counts the stores that changed memory. `ordered`: a branch depended on loaded data.
+    `changes` counts the stores that changed memory, `ticks` the looks at a clock. `ordered`: a
+    branch depended on loaded data.
     """
 
     session: Session
@@ -64,6 +65,7 @@ class Context:
     rounds: set[str] = field(default_factory=set)
     ordered: bool = False
     changes: int = 0
+    ticks: int = 0
 
 
 _context: Context | None = None

@@ -46,6 +46,7 @@ class Ends:
     makes: tuple[int, ...] = ()
     where: Where | None = None
     spins: bool = False
+    polls: bool = False
 
     @staticmethod
     def end(results: tuple[int, ...]) -> Ends:
@@ -62,8 +63,9 @@ class Ends:
         no: tuple[Draft, Moves],
         where: Where | None,
         spins: bool = False,
+        polls: bool = False,
     ) -> Ends:
-        return Ends("branch", (yes, no), (condition,), (), where, spins)
+        return Ends("branch", (yes, no), (condition,), (), where, spins, polls)
 
     @staticmethod
     def turn(state: int, index: int, body: Draft, out: Draft, where: Where | None) -> Ends:
@@ -212,7 +214,7 @@ def _end(end: Ends, places: dict[int, int], needed: set[int]) -> Jump | Branch |
     if end.kind == "jump":
         return Jump(*ways[0], end.spins)
     if end.kind == "branch":
-        return Branch(end.uses[0], *ways[0], *ways[1], end.where, end.spins)
+        return Branch(end.uses[0], *ways[0], *ways[1], end.where, end.spins, end.polls)
     if end.kind == "turn":
         return Turn(end.uses[0], end.makes[0], ways[0][0], ways[1][0], end.where)
     return End(end.uses)

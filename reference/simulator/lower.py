@@ -14,10 +14,10 @@ import numpy as np
 import triton
 
 from gemmproof.reference.simulator.checks.judge import check_defined
-from gemmproof.reference.simulator.dtypes import Type
+from gemmproof.reference.simulator.dtypes import I1, Type
 from gemmproof.reference.simulator.finish import Draft, Ends, Instr, finish
 from gemmproof.reference.simulator.observation import Unsupported, Where
-from gemmproof.reference.simulator.ops import OPERATIONS, REFUSED
+from gemmproof.reference.simulator.ops import OPERATIONS, refusal
 from gemmproof.reference.simulator.ops.dot import folds_sum, is_zero
 from gemmproof.reference.simulator.ops.hints import HINTS, judge_hints
 from gemmproof.reference.simulator.program import Program, start_count
@@ -58,12 +58,21 @@ def lower(functions: dict[str, Function], target: str | None = None, text: str =
 
     Raises Unsupported, with the source line, for an operation that the simulator does not know.
     """
-    kernel = next(f for f in functions.values() if f.public)
+    kernel = next((f for f in functions.values() if f.public), None)
+    if kernel is None:
+        raise Unsupported("the module has no public function")
     lowering = _Lowering(functions, target)
     frame = _Frame(kernel.name, None)
-    args = lowering.enter(frame, kernel.args)
-    lowering.place(Draft())
-    lowering.blocks(kernel.body, frame, None)
+    try:
+        args = lowering.enter(frame, kernel.args)
+        lowering.place(Draft())
+        lowering.blocks(kernel.body, frame, None)
+    except (LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
+        what, where = lowering.at
+        words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise Unsupported(
+            f"the tile simulator cannot read this {what}, please report it: {words}", where
+        ) from error
     return lowering.finish(kernel.name, args, text)
 
 
@@ -80,6 +89,7 @@ class _Lowering:
         self.scope = _Scope()
         self.loops: list[tuple[Draft, _Scope]] = []
         self.depth = 0
+        self.at: tuple[str, Where | None] = ("kernel", None)
 
     def finish(self, name: str, args: tuple[int, ...], text: str = "") -> Program:
         return finish(name, self.drafts, self.constants, args, self.types, text)
@@ -158,6 +168,7 @@ class _Lowering:
     def op(self, op: Op, frame: _Frame) -> None:
         """Write one operation."""
         where = self.where(op.loc, frame)
+        self.at = (op.name, where)
         if op.name == "tt.call":
             results = self.call(op, frame, where)
         elif op.name == "scf.for":
@@ -166,10 +177,11 @@ class _Lowering:
             results = self.conditional(op, frame, where)
         elif op.name == "scf.if":
             results = self.choice(op, frame, where)
+        elif op.name == "tt.atomic_poll":
+            results = self.poll(op, frame, where)
         else:
             if op.name not in OPERATIONS:
-                reason = REFUSED.get(op.name, "is not known to the tile simulator")
-                raise Unsupported(f"{op.name} {reason}", where)
+                raise Unsupported(refusal(op.name), where)
             sources = tuple(frame.slots[name] for name in op.operands)
             results = self.instr(op, sources, where)
         frame.slots.update(zip(op.results, results, strict=True))
@@ -177,9 +189,10 @@ class _Lowering:
     def instr(self, op: Op, sources: tuple[int, ...], where: Where | None) -> tuple[int, ...]:
         """Write an operation that computes: fold, share, hoist or append it."""
         known = OPERATIONS[op.name]
+        pure = known.pure and op.attrs.get("pure") != "false"  # as inline assembly says
         op = replace(op, operand_types=[self.types[s] for s in sources])
         key = None
-        if known.pure and not op.regions:
+        if pure and not op.regions:
             attrs = tuple(sorted(op.attrs.items()))
             key = (op.name, sources, tuple(op.words), attrs, tuple(op.types), tuple(op.strings))
             found = self.scope.find(key)
@@ -200,7 +213,7 @@ class _Lowering:
             if needs < level:
                 level, (draft, scope) = needs, self.loops[needs]
         results = tuple(self.slot(kind, level) for kind in op.types)
-        made = Instr(op, self._build(op, where), sources, results, where, known.pure)
+        made = Instr(op, self._build(op, where), sources, results, where, pure)
         draft.instrs.append(made)
         self.made_by.update(dict.fromkeys(results, made))
         if key is not None:
@@ -343,6 +356,19 @@ class _Lowering:
         self.place(out)
         return results
 
+    def poll(self, op: Op, frame: _Frame, where: Where | None) -> tuple[int, ...]:
+        """tt.atomic_poll: a loop that looks until every lane holds what is waited for."""
+        sources = tuple(frame.slots[name] for name in op.operands)
+        op = replace(op, operand_types=[self.types[s] for s in sources])
+        done, seen = self.slot(Type((), I1)), self.slot(op.types[0])
+        head, out = Draft(), Draft()
+        self.draft.end = Ends.jump(head)
+        look = Instr(op, self._build(op, where), sources, (done, seen), where, pure=False)
+        self.place(head).instrs.append(look)
+        head.end = Ends.branch(done, (out, ()), (head, ()), where, spins=True, polls=True)
+        self.place(out)
+        return (seen,)
+
     def choice(self, op: Op, frame: _Frame, where: Where | None) -> tuple[int, ...]:
         """scf.if."""
         condition = frame.slots[op.operands[0]]
@@ -396,4 +422,4 @@ def _branch_end(
     if last.name == "cf.cond_br":
         condition = frame.slots[last.operands[0]]
         return Ends.branch(condition, ways[0], ways[1], where(last.loc, frame), spins=spins)
-    raise Unsupported(f"{last.name} is not known to the tile simulator", where(last.loc, frame))
+    raise Unsupported(refusal(last.name), where(last.loc, frame))

@@ -33,7 +33,10 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Go on in one of two blocks, each program as its own condition says."""
+    """Go on in one of two blocks, each program as its own condition says.
+
+    `polls`: it only looks, so that looking again is of no use before memory changes.
+    """
 
     condition: int
     yes: int
@@ -42,6 +45,7 @@ class Branch:
     no_moves: Moves
     where: Where | None
     spins: bool = False
+    polls: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,13 @@ class Function:
 
 def read_module(text: str) -> dict[str, Function]:
     """The functions of a module by name. Raises ReadError for what is not understood."""
-    return _Reader(text).functions()
+    reader = _Reader(text)
+    try:
+        return reader.functions()
+    except ReadError:
+        raise
+    except (ValueError, IndexError) as error:
+        raise ReadError(f"{error} in: {reader.lines[reader.at - 1]}") from None
 
 
 _LOC = re.compile(r"^#(loc\d*) = loc\((.*)\)$")
@@ -122,6 +128,8 @@ class _Reader:
         return found
 
     def _next(self) -> str:
+        if self.at >= len(self.lines):
+            raise ReadError(f"the text ends behind: {self.lines[-1]}")
         self.at += 1
         return self.lines[self.at - 1]
 
@@ -283,6 +291,8 @@ def _fill(op: Op, rest: str) -> None:
     head, colon, types = rest.rpartition(" : ")
     if not colon:
         head, types = ("", rest[2:]) if rest.startswith(": ") else (rest, "")
+        if "-> " in rest:  # nothing goes in, as where inline assembly reads a register
+            head, types = rest.split("-> ", 1)[0], rest[rest.index("-> ") :]
     if op.name == "arith.constant":
         op.words, types = [head.strip()], types or "i1"
     else:
@@ -347,9 +357,9 @@ def _result_types(op: Op, text: str) -> list[Type]:
     """The types of the results, from the types as they are written."""
     if not op.results:
         return []
-    if " -> " in text:
-        kinds_given = _type_list(text.rpartition(" -> ")[2])
-        return kinds_given * (len(op.results) if op.name == "tt.split" else 1)  # written once
+    if "-> " in text:
+        made = _type_list(text.rpartition("-> ")[2])
+        return made * (len(op.results) if len(made) == 1 else 1)  # tt.split says it once for both
     if " to " in text:
         return [parse_type(text.rpartition(" to ")[2])]
     kinds = split_list(text)

@@ -22,7 +22,7 @@ from gemmproof.reference.simulator.observation import (
     Unsupported,
 )
 from gemmproof.reference.simulator.program import Branch, Count, End, Env, Jump, Moves, Program
-from gemmproof.reference.simulator.value import merge
+from gemmproof.reference.simulator.value import Value, merge
 
 # A first group this wide shows how large the values of the kernel are; groups then grow.
 FIRST_WIDTH, MOST_WIDTH = 256, 1 << 16
@@ -51,9 +51,8 @@ class Group:
 
 
 def _select(x: Any, rows: np.ndarray) -> Any:
-    if hasattr(x, "data") and len(x.data) == 1 and x.poison is None and x.exact is None:
-        return x
-    return x.select(rows)
+    """A value for some of the programs; the very same where all programs have it."""
+    return x if isinstance(x, Value) and x.is_uniform else x.select(rows)
 
 
 class Scheduler:
@@ -157,7 +156,7 @@ class Scheduler:
                 if split is not None:
                     self.ready += split
                     return None
-                if isinstance(end, Branch) and end.spins and self._spun(group):
+                if isinstance(end, Branch) and end.spins and self._spun(group, end.polls):
                     return None
             if until is not None and group.block >= until:
                 self.ready.append(group)
@@ -224,13 +223,13 @@ class Scheduler:
         on.block, off.block = end.body, end.out
         return [on, off]
 
-    def _spun(self, group: Group) -> bool:
+    def _spun(self, group: Group, polls: bool = False) -> bool:
         """Count a turn of a loop that may wait; whether the group waits now."""
         contexts.check_time()
         if group.changes != self.context.changes:
             group.changes, group.spins = self.context.changes, 0
         group.spins += 1
-        if group.spins <= self.patience:
+        if group.spins <= (1 if polls else self.patience):
             return False
         self.waiting.append(group)
         return True

@@ -81,6 +81,11 @@ class Value:
             self.span = (int(data.min()), int(data.max())) if data.size else (0, 0)
         return self.span
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether it is one value for all programs, known without looking at lanes."""
+        return all(p is None or len(p) == 1 for p in (self.data, self.poison, self.exact))
+
     def select(self, rows: np.ndarray) -> Value:
         """The value for some of the programs."""
         parts = (self.data, self.poison, self.exact)
@@ -104,6 +109,10 @@ class Lazy(Value):
     @property
     def is_made(self) -> bool:
         return self._made is not None
+
+    @property
+    def is_uniform(self) -> bool:
+        return False
 
     @property
     def data(self) -> np.ndarray:  # type: ignore[override]

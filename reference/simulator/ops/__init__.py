@@ -14,6 +14,6 @@ from gemmproof.reference.simulator.ops import (
     reduce,
     shape,
 )
-from gemmproof.reference.simulator.ops.registry import OPERATIONS, REFUSED
+from gemmproof.reference.simulator.ops.registry import OPERATIONS, refusal
 
-__all__ = ["OPERATIONS", "REFUSED"]
+__all__ = ["OPERATIONS", "refusal"]

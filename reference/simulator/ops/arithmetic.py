@@ -292,6 +292,7 @@ _FLOAT: dict[str, tuple[Function, str]] = {
     "arith.mulf": (np.multiply, "*"),
     "arith.divf": (np.true_divide, "/"),
     "tt.precise_divf": (np.true_divide, "/"),
+    "tt.approx_divf": (np.true_divide, "/"),
     "arith.remf": (np.fmod, ""),
     "arith.minnumf": (np.fmin, ""),
     "arith.maxnumf": (np.fmax, ""),

@@ -12,6 +12,7 @@ from gemmproof.reference.ptx import UnknownAsm, compile_asm
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.observation import Unsupported
 from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.special import special_register
 from gemmproof.reference.simulator.reader import Op
 from gemmproof.reference.simulator.value import Value, union
 
@@ -19,6 +20,8 @@ from gemmproof.reference.simulator.value import Value, union
 @operation("tt.elementwise_inline_asm", constant=False)
 def _build_assembly(op: Op) -> Callable[..., Any]:
     asm, pack = op.strings[0], op.integer("packed_element", 1)
+    if not op.operand_types and (read := special_register(asm, op.types[0])) is not None:
+        return read
     shape = op.operand_types[0].shape if op.operand_types else op.types[0].shape
     sources = [kind.dtype.numpy for kind in op.operand_types]
     results = [kind.dtype.numpy for kind in op.types]

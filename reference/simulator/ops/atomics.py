@@ -15,11 +15,12 @@ from gemmproof.reference.simulator.checks.judge import (
     trace,
 )
 from gemmproof.reference.simulator.context import current
+from gemmproof.reference.simulator.dtypes import I1
 from gemmproof.reference.simulator.memory import Operand, Storage, dirt
 from gemmproof.reference.simulator.observation import Unsupported
 from gemmproof.reference.simulator.ops.arithmetic import canonical, unsigned
 from gemmproof.reference.simulator.ops.load_store import load, mark, meet
-from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.registry import operation, refusal
 from gemmproof.reference.simulator.reader import Op
 from gemmproof.reference.simulator.value import Value, union
 
@@ -69,6 +70,28 @@ def _build_atomic_store(op: Op) -> Callable[..., None]:
 
     def compute(ptr: Value, value: Value, mask: Value | None = None) -> None:
         atomic("exch", ptr, value, mask, shape)
+
+    return compute
+
+
+@operation("tt.atomic_poll", pure=False)
+def _build_poll(op: Op) -> Callable[..., tuple[Value, Value]]:
+    """One look of tt.atomic_poll: whether every lane holds what is waited for, and which do."""
+    shape = op.operand_types[0].shape
+    if len(op.operands) > 2:
+        raise Unsupported(
+            f"{refusal('tt.atomic_poll')}: with a timeout it depends on how fast a GPU is"
+        )
+
+    def compute(ptr: Value, expected: Value) -> tuple[Value, Value]:
+        found = load(ptr, None, None, shape)
+        seen = found.data == expected.data
+        poison = union(found.poison, expected.poison)
+        rows = seen.reshape(len(seen), -1).all(axis=1)
+        bits = None
+        if poison is not None:
+            bits = np.bitwise_or.reduce(poison.reshape(len(poison), -1), axis=1)
+        return Value(rows, I1, bits, loaded=found.loaded), Value(seen, I1, poison)
 
     return compute
 

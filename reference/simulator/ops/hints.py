@@ -187,6 +187,8 @@ def _build_print(op: Op) -> Callable[..., None]:
     return compute
 
 
-@operation("ttg.barrier", "gpu.barrier", "tt.debug_barrier", pure=False)
+@operation("ttg.barrier", "gpu.barrier", pure=False)
+@operation("tt.grid_dependency_wait", "tt.grid_dependency_launch_dependents", pure=False)
 def _build_nothing(op: Op) -> Callable[..., None]:
-    return lambda *_: None  # a barrier orders the threads of one program, which run as one here
+    """Order among the threads of a program, or between launches: both run one after the other."""
+    return lambda: None

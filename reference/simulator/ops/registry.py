@@ -26,8 +26,33 @@ class Operation:
 
 OPERATIONS: dict[str, Operation] = {}
 
+_UNMADE = "Triton's own frontend makes no such operation"
+
 # What the simulator refuses on purpose, and why.
-REFUSED: dict[str, str] = {}
+REFUSED: dict[str, str] = dict.fromkeys(
+    (
+        *("arith.addui_extended", "arith.subui_extended", "arith.mulsi_extended"),
+        *("arith.mului_extended", "arith.ceildivsi", "arith.ceildivui", "arith.floordivsi"),
+        *("arith.convertf", "arith.scaling_extf", "arith.scaling_truncf"),
+        *("arith.flush_denormals", "cf.assert", "cf.switch", "math.clampf", "math.fpowi"),
+        *("math.ipowi", "math.isfinite", "math.isinf", "math.isnan", "math.isnormal"),
+        *("math.sincos", "scf.execute_region", "scf.forall", "scf.forall.in_parallel"),
+        *("scf.index_switch", "scf.parallel", "scf.reduce", "scf.reduce.return"),
+        "ub.unreachable",
+    ),
+    _UNMADE,
+)
+
+# Dialects below TTIR: what Gluon writes, and what later steps of the compiler make.
+_LOWER = ("ttg.", "ttng.", "amdg.", "nvws.", "nvvm.", "rocdl.", "gpu.", "llvm.", "nvg.")
+
+
+def refusal(name: str) -> str:
+    """Why an operation is not run, in one line that names it."""
+    why = REFUSED.get(name)
+    if why is None and name.startswith(_LOWER):
+        why = "it works on threads and layouts, below the tiles"
+    return f"{name} is not known to the tile simulator" + (f": {why}" if why else "")
 
 
 def operation(

@@ -78,6 +78,9 @@ class Tiles(Lazy):
     def make(self) -> np.ndarray:
         return self.shared.blocks[self.shared.of]
 
+    def select(self, rows: np.ndarray) -> Value:
+        return Tiles(Shared(self.shared.blocks, self.shared.of[rows]), self.dtype)
+
 
 class Product(Lazy):
     """A sum of dots of shared blocks onto `start`, multiplied when its data are asked for."""

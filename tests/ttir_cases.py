@@ -1,0 +1,61 @@
+"""A small kernel with what it reads and what it must give: CASES holds those of ttir_kernels.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+
+VERSION = tuple(int(n) for n in triton.__version__.split(".")[:2])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel that reads `given` and stores `expected`, over `grid` programs.
+
+    It exists from Triton `first` to Triton `last`.
+    """
+
+    kernel: Any
+    given: tuple[np.ndarray, ...]
+    expected: tuple[np.ndarray, ...]
+    grid: tuple[int, ...] = (1,)
+    first: tuple[int, int] = (3, 6)
+    last: tuple[int, int] = (99, 0)
+
+    @property
+    def name(self) -> str:
+        return str(self.kernel.fn.__name__)
+
+    def launch(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The wrapper: new outputs beside the tensors that are given."""
+        outs = [torch.zeros(e.shape, dtype=torch.from_numpy(e).dtype) for e in self.expected]
+        self.kernel[self.grid](*tensors, *outs)
+        return tuple(outs)
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [torch.from_numpy(x.copy()) for x in self.given]
+
+
+CASES: list[Case] = []
+
+
+def case(given: Any, expected: Any, **how: Any) -> Callable[[Any], Any]:
+    """Register a kernel; `expected` computes what it stores from what it reads."""
+
+    def register(kernel: Any) -> Any:
+        made = expected(*given)
+        made = made if isinstance(made, tuple) else (made,)
+        CASES.append(Case(kernel, tuple(given), made, **how))
+        return kernel
+
+    return register
+
+
+def existing() -> list[Case]:
+    """The kernels that the installed Triton can compile."""
+    return [c for c in CASES if c.first <= VERSION <= c.last]

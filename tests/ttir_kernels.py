@@ -1,0 +1,252 @@
+"""Small kernels that together make every operation that Triton's language can make: on values.
+
+Tests run them from the TTIR of the installed Triton and from recordings of older ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from ttir_cases import case
+
+RNG = np.random.default_rng(0)
+I = np.arange(16, dtype=np.int32)
+INTS = RNG.integers(-99, 99, 16, dtype=np.int32)
+OTHERS = RNG.integers(1, 9, 16, dtype=np.int32)
+FLOATS = RNG.uniform(0.5, 2, 16).astype(np.float32)
+SIGNED = FLOATS * np.where(I % 2, -1, 1).astype(np.float32)
+SQUARE = RNG.integers(-3, 4, (16, 16)).astype(np.float32)
+
+
+def each(*rows: Any) -> np.ndarray:
+    """Results of 16 lanes, one row each."""
+    return np.stack([np.asarray(row) for row in rows])
+
+
+def unsigned(x: np.ndarray) -> np.ndarray:
+    return x.view(np.uint32)
+
+
+# -- integers, floats, casts ---------------------------------------------------------------------
+@case(
+    [INTS, OTHERS],
+    lambda x, y: each(
+        x + y, x - y, x * y, np.trunc(x / y), np.fmod(x, y), unsigned(x) // unsigned(y),
+        unsigned(x) % unsigned(y), x << y, x >> y, unsigned(x) >> y, x & y, x | y, x ^ y, ~x,
+        np.minimum(x, y), np.maximum(x, y), np.minimum(unsigned(x), unsigned(y)),
+        np.maximum(unsigned(x), unsigned(y)), np.abs(x),
+        unsigned(x).astype(np.uint64) * unsigned(y) >> 32,
+        np.where((x < y) & (x != 3), x, y), np.where(unsigned(x) > unsigned(y), -x, y),
+    ).astype(np.int64),
+)  # fmt: skip
+@triton.jit
+def integers(x_ptr, y_ptr, o_ptr):
+    i = tl.arange(0, 16)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    u, v = x.to(tl.uint32), y.to(tl.uint32)
+    tl.store(o_ptr + i, x + y)
+    tl.store(o_ptr + 16 + i, x - y)
+    tl.store(o_ptr + 32 + i, x * y)
+    tl.store(o_ptr + 48 + i, x // y)
+    tl.store(o_ptr + 64 + i, x % y)
+    tl.store(o_ptr + 80 + i, u // v)
+    tl.store(o_ptr + 96 + i, u % v)
+    tl.store(o_ptr + 112 + i, x << y)
+    tl.store(o_ptr + 128 + i, x >> y)
+    tl.store(o_ptr + 144 + i, u >> v)
+    tl.store(o_ptr + 160 + i, x & y)
+    tl.store(o_ptr + 176 + i, x | y)
+    tl.store(o_ptr + 192 + i, x ^ y)
+    tl.store(o_ptr + 208 + i, ~x)
+    tl.store(o_ptr + 224 + i, tl.minimum(x, y))
+    tl.store(o_ptr + 240 + i, tl.maximum(x, y))
+    tl.store(o_ptr + 256 + i, tl.minimum(u, v))
+    tl.store(o_ptr + 272 + i, tl.maximum(u, v))
+    tl.store(o_ptr + 288 + i, tl.abs(x))
+    tl.store(o_ptr + 304 + i, tl.umulhi(u, v))
+    tl.store(o_ptr + 320 + i, tl.where((x < y) & (x != 3), x, y))
+    tl.store(o_ptr + 336 + i, tl.where(u > v, -x, y))
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    return torch.erf(torch.from_numpy(x)).numpy()
+
+
+@case(
+    [SIGNED, FLOATS],
+    lambda x, y: each(
+        x + y, x - y, x * y, x / y, x / y, x / y, np.fmod(x, y), -x, np.abs(x), np.sqrt(y),
+        np.sqrt(y), 1 / np.sqrt(y), np.exp(x), np.exp2(x), np.log(y), np.log2(y), np.sin(x),
+        np.cos(x), erf(x), np.floor(x), np.ceil(x), x * y + x, np.clip(x, -1, 1), np.fmin(x, y),
+        np.fmax(x, y), np.minimum(x, y), np.maximum(x, y), np.clip(x, -1, 1),
+        np.where(x <= y, x, 0),
+    ).astype(np.float32),
+)  # fmt: skip
+@triton.jit
+def floats(x_ptr, y_ptr, o_ptr):
+    i = tl.arange(0, 16)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    tl.store(o_ptr + i, x + y)
+    tl.store(o_ptr + 16 + i, x - y)
+    tl.store(o_ptr + 32 + i, x * y)
+    tl.store(o_ptr + 48 + i, x / y)
+    tl.store(o_ptr + 64 + i, tl.math.div_rn(x, y))
+    tl.store(o_ptr + 80 + i, tl.fdiv(x, y))
+    tl.store(o_ptr + 96 + i, x % y)
+    tl.store(o_ptr + 112 + i, -x)
+    tl.store(o_ptr + 128 + i, tl.abs(x))
+    tl.store(o_ptr + 144 + i, tl.sqrt(y))
+    tl.store(o_ptr + 160 + i, tl.sqrt_rn(y))
+    tl.store(o_ptr + 176 + i, tl.rsqrt(y))
+    tl.store(o_ptr + 192 + i, tl.exp(x))
+    tl.store(o_ptr + 208 + i, tl.exp2(x))
+    tl.store(o_ptr + 224 + i, tl.log(y))
+    tl.store(o_ptr + 240 + i, tl.log2(y))
+    tl.store(o_ptr + 256 + i, tl.sin(x))
+    tl.store(o_ptr + 272 + i, tl.cos(x))
+    tl.store(o_ptr + 288 + i, tl.erf(x))
+    tl.store(o_ptr + 304 + i, tl.floor(x))
+    tl.store(o_ptr + 320 + i, tl.ceil(x))
+    tl.store(o_ptr + 336 + i, tl.fma(x, y, x))
+    tl.store(o_ptr + 352 + i, tl.clamp(x, -1.0, 1.0))
+    tl.store(o_ptr + 368 + i, tl.minimum(x, y))
+    tl.store(o_ptr + 384 + i, tl.maximum(x, y))
+    tl.store(o_ptr + 400 + i, tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL))
+    tl.store(o_ptr + 416 + i, tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL))
+    tl.store(o_ptr + 432 + i, tl.clamp(x, -1.0, 1.0, propagate_nan=tl.PropagateNan.ALL))
+    tl.store(o_ptr + 448 + i, tl.where(x <= y, x, 0.0))
+
+
+@case([SIGNED, FLOATS], lambda x, y: x / y, first=(3, 9))
+@triton.jit
+def quick_division(x_ptr, y_ptr, o_ptr):
+    i = tl.arange(0, 16)
+    tl.store(o_ptr + i, tl.fdiv(tl.load(x_ptr + i), tl.load(y_ptr + i), approx=True))
+
+
+@case(
+    [SIGNED, INTS],
+    lambda x, y: each(
+        x.astype(np.float16), x.astype(np.float16).astype(np.float64), np.trunc(x * 9),
+        np.trunc(y / 4 + 30), y, unsigned(y), y.astype(np.int8), y.astype(np.uint8),
+        x.view(np.int32), y != 0, I,
+        torch.from_numpy(x).to(torch.float8_e5m2).float().numpy(),
+        (x.astype(np.float16).view(np.int16) & ~0).view(np.float16),
+    ).astype(np.float64),
+)  # fmt: skip
+@triton.jit
+def casts(x_ptr, y_ptr, o_ptr):
+    i = tl.arange(0, 16)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    tl.store(o_ptr + i, x.to(tl.float16))
+    tl.store(o_ptr + 16 + i, x.to(tl.float16).to(tl.float64))
+    tl.store(o_ptr + 32 + i, (x * 9).to(tl.int32))
+    tl.store(o_ptr + 48 + i, (y * 0.25 + 30).to(tl.uint32).to(tl.int64))
+    tl.store(o_ptr + 64 + i, y.to(tl.float32))
+    tl.store(o_ptr + 80 + i, y.to(tl.uint32).to(tl.float64))
+    tl.store(o_ptr + 96 + i, y.to(tl.int8).to(tl.int64))
+    tl.store(o_ptr + 112 + i, y.to(tl.uint8).to(tl.int32))
+    tl.store(o_ptr + 128 + i, x.to(tl.int32, bitcast=True))
+    tl.store(o_ptr + 144 + i, y.to(tl.int1))
+    far = (x_ptr + i).to(tl.int64).to(tl.pointer_type(tl.float32))
+    tl.store(o_ptr + 160 + i, (far.to(tl.int64) - x_ptr.to(tl.int64)) // 4)
+    tl.store(o_ptr + 176 + i, x.to(tl.float8e5).to(tl.float32))
+    tl.store(
+        o_ptr + 192 + i, x.to(tl.float16).to(tl.int16, bitcast=True).to(tl.float16, bitcast=True)
+    )
+
+
+# -- shapes, reductions, regions -----------------------------------------------------------------
+@case(
+    [INTS],
+    lambda x: each(
+        x.reshape(4, 4).T.reshape(-1), np.stack([x, I], 1).reshape(-1)[:16],
+        (x.reshape(8, 2) * [1, -1]).sum(1).repeat(2), x[15 - I], np.concatenate([x[:8], x[:8] + 1]),
+        np.bincount(np.abs(x) % 16, minlength=16),
+        (x.reshape(4, 4)[:, :1] + x.reshape(4, 4)[:1]).reshape(-1), np.full(16, x[3] + 1),
+    ).astype(np.int32),
+)  # fmt: skip
+@triton.jit
+def shapes(x_ptr, o_ptr):
+    i = tl.arange(0, 16)
+    x = tl.load(x_ptr + i)
+    tl.store(o_ptr + i, tl.reshape(tl.trans(tl.reshape(x, (4, 4))), (16,)))
+    half = tl.gather(x, tl.arange(0, 8), 0)
+    tl.store(o_ptr + 16 + i, tl.interleave(half, tl.arange(0, 8)))
+    left, right = tl.split(tl.reshape(x, (8, 2)))
+    both = tl.reshape(tl.broadcast_to((left - right)[:, None], (8, 2)), (16,))
+    tl.store(o_ptr + 32 + i, both)
+    tl.store(o_ptr + 48 + i, tl.gather(x, 15 - i, 0))
+    tl.store(o_ptr + 64 + i, tl.cat(half, half + 1, can_reorder=True))
+    tl.store(o_ptr + 80 + i, tl.histogram(tl.abs(x) % 16, 16))
+    j = tl.arange(0, 4)
+    grid = tl.load(x_ptr + 4 * j)[:, None] + tl.load(x_ptr + j)[None, :]
+    tl.store(o_ptr + 96 + i, tl.reshape(grid, (16,)))
+    one = tl.load(x_ptr + 3 + tl.zeros((1,), tl.int32))
+    if one > -1000:
+        tl.store(o_ptr + 112 + i, x * 0 + (one + 1))
+
+
+@triton.jit
+def larger(a, b):
+    return tl.where(a > b, a, b)
+
+
+@case(
+    [INTS],
+    lambda x: (
+        x.sum(keepdims=True), x.max(keepdims=True), np.argmin(x, keepdims=True).astype(np.int32),
+        np.cumsum(x, dtype=np.int32), np.maximum.accumulate(x[::-1])[::-1].copy(), np.sort(x),
+        np.bitwise_xor.reduce(x, keepdims=True),
+    ),
+)  # fmt: skip
+@triton.jit
+def reductions(x_ptr, sum_ptr, max_ptr, at_ptr, run_ptr, back_ptr, sorted_ptr, xor_ptr):
+    i = tl.arange(0, 16)
+    x = tl.load(x_ptr + i)
+    tl.store(sum_ptr, tl.sum(x))
+    tl.store(max_ptr, tl.reduce(x, 0, larger))
+    tl.store(at_ptr, tl.argmin(x, 0))
+    tl.store(run_ptr + i, tl.cumsum(x))
+    tl.store(back_ptr + i, tl.associative_scan(x, 0, larger, reverse=True))
+    tl.store(sorted_ptr + i, tl.sort(x))
+    tl.store(xor_ptr, tl.xor_sum(x))
+
+
+@triton.jit
+def steps_down(x, y):
+    if x > 40:
+        return x - 40, y
+    while x > 10:
+        x -= 3
+    return x, y + 1
+
+
+@triton.jit
+def exchange(a0, a1, b0, b1):
+    return a1, a0, b0 + b1, b0 - b1
+
+
+def _stepped(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
+    down = np.where(x > 10, x - 3 * -(-(x - 10) // 3), x)
+    a, b = np.where(x > 40, x - 40, down), np.where(x > 40, y, y + 1)
+    left, right = y.reshape(8, 2).T
+    sums = np.stack([left + right, left - right], 1).reshape(-1)
+    return a.astype(np.int32), b, x.reshape(8, 2)[:, ::-1].reshape(-1).copy(), sums
+
+
+@case([INTS, OTHERS], _stepped)
+@triton.jit
+def maps(x_ptr, y_ptr, o_ptr, p_ptr, q_ptr, r_ptr):
+    i = tl.arange(0, 16)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    a, b = tl.map_elementwise(steps_down, x, y)
+    tl.store(o_ptr + i, a)
+    tl.store(p_ptr + i, b)
+    c, d = tl.map_elementwise(exchange, x, y, pack=2)
+    tl.store(q_ptr + i, c)
+    tl.store(r_ptr + i, d)
