@@ -70,7 +70,7 @@ VALUES = (FIT, HINTS, ONCE, RACES, LANES, inputs.NAME)
 PROPERTIES: tuple[Property, ...] = (
     Property(
         COMPILES,
-        "Triton compiles the kernel in every specialisation and configuration that is admitted",
+        "every specialisation and configuration that the contract admits is taken by Triton's compiler",
         completion.judge_compiles,
         applies=_known,
     ),

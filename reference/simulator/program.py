@@ -77,8 +77,10 @@ class Block:
 
 @dataclass(slots=True)
 class Program:
-    """A prepared kernel or region: `template` is an environment that holds the constants, `args` the
-    slots of its arguments."""
+    """A prepared kernel or region.
+
+    `template` is an environment that holds the constants, `args` the slots of its arguments.
+    """
 
     name: str
     blocks: list[Block]

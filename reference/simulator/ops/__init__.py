@@ -1,6 +1,6 @@
 """The operations of TTIR, one file a family; importing this package registers them all."""
 
-from gemmproof.reference.simulator.ops import (
+from gemmproof.reference.simulator.ops import (  # noqa: F401
     arithmetic,
     assembly,
     atomics,

@@ -10,8 +10,8 @@ import numpy as np
 from gemmproof.reference.formats import FORMATS, nan_of
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.dtypes import I1, Dtype
-from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.ops.outer import join, parts_of
+from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.reader import Op
 from gemmproof.reference.simulator.value import Value, union
 
@@ -147,14 +147,11 @@ def _exact(
 
     An interval test on the operands settles nearly every case without a second pass.
     """
-    if a.exact is None and b.exact is None:
-        if without_sign or dtype.bits == 64 or _span(function, a, b, dtype) is not None:
-            return None
+    defined = a.exact is None and b.exact is None
+    if defined and (without_sign or dtype.bits == 64 or _span(function, a, b, dtype) is not None):
+        return None
     p, q = (_wide(v, without_sign) for v in (a, b))
-    if function is _shift_left:
-        wide = p << np.clip(q, 0, 62)
-    else:
-        wide = function(p, q)
+    wide = p << np.clip(q, 0, 62) if function is _shift_left else function(p, q)
     read = unsigned(data) if without_sign else data
     return wide if (wide != read).any() else None
 

@@ -74,7 +74,7 @@ class Window:
         return replace(self, offsets=tuple(moved))
 
     def lanes(self, starts: Sequence[Value]) -> tuple[Value, list[Value]]:
-        """Pointers of the block's lanes from `starts` on, and every lane's index along each axis."""
+        """Pointers of the block's lanes from `starts` on, and each lane's index along each axis."""
         rank = len(self.block)
         indices = []
         pointer: Value | None = None

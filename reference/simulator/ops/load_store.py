@@ -28,9 +28,9 @@ from gemmproof.reference.simulator.checks.judge import (
 )
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.memory import Operand, Storage, dirt
+from gemmproof.reference.simulator.ops.outer import combine, parts_of
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.ops.shared_tiles import Shared, Tiles
-from gemmproof.reference.simulator.ops.outer import combine, parts_of
 from gemmproof.reference.simulator.reader import Op
 from gemmproof.reference.simulator.value import Value
 

@@ -1,4 +1,4 @@
-"""Making blocks and changing their shape: ranges, constants, reshape, permute, join and the like."""
+"""Making blocks and changing their shape: ranges, constants, reshape, permute, join and others."""
 
 from __future__ import annotations
 
