@@ -248,7 +248,7 @@ def test_an_unknown_operation_on_some_path_keeps_what_was_found_before():
 
     report, _ = judged_by(run)
     assert report.verdict == "fail"
-    assert "judged before: runs_to_completion, stays_in_bounds" in report.note
+    assert "judged before: compiles, runs_to_completion, stays_in_bounds" in report.note
 
 
 def test_our_own_mistake_accuses_no_kernel():
@@ -406,7 +406,7 @@ def flawed_kernel(
         if FLAW == "bf16_operands":
             a = a.to(tl.bfloat16)
             b = b.to(tl.bfloat16)
-        acc = tl.dot(a, b, acc, out_dtype=acc.dtype)
+        acc = tl.dot(a, b, acc, input_precision="ieee", out_dtype=acc.dtype)
     c_mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
     if FLAW == "no_store_mask":
         c_mask = offs_n[None, :] < N

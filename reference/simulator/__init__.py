@@ -1,4 +1,4 @@
-"""The tile simulator: a kernel as Triton's own frontend reads it, on numpy, all programs at once."""
+"""The tile simulator: a kernel as Triton itself reads it, on numpy, all programs at once."""
 
 from gemmproof.reference.simulator.call import run, simulate
 from gemmproof.reference.simulator.fake_cuda import TARGETS, pretended
