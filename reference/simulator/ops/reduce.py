@@ -44,7 +44,7 @@ def _take(x: Value, axis: int, part: slice) -> Value:
     return x.map(lambda data: data[key])
 
 
-@operation("tt.reduce")
+@operation("tt.reduce", constant=False)
 def _build_reduce(op: Op) -> Callable[..., Any]:
     program: Any = op.regions[0]
     axis, shape = op.integer("axis") + 1, op.operand_types[0].shape
@@ -88,7 +88,7 @@ def _join(values: Sequence[Value], axis: int) -> Value:
     return Value(data, values[0].dtype, joined([v.poison for v in values]))
 
 
-@operation("tt.scan")
+@operation("tt.scan", constant=False)
 def _build_scan(op: Op) -> Callable[..., Any]:
     program: Any = op.regions[0]
     axis, shape = op.integer("axis") + 1, op.operand_types[0].shape
@@ -113,7 +113,7 @@ def _build_scan(op: Op) -> Callable[..., Any]:
     return compute
 
 
-@operation("tt.map_elementwise")
+@operation("tt.map_elementwise", constant=False)
 def _build_map(op: Op) -> Callable[..., Any]:
     program: Any = op.regions[0]
     pack, shape = op.integer("pack", 1), op.operand_types[0].shape
