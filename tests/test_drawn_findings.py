@@ -25,3 +25,22 @@ def test_reductions_of_constants():
     seen = run(wrapper)
     assert seen.faults == []
     assert seen.result.tolist() == [12, 18]
+
+
+@triton.jit
+def split_kernel(o_ptr):
+    i = tl.arange(0, 4)
+    one, other = tl.split(tl.join(i, i * 10))
+    tl.store(o_ptr + i, one)
+    tl.store(o_ptr + 4 + i, other)
+
+
+def test_the_two_parts_of_a_split():
+    """TTIR names their type once."""
+
+    def wrapper():
+        o = torch.empty(8, dtype=torch.int32)
+        split_kernel[(1,)](o)
+        return o
+
+    assert run(wrapper).result.tolist() == [0, 1, 2, 3, 0, 10, 20, 30]

@@ -348,7 +348,8 @@ def _result_types(op: Op, text: str) -> list[Type]:
     if not op.results:
         return []
     if " -> " in text:
-        return _type_list(text.rpartition(" -> ")[2])
+        kinds = _type_list(text.rpartition(" -> ")[2])
+        return kinds * len(op.results) if len(kinds) == 1 else kinds  # tt.split names its type once
     if " to " in text:
         return [parse_type(text.rpartition(" to ")[2])]
     kinds = split_list(text)
