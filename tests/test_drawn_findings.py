@@ -44,3 +44,23 @@ def test_the_two_parts_of_a_split():
         return o
 
     assert run(wrapper).result.tolist() == [0, 1, 2, 3, 0, 10, 20, 30]
+
+
+@triton.jit
+def fill_kernel(x_ptr, o_ptr):
+    pid, i = tl.program_id(0), tl.arange(0, 4)
+    x = tl.load(x_ptr + i, mask=i < 2, other=pid + i)
+    tl.store(o_ptr + 4 * pid + i, x)
+
+
+def test_programs_that_load_the_same_and_fill_in_their_own():
+    """A block that all programs share is loaded once only where they fill in the same, too."""
+
+    def wrapper(x):
+        o = torch.empty((5, 4), dtype=torch.int32)
+        fill_kernel[(5,)](x, o)
+        return o
+
+    seen = run(wrapper, torch.full((4,), -1, dtype=torch.int32))
+    assert seen.faults == []
+    assert seen.result.tolist() == [[-1, -1, p + 2, p + 3] for p in range(5)]

@@ -137,7 +137,8 @@ def _plain_load(
     if mask is not None and (fill is None or fill.poison is not None or mask.poison is not None):
         return None
     address, lanes = ptr.data, None if mask is None else mask.data
-    rows = _alike(address, lanes)
+    own_fill = fill is not None and len(fill.data) > 1  # programs differ in what they fill in
+    rows = None if own_fill else _alike(address, lanes)
     if rows is not None:
         address = address[rows[0]]
         lanes = lanes if lanes is None or len(lanes) == 1 else lanes[rows[0]]
