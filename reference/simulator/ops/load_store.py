@@ -142,7 +142,8 @@ def _plain_load(
     if region.high <= region.low or (base.view.start - storage.start) % np_type.itemsize:
         return None
     parts, tests = parts_of(ptr), [] if mask is None else parts_of(mask)
-    same = find_shared([*parts, *tests])
+    own_fill = fill is not None and len(fill.data) > 1  # programs differ in what they fill in
+    same = None if own_fill else find_shared([*parts, *tests])
     if same is not None:
         parts, tests = (
             [p if len(p) == 1 else p[same[0]] for p in several] for several in (parts, tests)

@@ -1,0 +1,1 @@
+"""Programs drawn at random, run on the simulator and on Triton's own interpreter."""

@@ -1,0 +1,50 @@
+"""Drawn programs: the simulator stores what Triton's interpreter stores, bit for bit.
+
+GEMMPROOF_DRAWN_PROGRAMS asks for another number of programs, GEMMPROOF_DRAWN_FROM for other seeds.
+"""
+
+import os
+
+import numpy as np
+import pytest
+from differential.generator import draw_program, write_module
+from differential.runner import BATCH, compare, find_difference, tell
+
+PROGRAMS = int(os.environ.get("GEMMPROOF_DRAWN_PROGRAMS", "1000"))
+FIRST = int(os.environ.get("GEMMPROOF_DRAWN_FROM", "0"))
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + PROGRAMS, BATCH))
+def test_a_drawn_program_stores_what_the_interpreter_stores(first):
+    """A batch of seeds; each difference is told with its source and how to see it again."""
+    count = min(BATCH, FIRST + PROGRAMS - first)
+    compared = list(compare(first, count))
+    assert len(compared) == count
+    found = [tell(program, difference) for program, difference in compared if difference]
+    assert not found, "\n\n".join(found)
+
+
+def test_a_seed_is_one_program():
+    """A seed gives the same program wherever it is drawn, another seed another one."""
+    texts = [write_module([draw_program(seed)]) for seed in (3, 4, 3)]
+    assert texts[0] == texts[2]
+    assert texts[0] != texts[1]
+
+
+def test_a_changed_bit_is_a_difference():
+    """One bit of one element, a zero's sign, or a failure on either side."""
+    program = draw_program(3)
+    theirs = {"p1": np.zeros(8, np.float32), "p2": np.arange(8)}
+    assert find_difference(program, theirs, {n: x.copy() for n, x in theirs.items()}) is None
+    for name, value in (("p1", -0.0), ("p2", 9)):
+        mine = {n: x.copy() for n, x in theirs.items()}
+        mine[name][5] = value
+        found = find_difference(program, theirs, mine)
+        assert found is not None
+        assert found.startswith(f"{name}[5]")
+    assert find_difference(program, theirs, "Unsupported: no") == "simulator: Unsupported: no"
+    assert find_difference(program, "ValueError: no", theirs) == "interpreter: ValueError: no"
+    again = tell(program, "p1[5]: got 1, expected 2")
+    assert "seed 3: p1[5]" in again
+    assert "runner.py 3 1" in again
+    assert "def kernel3(" in again

@@ -1,0 +1,66 @@
+"""Kernels that drawn programs led to, each for a fault that the simulator had."""
+
+import torch
+import triton
+import triton.language as tl
+
+from gemmproof.reference.simulator import run
+
+
+@triton.jit
+def constant_kernel(o_ptr):
+    x = tl.full((4,), 3, tl.int32)
+    tl.store(o_ptr, tl.sum(x))
+    tl.store(o_ptr + 1, tl.max(tl.cumsum(x + tl.arange(0, 4))))
+
+
+def test_reductions_of_constants():
+    """What is known before the launch is reduced in it, as everything else."""
+
+    def wrapper():
+        o = torch.empty(2, dtype=torch.int32)
+        constant_kernel[(1,)](o)
+        return o
+
+    seen = run(wrapper)
+    assert seen.faults == []
+    assert seen.result.tolist() == [12, 18]
+
+
+@triton.jit
+def split_kernel(o_ptr):
+    i = tl.arange(0, 4)
+    one, other = tl.split(tl.join(i, i * 10))
+    tl.store(o_ptr + i, one)
+    tl.store(o_ptr + 4 + i, other)
+
+
+def test_the_two_parts_of_a_split():
+    """TTIR names their type once."""
+
+    def wrapper():
+        o = torch.empty(8, dtype=torch.int32)
+        split_kernel[(1,)](o)
+        return o
+
+    assert run(wrapper).result.tolist() == [0, 1, 2, 3, 0, 10, 20, 30]
+
+
+@triton.jit
+def fill_kernel(x_ptr, o_ptr):
+    pid, i = tl.program_id(0), tl.arange(0, 4)
+    x = tl.load(x_ptr + i, mask=i < 2, other=pid + i)
+    tl.store(o_ptr + 4 * pid + i, x)
+
+
+def test_programs_that_load_the_same_and_fill_in_their_own():
+    """A block that all programs share is loaded once only where they fill in the same, too."""
+
+    def wrapper(x):
+        o = torch.empty((5, 4), dtype=torch.int32)
+        fill_kernel[(5,)](x, o)
+        return o
+
+    seen = run(wrapper, torch.full((4,), -1, dtype=torch.int32))
+    assert seen.faults == []
+    assert seen.result.tolist() == [[-1, -1, p + 2, p + 3] for p in range(5)]
