@@ -49,7 +49,7 @@ class Context:
     """One launch: `programs` are the linear ids of the group that runs, `where` its operation.
 
     `changes` counts the stores that changed memory, `ticks` the looks at a clock. `ordered`: a
-    branch depended on loaded data.
+    branch depended on loaded data. `shared` remembers which programs load the same blocks.
     """
 
     session: Session
@@ -66,6 +66,7 @@ class Context:
     ordered: bool = False
     changes: int = 0
     ticks: int = 0
+    shared: dict[Any, Any] = field(default_factory=dict)
 
 
 _context: Context | None = None

@@ -15,7 +15,7 @@ OTHERS = [
     for kernel in ("grouped", "swizzled", "persistent", "splitk")
 ]
 ROUNDS = 7
-RATIO = 100
+RATIO = 200
 
 
 @pytest.fixture(scope="module")

@@ -198,7 +198,7 @@ def _lineage(session: Session, tensor: torch.Tensor) -> list[torch.Tensor]:
 
 def _never_stored(session: Session, tensor: torch.Tensor) -> list[Fault]:
     storage = session.memory.storage_of(tensor)
-    if storage.undefined is None or not tensor.numel():
+    if storage.undefined is None or not storage.undefined.any() or not tensor.numel():
         return []
     missing = np.asarray(elements_of(storage.undefined, storage, view_of(tensor)).any(axis=-1))
     _, met = _lanes_behind(session, [e for _, e in session.events], tensor)

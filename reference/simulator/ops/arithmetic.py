@@ -94,6 +94,7 @@ def loaded_width(*values: Value) -> int:
 def _build_integer(op: Op) -> Callable[..., Value]:
     function, without_sign = INTEGER[op.name]
     dtype = op.types[0].dtype
+    bits = dtype.bits
     if dtype is I1:
         return _boolean(_BOOLEAN.get(op.name, np.logical_and))
 
@@ -102,10 +103,13 @@ def _build_integer(op: Op) -> Callable[..., Value]:
             return waiting
         x, y = (unsigned(a.data), unsigned(b.data)) if without_sign else (a.data, b.data)
         data = function(x, y).view(dtype.numpy)
-        exact = _exact(function, a, b, data, dtype, without_sign)
+        span = None if without_sign or bits == 64 else _span(function, a, b, dtype)
+        plain = a.exact is None and b.exact is None
+        exact = None
+        if not plain or (span is None and bits < 64 and not without_sign):
+            exact = _exact(function, a, b, data, without_sign)
         made = Value(data, dtype, union(a.poison, b.poison), exact, loaded=loaded_width(a, b))
-        if exact is None and dtype.bits < 64 and not without_sign:
-            made.span = _span(function, a, b, dtype)
+        made.span = span if exact is None else None
         return made
 
     return compute
@@ -141,15 +145,9 @@ def _boolean(function: Function) -> Callable[..., Value]:
 
 
 def _exact(
-    function: Function, a: Value, b: Value, data: np.ndarray, dtype: Dtype, without_sign: bool
+    function: Function, a: Value, b: Value, data: np.ndarray, without_sign: bool
 ) -> np.ndarray | None:
-    """The result in 64 bits where it differs from `data`, else None.
-
-    An interval test on the operands settles nearly every case without a second pass.
-    """
-    defined = a.exact is None and b.exact is None
-    if defined and (without_sign or dtype.bits == 64 or _span(function, a, b, dtype) is not None):
-        return None
+    """The result in 64 bits where it differs from `data`, else None."""
     p, q = (_wide(v, without_sign) for v in (a, b))
     wide = p << np.clip(q, 0, 62) if function is _shift_left else function(p, q)
     read = unsigned(data) if without_sign else data
@@ -165,11 +163,12 @@ def _wide(value: Value, without_sign: bool) -> np.ndarray:
 def _span(function: Function, a: Value, b: Value, dtype: Dtype) -> tuple[int, int] | None:
     """Bounds of the result of integers by interval arithmetic, None if they leave the type.
 
-    The operands are looked at only where what is known of them does not settle it.
+    They settle nearly every case without a second pass. The operands are looked at anew only where
+    what is known of them does not.
     """
     low, high = -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-    known = _corners(function, a.span, b.span)
-    if known is None or known[0] < low or known[1] > high:
+    known = _corners(function, a.bounds(), b.bounds())
+    if known is not None and (known[0] < low or known[1] > high):
         a.span = b.span = None
         known = _corners(function, a.bounds(), b.bounds())
     return known if known is not None and low <= known[0] and known[1] <= high else None

@@ -170,9 +170,20 @@ def find_shared(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None
     Programs are alike where all the parts (programs or 1, *lanes) of their access are.
     """
     several = [p for p in parts if len(p) > 1]
-    programs = max((len(p) for p in several), default=1)
+    programs = len(several[0]) if several else 1
     if programs < 4 or parts[0].ndim == 1:
         return None
+    known = current().shared  # in a loop the parts that programs differ in are mostly the same
+    key = tuple(map(id, several))
+    if key not in known:
+        if len(known) > 64:
+            known.clear()
+        known[key] = several, _find_shared(several)
+    return known[key][1]
+
+
+def _find_shared(several: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+    programs = len(several[0])
     # the first lanes tell programs apart, mostly; that no other lane does is then looked at
     keys = np.zeros(programs, np.int64)
     for part in several:

@@ -7,6 +7,7 @@ same block are told by the small parts, and only the blocks that differ are ever
 from __future__ import annotations
 
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -68,15 +69,14 @@ def join(
     parts = list(left)
     for part in right:
         for i, other in enumerate(parts):
-            shape = np.broadcast_shapes(part.shape, other.shape)
-            if shape in (part.shape, other.shape):
+            shape = tuple(map(max, part.shape, other.shape))
+            if shape == part.shape or shape == other.shape:
                 parts[i] = other & part if dtype is I1 else other + part
                 break
         else:
             parts.append(part)
     if len(parts) == 1:
         return None
-    shape = np.broadcast_shapes(*(p.shape for p in parts))
-    if int(np.prod(shape, dtype=np.int64)) < FEWEST_LANES:
+    if prod(map(max, *(p.shape for p in parts))) < FEWEST_LANES:
         return None
     return Outer(parts, dtype, base, loaded)
