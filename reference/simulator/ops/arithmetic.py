@@ -34,13 +34,18 @@ def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.fmod(x, np.where(y == 0, np.ones_like(y), y))
 
 
+def _amount(y: np.ndarray) -> np.ndarray:
+    """The amount of a shift: PTX takes the low 32 bits of a wider one."""
+    return y & y.dtype.type(0xFFFFFFFF) if y.dtype.itemsize == 8 else y
+
+
 def _shift_left(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    bits = x.dtype.itemsize * 8
+    bits, y = x.dtype.itemsize * 8, _amount(y)
     return np.where((y >= 0) & (y < bits), x << np.clip(y, 0, bits - 1), np.zeros_like(x))
 
 
 def _shift_right(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    bits = x.dtype.itemsize * 8
+    bits, y = x.dtype.itemsize * 8, _amount(y)
     far = np.where(x < 0, -np.ones_like(x), 0) if x.dtype.kind == "i" else np.zeros_like(x)
     return np.where((y >= 0) & (y < bits), x >> np.clip(y, 0, bits - 1), far).astype(x.dtype)
 
@@ -289,12 +294,23 @@ _FLOAT: dict[str, tuple[Function, str]] = {
     "arith.divf": (np.true_divide, "/"),
     "tt.precise_divf": (np.true_divide, "/"),
     "tt.approx_divf": (np.true_divide, "/"),
-    "arith.remf": (np.fmod, ""),
-    "arith.minnumf": (np.fmin, ""),
-    "arith.maxnumf": (np.fmax, ""),
-    "arith.minimumf": (np.minimum, ""),
-    "arith.maximumf": (np.maximum, ""),
+    "arith.minnumf": (lambda x, y: least(np.fmin, x, y), ""),
+    "arith.maxnumf": (lambda x, y: greatest(np.fmax, x, y), ""),
+    "arith.minimumf": (lambda x, y: least(np.minimum, x, y), ""),
+    "arith.maximumf": (lambda x, y: greatest(np.maximum, x, y), ""),
 }
+
+
+def least(function: Function, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The smaller number; -0 is smaller than 0."""
+    zeros = (x == 0) & (y == 0)
+    return np.where(zeros, np.where(np.signbit(x), x, y), function(x, y))
+
+
+def greatest(function: Function, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The larger number; 0 is larger than -0."""
+    zeros = (x == 0) & (y == 0)
+    return np.where(zeros, np.where(np.signbit(x), y, x), function(x, y))
 
 
 def canonical(data: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from gemmproof.reference.formats import FORMATS, round_to, to_fp32
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.dtypes import F32, F64, I1, Dtype
-from gemmproof.reference.simulator.ops.arithmetic import unsigned
+from gemmproof.reference.simulator.ops.arithmetic import canonical, unsigned
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.reader import Op
 from gemmproof.reference.simulator.value import Value
@@ -96,14 +96,19 @@ def _build_from_integer(op: Op) -> Callable[..., Value]:
 def _build_float_cast(op: Op) -> Callable[..., Value]:
     dtype = op.types[0].dtype
     cut = op.attrs.get("rounding") == "rtz"
-    convert = cut_float if cut else to_float
-    missing = _lacks_conversion(op.operand_types[0].dtype, dtype, cut)
+    source = op.operand_types[0].dtype
+    by_bias = source.name == "f8E5M2" and dtype.name == "bf16"
+    missing = _lacks_conversion(source, dtype, cut)
 
     def compute(x: Value) -> Value:
         if missing and context.runs_on_nvidia():
             way = f"{x.dtype} to {dtype}{' toward zero' if cut else ''}"
             raise context.kernel_error(f"Triton's compiler has no conversion of {way}")
-        return Value(convert(x.data, dtype), dtype, x.poison, loaded=x.loaded)
+        if by_bias and context.runs_on_nvidia():
+            data = _widen_e5m2(x.data)
+        else:
+            data = (cut_float if cut else to_float)(x.data, dtype)
+        return Value(data, dtype, x.poison, loaded=x.loaded)
 
     return compute
 
@@ -129,11 +134,23 @@ def to_float(data: np.ndarray, dtype: Dtype) -> np.ndarray:
         return data.astype(np.float32).astype(target)
     if data.dtype.name not in _KNOWN_STORAGE:
         data = data.astype(np.float32) if data.dtype.kind != "u" else data.astype(np.uint64)
-    if dtype is F32 and data.dtype.kind == "f" and data.dtype.itemsize <= 4:
-        return data.astype(target)
-    if dtype is F32 and data.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
-        return to_fp32(data)
+    if dtype is F32 and data.dtype.name == "bfloat16":
+        return to_fp32(data)  # a shift: a NaN keeps its bits
+    if dtype is F32 and (data.dtype == np.float16 or data.dtype.itemsize == 1):
+        return canonical(to_fp32(data) if data.dtype.kind != "i" else data.astype(target))
     return round_to(data, FORMATS[dtype.format], saturate=target.itemsize == 1)
+
+
+def _widen_e5m2(data: np.ndarray) -> np.ndarray:
+    """e5m2 as bf16, as Triton's code for NVIDIA does it: by the exponent's bias alone.
+
+    So Inf becomes 65536, and NaN a number beyond it (recorded on an H200).
+    """
+    codes = data.view(np.uint8)
+    fraction = (codes & 3).astype(np.float32)
+    special = np.copysign(np.float32(65536) * (1 + fraction / 4), np.where(codes & 128, -1, 1))
+    wide = np.where(codes & 0x7C == 0x7C, special, to_fp32(data))
+    return round_to(wide.astype(np.float32), FORMATS["bf16"])
 
 
 def cut_float(data: np.ndarray, dtype: Dtype) -> np.ndarray:
@@ -142,7 +159,8 @@ def cut_float(data: np.ndarray, dtype: Dtype) -> np.ndarray:
     exact, rounded = data.astype(np.float64), near.astype(np.float64)
     bits = near.view(f"u{near.dtype.itemsize}")
     beyond = np.abs(rounded) > np.abs(exact)
-    return (bits - beyond.astype(bits.dtype)).view(near.dtype)
+    cut = (bits - beyond.astype(bits.dtype)).view(near.dtype)
+    return np.where(np.isinf(data), data.astype(near.dtype), cut)  # Inf is not cut
 
 
 @operation("arith.bitcast", "tt.bitcast", "tt.ptr_to_int", "tt.int_to_ptr", "gemmproof.same")

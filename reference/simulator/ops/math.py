@@ -118,6 +118,22 @@ def _build_fma(op: Op) -> Callable[..., Value]:
     return compute
 
 
+@operation("arith.remf")
+def _build_remainder(op: Op) -> Callable[..., Value]:
+    """a - trunc(a / b) b as the compiled kernel has it: the quotient rounded, then one fma."""
+    dtype = op.types[0].dtype
+    multiply_add = _build_fma(op)
+
+    def compute(a: Value, b: Value) -> Value:
+        context.note_rounding("/")
+        quotient = np.trunc(np.true_divide(a.data, b.data).astype(dtype.numpy))
+        made = multiply_add(Value(-quotient, dtype, union(a.poison, b.poison)), b, a)
+        made.data = np.where(np.isinf(b.data), a.data, made.data)
+        return made
+
+    return compute
+
+
 def _sum_to_odd(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x + y rounded to odd, so that a second rounding to fewer bits is as one from the exact sum
     (Boldo and Melquiond, 2008)."""
