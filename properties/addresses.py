@@ -1,4 +1,4 @@
-"""Properties of accesses: what the machine's observers saw, as findings."""
+"""Properties of accesses: what the simulator's observers saw, as findings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def judge_faults(name: str) -> Judge:
 
 
 def from_fault(name: str, fault: Fault, outcome: Outcome) -> Finding:
-    """The finding of property `name` that a fault of the machine is."""
+    """The finding of property `name` that a fault of the simulator is."""
     where = str(fault.where) if fault.where.line else None
     place = f"{fault.access} of {fault.operand}" if fault.operand else fault.access
     if where is not None:
@@ -76,7 +76,7 @@ def from_fault(name: str, fault: Fault, outcome: Outcome) -> Finding:
 
 
 def _cause(fault: Fault, outcome: Outcome) -> str | None:
-    # a lane whose offset wrapped is not performed either, and the machine calls it stray
+    # a lane whose offset wrapped is not performed either, and the simulator calls it stray
     kinds = {other.kind for other in outcome.faults}
     if fault.follows == "out_of_bounds" and fault.follows not in kinds:
         return FIT if "wrapped_offset" in kinds else None

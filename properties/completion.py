@@ -33,7 +33,7 @@ def judge(outcome: Outcome) -> Iterator[Finding]:
     yield from _device_would_stop(outcome)
     raised = outcome.raised
     if raised is not None:
-        # what the machine does not know, and its own errors, say nothing about the kernel
+        # what the simulator does not know, and its own errors, say nothing about the kernel
         if raised.kind in ("raised", "kernel_error", "limit"):
             call = f"call {len(outcome.runs) + 1}" if outcome.runs else "the call"
             place = call if raised.where is None else f"{call}, at {raised.where}"

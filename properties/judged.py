@@ -79,7 +79,7 @@ def _with_cause(finding: Finding, before: list[Finding], outcome: Outcome) -> Fi
     """The finding, marked as a consequence of an earlier one of the same outcome.
 
     Only a stray store moves what is stored where. A stray load explains a wrong value only through
-    lanes that reach a store, and then the machine says so.
+    lanes that reach a store, and then the simulator says so.
     """
     follows = table.BY_NAME[finding.property].follows
     roots = {f.property for f in before}

@@ -26,7 +26,7 @@ class Launched:
 
     `device` is its name; `how` says in which configuration the kernel ran, "" where it is not
     autotuned. `results` are those of every launch, None where one has another type, shape or
-    format, and `over` the bytes that free memory held before each. `predicted` is what the machine
+    format, and `over` the bytes that free memory held before each. `predicted` is what the simulator
     gives for this device in that configuration; None where it gives nothing that binds.
     """
 
@@ -248,7 +248,7 @@ PROPERTIES: tuple[LaunchedProperty, ...] = (
     ),
     LaunchedProperty(
         PREDICTED,
-        "the device's result has the bits that the machine predicts for it",
+        "the device's result has the bits that the simulator predicts for it",
         _predicted,
         lambda launched: launched.ended and launched.predicted is not None,
         follows=(UNTOUCHED, SAME, BOUND),

@@ -1,4 +1,4 @@
-"""One case run on the machine: what went in, what came back, what was raised."""
+"""One case run on the simulator: what went in, what came back, what was raised."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Outcome:
     """What one case gave: one Run per call, or what was raised instead.
 
     `result` is the first call's result as a storage array of format `out`; None while it has the
-    wrong type, shape or dtype. `trace` is the machine's, of the first call, where the kernel has a
+    wrong type, shape or dtype. `trace` is the simulator's, of the first call, where the kernel has a
     mirror. `asked_sms`: whether the wrapper asked for the device's properties. `twins` are the
     calls that the case is compared with. `memo` keeps what several properties derive from the same
     outcome.
@@ -101,7 +101,7 @@ class Outcome:
 
     @property
     def known(self) -> bool:
-        """Whether the case says anything: the machine knew every operation and did not fail."""
+        """Whether the case says anything: the simulator knew every operation and did not fail."""
         return self.raised is None or self.raised.kind not in ("unsupported", "internal")
 
     @property
@@ -206,7 +206,7 @@ def _raised(error: BaseException) -> Raised:
         if isinstance(error, known):
             stated = getattr(error, "where", None)
             return Raised(kind, text, str(stated) if stated is not None else where)
-    # torch raises through the machine's own hooks: that is the wrapper's call, not our mistake
+    # torch raises through the simulator's own hooks: that is the wrapper's call, not our mistake
     hooked = bool(frames) and frames[-1].name in ("__torch_function__", "__torch_dispatch__")
     if frames and frames[-1].filename.startswith(_OURS) and not hooked:
         at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"

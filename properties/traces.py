@@ -1,4 +1,4 @@
-"""The machine's trace, kept for all programs at once, as one list of touches per program."""
+"""The simulator's trace, kept for all programs at once, as one list of touches per program."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def main() -> int:
 
 
 def one(module: str, name: str, fmt: str, target: str, sizes: tuple[int, ...]) -> dict[str, Any]:
-    """One kernel in one format, on the device and on the tile machine."""
+    """One kernel in one format, on the device and on the tile simulator."""
     function = getattr(import_module(module), name)
     row = {"kernel": name, "format": fmt, "same": False, "equal": 0, "outputs": 1}
     tuned = getattr(sys.modules.get(f"{module}.{name}"), f"{name}_kernel", None)

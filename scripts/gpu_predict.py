@@ -1,4 +1,4 @@
-"""Launch our kernels on this machine's GPU and compare every bit with the tile machine's sm_90.
+"""Launch our kernels on this machine's GPU and compare every bit with the tile simulator's sm_90.
 
     python scripts/gpu_predict.py [--json FILE]
 

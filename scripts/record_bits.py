@@ -1,8 +1,8 @@
-"""Record the dots of tests/recorded on this machine's GPU and compare them with the tile machine.
+"""Record the dots of tests/recorded on this machine's GPU and compare them with the tile simulator.
 
     python scripts/record_bits.py OUT.npz [--json FILE]
 
-Writes the raw bits of every output. Prints, path by path, the share of bits that the machine
+Writes the raw bits of every output. Prints, path by path, the share of bits that the simulator
 predicts for sm_90. Exit 0 when all are equal, 1 otherwise.
 """
 
@@ -51,7 +51,7 @@ def main() -> int:
         try:
             predicted = run(lambda *t, case=case: launch(case, *t), *on_cpu, target="sm_90").result
         except Exception as error:
-            wrong.append(f"{case.name}: machine: {str(error).splitlines()[0][:160]}")
+            wrong.append(f"{case.name}: simulator: {str(error).splitlines()[0][:160]}")
             continue
         equal = int((predicted.view(torch.from_numpy(bits).dtype).numpy() == bits).sum())
         share = shares.setdefault(key, [0, 0])

@@ -31,7 +31,7 @@ from gemmproof.reference.simulator.observation import (
 )
 from gemmproof.results import Report
 
-# -- the engine on a pretended machine -----------------------------------------------------------
+# -- the engine on a pretended simulator ---------------------------------------------------------
 HERE = Where("/somewhere/kernels.py", 31, "matmul_kernel")
 TILES = ((16, 32, 16),)
 
@@ -345,7 +345,7 @@ def test_shrinking_stops_when_told():
     assert shrunk(start, Contract(), lambda case: None) == start
 
 
-# -- real kernels on the real machine ------------------------------------------------------------
+# -- real kernels on the real simulator ----------------------------------------------------------
 BLOCK = 16
 
 

@@ -16,7 +16,7 @@ from gemmproof.supervise import Limits
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
-    """The worker's limits; memory is bounded by what the machine has left."""
+    """The worker's limits; memory is bounded by what the simulator has left."""
     return Limits(
         case=options.time_limit,
         memory=min(options.memory_limit << 30, int(0.8 * available_memory())),

@@ -56,7 +56,7 @@ def check(
     """Judge a kernel by every property over `max_examples` cases of each format of its contract.
 
     The same seed draws the same cases. `case` replays one case instead, as it is. `target` is the
-    GPU whose dots the machine imitates, None for exact IEEE chains. `listener` is told, in order:
+    GPU whose dots the simulator imitates, None for exact IEEE chains. `listener` is told, in order:
     {"event": "start", "examples"}, {"event": "case", "phase", "index", "case"} before each run,
     {"event": "judged", "index", "seconds", "examples", "ratios"} after it, and {"event": "finding",
     "finding"} at the first sight of each fault. Raises ValueError for arguments out of range.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 FORMATS = ("fp16", "bf16", "fp32", "tf32", "fp8e4m3", "fp8e5m2")
-SECONDS = 300.0  # a single product on the tile machine
+SECONDS = 300.0  # a single product on the tile simulator
 
 Product = Callable[[Array, Array], Array]
 Listener = Callable[[dict[str, Any]], None]
@@ -180,7 +180,7 @@ def unbatched(function: Callable[..., Any]) -> Callable[..., Any]:
 def simulated(
     function: Callable[..., Any], in_format: str, target: str | None, config: int = 0
 ) -> Product:
-    """The wrapper as a product of storage arrays, its kernels run by the tile machine.
+    """The wrapper as a product of storage arrays, its kernels run by the tile simulator.
 
     config: which configuration of autotuned kernels.
     """

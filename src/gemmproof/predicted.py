@@ -1,4 +1,4 @@
-"""What the tile machine predicts for a case on a device, and where no bits can be predicted."""
+"""What the tile simulator predicts for a case on a device, and where no bits can be predicted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Prediction:
 
 
 def target_of(capability: tuple[int, int] | None) -> str | None:
-    """The target of the machine that a capability is, None if there is no model of it."""
+    """The target of the simulator that a capability is, None if there is no model of it."""
     return next((name for name, facts in TARGETS.items() if facts[0] == capability), None)
 
 
@@ -84,7 +84,7 @@ class _Watch(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # as in the machine: torch would import its compiler
+        return False  # as in the simulator: torch would import its compiler
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.partition("::")[2]

@@ -141,7 +141,7 @@ def call_theirs(place: str, doing: str, function: Callable[[], Any]) -> Any:
         return function()
     except BaseException as error:  # SystemExit and KeyboardInterrupt as well
         where = line_of(error) or shown(place)
-        text = str(error).removeprefix(f"{os.path.basename(where)}: ")  # errors of the machine
+        text = str(error).removeprefix(f"{os.path.basename(where)}: ")  # errors of the simulator
         what = f"{type(error).__name__}: {text}" if text else type(error).__name__
         raise TargetError(f"{where}: {doing} raised {' '.join(what.split())}") from None
 

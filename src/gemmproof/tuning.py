@@ -33,7 +33,7 @@ class DoesNotFit(BaseException):
 
 @contextmanager
 def simulated(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]:
-    """Within it the machine runs tuned launches in `choices`, in turn; beyond them the index-th.
+    """Within it the simulator runs tuned launches in `choices`, in turn; beyond them the index-th.
 
     Yields the list of what was chosen.
     """
