@@ -26,8 +26,8 @@ class Launched:
 
     `device` is its name; `how` says in which configuration the kernel ran, "" where it is not
     autotuned. `results` are those of every launch, None where one has another type, shape or
-    format, and `over` the bytes that free memory held before each. `predicted` is what the simulator
-    gives for this device in that configuration; None where it gives nothing that binds.
+    format, and `over` the bytes that free memory held before each. `predicted` is what the
+    simulator gives for this device in that configuration; None where it gives nothing that binds.
     """
 
     outcome: Outcome

@@ -79,8 +79,8 @@ class Outcome:
     """What one case gave: one Run per call, or what was raised instead.
 
     `result` is the first call's result as a storage array of format `out`; None while it has the
-    wrong type, shape or dtype. `trace` is the simulator's, of the first call, where the kernel has a
-    mirror. `asked_sms`: whether the wrapper asked for the device's properties. `twins` are the
+    wrong type, shape or dtype. `trace` is the simulator's, of the first call, where the kernel has
+    a mirror. `asked_sms`: whether the wrapper asked for the device's properties. `twins` are the
     calls that the case is compared with. `memo` keeps what several properties derive from the same
     outcome.
     """

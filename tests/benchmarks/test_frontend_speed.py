@@ -1,0 +1,75 @@
+"""What a check spends in Triton's frontend, and a larger product beside Triton's interpreter."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+
+from gemmproof.check import check
+from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.reference.simulator import frontend, launch, run
+from gemmproof.target import load_file
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "right.py"
+SIDE, SMALL_SIDE = 512, 64
+RATIO, SECONDS = 40, 1.0
+
+INTERPRETED = """
+import sys, time, torch
+sys.path.insert(0, sys.argv[1])
+import right
+a, b = (torch.randn(int(sys.argv[2]), int(sys.argv[2]), dtype=torch.float16) for _ in "ab")
+started = time.process_time()
+right.matmul(a, b)
+print(time.process_time() - started)
+"""
+
+
+def test_a_hundred_cases_build_few_programs(benchmark):
+    """Seconds spent in building and reading TTIR over a whole check, from nothing."""
+    kernel = KernelUnderTest("matmul", load_file(EXAMPLE).matmul)
+    frontend._programs.clear()
+    spent = []
+
+    def timed(*args):
+        started = time.perf_counter()
+        try:
+            return compile_program(*args)
+        finally:
+            spent.append(time.perf_counter() - started)
+
+    compile_program = frontend.compile_program
+    with patch.object(launch, "compile_program", timed):
+        benchmark.pedantic(check, (kernel,), {"max_examples": 100 if benchmark.enabled else 2})
+    benchmark.extra_info["seconds in the frontend"] = round(sum(spent), 3)
+    print(f"\n{len(spent)} specialisations, {sum(spent):.2f} s in the frontend")
+    if benchmark.enabled:
+        assert sum(spent) < SECONDS
+
+
+def test_ratio_on_a_larger_product(benchmark):
+    """CPU time of docs/examples/right.py on the interpreter over that on the simulator."""
+    side = SIDE if benchmark.enabled else SMALL_SIDE
+    env = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-c", INTERPRETED, str(EXAMPLE.parent), str(side)]
+    theirs = float(
+        subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
+    )
+    matmul = load_file(EXAMPLE).matmul
+    a, b = (torch.randn(side, side, dtype=torch.float16) for _ in "ab")
+    run(matmul, a, b)
+    ours = []
+    for _ in range(7):
+        started = time.process_time()
+        run(matmul, a, b)
+        ours.append(time.process_time() - started)
+    ratio = theirs / min(ours)
+    print(f"\nsimulator {min(ours) * 1e3:.1f} ms, interpreter {theirs:.2f} s: {ratio:.0f} times")
+    benchmark.extra_info["ratio"] = round(ratio, 1)
+    benchmark.pedantic(run, (matmul, a, b), rounds=1)
+    if benchmark.enabled:
+        assert ratio >= RATIO
