@@ -33,7 +33,7 @@ look wrong, of which none may be accused.
 """
 CLOSING = """\
 Written by `PYTHONPATH=src:tests python scripts/strength.py`; `tests/test_mutants.py` holds every
-row. Seconds are those of one check in a process that has loaded everything, on the simulator that
+row. Seconds are those of one check in a process that has loaded everything, on the machine that
 wrote this page.
 """
 
