@@ -139,7 +139,9 @@ def _refill(value: Any, before: Any) -> None:
 
 def _fill(tensor: torch.Tensor, before: torch.Tensor) -> None:
     if tensor.shape == before.shape:
-        tensor.copy_(before)
+        # along an expanded axis all elements are one, and torch does not write to all of them
+        own = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
+        tensor[own].copy_(before[own])
 
 
 def _theirs(name: str | None) -> bool:

@@ -116,6 +116,18 @@ def test_a_right_kernel_is_asked_and_not_accused(launch, contract):
     assert {p.name: p.status for p in report.properties if p.status != "pass"} == {}
 
 
+def test_an_expanded_tensor_that_a_module_keeps_is_put_back():
+    kernels.EXPANDED = torch.zeros(3, 1).expand(3, 4)
+    try:
+        state = kept(kernels.launch)
+        kernels.EXPANDED[1] += 1
+    except RuntimeError:  # torch refuses to write to it, the storage is written instead
+        kernels.EXPANDED.untyped_storage()[4] = 1
+    state.restore()
+    assert kernels.EXPANDED.tolist() == [[0.0] * 4] * 3
+    del kernels.EXPANDED
+
+
 def test_what_a_module_keeps_between_calls_is_put_back():
     state = kept(kernels.strides_of_the_first_call)
     state.restore()
