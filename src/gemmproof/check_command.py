@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from gemmproof.answer import deliver, limits_of, progress, unwritable
+from gemmproof.answer import deliver, limits_of, progress, unpredicted, unwritable
 from gemmproof.cli import EXIT
 from gemmproof.judge import error, judge
 from gemmproof.properties.case import Case
@@ -101,5 +101,5 @@ def _answer(
     if report.verdict == "error":
         deliver([*head, (clean(f"gemmproof check: {report.note}"), "")], to_stderr=True)
     else:
-        deliver([*head, *lines(report, reproduce)])
+        deliver([*head, *lines(report, reproduce), *unpredicted(options.gpu)])
     return EXIT[report.verdict]

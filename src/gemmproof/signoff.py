@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from gemmproof.answer import deliver, limits_of, unwritable
+from gemmproof.answer import deliver, limits_of, unpredicted, unwritable
 from gemmproof.cli import EXIT
 from gemmproof.judge import judge
 from gemmproof.properties.case import Case
@@ -129,4 +129,5 @@ def _lines(options: argparse.Namespace, reports: list[Report], verdict: str) -> 
     out += [("", ""), ("cases judged; before them, the worst error as a share of its bound", "dim")]
     counts = {v: sum(r.verdict == v for r in reports) for v in GRAVEST_FIRST}
     told = ", ".join(f"{count} {v}" for v, count in counts.items() if count)
-    return [*out, (f"signoff: {verdict} ({told})", STYLES[verdict])]
+    said = (f"signoff: {verdict} ({told})", STYLES[verdict])
+    return [*out, said, *unpredicted(options.gpu)]
