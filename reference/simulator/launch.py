@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from triton import knobs
 from triton.compiler.compiler import make_backend
-from triton.runtime import driver
+from triton.runtime import _allocation, driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
@@ -99,6 +99,9 @@ class Kernel:
             "warp_size": target.warp_size,
         }
         self.metadata = types.SimpleNamespace(**{**options.__dict__, **facts})
+        # from Hopper on descriptors are made in global memory; elsewhere they become pointers
+        describes = "tt.make_tensor_descriptor" in program.text
+        self.needs_scratch = describes and target.backend == "cuda" and target.arch >= 90
 
     def _init_handles(self) -> None:
         return None
@@ -249,6 +252,9 @@ def _prune(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[An
 def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     where = calling_line()
     sizes = _check_grid(kernel.name, grid)
+    if kernel.needs_scratch and isinstance(_allocation._allocator.get(), _allocation.NullAllocator):
+        words = "needs memory for the tensor descriptors that it makes"
+        raise KernelError(f"{kernel.name} {words}, but nothing called triton.set_allocator", where)
     src, program = kernel.src, kernel.program
     names = src.fn.arg_names
     try:

@@ -69,9 +69,17 @@ def check(
         stated = "no batch" if case.batch is None else f"batch={case.batch}"
         wanted = "a batch" if kernel.contract.batched else "no batch"
         raise ValueError(f"check case: got {stated}, expected {wanted} for {kernel.name}")
-    began = time.perf_counter()
     tell: Listener = listener if listener is not None else _nobody
     bench = _Bench(kernel, _run or _machine(), target, tell, kept(kernel.launch))
+    try:
+        return _check(bench, max_examples, seed, case)
+    finally:
+        bench.state.restore()  # another kernel of this process finds what it would find alone
+
+
+def _check(bench: _Bench, max_examples: int, seed: int, case: Case | None) -> Report:
+    began = time.perf_counter()
+    kernel, tell = bench.kernel, bench.listener
     formats = kernel.contract.formats
     tell({"event": "start", "examples": 1 if case else max_examples * len(formats)})
     if case is not None:
