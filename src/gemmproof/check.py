@@ -59,7 +59,8 @@ def check(
     GPU whose dots the machine imitates, None for exact IEEE chains. `listener` is told, in order:
     {"event": "start", "examples"}, {"event": "case", "phase", "index", "case"} before each run,
     {"event": "judged", "index", "seconds", "examples", "ratios"} after it, and {"event": "finding",
-    "finding"} at the first sight of each fault. Raises ValueError for arguments out of range.
+    "finding"} at the first sight of each fault; for `case` also {"event": "printed", "lines"}, what
+    the kernel printed, if it did. Raises ValueError for arguments out of range.
     """
     if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
         raise ValueError(f"check: got {max_examples=}, expected a positive integer")
@@ -160,7 +161,10 @@ def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
     index = len(bench.judged)
     bench.listener({"event": "case", "phase": phase, "index": index, "case": case.to_json()})
     began = time.perf_counter()
-    judged = judge(_outcome(bench, case))
+    outcome = _outcome(bench, case)
+    if phase == "replay" and outcome.runs and (printed := outcome.runs[0].prints):
+        bench.listener({"event": "printed", "lines": printed})
+    judged = judge(outcome)
     bench.judged[case] = judged
     bench.listener(
         {
