@@ -198,16 +198,20 @@ def _build_print(op: Op) -> Callable[..., None]:
 
 def _shown(block: np.ndarray, in_hex: bool) -> str:
     """A value in one line: its shape if it has one, and its first and last lanes."""
-    if in_hex and block.dtype.kind in "iu":
-        digits = 2 * block.dtype.itemsize
-        mask = (1 << 4 * digits) - 1
-        words = {"int": lambda lane: f"0x{int(lane) & mask:0{digits}x}"}
-    else:
-        words = {}
+    digits = 2 * block.dtype.itemsize
+
+    def hexed(lane: Any) -> str:
+        return f"0x{int(lane) % (1 << 4 * digits):0{digits}x}"
+
+    whole = in_hex and block.dtype.kind in "iu"
     if block.ndim == 0:
-        return words["int"](block) if words else str(block)
+        return hexed(block) if whole else str(block)
     text = np.array2string(
-        block, threshold=64, edgeitems=4, max_line_width=1 << 20, formatter=words or None
+        block,
+        threshold=64,
+        edgeitems=4,
+        max_line_width=1 << 20,
+        formatter={"int": hexed} if whole else None,
     )
     shape = "x".join(map(str, block.shape))
     return f"({shape}) {' '.join(text.split()).replace('[ ', '[')}"
