@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import torch
@@ -13,6 +14,8 @@ from gemmproof.properties.tensors import format_of_tensor
 from gemmproof.reference.formats import FORMATS
 
 NAME = ENDS
+# the frontend's words: a kernel, Triton's message, and the configuration if there are several
+_REFUSED = re.compile(r"Triton refuses to compile (\S+): (.*?)(?: with \[([^]]*)\])?", re.DOTALL)
 _device_would_stop = judge_faults(NAME)
 
 
@@ -23,6 +26,10 @@ def judge_compiles(outcome: Outcome) -> Iterator[Finding]:
         place = "the kernel" if raised.where is None else raised.where
         stated = raised.text.removeprefix(f"{raised.where}: ")
         expected = "a kernel that compiles"
+        if refused := _REFUSED.fullmatch(stated):
+            name, words, config = refused.groups()
+            stated = f'"{words}" from Triton\'s compiler'
+            expected = f"{name} to compile" + (f" with {config}" if config else "")
         yield _finding(
             outcome, raised.kind, place, stated, expected, raised.where, property=COMPILES
         )

@@ -50,7 +50,8 @@ def configured(finding: Finding, judged: Mapping[Case, Judged]) -> Finding:
     """The finding with the constants of its configuration, where the first one does not show it."""
     config = finding.case.config
     own, first = (judged.get(replace(finding.case, config=i)) for i in (config, 0))
-    if not config or own is None or first is None:
+    # a kernel that does not compile has no constants here, and its message names them
+    if not config or own is None or first is None or not own.constants:
         return finding
     different = (
         f"{name}={value}" for name, value in own.constants if (name, value) not in first.constants

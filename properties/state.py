@@ -40,8 +40,16 @@ def kept(function: object) -> State:
     """The state of a wrapper's modules as it was when this was first asked for that wrapper."""
     key = id(function)
     if key not in _KEPT:
-        _KEPT[key] = (function, State(tuple(_walk(function, set()))))
+        undo = (*_walk(function, set()), *_allocator())
+        _KEPT[key] = (function, State(undo))
     return _KEPT[key][1]
+
+
+def _allocator() -> Iterator[Callable[[], None]]:
+    """What triton.set_allocator keeps for the whole process, where Triton is used."""
+    module = sys.modules.get("triton.runtime._allocation")
+    if module is not None:
+        yield functools.partial(module._allocator.set, module._allocator.get())
 
 
 def _walk(value: Any, seen: set[int]) -> Iterator[Callable[[], None]]:

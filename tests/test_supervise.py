@@ -4,100 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from supervised import LIMITS, each_way, judging  # noqa: F401
 
 from gemmproof import supervise
-from gemmproof.judge import judge
-from gemmproof.processes import _environment, _numbers
+from gemmproof.processes import _numbers, environment
 from gemmproof.supervise import Limits
-from gemmproof.target import parse
-
-LIMITS = Limits(load=20, case=1, total=60, memory=1 << 28)
-TARGETS = """
-import ctypes, os, signal, subprocess, sys, threading, time
-
-def returns(a, b):
-    pass
-
-def exits(a, b):
-    if a.M == 3:
-        sys.exit(7)
-
-def ends(a, b):
-    if a.M == 3:
-        os._exit(0)
-
-def faults(a, b):
-    if a.M == 3:
-        ctypes.string_at(0)
-
-def hangs(a, b):
-    while a.M == 3:
-        pass
-
-def hangs_deaf(a, b):
-    for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_IGN)
-    while a.M == 3:
-        time.sleep(9)
-
-def dawdles(a, b):
-    while a.M == 3 and a.N == 9:
-        pass
-    time.sleep(0.3 * (a.M == 3))
-
-def eats(a, b):
-    eaten = []
-    while a.M == 3:
-        eaten.append(bytearray(1 << 24))
-
-def prints(a, b):
-    print("x" * (1 << 22))
-    print("last words")
-
-def forks(a, b):
-    if a.M == 3 and (child := os.fork()):
-        os.waitpid(child, 0)
-
-def daemons(a, b):
-    if a.M == 0:
-        subprocess.Popen(["sleep", "77"], start_new_session=True)
-        threading.Thread(target=time.sleep, args=(77,)).start()
-
-def wrecks(a, b):
-    os.closerange(0, 4096)
-    os.chdir("/")
-    os.environ.clear()
-    sys.stdout = sys.stderr = None
-"""
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Judges one of the TARGETS, by the engine that only calls it."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.setattr(supervise, "ENGINE", "fake_engine:check")
-    monkeypatch.setattr(supervise, "TABLE", "fake_engine")
-    monkeypatch.chdir(tmp_path)
-    Path("targets.py").write_text(TARGETS)
-
-    def run(name, limits=LIMITS, **changes):
-        request = {
-            "ask": "check",
-            "name": name,
-            "target": asdict(parse(f"targets.py:{name}")),
-            "contract": {"formats": ["fp16"]},
-            "max_examples": 6,
-            "seed": 0,
-            "gpu": None,
-            "case": None,
-        }
-        return judge({**request, **changes}, limits)
-
-    return run
 
 
 @pytest.mark.parametrize(
@@ -133,7 +47,7 @@ def test_a_death_is_a_finding_with_its_case_and_line(run, name, fault, got, line
     }
 
 
-@pytest.mark.parametrize("name", ["returns", "prints", "forks", "wrecks", "daemons"])
+@pytest.mark.parametrize("name", ["returns", "prints", "forks", "wrecks", "daemons", "strays"])
 def test_a_target_that_answers_passes_whatever_else_it_does(run, name):
     report, outcome = run(name)
     assert (report.verdict, outcome.cases) == ("pass", 6)
@@ -149,13 +63,15 @@ def test_output_is_counted_and_its_end_kept(run):
 
 def test_nothing_is_left_running(run, monkeypatch):
     marks = []
-    spawn = supervise._spawn
+    start = supervise._start
     monkeypatch.setattr(
-        supervise, "_spawn", lambda folder, token: marks.append(token) or spawn(folder, token)
+        supervise,
+        "_start",
+        lambda folder, token, *s: marks.append(token) or start(folder, token, *s),
     )
-    for name in ("daemons", "forks", "hangs"):
+    for name in ("daemons", "strays", "forks", "hangs"):
         run(name)
-    assert len(marks) == 4  # what hangs is run once more, to shrink its case
+    assert len(marks) == 5  # what hangs is run once more, to shrink its case
     until = time.monotonic() + 5
     while time.monotonic() < until and (left := _marked(marks)):
         time.sleep(0.05)
@@ -163,7 +79,7 @@ def test_nothing_is_left_running(run, monkeypatch):
 
 
 def _marked(marks):
-    return [n for n in _numbers() if any(mark.encode() in _environment(n) for mark in marks)]
+    return [n for n in _numbers() if any(mark.encode() in environment(n) for mark in marks)]
 
 
 def test_what_is_slow_only_in_haste_is_not_called_a_hang(run):

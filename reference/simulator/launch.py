@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from triton import knobs
 from triton.compiler.compiler import make_backend
-from triton.runtime import driver
+from triton.runtime import _allocation, driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
@@ -99,6 +99,9 @@ class Kernel:
             "warp_size": target.warp_size,
         }
         self.metadata = types.SimpleNamespace(**{**options.__dict__, **facts})
+        # from Hopper on descriptors are made in global memory; elsewhere they become pointers
+        describes = "tt.make_tensor_descriptor" in program.text
+        self.needs_scratch = describes and target.backend == "cuda" and target.arch >= 90
 
     def _init_handles(self) -> None:
         return None
@@ -184,7 +187,13 @@ def intercepted(session: Session) -> Iterator[None]:
         self.best_config = config
         if config.pre_hook is not None:
             config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
-        result = self.fn.run(*args, **kwargs, **config.all_kwargs())
+        try:
+            result = self.fn.run(*args, **kwargs, **config.all_kwargs())
+        except CompileError as error:
+            if len(configs) == 1:
+                raise
+            shown = " ".join(f"{k}={v}" for k, v in config.kwargs.items())
+            raise CompileError(f"{error.message} with [{shown}]", error.where) from error
         self.nargs = None
         return result
 
@@ -249,6 +258,9 @@ def _prune(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[An
 def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     where = calling_line()
     sizes = _check_grid(kernel.name, grid)
+    if kernel.needs_scratch and isinstance(_allocation._allocator.get(), _allocation.NullAllocator):
+        words = "needs memory for the tensor descriptors that it makes"
+        raise KernelError(f"{kernel.name} {words}, but nothing called triton.set_allocator", where)
     src, program = kernel.src, kernel.program
     names = src.fn.arg_names
     try:
@@ -292,15 +304,14 @@ def _check_grid(name: str, grid: tuple[Any, ...]) -> tuple[int, int, int]:
     """The launch grid as three sizes. Raises KernelError for one that CUDA refuses."""
     if not all(isinstance(n, int | np.integer) for n in grid):
         got = next(n for n in grid if not isinstance(n, int | np.integer))
-        raise KernelError(f"{name}: got grid {grid}, expected integers, not {type(got).__name__}")
+        raise KernelError(f"{name} on a grid of {grid}: a {type(got).__name__} for an integer")
     sizes = tuple(int(n) for n in grid)
     if min(sizes) < 0:
-        raise KernelError(f"{name}: got grid {sizes}, expected sizes >= 0")
+        raise KernelError(f"{name} on a grid of {sizes}: a size below 0")
     for axis, limit in enumerate(GRID_LIMITS):
         if sizes[axis] > limit:
-            raise KernelError(
-                f"{name}: got grid {sizes}, expected at most {limit} along axis {axis}"
-            )
+            words = f"CUDA admits {limit} along axis {axis}"
+            raise KernelError(f"{name} on a grid of {sizes}, where {words}")
     return sizes[0], sizes[1], sizes[2]
 
 

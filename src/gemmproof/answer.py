@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gemmproof.cli import UNMODELLED
 from gemmproof.processes import available_memory
 from gemmproof.render import Line
 from gemmproof.supervise import Limits
@@ -68,6 +69,14 @@ def progress(title: str) -> Iterator[Callable[[dict[str, Any]], None]]:
                 status.update(Text(f"{title}: case {count}{of}  {event['case']}"))
 
         yield listen
+
+
+def unpredicted(gpu: str | None) -> list[Line]:
+    """A line on what a target without a model leaves open, none for the others."""
+    if gpu not in UNMODELLED:
+        return []
+    words = "values are judged as IEEE ones, no bits are predicted"
+    return [(f"note: {gpu} has no model of its matrix cores: {words}", "")]
 
 
 def deliver(lines: list[Line], to_stderr: bool = False) -> None:

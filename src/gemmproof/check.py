@@ -59,7 +59,8 @@ def check(
     GPU whose dots the simulator imitates, None for exact IEEE chains. `listener` is told, in order:
     {"event": "start", "examples"}, {"event": "case", "phase", "index", "case"} before each run,
     {"event": "judged", "index", "seconds", "examples", "ratios"} after it, and {"event": "finding",
-    "finding"} at the first sight of each fault. Raises ValueError for arguments out of range.
+    "finding"} at the first sight of each fault; for `case` also {"event": "printed", "lines"}, what
+    the kernel printed, if it did. Raises ValueError for arguments out of range.
     """
     if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
         raise ValueError(f"check: got {max_examples=}, expected a positive integer")
@@ -69,9 +70,17 @@ def check(
         stated = "no batch" if case.batch is None else f"batch={case.batch}"
         wanted = "a batch" if kernel.contract.batched else "no batch"
         raise ValueError(f"check case: got {stated}, expected {wanted} for {kernel.name}")
-    began = time.perf_counter()
     tell: Listener = listener if listener is not None else _nobody
     bench = _Bench(kernel, _run or _machine(), target, tell, kept(kernel.launch))
+    try:
+        return _check(bench, max_examples, seed, case)
+    finally:
+        bench.state.restore()  # another kernel of this process finds what it would find alone
+
+
+def _check(bench: _Bench, max_examples: int, seed: int, case: Case | None) -> Report:
+    began = time.perf_counter()
+    kernel, tell = bench.kernel, bench.listener
     formats = kernel.contract.formats
     tell({"event": "start", "examples": 1 if case else max_examples * len(formats)})
     if case is not None:
@@ -152,7 +161,10 @@ def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
     index = len(bench.judged)
     bench.listener({"event": "case", "phase": phase, "index": index, "case": case.to_json()})
     began = time.perf_counter()
-    judged = judge(_outcome(bench, case))
+    outcome = _outcome(bench, case)
+    if phase == "replay" and outcome.runs and (printed := outcome.runs[0].prints):
+        bench.listener({"event": "printed", "lines": printed})
+    judged = judge(outcome)
     bench.judged[case] = judged
     bench.listener(
         {

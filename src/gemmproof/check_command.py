@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from gemmproof.answer import deliver, limits_of, progress, unwritable
+from gemmproof.answer import deliver, limits_of, progress, unpredicted, unwritable
 from gemmproof.cli import EXIT
 from gemmproof.judge import error, judge
 from gemmproof.properties.case import Case
@@ -17,6 +18,8 @@ from gemmproof.properties.contract import Contract
 from gemmproof.render import clean, document, lines
 from gemmproof.results import Report
 from gemmproof.target import Target, TargetError, parse
+
+SHOWN_PRINTS = 40  # lines of what a kernel prints for a single case
 
 
 def check_command(options: argparse.Namespace) -> int:
@@ -32,7 +35,8 @@ def check_command(options: argparse.Namespace) -> int:
     report = replace(report, target=options.target)
     # A single case is looked at closely; our own mistake needs its traceback.
     said = options.case or "internal" in outcome.events
-    return _answer(options, report, output=outcome.output if said else "")
+    printed = outcome.events.get("printed", {"lines": []})["lines"]
+    return _answer(options, report, output=outcome.output if said else "", printed=printed)
 
 
 def request_of(options: argparse.Namespace) -> dict[str, Any]:
@@ -84,7 +88,11 @@ def reproduce_line(options: argparse.Namespace, case: Case) -> str:
 
 
 def _answer(
-    options: argparse.Namespace, report: Report, write: bool = True, output: str = ""
+    options: argparse.Namespace,
+    report: Report,
+    write: bool = True,
+    output: str = "",
+    printed: Sequence[str] = (),
 ) -> int:
     def reproduce(case: Case) -> str:
         return reproduce_line(options, case)
@@ -98,8 +106,14 @@ def _answer(
         write_junit(Path(options.junit), [report], {report.target: reproduce})
     said = [(f"  | {clean(line)}", "") for line in output.splitlines()[-10:]]
     head = [("the last output of the worker:", ""), *said, ("", "")] if said else []
+    if printed:
+        head += [("the kernel printed:", "")]
+        head += [(f"  | {clean(line)}", "") for line in printed[:SHOWN_PRINTS]]
+        if len(printed) > SHOWN_PRINTS:
+            head.append((f"  and {len(printed) - SHOWN_PRINTS} lines more", ""))
+        head.append(("", ""))
     if report.verdict == "error":
         deliver([*head, (clean(f"gemmproof check: {report.note}"), "")], to_stderr=True)
     else:
-        deliver([*head, *lines(report, reproduce)])
+        deliver([*head, *lines(report, reproduce), *unpredicted(options.gpu)])
     return EXIT[report.verdict]

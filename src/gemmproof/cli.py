@@ -12,6 +12,8 @@ from gemmproof import __version__
 
 EXIT = {"pass": 0, "fail": 1, "error": 2, "incomplete": 3}
 TARGETS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+# Compiled for, but without a model of their matrix cores.
+UNMODELLED = ("gfx942", "gfx950")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -150,7 +152,8 @@ def _add_drift(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="what the kernel promises to sum in (default fp32; e8m13: fp8 units, unpromoted)",
     )  # fmt: skip
     drift.add_argument(
-        "--target", dest="gpu", choices=(*TARGETS, "ieee"), metavar="GPU", default="sm_90",
+        "--target", dest="gpu", choices=(*TARGETS, *UNMODELLED, "ieee"), metavar="GPU",
+        default="sm_90",
         help=f"whose dot products to predict (default sm_90): {' '.join(TARGETS)} ieee",
     )  # fmt: skip
     drift.add_argument(
@@ -183,8 +186,9 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--seed", type=_natural, default=0, metavar="S", help="default 0")
     command.add_argument(
-        "--target", dest="gpu", choices=TARGETS, metavar="GPU",
-        help=f"predict this GPU's dot products (default exact IEEE): {' '.join(TARGETS)}",
+        "--target", dest="gpu", choices=(*TARGETS, *UNMODELLED), metavar="GPU",
+        help=f"predict this GPU's dot products (default exact IEEE): {' '.join(TARGETS)};"
+        f" compile for it, with IEEE ones: {' '.join(UNMODELLED)}",
     )  # fmt: skip
     command.add_argument("--case", metavar="JSON", help="judge this case only")
     command.add_argument("--json", metavar="FILE", help="write the report")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.answer import deliver, limits_of, progress, unwritable
-from gemmproof.cli import EXIT
+from gemmproof.cli import EXIT, TARGETS, UNMODELLED
 from gemmproof.render import STYLES, Line, clean
 from gemmproof.supervise import Outcome, watch
 from gemmproof.target import TargetError, parse
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def drift_command(options: argparse.Namespace) -> int:
     """Measure the target in a worker, write what was asked for, print the answer."""
-    problem = unwritable(options, ("json", "svg")) or _undrawable(options)
+    problem = unwritable(options, ("json", "svg")) or _undrawable(options) or _unmodelled(options)
     if problem:
         return _refuse(problem)
     try:
@@ -48,6 +48,17 @@ def drift_command(options: argparse.Namespace) -> int:
         draw(report, options.svg)
     deliver(lines(report))
     return EXIT[report.verdict]
+
+
+def _unmodelled(options: argparse.Namespace) -> str | None:
+    """One line on a target whose bits nothing predicts."""
+    if options.gpu not in UNMODELLED:
+        return None
+    known = " ".join(TARGETS)
+    return (
+        f"--target: got {options.gpu}, which has no model of its matrix cores, expected one of:"
+        f" {known} ieee"
+    )
 
 
 def request_of(options: argparse.Namespace) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def kill_marked(token: str) -> None:
     """Kill every process whose environment began with MARK=token."""
     mark = f"{MARK}={token}".encode()
     for _ in range(3):  # one of them may start another while we look
-        marked = [pid for pid in _numbers() if mark in _environment(pid)]
+        marked = [pid for pid in _numbers() if mark in environment(pid)]
         for pid in marked:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -70,7 +70,8 @@ def resident(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _environment(pid: int) -> bytes:
+def environment(pid: int) -> bytes:
+    """The environment that a process began with (nothing where it cannot be read)."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

@@ -22,6 +22,7 @@ STYLES = {
 }
 SHOWN_FINDINGS = 4  # of a fault each: more than a screen is read by nobody
 _VERBS = {"stays": "stay", "stores": "store", "leaves": "leave", "runs": "run"}
+_VERBS |= {"compiles": "compile"}
 
 
 def clean(text: str) -> str:
@@ -94,7 +95,9 @@ def _finding(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> I
 def _infinitive(property_name: str) -> str:
     """`stays_in_bounds` is said as `stay in bounds`, `within_bound` as `have within_bound`."""
     verb, _, rest = property_name.partition("_")
-    return f"{_VERBS[verb]} {rest.replace('_', ' ')}" if verb in _VERBS else f"have {property_name}"
+    if verb not in _VERBS:
+        return f"have {property_name}"
+    return f"{_VERBS[verb]} {rest.replace('_', ' ')}".rstrip()
 
 
 def _held(result: PropertyResult) -> str:

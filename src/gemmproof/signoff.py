@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from gemmproof.answer import deliver, limits_of, unwritable
+from gemmproof.answer import deliver, limits_of, unpredicted, unwritable
 from gemmproof.cli import EXIT
 from gemmproof.judge import judge
 from gemmproof.properties.case import Case
 from gemmproof.render import STYLES, Line, clean, document, lines, table
 from gemmproof.results import SCHEMA, Report
-from gemmproof.supervise import watch
+from gemmproof.supervise import preloaded, watch
 
 GRAVEST_FIRST = ("fail", "error", "incomplete", "pass")
 
@@ -30,15 +30,23 @@ def signoff(options: argparse.Namespace) -> int:
         if problem := unwritable(options):
             raise ValueError(problem)
         case = options.case and Case.from_json(options.case).to_json()
-        names = _kernels(options)
     except ValueError as mistake:
-        print(clean(f"gemmproof signoff: {mistake}"), file=sys.stderr)
-        return EXIT["error"]
-    reports = _judge_all(options, names, case)
+        return _refuse(mistake)
+    with preloaded():
+        try:
+            names = _kernels(options)
+        except ValueError as mistake:
+            return _refuse(mistake)
+        reports = _judge_all(options, names, case)
     verdict = next(v for v in GRAVEST_FIRST if any(r.verdict == v for r in reports))
     _write(options, reports, verdict)
     deliver(_lines(options, reports, verdict))
     return EXIT[verdict]
+
+
+def _refuse(mistake: ValueError) -> int:
+    print(clean(f"gemmproof signoff: {mistake}"), file=sys.stderr)
+    return EXIT["error"]
 
 
 def _kernels(options: argparse.Namespace) -> list[str]:
@@ -121,4 +129,5 @@ def _lines(options: argparse.Namespace, reports: list[Report], verdict: str) -> 
     out += [("", ""), ("cases judged; before them, the worst error as a share of its bound", "dim")]
     counts = {v: sum(r.verdict == v for r in reports) for v in GRAVEST_FIRST}
     told = ", ".join(f"{count} {v}" for v, count in counts.items() if count)
-    return [*out, (f"signoff: {verdict} ({told})", STYLES[verdict])]
+    said = (f"signoff: {verdict} ({told})", STYLES[verdict])
+    return [*out, said, *unpredicted(options.gpu)]

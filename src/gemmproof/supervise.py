@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gemmproof import processes
+from gemmproof import forkserver, processes
+from gemmproof.forkserver import ForkedWorker, ForkServer, Lost
 from gemmproof.target import is_users
 from gemmproof.worker import EVENTS, REQUEST, STACK, WHERE_SIGNAL
 
+Worker = subprocess.Popen[bytes] | ForkedWorker
 TICK = 0.05  # seconds between two looks at the worker
 ENGINE, TABLE = "gemmproof.check:check", "gemmproof.properties.table"
 KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
@@ -69,26 +71,62 @@ def watch(
     listener: Callable[[dict[str, Any]], None] = lambda event: None,
 ) -> Outcome:
     """Run one worker to its end, told of every event; afterwards nothing that it started runs."""
-    outcome = Outcome()
     started = time.monotonic()
+    server = forkserver.running()
+    outcome = _watch(request, limits, listener, server)
+    if outcome is None:  # the server died, for no reason of the worker's
+        outcome = _watch(request, limits, listener, None)
+    assert outcome is not None
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def preloaded() -> contextlib.AbstractContextManager[None]:
+    """Within it, in the thread that enters it, workers start with the engine imported.
+
+    For those who watch several workers. Whoever watches them may do so from other threads.
+    """
+    modules = (*forkserver.MODULES, ENGINE.partition(":")[0], TABLE)
+    return forkserver.preloaded(modules, _root())
+
+
+def _watch(
+    request: dict[str, Any],
+    limits: Limits,
+    listener: Callable[[dict[str, Any]], None],
+    server: ForkServer | None,
+) -> Outcome | None:
+    """What a worker leaves; None if the server that forked it died."""
+    outcome = Outcome()
     with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as folder:
         place = Path(folder)
         (place / REQUEST).write_text(json.dumps({"engine": ENGINE, "table": TABLE, **request}))
         for name in (EVENTS, STACK):
             (place / name).touch()
         token = secrets.token_hex(16)
-        process = _spawn(folder, token)
+        process = _start(folder, token, server)
         try:
             _follow(process, place, limits, outcome, listener)
         finally:
             _end(process, token)
         outcome.where = outcome.where or _line(place / STACK)
-    outcome.seconds = time.monotonic() - started
-    return outcome
+    lost = isinstance(process, ForkedWorker) and process.lost
+    return None if lost and outcome.end == "crash" else outcome
+
+
+def _root() -> str:
+    return str(Path(__file__).resolve().parent.parent)
+
+
+def _start(folder: str, token: str, server: ForkServer | None) -> Worker:
+    if server is not None:
+        with contextlib.suppress(Lost):
+            return server.fork(folder, token)
+    return _spawn(folder, token)
 
 
 def _spawn(folder: str, token: str) -> subprocess.Popen[bytes]:
-    root = str(Path(__file__).resolve().parent.parent)
+    root = _root()
     # -P and the path: this very package, whatever lies in the current folder or is installed.
     start = (
         f"import sys; sys.path.insert(0, {root!r}); import gemmproof; del sys.path[0];"
@@ -108,7 +146,7 @@ def _spawn(folder: str, token: str) -> subprocess.Popen[bytes]:
 
 
 def _follow(
-    process: subprocess.Popen[bytes],
+    process: Worker,
     place: Path,
     limits: Limits,
     outcome: Outcome,
@@ -131,14 +169,14 @@ def _follow(
                     selector.unregister(output)
             elif not open_:
                 time.sleep(TICK)
-            ended = process.poll() is not None
+            status = process.poll()
             now = time.monotonic()
             if _read_events(events, outcome, listener):
                 moved = now
                 first = now if first is None and outcome.cases else first
-            if ended:
+            if status is not None:
                 _drain(output, kept, outcome)
-                _classify(process.returncode, outcome)
+                _classify(status, outcome)
                 break
             if now - looked < TICK:
                 continue
@@ -231,7 +269,7 @@ def _broken(
     return None
 
 
-def _ask_where(process: subprocess.Popen[bytes], stack: Path, seconds: float) -> None:
+def _ask_where(process: Worker, stack: Path, seconds: float) -> None:
     """Have the worker write its Python stack, and give it that long to do so."""
     process.send_signal(WHERE_SIGNAL)
     until = time.monotonic() + seconds
@@ -252,7 +290,7 @@ def _line(stack: Path) -> str | None:
     return None
 
 
-def _end(process: subprocess.Popen[bytes], token: str) -> None:
+def _end(process: Worker, token: str) -> None:
     """Kill the worker's process group, then whatever left the group but bears its mark."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

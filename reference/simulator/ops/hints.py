@@ -21,6 +21,8 @@ HINTS = {
     "tt.constancy": "max_constancy",
 }
 
+_MOST_PRINTS = 1000  # lines
+
 
 def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
     """`compute`, with the hints that its operation carries judged on what it gives."""
@@ -173,18 +175,46 @@ def _build_assert(op: Op) -> Callable[..., None]:
 @operation("tt.print", pure=False)
 def _build_print(op: Op) -> Callable[..., None]:
     prefix = (op.strings[0] if op.strings else "").strip().removesuffix(":")
+    in_hex = op.attrs.get("hex", "false") == "true"
 
     def compute(*values: Value) -> None:
-        """Kept for who asks, at most a thousand lines."""
-        prints = current().session.run.prints
-        if len(prints) < 1000:
-            shown = (
-                str(v.spread(kind.shape).data.tolist())[:200]
-                for v, kind in zip(values, op.operand_types, strict=True)
-            )
-            prints.append(" ".join([prefix, *shown]).strip())
+        """Kept for who asks, at most a thousand lines: one for each program, by its place."""
+        launch = current()
+        blocks = [
+            v.spread(kind.shape).data for v, kind in zip(values, op.operand_types, strict=True)
+        ]
+        for i, program in enumerate(
+            launch.programs[: _MOST_PRINTS - len(launch.session.run.prints)]
+        ):
+            x, rest = program % launch.grid[0], program // launch.grid[0]
+            place = f"program ({x}, {rest % launch.grid[1]}, {rest // launch.grid[1]})"
+            shown = [_shown(b[i if len(b) > 1 else 0], in_hex) for b in blocks]
+            line = ": ".join(part for part in (place, prefix, ", ".join(shown)) if part)
+            where = "" if launch.where is None else f"{launch.where} "
+            launch.session.run.prints.append(where + line)
 
     return compute
+
+
+def _shown(block: np.ndarray, in_hex: bool) -> str:
+    """A value in one line: its shape if it has one, and its first and last lanes."""
+    digits = 2 * block.dtype.itemsize
+
+    def hexed(lane: Any) -> str:
+        return f"0x{int(lane) % (1 << 4 * digits):0{digits}x}"
+
+    whole = in_hex and block.dtype.kind in "iu"
+    if block.ndim == 0:
+        return hexed(block) if whole else str(block)
+    text = np.array2string(
+        block,
+        threshold=64,
+        edgeitems=4,
+        max_line_width=1 << 20,
+        formatter={"int": hexed} if whole else None,
+    )
+    shape = "x".join(map(str, block.shape))
+    return f"({shape}) {' '.join(text.split()).replace('[ ', '[')}"
 
 
 @operation("ttg.barrier", "gpu.barrier", pure=False)

@@ -1,0 +1,94 @@
+"""A product that goes wrong in the way that its wrapper names: each is one run of the command."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def body(a, b, c, M, N, K, B: tl.constexpr, WAY: tl.constexpr, extra):
+    m = tl.program_id(0) * B + tl.arange(0, B)
+    n = tl.program_id(1) * B + tl.arange(0, B)
+    if WAY == "endless":
+        i = 1
+        while i > 0:
+            i = i * 3 % 7 + 1
+        m += i * 0
+    if WAY == "wide":
+        m += tl.sum(tl.arange(0, 1048576)[:, None] + tl.arange(0, 16)).to(tl.int32) * 0
+    if WAY == "unnamed":
+        m += no_such_name  # noqa: F821 - what is meant
+    if WAY == "assembly":
+        m = tl.inline_asm_elementwise("frob $0, $1;", "=r,r", [m], tl.int32, is_pure=True, pack=1)
+    acc = tl.zeros((B, B), tl.float32)
+    for k in range(0, K, B):
+        x = k + tl.arange(0, B)
+        left = tl.load(a + m[:, None] * K + x, (m[:, None] < M) & (x < K), 0.0)
+        right = tl.load(b + x[:, None] * N + n, (x[:, None] < K) & (n < N), 0.0)
+        acc += tl.dot(left, right)
+    tl.store(c + m[:, None] * N + n, acc.to(c.dtype.element_ty), (m[:, None] < M) & (n < N))
+
+
+SIZES = [triton.Config({"B": 16}), triton.Config({"B": 24}), triton.Config({"B": 32})]
+tuned = triton.autotune(SIZES, key=["M"])(body)
+
+
+def launch(a, b, way="", extra=0, grid=None, kernel=body, **sizes):
+    a, b = a.contiguous(), b.contiguous()
+    (M, K), N = a.shape, b.shape[1]
+    c = a.new_empty((M, N))
+    tiles = grid or (lambda o: (triton.cdiv(M, o["B"]), triton.cdiv(N, o["B"])))
+    kernel[tiles](a, b, c, M, N, K, WAY=way, extra=extra, **sizes)  # the launch
+    return c
+
+
+def right(a, b):
+    return launch(a, b, B=16)
+
+
+def endless(a, b):
+    return launch(a, b, "endless", B=16)
+
+
+def beyond(a, b):
+    return launch(a, b, grid=(1, 65536), B=16)
+
+
+def many(a, b):
+    return launch(a, b, grid=(10**9,), B=16)
+
+
+def wide(a, b):
+    return launch(a, b, "wide", B=16)
+
+
+def unnamed(a, b):
+    return launch(a, b, "unnamed", B=16)
+
+
+def assembly(a, b):
+    return launch(a, b, "assembly", B=16)
+
+
+def dictionary(a, b):
+    return launch(a, b, extra={"x": 1}, B=16)
+
+
+def imaginary(a, b):
+    return launch(a, b, extra=1j, B=16)
+
+
+def one_config(a, b):
+    return launch(a, b, kernel=tuned)
+
+
+def unreadable(a, b):
+    """The TTIR of this one is garbled on its way to the simulator."""
+    from gemmproof.reference.simulator import frontend
+
+    made = frontend.make_ttir
+    frontend.make_ttir = lambda *args: made(*args).replace(" = tt.dot ", " = tt.dot ?? ")
+    try:
+        return launch(a, b, B=16)
+    finally:
+        frontend.make_ttir = made
