@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 import triton
 import triton.language as tl
 
-from gemmproof.reference.simulator import run, simulate
+from gemmproof.reference.simulator import LimitExceeded, run, simulate
 
 
 @triton.jit
@@ -80,3 +82,40 @@ def test_launch_metadata_is_asked_for_only_where_a_hook_asks():
             run(call, x)
     finally:
         triton.knobs.runtime.launch_enter_hook.remove(hook)
+
+
+@triton.jit
+def wait_for(flag, out, HOW: tl.constexpr):
+    if HOW == "cas":
+        while tl.atomic_cas(flag, 1, 1) != 1:
+            pass
+    elif HOW == "add":
+        while tl.atomic_add(flag, 0) != 1:
+            pass
+    else:
+        looks = 0
+        while tl.load(flag, volatile=True) != 1 and looks < 5000:
+            looks += 1
+    tl.store(out + tl.program_id(0), 1.0)
+
+
+@pytest.mark.parametrize("how", ["cas", "add"])
+def test_a_loop_that_no_program_can_end_is_told_at_once(how):
+    def call(x):
+        out = torch.empty(3)
+        wait_for[(3,)](torch.zeros(1, dtype=torch.int32), out, how)
+        return out
+
+    began = time.monotonic()
+    with pytest.raises(LimitExceeded, match=r"programs 0, 1, 2 wait for ever"):
+        run(call, torch.zeros(1))
+    assert time.monotonic() - began < 5
+
+
+def test_a_loop_that_counts_its_looks_may_end():
+    def call(x):
+        out = torch.empty(3)
+        wait_for[(3,)](torch.zeros(1, dtype=torch.int32), out, "count")
+        return out
+
+    assert simulate(call, torch.zeros(1)).tolist() == [1.0, 1.0, 1.0]
