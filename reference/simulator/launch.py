@@ -114,10 +114,15 @@ class Kernel:
         if knobs.runtime.launch_enter_hook is None and knobs.runtime.launch_exit_hook is None:
             return None
         facts = {"name": self.name, "function": 0, "stream": stream}
-        if self.src.fn.launch_metadata is not None:
+        says = self.src.fn.launch_metadata
+
+        def get() -> dict[str, Any]:  # as Triton does, the kernel is asked when a hook asks
+            if says is None:
+                return facts
             named = dict(zip(self.src.fn.arg_names, args, strict=False))
-            facts |= self.src.fn.launch_metadata(grid, self.metadata, named)
-        return types.SimpleNamespace(get=lambda: facts)
+            return facts | says(grid, self.metadata, named)
+
+        return types.SimpleNamespace(get=get)
 
     def run(
         self, x: Any, y: Any, z: Any, stream: Any, function: Any, packed: Any,

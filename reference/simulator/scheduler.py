@@ -43,6 +43,8 @@ class Group:
     step: int = 0
     spins: int = 0
     changes: int = 0
+    before: tuple[int, list[Any]] | None = None  # the last turn but one of a loop that waits
+    still: bool = False  # the last turn changed nothing: only other programs can end the loop
 
     def select(self, rows: np.ndarray) -> Group:
         """Some of the programs, at the same place."""
@@ -81,11 +83,12 @@ class Scheduler:
         """
         if all(g.changes == self.context.changes for g in self.waiting):
             self.patience *= 8
-            if self.patience > MOST_PATIENCE:
+            if self.patience > MOST_PATIENCE or all(g.still for g in self.waiting):
                 ids = np.concatenate([g.programs for g in self.waiting])
                 some = ", ".join(map(str, ids[:5].tolist())) + (", ..." if len(ids) > 5 else "")
+                who = f"programs {some} wait" if len(ids) > 1 else f"program {some} waits"
                 raise LimitExceeded(
-                    f"{self.context.kernel}: programs {some} wait for ever", self.context.where
+                    f"{self.context.kernel}: {who} for ever", self.context.where
                 )
         waiting, self.waiting = self.waiting, []
         for group in waiting:
@@ -229,10 +232,32 @@ class Scheduler:
         if group.changes != self.context.changes:
             group.changes, group.spins = self.context.changes, 0
         group.spins += 1
-        if group.spins <= (1 if polls else self.patience):
+        patience = 1 if polls else self.patience
+        if group.spins < patience:
             return False
+        live = self.program.blocks[group.block].live
+        now = (self.context.ticks, [group.env[slot] for slot in live])
+        if group.spins == patience:
+            group.before = now
+            return False
+        group.still = group.before is not None and _same_state(group.before, now)
+        group.before = None
         self.waiting.append(group)
         return True
+
+
+def _same_state(x: tuple[int, list[Any]], y: tuple[int, list[Any]]) -> bool:
+    """Whether two turns of a loop saw the same clock and carried the same values."""
+    return x[0] == y[0] and all(v is w or _same_value(v, w) for v, w in zip(x[1], y[1], strict=True))
+
+
+def _same_value(x: Any, y: Any) -> bool:
+    if type(x) is not Value or type(y) is not Value or x.base is not y.base:
+        return False
+    for p, q in ((x.data, y.data), (x.poison, y.poison), (x.exact, y.exact)):
+        if p is not q and (p is None or q is None or p.shape != q.shape or p.tobytes() != q.tobytes()):
+            return False
+    return True
 
 
 def _move(env: Env, moves: Moves) -> None:

@@ -33,9 +33,9 @@ COMBINE: dict[str, Combine] = {
     "min": np.minimum,
     "umax": lambda old, new: np.maximum(unsigned(old), unsigned(new)).view(old.dtype),
     "umin": lambda old, new: np.minimum(unsigned(old), unsigned(new)).view(old.dtype),
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
+    "and": lambda old, new: np.bitwise_and(unsigned(old), unsigned(new)).view(old.dtype),
+    "or": lambda old, new: np.bitwise_or(unsigned(old), unsigned(new)).view(old.dtype),
+    "xor": lambda old, new: np.bitwise_xor(unsigned(old), unsigned(new)).view(old.dtype),
     "exch": lambda old, new: new,
 }
 
@@ -177,7 +177,7 @@ def _update(
             unknown = missing * context.source(UNWRITTEN, operand)
     if op == "cas":
         assert want is not None
-        after = np.where(seen == want, new, seen)
+        after = np.where(unsigned(seen) == unsigned(want), new, seen)  # the hardware compares bits
     else:
         after = COMBINE[op](seen, new).astype(new.dtype)
     if after.tobytes() != seen.tobytes():

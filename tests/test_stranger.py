@@ -1,0 +1,121 @@
+"""What a first user met: atomics on the bits of floats, launch metadata, loops that never end."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from gemmproof.reference.simulator import LimitExceeded, run, simulate
+
+
+@triton.jit
+def swap_if_same(old, memory, wanted, new, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(old + at, tl.atomic_cas(memory + at, tl.load(wanted + at), tl.load(new + at)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compare_and_swap_compares_the_bits_of_floats(dtype):
+    def call(memory, wanted, new):
+        old, memory = torch.empty_like(memory), memory.clone()
+        swap_if_same[(1,)](old, memory, wanted, new, 4)
+        return memory
+
+    memory = torch.tensor([0.0, torch.nan, 1.0, 2.0], dtype=dtype)
+    wanted = torch.tensor([-0.0, torch.nan, 1.0, 3.0], dtype=dtype)
+    after = simulate(call, memory, wanted, torch.full((4,), 9.0, dtype=dtype))
+    assert after.tolist() == [0.0, 9.0, 9.0, 2.0]
+
+
+@triton.jit
+def update_bits(memory, mask, OP: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    if OP == "and":
+        tl.atomic_and(memory + at, tl.load(mask + at))
+    elif OP == "or":
+        tl.atomic_or(memory + at, tl.load(mask + at))
+    else:
+        tl.atomic_xor(memory + at, tl.load(mask + at))
+
+
+@pytest.mark.parametrize("word", ["and", "or", "xor"])
+def test_bitwise_atomics_work_on_the_bits_of_floats(word):
+    def call(memory, mask):
+        memory = memory.clone()
+        update_bits[(1,)](memory, mask, word, 8)
+        return memory
+
+    x, y = torch.randn(2, 8)
+    bits = getattr(torch, f"bitwise_{word}")(x.view(torch.int32), y.view(torch.int32))
+    assert torch.equal(simulate(call, x, y).view(torch.int32), bits)
+
+
+def wrong_metadata(grid, metadata, args):
+    raise ValueError("only a profiler asks")
+
+
+@triton.jit(launch_metadata=wrong_metadata)
+def double(x, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, tl.load(x + at) * 2)
+
+
+def test_launch_metadata_is_asked_for_only_where_a_hook_asks():
+    def call(x):
+        out = torch.empty_like(x)
+        double[(1,)](x, out, 16)
+        return out
+
+    x = torch.randn(16)
+    assert torch.equal(simulate(call, x), 2 * x)
+
+    def hook(metadata):
+        metadata.get()
+
+    triton.knobs.runtime.launch_enter_hook.add(hook)
+    try:
+        with pytest.raises(ValueError, match="only a profiler asks"):
+            run(call, x)
+    finally:
+        triton.knobs.runtime.launch_enter_hook.remove(hook)
+
+
+@triton.jit
+def wait_for(flag, out, HOW: tl.constexpr):
+    if HOW == "cas":
+        while tl.atomic_cas(flag, 1, 1) != 1:
+            pass
+    elif HOW == "add":
+        while tl.atomic_add(flag, 0) != 1:
+            pass
+    else:
+        looks = 0
+        while tl.load(flag, volatile=True) != 1 and looks < 5000:
+            looks += 1
+    tl.store(out + tl.program_id(0), 1.0)
+
+
+@pytest.mark.parametrize("how", ["cas", "add"])
+def test_a_loop_that_no_program_can_end_is_told_at_once(how):
+    def call(x):
+        out = torch.empty(3)
+        wait_for[(3,)](torch.zeros(1, dtype=torch.int32), out, how)
+        return out
+
+    began = time.monotonic()
+    with pytest.raises(LimitExceeded, match=r"programs 0, 1, 2 wait for ever"):
+        run(call, torch.zeros(1))
+    assert time.monotonic() - began < 5
+
+
+def test_a_loop_that_counts_its_looks_may_end():
+    def call(x):
+        out = torch.empty(3)
+        wait_for[(3,)](torch.zeros(1, dtype=torch.int32), out, "count")
+        return out
+
+    assert simulate(call, torch.zeros(1)).tolist() == [1.0, 1.0, 1.0]
