@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from gemmproof.reference.observation import Where
 from gemmproof.reference.simulator.dtypes import Type
-from gemmproof.reference.simulator.observation import Where
 from gemmproof.reference.simulator.program import (
     Block,
     Branch,

@@ -21,8 +21,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 from triton.compiler.errors import CompilationError
 
+from gemmproof.reference.observation import CompileError, Unsupported, Where
 from gemmproof.reference.simulator.lower import lower
-from gemmproof.reference.simulator.observation import CompileError, Unsupported, Where
 from gemmproof.reference.simulator.program import Program
 from gemmproof.reference.simulator.reader import ReadError, read_module
 

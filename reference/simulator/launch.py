@@ -20,20 +20,20 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
+from gemmproof.reference.fake_cuda.tensors import changed
+from gemmproof.reference.observation import (
+    CompileError,
+    KernelError,
+    Launch,
+    SimulatorError,
+)
 from gemmproof.reference.simulator.context import Context
 from gemmproof.reference.simulator.dtypes import Type
-from gemmproof.reference.simulator.fake_cuda.tensors import changed
 from gemmproof.reference.simulator.frontend import compile_program
 from gemmproof.reference.simulator.interpreted import (
     interpreted_class,
     jitted,
     language_patches,
-)
-from gemmproof.reference.simulator.observation import (
-    CompileError,
-    KernelError,
-    Launch,
-    SimulatorError,
 )
 from gemmproof.reference.simulator.ops.blocks import describe
 from gemmproof.reference.simulator.program import Program

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import triton
 
+from gemmproof.reference.observation import Unsupported, Where
 from gemmproof.reference.simulator.checks.judge import check_defined
 from gemmproof.reference.simulator.dtypes import I1, Type
 from gemmproof.reference.simulator.finish import Draft, Ends, Instr, finish
-from gemmproof.reference.simulator.observation import Unsupported, Where
 from gemmproof.reference.simulator.ops import OPERATIONS, refusal
 from gemmproof.reference.simulator.ops.dot import folds_sum, is_zero
 from gemmproof.reference.simulator.ops.hints import HINTS, judge_hints

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.simulator import context as contexts
-from gemmproof.reference.simulator.checks.judge import check_defined
-from gemmproof.reference.simulator.context import Context, TooWide
-from gemmproof.reference.simulator.observation import (
+from gemmproof.reference.observation import (
     LimitExceeded,
     SimulatorError,
     Unsupported,
 )
+from gemmproof.reference.simulator import context as contexts
+from gemmproof.reference.simulator.checks.judge import check_defined
+from gemmproof.reference.simulator.context import Context, TooWide
 from gemmproof.reference.simulator.program import Branch, Count, End, Env, Jump, Moves, Program
 from gemmproof.reference.simulator.value import Value, merge
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.judge import (
     UNWRITTEN,
@@ -17,7 +18,6 @@ from gemmproof.reference.simulator.checks.judge import (
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.dtypes import I1
 from gemmproof.reference.simulator.memory import Operand, Storage, dirt
-from gemmproof.reference.simulator.observation import Unsupported
 from gemmproof.reference.simulator.ops.arithmetic import canonical, unsigned
 from gemmproof.reference.simulator.ops.load_store import load, mark, meet
 from gemmproof.reference.simulator.ops.registry import operation, refusal

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.blame import Event
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.dtypes import I1, I64, Dtype, Type
-from gemmproof.reference.simulator.observation import Unsupported
 from gemmproof.reference.simulator.ops import cast  # noqa: F401 - registers arith.extsi
 from gemmproof.reference.simulator.ops.atomics import COMBINE, atomic
 from gemmproof.reference.simulator.ops.load_store import load, store

@@ -10,10 +10,10 @@ import numpy as np
 
 from gemmproof.reference.dot import DotModel
 from gemmproof.reference.dot_triton import folds, imprecise_acc, triton_dot
+from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.dtypes import Dtype
-from gemmproof.reference.simulator.observation import Unsupported
 from gemmproof.reference.simulator.ops import shared_tiles
 from gemmproof.reference.simulator.ops.arithmetic import loaded_width
 from gemmproof.reference.simulator.ops.registry import operation

@@ -10,10 +10,10 @@ import numpy as np
 
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.formats import to_fp32
+from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.dtypes import F32
-from gemmproof.reference.simulator.observation import Unsupported
 from gemmproof.reference.simulator.ops.dot import undefined_outputs
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.reader import Op
