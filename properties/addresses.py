@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.outcome import Outcome
-from gemmproof.reference.simulator.observation import Fault
+from gemmproof.reference.observation import Fault
 
 Judge = Callable[[Outcome], Iterator[Finding]]
 

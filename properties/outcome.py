@@ -16,7 +16,7 @@ from gemmproof.properties.device import multiprocessors
 from gemmproof.properties.operands import Operand, Touched, operands, touched
 from gemmproof.properties.tensors import as_array, format_of_tensor
 from gemmproof.reference.formats import Array, Format
-from gemmproof.reference.simulator.observation import (
+from gemmproof.reference.observation import (
     CompileError,
     Fault,
     KernelError,

@@ -20,8 +20,8 @@ import ttir_kernels_memory  # noqa: F401 - registers its cases
 from ttir_cases import CASES, Case
 
 from gemmproof import kernels
+from gemmproof.reference.observation import Run
 from gemmproof.reference.simulator import frontend, launch, run
-from gemmproof.reference.simulator.observation import Run
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "ttir"

@@ -20,7 +20,7 @@ from gemmproof.properties.strategies import Survey, corners, smallest
 from gemmproof.properties.tensors import as_array, as_tensor
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS, round_to
-from gemmproof.reference.simulator.observation import (
+from gemmproof.reference.observation import (
     Fault,
     KernelError,
     Launch,

@@ -16,9 +16,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 from ttir_cases import VERSION, existing
 
+from gemmproof.reference.observation import LimitExceeded, Unsupported
 from gemmproof.reference.simulator import run
 from gemmproof.reference.simulator.lower import lower
-from gemmproof.reference.simulator.observation import LimitExceeded, Unsupported
 from gemmproof.reference.simulator.ops.registry import OPERATIONS, REFUSED, refusal
 from gemmproof.reference.simulator.reader import read_module
 

@@ -22,7 +22,7 @@ from gemmproof.reference.formats import FORMATS as KNOWN
 from gemmproof.reference.formats import round_to, widen
 from gemmproof.reference.mirrors import MIRRORS, launch_of
 from gemmproof.reference.mirrors.run import touches_of
-from gemmproof.reference.simulator.observation import Fault, KernelError, Launch, Run, Where
+from gemmproof.reference.observation import Fault, KernelError, Launch, Run, Where
 
 HERE = Where("/somewhere/kernels.py", 31, "matmul_kernel")
 LAUNCH = Launch("matmul_kernel", (1, 1, 1), {}, 0, 1, ((16, 16, 16),), False, HERE)
@@ -413,7 +413,7 @@ def test_a_fault_of_the_simulator_is_a_finding_with_operand_axis_and_line():
 
 
 def test_every_fault_that_the_simulator_tells_has_a_property():
-    from gemmproof.reference.simulator.observation import KINDS
+    from gemmproof.reference.observation import KINDS
 
     for kind in set(KINDS) - {"false_hint"}:
         assert names(outcome_of(Case(1, 1, 1), product, faults=[_fault(kind)])), kind

@@ -7,9 +7,10 @@ import random
 import pytest
 from recorded_ttir import FOLDER, read
 
+from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator.lower import lower
-from gemmproof.reference.simulator.observation import Unsupported
-from gemmproof.reference.simulator.reader import ReadError, read_module
+from gemmproof.reference.simulator.reader import read_module
+from gemmproof.reference.simulator.ttir import ReadError
 
 TEXTS = [text for texts in read(sorted(FOLDER.glob("*.xz"))[0]).values() for text in texts]
 SHORT = sorted(TEXTS, key=len)[:16]

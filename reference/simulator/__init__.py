@@ -1,8 +1,6 @@
 """The tile simulator: a kernel as Triton itself reads it, on numpy, all programs at once."""
 
-from gemmproof.reference.simulator.call import run, simulate
-from gemmproof.reference.simulator.fake_cuda import TARGETS, pretended
-from gemmproof.reference.simulator.observation import (
+from gemmproof.reference.observation import (
     CompileError,
     Fault,
     KernelError,
@@ -13,9 +11,9 @@ from gemmproof.reference.simulator.observation import (
     Unsupported,
     Where,
 )
+from gemmproof.reference.simulator.call import run, simulate
 
 __all__ = [
-    "TARGETS",
     "CompileError",
     "Fault",
     "KernelError",
@@ -25,7 +23,6 @@ __all__ = [
     "SimulatorError",
     "Unsupported",
     "Where",
-    "pretended",
     "run",
     "simulate",
 ]

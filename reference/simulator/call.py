@@ -10,11 +10,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from gemmproof.reference.fake_cuda import pretended
+from gemmproof.reference.observation import Run
 from gemmproof.reference.simulator.checks.conclude import conclude, elements_of
-from gemmproof.reference.simulator.fake_cuda import pretended
 from gemmproof.reference.simulator.launch import intercepted
 from gemmproof.reference.simulator.memory import dirt, element_dtype, view_of
-from gemmproof.reference.simulator.observation import Run
 from gemmproof.reference.simulator.session import Session
 
 _EMPTY = {

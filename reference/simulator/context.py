@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemmproof.reference.simulator.observation import (
+from gemmproof.reference.observation import (
     KernelError,
     LimitExceeded,
     Unsupported,

@@ -163,3 +163,8 @@ def _without_space(text: str) -> str:
 def _without_encoding(text: str) -> str:
     """A block's text without the layout behind it, which raw TTIR has only for descriptors."""
     return re.sub(r", #.*$", "", text)
+
+
+def unsigned(data: np.ndarray) -> np.ndarray:
+    """The same bits read without sign."""
+    return data if data.dtype.kind in "bu" else data.view(f"u{data.dtype.itemsize}")

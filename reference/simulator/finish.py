@@ -3,81 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
+from gemmproof.reference.simulator.draft import Draft, Ends, Instr
 from gemmproof.reference.simulator.dtypes import Type
-from gemmproof.reference.simulator.observation import Where
-from gemmproof.reference.simulator.program import (
-    Block,
-    Branch,
-    End,
-    Env,
-    Jump,
-    Moves,
-    Program,
-    Step,
-    Turn,
-)
-from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.program import Block, Branch, End, Env, Jump, Program, Step, Turn
 from gemmproof.reference.simulator.value import Value
-
-
-@dataclass(slots=True, eq=False)
-class Instr:
-    """An operation on slots: `compute` takes the values of `sources` and gives those of
-    `results`."""
-
-    op: Op
-    compute: Callable[..., Any]
-    sources: tuple[int, ...]
-    results: tuple[int, ...]
-    where: Where | None
-    pure: bool
-
-
-@dataclass(slots=True, eq=False)
-class Ends:
-    """How a block that is being written ends: `ways` out of it, and the slots that decide."""
-
-    kind: str
-    ways: tuple[tuple[Draft, Moves], ...] = ()
-    uses: tuple[int, ...] = ()
-    makes: tuple[int, ...] = ()
-    where: Where | None = None
-    spins: bool = False
-    polls: bool = False
-
-    @staticmethod
-    def end(results: tuple[int, ...]) -> Ends:
-        return Ends("end", (), results)
-
-    @staticmethod
-    def jump(target: Draft, moves: Moves = (), spins: bool = False) -> Ends:
-        return Ends("jump", ((target, moves),), spins=spins)
-
-    @staticmethod
-    def branch(
-        condition: int,
-        yes: tuple[Draft, Moves],
-        no: tuple[Draft, Moves],
-        where: Where | None,
-        spins: bool = False,
-        polls: bool = False,
-    ) -> Ends:
-        return Ends("branch", (yes, no), (condition,), (), where, spins, polls)
-
-    @staticmethod
-    def turn(state: int, index: int, body: Draft, out: Draft, where: Where | None) -> Ends:
-        return Ends("turn", ((body, ()), (out, ())), (state,), (index,), where)
-
-
-@dataclass(slots=True, eq=False)
-class Draft:
-    """A block that is being written."""
-
-    instrs: list[Instr] = field(default_factory=list)
-    end: Ends = field(default_factory=lambda: Ends("end"))
 
 
 def finish(

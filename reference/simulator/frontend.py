@@ -21,10 +21,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 from triton.compiler.errors import CompilationError
 
+from gemmproof.reference.observation import CompileError, Unsupported, Where
 from gemmproof.reference.simulator.lower import lower
-from gemmproof.reference.simulator.observation import CompileError, Unsupported, Where
 from gemmproof.reference.simulator.program import Program
-from gemmproof.reference.simulator.reader import ReadError, read_module
+from gemmproof.reference.simulator.reader import read_module
+from gemmproof.reference.simulator.ttir import ReadError
 
 # Programs kept, the latest used last: a search over many kernels must not fill the memory.
 _MOST_PROGRAMS = 256

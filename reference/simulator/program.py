@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from gemmproof.reference.observation import Where
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.dtypes import Dtype, Type
-from gemmproof.reference.simulator.observation import Where
 from gemmproof.reference.simulator.value import Value
 
 Env = list[Any]

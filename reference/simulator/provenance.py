@@ -8,14 +8,14 @@ from types import FrameType
 
 import triton
 
-from gemmproof.reference.simulator.observation import Where
+from gemmproof.reference.observation import Where
 
-_OURS = str(Path(__file__).parent)
+_OURS = str(Path(__file__).parent.parent)
 _TRITON = str(Path(triton.__file__).parent)
 
 
 def calling_line() -> Where:
-    """The innermost line that is neither Triton's, torch's nor the simulator's; line 0 for none."""
+    """The innermost line that is neither Triton's, torch's nor ours; line 0 for none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from gemmproof.reference.observation import Run
 from gemmproof.reference.simulator.memory import Memory, Operand, Storage, element_dtype, view_of
-from gemmproof.reference.simulator.observation import Run
 
 
 @dataclass(slots=True)

@@ -131,7 +131,7 @@ def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | Non
     if all(v is first for v in values):
         return first
     base = first.base if all(v.base is first.base for v in values) else None
-    loaded = min((v.loaded for v in values if v.loaded), default=0)
+    loaded = loaded_width(*values)
     if first.data.size <= 64 and all(_same(v, first) for v in values):
         return first
     data = _merge([v.data for v in values], sizes, order)
@@ -169,3 +169,8 @@ def union(*parts: np.ndarray | None) -> np.ndarray | None:
         if part is not None:
             found = part if found is None else found | part
     return found
+
+
+def loaded_width(*values: Value) -> int:
+    """The narrowest width in memory of what a value is made of."""
+    return min((v.loaded for v in values if v.loaded), default=0)

@@ -33,7 +33,7 @@ def imagined_device() -> Iterator[None]:
     if find_spec("torch") is None or find_spec("triton") is None or (Wanted.device and _gpu()):
         yield
         return
-    from gemmproof.reference.simulator import pretended
+    from gemmproof.reference.fake_cuda import pretended
     from gemmproof.reference.simulator.launch import intercepted
     from gemmproof.reference.simulator.session import Session
 

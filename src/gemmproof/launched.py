@@ -20,7 +20,7 @@ from gemmproof.properties.outcome import Outcome, attempt, taken
 from gemmproof.properties.placed import changed, size
 from gemmproof.properties.state import kept
 from gemmproof.reference.formats import Array
-from gemmproof.reference.simulator.observation import Run
+from gemmproof.reference.observation import Run
 from gemmproof.results import PropertyResult, Report
 from gemmproof.share import share
 from gemmproof.tuning import Choice, DoesNotFit

@@ -15,9 +15,9 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.judged import judge
 from gemmproof.properties.launched import exact_data
 from gemmproof.properties.outcome import Outcome, execute
+from gemmproof.reference.fake_cuda import TARGETS
+from gemmproof.reference.observation import Launch
 from gemmproof.reference.simulator import run
-from gemmproof.reference.simulator.fake_cuda import TARGETS
-from gemmproof.reference.simulator.observation import Launch
 from gemmproof.tuning import Choice, simulated
 
 # Operators of torch whose order of summation is the library's own on each device.

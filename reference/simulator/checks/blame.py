@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from gemmproof.reference.observation import Fault, Where
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.memory import Operand, Storage, View
-from gemmproof.reference.simulator.observation import Fault, Where
 
 
 @dataclass(slots=True)

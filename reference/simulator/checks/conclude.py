@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from gemmproof.reference.observation import Fault, Where
 from gemmproof.reference.simulator.checks.blame import Event, gather
 from gemmproof.reference.simulator.checks.judge import STRAY
 from gemmproof.reference.simulator.memory import Storage, View, view_of
-from gemmproof.reference.simulator.observation import Fault, Where
 from gemmproof.reference.simulator.session import Session, axes_of
 
 

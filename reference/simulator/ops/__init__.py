@@ -1,18 +1,22 @@
 """The operations of TTIR, one file a family; importing this package registers them all."""
 
 from gemmproof.reference.simulator.ops import (  # noqa: F401
-    arithmetic,
     assembly,
     atomics,
-    blocks,
     cast,
+    comparison,
+    descriptors,
     dot,
     dot_scaled,
+    floats,
     hints,
-    load_store,
+    integers,
+    load,
     math,
     reduce,
     shape,
+    store,
+    windows,
 )
 from gemmproof.reference.simulator.ops.registry import OPERATIONS, refusal
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.judge import (
     UNWRITTEN,
@@ -15,13 +16,13 @@ from gemmproof.reference.simulator.checks.judge import (
     trace,
 )
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.dtypes import I1
+from gemmproof.reference.simulator.dtypes import I1, unsigned
 from gemmproof.reference.simulator.memory import Operand, Storage, dirt
-from gemmproof.reference.simulator.observation import Unsupported
-from gemmproof.reference.simulator.ops.arithmetic import canonical, unsigned
-from gemmproof.reference.simulator.ops.load_store import load, mark, meet
+from gemmproof.reference.simulator.ops.floats import canonical
+from gemmproof.reference.simulator.ops.load import load
 from gemmproof.reference.simulator.ops.registry import operation, refusal
-from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.ops.store import mark, meet
+from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, union
 
 Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]

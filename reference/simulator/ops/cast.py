@@ -8,17 +8,17 @@ import numpy as np
 
 from gemmproof.reference.formats import FORMATS, round_to, to_fp32
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.dtypes import F32, F64, I1, Dtype
-from gemmproof.reference.simulator.ops.arithmetic import canonical, unsigned
+from gemmproof.reference.simulator.dtypes import F32, F64, I1, Dtype, unsigned
+from gemmproof.reference.simulator.ops.floats import canonical
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value
 
 _KNOWN_STORAGE = {f.storage.name for f in FORMATS.values()}
 
 
 @operation("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui")
-def _build_integer_cast(op: Op) -> Callable[..., Value]:
+def build_integer_cast(op: Op) -> Callable[..., Value]:
     dtype = op.types[0].dtype
     without_sign = op.name in ("arith.extui", "arith.index_castui")
 

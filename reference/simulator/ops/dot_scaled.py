@@ -10,13 +10,13 @@ import numpy as np
 
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.formats import to_fp32
+from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.dtypes import F32
-from gemmproof.reference.simulator.observation import Unsupported
 from gemmproof.reference.simulator.ops.dot import undefined_outputs
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value
 
 _BYTES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}

@@ -11,7 +11,7 @@ from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.blame import Event
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, union
 
 # Attributes that tl.multiple_of, tl.max_contiguous and tl.max_constancy leave on an operation.

@@ -9,11 +9,11 @@ import numpy as np
 
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.dtypes import F32, F64
-from gemmproof.reference.simulator.ops.arithmetic import canonical, unsigned
+from gemmproof.reference.simulator.dtypes import F32, F64, unsigned
 from gemmproof.reference.simulator.ops.cast import to_float
+from gemmproof.reference.simulator.ops.floats import canonical
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, union
 
 Function = Callable[[np.ndarray], np.ndarray]

@@ -10,15 +10,13 @@ import numpy as np
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.program import Program
-from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value
-
-Run = Callable[[Program, list[Any], int], list[Any]]
 
 
 def _apply(program: Program, values: Sequence[Value]) -> list[Value]:
     """A region's results for every lane of its operands, each lane as a program of its own."""
-    from gemmproof.reference.simulator.scheduler import run_region
+    from gemmproof.reference.simulator.grid import run_region
 
     shape = np.broadcast_shapes(*(v.data.shape for v in values))
     lanes = int(np.prod(shape))

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.dtypes import I32, Type
-from gemmproof.reference.simulator.observation import Unsupported
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.reader import Op
+from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, union
 
 

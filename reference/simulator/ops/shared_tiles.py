@@ -9,6 +9,7 @@ of a loop over K wait until somebody looks at their sum.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from gemmproof.reference.dot import DotModel
 from gemmproof.reference.formats import FORMATS, nan_of, to_fp32
 from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.dtypes import Dtype
 from gemmproof.reference.simulator.value import Lazy, Value
 
@@ -191,3 +193,52 @@ def _fused_chain(a: np.ndarray, b: np.ndarray, acc: np.ndarray | None) -> np.nda
     if c.size and np.isnan(c.max()):  # max hands NaN on
         c[np.isnan(c)] = nan_of(FORMATS["fp32"])
     return c
+
+
+def find_shared(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Programs that stand for all, and which of them each program is like; None if too few meet.
+
+    Programs are alike where all the parts (programs or 1, *lanes) of their access are.
+    """
+    several = [p for p in parts if len(p) > 1]
+    programs = len(several[0]) if several else 1
+    if programs < 4 or parts[0].ndim == 1:
+        return None
+    known = current().shared  # in a loop the parts that programs differ in are mostly the same
+    key = tuple(map(id, several))
+    if key not in known:
+        if len(known) > 64:
+            known.clear()
+        known[key] = several, _find_shared(several)
+    return known[key][1]
+
+
+def _find_shared(several: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+    programs = len(several[0])
+    # the first lanes tell programs apart, mostly; that no other lane does is then looked at
+    keys = np.zeros(programs, np.int64)
+    for part in several:
+        keys = keys * 1000003 + part.reshape(programs, -1)[:, 0]
+    some, like = _group(keys.tobytes())
+    if 2 * len(some) > programs or not all(_repeats(p, some, like) for p in several):
+        return None
+    return some, like
+
+
+@lru_cache(maxsize=256)
+def _group(keys: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """The first place of each key, and for every key the number of its first place."""
+    found = np.unique(np.frombuffer(keys, np.int64), return_index=True, return_inverse=True)
+    return found[1], found[2]
+
+
+def _repeats(part: np.ndarray, some: np.ndarray, like: np.ndarray) -> bool:
+    """Whether every program's block is that of its representative; without a copy in a grid."""
+    n, u = len(part), len(some)
+    if n % u == 0 and np.array_equal(like, np.arange(n) % u):
+        grid = part.reshape(n // u, u, *part.shape[1:])
+        return bool((grid == grid[:1]).all())
+    if n % u == 0 and np.array_equal(like, np.arange(n) // (n // u)):
+        grid = part.reshape(u, n // u, *part.shape[1:])
+        return bool((grid == grid[:, :1]).all())
+    return np.array_equal(part[some][like], part)

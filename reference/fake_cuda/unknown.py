@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from traceback import walk_stack, walk_tb
 from typing import Any, NoReturn
 
-from gemmproof.reference.simulator.observation import Unsupported, Where
+from gemmproof.reference.observation import Unsupported, Where
 
 Line = tuple[types.FrameType, int]
 

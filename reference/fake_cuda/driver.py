@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from gemmproof.reference.simulator.fake_cuda import answers
-from gemmproof.reference.simulator.fake_cuda.streams import current_stream, do_bench
-from gemmproof.reference.simulator.fake_cuda.tensors import CUDA, OnCpu, default_device
-from gemmproof.reference.simulator.fake_cuda.unknown import refusal, told
+from gemmproof.reference.fake_cuda import answers
+from gemmproof.reference.fake_cuda.streams import current_stream, do_bench
+from gemmproof.reference.fake_cuda.tensors import CUDA, OnCpu, default_device
+from gemmproof.reference.fake_cuda.unknown import refusal, told
 
 # target -> (capability, multiprocessors, shared memory per block, name of a card that has it)
 TARGETS: dict[str, tuple[tuple[int, int], int, int, str]] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from gemmproof.reference.simulator.fake_cuda.tensors import CUDA, changes
-from gemmproof.reference.simulator.fake_cuda.unknown import unknown
+from gemmproof.reference.fake_cuda.tensors import CUDA, changes
+from gemmproof.reference.fake_cuda.unknown import unknown
 
 # Long, so that whoever measures a call repeats it as few times as may be.
 MILLISECONDS = 1000.0

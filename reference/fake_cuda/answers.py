@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from gemmproof.reference.simulator.fake_cuda import streams
-from gemmproof.reference.simulator.fake_cuda.tensors import making_host
-from gemmproof.reference.simulator.fake_cuda.unknown import no_device, refusal
+from gemmproof.reference.fake_cuda import streams
+from gemmproof.reference.fake_cuda.tensors import making_host
+from gemmproof.reference.fake_cuda.unknown import no_device, refusal
 
 Change = tuple[Any, str, Any]  # an owner, the name of its attribute, and what stands for it
 _PARTS = "memory random streams graphs nvtx profiler tunable jiterator nccl gds green_contexts"

@@ -1,24 +1,21 @@
-"""Integer and float arithmetic: wrap at the type's width, C division, one rounding."""
+"""Integer arithmetic and the moving of pointers: wrap at the type's width, C division."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.formats import FORMATS, nan_of
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.dtypes import I1, Dtype
+from gemmproof.reference.simulator.dtypes import I1, Dtype, unsigned
 from gemmproof.reference.simulator.ops.outer import join, parts_of
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.reader import Op
-from gemmproof.reference.simulator.value import Value, union
+from gemmproof.reference.simulator.ttir import Op
+from gemmproof.reference.simulator.value import Value, loaded_width, union
 
 Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-# -- integers ------------------------------------------------------------------------------------
 def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """C division: the quotient is cut toward zero; by zero it is undefined (0 here, poisoned)."""
     safe = np.where(y == 0, np.ones_like(y), y)
@@ -85,18 +82,8 @@ _BOOLEAN: dict[str, Function] = {
 DIVISIONS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
 
 
-def unsigned(data: np.ndarray) -> np.ndarray:
-    """The same bits read without sign."""
-    return data if data.dtype.kind in "bu" else data.view(f"u{data.dtype.itemsize}")
-
-
-def loaded_width(*values: Value) -> int:
-    """The narrowest width in memory of what a value is made of."""
-    return min((v.loaded for v in values if v.loaded), default=0)
-
-
 @operation(*(name for name in INTEGER if name not in DIVISIONS))
-def _build_integer(op: Op) -> Callable[..., Value]:
+def build_integer(op: Op) -> Callable[..., Value]:
     function, without_sign = INTEGER[op.name]
     dtype = op.types[0].dtype
     bits = dtype.bits
@@ -132,7 +119,7 @@ def _wait(a: Value, b: Value, dtype: Dtype) -> Value | None:
 
 @operation(*DIVISIONS, constant=False)
 def _build_division(op: Op) -> Callable[..., Value]:
-    plain = _build_integer(op)
+    plain = build_integer(op)
 
     def compute(a: Value, b: Value) -> Value:
         made = plain(a, b)
@@ -237,7 +224,7 @@ def _build_bitwise(op: Op) -> Callable[..., Value]:
 
 
 @operation("tt.addptr")
-def _build_pointer_sum(op: Op) -> Callable[..., Value]:
+def build_pointer_sum(op: Op) -> Callable[..., Value]:
     dtype = op.types[0].dtype
     assert dtype.pointee is not None
     size = dtype.pointee.itemsize
@@ -279,156 +266,5 @@ def _build_high_product(op: Op) -> Callable[..., Value]:
             high = xh * yh + (middle >> half) + (carry >> half)
         data = high.astype(f"u{bits // 8}").view(dtype.numpy)
         return Value(data, dtype, union(a.poison, b.poison))
-
-    return compute
-
-
-# -- floats --------------------------------------------------------------------------------------
-CANONICAL = {
-    np.dtype(FORMATS[f].storage): nan_of(FORMATS[f]) for f in ("fp16", "bf16", "fp32", "fp64")
-}
-_FLOAT: dict[str, tuple[Function, str]] = {
-    "arith.addf": (np.add, "+"),
-    "arith.subf": (np.subtract, "-"),
-    "arith.mulf": (np.multiply, "*"),
-    "arith.divf": (np.true_divide, "/"),
-    "tt.precise_divf": (np.true_divide, "/"),
-    "tt.approx_divf": (np.true_divide, "/"),
-    "arith.minnumf": (lambda x, y: least(np.fmin, x, y), ""),
-    "arith.maxnumf": (lambda x, y: greatest(np.fmax, x, y), ""),
-    "arith.minimumf": (lambda x, y: least(np.minimum, x, y), ""),
-    "arith.maximumf": (lambda x, y: greatest(np.maximum, x, y), ""),
-}
-
-
-def least(function: Function, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The smaller number; -0 is smaller than 0."""
-    zeros = (x == 0) & (y == 0)
-    return np.where(zeros, np.where(np.signbit(x), x, y), function(x, y))
-
-
-def greatest(function: Function, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The larger number; 0 is larger than -0."""
-    zeros = (x == 0) & (y == 0)
-    return np.where(zeros, np.where(np.signbit(x), y, x), function(x, y))
-
-
-def canonical(data: np.ndarray) -> np.ndarray:
-    """The same numbers with the device's one NaN, whatever the operands' were."""
-    if data.dtype in CANONICAL:
-        nan = np.isnan(data)
-        if nan.any():
-            data = np.where(nan, CANONICAL[data.dtype], data)
-    return data
-
-
-@operation(*_FLOAT)
-def _build_float(op: Op) -> Callable[..., Value]:
-    function, rounds = _FLOAT[op.name]
-    dtype = op.types[0].dtype
-
-    def compute(a: Value, b: Value) -> Value:
-        if rounds:
-            context.note_rounding(rounds)
-        data = function(a.data, b.data)
-        if data.dtype != dtype.numpy:
-            data = data.astype(dtype.numpy)
-        return Value(canonical(data), dtype, union(a.poison, b.poison), loaded=loaded_width(a, b))
-
-    return compute
-
-
-@operation("arith.negf")
-def _build_negation(op: Op) -> Callable[..., Value]:
-    dtype = op.types[0].dtype
-    return lambda a: Value(-a.data, dtype, a.poison, loaded=a.loaded)
-
-
-@operation("tt.clampf")
-def _build_clamp(op: Op) -> Callable[..., Value]:
-    keep = op.attrs.get("propagateNan", "none") == "all"
-    low_of, high_of = (np.maximum, np.minimum) if keep else (np.fmax, np.fmin)
-    dtype = op.types[0].dtype
-
-    def compute(x: Value, low: Value, high: Value) -> Value:
-        data = high_of(low_of(x.data, low.data), high.data)
-        return Value(canonical(data), dtype, union(x.poison, low.poison, high.poison))
-
-    return compute
-
-
-# -- comparison and choice -----------------------------------------------------------------------
-_COMPARE: dict[str, Any] = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-}
-
-
-@operation("arith.cmpi")
-def _build_compare(op: Op) -> Callable[..., Value]:
-    word = op.words[0]
-    function = _COMPARE[word if word in _COMPARE else word[1:]]
-    without_sign = word[0] == "u"
-
-    def compute(a: Value, b: Value) -> Value:
-        x, y = (unsigned(a.data), unsigned(b.data)) if without_sign else (a.data, b.data)
-        return Value(function(x, y), I1, union(a.poison, b.poison), loaded=loaded_width(a, b))
-
-    return compute
-
-
-@operation("arith.cmpf")
-def _build_float_compare(op: Op) -> Callable[..., Value]:
-    word = op.words[0]
-
-    def compute(a: Value, b: Value) -> Value:
-        x, y = a.data, b.data
-        unordered = np.isnan(x) | np.isnan(y)
-        if word in ("true", "false"):
-            data = np.full(unordered.shape, word == "true")
-        elif word in ("ord", "uno"):
-            data = unordered if word == "uno" else ~unordered
-        else:
-            found = _COMPARE[word[1:]](x, y)
-            data = found | unordered if word[0] == "u" else found & ~unordered
-        return Value(data, I1, union(a.poison, b.poison), loaded=loaded_width(a, b))
-
-    return compute
-
-
-@operation("arith.select")
-def _build_select(op: Op) -> Callable[..., Any]:
-    def compute(condition: Value, x: Any, y: Any) -> Any:
-        """A lane that is not picked leaves no trace, undefined or not."""
-        if not isinstance(x, Value):
-            return x.choose(condition, y)
-        c = condition.data
-        if c.ndim != x.data.ndim:  # one condition for the whole block
-            c = c.reshape(len(c), *(1,) * (x.data.ndim - 1))
-        data = np.where(c, x.data, y.data)
-        poison = exact = None
-        if x.poison is not None or y.poison is not None:
-            none = np.zeros((1,) * data.ndim, np.uint8)
-            poison = np.where(
-                c,
-                none if x.poison is None else x.poison,
-                none if y.poison is None else y.poison,
-            )
-        if x.exact is not None or y.exact is not None:
-            wide = [v.data.astype(np.int64) if v.exact is None else v.exact for v in (x, y)]
-            exact = np.where(c, *wide)
-            exact = exact if (exact != data).any() else None
-        if condition.poison is not None:
-            mask = condition.poison.reshape(
-                len(condition.poison), *(condition.poison.shape[1:] or (1,) * (data.ndim - 1))
-            )
-            poison = union(poison, mask)
-        base = x.base if x.base is y.base else None
-        loaded = loaded_width(x, y)
-        return Value(data, x.dtype, poison, exact, base, loaded)
 
     return compute

@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 
-from gemmproof.reference.simulator.fake_cuda.unknown import unknown
+from gemmproof.reference.fake_cuda.unknown import unknown
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 _HOST = "_gemmproof_host"

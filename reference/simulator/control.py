@@ -1,0 +1,214 @@
+"""Control flow as it is written, made flat: branches, loops, choices and what waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gemmproof.reference.observation import Unsupported, Where
+from gemmproof.reference.simulator.checks.judge import check_defined
+from gemmproof.reference.simulator.draft import Draft, Ends, Frame, Instr, Scope
+from gemmproof.reference.simulator.dtypes import I1, Type
+from gemmproof.reference.simulator.ops.hints import HINTS
+from gemmproof.reference.simulator.ops.registry import refusal
+from gemmproof.reference.simulator.program import start_count
+from gemmproof.reference.simulator.ttir import Block, Op
+from gemmproof.reference.simulator.value import Value
+
+if TYPE_CHECKING:
+    from gemmproof.reference.simulator.lower import Lowering
+
+
+def write_blocks(
+    low: Lowering, blocks: list[Block], frame: Frame, types: list[Type] | None
+) -> tuple[int, ...]:
+    """Write a function's body; returns the slots of what it returns.
+
+    `types` are those of the results, None for the kernel itself, which ends instead.
+    """
+    reached = _reachable(blocks)
+    if len(reached) == 1:
+        last = low.straight(reached[0], frame)
+        results = tuple(frame.slots[name] for name in last.operands)
+        if types is None:
+            low.draft.end = Ends.end(results)
+        return results
+    results = tuple(low.slot(kind) for kind in types or [])
+    drafts = {b.label: Draft() for b in reached}
+    out = Draft()
+    for block in reached[1:]:
+        low.enter(frame, block.args)
+    args = {b.label: [frame.slots[name] for name, _ in b.args] for b in reached}
+    for i, block in enumerate(reached):
+        outer = low.scope
+        if i:
+            low.scope = Scope(outer=outer)
+            low.place(drafts[block.label])
+        last = low.straight(block, frame)
+        back = {b.label for b in reached[: i + 1]}
+        if last.name == "tt.return":
+            given = [frame.slots[name] for name in last.operands]
+            moves = tuple(zip(results, given, strict=True))
+            low.draft.end = Ends.end(()) if types is None else Ends.jump(out, moves)
+        else:
+            low.draft.end = _branch_end(last, frame, drafts, args, back, low.where)
+        if i:
+            low.scope = outer
+    if types is not None:
+        low.place(out)
+    return results
+
+
+def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
+    """scf.for."""
+    index_name, index_type = op.regions[0][0].args[0]
+    bounds = tuple(frame.slots[name] for name in op.operands[:3])
+    state = low.slot(index_type)
+
+    def start(low: Value, high: Value, step: Value) -> Any:
+        for bound in (low, high, step):
+            check_defined(bound, "a loop bound")
+        return start_count(low, high, step, index_type.dtype, "unsigned" in op.words)
+
+    low.draft.instrs.append(Instr(op, start, bounds, (state,), where, pure=True))
+    before = low.draft
+    initial = [frame.slots[name] for name in op.operands[3:]]
+    low.loops.append((before, low.scope))
+    carried = low.enter(frame, op.regions[0][0].args[1:])
+    frame.slots[index_name] = index = low.slot(index_type)
+    head, body, out = Draft(), Draft(), Draft()
+    before.end = Ends.jump(head, tuple(zip(carried, initial, strict=True)))
+    low.place(head).end = Ends.turn(state, index, body, out, where)
+    low.place(body)
+    outer, low.scope = low.scope, Scope(outer=low.scope)
+    _hint_carried(low, op, frame, where)
+    last = low.straight(op.regions[0][0], frame)
+    yielded = [frame.slots[name] for name in last.operands]
+    low.draft.end = Ends.jump(head, tuple(zip(carried, yielded, strict=True)))
+    low.scope = outer
+    low.loops.pop()
+    low.place(out)
+    for slot in carried:
+        low.levels[slot] = len(low.loops)
+    return carried
+
+
+def _hint_carried(low: Lowering, op: Op, frame: Frame, where: Where | None) -> None:
+    """Hints on what a loop carries stand on the loop, with the argument's number."""
+    for i, (name, kind) in enumerate(op.regions[0][0].args):
+        attrs = {h: op.attrs[f"{h}_arg{i}"] for h in HINTS if f"{h}_arg{i}" in op.attrs}
+        if attrs:
+            hint = Op("gemmproof.same", [name], attrs=attrs, types=[kind], text=op.text)
+            frame.slots[name] = low.instr(hint, (frame.slots[name],), where)[0]
+
+
+def write_while(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
+    """scf.while: a region that decides and hands on, a region that is done while it holds."""
+    initial = [frame.slots[name] for name in op.operands]
+    before = low.draft
+    low.loops.append((before, low.scope))
+    carried = low.enter(frame, op.regions[0][0].args)
+    head, body, out = Draft(), Draft(), Draft()
+    before.end = Ends.jump(head, tuple(zip(carried, initial, strict=True)))
+    outer, low.scope = low.scope, Scope(outer=low.scope)
+    low.place(head)
+    condition, *handed = (
+        frame.slots[name] for name in low.straight(op.regions[0][0], frame).operands
+    )
+    inner = low.enter(frame, op.regions[1][0].args)
+    results = tuple(low.slot(kind, len(low.loops) - 1) for kind in op.types)
+    low.draft.end = Ends.branch(
+        condition,
+        (body, tuple(zip(inner, handed, strict=True))),
+        (out, tuple(zip(results, handed, strict=True))),
+        where,
+        spins=True,
+    )
+    low.place(body)
+    low.scope = Scope(outer=low.scope)
+    last = low.straight(op.regions[1][0], frame)
+    yielded = [frame.slots[name] for name in last.operands]
+    low.draft.end = Ends.jump(head, tuple(zip(carried, yielded, strict=True)))
+    low.scope = outer
+    low.loops.pop()
+    low.place(out)
+    return results
+
+
+def write_poll(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
+    """tt.atomic_poll: a loop that looks until every lane holds what is waited for."""
+    sources = tuple(frame.slots[name] for name in op.operands)
+    op = replace(op, operand_types=[low.types[s] for s in sources])
+    done, seen = low.slot(Type((), I1)), low.slot(op.types[0])
+    head, out = Draft(), Draft()
+    low.draft.end = Ends.jump(head)
+    look = Instr(op, low.build(op, where), sources, (done, seen), where, pure=False)
+    low.place(head).instrs.append(look)
+    head.end = Ends.branch(done, (out, ()), (head, ()), where, spins=True, polls=True)
+    low.place(out)
+    return (seen,)
+
+
+def write_if(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
+    """scf.if."""
+    condition = frame.slots[op.operands[0]]
+    results = tuple(low.slot(kind) for kind in op.types)
+    before, out = low.draft, Draft()
+    outer = low.scope
+    entries = []
+    for region in [*op.regions, []][:2]:
+        if not region or not region[0].ops:
+            entries.append(out)
+            continue
+        entries.append(low.place(Draft()))
+        low.scope = Scope(outer=outer)
+        last = low.straight(region[0], frame)
+        given = [frame.slots[name] for name in last.operands]
+        low.draft.end = Ends.jump(out, tuple(zip(results, given, strict=True)))
+    low.scope = outer
+    before.end = Ends.branch(condition, (entries[0], ()), (entries[1], ()), where)
+    low.place(out)
+    return results
+
+
+def _reachable(blocks: list[Block]) -> list[Block]:
+    """The blocks that can be entered, in order. Raises Unsupported for an unknown end."""
+    by_label = {b.label: b for b in blocks}
+    seen, todo = {blocks[0].label}, [blocks[0]]
+    while todo:
+        for label, _ in todo.pop().ops[-1].targets:
+            if label not in seen:
+                seen.add(label)
+                todo.append(by_label[label])
+    return [b for b in blocks if b.label in seen]
+
+
+def _branch_end(
+    last: Op,
+    frame: Frame,
+    drafts: dict[str, Draft],
+    args: dict[str, list[int]],
+    back: set[str],
+    where: Any,
+) -> Any:
+    """How a block of a function with branches ends."""
+    ways = []
+    for label, given in last.targets:
+        moves = tuple(zip(args[label], (frame.slots[n] for n in given), strict=True))
+        ways.append((drafts[label], moves))
+    spins = any(label in back for label, _ in last.targets)
+    if last.name == "cf.br":
+        return Ends.jump(*ways[0], spins=spins)
+    if last.name == "cf.cond_br":
+        condition = frame.slots[last.operands[0]]
+        return Ends.branch(condition, ways[0], ways[1], where(last.loc, frame), spins=spins)
+    raise Unsupported(refusal(last.name), where(last.loc, frame))
+
+
+# Operations that decide what is done next: how each is written.
+CONTROL = {
+    "scf.for": write_for,
+    "scf.while": write_while,
+    "scf.if": write_if,
+    "tt.atomic_poll": write_poll,
+}

@@ -1,0 +1,93 @@
+"""A program that is being written: its blocks, its instructions, and what is known where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gemmproof.reference.observation import Where
+from gemmproof.reference.simulator.program import Moves
+from gemmproof.reference.simulator.ttir import Op
+
+
+@dataclass(slots=True, eq=False)
+class Instr:
+    """An operation on slots: `compute` takes the values of `sources` and gives those of
+    `results`."""
+
+    op: Op
+    compute: Callable[..., Any]
+    sources: tuple[int, ...]
+    results: tuple[int, ...]
+    where: Where | None
+    pure: bool
+
+
+@dataclass(slots=True, eq=False)
+class Ends:
+    """How a block that is being written ends: `ways` out of it, and the slots that decide."""
+
+    kind: str
+    ways: tuple[tuple[Draft, Moves], ...] = ()
+    uses: tuple[int, ...] = ()
+    makes: tuple[int, ...] = ()
+    where: Where | None = None
+    spins: bool = False
+    polls: bool = False
+
+    @staticmethod
+    def end(results: tuple[int, ...]) -> Ends:
+        return Ends("end", (), results)
+
+    @staticmethod
+    def jump(target: Draft, moves: Moves = (), spins: bool = False) -> Ends:
+        return Ends("jump", ((target, moves),), spins=spins)
+
+    @staticmethod
+    def branch(
+        condition: int,
+        yes: tuple[Draft, Moves],
+        no: tuple[Draft, Moves],
+        where: Where | None,
+        spins: bool = False,
+        polls: bool = False,
+    ) -> Ends:
+        return Ends("branch", (yes, no), (condition,), (), where, spins, polls)
+
+    @staticmethod
+    def turn(state: int, index: int, body: Draft, out: Draft, where: Where | None) -> Ends:
+        return Ends("turn", ((body, ()), (out, ())), (state,), (index,), where)
+
+
+@dataclass(slots=True, eq=False)
+class Draft:
+    """A block that is being written."""
+
+    instrs: list[Instr] = field(default_factory=list)
+    end: Ends = field(default_factory=lambda: Ends("end"))
+
+
+@dataclass(slots=True)
+class Scope:
+    """What was computed where it can be seen from here: (operation, operands) -> results."""
+
+    known: dict[Any, tuple[int, ...]] = field(default_factory=dict)
+    outer: Scope | None = None
+
+    def find(self, key: Any) -> tuple[int, ...] | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if key in scope.known:
+                return scope.known[key]
+            scope = scope.outer
+        return None
+
+
+@dataclass(slots=True)
+class Frame:
+    """A function that is being inlined: its slots by SSA name, and the line that calls it."""
+
+    function: str
+    caller: Where | None
+    slots: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,97 @@
+"""A kernel run for every program of its grid, or a region for every lane."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.observation import LimitExceeded, SimulatorError, Unsupported
+from gemmproof.reference.simulator import context as contexts
+from gemmproof.reference.simulator.context import Context
+from gemmproof.reference.simulator.program import Program
+from gemmproof.reference.simulator.scheduler import MOST_WIDTH, Group, Scheduler, merge_slots
+
+# A first group this wide shows how large the values of the kernel are; groups then grow.
+FIRST_WIDTH = 256
+
+
+def run_grid(program: Program, context: Context, args: list[Any]) -> None:
+    """Run a kernel for every program of the context's grid, x fastest, in ascending order.
+
+    Raises Unsupported, and LimitExceeded for what takes too long, or waits for ever.
+    """
+    x, y, z = context.grid
+    total, begin, width = x * y * z, 0, FIRST_WIDTH
+    scheduler = Scheduler(program, context)
+    before = contexts.enter(context)
+    try:
+        with np.errstate(all="ignore"):
+            while begin < total or scheduler.waiting:
+                if begin >= total:
+                    scheduler.wake()
+                    continue
+                _check_progress(context, total, begin)
+                end = min(total, begin + min(width, scheduler.limit))
+                env = list(program.template)
+                for slot, value in zip(program.args, args, strict=True):
+                    env[slot] = value
+                scheduler.run(Group(np.arange(begin, end, dtype=np.int64), env))
+                scheduler.done.clear()
+                begin, width = end, min(2 * width, MOST_WIDTH)
+    except SimulatorError:
+        raise
+    except MemoryError:
+        raise LimitExceeded(f"{context.kernel}: out of memory", context.where) from None
+    except Exception as error:
+        words = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        raise Unsupported(
+            f"the tile simulator failed here, please report it: {words[:300]}", context.where
+        ) from error
+    finally:
+        contexts.enter(before)
+    if context.ordered:  # a branch on what was loaded may order programs; that is not proved
+        context.events = [e for e in context.events if e.kind != "race"]
+
+
+def _check_progress(context: Context, total: int, begin: int) -> None:
+    seconds = context.session.seconds
+    if time.monotonic() > context.session.deadline:
+        raise LimitExceeded(
+            f"{context.kernel}: got a grid of {total:,} programs, of which {begin:,} ran in "
+            f"{seconds:g} s on the tile simulator"
+        )
+
+
+def run_region(program: Program, values: list[Any], lanes: int) -> list[Any]:
+    """Run a region over `lanes` lanes at once, each as a program of its own."""
+    context = contexts.current()
+    env = list(program.template)
+    for slot, value in zip(program.args, values, strict=True):
+        env[slot] = value
+    where = context.where
+    if program.is_straight:
+        for run, place, dead in program.blocks[0].steps:
+            context.where = place
+            run(env)
+            for slot in dead:
+                env[slot] = None
+        end: Any = program.blocks[0].end
+        context.where = where
+        return [env[slot] for slot in end.results]
+    scheduler = Scheduler(program, context, follow=False)
+    scheduler.limit = lanes
+    scheduler.run(Group(np.arange(lanes, dtype=np.int64), env))
+    while scheduler.waiting:
+        scheduler.wake()
+    context.where = where
+    groups = scheduler.done
+    if len(groups) == 1:
+        return [groups[0].env[s] for s in program.blocks[groups[0].block].end.results]  # type: ignore[union-attr]
+    sizes = [len(g.programs) for g in groups]
+    order = np.argsort(np.concatenate([g.programs for g in groups]))
+    return [
+        merge_slots([g.env[s] for g in groups], sizes, order)
+        for s in program.blocks[groups[0].block].end.results  # type: ignore[union-attr]
+    ]

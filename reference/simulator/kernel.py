@@ -1,0 +1,162 @@
+"""What stands for a compiled kernel, and one launch of it."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from triton import knobs
+from triton.compiler.compiler import make_backend
+from triton.runtime import _allocation
+
+from gemmproof.reference.fake_cuda.tensors import changed
+from gemmproof.reference.observation import KernelError, Launch
+from gemmproof.reference.simulator.arguments import check_grid, flatten, scalar_of
+from gemmproof.reference.simulator.context import Context
+from gemmproof.reference.simulator.frontend import compile_program
+from gemmproof.reference.simulator.grid import run_grid
+from gemmproof.reference.simulator.program import Program
+from gemmproof.reference.simulator.provenance import calling_line
+from gemmproof.reference.simulator.session import Session
+
+_session: Session | None = None
+
+
+@contextmanager
+def running(session: Session) -> Iterator[None]:
+    """Within it kernels are compiled and launched for `session`."""
+    global _session
+    before, _session = _session, session
+    try:
+        yield
+    finally:
+        _session = before
+
+
+class Kernel:
+    """What stands for a compiled kernel: its program, and the figures that a wrapper may ask.
+
+    Nothing is compiled to a binary, so it spills nothing and shares no memory; wrappers that size
+    their grid by occupancy then use the device's own limits.
+    """
+
+    n_regs = 32
+    n_spills = 0
+    n_max_threads = 1024
+    module = None
+    function = 0
+    packed_metadata = None
+    kernel = b""
+
+    def __init__(self, src: Any, target: Any, options: Any, program: Program) -> None:
+        self.src = src
+        self.program = program
+        self.name = src.fn.__name__
+        self.hash = src.hash()
+        self.asm = {"ttir": program.text, "source": program.text}
+        sizes = ("shared", "tmem_size", "global_scratch_size", "profile_scratch_size")
+        facts = {"name": self.name, "hash": self.hash, "target": target}
+        facts |= {"warp_size": target.warp_size, **dict.fromkeys(sizes, 0)}
+        self.metadata = types.SimpleNamespace(**{**options.__dict__, **facts})
+        # from Hopper on descriptors are made in global memory; elsewhere they become pointers
+        describes = "tt.make_tensor_descriptor" in program.text
+        self.needs_scratch = describes and target.backend == "cuda" and target.arch >= 90
+
+    def _init_handles(self) -> None:
+        return None
+
+    def result(self) -> Kernel:
+        return self
+
+    def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
+        """What Triton's hooks are given: the kernel's name, and what it says of a launch."""
+        if knobs.runtime.launch_enter_hook is None and knobs.runtime.launch_exit_hook is None:
+            return None
+        facts = {"name": self.name, "function": 0, "stream": stream}
+        says = self.src.fn.launch_metadata
+
+        def get() -> dict[str, Any]:  # as Triton does, the kernel is asked when a hook asks
+            if says is None:
+                return facts
+            named = dict(zip(self.src.fn.arg_names, args, strict=False))
+            return facts | says(grid, self.metadata, named)
+
+        return types.SimpleNamespace(get=get)
+
+    def run(
+        self, x: Any, y: Any, z: Any, stream: Any, function: Any, packed: Any,
+        metadata: Any, enter: Any, exit: Any, *args: Any,
+    ) -> None:  # fmt: skip
+        """Triton's launcher: runs the grid."""
+        assert _session is not None
+        if enter is not None:
+            enter(metadata)
+        _launch(_session, self, (x, y, z), args)
+        if exit is not None:
+            exit(metadata)
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        sizes = (*grid, 1, 1)[:3]
+
+        def launch(*args: Any, stream: Any = None) -> None:
+            self.run(*sizes, stream, 0, None, None, None, None, *args)
+
+        return launch
+
+
+def compile_kernel(src: Any, target: Any = None, options: Any = None, **_: Any) -> Kernel:
+    """What Triton calls to compile a specialisation."""
+    assert _session is not None
+    backend = make_backend(target)
+    # asserts are judged whether or not the launch asks for them; the checks of overflow are ours
+    wanted = {**dict(options or {}), "debug": True, "sanitize_overflow": False}
+    parsed = backend.parse_options(wanted)
+    program = compile_program(src, target, parsed, _session.target)
+    return Kernel(src, target, backend.parse_options(dict(options or {})), program)
+
+
+def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    where = calling_line()
+    sizes = check_grid(kernel.name, grid)
+    if kernel.needs_scratch and isinstance(_allocation._allocator.get(), _allocation.NullAllocator):
+        words = "needs memory for the tensor descriptors that it makes"
+        raise KernelError(f"{kernel.name} {words}, but nothing called triton.set_allocator", where)
+    src, program = kernel.src, kernel.program
+    names = src.fn.arg_names
+    try:
+        leaves = [
+            leaf
+            for name, value in zip(names, args, strict=True)
+            for leaf in flatten(session, name, value, src.signature[name])
+        ]
+        values = [
+            leaf if callable(getattr(leaf, "select", None)) else scalar_of(leaf, kind)
+            for leaf, kind in zip(leaves, program.arg_types, strict=True)
+        ]
+    except (TypeError, OverflowError) as error:
+        raise KernelError(f"{kernel.name}: {error}", where) from None
+    session.memory.new_launch()
+    changed()
+    context = Context(session, kernel.name, sizes, int(kernel.metadata.num_warps))
+    run_grid(program, context, values)
+    session.events += [(kernel.name, event) for event in context.events]
+    if session.trace is not None:
+        session.trace.append((kernel.name, sizes, context.touches))
+    constants = {names[path[0]]: x for path, x in src.constants.items() if len(path) == 1}
+    declared = {p.name for p in src.fn.params if p.is_constexpr}
+    shown = {k: getattr(x, "value", x) for k, x in constants.items() if k in declared}
+    session.run.launches.append(
+        Launch(
+            kernel.name,
+            sizes,
+            {k: x for k, x in shown.items() if isinstance(x, bool | int | float | str)},
+            session.config % session.configs,
+            session.configs,
+            tuple(sorted(context.tiles)),
+            context.atomics,
+            where,
+            tuple(sorted(context.rounds)),
+        )
+    )

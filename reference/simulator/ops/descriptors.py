@@ -1,0 +1,157 @@
+"""Tensor descriptors: a window that the copy engine moves, and its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.observation import Unsupported
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.checks.blame import Event
+from gemmproof.reference.simulator.context import current
+from gemmproof.reference.simulator.dtypes import I64, Type
+from gemmproof.reference.simulator.ops.atomics import COMBINE, atomic
+from gemmproof.reference.simulator.ops.load import load
+from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.store import store
+from gemmproof.reference.simulator.ops.windows import EXTEND, Window, fill_of
+from gemmproof.reference.simulator.ttir import Op
+from gemmproof.reference.simulator.value import Value
+
+ALIGNMENT = 16  # bytes, of a descriptor's base and of its strides but the last
+
+
+@operation("tt.make_tensor_descriptor", pure=False, constant=False)
+def _build_descriptor(op: Op) -> Callable[..., Window]:
+    n, kind = op.segments[0], op.types[0]
+    padding = op.attrs.get("padding", "1 : i32")
+    option = 2 if padding.startswith("2") or "nan" in padding else 1
+
+    def compute(base: Value, *scalars: Value) -> Window:
+        sizes, strides = (tuple(EXTEND(x) for x in part) for part in (scalars[:n], scalars[n:]))
+        fill = fill_of(option, kind.dtype, len(kind.shape))
+        made = Window(base, sizes, strides, (), kind.shape, fill)
+        _check_rules(made)
+        return made
+
+    return compute
+
+
+def describe(base: Value, sizes: Any, strides: Any, block: Any, padding: str | None) -> Window:
+    """A triton.tools TensorDescriptor that a wrapper made and passed to the kernel."""
+    assert base.dtype.pointee is not None
+    lengths, steps = (
+        tuple(Value(np.array([int(x)]), I64) for x in part) for part in (sizes, strides)
+    )
+    shape = tuple(int(n) for n in block)
+    fill = fill_of(padding or "zero", base.dtype.pointee, len(shape))
+    return Window(base, lengths, steps, (), shape, fill)
+
+
+def _check_rules(window: Window) -> None:
+    """The rules of the copy engine: 16-byte base and strides, last stride 1."""
+    assert window.base.dtype.pointee is not None
+    size = window.base.dtype.pointee.itemsize
+    if (window.strides[-1].data != 1).any():
+        _note(window, f"last stride {int(window.strides[-1].data.flat[0])}", "1")
+    if (window.base.data % ALIGNMENT != 0).any():
+        _note(window, "a base that is not 16-byte aligned", "a multiple of 16 bytes")
+    for axis, stride in enumerate(window.strides[:-1]):
+        nbytes = stride.data * size
+        if (nbytes % ALIGNMENT != 0).any():
+            got = f"stride {int(stride.data.flat[0])} along axis {axis}"
+            _note(
+                window, f"{got} ({int(nbytes.flat[0])} bytes)", f"a multiple of {ALIGNMENT} bytes"
+            )
+
+
+def _note(window: Window, got: str, expected: str) -> None:
+    launch = current()
+    launch.events.append(
+        Event(
+            kind="bad_descriptor",
+            where=context.where(),
+            operand=window.base.base,
+            access="descriptor",
+            axis=None,
+            programs=launch.programs,
+            lanes=1,
+            got=got,
+            expected=expected,
+        )
+    )
+
+
+@operation("tt.descriptor_load", pure=False)
+def _build_descriptor_load(op: Op) -> Callable[..., Value]:
+    shape = op.types[0].shape
+
+    def compute(window: Window, *starts: Value) -> Value:
+        pointers, indices = window.lanes([EXTEND(x) for x in starts])
+        made = load(
+            pointers, window.inside(indices, range(len(indices))), window.fill, window.block
+        )
+        if shape == window.block:
+            return made
+        whole = made.spread(window.block)  # a block whose leading axes of length 1 are dropped
+        return whole.map(lambda d: d.reshape(len(d), *shape))
+
+    return compute
+
+
+def _stored(window: Window, value: Value, kind: Type) -> Value:
+    if kind.shape == window.block:
+        return value
+    return value.spread(kind.shape).map(lambda d: d.reshape(len(d), *window.block))
+
+
+@operation("tt.descriptor_store", pure=False)
+def _build_descriptor_store(op: Op) -> Callable[..., None]:
+    kind = op.operand_types[-1]
+
+    def compute(window: Window, *rest: Value) -> None:
+        pointers, indices = window.lanes([EXTEND(x) for x in rest[:-1]])
+        mask = window.inside(indices, range(len(indices)))
+        store(pointers, _stored(window, rest[-1], kind), mask, window.block)
+
+    return compute
+
+
+@operation("tt.descriptor_reduce", pure=False)
+def _build_descriptor_reduce(op: Op) -> Callable[..., None]:
+    kind = op.operand_types[-1]
+    word = op.words[0]
+    word = {"add": "fadd"}.get(word, word) if kind.dtype.is_float else word
+    if word not in COMBINE:
+        raise Unsupported(f"tt.descriptor_reduce {word} is not known to the tile simulator")
+
+    def compute(window: Window, *rest: Value) -> None:
+        pointers, indices = window.lanes([EXTEND(x) for x in rest[:-1]])
+        mask = window.inside(indices, range(len(indices)))
+        atomic(word, pointers, _stored(window, rest[-1], kind), mask, window.block)
+
+    return compute
+
+
+@operation("tt.descriptor_gather", pure=False)
+def _build_descriptor_gather(op: Op) -> Callable[..., Value]:
+    shape = op.types[0].shape
+
+    def compute(window: Window, rows: Value, column: Value) -> Value:
+        pointers, mask = window.rows(rows, column)
+        return load(pointers, mask, window.fill, shape)
+
+    return compute
+
+
+@operation("tt.descriptor_scatter", pure=False)
+def _build_descriptor_scatter(op: Op) -> Callable[..., None]:
+    shape = op.operand_types[-1].shape
+
+    def compute(window: Window, rows: Value, column: Value, value: Value) -> None:
+        pointers, mask = window.rows(rows, column)
+        store(pointers, value, mask, shape)
+
+    return compute

@@ -1,0 +1,88 @@
+"""Float arithmetic: one rounding, and the device's one NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gemmproof.reference.formats import FORMATS, nan_of
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ttir import Op
+from gemmproof.reference.simulator.value import Value, loaded_width, union
+
+Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+CANONICAL = {
+    np.dtype(FORMATS[f].storage): nan_of(FORMATS[f]) for f in ("fp16", "bf16", "fp32", "fp64")
+}
+_FLOAT: dict[str, tuple[Function, str]] = {
+    "arith.addf": (np.add, "+"),
+    "arith.subf": (np.subtract, "-"),
+    "arith.mulf": (np.multiply, "*"),
+    "arith.divf": (np.true_divide, "/"),
+    "tt.precise_divf": (np.true_divide, "/"),
+    "tt.approx_divf": (np.true_divide, "/"),
+    "arith.minnumf": (lambda x, y: least(np.fmin, x, y), ""),
+    "arith.maxnumf": (lambda x, y: greatest(np.fmax, x, y), ""),
+    "arith.minimumf": (lambda x, y: least(np.minimum, x, y), ""),
+    "arith.maximumf": (lambda x, y: greatest(np.maximum, x, y), ""),
+}
+
+
+def least(function: Function, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The smaller number; -0 is smaller than 0."""
+    zeros = (x == 0) & (y == 0)
+    return np.where(zeros, np.where(np.signbit(x), x, y), function(x, y))
+
+
+def greatest(function: Function, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The larger number; 0 is larger than -0."""
+    zeros = (x == 0) & (y == 0)
+    return np.where(zeros, np.where(np.signbit(x), y, x), function(x, y))
+
+
+def canonical(data: np.ndarray) -> np.ndarray:
+    """The same numbers with the device's one NaN, whatever the operands' were."""
+    if data.dtype in CANONICAL:
+        nan = np.isnan(data)
+        if nan.any():
+            data = np.where(nan, CANONICAL[data.dtype], data)
+    return data
+
+
+@operation(*_FLOAT)
+def _build_float(op: Op) -> Callable[..., Value]:
+    function, rounds = _FLOAT[op.name]
+    dtype = op.types[0].dtype
+
+    def compute(a: Value, b: Value) -> Value:
+        if rounds:
+            context.note_rounding(rounds)
+        data = function(a.data, b.data)
+        if data.dtype != dtype.numpy:
+            data = data.astype(dtype.numpy)
+        return Value(canonical(data), dtype, union(a.poison, b.poison), loaded=loaded_width(a, b))
+
+    return compute
+
+
+@operation("arith.negf")
+def _build_negation(op: Op) -> Callable[..., Value]:
+    dtype = op.types[0].dtype
+    return lambda a: Value(-a.data, dtype, a.poison, loaded=a.loaded)
+
+
+@operation("tt.clampf")
+def _build_clamp(op: Op) -> Callable[..., Value]:
+    keep = op.attrs.get("propagateNan", "none") == "all"
+    low_of, high_of = (np.maximum, np.minimum) if keep else (np.fmax, np.fmin)
+    dtype = op.types[0].dtype
+
+    def compute(x: Value, low: Value, high: Value) -> Value:
+        data = high_of(low_of(x.data, low.data), high.data)
+        return Value(canonical(data), dtype, union(x.poison, low.poison, high.poison))
+
+    return compute

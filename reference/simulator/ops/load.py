@@ -1,0 +1,203 @@
+"""Loads: every lane is judged, then read where it may be.
+
+A lane that may not be touched never reaches real memory: it gives an undefined value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.checks.blame import beyond_view
+from gemmproof.reference.simulator.checks.judge import (
+    MASKED,
+    STRAY,
+    UNWRITTEN,
+    Lanes,
+    all_inside,
+    element_of,
+    judge,
+    spread,
+    trace,
+)
+from gemmproof.reference.simulator.context import current
+from gemmproof.reference.simulator.memory import Operand, dirt
+from gemmproof.reference.simulator.ops.outer import combine, parts_of
+from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.shared_tiles import Shared, Tiles, find_shared
+from gemmproof.reference.simulator.ops.store import column, meet
+from gemmproof.reference.simulator.ttir import Op
+from gemmproof.reference.simulator.value import Value
+
+
+@operation("tt.load", pure=False)
+def _build_load(op: Op) -> Callable[..., Value]:
+    from gemmproof.reference.simulator.ops.windows import build_window_load
+
+    kind = op.operand_types[0]
+    if kind.kind == "window":
+        return build_window_load(op)
+    shape = kind.shape
+
+    def compute(ptr: Value, mask: Value | None = None, other: Value | None = None) -> Value:
+        return load(ptr, mask, other, shape)
+
+    return compute
+
+
+def lanes_shape(shape: tuple[int, ...], *parts: Value | None) -> tuple[int, ...]:
+    """The shape (programs or 1, *block) of an access."""
+    programs = max(len(x) for p in parts if p is not None for x in parts_of(p))
+    return (programs, *shape)
+
+
+def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, ...]) -> Value:
+    """Load through a block of pointers; masked-off lanes hold `fill`, or nothing defined."""
+    launch = current()
+    dtype = element_of(ptr)
+    np_type = dtype.numpy
+    full = lanes_shape(shape, ptr, mask, fill)
+    if launch.session.trace is not None:
+        one = None if fill is None or fill.data.size != 1 else float(fill.data.reshape(-1)[0])
+        trace("load", ptr, mask, one, full)
+    plain = _plain_load(ptr, mask, fill, np_type)
+    if plain is not None:
+        if isinstance(plain, Shared):
+            return Tiles(plain, dtype)
+        return Value(plain, dtype, loaded=8 * np_type.itemsize)
+    context.check_width(int(np.prod(full, dtype=np.int64)) * max(8, np_type.itemsize))
+    found = judge("load", ptr, mask, full)
+    data: np.ndarray = np.broadcast_to(dirt(dtype, launch.session.dirt), full)
+    done = np.zeros(full, np.bool_) if len(found) != 1 or found[0].good is not None else None
+    poison = None
+    for lanes in found:
+        flat = lanes.storage.typed(np_type)
+        if not flat.size:
+            continue
+        values = flat[lanes.index]
+        data = values if lanes.good is None else np.where(lanes.good, values, data)
+        if done is not None:
+            done = done | (True if lanes.good is None else lanes.good)
+        poison = _unwritten(lanes, np_type.itemsize, ptr.base, poison)
+        _remember_readers(lanes, np_type.itemsize, full, ptr.base)
+    if done is not None and not done.all():
+        off = None if mask is None else ~spread(mask.data, full)
+        if off is not None and fill is not None:
+            data = np.where(off, fill.data, data)
+            if fill.poison is not None:
+                mixed = np.where(off, fill.poison, np.uint8(0))
+                poison = mixed if poison is None else poison | mixed
+        elif off is not None and off.any():
+            bits = _masked_bits(ptr, off, np_type.itemsize)
+            poison = bits if poison is None else poison | bits
+        stray = ~done if off is None else ~done & ~off
+        if stray.any():
+            bits = stray * context.source(STRAY, ptr.base)
+            poison = bits if poison is None else poison | bits
+    if data.shape != full:
+        data = np.broadcast_to(data, full)
+    if ptr.poison is not None:
+        bits = _hint_bits(ptr, mask, full)
+        poison = bits if poison is None else poison | bits
+    return Value(data, dtype, poison, loaded=8 * np_type.itemsize)
+
+
+def _plain_load(
+    ptr: Value, mask: Value | None, fill: Value | None, np_type: np.dtype
+) -> np.ndarray | Shared | None:
+    """The lanes of a load with which nothing is amiss, or None where `judge` has to look closer.
+
+    Programs that load the very same block (a row of tiles shares a's) load it once.
+    """
+    base = ptr.base
+    if base is None or ptr.poison is not None or ptr.exact is not None:
+        return None
+    storage = base.storage
+    if storage.private or storage.undefined is not None or base.view.itemsize != np_type.itemsize:
+        return None
+    if mask is not None and (fill is None or fill.poison is not None or mask.poison is not None):
+        return None
+    region = base.region(np_type.itemsize)
+    if region.high <= region.low or (base.view.start - storage.start) % np_type.itemsize:
+        return None
+    parts, tests = parts_of(ptr), [] if mask is None else parts_of(mask)
+    own_fill = fill is not None and len(fill.data) > 1  # programs differ in what they fill in
+    same = None if own_fill else find_shared([*parts, *tests])
+    if same is not None:
+        parts, tests = (
+            [p if len(p) == 1 else p[same[0]] for p in several] for several in (parts, tests)
+        )
+    lanes = combine(tests) if tests else None
+    if lanes is not None and lanes.all():
+        lanes = None
+    index = (combine(parts) - storage.start) >> (np_type.itemsize.bit_length() - 1)
+    if not index.size:
+        return None
+    if lanes is not None:
+        index = np.where(lanes, index, region.low)
+    if not all_inside(region, index) and not region.contains(index).all():
+        return None
+    data = storage.typed(np_type)[index]
+    if lanes is not None and fill is not None:
+        data = np.where(lanes, data, fill.data)
+    return data if same is None else Shared(data, same[1])
+
+
+def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndarray:
+    """Poison of lanes loaded from an address that a hint misdescribes: the operand is now known."""
+    assert ptr.poison is not None
+    before = spread(ptr.poison, full) & context.hinted()
+    if mask is not None:
+        before = np.where(spread(mask.data, full), before, np.uint8(0))
+    bits = np.zeros(full, np.uint8)
+    for i, origin in enumerate(list(current().session.sources[:7])):
+        lanes = (before >> i) & 1 == 1
+        if origin.kind == "false_hint" and lanes.any():
+            named = origin if origin.operand is not None else replace(origin, operand=ptr.base)
+            bits |= lanes * context.bit_of(named)
+    return bits
+
+
+def _unwritten(
+    lanes: Lanes, size: int, operand: Operand | None, poison: np.ndarray | None
+) -> np.ndarray | None:
+    """Poison for lanes that read memory nothing has stored to."""
+    undefined = lanes.storage.undefined_elements(size)
+    if undefined is None:
+        return poison
+    unknown = undefined[lanes.index] != 0
+    if lanes.good is not None:
+        unknown &= lanes.good
+    if not unknown.any():
+        return poison
+    bits = unknown * context.source(UNWRITTEN, operand)
+    return bits if poison is None else poison | bits
+
+
+def _masked_bits(ptr: Value, off: np.ndarray, size: int) -> np.ndarray:
+    """Poison bits of masked-off lanes: by the axis along which they lie beyond the operand."""
+    bits = np.zeros(off.shape, np.uint8)
+    rest = off
+    if ptr.base is not None:
+        address = spread(ptr.data, off.shape)
+        for axis, lanes in beyond_view(ptr.base, address, off, size):
+            bits |= lanes * context.source(MASKED, ptr.base, axis)
+            rest = rest & ~lanes
+    if rest.any():
+        bits |= rest * context.source(MASKED, ptr.base)
+    return bits
+
+
+def _remember_readers(
+    lanes: Lanes, size: int, full: tuple[int, ...], operand: Operand | None
+) -> None:
+    """Which program last read each element of memory that the wrapper made: it may add to it."""
+    storage = lanes.storage
+    if not storage.private:
+        return
+    index, programs = np.broadcast_arrays(lanes.index, column(len(full)))
+    good = slice(None) if lanes.good is None else np.broadcast_to(lanes.good, index.shape)
+    meet(storage, index[good], size, programs[good], operand)

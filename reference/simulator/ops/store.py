@@ -1,0 +1,173 @@
+"""Stores, and the account of which program stored or read each element.
+
+A stray store is dropped. What was wrong is noted as an event of the launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.checks.blame import Event
+from gemmproof.reference.simulator.checks.judge import judge, spread, trace
+from gemmproof.reference.simulator.context import current
+from gemmproof.reference.simulator.memory import Operand, Storage
+from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ttir import Op
+from gemmproof.reference.simulator.value import Value
+
+
+@operation("tt.store", pure=False)
+def _build_store(op: Op) -> Callable[..., None]:
+    from gemmproof.reference.simulator.ops.windows import build_window_store
+
+    kind = op.operand_types[0]
+    if kind.kind == "window":
+        return build_window_store(op)
+    shape = kind.shape
+
+    def compute(ptr: Value, value: Value, mask: Value | None = None) -> None:
+        store(ptr, value, mask, shape)
+
+    return compute
+
+
+def column(ndim: int) -> np.ndarray:
+    """The running programs' ids along the first of `ndim` axes."""
+    return current().programs.reshape((-1,) + (1,) * (ndim - 1))
+
+
+def store(ptr: Value, value: Value, mask: Value | None, shape: tuple[int, ...]) -> None:
+    """Store a block. Notes elements stored by two programs or lanes, and undefined lanes."""
+    launch = current()
+    # a store is done by each program: its lanes always have one row a program
+    full = (len(launch.programs), *shape)
+    context.check_width(int(np.prod(full, dtype=np.int64)) * 8)
+    trace("store", ptr, mask, None, full)
+    data = spread(value.data, full)
+    poison = None if value.poison is None else spread(value.poison, full)
+    launch.changes += 1
+    for lanes in judge("store", ptr, mask, full):
+        good: Any = lanes.good
+        if good is None or good.all():
+            good = ...
+        index = np.broadcast_to(lanes.index, full)[good].reshape(-1)
+        if not index.size:
+            continue
+        lanes.storage.typed(data.dtype)[index] = data[good].reshape(-1)
+        bits = None if poison is None else poison[good].reshape(-1)
+        mark(lanes.storage, index, data.dtype.itemsize, bits, "store", ptr.base)
+        programs = np.broadcast_to(column(len(full)), full)[good].reshape(-1)
+        _own(lanes.storage, index, data.dtype.itemsize, programs, ptr.base)
+
+
+def mark(
+    storage: Storage,
+    index: np.ndarray,
+    size: int,
+    bits: np.ndarray | None,
+    access: str,
+    operand: Operand | None,
+) -> None:
+    """Keep account of which elements are defined after a store; `bits` are the poison stored."""
+    launch = current()
+    if bits is not None and bits.any():
+        if storage.undefined is None:
+            storage.undefined = np.zeros(storage.data.size, np.bool_)
+        bad = bits != 0
+        launch.events.append(
+            Event(
+                kind="undefined_stored",
+                where=context.where(),
+                operand=operand,
+                access=access,
+                axis=None,
+                programs=launch.programs,
+                lanes=int(bad.sum()),
+                storage=storage,
+                elements=index[bad] * size,
+                bits=bits[bad],
+            )
+        )
+    undefined = storage.undefined_elements(size)
+    if undefined is not None:
+        every_byte = int.from_bytes(b"\x01" * size, "little")
+        undefined[index] = 0 if bits is None else np.where(bits != 0, every_byte, 0)
+
+
+def _own(
+    storage: Storage, index: np.ndarray, size: int, programs: np.ndarray, operand: Operand | None
+) -> None:
+    """Find elements stored twice: by two lanes of this store, or by two programs of the launch.
+
+    A program that has read the element since adds to what the other stored; that is accumulation.
+    """
+    launch = current()
+    owner = storage.ledger("owners", size)
+    lanes = np.arange(len(index))
+    before = owner[index]
+    owner[index] = lanes  # the last lane of each element stays
+    twice = owner[index] != lanes
+    owner[index] = programs
+    other = (before >= 0) & (before != programs)
+    if size in storage.readers:
+        reader = storage.readers[size][index]
+        foreign = (reader >= 0) & (reader != programs)
+        note_race(operand, "store", programs[foreign], "stores what another program reads")
+        other &= reader != programs
+    twice |= other
+    if twice.any():
+        launch.events.append(
+            Event(
+                kind="stored_twice",
+                where=context.where(),
+                operand=operand,
+                access="store",
+                axis=None,
+                programs=np.unique(programs[twice]),
+                lanes=int(twice.sum()),
+                storage=storage,
+                elements=index[twice] * size,
+            )
+        )
+
+
+def meet(
+    storage: Storage,
+    index: np.ndarray,
+    size: int,
+    programs: np.ndarray,
+    operand: Operand | None,
+) -> None:
+    """Remember who reads or updates elements, and note those that another program stored.
+
+    Nothing orders the two, unless a branch of the launch depends on what it loaded (grid.py drops
+    the events then).
+    """
+    if size in storage.owners:
+        owner = storage.owners[size][index]
+        foreign = (owner >= 0) & (owner != programs)
+        words = "reads or updates what another program stores"
+        note_race(operand, "load", np.broadcast_to(programs, foreign.shape)[foreign], words)
+    storage.ledger("readers", size)[index] = programs
+
+
+def note_race(operand: Operand | None, access: str, programs: np.ndarray, words: str) -> None:
+    """Note that programs meet on elements with nothing to order them."""
+    if programs.size:
+        current().events.append(
+            Event(
+                kind="race",
+                where=context.where(),
+                operand=operand,
+                access=access,
+                axis=None,
+                programs=np.unique(programs),
+                lanes=int(programs.size),
+                got=f"a program {words} in the same launch",
+                expected="an order between the two",
+            )
+        )
