@@ -70,7 +70,8 @@ VALUES = (FIT, HINTS, ONCE, RACES, LANES, inputs.NAME)
 PROPERTIES: tuple[Property, ...] = (
     Property(
         COMPILES,
-        "every admitted specialisation and configuration is one that Triton compiles",
+        "every specialisation and configuration that the contract admits is one that Triton"
+        " compiles",
         completion.judge_compiles,
         applies=_known,
     ),

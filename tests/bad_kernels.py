@@ -1,6 +1,5 @@
 """A product that goes wrong in the way that its wrapper names: each is one run of the command."""
 
-import torch
 import triton
 import triton.language as tl
 

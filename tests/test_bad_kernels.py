@@ -27,8 +27,8 @@ LAUNCH = at("# the launch")
 ENDS = "run to completion: every call that the contract admits returns a new tensor of the"
 COMPILES = "compile: every specialisation and configuration that the contract admits is one that"
 FINDINGS = [
-    ("beyond", ENDS, f"the call, at {LAUNCH}: got body on a grid of (1, 65536, 1), where CUDA admits"
-     " 65535 along axis 1, expected a result"),
+    ("beyond", ENDS, f"the call, at {LAUNCH}: got body on a grid of (1, 65536, 1), where CUDA"
+     " admits 65535 along axis 1, expected a result"),
     ("wide", COMPILES, f'{at("1048576")}: got "numel (16777216) exceeds triton maximum tensor numel'
      ' (1048576)" from Triton\'s compiler, expected body to compile'),
     ("dictionary", ENDS, f"the call, at {LAUNCH}: got body: failed to specialize argument of type:"

@@ -62,6 +62,8 @@ def test_casts_between_narrow_floats_are_exact_or_nearest_even(source, target):
     x = every(source)
     expected = rounded(x.astype(np.float64), target, saturate=target.primitive_bitwidth == 8)
     wrong = ~same(cast(x, source, target), expected)
+    if (source, target) == (tl.float8e5, tl.bfloat16):
+        wrong &= np.isfinite(x.astype(np.float64))  # Inf and NaN: test_recorded_casts
     assert not wrong.any(), f"{x[wrong][:5]}: got {cast(x, source, target)[wrong][:5]}"
 
 

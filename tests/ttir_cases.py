@@ -33,6 +33,7 @@ class Case:
 
     def launch(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The wrapper: new outputs beside the tensors that are given."""
+        triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8))
         outs = [torch.zeros(e.shape, dtype=torch.from_numpy(e).dtype) for e in self.expected]
         self.kernel[self.grid](*tensors, *outs)
         return tuple(outs)

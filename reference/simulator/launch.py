@@ -16,7 +16,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from gemmproof.reference.fake_cuda.answers import swapped
-from gemmproof.reference.observation import KernelError, SimulatorError
+from gemmproof.reference.observation import CompileError, KernelError, SimulatorError
 from gemmproof.reference.simulator.interpreted import interpreted_class, jitted, language_patches
 from gemmproof.reference.simulator.kernel import compile_kernel, running
 from gemmproof.reference.simulator.provenance import calling_line

@@ -81,9 +81,7 @@ class Scheduler:
                 ids = np.concatenate([g.programs for g in self.waiting])
                 some = ", ".join(map(str, ids[:5].tolist())) + (", ..." if len(ids) > 5 else "")
                 who = f"programs {some} wait" if len(ids) > 1 else f"program {some} waits"
-                raise LimitExceeded(
-                    f"{self.context.kernel}: {who} for ever", self.context.where
-                )
+                raise LimitExceeded(f"{self.context.kernel}: {who} for ever", self.context.where)
         waiting, self.waiting = self.waiting, []
         for group in waiting:
             group.spins = 0
@@ -242,14 +240,18 @@ class Scheduler:
 
 def _same_state(x: tuple[int, list[Any]], y: tuple[int, list[Any]]) -> bool:
     """Whether two turns of a loop saw the same clock and carried the same values."""
-    return x[0] == y[0] and all(v is w or _same_value(v, w) for v, w in zip(x[1], y[1], strict=True))
+    return x[0] == y[0] and all(
+        v is w or _same_value(v, w) for v, w in zip(x[1], y[1], strict=True)
+    )
 
 
 def _same_value(x: Any, y: Any) -> bool:
     if type(x) is not Value or type(y) is not Value or x.base is not y.base:
         return False
     for p, q in ((x.data, y.data), (x.poison, y.poison), (x.exact, y.exact)):
-        if p is not q and (p is None or q is None or p.shape != q.shape or p.tobytes() != q.tobytes()):
+        if p is not q and (
+            p is None or q is None or p.shape != q.shape or p.tobytes() != q.tobytes()
+        ):
             return False
     return True
 
