@@ -192,7 +192,9 @@ class Scheduler:
         """Take a branch; the two groups where programs differ, else None."""
         value = group.env[end.condition]
         check_defined(value, "a branch")
-        self.context.ordered |= value.loaded > 0
+        if value.loaded > 0:
+            self.context.ordered = True
+            self.context.awaited |= end.spins
         truth = value.data.reshape(-1) != 0
         if truth.all() or not truth.any():
             yes = bool(truth[0])
@@ -312,7 +314,9 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
         ) from error
     finally:
         contexts.enter(before)
-    if context.ordered:  # a branch on what was loaded may order programs; that is not proved
+    # a branch on what was loaded may order programs, where something is awaited or counted; that
+    # is not proved
+    if context.ordered and (context.awaited or context.atomics):
         context.events = [e for e in context.events if e.kind != "race"]
 
 
