@@ -119,3 +119,22 @@ def test_a_loop_that_counts_its_looks_may_end():
         return out
 
     assert simulate(call, torch.zeros(1)).tolist() == [1.0, 1.0, 1.0]
+
+
+@triton.jit
+def add_rows(x, many, out, N: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, N)
+    if row >= tl.load(many):
+        return
+    tl.store(out + at, tl.load(out + at) + tl.load(x + row * N + at))
+
+
+def test_a_branch_on_an_input_orders_no_programs():
+    def call(x, many):
+        out = torch.zeros(16)
+        add_rows[(8,)](x, many, out, 16)
+        return out
+
+    seen = run(call, torch.ones(8, 16), torch.tensor([8], dtype=torch.int32))
+    assert "race" in {fault.kind for fault in seen.faults}

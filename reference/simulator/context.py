@@ -64,6 +64,7 @@ class Context:
     atomics: bool = False
     rounds: set[str] = field(default_factory=set)
     ordered: bool = False
+    awaited: bool = False  # whether a loop depends on what it loaded
     changes: int = 0
     ticks: int = 0
     shared: dict[Any, Any] = field(default_factory=dict)

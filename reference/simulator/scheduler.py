@@ -184,7 +184,9 @@ class Scheduler:
         """Take a branch; the two groups where programs differ, else None."""
         value = group.env[end.condition]
         check_defined(value, "a branch")
-        self.context.ordered |= value.loaded > 0
+        if value.loaded > 0:
+            self.context.ordered = True
+            self.context.awaited |= end.spins
         truth = value.data.reshape(-1) != 0
         if truth.all() or not truth.any():
             yes = bool(truth[0])
