@@ -80,27 +80,23 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
         data = values if lanes.good is None else np.where(lanes.good, values, data)
         if done is not None:
             done = done | (True if lanes.good is None else lanes.good)
-        poison = _unwritten(lanes, np_type.itemsize, ptr.base, poison)
+        poison = union(poison, _unwritten(lanes, np_type.itemsize, ptr.base))
         _remember_readers(lanes, np_type.itemsize, full, ptr.base)
     if done is not None and not done.all():
         off = None if mask is None else ~np.broadcast_to(mask.data, full)
         if off is not None and fill is not None:
             data = np.where(off, fill.data, data)
             if fill.poison is not None:
-                mixed = np.where(off, fill.poison, np.uint8(0))
-                poison = union(poison, mixed)
+                poison = union(poison, np.where(off, fill.poison, np.uint8(0)))
         elif off is not None and off.any():
-            bits = _masked_bits(ptr, off, np_type.itemsize)
-            poison = union(poison, bits)
+            poison = union(poison, _masked_bits(ptr, off, np_type.itemsize))
         stray = ~done if off is None else ~done & ~off
         if stray.any():
-            bits = stray * context.source(STRAY, ptr.base)
-            poison = union(poison, bits)
+            poison = union(poison, stray * context.source(STRAY, ptr.base))
     if data.shape != full:
         data = np.broadcast_to(data, full)
     if ptr.poison is not None:
-        bits = _hint_bits(ptr, mask, full)
-        poison = union(poison, bits)
+        poison = union(poison, _hint_bits(ptr, mask, full))
     return Value(data, dtype, poison, loaded=8 * np_type.itemsize)
 
 
@@ -160,20 +156,15 @@ def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndar
     return bits
 
 
-def _unwritten(
-    lanes: Lanes, size: int, operand: Operand | None, poison: np.ndarray | None
-) -> np.ndarray | None:
+def _unwritten(lanes: Lanes, size: int, operand: Operand | None) -> np.ndarray | None:
     """Poison for lanes that read memory nothing has stored to."""
     undefined = lanes.storage.undefined_elements(size)
     if undefined is None:
-        return poison
+        return None
     unknown = undefined[lanes.index] != 0
     if lanes.good is not None:
         unknown &= lanes.good
-    if not unknown.any():
-        return poison
-    bits = unknown * context.source(UNWRITTEN, operand)
-    return union(poison, bits)
+    return unknown * context.source(UNWRITTEN, operand) if unknown.any() else None
 
 
 def _masked_bits(ptr: Value, off: np.ndarray, size: int) -> np.ndarray:

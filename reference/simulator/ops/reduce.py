@@ -22,14 +22,10 @@ def _apply(program: Program, values: Sequence[Value]) -> list[Value]:
     lanes = int(np.prod(shape))
 
     def flatten(part: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(part, shape).reshape(lanes)
+        whole = part if part.size == 1 else np.broadcast_to(part, shape)
+        return whole.reshape(-1)
 
-    flat = []
-    for v in values:
-        data = v.data.reshape(1) if v.data.size == 1 else flatten(v.data)
-        poison = None if v.poison is None else flatten(v.poison)
-        exact = None if v.exact is None else flatten(v.exact)
-        flat.append(Value(data, v.dtype, poison, exact, v.base, v.loaded))
+    flat = [v.map(flatten) for v in values]
     return [_unflatten(v, shape) for v in run_region(program, flat, lanes)]
 
 
