@@ -18,6 +18,9 @@ class Where:
         return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
 
 
+NOWHERE = Where("", 0, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One thing an observer saw that must not happen, gathered over all programs of a launch.

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from gemmproof.reference.fake_cuda import pretended
 from gemmproof.reference.observation import Run
-from gemmproof.reference.simulator.checks.conclude import conclude, elements_of
+from gemmproof.reference.simulator.checks.conclude import conclude
 from gemmproof.reference.simulator.launch import intercepted
 from gemmproof.reference.simulator.memory import dirt, element_dtype, view_of
 from gemmproof.reference.simulator.session import Session
@@ -43,9 +43,8 @@ class _Allocations(TorchDispatchMode):
         schema = func._schema
         doubtful = None if schema.name in _EMPTY else self._doubtful(func, args, kwargs)
         result = func(*args, **kwargs)
-        for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, torch.Tensor):
-                self._made(tensor)
+        for tensor in _tensors(result):
+            self._made(tensor)
         if doubtful is not None:
             self._inherit(result, *doubtful)
         if schema.name in _EMPTY and isinstance(result, torch.Tensor):
@@ -57,36 +56,29 @@ class _Allocations(TorchDispatchMode):
                 self._written(argument, kwargs.get(argument.name))
         return result
 
-    def _undefined(self, tensor: Any) -> np.ndarray | None:
-        """Which elements of a tensor nothing has defined, None if all are defined."""
-        if not isinstance(tensor, torch.Tensor) or not tensor.numel():
-            return None
-        storage = self.session.memory.storage_of(tensor)
-        if storage.undefined is None:
-            return None
-        flags = np.asarray(elements_of(storage.undefined, storage, view_of(tensor)).any(axis=-1))
-        return flags if flags.any() else None
-
     def _doubtful(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, list[Any]] | None:
         """What an operator of torch would give with NaN for undefined elements, and its sources.
 
         NaN goes through copies, casts, sums and products just where an undefined value would.
         None where every operand is defined, or the operator makes a view.
         """
-        if not any(self._undefined(x) is not None for x in _tensors((args, kwargs))):
+        undefined = self.session.memory.undefined_in
+        sources = [x for x in _tensors((args, kwargs)) if undefined(x) is not None]
+        if not sources:
             return None
         if func._schema.is_mutable or any(r.alias_info is not None for r in func._schema.returns):
             return None
 
         def marked(x: Any) -> Any:
-            flags = self._undefined(x)
-            if flags is None or not x.is_floating_point():
+            if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+                return x
+            flags = undefined(x)
+            if flags is None:
                 return x
             wide = torch.ones(x.shape, dtype=torch.float32)
             wide[torch.from_numpy(np.ascontiguousarray(flags))] = torch.nan
             return wide.to(x.dtype)
 
-        sources = [x for x in _tensors((args, kwargs)) if self._undefined(x) is not None]
         return func(*tree_map(marked, args), **tree_map(marked, kwargs)), sources
 
     def _inherit(self, result: Any, doubt: Any, sources: list[torch.Tensor]) -> None:
@@ -98,7 +90,7 @@ class _Allocations(TorchDispatchMode):
             flags = torch.isnan(mark).numpy()
             if storage.undefined is None:
                 storage.undefined = np.zeros(storage.data.size, np.bool_)
-            elements_of(storage.undefined, storage, view_of(tensor))[flags] = True
+            storage.elements_of(storage.undefined, view_of(tensor))[flags] = True
             storage.sources += sources
 
     def _made(self, tensor: torch.Tensor) -> None:
@@ -120,11 +112,11 @@ class _Allocations(TorchDispatchMode):
     def _written(self, argument: Any, value: Any) -> None:
         if argument.alias_info is None or not argument.alias_info.is_write:
             return
-        for tensor in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(tensor, torch.Tensor) and tensor.numel():
+        for tensor in _tensors(value):
+            if tensor.numel():
                 storage = self.session.memory.at(tensor.untyped_storage().data_ptr())
                 if storage is not None and storage.undefined is not None:
-                    elements_of(storage.undefined, storage, view_of(tensor))[...] = False
+                    storage.elements_of(storage.undefined, view_of(tensor))[...] = False
 
 
 def _tensors(x: Any) -> list[torch.Tensor]:

@@ -29,29 +29,27 @@ def write_blocks(
     reached = _reachable(blocks)
     if len(reached) == 1:
         last = low.straight(reached[0], frame)
-        results = tuple(frame.slots[name] for name in last.operands)
+        results = frame.find(last.operands)
         if types is None:
             low.draft.end = Ends.end(results)
         return results
     results = tuple(low.slot(kind) for kind in types or [])
-    drafts = {b.label: Draft() for b in reached}
     out = Draft()
+    entries = {reached[0].label: (Draft(), frame.find(name for name, _ in reached[0].args))}
     for block in reached[1:]:
-        low.enter(frame, block.args)
-    args = {b.label: [frame.slots[name] for name, _ in b.args] for b in reached}
+        entries[block.label] = Draft(), low.enter(frame, block.args)
     for i, block in enumerate(reached):
         outer = low.scope
         if i:
             low.scope = Scope(outer=outer)
-            low.place(drafts[block.label])
+            low.place(entries[block.label][0])
         last = low.straight(block, frame)
         back = {b.label for b in reached[: i + 1]}
         if last.name == "tt.return":
-            given = [frame.slots[name] for name in last.operands]
-            moves = tuple(zip(results, given, strict=True))
+            moves = frame.hand(last.operands, results)
             low.draft.end = Ends.end(()) if types is None else Ends.jump(out, moves)
         else:
-            low.draft.end = _branch_end(last, frame, drafts, args, back, low.where)
+            low.draft.end = _branch_end(last, frame, entries, back, low.where(last.loc, frame))
         if i:
             low.scope = outer
     if types is not None:
@@ -62,35 +60,39 @@ def write_blocks(
 def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
     """scf.for."""
     index_name, index_type = op.regions[0][0].args[0]
-    bounds = tuple(frame.slots[name] for name in op.operands[:3])
     state = low.slot(index_type)
 
-    def start(low: Value, high: Value, step: Value) -> Any:
-        for bound in (low, high, step):
+    def start(first: Value, last: Value, step: Value) -> Any:
+        for bound in (first, last, step):
             check_defined(bound, "a loop bound")
-        return start_count(low, high, step, index_type.dtype, "unsigned" in op.words)
+        return start_count(first, last, step, index_type.dtype, "unsigned" in op.words)
 
+    bounds = frame.find(op.operands[:3])
     low.draft.instrs.append(Instr(op, start, bounds, (state,), where, pure=True))
-    before = low.draft
-    initial = [frame.slots[name] for name in op.operands[3:]]
-    low.loops.append((before, low.scope))
+    before, head, body, out, outer = low.draft, Draft(), Draft(), Draft(), low.scope
+    low.loops.append((before, outer))
     carried = low.enter(frame, op.regions[0][0].args[1:])
     frame.slots[index_name] = index = low.slot(index_type)
-    head, body, out = Draft(), Draft(), Draft()
-    before.end = Ends.jump(head, tuple(zip(carried, initial, strict=True)))
+    before.end = Ends.jump(head, frame.hand(op.operands[3:], carried))
     low.place(head).end = Ends.turn(state, index, body, out, where)
     low.place(body)
-    outer, low.scope = low.scope, Scope(outer=low.scope)
+    low.scope = Scope(outer=outer)
     _hint_carried(low, op, frame, where)
-    last = low.straight(op.regions[0][0], frame)
-    yielded = [frame.slots[name] for name in last.operands]
-    low.draft.end = Ends.jump(head, tuple(zip(carried, yielded, strict=True)))
-    low.scope = outer
-    low.loops.pop()
-    low.place(out)
+    _close_loop(low, op.regions[0][0], frame, (head, carried), out)
     for slot in carried:
         low.levels[slot] = len(low.loops)
     return carried
+
+
+def _close_loop(
+    low: Lowering, body: Block, frame: Frame, start: tuple[Draft, tuple[int, ...]], out: Draft
+) -> None:
+    """Write a loop's body, which goes back to its start, and go on behind the loop."""
+    head, carried = start
+    last = low.straight(body, frame)
+    low.draft.end = Ends.jump(head, frame.hand(last.operands, carried))
+    _, low.scope = low.loops.pop()
+    low.place(out)
 
 
 def _hint_carried(low: Lowering, op: Op, frame: Frame, where: Where | None) -> None:
@@ -104,40 +106,30 @@ def _hint_carried(low: Lowering, op: Op, frame: Frame, where: Where | None) -> N
 
 def write_while(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
     """scf.while: a region that decides and hands on, a region that is done while it holds."""
-    initial = [frame.slots[name] for name in op.operands]
-    before = low.draft
-    low.loops.append((before, low.scope))
-    carried = low.enter(frame, op.regions[0][0].args)
-    head, body, out = Draft(), Draft(), Draft()
-    before.end = Ends.jump(head, tuple(zip(carried, initial, strict=True)))
-    outer, low.scope = low.scope, Scope(outer=low.scope)
+    first, second = (region[0] for region in op.regions)
+    before, head, body, out, outer = low.draft, Draft(), Draft(), Draft(), low.scope
+    low.loops.append((before, outer))
+    carried = low.enter(frame, first.args)
+    before.end = Ends.jump(head, frame.hand(op.operands, carried))
+    low.scope = Scope(outer=outer)
     low.place(head)
-    condition, *handed = (
-        frame.slots[name] for name in low.straight(op.regions[0][0], frame).operands
-    )
-    inner = low.enter(frame, op.regions[1][0].args)
+    condition, *handed = frame.find(low.straight(first, frame).operands)
+    inner = low.enter(frame, second.args)
     results = tuple(low.slot(kind, len(low.loops) - 1) for kind in op.types)
-    low.draft.end = Ends.branch(
-        condition,
+    ways = (
         (body, tuple(zip(inner, handed, strict=True))),
         (out, tuple(zip(results, handed, strict=True))),
-        where,
-        spins=True,
     )
+    low.draft.end = Ends.branch(condition, *ways, where, spins=True)
     low.place(body)
     low.scope = Scope(outer=low.scope)
-    last = low.straight(op.regions[1][0], frame)
-    yielded = [frame.slots[name] for name in last.operands]
-    low.draft.end = Ends.jump(head, tuple(zip(carried, yielded, strict=True)))
-    low.scope = outer
-    low.loops.pop()
-    low.place(out)
+    _close_loop(low, second, frame, (head, carried), out)
     return results
 
 
 def write_poll(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
     """tt.atomic_poll: a loop that looks until every lane holds what is waited for."""
-    sources = tuple(frame.slots[name] for name in op.operands)
+    sources = frame.find(op.operands)
     op = replace(op, operand_types=[low.types[s] for s in sources])
     done, seen = low.slot(Type((), I1)), low.slot(op.types[0])
     head, out = Draft(), Draft()
@@ -163,8 +155,7 @@ def write_if(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[
         entries.append(low.place(Draft()))
         low.scope = Scope(outer=outer)
         last = low.straight(region[0], frame)
-        given = [frame.slots[name] for name in last.operands]
-        low.draft.end = Ends.jump(out, tuple(zip(results, given, strict=True)))
+        low.draft.end = Ends.jump(out, frame.hand(last.operands, results))
     low.scope = outer
     before.end = Ends.branch(condition, (entries[0], ()), (entries[1], ()), where)
     low.place(out)
@@ -186,23 +177,22 @@ def _reachable(blocks: list[Block]) -> list[Block]:
 def _branch_end(
     last: Op,
     frame: Frame,
-    drafts: dict[str, Draft],
-    args: dict[str, list[int]],
+    entries: dict[str, tuple[Draft, tuple[int, ...]]],
     back: set[str],
-    where: Any,
-) -> Any:
-    """How a block of a function with branches ends."""
+    where: Where | None,
+) -> Ends:
+    """How a block of a function with branches ends; `back` are the labels of those before it."""
     ways = []
     for label, given in last.targets:
-        moves = tuple(zip(args[label], (frame.slots[n] for n in given), strict=True))
-        ways.append((drafts[label], moves))
+        draft, args = entries[label]
+        ways.append((draft, frame.hand(given, args)))
     spins = any(label in back for label, _ in last.targets)
     if last.name == "cf.br":
         return Ends.jump(*ways[0], spins=spins)
     if last.name == "cf.cond_br":
-        condition = frame.slots[last.operands[0]]
-        return Ends.branch(condition, ways[0], ways[1], where(last.loc, frame), spins=spins)
-    raise Unsupported(refusal(last.name), where(last.loc, frame))
+        yes, no = ways
+        return Ends.branch(frame.slots[last.operands[0]], yes, no, where, spins=spins)
+    raise Unsupported(refusal(last.name), where)
 
 
 # Operations that decide what is done next: how each is written.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,3 +91,11 @@ class Frame:
     function: str
     caller: Where | None
     slots: dict[str, int] = field(default_factory=dict)
+
+    def find(self, names: Iterable[str]) -> tuple[int, ...]:
+        """The slots of these values."""
+        return tuple(self.slots[name] for name in names)
+
+    def hand(self, names: Iterable[str], to: Iterable[int]) -> Moves:
+        """The moves of these values to other slots."""
+        return tuple(zip(to, self.find(names), strict=True))

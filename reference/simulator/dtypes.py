@@ -117,10 +117,6 @@ class Type:
     def with_dtype(self, dtype: Dtype) -> Type:
         return Type(self.shape, dtype)
 
-    @property
-    def numel(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape) if self.shape else ''}"
 
@@ -138,12 +134,13 @@ def parse_type(text: str) -> Type:
             if kind == "descriptor":
                 block = parse_type(inner if inner.startswith("tensor<") else f"tensor<{inner}>")
                 return Type(block.shape, block.dtype, "descriptor")
-            pointee = parse_type(_without_space(inner))
+            pointee = parse_type(re.sub(r", \d+$", "", inner))  # without the address space
             if pointee.shape:
                 return Type(pointee.shape, pointee.dtype, "window")
             return Type((), pointer_to(pointee.dtype))
     if text.startswith("tensor<") and text.endswith(">"):
-        found = _DIMS.fullmatch(_without_encoding(text[7:-1]))
+        # raw TTIR has a layout behind the block only for descriptors
+        found = _DIMS.fullmatch(re.sub(r", #.*$", "", text[7:-1]))
         if found:
             element = parse_type(found[2])
             shape = tuple(int(n) for n in found[1].split("x") if n)
@@ -153,16 +150,6 @@ def parse_type(text: str) -> Type:
     if name in DTYPES:
         return Type((), DTYPES[name])
     raise ValueError(f"type {text}")
-
-
-def _without_space(text: str) -> str:
-    """A pointee without the address space behind it."""
-    return re.sub(r", \d+$", "", text)
-
-
-def _without_encoding(text: str) -> str:
-    """A block's text without the layout behind it, which raw TTIR has only for descriptors."""
-    return re.sub(r", #.*$", "", text)
 
 
 def unsigned(data: np.ndarray) -> np.ndarray:

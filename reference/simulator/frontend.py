@@ -9,7 +9,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import os
 import re
+import sys
+import tempfile
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -60,6 +63,15 @@ def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
 
     Raises CompileError with Triton's message and the line it blames.
     """
+    try:
+        return _translate(src, target, options)
+    except RecursionError:
+        raise CompileError(f"{_name(src)} calls itself without end", _where(src, None)) from None
+    except Exception as error:
+        raise _verifier_refusal(src, target, options) or _refusal(src, error) from error
+
+
+def _translate(src: Any, target: GPUTarget, options: Any) -> str:
     backend = make_backend(target)
     context = ir.context()
     ir.load_dialects(context)
@@ -67,16 +79,40 @@ def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
     codegen = backend.get_codegen_implementation(options)
     arguments = (target, options, codegen, backend.get_module_map(), context)
     wanted = len(inspect.signature(src.make_ir).parameters)
-    try:
-        # Triton prints a whole module that it finds to be wrong
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            module = src.make_ir(*arguments[-wanted:])
-    except RecursionError:
-        raise CompileError(f"{_name(src)} calls itself without end", _where(src, None)) from None
-    except Exception as error:
-        raise _refusal(src, error) from error
-    return str(module)
+    # Triton prints a whole module that it finds to be wrong
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return str(src.make_ir(*arguments[-wanted:]))
+
+
+_DIAGNOSTIC = re.compile(r'^"?(.+?)"?:(\d+):\d+: error: (.*)$', re.MULTILINE)
+
+
+def _verifier_refusal(src: Any, target: GPUTarget, options: Any) -> CompileError | None:
+    """What MLIR's verifier says, which it writes to the process's standard error alone.
+
+    None where the translation ends before the verifier.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            _translate(src, target, options)
+        except CompilationError:
+            return None
+        except Exception:  # looked at below
+            pass
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        said.seek(0)
+        found = _DIAGNOSTIC.search(said.read().decode(errors="replace"))
+    if found is None:
+        return None
+    where = Where(found[1], int(found[2]), _name(src))
+    words = f"Triton refuses to compile {_name(src)}: {' '.join(found[3].split())[:300]}"
+    return CompileError(words, where)
 
 
 def _identify(src: Any) -> str:
@@ -105,6 +141,8 @@ def _refusal(src: Any, error: Exception) -> CompileError:
             message = str(seen) or type(seen).__name__
         seen = seen.__cause__
     words = " ".join(message.split())
+    if asserted := re.fullmatch(r"AssertionError\((['\"])(.*)\1\)", words):
+        words = asserted[2]
     return CompileError(f"Triton refuses to compile {_name(src)}: {words[:300]}", where)
 
 

@@ -34,10 +34,8 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
                     continue
                 _check_progress(context, total, begin)
                 end = min(total, begin + min(width, scheduler.limit))
-                env = list(program.template)
-                for slot, value in zip(program.args, args, strict=True):
-                    env[slot] = value
-                scheduler.run(Group(np.arange(begin, end, dtype=np.int64), env))
+                programs = np.arange(begin, end, dtype=np.int64)
+                scheduler.run(Group(programs, program.enter(args)))
                 scheduler.done.clear()
                 begin, width = end, min(2 * width, MOST_WIDTH)
     except SimulatorError:
@@ -69,9 +67,7 @@ def _check_progress(context: Context, total: int, begin: int) -> None:
 def run_region(program: Program, values: list[Any], lanes: int) -> list[Any]:
     """Run a region over `lanes` lanes at once, each as a program of its own."""
     context = contexts.current()
-    env = list(program.template)
-    for slot, value in zip(program.args, values, strict=True):
-        env[slot] = value
+    env = program.enter(values)
     where = context.where
     if program.is_straight:
         for run, place, dead in program.blocks[0].steps:
@@ -89,11 +85,7 @@ def run_region(program: Program, values: list[Any], lanes: int) -> list[Any]:
         scheduler.wake()
     context.where = where
     groups = scheduler.done
-    if len(groups) == 1:
-        return [groups[0].env[s] for s in program.blocks[groups[0].block].end.results]  # type: ignore[union-attr]
     sizes = [len(g.programs) for g in groups]
     order = np.argsort(np.concatenate([g.programs for g in groups]))
-    return [
-        merge_slots([g.env[s] for g in groups], sizes, order)
-        for s in program.blocks[groups[0].block].end.results  # type: ignore[union-attr]
-    ]
+    end = program.blocks[groups[0].block].end
+    return [merge_slots([g.env[s] for g in groups], sizes, order) for s in end.results]

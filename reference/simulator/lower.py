@@ -113,8 +113,7 @@ class Lowering:
         elif op.name not in OPERATIONS:
             raise Unsupported(refusal(op.name), where)
         else:
-            sources = tuple(frame.slots[name] for name in op.operands)
-            results = self.instr(op, sources, where)
+            results = self.instr(op, frame.find(op.operands), where)
         frame.slots.update(zip(op.results, results, strict=True))
 
     def instr(self, op: Op, sources: tuple[int, ...], where: Where | None) -> tuple[int, ...]:
@@ -208,7 +207,7 @@ class Lowering:
             raise Unsupported(f"{callee.name} calls itself without end, which", where)
         inner = Frame(callee.name, where)
         names = (name for name, _ in callee.args)
-        inner.slots.update(zip(names, (frame.slots[n] for n in op.operands), strict=True))
+        inner.slots.update(zip(names, frame.find(op.operands), strict=True))
         results = write_blocks(self, callee.body, inner, op.types)
         self.depth -= 1
         return results

@@ -74,6 +74,13 @@ class Storage:
         n = self.data.size // size
         return self.undefined[: n * size].view(f"u{size}")
 
+    def elements_of(self, flags: np.ndarray, view: View) -> np.ndarray:
+        """The flags, one a byte of the storage, of a view's elements: (*view.shape, itemsize)."""
+        size = view.itemsize
+        strides = (*(s * size for s in view.strides), 1)
+        first = flags[view.start - self.start :]
+        return np.lib.stride_tricks.as_strided(first, (*view.shape, size), strides)
+
     def ledger(self, kind: str, size: int) -> Ledger:
         """The ledger of `kind` ("owners", "readers") for elements of `size` bytes."""
         ledgers: dict[int, Ledger] = getattr(self, kind)
@@ -109,7 +116,6 @@ class Region:
     def __init__(self, storage: Storage, size: int, views: list[View]) -> None:
         self.views = [v for v in views if v.span]
         self.map: np.ndarray | None = None
-        self.offset = 0
         starts = [(v.start - storage.start) // size for v in self.views]
         self.low = min(starts, default=0)
         self.high = max((s + v.span for s, v in zip(starts, self.views, strict=True)), default=0)
@@ -224,6 +230,14 @@ class Memory:
         self._storages.insert(place, storage)
         return storage
 
+    def undefined_in(self, tensor: Any) -> np.ndarray | None:
+        """Which elements of a tensor nothing has defined, None if all are defined."""
+        storage = self.storage_of(tensor)
+        if storage.undefined is None or not tensor.numel():
+            return None
+        flags = storage.elements_of(storage.undefined, view_of(tensor)).any(axis=-1)
+        return np.asarray(flags) if flags.any() else None
+
     def at(self, address: int) -> Storage | None:
         """The storage that holds the byte at `address`, None if no known one does."""
         place = bisect_right(self._starts, address) - 1
@@ -247,10 +261,6 @@ class Memory:
         for storage in self._storages:
             storage.owners.clear()
             storage.readers.clear()
-
-    @property
-    def storages(self) -> list[Storage]:
-        return self._storages
 
 
 def element_dtype(tensor: Any) -> Dtype:

@@ -15,7 +15,7 @@ import numpy as np
 from gemmproof.reference.observation import Where
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.dtypes import Dtype, Type
-from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.simulator.value import Value, merge_lanes
 
 Env = list[Any]
 Moves = tuple[tuple[int, int], ...]  # (to, from), done at once
@@ -89,6 +89,13 @@ class Program:
     arg_types: tuple[Type, ...]
     text: str = field(repr=False, default="")
 
+    def enter(self, values: list[Any]) -> Env:
+        """The environment in which it starts with these arguments."""
+        env = list(self.template)
+        for slot, value in zip(self.args, values, strict=True):
+            env[slot] = value
+        return env
+
     @property
     def is_straight(self) -> bool:
         """Whether it runs from its first step to its last."""
@@ -130,9 +137,7 @@ class Count:
             if all(len(p) == 1 and p[0] == several[0][0] for p in several):
                 parts.append(several[0])
                 continue
-            whole = [np.broadcast_to(p, (n,)) for p, n in zip(several, sizes, strict=True)]
-            joined = np.concatenate(whole)
-            parts.append(joined if order is None else joined[order])
+            parts.append(merge_lanes(several, sizes, order))
         return Count(counts[0].dtype, *parts)
 
 

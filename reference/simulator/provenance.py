@@ -8,7 +8,7 @@ from types import FrameType
 
 import triton
 
-from gemmproof.reference.observation import Where
+from gemmproof.reference.observation import NOWHERE, Where
 
 _OURS = str(Path(__file__).parent.parent)
 _TRITON = str(Path(triton.__file__).parent)
@@ -22,7 +22,7 @@ def calling_line() -> Where:
         if not _is_library(code.co_filename):
             return Where(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
-    return Where("", 0, "")
+    return NOWHERE
 
 
 def _is_library(file: str) -> bool:

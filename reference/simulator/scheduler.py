@@ -16,7 +16,16 @@ from gemmproof.reference.observation import LimitExceeded
 from gemmproof.reference.simulator import context as contexts
 from gemmproof.reference.simulator.checks.judge import check_defined
 from gemmproof.reference.simulator.context import Context, TooWide
-from gemmproof.reference.simulator.program import Branch, Count, End, Env, Jump, Moves, Program
+from gemmproof.reference.simulator.program import (
+    Branch,
+    Count,
+    End,
+    Env,
+    Jump,
+    Moves,
+    Program,
+    Turn,
+)
 from gemmproof.reference.simulator.value import Value, merge
 
 MOST_WIDTH = 1 << 16  # programs of a group
@@ -147,7 +156,9 @@ class Scheduler:
                         return None
             else:
                 context.where = end.where
-                split = self._branch(group, end) if isinstance(end, Branch) else self._turn(group)
+                split = (
+                    self._branch(group, end) if isinstance(end, Branch) else self._turn(group, end)
+                )
                 if split is not None:
                     self.ready += split
                     return None
@@ -202,9 +213,8 @@ class Scheduler:
             part.block, part.step, part.spins = target, 0, spins
         return parts
 
-    def _turn(self, group: Group) -> list[Group] | None:
+    def _turn(self, group: Group, end: Turn) -> list[Group] | None:
         """The next turn of a counted loop; the two groups where some are through, else None."""
-        end: Any = self.program.blocks[group.block].end
         count: Count = group.env[end.state]
         more = count.done < count.turns
         if more.all() or not more.any():

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gemmproof.reference.observation import Run
-from gemmproof.reference.simulator.memory import Memory, Operand, Storage, element_dtype, view_of
+from gemmproof.reference.simulator.memory import (
+    Memory,
+    Operand,
+    Storage,
+    View,
+    element_dtype,
+    view_of,
+)
 
 
 @dataclass(slots=True)
@@ -33,7 +40,7 @@ class Session:
     sources: list[Any] = field(default_factory=list)
     deadline: float = 0.0
     configs: int = 1
-    _known: dict[Storage, list[tuple[str, Any, tuple[str, ...]]]] = field(default_factory=dict)
+    _known: dict[Storage, tuple[str, View]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.deadline = time.monotonic() + self.seconds
@@ -42,43 +49,41 @@ class Session:
 
     def know(self, name: str, tensor: Any) -> None:
         """Let `tensor` be called `name`; its elements may be touched wherever its storage is."""
-        storage = self.memory.storage_of(tensor)
-        storage.views.append(view_of(tensor))
-        known = self._known.setdefault(storage, [])
-        known.append((name, tensor, axes_of(name, tensor.dim())))
+        storage, view = self.memory.storage_of(tensor), view_of(tensor)
+        storage.views.append(view)
+        self._known.setdefault(storage, (name, view))
 
     def operand(self, parameter: str, tensor: Any) -> Operand:
         """A kernel's argument as an operand, named as the caller knows it."""
-        storage = self.memory.storage_of(tensor)
-        name, axes = self.name_of(storage, tensor) or (parameter, _numbered(tensor.dim()))
-        operand = Operand(name, element_dtype(tensor), view_of(tensor), storage, axes)
+        storage, view = self.memory.storage_of(tensor), view_of(tensor)
+        name, known = self._known.get(storage, (parameter, view))
+        axes = match_axes(view, known, name if storage in self._known else "")
+        operand = Operand(name, element_dtype(tensor), view, storage, axes)
         self.operands.append(operand)
         return operand
 
     def storage_name(self, storage: Storage) -> str | None:
         """What the caller calls the tensor in a storage, None if it named none there."""
-        return next((name for name, _, _ in self._known.get(storage, ())), None)
+        return self._known[storage][0] if storage in self._known else None
 
-    def name_of(self, storage: Storage, tensor: Any) -> tuple[str, tuple[str, ...]] | None:
-        """The name and axes of a view of a known tensor's storage, matched by its strides."""
-        for name, known, axes in self._known.get(storage, ()):
-            dims = list(zip(tensor.shape, tensor.stride(), strict=True))
-            own = list(zip(known.shape, known.stride(), strict=True))
-            if dims == own:
-                return name, axes
-            if sorted(dims) == sorted(own) and len(set(own)) == len(own):
-                return name, tuple(axes[own.index(d)] for d in dims)
-            return name, _numbered(tensor.dim())
-        return None
+
+def match_axes(view: View, known: View, name: str) -> tuple[str, ...]:
+    """The problem's words for a view's dimensions, told by length and stride from a known view's.
+
+    Numbers where that is not clear.
+    """
+    dims, own = (list(zip(v.shape, v.strides, strict=True)) for v in (view, known))
+    axes = axes_of(name, len(own))
+    if dims == own:
+        return axes
+    if sorted(dims) == sorted(own) and len(set(own)) == len(own):
+        return tuple(axes[own.index(d)] for d in dims)
+    return axes_of("", len(dims))
 
 
 def axes_of(name: str, ndim: int) -> tuple[str, ...]:
     """The problem's words for the dimensions of a, b and c."""
     words = {"a": ("M", "K"), "b": ("K", "N"), "c": ("M", "N")}.get(name)
     if words is None or ndim not in (2, 3):
-        return _numbered(ndim)
+        return tuple(map(str, range(ndim)))
     return words if ndim == 2 else ("batch", *words)
-
-
-def _numbered(ndim: int) -> tuple[str, ...]:
-    return tuple(str(i) for i in range(ndim))

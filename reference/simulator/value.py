@@ -71,6 +71,14 @@ class Value:
             return self
         return self.map(lambda part: np.broadcast_to(part, (len(part), *shape)))
 
+    def marks(self) -> np.ndarray:
+        """The poison, zero for all lanes where every lane is defined."""
+        return np.zeros((1,) * self.data.ndim, np.uint8) if self.poison is None else self.poison
+
+    def unbounded(self) -> np.ndarray:
+        """The integers or addresses as unbounded arithmetic has them."""
+        return self.data.astype(np.int64) if self.exact is None else self.exact
+
     def bounds(self) -> tuple[int, int]:
         """The smallest and the largest integer in `data`, looked up once."""
         data = self.data
@@ -134,14 +142,12 @@ def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | Non
     loaded = loaded_width(*values)
     if first.data.size <= 64 and all(_same(v, first) for v in values):
         return first
-    data = _merge([v.data for v in values], sizes, order)
+    data = merge_lanes([v.data for v in values], sizes, order)
     poison = exact = None
     if any(v.poison is not None for v in values):
-        none = np.zeros((1,) * data.ndim, np.uint8)
-        poison = _merge([none if v.poison is None else v.poison for v in values], sizes, order)
+        poison = merge_lanes([v.marks() for v in values], sizes, order)
     if any(v.exact is not None for v in values):
-        wide = [v.data.astype(np.int64) if v.exact is None else v.exact for v in values]
-        exact = _merge(wide, sizes, order)
+        exact = merge_lanes([v.unbounded() for v in values], sizes, order)
     return Value(data, first.dtype, poison, exact, base, loaded)
 
 
@@ -152,9 +158,10 @@ def _same(x: Value, y: Value) -> bool:
     return plain and alike and x.data.tobytes() == y.data.tobytes()
 
 
-def _merge(
+def merge_lanes(
     parts: Sequence[np.ndarray], sizes: Sequence[int], order: np.ndarray | None
 ) -> np.ndarray:
+    """The lanes (programs or 1, *block) of several groups of `sizes`, put in `order`."""
     lanes = np.broadcast_shapes(*(p.shape[1:] for p in parts))
     whole = [np.broadcast_to(p, (n, *lanes)) for p, n in zip(parts, sizes, strict=True)]
     context.check_width(sum(sizes) * int(np.prod(lanes, dtype=np.int64)) * parts[0].itemsize)

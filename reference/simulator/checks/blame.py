@@ -3,43 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.observation import Fault, Where
-from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.memory import Operand, Storage, View
-
-
-@dataclass(slots=True)
-class Event:
-    """One thing seen at one access of a part; `gather` joins events into faults.
-
-    `low`..`high` are the stray indices along the operand's axis; `between` says that lanes step by
-    `low` along an axis of stride `high` instead. `tests` are the axes its mask varies along (None:
-    there is no mask, or it could not be told). `elements` are byte offsets into `storage` where it
-    matters which elements were met, `bits` the poison stored there.
-    """
-
-    kind: str
-    where: Where | None
-    operand: Operand | None
-    access: str
-    axis: int | None
-    programs: np.ndarray
-    lanes: int
-    got: str = ""
-    expected: str = ""
-    low: int = 0
-    high: int = 0
-    masked: bool = True
-    tests: tuple[int, ...] | None = None
-    between: bool = False
-    storage: Storage | None = None
-    elements: np.ndarray | None = None
-    bits: np.ndarray | None = None
+from gemmproof.reference.observation import NOWHERE, Fault
+from gemmproof.reference.simulator.checks.events import Event, count_programs, note, programs_of
+from gemmproof.reference.simulator.memory import Operand, View
 
 
 def mask_axes(mask: Any) -> tuple[int, ...] | None:
@@ -63,42 +33,29 @@ def beyond_view(
             rest = rest & ~found
 
 
-def stray_events(
+def note_stray_lanes(
     access: str,
     operand: Operand | None,
     address: np.ndarray,
     stray: np.ndarray,
     size: int,
     tests: tuple[int, ...] | None,
-    programs: np.ndarray,
-) -> list[Event]:
-    """Events for the stray lanes (programs, *block) of one access, one event an axis to blame.
+) -> None:
+    """Note the stray lanes (programs, *block) of one access, one event an axis to blame.
 
     `tests` are the block axes that the access's mask varies along, None if it has no mask.
     """
-    rows = stray.reshape(len(stray), -1)
-    hit = programs if len(rows) == 1 else programs[rows.any(axis=1)]
-    here = context.where()
+    hit = programs_of(stray)
     tested: tuple[int, ...] | None = None
 
-    def event(axis: int | None, lanes: int, low: int = 0, high: int = 0) -> Event:
-        return Event(
-            kind="out_of_bounds",
-            where=here,
-            operand=operand,
-            access=access,
-            axis=axis,
-            programs=hit,
-            lanes=lanes,
-            low=low,
-            high=high,
-            masked=tests is not None,
-            tests=tested,
-        )
+    def note_stray(lanes: int, axis: int | None = None, **more: Any) -> None:
+        masked = tests is not None
+        kept = {"operand": operand, "axis": axis, "masked": masked, "tests": tested, **more}
+        note("out_of_bounds", access, hit, lanes, **kept)
 
     count = int(stray.sum())
     if operand is None:
-        return [event(None, count)]
+        return note_stray(count)
     address = np.broadcast_to(address, stray.shape)
     offset = (address - operand.view.start) // size
     indices, block_axes = logical_indices(offset, operand.view)
@@ -113,16 +70,13 @@ def stray_events(
     if indices is None or not blamed:
         axis, step = _missed_stride(offset, operand.view)
         if axis is not None:
-            between = event(axis, count, step, operand.view.strides[axis])
-            between.between = True
-            return [between]
-        return [event(None, count, int(offset[stray].min()), int(offset[stray].max()))]
-    events = []
+            stride = operand.view.strides[axis]
+            return note_stray(count, axis, low=step, high=stride, between=True)
+        return note_stray(count, low=int(offset[stray].min()), high=int(offset[stray].max()))
     for axis in blamed:
         index = indices[axis][beyond[axis]]
-        lanes = int(beyond[axis].sum())
-        events.append(event(axis, lanes, int(index.min()), int(index.max())))
-    return events
+        note_stray(index.size, axis, low=int(index.min()), high=int(index.max()))
+    return None
 
 
 def _alone(beyond: list[np.ndarray], axis: int) -> np.ndarray:
@@ -170,12 +124,16 @@ def _block_axes(offset: np.ndarray, view: View) -> dict[int, int]:
     for d in range(block):
         if offset.shape[d + 1] < 2:
             continue
-        values, counts = np.unique(np.diff(offset, axis=d + 1), return_counts=True)
-        common = int(values[np.argmax(counts)])
+        common = _common_step(offset, d)
         free = [k for k in range(rank) if k not in taken.values() and view.strides[k] == common]
         if free:  # equal strides (a side of length 1): prefer the axis in the block's own order
             taken[d] = min(free, key=lambda k: abs(k - (d + rank - block)))
     return taken
+
+
+def _common_step(offset: np.ndarray, d: int) -> int:
+    values, counts = np.unique(np.diff(offset, axis=d + 1), return_counts=True)
+    return int(values[np.argmax(counts)])
 
 
 def _missed_stride(offset: np.ndarray, view: View) -> tuple[int | None, int]:
@@ -184,8 +142,7 @@ def _missed_stride(offset: np.ndarray, view: View) -> tuple[int | None, int]:
     steps = []
     for d in range(offset.ndim - 1):
         if offset.shape[d + 1] > 1 and d not in taken:
-            values, counts = np.unique(np.diff(offset, axis=d + 1), return_counts=True)
-            steps.append(int(values[np.argmax(counts)]))
+            steps.append(_common_step(offset, d))
     left = [k for k, n in enumerate(view.shape) if n > 1 and k not in taken.values()]
     return (left[0], steps[0]) if len(left) == 1 == len(steps) else (None, 0)
 
@@ -219,7 +176,7 @@ def gather(kernel: str, events: list[Event]) -> list[Fault]:
 
 def _fault(kernel: str, group: list[Event]) -> Fault:
     e = group[0]
-    programs = len(np.unique(np.concatenate([g.programs for g in group])))
+    programs = count_programs(group)
     got, expected = e.got, e.expected
     if e.kind == "out_of_bounds":
         got, expected = _bounds_words(group, programs)
@@ -231,7 +188,7 @@ def _fault(kernel: str, group: list[Event]) -> Fault:
         access=e.access,
         operand=e.operand.name if e.operand is not None else "",
         axis=e.operand.axes[e.axis] if e.operand is not None and e.axis is not None else None,
-        where=e.where or Where("", 0, ""),
+        where=e.where or NOWHERE,
         got=got,
         expected=expected,
         programs=programs,
@@ -286,8 +243,4 @@ def _mask_words(e: Event, masked: bool, tests: tuple[int, ...] | None) -> str:
     words = [n.lower() if n.isalpha() else f"axis {n}" for n in names]
     if not words:
         return "; the mask tests neither axis"
-    return (
-        f"; the mask tests {words[0]} only"
-        if len(words) == 1
-        else (f"; the mask tests {' and '.join(words)}")
-    )
+    return f"; the mask tests {' and '.join(words)}{' only' if len(words) == 1 else ''}"

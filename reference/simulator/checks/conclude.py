@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
-from gemmproof.reference.observation import Fault, Where
-from gemmproof.reference.simulator.checks.blame import Event, gather
+from gemmproof.reference.observation import NOWHERE, Fault, Where
+from gemmproof.reference.simulator.checks.blame import gather
+from gemmproof.reference.simulator.checks.events import Event, count_programs
 from gemmproof.reference.simulator.checks.judge import STRAY
-from gemmproof.reference.simulator.memory import Storage, View, view_of
-from gemmproof.reference.simulator.session import Session, axes_of
-
-
-def elements_of(flags: np.ndarray, storage: Storage, view: View) -> np.ndarray:
-    """The bytes of `flags` that belong to a view, shape (*view.shape, itemsize)."""
-    size = view.itemsize
-    start = view.start - storage.start
-    strides = (*(s * size for s in view.strides), 1)
-    return np.lib.stride_tricks.as_strided(flags[start:], (*view.shape, size), strides)
+from gemmproof.reference.simulator.memory import view_of
+from gemmproof.reference.simulator.session import Session, axes_of, match_axes
 
 
 def conclude(session: Session, result: Any) -> None:
@@ -32,7 +25,7 @@ def conclude(session: Session, result: Any) -> None:
         for operand in session.operands:
             if operand.storage is storage and operand.name not in session.names:
                 operand.name = "c"
-                operand.axes = _result_axes(operand.view, view_of(tensor))
+                operand.axes = match_axes(operand.view, view_of(tensor), "c")
     faults = session.run.faults
     for kernel in dict.fromkeys(k for k, _ in session.events):
         events = [e for k, e in session.events if k == kernel]
@@ -44,52 +37,36 @@ def conclude(session: Session, result: Any) -> None:
         faults += _never_stored(session, tensor)
 
 
-def _result_axes(view: View, result: View) -> tuple[str, ...]:
-    names = axes_of("c", len(result.shape))
-    dims = list(zip(result.shape, result.strides, strict=True))
-    own = list(zip(view.shape, view.strides, strict=True))
-    if own == dims:
-        return names
-    if sorted(own) == sorted(dims) and len(set(dims)) == len(dims):
-        return tuple(names[dims.index(d)] for d in own)
-    return axes_of("", len(own))
+def _fault(kind: str, kernel: str, hit: np.ndarray, events: list[Event], **words: Any) -> Fault:
+    """The fault of the marked elements of the result, as far as `words` do not say otherwise."""
+    facts = {"access": "store", "operand": "c", "axis": _ragged_axis(hit), **words}
+    facts["where"] = facts["where"] or NOWHERE
+    programs = count_programs(events) if events else 0
+    return Fault(kind=kind, kernel=kernel, programs=programs, lanes=int(hit.sum()), **facts)
 
 
-def _met(tensor: torch.Tensor, storage: Storage, elements: np.ndarray) -> np.ndarray:
+def _met(session: Session, tensor: torch.Tensor, elements: np.ndarray) -> np.ndarray:
     """Which elements of the tensor begin at these byte offsets of its storage."""
+    storage = session.memory.storage_of(tensor)
     flags = np.zeros(storage.data.size, np.bool_)
     flags[elements] = True
-    return np.asarray(elements_of(flags, storage, view_of(tensor))[..., 0])
+    return storage.elements_of(flags, view_of(tensor))[..., 0]
 
 
 def _stored_twice(
     session: Session, kernel: str, events: list[Event], tensor: torch.Tensor
-) -> list[Fault]:
+) -> Iterator[Fault]:
     storage = session.memory.storage_of(tensor)
     lines: dict[Where | None, list[Event]] = {}
     for e in events:
         if e.kind == "stored_twice" and e.storage is storage:
             lines.setdefault(e.where, []).append(e)
-    faults = []
     for where, group in lines.items():
-        hit = _met(tensor, storage, np.concatenate([e.elements for e in group]))
+        hit = _met(session, tensor, np.concatenate([e.elements for e in group]))
         if hit.any():
-            programs = np.unique(np.concatenate([e.programs for e in group]))
-            faults.append(
-                Fault(
-                    kind="stored_twice",
-                    kernel=kernel,
-                    access="store",
-                    operand="c",
-                    axis=_ragged_axis(hit),
-                    where=where or Where("", 0, ""),
-                    got=f"{span(hit)} of c stored more than once",
-                    expected="one store an element",
-                    programs=len(programs),
-                    lanes=int(hit.sum()),
-                )
-            )
-    return faults
+            got = f"{span(hit)} of c stored more than once"
+            words = {"got": got, "expected": "one store an element", "where": where}
+            yield _fault("stored_twice", kernel, hit, group, **words)
 
 
 _EXPECTED = {
@@ -100,41 +77,34 @@ _EXPECTED = {
 
 def _undefined_stored(
     session: Session, kernel: str, events: list[Event], tensor: torch.Tensor
-) -> list[Fault]:
+) -> Iterator[Fault]:
     """One fault for each origin of the undefined lanes that the result still holds."""
-    storage = session.memory.storage_of(tensor)
-    if storage.undefined is None:
-        return []
-    still = np.asarray(elements_of(storage.undefined, storage, view_of(tensor)).any(axis=-1))
+    still = session.memory.undefined_in(tensor)
+    if still is None:
+        return
     mine, met = _lanes_behind(session, events, tensor)
-    faults = []
     for i, origin in enumerate(session.sources[:8]):
-        hit = met(i) & still
+        hit = met(1 << i) & still
         if not hit.any():
             continue
-        operand = origin.operand
-        axis = (
-            operand.axes[origin.axis] if operand is not None and origin.axis is not None else None
-        )
-        source = origin.what
+        operand, axis, source = origin.operand, None, origin.what
+        if operand is not None and origin.axis is not None:
+            axis = operand.axes[origin.axis]
         if not source.startswith("a "):
             source = f"lanes of {operand.name if operand else 'memory'} that {source}"
-        faults.append(
-            Fault(
-                kind=origin.kind,
-                kernel=kernel,
-                access=mine[0].access if operand is not None and operand.name == "c" else "load",
-                operand=operand.name if operand is not None else "c",
-                axis=axis,
-                where=origin.where or mine[0].where or Where("", 0, ""),
-                got=f"{span(hit)} of c come from {source}",
-                expected=_EXPECTED[origin.kind],
-                programs=len(np.unique(np.concatenate([e.programs for e in mine]))),
-                lanes=int(hit.sum()),
-                follows="out_of_bounds" if origin.what == STRAY else "",
-            )
+        yield _fault(
+            origin.kind,
+            kernel,
+            hit,
+            mine,
+            access=mine[0].access if operand is not None and operand.name == "c" else "load",
+            operand=operand.name if operand is not None else "c",
+            axis=axis,
+            where=origin.where or mine[0].where,
+            got=f"{span(hit)} of c come from {source}",
+            expected=_EXPECTED[origin.kind],
+            follows="out_of_bounds" if origin.what == STRAY else "",
         )
-    return faults
 
 
 def span(hit: np.ndarray) -> str:
@@ -159,8 +129,8 @@ def _lanes_behind(
 ) -> tuple[list[Event], Callable[[int], np.ndarray]]:
     """The events that stored undefined lanes into a tensor or into what torch made it from.
 
-    The function gives, for a poison bit, the elements of the tensor that such lanes met; of a
-    source of another shape all elements count as met.
+    The function gives, for poison bits, the elements of the tensor that such lanes met; of a source
+    of another shape all elements count as met.
     """
     found: list[tuple[torch.Tensor, list[Event]]] = []
     for part in _lineage(session, tensor):
@@ -169,16 +139,13 @@ def _lanes_behind(
         if mine:
             found.append((part, mine))
 
-    def met(bit: int) -> np.ndarray:
+    def met(bits: int) -> np.ndarray:
         hit = np.zeros(tuple(tensor.shape), np.bool_)
         for part, mine in found:
-            elements = np.concatenate([e.elements for e in mine])
-            bits = np.concatenate([e.bits for e in mine])
-            lanes = elements[(bits >> bit) & 1 == 1]
-            if part.shape == tensor.shape:
-                hit |= _met(part, session.memory.storage_of(part), lanes)
-            else:
-                hit |= lanes.size > 0
+            wanted = np.concatenate([e.bits for e in mine]) & bits != 0
+            elements = np.concatenate([e.elements for e in mine])[wanted]
+            alike = part.shape == tensor.shape
+            hit |= _met(session, part, elements) if alike else elements.size > 0
         return hit
 
     return [e for _, mine in found for e in mine], met
@@ -196,32 +163,18 @@ def _lineage(session: Session, tensor: torch.Tensor) -> list[torch.Tensor]:
     return found
 
 
-def _never_stored(session: Session, tensor: torch.Tensor) -> list[Fault]:
-    storage = session.memory.storage_of(tensor)
-    if storage.undefined is None or not storage.undefined.any() or not tensor.numel():
-        return []
-    missing = np.asarray(elements_of(storage.undefined, storage, view_of(tensor)).any(axis=-1))
+def _never_stored(session: Session, tensor: torch.Tensor) -> Iterator[Fault]:
+    missing = session.memory.undefined_in(tensor)
+    if missing is None:
+        return
     _, met = _lanes_behind(session, [e for _, e in session.events], tensor)
-    for bit in range(8):
-        missing &= ~met(bit)
-    if not missing.any():
-        return []
-    launches = session.run.launches
-    axis = _ragged_axis(missing)
-    return [
-        Fault(
-            kind="never_stored",
-            kernel=launches[-1].kernel if launches else "",
-            access="store",
-            operand="c",
-            axis=axis,
-            where=launches[-1].where if launches else Where("", 0, ""),
-            got=f"{span(missing)} of c never stored",
-            expected="every element of c stored",
-            programs=0,
-            lanes=int(missing.sum()),
-        )
-    ]
+    missing &= ~met(0xFF)
+    if missing.any():
+        last = session.run.launches[-1] if session.run.launches else None
+        kernel, where = (last.kernel, last.where) if last is not None else ("", NOWHERE)
+        got = f"{span(missing)} of c never stored"
+        words = {"got": got, "expected": "every element of c stored", "where": where}
+        yield _fault("never_stored", kernel, missing, [], **words)
 
 
 def _ragged_axis(hit: np.ndarray) -> str | None:

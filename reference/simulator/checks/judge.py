@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.checks.blame import Event, mask_axes, stray_events
+from gemmproof.reference.simulator.checks.blame import mask_axes, note_stray_lanes
+from gemmproof.reference.simulator.checks.events import note_lanes
 from gemmproof.reference.simulator.dtypes import I8, Dtype
 from gemmproof.reference.simulator.memory import Operand, Region, Storage, View
 from gemmproof.reference.simulator.value import Value
@@ -43,45 +44,16 @@ class RawTouch:
     programs: np.ndarray
 
 
-def note_undefined(value: Value, what: str) -> None:
-    """Note that a lane nothing defined decides `what` (an address, a mask, a branch)."""
-    launch = context.current()
-    assert value.poison is not None
-    rows = value.poison.reshape(len(value.poison), -1)
-    launch.events.append(
-        Event(
-            kind="undefined_used",
-            where=context.where(),
-            operand=None,
-            access=what,
-            axis=None,
-            programs=_programs(rows),
-            lanes=int((rows != 0).sum()),
-        )
-    )
-
-
-def _programs(rows: np.ndarray) -> np.ndarray:
-    """Ids of the programs whose row (programs or 1, lanes) has a marked lane."""
-    programs = context.current().programs
-    return programs if len(rows) == 1 else programs[(rows != 0).any(axis=1)]
-
-
 def check_defined(value: Value, what: str) -> None:
     """Note where a lane that nothing defined decides `what`."""
     if value.poison is not None and (value.poison & ~context.hinted()).any():
-        note_undefined(value, what)
+        note_lanes("undefined_used", what, value.poison)
 
 
 def element_of(ptr: Value) -> Dtype:
     """What a pointer points to."""
     assert ptr.dtype.pointee is not None
     return ptr.dtype.pointee
-
-
-def spread(part: np.ndarray, full: tuple[int, ...]) -> np.ndarray:
-    """`part` (programs or 1, *block) as a view of the access's full shape."""
-    return np.broadcast_to(part, full)
 
 
 # -- judging -----------------------------------------------------------------------------------
@@ -92,15 +64,15 @@ def judge(kind: str, ptr: Value, mask: Value | None, full: tuple[int, ...]) -> l
     """
     good = None
     if mask is not None:
-        good = spread(mask.data, full)
+        good = np.broadcast_to(mask.data, full)
         check_defined(mask, "a mask")
     if ptr.poison is not None or ptr.exact is not None:
         good = _without_doubtful(kind, ptr, good, full)
     size = element_of(ptr).itemsize
     if ptr.base is not None:
-        address = ptr.data if good is None else spread(ptr.data, full)
+        address = ptr.data if good is None else np.broadcast_to(ptr.data, full)
         return [_judge_in(kind, ptr.base, address, good, size, mask)]
-    return _judge_unknown(kind, spread(ptr.data, full), good, size, mask)
+    return _judge_unknown(kind, np.broadcast_to(ptr.data, full), good, size, mask)
 
 
 def _without_doubtful(
@@ -109,17 +81,17 @@ def _without_doubtful(
     """The lanes whose address is defined and did not wrap; the others are noted."""
     live = np.ones(full, np.bool_) if good is None else good
     if ptr.poison is not None:
-        bits = spread(ptr.poison, full)
+        bits = np.broadcast_to(ptr.poison, full)
         if kind != "load":
             _note_hint(kind, ptr, np.where(live, bits & context.hinted(), np.uint8(0)))
         hidden = (bits & ~context.hinted() != 0) & live
         if hidden.any():
-            note_undefined(Value(spread(ptr.data, full), ptr.dtype, hidden), "an address")
+            note_lanes("undefined_used", "an address", hidden)
             live = live & ~hidden
     if ptr.exact is not None:
-        wrapped = (spread(ptr.exact, full) != spread(ptr.data, full)) & live
+        wrapped = (np.broadcast_to(ptr.exact, full) != np.broadcast_to(ptr.data, full)) & live
         if wrapped.any():
-            context.current().events.append(_wrapped_event(kind, ptr, wrapped))
+            _note_wrapped(kind, ptr, wrapped)
             live = live & ~wrapped
     return live
 
@@ -128,21 +100,16 @@ def _note_hint(kind: str, ptr: Value, bits: np.ndarray) -> None:
     """Note lanes that are stored to an address which a hint misdescribes."""
     lanes = bits != 0
     if lanes.any():
-        launch = context.current()
         lowest = int(bits[lanes].min())
-        origin = launch.session.sources[(lowest & -lowest).bit_length() - 1]
-        launch.events.append(
-            Event(
-                kind="false_hint",
-                where=origin.where,
-                operand=ptr.base,
-                access=kind,
-                axis=None,
-                programs=_programs(lanes.reshape(len(lanes), -1)),
-                lanes=int(lanes.sum()),
-                got=f"{origin.what} in the address of a {kind}",
-                expected="a hint that holds",
-            )
+        origin = context.current().session.sources[(lowest & -lowest).bit_length() - 1]
+        note_lanes(
+            "false_hint",
+            kind,
+            lanes,
+            where=origin.where,
+            operand=ptr.base,
+            got=f"{origin.what} in the address of a {kind}",
+            expected="a hint that holds",
         )
 
 
@@ -159,7 +126,7 @@ def _judge_unknown(
             operand = _any_operand(storage, size)
             found.append(_judge_in(kind, operand, address, here, size, mask))
         elif here.any():
-            launch.events += stray_events(kind, None, address, here, size, None, launch.programs)
+            note_stray_lanes(kind, None, address, here, size, None)
     return found
 
 
@@ -189,10 +156,7 @@ def _judge_in(
         uneven = uneven if good is None else uneven & good
         stray = uneven if stray is None else stray | uneven
     if stray is not None and stray.any():
-        launch = context.current()
-        launch.events += stray_events(
-            kind, operand, address, stray, size, mask_axes(mask), launch.programs
-        )
+        note_stray_lanes(kind, operand, address, stray, size, mask_axes(mask))
         good = ~stray if good is None else good & ~stray
     if stray is not None:
         index = np.where(good, index, 0) if good is not None else index
@@ -219,20 +183,21 @@ def _any_operand(storage: Storage, size: int) -> Operand:
     return operand
 
 
-def _wrapped_event(kind: str, ptr: Value, wrapped: np.ndarray) -> Event:
+def _note_wrapped(kind: str, ptr: Value, wrapped: np.ndarray) -> None:
+    """Note lanes whose address is not what it would be in unbounded arithmetic."""
     assert ptr.exact is not None
-    address, exact = spread(ptr.data, wrapped.shape), spread(ptr.exact, wrapped.shape)
+    address, exact = (
+        np.broadcast_to(ptr.data, wrapped.shape),
+        np.broadcast_to(ptr.exact, wrapped.shape),
+    )
     start = ptr.base.view.start if ptr.base is not None else 0
     size = element_of(ptr).itemsize
     lane = np.unravel_index(int(np.argmax(wrapped)), wrapped.shape)
-    return Event(
-        kind="wrapped_offset",
-        where=context.where(),
+    note_lanes(
+        "wrapped_offset",
+        kind,
+        wrapped,
         operand=ptr.base,
-        access=kind,
-        axis=None,
-        programs=_programs(wrapped.reshape(len(wrapped), -1)),
-        lanes=int(wrapped.sum()),
         got=f"element offset {(int(address[lane]) - start) // size}",
         expected=f"{(int(exact[lane]) - start) // size}, beyond the offset's integer type",
     )
@@ -244,6 +209,6 @@ def trace(kind: str, ptr: Value, mask: Value | None, other: Any, full: tuple[int
     if launch.session.trace is None or ptr.base is None:
         return
     size = element_of(ptr).itemsize
-    offsets = (spread(ptr.data, full) - ptr.base.view.start) // size
-    lanes = None if mask is None else spread(mask.data, full)
+    offsets = (np.broadcast_to(ptr.data, full) - ptr.base.view.start) // size
+    lanes = None if mask is None else np.broadcast_to(mask.data, full)
     launch.touches.append(RawTouch(kind, ptr.base, offsets, lanes, other, launch.programs))

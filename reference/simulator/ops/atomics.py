@@ -12,7 +12,6 @@ from gemmproof.reference.simulator.checks.judge import (
     UNWRITTEN,
     element_of,
     judge,
-    spread,
     trace,
 )
 from gemmproof.reference.simulator.context import current
@@ -117,29 +116,26 @@ def atomic(
     context.check_width(int(np.prod(full, dtype=np.int64)) * 8)
     trace("atomic", ptr, mask, None, full)
     flat_shape = (full[0], int(np.prod(full[1:], dtype=np.int64)))
-    new = spread(value.data, full).reshape(flat_shape)
-    want = None if compare is None else spread(compare.data, full).reshape(flat_shape)
-    poison = union(value.poison, None if compare is None else compare.poison)
-    bits = np.zeros(flat_shape, np.uint8)
-    if poison is not None:
-        bits = spread(poison, full).reshape(flat_shape)
+
+    def flatten(part: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(part, full).reshape(flat_shape)
+
+    compare = value if compare is None else compare
+    new, want = flatten(value.data), flatten(compare.data)
+    bits = flatten(value.marks() | compare.marks())
     old = np.full(flat_shape, dirt(dtype, launch.session.dirt), new.dtype)
     unknown = np.zeros(flat_shape, np.uint8)
     for lanes in judge("atomic", ptr, mask, full):
-        index = np.broadcast_to(lanes.index, full).reshape(flat_shape)
-        good = np.ones(flat_shape, np.bool_)
-        if lanes.good is not None:
-            good = np.broadcast_to(lanes.good, full).reshape(flat_shape)
+        index = flatten(lanes.index)
+        good = np.ones(flat_shape, np.bool_) if lanes.good is None else flatten(lanes.good)
         for row in range(full[0]):
             at = np.flatnonzero(good[row])
             if not at.size:
                 continue
-            wanted = None if want is None else want[row, at]
             program = launch.programs[row : row + 1]
             meet(lanes.storage, index[row, at], new.dtype.itemsize, program, ptr.base)
-            old[row, at], unknown[row, at] = _update(
-                op, lanes.storage, index[row, at], new[row, at], wanted, bits[row, at], ptr.base
-            )
+            parts = (x[row, at] for x in (index, new, want, bits))
+            old[row, at], unknown[row, at] = _update(op, lanes.storage, ptr.base, *parts)
     undefined = unknown.reshape(full) if unknown.any() else None
     return Value(old.reshape(full), dtype, undefined, loaded=8 * new.dtype.itemsize)
 
@@ -147,26 +143,16 @@ def atomic(
 def _update(
     op: str,
     storage: Storage,
+    operand: Operand | None,
     index: np.ndarray,
     new: np.ndarray,
-    want: np.ndarray | None,
+    want: np.ndarray,
     bits: np.ndarray,
-    operand: Operand | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """One program's update; returns the old values and their poison bits."""
     if len(index) > 1 and len(np.unique(index)) != len(index):  # lanes that meet
-        pairs = [
-            _update(
-                op,
-                storage,
-                index[i : i + 1],
-                new[i : i + 1],
-                None if want is None else want[i : i + 1],
-                bits[i : i + 1],
-                operand,
-            )
-            for i in range(len(index))
-        ]
+        single = (slice(i, i + 1) for i in range(len(index)))
+        pairs = [_update(op, storage, operand, index[i], new[i], want[i], bits[i]) for i in single]
         return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
     size = new.dtype.itemsize
     seen = storage.typed(new.dtype)[index]
@@ -177,7 +163,6 @@ def _update(
         if missing.any():
             unknown = missing * context.source(UNWRITTEN, operand)
     if op == "cas":
-        assert want is not None
         after = np.where(unsigned(seen) == unsigned(want), new, seen)  # the hardware compares bits
     else:
         after = COMBINE[op](seen, new).astype(new.dtype)

@@ -66,15 +66,9 @@ def build_select(op: Op) -> Callable[..., Any]:
         data = np.where(c, x.data, y.data)
         poison = exact = None
         if x.poison is not None or y.poison is not None:
-            none = np.zeros((1,) * data.ndim, np.uint8)
-            poison = np.where(
-                c,
-                none if x.poison is None else x.poison,
-                none if y.poison is None else y.poison,
-            )
+            poison = np.where(c, x.marks(), y.marks())
         if x.exact is not None or y.exact is not None:
-            wide = [v.data.astype(np.int64) if v.exact is None else v.exact for v in (x, y)]
-            exact = np.where(c, *wide)
+            exact = np.where(c, x.unbounded(), y.unbounded())
             exact = exact if (exact != data).any() else None
         if condition.poison is not None:
             mask = condition.poison.reshape(

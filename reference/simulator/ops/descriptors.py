@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from gemmproof.reference.observation import Unsupported
-from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.checks.blame import Event
+from gemmproof.reference.simulator.checks.events import note
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.dtypes import I64, Type
 from gemmproof.reference.simulator.ops.atomics import COMBINE, atomic
@@ -68,20 +67,14 @@ def _check_rules(window: Window) -> None:
 
 
 def _note(window: Window, got: str, expected: str) -> None:
-    launch = current()
-    launch.events.append(
-        Event(
-            kind="bad_descriptor",
-            where=context.where(),
-            operand=window.base.base,
-            access="descriptor",
-            axis=None,
-            programs=launch.programs,
-            lanes=1,
-            got=got,
-            expected=expected,
-        )
-    )
+    programs, operand = current().programs, window.base.base
+    note("bad_descriptor", "descriptor", programs, 1, operand=operand, got=got, expected=expected)
+
+
+def _box(window: Window, starts: Sequence[Value]) -> tuple[Value, Value | None]:
+    """Pointers of the block's lanes from `starts` on, and which lie within the parent."""
+    pointers, indices = window.lanes([EXTEND(x) for x in starts])
+    return pointers, window.inside(indices, range(len(indices)))
 
 
 @operation("tt.descriptor_load", pure=False)
@@ -89,10 +82,7 @@ def _build_descriptor_load(op: Op) -> Callable[..., Value]:
     shape = op.types[0].shape
 
     def compute(window: Window, *starts: Value) -> Value:
-        pointers, indices = window.lanes([EXTEND(x) for x in starts])
-        made = load(
-            pointers, window.inside(indices, range(len(indices))), window.fill, window.block
-        )
+        made = load(*_box(window, starts), window.fill, window.block)
         if shape == window.block:
             return made
         whole = made.spread(window.block)  # a block whose leading axes of length 1 are dropped
@@ -112,8 +102,7 @@ def _build_descriptor_store(op: Op) -> Callable[..., None]:
     kind = op.operand_types[-1]
 
     def compute(window: Window, *rest: Value) -> None:
-        pointers, indices = window.lanes([EXTEND(x) for x in rest[:-1]])
-        mask = window.inside(indices, range(len(indices)))
+        pointers, mask = _box(window, rest[:-1])
         store(pointers, _stored(window, rest[-1], kind), mask, window.block)
 
     return compute
@@ -128,8 +117,7 @@ def _build_descriptor_reduce(op: Op) -> Callable[..., None]:
         raise Unsupported(f"tt.descriptor_reduce {word} is not known to the tile simulator")
 
     def compute(window: Window, *rest: Value) -> None:
-        pointers, indices = window.lanes([EXTEND(x) for x in rest[:-1]])
-        mask = window.inside(indices, range(len(indices)))
+        pointers, mask = _box(window, rest[:-1])
         atomic(word, pointers, _stored(window, rest[-1], kind), mask, window.block)
 
     return compute

@@ -152,6 +152,5 @@ def undefined_outputs(a: Value, b: Value, c: Value) -> np.ndarray | None:
 
 
 def _whole(x: Value) -> np.ndarray:
-    if x.poison is None:
-        return np.zeros((1, *x.data.shape[1:]), np.uint8)
-    return np.broadcast_to(x.poison, x.poison.shape[:1] + x.data.shape[1:])
+    marks = x.marks()
+    return np.broadcast_to(marks, marks.shape[:1] + x.data.shape[1:])

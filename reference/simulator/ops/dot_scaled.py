@@ -17,7 +17,7 @@ from gemmproof.reference.simulator.dtypes import F32
 from gemmproof.reference.simulator.ops.dot import undefined_outputs
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.ttir import Op
-from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.simulator.value import Value, union
 
 _BYTES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
 # The eight magnitudes of e2m1; the fourth bit is the sign.
@@ -96,5 +96,5 @@ def _scale(x: Value, scale: Value, axis: int) -> Value:
     poison = x.poison
     if scale.poison is not None:
         bits = np.repeat(np.broadcast_to(scale.poison, scale.data.shape), n, axis=axis)
-        poison = bits if poison is None else poison | bits
+        poison = union(poison, bits)
     return Value(data, F32, poison)

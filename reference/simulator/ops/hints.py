@@ -8,18 +8,11 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.checks.blame import Event
+from gemmproof.reference.simulator.checks.events import note_lanes
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, union
-
-# Attributes that tl.multiple_of, tl.max_contiguous and tl.max_constancy leave on an operation.
-HINTS = {
-    "tt.divisibility": "multiple_of",
-    "tt.contiguity": "max_contiguous",
-    "tt.constancy": "max_constancy",
-}
 
 _MOST_PRINTS = 1000  # lines
 
@@ -33,10 +26,10 @@ def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
         if x.dtype.is_float:
             return x
         x = x.spread(shape)
-        for attribute, hint in HINTS.items():
+        for attribute, judge in HINTS.items():
             if attribute in op.attrs:
                 numbers = op.integers(attribute) * (len(shape) or 1)
-                x = _JUDGES[hint](x, numbers[: len(shape) or 1])
+                x = judge(x, numbers[: len(shape) or 1])
         return x
 
     return judged
@@ -44,9 +37,7 @@ def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
 
 def _defined(x: Value) -> np.ndarray:
     """Lanes whose value is defined; a hint says nothing of the others."""
-    if x.poison is None:
-        return np.ones((1,) * x.data.ndim, np.bool_)
-    return x.poison == 0
+    return x.marks() == 0
 
 
 def _mark_doubtful(x: Value, failed: np.ndarray, words: str) -> Value:
@@ -122,54 +113,34 @@ def _judge_constant(x: Value, values: list[int]) -> Value:
     return _judge_groups(x, values, "max_constancy", lambda first, i: first)
 
 
-_JUDGES: dict[str, Callable[[Value, list[int]], Value]] = {
-    "multiple_of": _judge_multiple,
-    "max_contiguous": _judge_contiguous,
-    "max_constancy": _judge_constant,
+# Attributes that tl.multiple_of, tl.max_contiguous and tl.max_constancy leave on an operation.
+HINTS: dict[str, Callable[[Value, list[int]], Value]] = {
+    "tt.divisibility": _judge_multiple,
+    "tt.contiguity": _judge_contiguous,
+    "tt.constancy": _judge_constant,
 }
 
 
 # -- claims and prints ---------------------------------------------------------------------------
-def _note(kind: str, failed: np.ndarray, got: str) -> None:
-    """Note a claim that does not hold; `failed` is (programs or 1, *lanes)."""
-    launch = current()
-    rows = failed.reshape(len(failed), -1)
-    launch.events.append(
-        Event(
-            kind=kind,
-            where=context.where(),
-            operand=None,
-            access="hint",
-            axis=None,
-            programs=launch.programs if len(rows) == 1 else launch.programs[rows.any(axis=1)],
-            lanes=int(rows.sum()),
-            got=got,
-            expected="a true condition",
-        )
-    )
+def _judge_claim(kind: str, condition: Value, got: str) -> None:
+    """Note the lanes of a claim that does not hold."""
+    failed = condition.data == 0
+    if failed.any():
+        note_lanes(kind, "hint", failed, got=got, expected="a true condition")
 
 
 @operation("llvm.intr.assume", pure=False)
 def _build_assume(op: Op) -> Callable[..., None]:
-    def compute(condition: Value) -> None:
-        """The compiler takes it for granted, so it must hold for every program."""
-        failed = condition.data == 0
-        if failed.any():
-            _note("false_hint", failed, "tl.assume of a condition that is false")
-
-    return compute
+    """The compiler takes it for granted, so it must hold for every program."""
+    words = "tl.assume of a condition that is false"
+    return lambda condition: _judge_claim("false_hint", condition, words)
 
 
 @operation("tt.assert", pure=False)
 def _build_assert(op: Op) -> Callable[..., None]:
     words = f"device_assert failed: {op.strings[0] if op.strings else ''}"[:200]
 
-    def compute(condition: Value) -> None:
-        failed = condition.data == 0
-        if failed.any():
-            _note("failed_assert", failed, words)
-
-    return compute
+    return lambda condition: _judge_claim("failed_assert", condition, words)
 
 
 @operation("tt.print", pure=False)

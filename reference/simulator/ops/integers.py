@@ -126,7 +126,7 @@ def _build_division(op: Op) -> Callable[..., Value]:
         zero = b.data == 0
         if zero.any():
             bits = zero * context.source("a division by zero")
-            made.poison = bits if made.poison is None else made.poison | bits
+            made.poison = union(made.poison, bits)
         return made
 
     return compute
@@ -147,9 +147,9 @@ def _exact(
 
 
 def _wide(value: Value, without_sign: bool) -> np.ndarray:
-    if value.exact is not None:
-        return value.exact
-    return (unsigned(value.data) if without_sign else value.data).astype(np.int64)
+    if value.exact is None and without_sign:
+        return unsigned(value.data).astype(np.int64)
+    return value.unbounded()
 
 
 def _span(function: Function, a: Value, b: Value, dtype: Dtype) -> tuple[int, int] | None:
@@ -240,8 +240,7 @@ def build_pointer_sum(op: Op) -> Callable[..., Value]:
         offs = offset.data.astype(np.int64)
         exact = None
         if pointer.exact is not None or offset.exact is not None:
-            base = pointer.data if pointer.exact is None else pointer.exact
-            exact = base + (offs if offset.exact is None else offset.exact) * size
+            exact = pointer.unbounded() + offset.unbounded() * size
         data = pointer.data + (offs * size if size != 1 else offs)
         return Value(data, dtype, union(pointer.poison, offset.poison), exact, pointer.base)
 

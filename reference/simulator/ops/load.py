@@ -20,7 +20,6 @@ from gemmproof.reference.simulator.checks.judge import (
     all_inside,
     element_of,
     judge,
-    spread,
     trace,
 )
 from gemmproof.reference.simulator.context import current
@@ -30,7 +29,7 @@ from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.ops.shared_tiles import Shared, Tiles, find_shared
 from gemmproof.reference.simulator.ops.store import column, meet
 from gemmproof.reference.simulator.ttir import Op
-from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.simulator.value import Value, union
 
 
 @operation("tt.load", pure=False)
@@ -81,27 +80,23 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
         data = values if lanes.good is None else np.where(lanes.good, values, data)
         if done is not None:
             done = done | (True if lanes.good is None else lanes.good)
-        poison = _unwritten(lanes, np_type.itemsize, ptr.base, poison)
+        poison = union(poison, _unwritten(lanes, np_type.itemsize, ptr.base))
         _remember_readers(lanes, np_type.itemsize, full, ptr.base)
     if done is not None and not done.all():
-        off = None if mask is None else ~spread(mask.data, full)
+        off = None if mask is None else ~np.broadcast_to(mask.data, full)
         if off is not None and fill is not None:
             data = np.where(off, fill.data, data)
             if fill.poison is not None:
-                mixed = np.where(off, fill.poison, np.uint8(0))
-                poison = mixed if poison is None else poison | mixed
+                poison = union(poison, np.where(off, fill.poison, np.uint8(0)))
         elif off is not None and off.any():
-            bits = _masked_bits(ptr, off, np_type.itemsize)
-            poison = bits if poison is None else poison | bits
+            poison = union(poison, _masked_bits(ptr, off, np_type.itemsize))
         stray = ~done if off is None else ~done & ~off
         if stray.any():
-            bits = stray * context.source(STRAY, ptr.base)
-            poison = bits if poison is None else poison | bits
+            poison = union(poison, stray * context.source(STRAY, ptr.base))
     if data.shape != full:
         data = np.broadcast_to(data, full)
     if ptr.poison is not None:
-        bits = _hint_bits(ptr, mask, full)
-        poison = bits if poison is None else poison | bits
+        poison = union(poison, _hint_bits(ptr, mask, full))
     return Value(data, dtype, poison, loaded=8 * np_type.itemsize)
 
 
@@ -149,9 +144,9 @@ def _plain_load(
 def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndarray:
     """Poison of lanes loaded from an address that a hint misdescribes: the operand is now known."""
     assert ptr.poison is not None
-    before = spread(ptr.poison, full) & context.hinted()
+    before = np.broadcast_to(ptr.poison, full) & context.hinted()
     if mask is not None:
-        before = np.where(spread(mask.data, full), before, np.uint8(0))
+        before = np.where(np.broadcast_to(mask.data, full), before, np.uint8(0))
     bits = np.zeros(full, np.uint8)
     for i, origin in enumerate(list(current().session.sources[:7])):
         lanes = (before >> i) & 1 == 1
@@ -161,20 +156,15 @@ def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndar
     return bits
 
 
-def _unwritten(
-    lanes: Lanes, size: int, operand: Operand | None, poison: np.ndarray | None
-) -> np.ndarray | None:
+def _unwritten(lanes: Lanes, size: int, operand: Operand | None) -> np.ndarray | None:
     """Poison for lanes that read memory nothing has stored to."""
     undefined = lanes.storage.undefined_elements(size)
     if undefined is None:
-        return poison
+        return None
     unknown = undefined[lanes.index] != 0
     if lanes.good is not None:
         unknown &= lanes.good
-    if not unknown.any():
-        return poison
-    bits = unknown * context.source(UNWRITTEN, operand)
-    return bits if poison is None else poison | bits
+    return unknown * context.source(UNWRITTEN, operand) if unknown.any() else None
 
 
 def _masked_bits(ptr: Value, off: np.ndarray, size: int) -> np.ndarray:
@@ -182,7 +172,7 @@ def _masked_bits(ptr: Value, off: np.ndarray, size: int) -> np.ndarray:
     bits = np.zeros(off.shape, np.uint8)
     rest = off
     if ptr.base is not None:
-        address = spread(ptr.data, off.shape)
+        address = np.broadcast_to(ptr.data, off.shape)
         for axis, lanes in beyond_view(ptr.base, address, off, size):
             bits |= lanes * context.source(MASKED, ptr.base, axis)
             rest = rest & ~lanes

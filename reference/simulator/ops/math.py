@@ -19,14 +19,6 @@ from gemmproof.reference.simulator.value import Value, union
 Function = Callable[[np.ndarray], np.ndarray]
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
-
-
-def _erfc(x: np.ndarray) -> np.ndarray:
-    return np.vectorize(math.erfc, otypes=[np.float64])(x)
-
-
 def _round_away(x: np.ndarray) -> np.ndarray:
     """To the nearest integer, halves away from zero."""
     whole = np.trunc(x)
@@ -58,8 +50,8 @@ _FLOAT: dict[str, Function] = {
     "tt.precise_sqrt": np.sqrt,
     "math.rsqrt": lambda x: 1 / np.sqrt(x),
     "math.cbrt": np.cbrt,
-    "math.erf": _erf,
-    "math.erfc": _erfc,
+    "math.erf": np.vectorize(math.erf, otypes=[np.float64]),
+    "math.erfc": np.vectorize(math.erfc, otypes=[np.float64]),
 }
 _EXACT: dict[str, Function] = {
     "math.floor": np.floor,

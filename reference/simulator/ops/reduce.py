@@ -22,14 +22,10 @@ def _apply(program: Program, values: Sequence[Value]) -> list[Value]:
     lanes = int(np.prod(shape))
 
     def flatten(part: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(part, shape).reshape(lanes)
+        whole = part if part.size == 1 else np.broadcast_to(part, shape)
+        return whole.reshape(-1)
 
-    flat = []
-    for v in values:
-        data = v.data.reshape(1) if v.data.size == 1 else flatten(v.data)
-        poison = None if v.poison is None else flatten(v.poison)
-        exact = None if v.exact is None else flatten(v.exact)
-        flat.append(Value(data, v.dtype, poison, exact, v.base, v.loaded))
+    flat = [v.map(flatten) for v in values]
     return [_unflatten(v, shape) for v in run_region(program, flat, lanes)]
 
 
@@ -72,18 +68,14 @@ def _join(values: Sequence[Value], axis: int) -> Value:
     """Values side by side along an axis."""
     programs = max(len(v.data) for v in values)
 
-    def joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
-        if all(p is None for p in parts):
-            return None
-        whole = []
-        for part, v in zip(parts, values, strict=True):
-            part = np.zeros(v.data.shape, np.uint8) if part is None else part
-            whole.append(np.broadcast_to(part, (programs, *v.data.shape[1:])))
+    def joined(parts: list[np.ndarray]) -> np.ndarray:
+        lanes = [v.data.shape[1:] for v in values]
+        whole = [np.broadcast_to(p, (programs, *n)) for p, n in zip(parts, lanes, strict=True)]
         return np.concatenate(whole, axis=axis)
 
-    data = joined([v.data for v in values])
-    assert data is not None
-    return Value(data, values[0].dtype, joined([v.poison for v in values]))
+    marked = any(v.poison is not None for v in values)
+    poison = joined([v.marks() for v in values]) if marked else None
+    return Value(joined([v.data for v in values]), values[0].dtype, poison)
 
 
 @operation("tt.scan", constant=False)

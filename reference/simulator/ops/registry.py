@@ -26,33 +26,19 @@ class Operation:
 
 OPERATIONS: dict[str, Operation] = {}
 
-_UNMADE = "Triton's own frontend makes no such operation"
-
-# What the simulator refuses on purpose, and why.
-REFUSED: dict[str, str] = dict.fromkeys(
-    (
-        *("arith.addui_extended", "arith.subui_extended", "arith.mulsi_extended"),
-        *("arith.mului_extended", "arith.ceildivsi", "arith.ceildivui", "arith.floordivsi"),
-        *("arith.convertf", "arith.scaling_extf", "arith.scaling_truncf"),
-        *("arith.flush_denormals", "cf.assert", "cf.switch", "math.clampf", "math.fpowi"),
-        *("math.ipowi", "math.isfinite", "math.isinf", "math.isnan", "math.isnormal"),
-        *("math.sincos", "scf.execute_region", "scf.forall", "scf.forall.in_parallel"),
-        *("scf.index_switch", "scf.parallel", "scf.reduce", "scf.reduce.return"),
-        "ub.unreachable",
-    ),
-    _UNMADE,
-)
-
-# Dialects below TTIR: what Gluon writes, and what later steps of the compiler make.
-_LOWER = ("ttg.", "ttng.", "amdg.", "nvws.", "nvvm.", "rocdl.", "gpu.", "llvm.", "nvg.")
+# Why the simulator refuses the operations of a dialect that it does not know.
+_REFUSED = {
+    # what Gluon writes, and what later steps of the compiler make
+    ("ttg.", "ttng.", "amdg.", "nvws.", "nvvm.", "rocdl.", "gpu.", "llvm.", "nvg."):
+        "it works on threads and layouts, below the tiles",
+    ("arith.", "math.", "scf.", "cf.", "ub."): "Triton's own frontend makes no such operation",
+}  # fmt: skip
 
 
 def refusal(name: str) -> str:
     """Why an operation is not run, in one line that names it."""
-    why = REFUSED.get(name)
-    if why is None and name.startswith(_LOWER):
-        why = "it works on threads and layouts, below the tiles"
-    return f"{name} is not known to the tile simulator" + (f": {why}" if why else "")
+    why = next((f": {why}" for dialects, why in _REFUSED.items() if name.startswith(dialects)), "")
+    return f"{name} is not known to the tile simulator{why}"
 
 
 def operation(

@@ -131,14 +131,15 @@ def _build_transpose(op: Op) -> Callable[..., Value]:
 def _stack(x: Value, y: Value, shape: tuple[int, ...], axis: int, place: Any) -> Value:
     programs = max(len(x.data), len(y.data))
 
-    def widen(part: np.ndarray | None) -> np.ndarray:
-        part = np.zeros((1,) * (1 + len(shape)), np.uint8) if part is None else part
-        return np.broadcast_to(part, (programs, *shape))
+    def placed(*parts: np.ndarray) -> np.ndarray:
+        whole: np.ndarray = place(
+            [np.broadcast_to(p, (programs, *shape)) for p in parts], axis=axis
+        )
+        return whole
 
-    data = place([widen(x.data), widen(y.data)], axis=axis)
-    poison = None
-    if x.poison is not None or y.poison is not None:
-        poison = place([widen(x.poison), widen(y.poison)], axis=axis)
+    marked = x.poison is not None or y.poison is not None
+    poison = placed(x.marks(), y.marks()) if marked else None
+    data = placed(x.data, y.data)
     return Value(data, x.dtype, poison, base=x.base if x.base is y.base else None)
 
 

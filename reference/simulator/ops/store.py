@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.checks.blame import Event
-from gemmproof.reference.simulator.checks.judge import judge, spread, trace
+from gemmproof.reference.simulator.checks.events import note
+from gemmproof.reference.simulator.checks.judge import judge, trace
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.memory import Operand, Storage
 from gemmproof.reference.simulator.ops.registry import operation
@@ -47,8 +47,8 @@ def store(ptr: Value, value: Value, mask: Value | None, shape: tuple[int, ...]) 
     full = (len(launch.programs), *shape)
     context.check_width(int(np.prod(full, dtype=np.int64)) * 8)
     trace("store", ptr, mask, None, full)
-    data = spread(value.data, full)
-    poison = None if value.poison is None else spread(value.poison, full)
+    data = np.broadcast_to(value.data, full)
+    poison = None if value.poison is None else np.broadcast_to(value.poison, full)
     launch.changes += 1
     for lanes in judge("store", ptr, mask, full):
         good: Any = lanes.good
@@ -73,24 +73,19 @@ def mark(
     operand: Operand | None,
 ) -> None:
     """Keep account of which elements are defined after a store; `bits` are the poison stored."""
-    launch = current()
     if bits is not None and bits.any():
         if storage.undefined is None:
             storage.undefined = np.zeros(storage.data.size, np.bool_)
         bad = bits != 0
-        launch.events.append(
-            Event(
-                kind="undefined_stored",
-                where=context.where(),
-                operand=operand,
-                access=access,
-                axis=None,
-                programs=launch.programs,
-                lanes=int(bad.sum()),
-                storage=storage,
-                elements=index[bad] * size,
-                bits=bits[bad],
-            )
+        note(
+            "undefined_stored",
+            access,
+            current().programs,
+            int(bad.sum()),
+            operand=operand,
+            storage=storage,
+            elements=index[bad] * size,
+            bits=bits[bad],
         )
     undefined = storage.undefined_elements(size)
     if undefined is not None:
@@ -105,7 +100,6 @@ def _own(
 
     A program that has read the element since adds to what the other stored; that is accumulation.
     """
-    launch = current()
     owner = storage.ledger("owners", size)
     lanes = np.arange(len(index))
     before = owner[index]
@@ -120,18 +114,14 @@ def _own(
         other &= reader != programs
     twice |= other
     if twice.any():
-        launch.events.append(
-            Event(
-                kind="stored_twice",
-                where=context.where(),
-                operand=operand,
-                access="store",
-                axis=None,
-                programs=np.unique(programs[twice]),
-                lanes=int(twice.sum()),
-                storage=storage,
-                elements=index[twice] * size,
-            )
+        note(
+            "stored_twice",
+            "store",
+            np.unique(programs[twice]),
+            int(twice.sum()),
+            operand=operand,
+            storage=storage,
+            elements=index[twice] * size,
         )
 
 
@@ -158,16 +148,12 @@ def meet(
 def note_race(operand: Operand | None, access: str, programs: np.ndarray, words: str) -> None:
     """Note that programs meet on elements with nothing to order them."""
     if programs.size:
-        current().events.append(
-            Event(
-                kind="race",
-                where=context.where(),
-                operand=operand,
-                access=access,
-                axis=None,
-                programs=np.unique(programs),
-                lanes=int(programs.size),
-                got=f"a program {words} in the same launch",
-                expected="an order between the two",
-            )
+        note(
+            "race",
+            access,
+            np.unique(programs),
+            int(programs.size),
+            operand=operand,
+            got=f"a program {words} in the same launch",
+            expected="an order between the two",
         )

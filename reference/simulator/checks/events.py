@@ -1,0 +1,65 @@
+"""What a launch saw that must not be: single events, which are joined into faults in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.observation import Where
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.memory import Operand, Storage
+
+
+@dataclass(slots=True)
+class Event:
+    """One thing seen at one access of some programs.
+
+    `low`..`high` are the stray indices along the operand's axis; `between` says that lanes step by
+    `low` along an axis of stride `high` instead. `tests` are the axes its mask varies along (None:
+    there is no mask, or it could not be told). `elements` are byte offsets into `storage` where it
+    matters which elements were met, `bits` the poison stored there.
+    """
+
+    kind: str
+    access: str
+    programs: np.ndarray
+    lanes: int
+    where: Where | None
+    operand: Operand | None = None
+    axis: int | None = None
+    got: str = ""
+    expected: str = ""
+    low: int = 0
+    high: int = 0
+    masked: bool = True
+    tests: tuple[int, ...] | None = None
+    between: bool = False
+    storage: Storage | None = None
+    elements: np.ndarray | None = None
+    bits: np.ndarray | None = None
+
+
+def note(kind: str, access: str, programs: np.ndarray, lanes: int, **more: Any) -> None:
+    """Note an event of the running launch, on the line that runs where no other is given."""
+    where = more.pop("where", context.where())
+    context.current().events.append(Event(kind, access, programs, lanes, where, **more))
+
+
+def note_lanes(kind: str, access: str, marked: np.ndarray, **more: Any) -> None:
+    """Note an event of the marked lanes (programs or 1, *block)."""
+    note(kind, access, programs_of(marked), int((marked != 0).sum()), **more)
+
+
+def count_programs(events: list[Event]) -> int:
+    """How many programs had a part in the events."""
+    return len(np.unique(np.concatenate([e.programs for e in events])))
+
+
+def programs_of(marked: np.ndarray) -> np.ndarray:
+    """Ids of the running programs that have a marked lane (programs or 1, *block)."""
+    programs = context.current().programs
+    if len(marked) == 1:
+        return programs
+    return programs[(marked != 0).reshape(len(marked), -1).any(axis=1)]
