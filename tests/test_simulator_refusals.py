@@ -1,5 +1,7 @@
 """Operations the simulator does not know, and what Triton refuses to compile."""
 
+import linecache
+
 import pytest
 import torch
 import triton
@@ -259,3 +261,21 @@ def test_what_a_wrapper_raises_comes_through():
         run(wrapper, torch.zeros(1))
     with pytest.raises(Unsupported, match="outside of a kernel launch"):
         context.current()
+
+
+@triton.jit
+def summing_to_another_type(c, S: tl.constexpr):
+    ones = tl.full((S, S), 1.0, tl.bfloat16)
+    total = tl.dot(ones, ones, tl.zeros((S, S), tl.int32))
+    tl.store(c + tl.arange(0, S), tl.sum(total, 0))
+
+
+def test_what_only_the_verifier_refuses_has_its_words_and_line(capfd):
+    def wrapper(a):
+        c = torch.empty(16, device=a.device)
+        summing_to_another_type[(1,)](c, 16)
+        return c
+
+    with pytest.raises(CompileError, match="operand type mismatch") as raised:
+        run(wrapper, torch.zeros(1))
+    assert "tl.sum(total, 0)" in linecache.getline(raised.value.where.file, raised.value.where.line)
