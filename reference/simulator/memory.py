@@ -233,7 +233,7 @@ class Memory:
     def undefined_in(self, tensor: Any) -> np.ndarray | None:
         """Which elements of a tensor nothing has defined, None if all are defined."""
         storage = self.storage_of(tensor)
-        if storage.undefined is None or not tensor.numel():
+        if storage.undefined is None or not storage.undefined.any() or not tensor.numel():
             return None
         flags = storage.elements_of(storage.undefined, view_of(tensor)).any(axis=-1)
         return np.asarray(flags) if flags.any() else None
