@@ -7,6 +7,7 @@ Restrictions, each for a place where Triton's interpreter is not the compiled ke
   Nor is `other` -0.0: a scalar one that is zero counts there as none.
 - tl.dot sees small integers only, so that neither tf32 nor the order of the sum can show.
 - Sums and products of floats are of small integers: it adds in another order.
+- Floats have no %: it takes the exact remainder, the compiled kernel x - trunc(x / y) y.
 - Floats become integers only within the integer's range; elsewhere numpy's cast is undefined.
 - A shift is smaller than the width, a divisor is neither 0 nor -1: undefined in LLVM.
 - min and max of floats do not see -0.0, argmax and sort no NaN: which of two equal lanes
@@ -214,7 +215,7 @@ def _draw_float(w: Writer, dtype: str, shape: Shape, depth: int) -> str:
         text = f"({x} {rng.choice('+-*/')} {draw_literal(w, kind)})"
     elif how == 4:
         x, y = _pair(w, kind, kind, shape, depth)
-        text = f"({x} % {y})"
+        text = f"tl.where({x} < {y}, {y} * 2.0, {x})"
     elif how == 5:
         x, y = _pair(w, kind, kind, shape, depth)
         text = f"tl.{rng.choice(('minimum', 'maximum'))}({x} + 0.0, {y} + 0.0)"
