@@ -14,7 +14,7 @@ OTHERS = [
     Case(kernel, 256, 256, 512, "fp16", BLOCK_M=32, BLOCK_N=32, BLOCK_K=32, PARTS=7)
     for kernel in ("grouped", "swizzled", "persistent", "splitk")
 ]
-ROUNDS = 7
+ROUNDS = 15
 RATIO = 200
 
 
