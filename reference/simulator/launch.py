@@ -37,7 +37,7 @@ class _Device(int):
         return hash(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Device) and self.key == other.key
+        return self.key == other.key if isinstance(other, _Device) else int(self) == other
 
 
 @contextmanager
