@@ -94,7 +94,10 @@ def _verifier_refusal(src: Any, target: GPUTarget, options: Any) -> CompileError
     None where the translation ends before the verifier.
     """
     sys.stderr.flush()
-    kept = os.dup(2)
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is no standard error
+        return None
     with tempfile.TemporaryFile() as said:
         os.dup2(said.fileno(), 2)
         try:
