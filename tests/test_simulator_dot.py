@@ -170,3 +170,24 @@ def test_dot_of_rank_three():
     seen = run(wrapper, a, b)
     assert seen.faults == []
     assert (seen.result == a.float() @ b.float()).all()
+
+
+@triton.jit
+def constant_sum_kernel(c_ptr):
+    i = tl.arange(0, 16)
+    ones = tl.full((16, 16), 1, tl.float16)
+    total = tl.full((16, 16), 5, tl.float32) + tl.dot(ones, ones)
+    tl.store(c_ptr + i[:, None] * 16 + i[None, :], total)
+
+
+@pytest.mark.parametrize("target", [None, "sm_80", "sm_90"])
+def test_a_dot_of_constants_onto_constants_waits_for_the_launch(target):
+    """The sum is folded into the dot for a target: the dot is no constant for that."""
+
+    def wrapper(c):
+        constant_sum_kernel[(1,)](c)
+        return c
+
+    seen = run(wrapper, torch.empty(16, 16), target=target)
+    assert seen.faults == []
+    assert (seen.result == 21).all()

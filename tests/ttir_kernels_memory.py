@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 from ttir_cases import case
-from ttir_kernels import FLOATS, INTS, OTHERS, SQUARE, I
+from ttir_kernels import FLOATS, INTS, OTHERS, SQUARE, I, in_double
 
 
 # -- control flow --------------------------------------------------------------------------------
@@ -180,7 +180,12 @@ def claims(x_ptr, o_ptr, p_ptr, q_ptr):
 
 @case(
     [INTS, FLOATS],
-    lambda x, y: (x + 3, np.tanh(y), np.hypot(y, np.float32(2)), x.astype(np.int64)),
+    lambda x, y: (
+        x + 3,
+        in_double(np.tanh)(y),
+        in_double(lambda y: np.hypot(y, 2))(y),
+        x.astype(np.int64),
+    ),
 )
 @triton.jit
 def assembly(x_ptr, y_ptr, o_ptr, p_ptr, q_ptr, r_ptr):

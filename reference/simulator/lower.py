@@ -130,13 +130,13 @@ class Lowering:
                 return found
         if op.name == "arith.addf" and (fused := self._fused_dot(op, sources)) is not None:
             op, sources, where = fused
+            known = OPERATIONS[op.name]  # a dot is judged at each launch, even of constants
         hinted = any(name in op.attrs for name in HINTS)
         if known.constant and not hinted and all(s in self.constants for s in sources):
             results = self._constants(op, sources, where)
-            if results is not None:
-                if key is not None:
-                    self.scope.known[key] = results
-                return results
+            if key is not None:
+                self.scope.known[key] = results
+            return results
         level, draft, scope = len(self.loops), self.draft, self.scope
         if key is not None and not hinted and op.name != "tt.dot":
             needs = max((self.levels[s] for s in sources), default=0)
@@ -173,10 +173,8 @@ class Lowering:
             raise Unsupported(f"{op.name} whose region uses {error} from outside", where) from None
         return lowering.finish(op.name, args)
 
-    def _constants(
-        self, op: Op, sources: tuple[int, ...], where: Where | None
-    ) -> tuple[int, ...] | None:
-        """The results of an operation on constants, None where it must wait for a launch."""
+    def _constants(self, op: Op, sources: tuple[int, ...], where: Where | None) -> tuple[int, ...]:
+        """The results of an operation on constants, computed now."""
         with np.errstate(all="ignore"):
             made = self.build(op, where)(*(self.constants[s] for s in sources))
         made = made if isinstance(made, tuple) else (made,)

@@ -9,6 +9,7 @@ for a defined lane) marks lanes that nothing defined by the bits of where they c
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -104,7 +105,7 @@ class Value:
         return made
 
 
-class Lazy(Value):
+class Lazy(Value, ABC):
     """A defined value whose lanes are made when they are asked for."""
 
     __slots__ = ("_made",)
@@ -128,9 +129,9 @@ class Lazy(Value):
             self._made = self.make()
         return self._made
 
+    @abstractmethod
     def make(self) -> np.ndarray:
         """All lanes (programs or 1, *lanes)."""
-        raise NotImplementedError
 
 
 def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | None) -> Value:

@@ -82,7 +82,7 @@ def _build_clamp(op: Op) -> Callable[..., Value]:
     dtype = op.types[0].dtype
 
     def compute(x: Value, low: Value, high: Value) -> Value:
-        data = high_of(low_of(x.data, low.data), high.data)
+        data = least(high_of, greatest(low_of, x.data, low.data), high.data)
         return Value(canonical(data), dtype, union(x.poison, low.poison, high.poison))
 
     return compute
