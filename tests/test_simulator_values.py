@@ -166,3 +166,26 @@ def test_storage_types_are_those_of_the_numerics():
         bits = int(re.match("(?:bf|f|i)([0-9]+)", name)[1])
         assert dtype.bits == bits, name
         assert dtype.itemsize * 8 == max(bits, 8), name
+
+
+@triton.jit
+def clamp_kernel(x_ptr, y_ptr):
+    i = tl.arange(0, 16)
+    x = tl.load(x_ptr + i)
+    tl.store(y_ptr + i, tl.clamp(x, 0.0, 1.0))
+    tl.store(y_ptr + 16 + i, tl.clamp(x, -1.0, -0.0))
+    tl.store(y_ptr + 32 + i, tl.clamp(x, -0.0, 0.0))
+
+
+def test_a_clamp_orders_zeros_by_sign():
+    """As a minimum of a maximum, whose signs of zeros are IEEE 754's."""
+
+    def wrapper(x, y):
+        clamp_kernel[(1,)](x, y)
+        return y
+
+    x = torch.tensor([-0.0, 0.0] * 8)
+    seen = run(wrapper, x, torch.empty(48)).result
+    assert seen[:16].signbit().tolist() == [False] * 16
+    assert seen[16:32].signbit().tolist() == [True] * 16
+    assert seen[32:].signbit().tolist() == x.signbit().tolist()
