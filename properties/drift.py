@@ -9,12 +9,12 @@ import numpy as np
 
 from gemmproof.properties.case import Case
 from gemmproof.properties.fills import elements
-from gemmproof.reference.accumulator import KEPT, Accumulator, format_keeping
+from gemmproof.reference.accumulator.probes import SEEN, M, N
+from gemmproof.reference.accumulator.record import KEPT, Accumulator, format_keeping
 from gemmproof.reference.bound import accumulated, rounded
 from gemmproof.reference.dot import DotModel, dot_model
-from gemmproof.reference.dot_engine import Unit
+from gemmproof.reference.dot.fdpa import Unit
 from gemmproof.reference.formats import FORMATS, Array, format_of, widen
-from gemmproof.reference.probes import SEEN, M, N
 
 # Each kind of data has a diagonal block of c to itself: one product measures all of them.
 DATA = {

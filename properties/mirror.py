@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.outcome import Outcome
 from gemmproof.properties.traces import touches_by_program
+from gemmproof.reference.mirrors.access import first_difference
 from gemmproof.reference.mirrors.launch import launch_of
 from gemmproof.reference.mirrors.run import touches_of
-from gemmproof.reference.trace import first_difference
 
 NAME = "mirror_equals_source"
 

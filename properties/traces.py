@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from gemmproof.reference.trace import Pid, Touch
+from gemmproof.reference.mirrors.access import Pid, Touch
 
 
 def touches_by_program(

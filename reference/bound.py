@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmproof.reference.bound_chain import Running, add_rounded, chain_error, start_at
-from gemmproof.reference.dot import DotModel, ordered, slices
-from gemmproof.reference.dot_split import SPLITS, pieces
+from gemmproof.reference.dot.model import DotModel, ordered, slices
+from gemmproof.reference.dot.split import SPLITS, pieces
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS, Array, Format, format_named, truncate_tf32, widen
 

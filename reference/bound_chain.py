@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmproof.reference.dot_engine import Unit
+from gemmproof.reference.dot.fdpa import Unit
 from gemmproof.reference.formats import Array, Format
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gemmproof.reference.errorfree import two_product, two_sum
+from gemmproof.reference.arithmetic.errorfree import two_product, two_sum
 from gemmproof.reference.formats import Array, format_of, widen
 
 # A relative guard for the few roundings made while a bound itself is computed in float64.

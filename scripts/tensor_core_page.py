@@ -15,11 +15,11 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src")]
 
 from gemmproof.properties.drift import Measure, measured
-from gemmproof.reference.accumulator import Accumulator
+from gemmproof.reference.accumulator.record import Accumulator
 from gemmproof.reference.dot import DotModel, dot_model
-from gemmproof.reference.dot_engine import Unit
-from gemmproof.reference.dot_table import INSTRUCTIONS, TARGETS, is_emulated
-from gemmproof.reference.dot_triton import triton_dot
+from gemmproof.reference.dot.fdpa import Unit
+from gemmproof.reference.dot.table import INSTRUCTIONS, TARGETS, is_emulated
+from gemmproof.reference.dot.triton import triton_dot
 
 PAGE = ROOT / "docs" / "what-your-tensor-core-computes.md"
 PICTURE = ROOT / "docs" / "pictures" / "bias-by-accumulator.svg"

@@ -83,14 +83,14 @@ def one_config(a, b):
 
 def with_ttir(change, a, b):
     """The product where the text of its TTIR is changed on its way to the simulator."""
-    from gemmproof.reference.simulator import frontend
+    from gemmproof.reference.simulator import kernel as launched_kernel
 
-    made = frontend.make_ttir
-    frontend.make_ttir = lambda *args: change(made(*args))
+    made = launched_kernel.make_ttir
+    launched_kernel.make_ttir = lambda *args: change(made(*args))
     try:
         return launch(a, b, B=16)
     finally:
-        frontend.make_ttir = made
+        launched_kernel.make_ttir = made
 
 
 def cut_short(a, b):

@@ -27,8 +27,8 @@ from triton.runtime.interpreter import GridExecutor, TensorHandle, interpreter_b
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.mirrors import launch_of, mirror_for
+from gemmproof.reference.mirrors.access import Touch, first_difference
 from gemmproof.reference.mirrors.run import run_grid, touches_of
-from gemmproof.reference.trace import Touch, first_difference
 
 # CPU arguments are used in place; copying them back onto themselves would touch every page of the
 # huge parents below.

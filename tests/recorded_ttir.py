@@ -21,7 +21,8 @@ from ttir_cases import CASES, Case
 
 from gemmproof import kernels
 from gemmproof.reference.observation import Run
-from gemmproof.reference.simulator import frontend, launch, run
+from gemmproof.reference.simulator import kernel as launched_kernel
+from gemmproof.reference.simulator import launch, run
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "ttir"
@@ -69,8 +70,8 @@ def translated(make_ttir: Callable[..., str]) -> Iterator[None]:
     """Let `make_ttir` stand for Triton's frontend, also for kernels that ran before."""
     device = launch._Device
     with (
-        mock.patch.object(frontend, "make_ttir", make_ttir),
-        mock.patch.object(frontend, "_programs", OrderedDict()),
+        mock.patch.object(launched_kernel, "make_ttir", make_ttir),
+        mock.patch.object(launched_kernel, "_programs", OrderedDict()),
         mock.patch.object(launch, "_Device", lambda key: device(f"{key} {next(_fresh)}")),
     ):
         yield
@@ -79,7 +80,7 @@ def translated(make_ttir: Callable[..., str]) -> Iterator[None]:
 def record(function: Callable[..., Any], tensors: list[torch.Tensor]) -> list[str]:
     """The TTIR of each kernel that a call launches, without this machine's paths."""
     texts: list[str] = []
-    plain = frontend.make_ttir
+    plain = launched_kernel.make_ttir
     with translated(lambda *a: texts.append(plain(*a)) or texts[-1]):
         run(function, *tensors)
     return [t.replace(_TRITON, "TRITON").replace(f"{ROOT}/", "") for t in texts]

@@ -8,7 +8,7 @@ from dot_oracle import STYLES, problem
 
 from gemmproof.reference.bound import Accumulated, accumulated, added, gemm_bound, rounded, scaled
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.dot_triton import triton_dot
+from gemmproof.reference.dot.triton import triton_dot
 from gemmproof.reference.exact import exact_product, special_values
 from gemmproof.reference.formats import FORMATS, round_to, widen
 

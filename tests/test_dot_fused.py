@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from dot_oracle import STYLES, fused_chain, problem, read, same_bits
 
-from gemmproof.reference import dot_engine
-from gemmproof.reference.dot import dot_model
-from gemmproof.reference.dot_table import INSTRUCTIONS, TARGETS
+from gemmproof.reference.dot import dot_model, fdpa
+from gemmproof.reference.dot.table import INSTRUCTIONS, TARGETS
 from gemmproof.reference.formats import FORMATS, bits
 
 FP8 = ("fp8e4m3", "fp8e5m2")
@@ -91,8 +90,8 @@ def test_slabs_and_chunks_are_invisible(acc_name, monkeypatch):
         a, b, acc = problem(np.random.default_rng(8), 40, 24, 1400, *fmts, style)
         whole = model.dot(a, b, acc)
         with monkeypatch.context() as patch:
-            patch.setattr(dot_engine, "_CHUNK", 100)
-            patch.setattr(dot_engine, "_SLAB", 48)
+            patch.setattr(fdpa, "_CHUNK", 100)
+            patch.setattr(fdpa, "_SLAB", 48)
             assert np.array_equal(bits(model.dot(a, b, acc)), bits(whole))
 
 

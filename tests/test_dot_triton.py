@@ -5,8 +5,8 @@ import pytest
 from dot_oracle import fused_chain, operand
 
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.dot_table import EMULATION_ORDER
-from gemmproof.reference.dot_triton import folds, kwidth_order, triton_dot
+from gemmproof.reference.dot.table import EMULATION_ORDER
+from gemmproof.reference.dot.triton import folds, kwidth_order, triton_dot
 from gemmproof.reference.formats import FORMATS, bits, widen
 
 FP8 = FORMATS["fp8e4m3"].storage

@@ -29,12 +29,12 @@ from gemmproof.properties.drift import (
     slope,
 )
 from gemmproof.properties.tensors import as_array, as_tensor
-from gemmproof.reference.accumulator import Accumulator
+from gemmproof.reference.accumulator.infer import infer_accumulator
+from gemmproof.reference.accumulator.record import Accumulator
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.dot_triton import triton_dot
+from gemmproof.reference.dot.triton import triton_dot
 from gemmproof.reference.formats import Array, widen
-from gemmproof.reference.infer import infer_accumulator
 from gemmproof.supervise import Outcome
 
 ROOT = Path(__file__).parent.parent

@@ -15,8 +15,8 @@ import pytest
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.mirrors import MIRRORS, Launch, launch_of, mirror_for
+from gemmproof.reference.mirrors.access import Touch, first_difference
 from gemmproof.reference.mirrors.run import run_grid, touches_of
-from gemmproof.reference.trace import Touch, first_difference
 
 CASES = 40
 ROOT = Path(__file__).parent.parent

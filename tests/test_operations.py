@@ -20,7 +20,7 @@ from gemmproof.reference.observation import LimitExceeded, Unsupported
 from gemmproof.reference.simulator import run
 from gemmproof.reference.simulator.lower import lower
 from gemmproof.reference.simulator.ops.registry import OPERATIONS, refusal
-from gemmproof.reference.simulator.reader import read_module
+from gemmproof.reference.ttir.reader import read_module
 
 
 def words(text: str) -> set[str]:

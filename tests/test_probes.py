@@ -7,12 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmproof.reference.dot import DotModel, dot_model
-from gemmproof.reference.dot_table import EMULATION_ORDER
-from gemmproof.reference.dot_triton import kwidth_order, triton_dot
-from gemmproof.reference.formats import FORMATS, Array, round_tf32_rna, round_to, to_fp32, widen
-from gemmproof.reference.infer import infer_accumulator
-from gemmproof.reference.probes import (
+from gemmproof.reference.accumulator.infer import infer_accumulator
+from gemmproof.reference.accumulator.operand_probes import operands_read, output_rounding
+from gemmproof.reference.accumulator.probes import (
     SEEN,
     M,
     N,
@@ -24,7 +21,10 @@ from gemmproof.reference.probes import (
     widths,
     zero_products_count,
 )
-from gemmproof.reference.roundings import operands_read, output_rounding
+from gemmproof.reference.dot import DotModel, dot_model
+from gemmproof.reference.dot.table import EMULATION_ORDER
+from gemmproof.reference.dot.triton import kwidth_order, triton_dot
+from gemmproof.reference.formats import FORMATS, Array, round_tf32_rna, round_to, to_fp32, widen
 
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
 MMA = {**TILE, "BLOCK_M": 16}

@@ -9,8 +9,8 @@ from recorded_ttir import FOLDER, read
 
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator.lower import lower
-from gemmproof.reference.simulator.reader import read_module
-from gemmproof.reference.simulator.ttir import ReadError
+from gemmproof.reference.ttir.module import ReadError
+from gemmproof.reference.ttir.reader import read_module
 
 TEXTS = [text for texts in read(sorted(FOLDER.glob("*.xz"))[0]).values() for text in texts]
 SHORT = sorted(TEXTS, key=len)[:16]

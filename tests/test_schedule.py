@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmproof.reference.mirrors import MIRRORS, Launch
-from gemmproof.reference.schedule import grouped, persistent, row_major, tiling_faults
+from gemmproof.reference.mirrors.schedule import grouped, persistent, row_major, tiling_faults
 
 SIZES = list(itertools.product(range(8), range(8)))
 

@@ -23,7 +23,7 @@ from simulator_lanes import (
 )
 
 from gemmproof.reference.simulator import run
-from gemmproof.reference.simulator.dtypes import DTYPES
+from gemmproof.reference.ttir.dtypes import DTYPES
 
 # numpy warns when it casts a NaN that ml_dtypes made.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

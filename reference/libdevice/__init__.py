@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.formats import Array, bits, format_of, round_to
-from gemmproof.reference.libdevice import bessel_functions as bessel
-from gemmproof.reference.libdevice import special_functions as special
-from gemmproof.reference.ptx import bitwise
-from gemmproof.reference.ptx.floats import divide_fast, saturate
-from gemmproof.reference.ptx.rounding import (
+from gemmproof.reference.arithmetic import bitwise
+from gemmproof.reference.arithmetic.rounding import (
     Mode,
     arithmetic,
     float_to_integer,
     integer_to_float,
     round_float,
 )
+from gemmproof.reference.formats import Array, bits, format_of, round_to
+from gemmproof.reference.libdevice import bessel_functions as bessel
+from gemmproof.reference.libdevice import special_functions as special
+from gemmproof.reference.ptx.floats import divide_fast, saturate
 
 Function = Callable[..., Array]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemmproof.reference.errorfree import two_product
+from gemmproof.reference.arithmetic.errorfree import two_product
 from gemmproof.reference.formats import Array
 
 _ROOT_PI = math.sqrt(math.pi)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from gemmproof.reference.mirrors.access import Pid
 from gemmproof.reference.mirrors.memory import Memory
-from gemmproof.reference.schedule import Order
-from gemmproof.reference.trace import Pid
+from gemmproof.reference.mirrors.schedule import Order
 
 Pair = tuple[int, int]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from gemmproof.reference.mirrors.access import Pid
 from gemmproof.reference.mirrors.launch import Launch
 from gemmproof.reference.mirrors.memory import Memory
+from gemmproof.reference.mirrors.schedule import Order, grouped
 from gemmproof.reference.mirrors.tile import wrapped_tile
-from gemmproof.reference.schedule import Order, grouped
-from gemmproof.reference.trace import Pid
 
 
 def grid(launch: Launch) -> Pid:

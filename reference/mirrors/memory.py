@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from gemmproof.reference.formats import Array, Format, format_of, round_to
-from gemmproof.reference.trace import Pid, Touch
+from gemmproof.reference.mirrors.access import Pid, Touch
 
 Operand = Literal["a", "b", "c"]
 Dot = Callable[[Array, Array, Array | None], Array]

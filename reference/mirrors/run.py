@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmproof.reference.formats import Array
+from gemmproof.reference.mirrors.access import Pid, Touch
 from gemmproof.reference.mirrors.launch import Launch, Mirror
 from gemmproof.reference.mirrors.memory import Addresses, Dot, Operand, Recorder
-from gemmproof.reference.trace import Pid, Touch
 
 
 @dataclass(frozen=True, slots=True, eq=False)

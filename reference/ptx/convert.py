@@ -5,6 +5,12 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
+from gemmproof.reference.arithmetic.rounding import (
+    TO_INTEGRAL,
+    float_to_integer,
+    integer_to_float,
+    round_float,
+)
 from gemmproof.reference.formats import (
     FORMATS,
     Array,
@@ -18,12 +24,6 @@ from gemmproof.reference.formats import (
 )
 from gemmproof.reference.ptx.floats import MODES, flush, rectify, saturate
 from gemmproof.reference.ptx.operation import TYPES, Operation, Words
-from gemmproof.reference.ptx.rounding import (
-    TO_INTEGRAL,
-    float_to_integer,
-    integer_to_float,
-    round_float,
-)
 
 _TO_WHOLE = {f"{mode}i": mode for mode in MODES.values()}
 _SCALARS = ("f16", "bf16", "f32", "f64")

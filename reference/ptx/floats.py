@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.rounding import Mode, arithmetic
 from gemmproof.reference.formats import Array, bits, format_of, nan_of, round_to, widen
 from gemmproof.reference.ptx.operation import TYPES, Operation, Words
-from gemmproof.reference.ptx.rounding import Mode, arithmetic
 
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 FLOATS = (*HALVES, "f32", "f32x2", "f64")

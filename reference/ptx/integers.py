@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from gemmproof.reference.arithmetic import bitwise
 from gemmproof.reference.formats import Array
-from gemmproof.reference.ptx import bitwise
 from gemmproof.reference.ptx.operation import TYPES, Operation, Words
 
 SIGNED = ("s16", "s32", "s64")

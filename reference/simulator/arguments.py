@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from gemmproof.reference.observation import KernelError
-from gemmproof.reference.simulator.dtypes import Type, pointer_to
 from gemmproof.reference.simulator.ops.descriptors import describe
 from gemmproof.reference.simulator.session import Session
 from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.ttir.dtypes import Type, pointer_to
 
 # CUDA's limits on the sizes of a grid.
 GRID_LIMITS = (2**31 - 1, 65535, 65535)

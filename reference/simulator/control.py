@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from gemmproof.reference.observation import Unsupported, Where
 from gemmproof.reference.simulator.checks.judge import check_defined
 from gemmproof.reference.simulator.draft import Draft, Ends, Frame, Instr, Scope
-from gemmproof.reference.simulator.dtypes import I1, Type
 from gemmproof.reference.simulator.ops.hints import HINTS
 from gemmproof.reference.simulator.ops.registry import refusal
 from gemmproof.reference.simulator.program import start_count
-from gemmproof.reference.simulator.ttir import Block, Op
 from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.ttir.dtypes import I1, Type
+from gemmproof.reference.ttir.module import Block, Op
 
 if TYPE_CHECKING:
     from gemmproof.reference.simulator.lower import Lowering

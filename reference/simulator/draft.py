@@ -8,7 +8,7 @@ from typing import Any
 
 from gemmproof.reference.observation import Where
 from gemmproof.reference.simulator.program import Moves
-from gemmproof.reference.simulator.ttir import Op
+from gemmproof.reference.ttir.module import Op
 
 
 @dataclass(slots=True, eq=False)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gemmproof.reference.simulator.draft import Draft, Ends, Instr
-from gemmproof.reference.simulator.dtypes import Type
 from gemmproof.reference.simulator.program import Block, Branch, End, Env, Jump, Program, Step, Turn
 from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.ttir.dtypes import Type
 
 
 def finish(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,15 +13,21 @@ from triton.compiler.compiler import make_backend
 from triton.runtime import _allocation
 
 from gemmproof.reference.fake_cuda.tensors import changed
-from gemmproof.reference.observation import KernelError, Launch
+from gemmproof.reference.observation import KernelError, Launch, Unsupported
 from gemmproof.reference.simulator.arguments import check_grid, flatten, scalar_of
 from gemmproof.reference.simulator.context import Context
-from gemmproof.reference.simulator.frontend import compile_program
 from gemmproof.reference.simulator.grid import run_grid
+from gemmproof.reference.simulator.lower import lower
 from gemmproof.reference.simulator.program import Program
 from gemmproof.reference.simulator.provenance import calling_line
 from gemmproof.reference.simulator.session import Session
+from gemmproof.reference.ttir.frontend import identify, make_ttir, name_of
+from gemmproof.reference.ttir.module import ReadError
+from gemmproof.reference.ttir.reader import read_module
 
+# Programs kept, the latest used last: a search over many kernels must not fill the memory.
+_MOST_PROGRAMS = 256
+_programs: OrderedDict[str, Program] = OrderedDict()
 _session: Session | None = None
 
 
@@ -104,6 +111,26 @@ class Kernel:
             self.run(*sizes, stream, 0, None, None, None, None, *args)
 
         return launch
+
+
+def compile_program(src: Any, target: Any, options: Any, dots: str | None) -> Program:
+    """The program of one specialisation of a kernel; `dots` is the target whose dots are imitated.
+
+    Raises CompileError where Triton refuses the kernel, Unsupported for what cannot be read.
+    """
+    key = f"{identify(src)} {target} {options} {dots}"
+    program = _programs.get(key)
+    if program is None:
+        text = make_ttir(src, target, options)
+        try:
+            program = _programs[key] = lower(read_module(text), dots, text)
+        except ReadError as error:
+            words = f"{name_of(src)}: TTIR that the simulator cannot read: {error}"
+            raise Unsupported(words) from None
+        if len(_programs) > _MOST_PROGRAMS:
+            _programs.popitem(last=False)
+    _programs.move_to_end(key)
+    return program
 
 
 def compile_kernel(src: Any, target: Any = None, options: Any = None, **_: Any) -> Kernel:

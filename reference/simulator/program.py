@@ -14,8 +14,8 @@ import numpy as np
 
 from gemmproof.reference.observation import Where
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.dtypes import Dtype, Type
 from gemmproof.reference.simulator.value import Value, merge_lanes
+from gemmproof.reference.ttir.dtypes import Dtype, Type
 
 Env = list[Any]
 Moves = tuple[tuple[int, int], ...]  # (to, from), done at once

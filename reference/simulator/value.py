@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.dtypes import Dtype
+from gemmproof.reference.ttir.dtypes import Dtype
 
 
 class Value:

@@ -20,10 +20,10 @@ from gemmproof.properties.drift import (
     slope,
 )
 from gemmproof.properties.tensors import as_array, as_tensor
-from gemmproof.reference.accumulator import KEPT, Accumulator
+from gemmproof.reference.accumulator.infer import infer_accumulator
+from gemmproof.reference.accumulator.probes import ProbeError
+from gemmproof.reference.accumulator.record import KEPT, Accumulator
 from gemmproof.reference.formats import Array
-from gemmproof.reference.infer import infer_accumulator
-from gemmproof.reference.probes import ProbeError
 
 if TYPE_CHECKING:
     from gemmproof.properties.contract import KernelUnderTest

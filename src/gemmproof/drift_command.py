@@ -16,7 +16,7 @@ from gemmproof.target import TargetError, parse
 
 if TYPE_CHECKING:
     from gemmproof.drift import DriftReport
-    from gemmproof.reference.accumulator import Accumulator
+    from gemmproof.reference.accumulator.record import Accumulator
 
 
 def drift_command(options: argparse.Namespace) -> int:

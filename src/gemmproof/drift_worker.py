@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gemmproof.drift import Listener, drift, launched, simulated, unbatched
-from gemmproof.reference.probes import Unprobed
+from gemmproof.reference.accumulator.probes import Unprobed
 from gemmproof.reference.simulator import SimulatorError
 from gemmproof.target import Target, TargetError, line_of, load
 

@@ -43,7 +43,7 @@ def test_drift(gemm_drift_item: GemmItem, gemm_target: str | None) -> None:
     """The kernel sums in the accumulator that it declares, and within its bound at every K."""
     from gemmproof.cli import UNMODELLED
     from gemmproof.drift import drift_of
-    from gemmproof.reference.probes import Unprobed
+    from gemmproof.reference.accumulator.probes import Unprobed
     from gemmproof.reference.simulator import SimulatorError
 
     if gemm_target in UNMODELLED:

@@ -5,7 +5,7 @@ from tests import drift_kernels
 
 from gemmproof.drift import simulated
 from gemmproof.properties.drift import declared_model, measured
-from gemmproof.reference.infer import infer_accumulator
+from gemmproof.reference.accumulator.infer import infer_accumulator
 
 KERNELS = [("passed", "fp16"), ("ieee", "fp32"), ("fp8_unpromoted", "fp8e4m3")]
 

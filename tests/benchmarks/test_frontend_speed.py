@@ -11,8 +11,8 @@ import torch
 
 from gemmproof.check import check
 from gemmproof.properties.contract import KernelUnderTest
-from gemmproof.reference.simulator import frontend, run
-from gemmproof.reference.simulator import kernel as kernels
+from gemmproof.reference.simulator import kernel as launched_kernel
+from gemmproof.reference.simulator import run
 from gemmproof.target import load_file
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "right.py"
@@ -33,7 +33,7 @@ print(time.process_time() - started)
 def test_a_hundred_cases_build_few_programs(benchmark):
     """Seconds spent in building and reading TTIR over a whole check, from nothing."""
     kernel = KernelUnderTest("matmul", load_file(EXAMPLE).matmul)
-    frontend._programs.clear()
+    launched_kernel._programs.clear()
     spent = []
 
     def timed(*args):
@@ -43,8 +43,8 @@ def test_a_hundred_cases_build_few_programs(benchmark):
         finally:
             spent.append(time.perf_counter() - started)
 
-    compile_program = frontend.compile_program
-    with patch.object(kernels, "compile_program", timed):
+    compile_program = launched_kernel.compile_program
+    with patch.object(launched_kernel, "compile_program", timed):
         benchmark.pedantic(check, (kernel,), {"max_examples": 100 if benchmark.enabled else 2})
     benchmark.extra_info["seconds in the frontend"] = round(sum(spent), 3)
     print(f"\n{len(spent)} specialisations, {sum(spent):.2f} s in the frontend")

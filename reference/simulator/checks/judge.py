@@ -10,9 +10,9 @@ import numpy as np
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.blame import mask_axes, note_stray_lanes
 from gemmproof.reference.simulator.checks.events import note_lanes
-from gemmproof.reference.simulator.dtypes import I8, Dtype
 from gemmproof.reference.simulator.memory import Operand, Region, Storage, View
 from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.ttir.dtypes import I8, Dtype
 
 STRAY = "lie outside its view"
 MASKED = "the load's mask switches off, with no `other`"

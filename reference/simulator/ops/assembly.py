@@ -13,8 +13,8 @@ from gemmproof.reference.ptx import UnknownAsm, compile_asm
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.ops.special import special_register
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, union
+from gemmproof.reference.ttir.module import Op
 
 
 @operation("tt.elementwise_inline_asm", constant=False)

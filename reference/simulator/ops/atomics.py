@@ -15,14 +15,14 @@ from gemmproof.reference.simulator.checks.judge import (
     trace,
 )
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.dtypes import I1, unsigned
 from gemmproof.reference.simulator.memory import Operand, Storage, dirt
 from gemmproof.reference.simulator.ops.floats import canonical
 from gemmproof.reference.simulator.ops.load import load
 from gemmproof.reference.simulator.ops.registry import operation, refusal
 from gemmproof.reference.simulator.ops.store import mark, meet
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, union
+from gemmproof.reference.ttir.dtypes import I1, unsigned
+from gemmproof.reference.ttir.module import Op
 
 Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.rounding import float_to_integer, round_float
 from gemmproof.reference.formats import FORMATS, round_to, to_fp32
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.dtypes import F32, F64, I1, Dtype, unsigned
 from gemmproof.reference.simulator.ops.floats import canonical
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.ttir.dtypes import F32, F64, I1, Dtype, unsigned
+from gemmproof.reference.ttir.module import Op
 
 _KNOWN_STORAGE = {f.storage.name for f in FORMATS.values()}
 
@@ -48,34 +49,20 @@ def _build_to_integer(op: Op) -> Callable[..., Value]:
     without_sign = op.name == "arith.fptoui"
 
     def compute(x: Value) -> Value:
-        data = to_integer(x.data, dtype, without_sign)
+        data = _to_integer(x.data, dtype, without_sign)
         return Value(data, dtype, x.poison, loaded=x.loaded)
 
     return compute
 
 
-def to_integer(data: np.ndarray, dtype: Dtype, without_sign: bool = False) -> np.ndarray:
+def _to_integer(data: np.ndarray, dtype: Dtype, without_sign: bool) -> np.ndarray:
     """Floats to integers: cut toward zero, saturating at the width that PTX converts to.
 
-    PTX has no conversion to 8 bits: cvt.rzi.s16 (u16) saturates at 16 and the low byte is kept. NaN
-    gives 0, but the highest bit alone in 64 bits and from fp64 (PTX ISA, cvt).
+    PTX has no conversion to 8 bits: cvt.rzi.s16 (u16) saturates at 16 and the low byte is kept.
     """
-    bits = max(16, dtype.bits)
-    low, high = (0, 2**bits - 1) if without_sign else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    wide = np.dtype(f"{'u' if without_sign else 'i'}{bits // 8}")
-    x = np.trunc(data.astype(np.float64))
-    nan = np.isnan(x)
-    x = np.where(nan, 0.0, x)
-    result = np.where(x <= low, low, high if bits < 64 else 0).astype(wide)
-    if bits == 64:
-        result = np.where(x >= high, np.array(high, wide), result)
-    inside = (x > low) & (x < high)
-    result = np.where(inside, np.where(inside, x, 0).astype(wide), result)
-    if nan.any() and (bits == 64 or data.dtype == np.float64):
-        result = np.where(nan, np.array(1 << (bits - 1), f"u{bits // 8}").view(wide), result)
-    if dtype is I1:
-        return (result & 1).astype(np.bool_)
-    return result.astype(dtype.numpy) if dtype.bits < bits else result.view(dtype.numpy)
+    wide = np.dtype(f"{'u' if without_sign else 'i'}{max(2, dtype.itemsize)}")
+    whole = float_to_integer(data, wide, "rz")
+    return (whole & 1).astype(np.bool_) if dtype is I1 else whole.astype(dtype.numpy)
 
 
 @operation("arith.sitofp", "arith.uitofp")
@@ -107,7 +94,7 @@ def _build_float_cast(op: Op) -> Callable[..., Value]:
         if by_bias and context.runs_on_nvidia():
             data = _widen_e5m2(x.data)
         else:
-            data = (cut_float if cut else to_float)(x.data, dtype)
+            data = round_float(x.data, dtype.format, "rz") if cut else to_float(x.data, dtype)
         return Value(data, dtype, x.poison, loaded=x.loaded)
 
     return compute
@@ -151,16 +138,6 @@ def _widen_e5m2(data: np.ndarray) -> np.ndarray:
     special = np.copysign(np.float32(65536) * (1 + fraction / 4), np.where(codes & 128, -1, 1))
     wide = np.where(codes & 0x7C == 0x7C, special, to_fp32(data))
     return round_to(wide.astype(np.float32), FORMATS["bf16"])
-
-
-def cut_float(data: np.ndarray, dtype: Dtype) -> np.ndarray:
-    """Floats to narrower floats, toward zero: the nearest, stepped back where it lies beyond."""
-    near = to_float(data, dtype)
-    exact, rounded = data.astype(np.float64), near.astype(np.float64)
-    bits = near.view(f"u{near.dtype.itemsize}")
-    beyond = np.abs(rounded) > np.abs(exact)
-    cut = (bits - beyond.astype(bits.dtype)).view(near.dtype)
-    return np.where(np.isinf(data), data.astype(near.dtype), cut)  # Inf is not cut
 
 
 @operation("arith.bitcast", "tt.bitcast", "tt.ptr_to_int", "tt.int_to_ptr", "gemmproof.same")

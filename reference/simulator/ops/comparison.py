@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.simulator.dtypes import I1, unsigned
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, loaded_width, union
+from gemmproof.reference.ttir.dtypes import I1, unsigned
+from gemmproof.reference.ttir.module import Op
 
 _COMPARE: dict[str, Any] = {
     "eq": np.equal,

@@ -10,14 +10,14 @@ import numpy as np
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator.checks.events import note
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.dtypes import I64, Type
 from gemmproof.reference.simulator.ops.atomics import COMBINE, atomic
 from gemmproof.reference.simulator.ops.load import load
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.ops.store import store
 from gemmproof.reference.simulator.ops.windows import EXTEND, Window, fill_of
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.ttir.dtypes import I64, Type
+from gemmproof.reference.ttir.module import Op
 
 ALIGNMENT = 16  # bytes, of a descriptor's base and of its strides but the last
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.dot import DotModel
-from gemmproof.reference.dot_triton import folds, imprecise_acc, triton_dot
+from gemmproof.reference.dot.triton import folds, imprecise_acc, triton_dot
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.dtypes import Dtype
 from gemmproof.reference.simulator.ops import shared_tiles
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, loaded_width, union
+from gemmproof.reference.ttir.dtypes import Dtype
+from gemmproof.reference.ttir.module import Op
 
 
 def is_zero(value: Value) -> bool:

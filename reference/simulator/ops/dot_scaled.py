@@ -13,11 +13,11 @@ from gemmproof.reference.formats import to_fp32
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.dtypes import F32
 from gemmproof.reference.simulator.ops.dot import undefined_outputs
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, union
+from gemmproof.reference.ttir.dtypes import F32
+from gemmproof.reference.ttir.module import Op
 
 _BYTES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
 # The eight magnitudes of e2m1; the fourth bit is the sign.

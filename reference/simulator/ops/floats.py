@@ -9,8 +9,8 @@ import numpy as np
 from gemmproof.reference.formats import FORMATS, nan_of
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, loaded_width, union
+from gemmproof.reference.ttir.module import Op
 
 Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

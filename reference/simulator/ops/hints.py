@@ -11,8 +11,8 @@ from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.events import note_lanes
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, union
+from gemmproof.reference.ttir.module import Op
 
 _MOST_PRINTS = 1000  # lines
 

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gemmproof.reference.arithmetic import bitwise
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.dtypes import I1, Dtype, unsigned
 from gemmproof.reference.simulator.ops.outer import join, parts_of
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, loaded_width, union
+from gemmproof.reference.ttir.dtypes import I1, Dtype, unsigned
+from gemmproof.reference.ttir.module import Op
 
 Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -31,20 +32,13 @@ def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.fmod(x, np.where(y == 0, np.ones_like(y), y))
 
 
-def _amount(y: np.ndarray) -> np.ndarray:
-    """The amount of a shift: PTX takes the low 32 bits of a wider one."""
-    return y & y.dtype.type(0xFFFFFFFF) if y.dtype.itemsize == 8 else y
-
-
+# The amount of a shift has no sign, and PTX takes the low 32 bits of a wider one.
 def _shift_left(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    bits, y = x.dtype.itemsize * 8, _amount(y)
-    return np.where((y >= 0) & (y < bits), x << np.clip(y, 0, bits - 1), np.zeros_like(x))
+    return bitwise.shift_left(x, unsigned(y).astype(np.uint32))
 
 
 def _shift_right(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    bits, y = x.dtype.itemsize * 8, _amount(y)
-    far = np.where(x < 0, -np.ones_like(x), 0) if x.dtype.kind == "i" else np.zeros_like(x)
-    return np.where((y >= 0) & (y < bits), x >> np.clip(y, 0, bits - 1), far).astype(x.dtype)
+    return bitwise.shift_right(x, unsigned(y).astype(np.uint32))
 
 
 # TTIR's name -> (function, whether it reads its operands without sign)
@@ -250,20 +244,9 @@ def build_pointer_sum(op: Op) -> Callable[..., Value]:
 @operation("tt.mulhiui")
 def _build_high_product(op: Op) -> Callable[..., Value]:
     dtype = op.types[0].dtype
-    bits = dtype.bits
 
     def compute(a: Value, b: Value) -> Value:
-        """The upper half of the product of unsigned integers."""
-        x, y = unsigned(a.data), unsigned(b.data)
-        if bits < 64:
-            high = (x.astype(np.uint64) * y.astype(np.uint64)) >> np.uint64(bits)
-        else:
-            mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
-            xl, xh, yl, yh = x & mask, x >> half, y & mask, y >> half
-            middle = xh * yl + ((xl * yl) >> half)
-            carry = (middle & mask) + xl * yh
-            high = xh * yh + (middle >> half) + (carry >> half)
-        data = high.astype(f"u{bits // 8}").view(dtype.numpy)
+        data = bitwise.multiply_high(unsigned(a.data), unsigned(b.data)).view(dtype.numpy)
         return Value(data, dtype, union(a.poison, b.poison))
 
     return compute

@@ -28,8 +28,8 @@ from gemmproof.reference.simulator.ops.outer import combine, parts_of
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.ops.shared_tiles import Shared, Tiles, find_shared
 from gemmproof.reference.simulator.ops.store import column, meet
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, union
+from gemmproof.reference.ttir.module import Op
 
 
 @operation("tt.load", pure=False)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.dtypes import I1, Dtype
 from gemmproof.reference.simulator.value import Lazy, Value
+from gemmproof.reference.ttir.dtypes import I1, Dtype
 
 # Blocks of fewer lanes are made at once.
 FEWEST_LANES = 4096

@@ -10,8 +10,8 @@ import numpy as np
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.program import Program
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.ttir.module import Op
 
 
 def _apply(program: Program, values: Sequence[Value]) -> list[Value]:

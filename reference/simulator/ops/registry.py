@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gemmproof.reference.simulator.ttir import Op
+from gemmproof.reference.ttir.module import Op
 
 # From an operation as it is written, made once, to what computes its results from its operands.
 Build = Callable[[Op], Callable[..., Any]]

@@ -11,10 +11,10 @@ import numpy as np
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.dtypes import I32, Type
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value, union
+from gemmproof.reference.ttir.dtypes import I32, Type
+from gemmproof.reference.ttir.module import Op
 
 
 @operation("tt.get_program_id", constant=False)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.dtypes import Type
 from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.ttir.dtypes import Type
 
 # NVIDIA's registers, and what AMD's assembly asks for in Triton's own library.
 _READS = re.compile(

@@ -16,8 +16,8 @@ from gemmproof.reference.simulator.checks.judge import judge, trace
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.memory import Operand, Storage
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.ttir import Op
 from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.ttir.module import Op
 
 
 @operation("tt.store", pure=False)

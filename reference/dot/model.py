@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from gemmproof.reference.dot_engine import Unit, fused_chain
-from gemmproof.reference.dot_ieee import fma_chain
-from gemmproof.reference.dot_split import SPLITS, pieces
-from gemmproof.reference.dot_table import (
+from gemmproof.reference.dot.fdpa import Unit, fused_chain
+from gemmproof.reference.dot.fma import fma_chain
+from gemmproof.reference.dot.split import SPLITS, pieces
+from gemmproof.reference.dot.table import (
     EMULATION_ORDER,
     default_instruction,
     is_emulated,

@@ -1,7 +1,6 @@
-"""Triton's own frontend: from a launch to a program, once for each specialisation.
+"""Triton's own frontend: from a specialisation of a kernel to the text of its TTIR.
 
-`compile_program` stands where Triton's launch path calls its compiler. What Triton refuses there is
-a KernelError with Triton's own message and line.
+What Triton refuses is a CompileError with Triton's own message and line.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import re
 import sys
 import tempfile
 import warnings
-from collections import OrderedDict
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -24,38 +22,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 from triton.compiler.errors import CompilationError
 
-from gemmproof.reference.observation import CompileError, Unsupported, Where
-from gemmproof.reference.simulator.lower import lower
-from gemmproof.reference.simulator.program import Program
-from gemmproof.reference.simulator.reader import read_module
-from gemmproof.reference.simulator.ttir import ReadError
-
-# Programs kept, the latest used last: a search over many kernels must not fill the memory.
-_MOST_PROGRAMS = 256
-_programs: OrderedDict[str, Program] = OrderedDict()
-
-
-def compile_program(src: Any, target: GPUTarget, options: Any, dots: str | None) -> Program:
-    """The program of one specialisation of a kernel; `dots` is the target whose dots are imitated.
-
-    Raises CompileError where Triton refuses the kernel, Unsupported for what cannot be read.
-    """
-    key = f"{_identify(src)} {target} {options} {dots}"
-    program = _programs.get(key)
-    if program is None:
-        text = make_ttir(src, target, options)
-        try:
-            program = lower(read_module(text), dots, text)
-        except ReadError as error:
-            raise Unsupported(
-                f"{_name(src)}: TTIR that the simulator cannot read: {error}"
-            ) from None
-        _programs[key] = program
-        if len(_programs) > _MOST_PROGRAMS:
-            _programs.popitem(last=False)
-    else:
-        _programs.move_to_end(key)
-    return program
+from gemmproof.reference.observation import CompileError, Where
 
 
 def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
@@ -66,7 +33,7 @@ def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
     try:
         return _translate(src, target, options)
     except RecursionError:
-        raise CompileError(f"{_name(src)} calls itself without end", _where(src, None)) from None
+        raise CompileError(f"{name_of(src)} calls itself without end", _where(src, None)) from None
     except Exception as error:
         raise _verifier_refusal(src, target, options) or _refusal(src, error) from error
 
@@ -113,12 +80,12 @@ def _verifier_refusal(src: Any, target: GPUTarget, options: Any) -> CompileError
         found = _DIAGNOSTIC.search(said.read().decode(errors="replace"))
     if found is None:
         return None
-    where = Where(found[1], int(found[2]), _name(src))
-    words = f"Triton refuses to compile {_name(src)}: {' '.join(found[3].split())[:300]}"
+    where = Where(found[1], int(found[2]), name_of(src))
+    words = f"Triton refuses to compile {name_of(src)}: {' '.join(found[3].split())[:300]}"
     return CompileError(words, where)
 
 
-def _identify(src: Any) -> str:
+def identify(src: Any) -> str:
     """A specialisation, but for the attributes of its arguments: they change no operation."""
     attrs, src.attrs = src.attrs, {}
     try:
@@ -127,7 +94,7 @@ def _identify(src: Any) -> str:
         src.attrs = attrs
 
 
-def _name(src: Any) -> str:
+def name_of(src: Any) -> str:
     return getattr(src.fn, "__name__", str(src.name))
 
 
@@ -146,7 +113,7 @@ def _refusal(src: Any, error: Exception) -> CompileError:
     words = " ".join(message.split())
     if asserted := re.fullmatch(r"AssertionError\((['\"])(.*)\1\)", words):
         words = asserted[2]
-    return CompileError(f"Triton refuses to compile {_name(src)}: {words[:300]}", where)
+    return CompileError(f"Triton refuses to compile {name_of(src)}: {words[:300]}", where)
 
 
 _JITTED = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)

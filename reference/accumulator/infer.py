@@ -7,20 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmproof.reference.accumulator import Accumulator
-from gemmproof.reference.formats import FORMATS, Array, format_of
-from gemmproof.reference.order import (
-    LEAVES,
-    Sampled,
-    block,
-    intervals,
-    is_ordered,
-    outer_starts,
-    sampled,
-    starts,
-    steps,
-)
-from gemmproof.reference.probes import (
+from gemmproof.reference.accumulator.operand_probes import operands_read, output_rounding
+from gemmproof.reference.accumulator.probes import (
     SEEN,
     M,
     N,
@@ -32,7 +20,19 @@ from gemmproof.reference.probes import (
     widths,
     zero_products_count,
 )
-from gemmproof.reference.roundings import operands_read, output_rounding
+from gemmproof.reference.accumulator.record import Accumulator
+from gemmproof.reference.accumulator.summation_order import (
+    LEAVES,
+    Sampled,
+    block,
+    intervals,
+    is_ordered,
+    outer_starts,
+    sampled,
+    starts,
+    steps,
+)
+from gemmproof.reference.formats import FORMATS, Array, format_of
 
 PROBE_K = 2048
 

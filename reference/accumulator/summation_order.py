@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gemmproof.reference.probes import N, Probed, absorbed
+from gemmproof.reference.accumulator.probes import N, Probed, absorbed
 
 # Terms are looked at LEAVES at a time, every other one large and every other one small.
 LEAVES = 2 * N

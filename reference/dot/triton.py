@@ -6,8 +6,8 @@ compiles and compares.
 
 from dataclasses import replace
 
-from gemmproof.reference.dot import DotModel, Split, dot_model
-from gemmproof.reference.dot_table import TARGETS
+from gemmproof.reference.dot.model import DotModel, Split, dot_model
+from gemmproof.reference.dot.table import TARGETS
 from gemmproof.reference.formats import FORMATS
 
 _PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")

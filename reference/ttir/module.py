@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from gemmproof.reference.simulator.dtypes import Type
+from gemmproof.reference.ttir.dtypes import Type
 
 
 class ReadError(ValueError):

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gemmproof.reference.errorfree import two_product, two_sum
+from gemmproof.reference.arithmetic.errorfree import two_product, two_sum
+from gemmproof.reference.arithmetic.fma_fp64 import fma_fp64
 from gemmproof.reference.formats import FORMATS, Array, bits, format_of, nan_of, round_to, widen
 
 # Nearest even, towards zero, down, up: in PTX's letters.
@@ -36,8 +37,8 @@ class Exact:
 def arithmetic(op: str, mode: Mode, *args: Array) -> Array:
     """add, mul, fma, div or sqrt of floats of one format, rounded once to it.
 
-    NaN results are the device's quiet NaN. float64 takes exact rationals wherever numpy's own
-    operation does not already round so, and is slow there.
+    NaN results are the device's quiet NaN. Directed roundings of float64 take exact rationals, and
+    are slow.
     """
     fmt = format_of(args[0].dtype)
     with np.errstate(all="ignore"):
@@ -46,8 +47,7 @@ def arithmetic(op: str, mode: Mode, *args: Array) -> Array:
             exact = _NARROW[op](*wide)
         else:
             wide = list(args)
-            native = mode == "rn" and op != "fma"
-            exact = _exactly(_NATIVE[op](*wide)) if native else _by_fractions(op, wide)
+            exact = _exactly(_NEAREST[op](*wide)) if mode == "rn" else _by_fractions(op, wide)
         y = round_exact(exact, fmt.name, mode)
         if mode == "rm" and op in ("add", "fma"):
             # IEEE 754-2019 6.3: an exact sum of zero is -0 here unless both addends are +0
@@ -151,6 +151,8 @@ _NATIVE: dict[str, Callable[..., Array]] = {
     "div": np.divide,
     "sqrt": np.sqrt,
 }
+
+_NEAREST = _NATIVE | {"fma": fma_fp64}
 
 _RATIONAL: dict[str, Callable[..., Fraction]] = {
     "add": lambda x, y: x + y,

@@ -4,7 +4,7 @@ L, F, rounding and e_zero of the fused units are those of MMA-Sim (arXiv 2511.10
 2.1.1) and of Khattak and Mikaitis (arXiv 2512.07004), checked against their GPU recordings.
 """
 
-from gemmproof.reference.dot_engine import Unit
+from gemmproof.reference.dot.fdpa import Unit
 from gemmproof.reference.formats import FORMATS
 
 TARGETS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")

@@ -6,27 +6,27 @@ from gemmproof.reference.formats import Array, bits
 
 
 def bit_matrix(x: Array) -> Array:
-    """The bits of each integer as a row of 0 and 1, the lowest first."""
-    raw = np.ascontiguousarray(x).view(np.uint8).reshape(x.size, x.dtype.itemsize)
-    return np.unpackbits(raw, axis=1, bitorder="little")
+    """The bits of each integer along a new last axis of 0 and 1, the lowest first."""
+    raw = np.ascontiguousarray(x)[..., None].view(np.uint8)
+    return np.unpackbits(raw, axis=-1, bitorder="little")
 
 
 def count_ones(x: Array) -> Array:
     """The number of set bits, as int32."""
-    return bit_matrix(x).sum(axis=1, dtype=np.int32)
+    return bit_matrix(x).sum(axis=-1, dtype=np.int32)
 
 
 def highest_bit(x: Array) -> Array:
     """The index of the highest set bit, -1 for 0, as int32."""
-    rows = bit_matrix(x)
-    from_top = np.argmax(rows[:, ::-1], axis=1)
-    return np.where(rows.any(axis=1), rows.shape[1] - 1 - from_top, -1).astype(np.int32)
+    found = bit_matrix(x)
+    from_top = np.argmax(found[..., ::-1], axis=-1)
+    return np.where(found.any(axis=-1), found.shape[-1] - 1 - from_top, -1).astype(np.int32)
 
 
 def lowest_bit(x: Array) -> Array:
     """The index of the lowest set bit, -1 for 0, as int32."""
-    rows = bit_matrix(x)
-    return np.where(rows.any(axis=1), np.argmax(rows, axis=1), -1).astype(np.int32)
+    found = bit_matrix(x)
+    return np.where(found.any(axis=-1), np.argmax(found, axis=-1), -1).astype(np.int32)
 
 
 def count_leading_zeros(x: Array) -> Array:
@@ -36,12 +36,12 @@ def count_leading_zeros(x: Array) -> Array:
 
 def reverse_bits(x: Array) -> Array:
     """The bits in the opposite order."""
-    packed = np.packbits(bit_matrix(x)[:, ::-1], axis=1, bitorder="little")
-    return packed.reshape(-1).view(x.dtype)
+    packed = np.packbits(bit_matrix(x)[..., ::-1], axis=-1, bitorder="little")
+    return packed.view(x.dtype)[..., 0]
 
 
 def shift_left(x: Array, count: Array) -> Array:
-    """x << count for unsigned x; counts of the width and more give 0."""
+    """x << count; counts of the width and more give 0."""
     width = 8 * x.dtype.itemsize
     kept = x << np.minimum(count, width - 1).astype(x.dtype)
     return np.where(count < width, kept, x.dtype.type(0))
@@ -68,9 +68,14 @@ def multiply_high(x: Array, y: Array) -> Array:
     if width < 64:
         wide = np.dtype(f"{x.dtype.kind}{x.dtype.itemsize * 2}")
         return ((x.astype(wide) * y.astype(wide)) >> wide.type(width)).astype(x.dtype)
-    return np.array(
-        [(int(a) * int(b)) >> 64 for a, b in zip(x, y, strict=True)], dtype=x.dtype
-    ).reshape(x.shape)
+    mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    p, q = bits(x), bits(y)
+    middle = (p >> half) * (q & mask) + (((p & mask) * (q & mask)) >> half)
+    carry = (middle & mask) + (p & mask) * (q >> half)
+    high = (p >> half) * (q >> half) + (middle >> half) + (carry >> half)
+    if x.dtype.kind == "i":  # a negative factor stands for itself plus 2**64
+        high = high - np.where(x < 0, q, 0) - np.where(y < 0, p, 0)
+    return high.view(x.dtype)
 
 
 def halve_sum(x: Array, y: Array, carry: int = 0) -> Array:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.dot_fp64 import fma_fp64
-from gemmproof.reference.errorfree import sum_to_odd
+from gemmproof.reference.arithmetic.errorfree import sum_to_odd
+from gemmproof.reference.arithmetic.fma_fp64 import fma_fp64
 from gemmproof.reference.formats import Array, Format, nan_of
 
 # Elements of the accumulator worked on at once, so that it and its scratch stay in a 512 KiB cache.

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from gemmproof.reference.errorfree import sum_to_odd, two_product, two_sum
+from gemmproof.reference.arithmetic.errorfree import sum_to_odd, two_product, two_sum
 from gemmproof.reference.formats import Array
 
 
@@ -32,9 +32,9 @@ def _moderate(x: Array, exponent: int) -> bool:
 
 
 def _fma(a: float, b: float, acc: float) -> float:
-    plain = a * b + acc
     if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(acc)):
-        return plain
+        # a product that overflows only when it is rounded must not meet an infinite addend
+        return acc if np.isfinite(a) and np.isfinite(b) else a * b + acc
     value = Fraction(a) * Fraction(b) + Fraction(acc)
     if value == 0:
         return a * b + acc if a * b == 0 else 0.0

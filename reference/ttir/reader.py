@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 
-from gemmproof.reference.simulator.syntax import (
+from gemmproof.reference.ttir.module import Block, Function, Loc, Op, ReadError
+from gemmproof.reference.ttir.syntax import (
     fill_in,
     name_results,
     read_arguments,
     unescape,
     until_close,
 )
-from gemmproof.reference.simulator.ttir import Block, Function, Loc, Op, ReadError
 
 
 def read_module(text: str) -> dict[str, Function]:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from gemmproof.reference.dot_ieee import chunks
+from gemmproof.reference.dot.fma import chunks
 from gemmproof.reference.formats import Array, Format, nan_of
 
 # Elements of the accumulator worked on at once: large for the overhead, small for the cache.

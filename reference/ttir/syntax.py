@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from gemmproof.reference.simulator.dtypes import DTYPES, Type, parse_type
-from gemmproof.reference.simulator.ttir import Op, ReadError
+from gemmproof.reference.ttir.dtypes import DTYPES, Type, parse_type
+from gemmproof.reference.ttir.module import Op, ReadError
 
 _OPERAND = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')

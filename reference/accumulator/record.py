@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gemmproof.reference.accumulator.probes import SEEN
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.probes import SEEN
 
 # Bits kept below the leading one, by the format that keeps them; 13 is the register of fp8 units.
 KEPT = {"fp32": 23, "e8m13": 13, "fp16": 10, "bf16": 7}

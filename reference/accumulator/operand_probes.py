@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmproof.reference.accumulator.probes import M, Probed
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.probes import M, Probed
 
 
 @dataclass(frozen=True, slots=True)

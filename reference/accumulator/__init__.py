@@ -1,0 +1,1 @@
+"""How a kernel accumulates, found from its results alone."""

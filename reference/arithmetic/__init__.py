@@ -1,0 +1,1 @@
+"""Arithmetic on arrays as GPUs do it: error-free transformations, directed rounding, bits."""
