@@ -24,6 +24,7 @@ from gemmproof.reference.observation import (
     Run,
     Unsupported,
 )
+from gemmproof.reference.provenance import is_ours, raising_line
 
 # What memory that nobody has written holds, call after call.
 DIRTS = ("nan", "ones", "zero")
@@ -189,18 +190,10 @@ def taken(result: object, shape: tuple[int, ...]) -> tuple[Array | None, Format 
     return as_array(result), fmt
 
 
-_PACKAGE = Path(__file__).parent.parent
-_OURS = tuple(
-    f"{_PACKAGE}/{part}"
-    for part in ("reference/", "properties/", "check.py", "launched.py", "gpu.py", "tuning.py")
-)
-
-
 def _raised(error: BaseException) -> Raised:
     frames = traceback.extract_tb(error.__traceback__)
-    # the wrapper's own line: the last frame that is neither ours nor of an installed library
-    own = [f for f in frames if not f.filename.startswith(_OURS) and _written_here(f.filename)]
-    where = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else None
+    line = raising_line(error)
+    where = None if line is None else str(line)
     text = _one_line(error)
     for kind, known in _KINDS.items():
         if isinstance(error, known):
@@ -208,7 +201,7 @@ def _raised(error: BaseException) -> Raised:
             return Raised(kind, text, str(stated) if stated is not None else where)
     # torch raises through the simulator's own hooks: that is the wrapper's call, not our mistake
     hooked = bool(frames) and frames[-1].name in ("__torch_function__", "__torch_dispatch__")
-    if frames and frames[-1].filename.startswith(_OURS) and not hooked:
+    if frames and is_ours(frames[-1].filename) and not hooked:
         at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
         return Raised("internal", f"{type(error).__name__} at {at}: {text}", where)
     return Raised(
@@ -222,11 +215,6 @@ _KINDS: dict[str, type[Exception]] = {
     "kernel_error": KernelError,
     "limit": LimitExceeded,
 }
-
-
-def _written_here(filename: str) -> bool:
-    libraries = ("/site-packages/", "/dist-packages/", "/lib/python3")
-    return not filename.startswith("<") and not any(part in filename for part in libraries)
 
 
 def _one_line(error: BaseException) -> str:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import sys
-import types
 from collections.abc import Iterable
 from traceback import walk_stack, walk_tb
 from typing import Any, NoReturn
 
-from gemmproof.reference.observation import Unsupported, Where
-
-Line = tuple[types.FrameType, int]
-
-_LIBRARIES = {"torch", "triton", "pytest", "_pytest", "pluggy", *sys.stdlib_module_names}
+from gemmproof.reference.observation import Unsupported
+from gemmproof.reference.provenance import Line, calling_line, owner, raising_line
 
 # What torch and Triton say where they look for a device and find none.
 _MISSING = (
@@ -38,10 +34,8 @@ _MISSING = (
 
 
 def unknown(what: str) -> Unsupported:
-    """The error for `what`, at the innermost line on the stack that is of no library."""
-    return Unsupported(
-        f"{what} is not known to the imagined device", _where(walk_stack(sys._getframe()))
-    )
+    """The error for `what`, at the user's innermost line on the stack."""
+    return Unsupported(f"{what} is not known to the imagined device", calling_line())
 
 
 def told(error: Exception) -> Unsupported | None:
@@ -54,9 +48,9 @@ def told(error: Exception) -> Unsupported | None:
         return None
     if not any(words in text for words in _MISSING):
         return None
-    lines = list(walk_tb(error.__traceback__))[::-1]
-    asked = _asked(lines) or "what this line asks of CUDA"
-    return Unsupported(f"{asked} is not known to the imagined device ({text[:120]})", _where(lines))
+    asked = _asked(list(walk_tb(error.__traceback__))[::-1]) or "what this line asks of CUDA"
+    words = f"{asked} is not known to the imagined device ({text[:120]})"
+    return Unsupported(words, raising_line(error))
 
 
 def no_device() -> NoReturn:
@@ -75,18 +69,11 @@ def refusal(name: str, original: Any) -> Any:
     return refuse
 
 
-def _where(lines: Iterable[Line]) -> Where | None:
-    for frame, line in lines:
-        if not _is_library(frame):
-            return Where(frame.f_code.co_filename, line, frame.f_code.co_name)
-    return None
-
-
 def _asked(lines: Iterable[Line]) -> str | None:
     """What the innermost user's line calls: the outermost function of torch below it."""
     found = None
     for frame, _ in lines:
-        if not _is_library(frame):
+        if owner(frame.f_code.co_filename) != "library":
             break
         module = frame.f_globals.get("__name__", "")
         if frame.f_code.co_name == "__torch_function__" and "func" in frame.f_locals:
@@ -94,11 +81,3 @@ def _asked(lines: Iterable[Line]) -> str | None:
         elif module.partition(".")[0] in ("torch", "triton"):
             found = f"{module}.{frame.f_code.co_qualname}"
     return found
-
-
-def _is_library(frame: types.FrameType) -> bool:
-    name = frame.f_globals.get("__name__", "")
-    root = name.partition(".")[0]
-    if root == "gemmproof":
-        return not name.startswith("gemmproof.kernels")  # these are judged like anybody's
-    return root in _LIBRARIES or frame.f_code.co_filename.startswith("<")

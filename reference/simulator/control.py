@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from gemmproof.reference.observation import Unsupported, Where
 from gemmproof.reference.simulator.checks.judge import check_defined
-from gemmproof.reference.simulator.draft import Draft, Ends, Frame, Instr, Scope
+from gemmproof.reference.simulator.draft import Draft, Frame, Instr, Scope
 from gemmproof.reference.simulator.ops.hints import HINTS
 from gemmproof.reference.simulator.ops.registry import refusal
-from gemmproof.reference.simulator.program import start_count
+from gemmproof.reference.simulator.program import Exit, start_count
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import I1, Type
 from gemmproof.reference.ttir.module import Block, Op
@@ -31,7 +31,7 @@ def write_blocks(
         last = low.straight(reached[0], frame)
         results = frame.find(last.operands)
         if types is None:
-            low.draft.end = Ends.end(results)
+            low.draft.end = Exit("end", uses=results)
         return results
     results = tuple(low.slot(kind) for kind in types or [])
     out = Draft()
@@ -47,7 +47,7 @@ def write_blocks(
         back = {b.label for b in reached[: i + 1]}
         if last.name == "tt.return":
             moves = frame.hand(last.operands, results)
-            low.draft.end = Ends.end(()) if types is None else Ends.jump(out, moves)
+            low.draft.end = Exit("end") if types is None else Exit("jump", ((out, moves),))
         else:
             low.draft.end = _branch_end(last, frame, entries, back, low.where(last.loc, frame))
         if i:
@@ -73,8 +73,9 @@ def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple
     low.loops.append((before, outer))
     carried = low.enter(frame, op.regions[0][0].args[1:])
     frame.slots[index_name] = index = low.slot(index_type)
-    before.end = Ends.jump(head, frame.hand(op.operands[3:], carried))
-    low.place(head).end = Ends.turn(state, index, body, out, where)
+    before.end = Exit("jump", ((head, frame.hand(op.operands[3:], carried)),))
+    ways = (body, ()), (out, ())
+    low.place(head).end = Exit("turn", ways, (state,), (index,), where)
     low.place(body)
     low.scope = Scope(outer=outer)
     _hint_carried(low, op, frame, where)
@@ -90,7 +91,7 @@ def _close_loop(
     """Write a loop's body, which goes back to its start, and go on behind the loop."""
     head, carried = start
     last = low.straight(body, frame)
-    low.draft.end = Ends.jump(head, frame.hand(last.operands, carried))
+    low.draft.end = Exit("jump", ((head, frame.hand(last.operands, carried)),))
     _, low.scope = low.loops.pop()
     low.place(out)
 
@@ -110,7 +111,7 @@ def write_while(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tup
     before, head, body, out, outer = low.draft, Draft(), Draft(), Draft(), low.scope
     low.loops.append((before, outer))
     carried = low.enter(frame, first.args)
-    before.end = Ends.jump(head, frame.hand(op.operands, carried))
+    before.end = Exit("jump", ((head, frame.hand(op.operands, carried)),))
     low.scope = Scope(outer=outer)
     low.place(head)
     condition, *handed = frame.find(low.straight(first, frame).operands)
@@ -120,7 +121,7 @@ def write_while(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tup
         (body, tuple(zip(inner, handed, strict=True))),
         (out, tuple(zip(results, handed, strict=True))),
     )
-    low.draft.end = Ends.branch(condition, *ways, where, spins=True)
+    low.draft.end = Exit("branch", ways, (condition,), where=where, spins=True)
     low.place(body)
     low.scope = Scope(outer=low.scope)
     _close_loop(low, second, frame, (head, carried), out)
@@ -133,10 +134,11 @@ def write_poll(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tupl
     op = replace(op, operand_types=[low.types[s] for s in sources])
     done, seen = low.slot(Type((), I1)), low.slot(op.types[0])
     head, out = Draft(), Draft()
-    low.draft.end = Ends.jump(head)
+    low.draft.end = Exit("jump", ((head, ()),))
     look = Instr(op, low.build(op, where), sources, (done, seen), where, pure=False)
     low.place(head).instrs.append(look)
-    head.end = Ends.branch(done, (out, ()), (head, ()), where, spins=True, polls=True)
+    ways = (out, ()), (head, ())
+    head.end = Exit("branch", ways, (done,), where=where, spins=True, polls=True)
     low.place(out)
     return (seen,)
 
@@ -155,9 +157,9 @@ def write_if(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[
         entries.append(low.place(Draft()))
         low.scope = Scope(outer=outer)
         last = low.straight(region[0], frame)
-        low.draft.end = Ends.jump(out, frame.hand(last.operands, results))
+        low.draft.end = Exit("jump", ((out, frame.hand(last.operands, results)),))
     low.scope = outer
-    before.end = Ends.branch(condition, (entries[0], ()), (entries[1], ()), where)
+    before.end = Exit("branch", tuple((e, ()) for e in entries), (condition,), where=where)
     low.place(out)
     return results
 
@@ -180,19 +182,16 @@ def _branch_end(
     entries: dict[str, tuple[Draft, tuple[int, ...]]],
     back: set[str],
     where: Where | None,
-) -> Ends:
+) -> Exit:
     """How a block of a function with branches ends; `back` are the labels of those before it."""
-    ways = []
-    for label, given in last.targets:
-        draft, args = entries[label]
-        ways.append((draft, frame.hand(given, args)))
+    ways = tuple(
+        (entries[label][0], frame.hand(given, entries[label][1])) for label, given in last.targets
+    )
+    kinds = {"cf.br": "jump", "cf.cond_br": "branch"}
+    if last.name not in kinds:
+        raise Unsupported(refusal(last.name), where)
     spins = any(label in back for label, _ in last.targets)
-    if last.name == "cf.br":
-        return Ends.jump(*ways[0], spins=spins)
-    if last.name == "cf.cond_br":
-        yes, no = ways
-        return Ends.branch(frame.slots[last.operands[0]], yes, no, where, spins=spins)
-    raise Unsupported(refusal(last.name), where)
+    return Exit(kinds[last.name], ways, frame.find(last.operands), where=where, spins=spins)
 
 
 # Operations that decide what is done next: how each is written.

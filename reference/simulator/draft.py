@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gemmproof.reference.observation import Where
-from gemmproof.reference.simulator.program import Moves
+from gemmproof.reference.simulator.program import Exit, Moves
 from gemmproof.reference.ttir.module import Op
 
 
@@ -25,47 +25,11 @@ class Instr:
 
 
 @dataclass(slots=True, eq=False)
-class Ends:
-    """How a block that is being written ends: `ways` out of it, and the slots that decide."""
-
-    kind: str
-    ways: tuple[tuple[Draft, Moves], ...] = ()
-    uses: tuple[int, ...] = ()
-    makes: tuple[int, ...] = ()
-    where: Where | None = None
-    spins: bool = False
-    polls: bool = False
-
-    @staticmethod
-    def end(results: tuple[int, ...]) -> Ends:
-        return Ends("end", (), results)
-
-    @staticmethod
-    def jump(target: Draft, moves: Moves = (), spins: bool = False) -> Ends:
-        return Ends("jump", ((target, moves),), spins=spins)
-
-    @staticmethod
-    def branch(
-        condition: int,
-        yes: tuple[Draft, Moves],
-        no: tuple[Draft, Moves],
-        where: Where | None,
-        spins: bool = False,
-        polls: bool = False,
-    ) -> Ends:
-        return Ends("branch", (yes, no), (condition,), (), where, spins, polls)
-
-    @staticmethod
-    def turn(state: int, index: int, body: Draft, out: Draft, where: Where | None) -> Ends:
-        return Ends("turn", ((body, ()), (out, ())), (state,), (index,), where)
-
-
-@dataclass(slots=True, eq=False)
 class Draft:
-    """A block that is being written."""
+    """A block that is being written; the ways of its exit lead to other drafts."""
 
     instrs: list[Instr] = field(default_factory=list)
-    end: Ends = field(default_factory=lambda: Ends("end"))
+    end: Exit = field(default_factory=lambda: Exit("end"))
 
 
 @dataclass(slots=True)

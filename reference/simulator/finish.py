@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from gemmproof.reference.simulator.draft import Draft, Ends, Instr
-from gemmproof.reference.simulator.program import Block, Branch, End, Env, Jump, Program, Step, Turn
+from gemmproof.reference.simulator.draft import Draft, Instr
+from gemmproof.reference.simulator.program import Block, Env, Program, Step
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import Type
 
@@ -32,7 +33,11 @@ def finish(
         after = {s for way in _after(draft, live, needed) for s in way}
         after.update(draft.end.uses)
         steps = _steps(draft.instrs, after, constants)
-        blocks.append(Block(steps, _end(draft.end, places, needed), tuple(sorted(live[id(draft)]))))
+        ways = tuple(
+            (places[id(target)], tuple((to, source) for to, source in moves if to in needed))
+            for target, moves in draft.end.ways
+        )
+        blocks.append(Block(steps, replace(draft.end, ways=ways), tuple(sorted(live[id(draft)]))))
     template: Env = [None] * len(types)
     for slot, value in constants.items():
         template[slot] = value
@@ -135,17 +140,3 @@ def _step(
             env[slot] = value
 
     return several
-
-
-def _end(end: Ends, places: dict[int, int], needed: set[int]) -> Jump | Branch | Turn | End:
-    ways = [
-        (places[id(target)], tuple((to, source) for to, source in moves if to in needed))
-        for target, moves in end.ways
-    ]
-    if end.kind == "jump":
-        return Jump(*ways[0], end.spins)
-    if end.kind == "branch":
-        return Branch(end.uses[0], *ways[0], *ways[1], end.where, end.spins, end.polls)
-    if end.kind == "turn":
-        return Turn(end.uses[0], end.makes[0], ways[0][0], ways[1][0], end.where)
-    return End(end.uses)

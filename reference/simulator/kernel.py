@@ -14,12 +14,12 @@ from triton.runtime import _allocation
 
 from gemmproof.reference.fake_cuda.tensors import changed
 from gemmproof.reference.observation import KernelError, Launch, Unsupported
+from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulator.arguments import check_grid, flatten, scalar_of
 from gemmproof.reference.simulator.context import Context
 from gemmproof.reference.simulator.grid import run_grid
 from gemmproof.reference.simulator.lower import lower
 from gemmproof.reference.simulator.program import Program
-from gemmproof.reference.simulator.provenance import calling_line
 from gemmproof.reference.simulator.session import Session
 from gemmproof.reference.ttir.frontend import identify, make_ttir, name_of
 from gemmproof.reference.ttir.module import ReadError

@@ -17,9 +17,9 @@ from triton.runtime.jit import JITFunction
 
 from gemmproof.reference.fake_cuda.answers import swapped
 from gemmproof.reference.observation import CompileError, KernelError, SimulatorError
+from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulator.interpreted import interpreted_class, jitted, language_patches
 from gemmproof.reference.simulator.kernel import compile_kernel, running
-from gemmproof.reference.simulator.provenance import calling_line
 from gemmproof.reference.simulator.session import Session
 
 

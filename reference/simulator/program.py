@@ -22,48 +22,24 @@ Moves = tuple[tuple[int, int], ...]  # (to, from), done at once
 Step = tuple[Callable[[Env], None], "Where | None", tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Jump:
-    """Go on in another block. `spins`: backwards, in a loop that may wait for other programs."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Exit:
+    """How a block ends: `ways` out of it, each a block and the moves on the way there.
 
-    target: int
-    moves: Moves
-    spins: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """Go on in one of two blocks, each program as its own condition says.
-
-    `polls`: it only looks, so that looking again is of no use before memory changes.
+    `kind` is "jump"; "branch", each program as the condition in `uses` says, the way for true
+    first; "turn", the head of a counted loop, whose Count is in `uses` and whose index goes to
+    `makes`, the way into the body first; or "end", with a region's results in `uses`. `spins`:
+    backwards, in a loop that may wait for other programs. `polls`: it only looks, so that looking
+    again is of no use before memory changes.
     """
 
-    condition: int
-    yes: int
-    yes_moves: Moves
-    no: int
-    no_moves: Moves
-    where: Where | None
+    kind: str
+    ways: tuple[tuple[Any, Moves], ...] = ()
+    uses: tuple[int, ...] = ()
+    makes: tuple[int, ...] = ()
+    where: Where | None = None
     spins: bool = False
     polls: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The head of a counted loop: the next turn, or out. `state` is its Count."""
-
-    state: int
-    index: int
-    body: int
-    out: int
-    where: Where | None
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """The program is done; `results` are a region's."""
-
-    results: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -71,7 +47,7 @@ class Block:
     """Steps, how the block ends, and the slots that are alive where it begins."""
 
     steps: list[Step]
-    end: Jump | Branch | Turn | End
+    end: Exit
     live: tuple[int, ...] = ()
 
 

@@ -16,17 +16,8 @@ from gemmproof.reference.observation import LimitExceeded
 from gemmproof.reference.simulator import context as contexts
 from gemmproof.reference.simulator.checks.judge import check_defined
 from gemmproof.reference.simulator.context import Context, TooWide
-from gemmproof.reference.simulator.program import (
-    Branch,
-    Count,
-    End,
-    Env,
-    Jump,
-    Moves,
-    Program,
-    Turn,
-)
-from gemmproof.reference.simulator.value import Value, merge
+from gemmproof.reference.simulator.program import Count, Env, Exit, Moves, Program
+from gemmproof.reference.simulator.value import Value, is_same, merge
 
 MOST_WIDTH = 1 << 16  # programs of a group
 
@@ -143,26 +134,25 @@ class Scheduler:
                 return self._halve(group)
             end = blocks[group.block].end
             group.step = 0
-            if isinstance(end, End):
+            if end.kind == "end":
                 self.done.append(group)
                 return None
-            if isinstance(end, Jump):
-                _move(group.env, end.moves)
-                back = end.target <= group.block
-                group.block = end.target
+            if end.kind == "jump":
+                target, moves = end.ways[0]
+                _move(group.env, moves)
+                back = target <= group.block
+                group.block = target
                 if back:
                     contexts.check_time()
                     if end.spins and self._spun(group):
                         return None
             else:
                 context.where = end.where
-                split = (
-                    self._branch(group, end) if isinstance(end, Branch) else self._turn(group, end)
-                )
+                split = (self._branch if end.kind == "branch" else self._turn)(group, end)
                 if split is not None:
                     self.ready += split
                     return None
-                if isinstance(end, Branch) and end.spins and self._spun(group, end.polls):
+                if end.spins and self._spun(group, end.polls):
                     return None
             if until is not None and group.block >= until:
                 self.ready.append(group)
@@ -191,44 +181,40 @@ class Scheduler:
         rows = np.arange(n)
         self.ready += [group.select(rows[:half]), group.select(rows[half:])]
 
-    def _branch(self, group: Group, end: Branch) -> list[Group] | None:
+    def _branch(self, group: Group, end: Exit) -> list[Group] | None:
         """Take a branch; the two groups where programs differ, else None."""
-        value = group.env[end.condition]
+        value = group.env[end.uses[0]]
         check_defined(value, "a branch")
         if value.loaded > 0:
             self.context.ordered = True
             self.context.awaited |= end.spins
         truth = value.data.reshape(-1) != 0
         if truth.all() or not truth.any():
-            yes = bool(truth[0])
-            _move(group.env, end.yes_moves if yes else end.no_moves)
-            group.block = end.yes if yes else end.no
+            group.block, moves = end.ways[0 if truth[0] else 1]
+            _move(group.env, moves)
             return None
         spins = group.spins
         parts = [group.select(np.flatnonzero(truth)), group.select(np.flatnonzero(~truth))]
-        for part, target, moves in zip(
-            parts, (end.yes, end.no), (end.yes_moves, end.no_moves), strict=True
-        ):
+        for part, (target, moves) in zip(parts, end.ways, strict=True):
             _move(part.env, moves)
             part.block, part.step, part.spins = target, 0, spins
         return parts
 
-    def _turn(self, group: Group, end: Turn) -> list[Group] | None:
+    def _turn(self, group: Group, end: Exit) -> list[Group] | None:
         """The next turn of a counted loop; the two groups where some are through, else None."""
-        count: Count = group.env[end.state]
+        (state,), (index,), ((body, _), (out, _)) = end.uses, end.makes, end.ways
+        count: Count = group.env[state]
         more = count.done < count.turns
-        if more.all() or not more.any():
-            if more[0]:
-                group.env[end.index], group.env[end.state] = count.index(), count.next()
-                group.block = end.body
-            else:
-                group.block = end.out
+        if not more.any():
+            group.block = out
             return None
-        on, off = group.select(np.flatnonzero(more)), group.select(np.flatnonzero(~more))
-        count = on.env[end.state]
-        on.env[end.index], on.env[end.state] = count.index(), count.next()
-        on.block, off.block = end.body, end.out
-        return [on, off]
+        on, off = group, None
+        if not more.all():
+            on, off = group.select(np.flatnonzero(more)), group.select(np.flatnonzero(~more))
+            count, off.block = on.env[state], out
+        on.env[index], on.env[state] = count.index(), count.next()
+        on.block = body
+        return None if off is None else [on, off]
 
     def _spun(self, group: Group, polls: bool = False) -> bool:
         """Count a turn of a loop that may wait; whether the group waits now."""
@@ -252,20 +238,7 @@ class Scheduler:
 
 def _same_state(x: tuple[int, list[Any]], y: tuple[int, list[Any]]) -> bool:
     """Whether two turns of a loop saw the same clock and carried the same values."""
-    return x[0] == y[0] and all(
-        v is w or _same_value(v, w) for v, w in zip(x[1], y[1], strict=True)
-    )
-
-
-def _same_value(x: Any, y: Any) -> bool:
-    if type(x) is not Value or type(y) is not Value or x.base is not y.base:
-        return False
-    for p, q in ((x.data, y.data), (x.poison, y.poison), (x.exact, y.exact)):
-        if p is not q and (
-            p is None or q is None or p.shape != q.shape or p.tobytes() != q.tobytes()
-        ):
-            return False
-    return True
+    return x[0] == y[0] and all(v is w or is_same(v, w) for v, w in zip(x[1], y[1], strict=True))
 
 
 def _move(env: Env, moves: Moves) -> None:

@@ -141,7 +141,7 @@ def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | Non
         return first
     base = first.base if all(v.base is first.base for v in values) else None
     loaded = loaded_width(*values)
-    if first.data.size <= 64 and all(_same(v, first) for v in values):
+    if first.data.size <= 64 and first.is_uniform and all(is_same(v, first) for v in values):
         return first
     data = merge_lanes([v.data for v in values], sizes, order)
     poison = exact = None
@@ -152,11 +152,16 @@ def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | Non
     return Value(data, first.dtype, poison, exact, base, loaded)
 
 
-def _same(x: Value, y: Value) -> bool:
-    """Whether two values are the same for all programs of both."""
-    plain = all(p is None for p in (x.poison, y.poison, x.exact, y.exact))
-    alike = x.base is y.base and x.data.shape == y.data.shape and len(x.data) == 1
-    return plain and alike and x.data.tobytes() == y.data.tobytes()
+def is_same(x: Any, y: Any) -> bool:
+    """Whether two values are the same, bit for bit."""
+    if type(x) is not Value or type(y) is not Value or x.base is not y.base:
+        return False
+    pairs = ((x.data, y.data), (x.poison, y.poison), (x.exact, y.exact))
+    return all(
+        p is q
+        or (p is not None and q is not None and p.shape == q.shape and p.tobytes() == q.tobytes())
+        for p, q in pairs
+    )
 
 
 def merge_lanes(

@@ -20,7 +20,7 @@ from typing import Any
 
 from gemmproof import forkserver, processes
 from gemmproof.forkserver import ForkedWorker, ForkServer, Lost
-from gemmproof.target import is_users
+from gemmproof.reference.provenance import owner
 from gemmproof.worker import EVENTS, REQUEST, STACK, WHERE_SIGNAL
 
 Worker = subprocess.Popen[bytes] | ForkedWorker
@@ -282,12 +282,16 @@ def _ask_where(process: Worker, stack: Path, seconds: float) -> None:
 
 def _line(stack: Path) -> str | None:
     """The line of the innermost frame of the target in a stack that faulthandler wrote."""
+    installed = None
     for line in stack.read_text(errors="replace").splitlines():
         head, quote, rest = line.partition('"')
         name, quote, place = rest.partition('", line ')
-        if head.strip() == "File" and quote and is_users(name):
-            return f"{os.path.basename(name)}:{place.split()[0]}"
-    return None
+        if head.strip() == "File" and quote and (whose := owner(name)) != "library":
+            where = f"{os.path.basename(name)}:{place.split()[0]}"
+            if whose == "user":
+                return where
+            installed = installed or where
+    return installed
 
 
 def _end(process: Worker, token: str) -> None:

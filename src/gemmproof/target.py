@@ -9,15 +9,15 @@ import importlib.util
 import inspect
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from gemmproof.imagined import imagined_device
+from gemmproof.reference.provenance import raising_line
 
 EXPECTED = "path/to/file.py:function or package.module:function"
 
@@ -150,34 +150,8 @@ def line_of(error: BaseException) -> str | None:
     """file:line of the user's line that failed: the innermost one that no library holds."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{shown(error.filename)}:{error.lineno}"
-    frames = [
-        f"{shown(frame.f_code.co_filename)}:{line}"
-        for frame, line in traceback.walk_tb(_without_us(error.__traceback__))
-        if is_users(frame.f_code.co_filename)
-    ]
-    return frames[-1] if frames else None
-
-
-def _without_us(tb: TracebackType | None) -> TracebackType | None:
-    while tb is not None and tb.tb_frame.f_code.co_filename == __file__:
-        tb = tb.tb_next
-    return tb
-
-
-def is_users(filename: str) -> bool:
-    """Is the file the user's: neither ours, nor an installed package's, nor Python's?"""
-    path = os.path.realpath(filename)
-    package = Path(__file__).resolve().parent
-    ours = [package, *((package / link).resolve() for link in ("properties", "reference"))]
-    folders = [*map(str, ours), os.path.dirname(os.path.realpath(os.__file__))]
-    installed = any(
-        f"{os.sep}{name}{os.sep}" in path for name in ("site-packages", "dist-packages")
-    )
-    return not (
-        filename.startswith("<")
-        or installed
-        or any(path.startswith(os.path.join(folder, "")) for folder in folders)
-    )
+    where = raising_line(error)
+    return None if where is None else f"{shown(where.file)}:{where.line}"
 
 
 def shown(filename: str) -> str:

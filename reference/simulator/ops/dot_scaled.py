@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import ml_dtypes
 import numpy as np
 
-from gemmproof.reference.dot import dot_model
-from gemmproof.reference.formats import to_fp32
+from gemmproof.reference.dot import dot_model, microscaled
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
@@ -19,9 +17,6 @@ from gemmproof.reference.simulator.value import Value, union
 from gemmproof.reference.ttir.dtypes import F32
 from gemmproof.reference.ttir.module import Op
 
-_BYTES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
-# The eight magnitudes of e2m1; the fourth bit is the sign.
-_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 _FORM = re.compile(r"tt\.dot_scaled %[^\s,]+( scale %[^\s,]+)?, %[^\s,]+( scale %[^\s,]+)?,")
 
 
@@ -64,37 +59,17 @@ def _build_dot_scaled(op: Op) -> Callable[..., Value]:
 
 def _widen(x: Value, name: str, packed_axis: int) -> Value:
     """The operand's values as fp32, exactly."""
-    data = np.ascontiguousarray(x.data)
-    if name == "e2m1":
-        raw = data.view(np.uint8)
-        nibbles = np.stack([raw & 15, raw >> 4], axis=packed_axis + 1)
-        shape = list(raw.shape)
-        shape[packed_axis] *= 2
-        codes = nibbles.reshape(shape)
-        wide = np.where(codes & 8, -_E2M1[codes & 7], _E2M1[codes & 7])
-        poison = None
-        if x.poison is not None:
-            poison = np.repeat(np.broadcast_to(x.poison, x.data.shape), 2, axis=packed_axis)
-        return Value(wide, F32, poison)
-    if name in _BYTES:
-        data = data.view(_BYTES[name])
-    return Value(to_fp32(data), F32, x.poison)
+    data, poison = microscaled.widen(np.ascontiguousarray(x.data), name, packed_axis), x.poison
+    if poison is not None and data.shape != x.data.shape:
+        poison = np.repeat(np.broadcast_to(poison, x.data.shape), 2, axis=packed_axis)
+    return Value(data, F32, poison)
 
 
 def _scale(x: Value, scale: Value, axis: int) -> Value:
-    """Multiply groups along K by 2**(scale - 127), or by an fp8 scale; e8m0's 255 is NaN."""
-    groups = scale.data.shape[axis]
-    n = x.data.shape[axis] // groups
-    with np.errstate(all="ignore"):
-        if scale.dtype.is_float:
-            data = x.data * np.repeat(to_fp32(np.ascontiguousarray(scale.data)), n, axis=axis)
-        else:
-            codes = np.ascontiguousarray(scale.data).view(np.uint8)
-            exponent = np.repeat(codes, n, axis=axis).astype(np.int32) - 127
-            data = np.ldexp(x.data, exponent).astype(np.float32)
-            data = np.where(exponent == 128, np.float32(np.nan), data)
-    poison = x.poison
+    """The operand times the scales of its groups along K."""
+    data, poison = microscaled.scale(x.data, np.ascontiguousarray(scale.data), axis), x.poison
     if scale.poison is not None:
+        n = x.data.shape[axis] // scale.data.shape[axis]
         bits = np.repeat(np.broadcast_to(scale.poison, scale.data.shape), n, axis=axis)
         poison = union(poison, bits)
     return Value(data, F32, poison)

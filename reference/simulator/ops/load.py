@@ -5,7 +5,6 @@ A lane that may not be touched never reaches real memory: it gives an undefined 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -25,26 +24,9 @@ from gemmproof.reference.simulator.checks.judge import (
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.memory import Operand, dirt
 from gemmproof.reference.simulator.ops.outer import combine, parts_of
-from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.ops.shared_tiles import Shared, Tiles, find_shared
 from gemmproof.reference.simulator.ops.store import column, meet
 from gemmproof.reference.simulator.value import Value, union
-from gemmproof.reference.ttir.module import Op
-
-
-@operation("tt.load", pure=False)
-def _build_load(op: Op) -> Callable[..., Value]:
-    from gemmproof.reference.simulator.ops.windows import build_window_load
-
-    kind = op.operand_types[0]
-    if kind.kind == "window":
-        return build_window_load(op)
-    shape = kind.shape
-
-    def compute(ptr: Value, mask: Value | None = None, other: Value | None = None) -> Value:
-        return load(ptr, mask, other, shape)
-
-    return compute
 
 
 def lanes_shape(shape: tuple[int, ...], *parts: Value | None) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ A stray store is dropped. What was wrong is noted as an event of the launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,24 +14,7 @@ from gemmproof.reference.simulator.checks.events import note
 from gemmproof.reference.simulator.checks.judge import judge, trace
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.memory import Operand, Storage
-from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.value import Value
-from gemmproof.reference.ttir.module import Op
-
-
-@operation("tt.store", pure=False)
-def _build_store(op: Op) -> Callable[..., None]:
-    from gemmproof.reference.simulator.ops.windows import build_window_store
-
-    kind = op.operand_types[0]
-    if kind.kind == "window":
-        return build_window_store(op)
-    shape = kind.shape
-
-    def compute(ptr: Value, value: Value, mask: Value | None = None) -> None:
-        store(ptr, value, mask, shape)
-
-    return compute
 
 
 def column(ndim: int) -> np.ndarray:

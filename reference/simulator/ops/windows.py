@@ -141,12 +141,16 @@ def _build_advance(op: Op) -> Callable[..., Window]:
     return lambda window, *moves: window.advance(moves)
 
 
-def build_window_load(op: Op) -> Callable[..., Value]:
-    """tt.load of a block pointer: axes without a boundary check are not masked."""
+# -- accesses through a block of pointers, or through a block pointer ----------------------------
+@operation("tt.load", pure=False)
+def _build_load(op: Op) -> Callable[..., Value]:
     kind, axes = op.operand_types[0], op.integers("boundaryCheck")
+    if kind.kind != "window":
+        return lambda ptr, mask=None, other=None: load(ptr, mask, other, kind.shape)
     fill = fill_of(op.integer("padding"), kind.dtype, len(kind.shape))
 
     def compute(window: Window) -> Value:
+        """Axes without a boundary check are not masked."""
         pointers, indices = window.lanes(window.offsets)
         mask = window.inside(indices, axes)
         return load(pointers, mask, fill if mask is not None else None, kind.shape)
@@ -154,12 +158,14 @@ def build_window_load(op: Op) -> Callable[..., Value]:
     return compute
 
 
-def build_window_store(op: Op) -> Callable[..., None]:
-    """tt.store through a block pointer."""
-    shape, axes = op.operand_types[0].shape, op.integers("boundaryCheck")
+@operation("tt.store", pure=False)
+def _build_store(op: Op) -> Callable[..., None]:
+    kind, axes = op.operand_types[0], op.integers("boundaryCheck")
+    if kind.kind != "window":
+        return lambda ptr, value, mask=None: store(ptr, value, mask, kind.shape)
 
     def compute(window: Window, value: Value) -> None:
         pointers, indices = window.lanes(window.offsets)
-        store(pointers, value, window.inside(indices, axes), shape)
+        store(pointers, value, window.inside(indices, axes), kind.shape)
 
     return compute
