@@ -75,9 +75,9 @@ def run_region(program: Program, values: list[Any], lanes: int) -> list[Any]:
             run(env)
             for slot in dead:
                 env[slot] = None
-        end: Any = program.blocks[0].end
+        end = program.blocks[0].end
         context.where = where
-        return [env[slot] for slot in end.results]
+        return [env[slot] for slot in end.uses]
     scheduler = Scheduler(program, context, follow=False)
     scheduler.limit = lanes
     scheduler.run(Group(np.arange(lanes, dtype=np.int64), env))
@@ -88,4 +88,4 @@ def run_region(program: Program, values: list[Any], lanes: int) -> list[Any]:
     sizes = [len(g.programs) for g in groups]
     order = np.argsort(np.concatenate([g.programs for g in groups]))
     end = program.blocks[groups[0].block].end
-    return [merge_slots([g.env[s] for g in groups], sizes, order) for s in end.results]
+    return [merge_slots([g.env[s] for g in groups], sizes, order) for s in end.uses]
