@@ -76,6 +76,19 @@ def test_every_symbol_has_a_function_of_its_types_or_a_reason(symbol, types, res
         assert len(call(symbol, *(a[:count] for a in args))) == count
 
 
+@pytest.mark.parametrize(("symbol", "types", "result"), ROWS, ids=lambda v: str(v))
+def test_a_block_keeps_its_shape_and_a_row_meets_a_block(symbol, types, result):
+    if symbol in REFUSED:
+        return
+    numbers = np.array([[3, 1, 2], [0, -5, 7]])
+    first, *rest = (DTYPES[t] for t in types)
+    args = [numbers.astype(first), *(numbers[:1].astype(dtype) for dtype in rest)]
+    y = call(symbol, *args)
+    assert y.shape == (2, 3)
+    flat = (np.broadcast_to(a, (2, 3)).reshape(-1) for a in args)
+    same_bits(y.reshape(-1), call(symbol, *flat))
+
+
 def test_the_unknown_has_no_function():
     assert function_of("__nv_frobnicate") is None
     assert all(symbol in {row[0] for row in ROWS} for symbol in REFUSED)

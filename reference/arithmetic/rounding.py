@@ -162,7 +162,9 @@ _RATIONAL: dict[str, Callable[..., Fraction]] = {
 }
 
 
-def _by_fractions(op: str, args: list[Array]) -> Exact:
+def _by_fractions(op: str, operands: list[Array]) -> Exact:
+    whole = np.broadcast_arrays(*operands)
+    shape, args = whole[0].shape, [a.reshape(-1) for a in whole]
     near = _NATIVE[op](*args)
     rest = np.zeros(near.shape, np.int8)
     regular = np.logical_and.reduce([np.isfinite(a) for a in args])
@@ -181,7 +183,7 @@ def _by_fractions(op: str, args: list[Array]) -> Exact:
                 near[i] = _nearest(exact)
                 gap = exact - Fraction(near[i]) if np.isfinite(near[i]) else -exact
         rest[i] = (gap > 0) - (gap < 0)
-    return Exact(near, rest)
+    return Exact(near.reshape(shape), rest.reshape(shape))
 
 
 def _nearest(x: Fraction) -> float:

@@ -26,9 +26,10 @@ def map_scalars(
             return special(*args) if special else math.nan
 
     def run(*args: Array) -> Array:
-        rows = zip(*(a.tolist() for a in map(np.ravel, args)), strict=True)
+        whole = np.broadcast_arrays(*args)
+        rows = zip(*(a.ravel().tolist() for a in whole), strict=True)
         values = np.array([compute(*row) for row in rows], np.float64)
-        return values.reshape(np.shape(args[0]))
+        return values.reshape(whole[0].shape)
 
     return run
 
