@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import Array, truncate_tf32, widen
 from gemmproof.reference.bound_chain import Running, add_rounded, chain_error, start_at
-from gemmproof.reference.dot.model import DotModel, ordered, slices
+from gemmproof.reference.dot.model import DotModel, order_k, slices
 from gemmproof.reference.dot.split import SPLITS, pieces
 from gemmproof.reference.exact import exact_product
-from gemmproof.reference.formats import FORMATS, Array, Format, format_named, truncate_tf32, widen
+from gemmproof.reference.formats import FORMATS, Format, format_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,14 @@ def gemm_bound(
 
     a (..., M, K), b (..., K, N), c (..., M, N) or None, in storage dtypes; the result is float64
     (..., M, N), Inf where the accumulator or the output may overflow. The exact product is
-    `exact_product`'s, whose own error is part of the bound. See `accumulated` and `rounded` for
-    the two halves.
+    `exact_product`'s, whose own error is part of the bound. Its two halves are `bound_accumulation`
+    and `bound_rounding`.
     """
-    acc = accumulated(a, b, model, c=c, split_k=split_k, split_format=split_format)
-    return rounded(acc, out_format, FORMATS[model.acc_format]).error
+    acc = bound_accumulation(a, b, model, c=c, split_k=split_k, split_format=split_format)
+    return bound_rounding(acc, out_format, FORMATS[model.acc_format]).error
 
 
-def accumulated(
+def bound_accumulation(
     a: Array,
     b: Array,
     model: DotModel,
@@ -76,7 +77,7 @@ def accumulated(
         x, y = (np.where(np.isfinite(v), v, v.dtype.type(0)) for v in (_numbers(a), _numbers(b)))
         start = start_at(np.where(np.isfinite(wide_c), wide_c, 0.0))
         running = _dots(x, y, start, model)
-        total = error + _unseen(x, y, model) + running.error
+        total = error + _bound_unread(x, y, model) + running.error
         size = running.size
         if split_k > 1:
             total = total + _split_error(size, split_k, split_format, model)
@@ -89,7 +90,7 @@ def accumulated(
         return Accumulated(exact, np.where(special, 0.0, total))
 
 
-def rounded(acc: Accumulated, out_format: Format | str, held: Format | str) -> Accumulated:
+def bound_rounding(acc: Accumulated, out_format: Format | str, held: Format | str) -> Accumulated:
     """One rounding to nearest from the format `held`: |RN(x) - x| <= u |x| + eta / 2.
 
     |x| <= |exact| + error; nothing is added when out_format holds every value of `held`.
@@ -101,25 +102,6 @@ def rounded(acc: Accumulated, out_format: Format | str, held: Format | str) -> A
     outward = 1.0 + 2.0**-48
     error = np.where(magnitude * outward < out.max, error * outward, np.inf)
     return Accumulated(acc.exact, np.where(np.isfinite(acc.exact), error, 0.0))
-
-
-def scaled(acc: Accumulated, factor: Array | float, fmt: Format | str) -> Accumulated:
-    """RN(x * factor) in fmt, an epilogue's scale: the error scales, and one rounding is added."""
-    fmt = format_named(fmt) if isinstance(fmt, str) else fmt
-    with np.errstate(invalid="ignore"):
-        exact = acc.exact * factor
-        error = acc.error * np.abs(factor)
-    error = error + fmt.u * (np.abs(exact) + error) + fmt.eta / 2 + 2.0**-53 * np.abs(exact)
-    return Accumulated(exact, np.where(np.isfinite(exact), error, 0.0))
-
-
-def added(acc: Accumulated, bias: Array | float, fmt: Format | str) -> Accumulated:
-    """RN(x + bias) in fmt, bias exact: one rounding is added."""
-    fmt = format_named(fmt) if isinstance(fmt, str) else fmt
-    with np.errstate(invalid="ignore"):
-        exact = acc.exact + bias
-    error = acc.error + fmt.u * (np.abs(exact) + acc.error) + 2.0**-53 * np.abs(exact)
-    return Accumulated(exact, np.where(np.isfinite(exact), error, 0.0))
 
 
 def _numbers(x: Array) -> Array:
@@ -150,7 +132,7 @@ def _parts(a: Array, b: Array, acc: Running, model: DotModel) -> Running:
         for i, j in SPLITS[model.split]:
             acc = chain_error(a_pieces[i], b_pieces[j], acc, model.unit, formats)
         return acc
-    a, b = ordered(_seen(a, model.a_format), _seen(b, model.b_format), model.order)
+    a, b = order_k(_read_operand(a, model.a_format), _read_operand(b, model.b_format), model.order)
     if not model.part:
         return chain_error(a, b, acc, model.unit, formats)
     zero = start_at(np.zeros_like(acc.size))
@@ -160,7 +142,7 @@ def _parts(a: Array, b: Array, acc: Running, model: DotModel) -> Running:
     return acc
 
 
-def _seen(x: Array, format_name: str) -> Array:
+def _read_operand(x: Array, format_name: str) -> Array:
     return widen(truncate_tf32(x) if format_name == "tf32" else x)
 
 
@@ -174,7 +156,7 @@ def _overflows(x: Array, model: DotModel, axis: int) -> Array:
     return np.logical_or.reduce(infinite).any(axis=axis, keepdims=True)
 
 
-def _unseen(a: Array, b: Array, model: DotModel) -> Array | float:
+def _bound_unread(a: Array, b: Array, model: DotModel) -> Array | float:
     """|a b - what is multiplied|, from the data: with a = sum a_i + r_a, and b alike,
 
     |a b - sum of a_i b_j| <= sum over missing (i, j) of |a_i||b_j| + |r_a||b| + |sum a_i||r_b|.
@@ -184,7 +166,11 @@ def _unseen(a: Array, b: Array, model: DotModel) -> Array | float:
         a_pieces, b_pieces = _finite_pieces(a, model), _finite_pieces(b, model)
         terms = SPLITS[model.split]
     elif "tf32" in (model.a_format, model.b_format):
-        a_pieces, b_pieces, terms = [_seen(a, "tf32")], [_seen(b, "tf32")], ((0, 0),)
+        a_pieces, b_pieces, terms = (
+            [_read_operand(a, "tf32")],
+            [_read_operand(b, "tf32")],
+            ((0, 0),),
+        )
     else:
         return 0.0
     wide_a, wide_b = widen(a), widen(b)

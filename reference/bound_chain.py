@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.dot.fdpa import Unit
-from gemmproof.reference.formats import Array, Format
+from gemmproof.reference.formats import Format
 
 
 @dataclass(frozen=True, slots=True)

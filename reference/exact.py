@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import Array, format_of, widen
 from gemmproof.reference.arithmetic.errorfree import two_product, two_sum
-from gemmproof.reference.formats import Array, format_of, widen
 
 # A relative guard for the few roundings made while a bound itself is computed in float64.
 _OUTWARD = 1.0 + 2.0**-40
@@ -25,7 +25,7 @@ def exact_product(a: Array, b: Array) -> tuple[Array, Array]:
     wide_a, wide_b = widen(a), widen(b)
     with np.errstate(all="ignore"):
         if max(format_of(a.dtype).p, format_of(b.dtype).p) > 24:
-            c, e = _compensated(wide_a, wide_b)
+            c, e = _multiply_compensated(wide_a, wide_b)
         else:
             c = wide_a @ wide_b
             e = K * 2.0**-53 * _OUTWARD * (np.abs(wide_a) @ np.abs(wide_b))
@@ -104,7 +104,7 @@ def _exact_integers(a: Array, b: Array) -> tuple[Array, Array]:
     return c, np.zeros(c.shape)
 
 
-def _compensated(a: Array, b: Array) -> tuple[Array, Array]:
+def _multiply_compensated(a: Array, b: Array) -> tuple[Array, Array]:
     K = a.shape[-1]
     shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     c, low, size = (np.zeros(shape) for _ in range(3))

@@ -1,33 +1,49 @@
-"""Number formats as records, and the exact conversions between them."""
+"""Number formats, one record each, from which every table of formats derives.
+
+Standard library only: options are parsed without numpy. A new format is a record here, and its name
+in gpus.py where tensor cores take it.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import ml_dtypes
-import numpy as np
-
-Array = np.ndarray[Any, np.dtype[Any]]
+if TYPE_CHECKING:
+    import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Format:
     """A binary number format: finite values are m * 2**(e - p + 1), |m| < 2**p, emin <= e <= emax.
 
-    `storage` is the numpy dtype that holds it; tf32 lives in float32 with 13 low bits ignored. For
-    integers p counts the value bits without the sign, and emin = 0.
+    For integers p counts the value bits without the sign, and emin = 0. `dtype` is what holds it,
+    by the name that numpy or ml_dtypes and torch share. `nan_bits` is the quiet NaN that NVIDIA's
+    conversions and arithmetic deliver. `ttir` and `ptx` are its names there, "" where it has none.
+
+    `operand`: a contract may name it for a and b. `sums`: what its products may be accumulated in,
+    the default first; () where no dot takes it. `accumulator`: a kernel may declare that its sums
+    keep this many bits. `result`: c may be of this dtype.
     """
 
     name: str
     p: int
     emin: int
     emax: int
-    storage: np.dtype[Any]
-    kind: Literal["float", "int"]
-    has_inf: bool
-    has_nan: bool
+    dtype: str
     max: float
+    kind: Literal["float", "int"] = "float"
+    has_inf: bool = False
+    nan_bits: int = 0
+    ttir: str = ""
+    ptx: str = ""
+    operand: bool = False
+    sums: tuple[str, ...] = ()
+    accumulator: bool = False
+    result: bool = True
 
     @property
     def u(self) -> float:
@@ -39,64 +55,92 @@ class Format:
         """Smallest positive value, subnormals included (integers: 1)."""
         return 2.0 ** (self.emin - self.p + 1) if self.kind == "float" else 1.0
 
+    @cached_property
+    def storage(self) -> np.dtype[Any]:
+        """The numpy dtype of an element."""
+        import ml_dtypes
+        import numpy as np
+
+        return np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
+
     @property
     def itemsize(self) -> int:
         """Bytes per element in memory."""
         return self.storage.itemsize
 
+    @property
+    def is_fp8(self) -> bool:
+        """Whether it is a float of 8 bits."""
+        return self.dtype.startswith("float8")
+
+    @cached_property
+    def nan(self) -> Any:
+        """The canonical NaN of a float format, as a scalar of its storage dtype."""
+        import numpy as np
+
+        return np.array(self.nan_bits, f"u{self.itemsize}").view(self.storage)[()]
+
+    @cached_property
+    def stored(self) -> Format:
+        """The format in memory: fp32 for tf32 and e8m13, which leave its low bits unused."""
+        return max((f for f in FORMATS.values() if f.dtype == self.dtype), key=lambda f: f.p)
+
 
 def _float(
-    name: str, p: int, emin: int, emax: int, storage: object, has_inf: bool = True
-) -> Format:
-    top = 2.0 ** (1 - p) if has_inf else 2.0 ** (2 - p)  # without Inf the last code is NaN
-    dtype: np.dtype[Any] = np.dtype(storage)  # type: ignore[call-overload]
-    return Format(name, p, emin, emax, dtype, "float", has_inf, True, (2.0 - top) * 2.0**emax)
+    name: str, p: int, emin: int, emax: int, dtype: str, nan_bits: int, *,
+    has_inf: bool = True, **roles: Any,
+) -> Format:  # fmt: skip
+    # without Inf the last code is NaN, but in the fnuz formats, whose NaN is the code of -0
+    lost = not has_inf and nan_bits & 1
+    top = (2.0 - 2.0 ** (1 - p + lost)) * 2.0**emax
+    return Format(name, p, emin, emax, dtype, top, "float", has_inf, nan_bits, **roles)
 
 
-def _int(name: str) -> Format:
-    info = np.iinfo(name)
-    p = info.bits - (info.min < 0)
-    return Format(name, p, 0, p - 1, np.dtype(name), "int", False, False, int(info.max))
+def _int(bits: int, sign: str, **roles: Any) -> Format:
+    p = bits - (sign == "")
+    # of the wider unsigned integers torch has little more than the memory
+    result = sign == "" or bits == 8
+    name, ttir = f"{sign}int{bits}", f"i{bits}"
+    return Format(name, p, 0, p - 1, name, 2**p - 1, "int", ttir=ttir, result=result, **roles)
 
 
-FORMATS: Mapping[str, Format] = MappingProxyType(
-    {
-        f.name: f
-        for f in (
-            _float("fp16", 11, -14, 15, np.float16),
-            _float("bf16", 8, -126, 127, ml_dtypes.bfloat16),
-            _float("tf32", 11, -126, 127, np.float32),
-            _float("fp32", 24, -126, 127, np.float32),
-            _float("fp64", 53, -1022, 1023, np.float64),
-            _float("fp8e4m3", 4, -6, 8, ml_dtypes.float8_e4m3fn, has_inf=False),
-            _float("fp8e5m2", 3, -14, 15, ml_dtypes.float8_e5m2),
-            *(_int(f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("", "u")),
-        )
-    }
-)
+_HALF = ("fp32", "fp16")
+_FORMATS = (
+    _float("fp16", 11, -14, 15, "float16", 0x7FFF, ttir="f16", ptx="f16",
+           operand=True, sums=_HALF, accumulator=True),
+    _float("bf16", 8, -126, 127, "bfloat16", 0x7FFF, ttir="bf16", ptx="bf16",
+           operand=True, sums=("fp32",), accumulator=True),
+    _float("fp32", 24, -126, 127, "float32", 0x7FFFFFFF, ttir="f32", ptx="f32",
+           operand=True, sums=("fp32",), accumulator=True),
+    # float32 of which a tensor core reads the upper 19 bits
+    _float("tf32", 11, -126, 127, "float32", 0x7FFFFFFF, ptx="tf32",
+           operand=True, sums=("fp32",), result=False),
+    _float("fp64", 53, -1022, 1023, "float64", 0x7FFFFFFFFFFFFFFF, ttir="f64", ptx="f64",
+           sums=("fp64",)),
+    _float("fp8e4m3", 4, -6, 8, "float8_e4m3fn", 0x7F, has_inf=False, ttir="f8E4M3FN",
+           ptx="e4m3", operand=True, sums=_HALF),
+    _float("fp8e5m2", 3, -14, 15, "float8_e5m2", 0x7F, ttir="f8E5M2",
+           ptx="e5m2", operand=True, sums=_HALF),
+    # what the fp8 units of sm_89 and sm_90 keep of a sum, in a float32 register
+    _float("e8m13", 14, -126, 127, "float32", 0x7FFFFFFF, accumulator=True, result=False),
+    _int(8, "", operand=True, sums=("int32",)),
+    _int(8, "u"),
+    *(_int(bits, sign) for bits in (16, 32, 64) for sign in ("", "u")),
+)  # fmt: skip
+FORMATS: Mapping[str, Format] = MappingProxyType({f.name: f for f in _FORMATS})
 
-# The quiet NaN that NVIDIA's conversions and arithmetic deliver, by storage bits.
-_NAN_BITS = {
-    "fp16": 0x7FFF,
-    "bf16": 0x7FFF,
-    "tf32": 0x7FFFFFFF,
-    "fp32": 0x7FFFFFFF,
-    "fp64": 0x7FFFFFFFFFFFFFFF,
-    "fp8e4m3": 0x7F,
-    "fp8e5m2": 0x7F,
-}
+# TTIR's types whose arithmetic nobody has measured: they are converted by ml_dtypes, no more.
+FNUZ = (
+    _float("fp8e4m3fnuz", 4, -7, 7, "float8_e4m3fnuz", 0x80, has_inf=False, ttir="f8E4M3FNUZ"),
+    _float("fp8e5m2fnuz", 3, -15, 15, "float8_e5m2fnuz", 0x80, has_inf=False, ttir="f8E5M2FNUZ"),
+    _float("fp8e4m3b11fnuz", 4, -10, 4, "float8_e4m3b11fnuz", 0x80, has_inf=False,
+           ttir="f8E4M3B11FNUZ"),
+)  # fmt: skip
 
-_BY_STORAGE = {f.storage: f for f in FORMATS.values() if f.name != "tf32"}
-
-
-def bits(x: Array) -> Array:
-    """The same memory as unsigned integers of the same width."""
-    return x.view(f"u{x.dtype.itemsize}")
-
-
-def nan_of(fmt: Format) -> Any:
-    """The canonical NaN of a float format, as a scalar of its storage dtype."""
-    return np.array(_NAN_BITS[fmt.name], f"u{fmt.itemsize}").view(fmt.storage)[()]
+OPERANDS = tuple(f.name for f in _FORMATS if f.operand)
+FLOAT_OPERANDS = tuple(f.name for f in _FORMATS if f.operand and f.kind == "float")
+FP8 = tuple(f.name for f in _FORMATS if f.is_fp8)
+ACCUMULATORS = tuple(f.name for f in sorted(_FORMATS, key=lambda f: -f.p) if f.accumulator)
 
 
 def format_named(name: str) -> Format:
@@ -104,166 +148,3 @@ def format_named(name: str) -> Format:
     if name not in FORMATS:
         raise ValueError(f"format: got {name!r}, expected one of {' '.join(FORMATS)}")
     return FORMATS[name]
-
-
-def format_of(dtype: object) -> Format:
-    """The format stored by a numpy dtype (float32 is fp32, never tf32).
-
-    Raises ValueError for a dtype without a format, foreign byte orders included.
-    """
-    key: np.dtype[Any] = np.dtype(dtype)  # type: ignore[call-overload]
-    if key not in _BY_STORAGE:
-        raise ValueError(
-            f"dtype: got {key!s} ({key.str}), expected one of "
-            + " ".join(str(d) for d in _BY_STORAGE)
-        )
-    return _BY_STORAGE[key]
-
-
-def widen(x: Array) -> Array:
-    """The same values as float64, exactly.
-
-    Raises ValueError when a 64-bit integer has no float64 of the same value.
-    """
-    format_of(x.dtype)
-    with np.errstate(invalid="ignore"):
-        wide = (_widen_bf16(x) if x.dtype == ml_dtypes.bfloat16 else x).astype(np.float64)
-    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
-        # 2**63 and 2**64 are floats but not of the integer's range, so compare before casting back
-        inside = np.abs(wide) < 2.0**63
-        if not (inside & (np.where(inside, wide, 0.0).astype(x.dtype) == x)).all():
-            raise ValueError(f"widen: got {x.dtype} values beyond 2**53, expected exact float64")
-    return wide
-
-
-# Every fp16 code as float32: looking one up takes less time than numpy's conversion.
-with np.errstate(invalid="ignore"):
-    _FP16_VALUES = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
-
-
-def _widen_bf16(x: Array) -> Array:
-    return (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-
-
-def to_fp32(x: Array) -> Array:
-    """The same values as float32, for formats of at most 24 significant bits and fp32's range."""
-    if x.dtype == ml_dtypes.bfloat16:
-        return _widen_bf16(x)
-    if x.dtype == np.float16:
-        return _FP16_VALUES.take(x.view(np.uint16))
-    fmt = format_of(x.dtype)
-    if fmt.p > 24:
-        raise ValueError(f"to_fp32: got {fmt.name}, expected a format within 24 bits")
-    with np.errstate(invalid="ignore"):
-        return x.astype(np.float32)
-
-
-def fp32_to_odd(x: Array) -> Array:
-    """float64 to float32 by truncation with a sticky last bit.
-
-    One more rounding to nearest, to at most 22 significant bits, gives the rounding of x itself
-    (Boldo and Melquiond, IEEE TC 57(4), 2008).
-    """
-    with np.errstate(all="ignore"):
-        y = x.astype(np.float32)
-        back = y.astype(np.float64)
-    inexact = (back != x) & (x == x)
-    if inexact.any():
-        code = y.view(np.uint32)
-        code -= (inexact & (np.abs(back) > np.abs(x))).astype(np.uint32)
-        code |= inexact.astype(np.uint32)
-    return y
-
-
-def round_to(x: Array, fmt: Format | str, *, saturate: bool = False) -> Array:
-    """Round to nearest, ties to even, once, from the exact value of x to `fmt`'s storage dtype.
-
-    x: floats of any format or integers, any shape. Overflow gives Inf (fp8e4m3: NaN); with
-    `saturate` every |x| > max, Inf included, gives max. NaN gives the device's quiet NaN.
-    Raises ValueError for integer targets.
-    """
-    fmt = format_named(fmt) if isinstance(fmt, str) else fmt
-    if fmt.kind != "float":
-        raise ValueError(f"round_to: got format {fmt.name}, expected a float format")
-    shape = np.shape(x)
-    x = _as_float(np.atleast_1d(x), fmt)
-    if saturate:
-        x = np.clip(x, -fmt.max, fmt.max)
-    with np.errstate(all="ignore"):
-        if fmt.name == "fp64" or (fmt.name == "fp32" and x.dtype != np.float32):
-            y = x.astype(fmt.storage)
-        elif fmt.name == "fp32":
-            y = x.copy()
-        elif fmt.name == "fp16":
-            y = x.astype(np.float16)
-        else:
-            y = _narrow(x if x.dtype == np.float32 else fp32_to_odd(x), fmt)
-    nan = np.isnan(x)
-    if nan.any():
-        y[nan] = nan_of(fmt)
-    return y.reshape(shape)
-
-
-def _as_float(x: Array, fmt: Format) -> Array:
-    """float32 or float64 of the same value, or one whose rounding to `fmt` is that of x."""
-    source = format_of(x.dtype)
-    if x.dtype in (np.float32, np.float64):
-        return x
-    if source.p <= 24:
-        return to_fp32(x)
-    wide = x.astype(np.float64)
-    if source.p > 53 and fmt.p < 52:
-        # numpy has rounded to 53 bits; a sticky bit instead leaves only the next rounding
-        low = x & x.dtype.type(0x7FF)
-        odd = (x - low) | ((low != 0).astype(x.dtype) << x.dtype.type(11))
-        wide = np.where(np.abs(wide) < 2.0**52, wide, odd.astype(np.float64))
-    return wide
-
-
-def _narrow(x: Array, fmt: Format) -> Array:
-    """float32 to bf16, tf32 or fp8, nearest even; NaN is the caller's."""
-    if fmt.name in ("bf16", "tf32"):
-        drop = 24 - fmt.p
-        code = x.view(np.uint32)
-        code = code + (((code >> drop) & 1) + np.uint32((1 << (drop - 1)) - 1))
-        if fmt.name == "tf32":
-            return (code & np.uint32(0xFFFFE000)).view(np.float32)
-        return (code >> 16).astype(np.uint16).view(fmt.storage)
-    return x.astype(fmt.storage)
-
-
-def truncate_tf32(x: Array) -> Array:
-    """What tensor cores read of a float32 operand under tf32: the low 13 bits are dropped.
-
-    Also of NaN: a payload in those bits only turns NaN into Inf.
-    """
-    _require_float32("truncate_tf32", x)
-    code = x.view(np.uint32)
-    return (code & np.uint32(0xFFFFE000)).view(np.float32)
-
-
-def round_tf32_rna(x: Array) -> Array:
-    """`cvt.rna.tf32.f32`: nearest, ties away from zero, overflow to Inf; float32 in and out."""
-    _require_float32("round_tf32_rna", x)
-    code = np.atleast_1d(x).view(np.uint32) + np.uint32(0x1000)
-    y = (code & np.uint32(0xFFFFE000)).view(np.float32)
-    nan = np.atleast_1d(np.isnan(x))
-    if nan.any():
-        y[nan] = nan_of(FORMATS["tf32"])
-    return y.reshape(x.shape)
-
-
-def _require_float32(where: str, x: Array) -> None:
-    if x.dtype != np.float32:
-        raise ValueError(f"{where}: got dtype {x.dtype}, expected float32")
-
-
-def ulp(x: Array | float, fmt: Format | str) -> Array:
-    """Spacing of `fmt` at |x|, 2**(max(floor(log2|x|), emin) - p + 1); Inf and NaN stay."""
-    fmt = format_named(fmt) if isinstance(fmt, str) else fmt
-    value = np.asarray(x)
-    value = np.abs(value if value.dtype == np.float64 else widen(value))
-    _, e = np.frexp(value)
-    e = np.where(value == 0, fmt.emin, e - 1)
-    step = np.ldexp(1.0, np.maximum(e, fmt.emin) - fmt.p + 1)
-    return np.where(np.isfinite(value), step, value)

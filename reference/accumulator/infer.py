@@ -28,11 +28,12 @@ from gemmproof.reference.accumulator.summation_order import (
     intervals,
     is_ordered,
     outer_starts,
-    sampled,
+    sample,
     starts,
     steps,
 )
-from gemmproof.reference.formats import FORMATS, Array, format_of
+from gemmproof.reference.arithmetic.conversions import Array, format_of
+from gemmproof.reference.formats import FORMATS
 
 PROBE_K = 2048
 
@@ -64,7 +65,7 @@ def infer_accumulator(
     p = Probed(product, in_format, K)
     out = _out_format(p)
     read = operands_read(p)
-    fine, coarse = sampled(p, 1), sampled(p, K // LEAVES)
+    fine, coarse = sample(p, 1), sample(p, K // LEAVES)
     bits = FORMATS[out].p
     if not is_ordered(coarse):
         output = output_rounding(p, bits) if bits <= FORMATS["fp16"].p else "none"
@@ -78,7 +79,7 @@ def infer_accumulator(
     flat = [k for group in groups for k in group]
     ascending = flat == sorted(flat)
     inside, register, fallen = _registers(p, groups, stop, sums)
-    carried, joined = _merged(p, sums)
+    carried, joined = _find_merged(p, sums)
     if carried is None and sums.part and sums.split == 1:
         carried = register
     L = block(groups)
@@ -99,7 +100,7 @@ def infer_accumulator(
         width,
         found.bits,
         found.rounding,
-        pattern=() if ascending else _repeated(groups),
+        pattern=() if ascending else _find_repeated(groups),
         promotion=0 if sums.interleaved else sums.part,
         carried=carried.bits if carried else None,
         split=sums.split,
@@ -123,7 +124,7 @@ def _out_format(p: Probed) -> str:
     return out.name
 
 
-def _repeated(groups: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+def _find_repeated(groups: list[list[int]]) -> tuple[tuple[int, ...], ...]:
     """The first groups, up to where they have taken every k below some number."""
     taken: set[int] = set()
     for n, group in enumerate(groups, 1):
@@ -143,7 +144,7 @@ def _sums(p: Probed, near: list[int], coarse: Sampled) -> Sums:
         return Sums(part, len(inner), tuple(inner), tuple(inner), interleaved=True)
     # What there is as much of in half of K divides K; what there is half of comes every so often.
     half = Probed(p.product, p.in_format, p.K // 2)
-    fewer, apart = _levels(near, sampled(half, half.K // LEAVES))
+    fewer, apart = _levels(near, sample(half, half.K // LEAVES))
     if inner is not near and len(fewer) == len(inner):
         return Sums(0, len(inner), (0,), tuple(inner))
     if len(outer) > 1 and len(apart) == len(outer):
@@ -188,14 +189,14 @@ def _registers(
     if not everywhere:
         return within, None, None
     top = max(everywhere, key=lambda w: w.bits)
-    fallen = _falls(between, distant, top.bits, pair)
+    fallen = _falls(between, distant, top.bits)
     if fallen:
         top = max(between.values() or everywhere, key=lambda w: w.bits)
     return within, top, fallen
 
 
 def _falls(
-    between: dict[int, Width], distant: dict[int, Width], top: int, pair: int
+    between: dict[int, Width], distant: dict[int, Width], top: int
 ) -> tuple[int, Width] | None:
     """After how many k the sum loses bits that it keeps from step to step, and the width then."""
     low_near = [k for k, w in between.items() if w.bits < top]
@@ -215,7 +216,7 @@ def _borders(sums: Sums, K: int) -> list[int]:
     return list(range(step, K, step))
 
 
-def _merged(p: Probed, sums: Sums) -> tuple[Width | None, Width | None]:
+def _find_merged(p: Probed, sums: Sums) -> tuple[Width | None, Width | None]:
     """Widths in which parts are added to one another, and shares of K."""
     carried = joined = None
     parts = [k for k in sums.part_starts if len(sums.split_starts) < 2 or k < sums.split_starts[1]]

@@ -25,7 +25,7 @@ def operands_read(p: Probed) -> Reading:
     Of both operands; the less is told. The second kind meets the splits, which read a few bits at
     any depth.
     """
-    P = FORMATS[p.in_format].p if p.in_format != "tf32" else 24
+    P = FORMATS[p.in_format].stored.p
     steps = range(1, P)
     rows = [(n, j) for j in (0, 9, 12) for n in steps if j == 0 or n > j]
     halves = [(n, n + 1) for n in steps if n + 1 < P]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmproof.reference.formats import FORMATS, Array, round_to, widen
+from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
+from gemmproof.reference.formats import FORMATS
 
 # One shape for every probe, so that a wrapper that chooses its kernel by shape chooses one.
 M, N = 128, 64
@@ -40,7 +41,7 @@ class Probed:
     def ask(self, a: Array, b: Array) -> Array:
         """The float64 values of c for operands of float64 values that in_format holds."""
         fmt = FORMATS[self.in_format]
-        held = [round_to(x, "fp32" if fmt.name == "tf32" else fmt) for x in (a, b)]
+        held = [round_to(x, fmt.stored) for x in (a, b)]
         for name, wide, x in zip("ab", (a, b), held, strict=True):
             if not np.array_equal(widen(x), wide):
                 raise ValueError(f"probe {name}: got values beyond {fmt.name}, expected exact ones")
@@ -54,7 +55,7 @@ class Probed:
         return np.zeros((M, self.K)), np.zeros((self.K, N))
 
 
-def absorbed(p: Probed, pairs: Sequence[tuple[int, int]], small: Sequence[int]) -> Array:
+def find_absorbed(p: Probed, pairs: Sequence[tuple[int, int]], small: Sequence[int]) -> Array:
     """For each pair (i, j) and each k of `small`: is the term at k absorbed by +U at i, -U at j?
 
     k is absorbed when it joins the sum before or with the later one of i and j: it is a leaf below
@@ -177,20 +178,3 @@ def last_place_of_nothing(p: Probed) -> int | None:
     if not len(lost) or not len(seen) or lost[0] != len(seen):
         return None
     return -int(steps[int(lost[0])]) + 1
-
-
-def promotion(p: Probed, step: int, bits: int) -> int | None:
-    """After how many k a chain that keeps `bits` is added to a wider accumulator.
-
-    1 at k = 0, and at every later multiple of `step` a term that 1 absorbs within the chain: those
-    of the first interval are lost. `step` where none is, K where all are; None where the result is
-    no whole number of such terms. Needs an fp32 result.
-    """
-    a, b = p.blank()
-    e = -(bits + 1)
-    a[0, ::step], b[0], b[step::step] = 2.0 ** (e // 2), 1, 2.0 ** (e - e // 2)
-    a[0, 0] = 1
-    lost = p.K / step - 1 - (p.ask(a, b)[0, 0] - 1) / 2.0**e
-    if lost != int(lost) or not 0 <= lost < p.K / step:
-        return None
-    return int(lost + 1) * step

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmproof.reference.accumulator.probes import SEEN
-from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.formats import ACCUMULATORS, FORMATS
 
-# Bits kept below the leading one, by the format that keeps them; 13 is the register of fp8 units.
-KEPT = {"fp32": 23, "e8m13": 13, "fp16": 10, "bf16": 7}
+# Bits kept below the leading one, by the format that keeps them.
+KEPT = {name: FORMATS[name].p - 1 for name in ACCUMULATORS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Accumulator:
         kept = format_keeping(self.register)
         if kept == "e8m13":
             kept = "fp8"
-        whole = FORMATS["fp32" if self.in_format == "tf32" else self.in_format].p
+        whole = FORMATS[self.in_format].stored.p
         if self.read < whole:
             kept = "tf32" if self.read == FORMATS["tf32"].p else f"{kept} of {self.read}-bit inputs"
             if self.read == FORMATS["tf32"].p and self.register != KEPT["fp32"]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gemmproof.reference.accumulator.probes import N, Probed, absorbed
+from gemmproof.reference.accumulator.probes import N, Probed, find_absorbed
 
 # Terms are looked at LEAVES at a time, every other one large and every other one small.
 LEAVES = 2 * N
@@ -23,7 +23,7 @@ class Sampled:
     next: dict[int, frozenset[int]]
 
 
-def sampled(p: Probed, spacing: int) -> Sampled:
+def sample(p: Probed, spacing: int) -> Sampled:
     """Two products ask for all pairs. Raises ProbeError."""
     first: dict[int, frozenset[int]] = {}
     after: dict[int, frozenset[int]] = {}
@@ -32,7 +32,7 @@ def sampled(p: Probed, spacing: int) -> Sampled:
         firsts = [(large[0], x) for x in large[1:]]
         nexts = [(x, x + 2) for x in large[:-1]]
         pairs = [(i * spacing, j * spacing) for i, j in firsts + nexts]
-        found = absorbed(p, pairs, [k * spacing for k in small])
+        found = find_absorbed(p, pairs, [k * spacing for k in small])
         sets = [frozenset(k for k, hit in zip(small, row, strict=True) if hit) for row in found]
         first |= {x: s for (_, x), s in zip(firsts, sets[: len(firsts)], strict=True)}
         after |= {x: s for (x, _), s in zip(nexts, sets[len(firsts) :], strict=True)}
@@ -89,7 +89,7 @@ def steps(seen: Sampled, stop: int) -> list[list[int]]:
 def block(groups: list[list[int]]) -> int | None:
     """How many terms are added at once; None where that varies.
 
-    The first group may be cut short by leaves 0 and 1, the last one by the end of the sample.
+    The first group may be cut short by leaves 0 and 1, the last one by the end of the sampled.
     """
     sizes = {len(g) for g in groups[1:-1] or groups[1:] or groups}
     return sizes.pop() if len(sizes) == 1 else None

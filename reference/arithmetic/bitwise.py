@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gemmproof.reference.formats import Array, bits
+from gemmproof.reference.arithmetic.conversions import Array, bits
 
 
 def bit_matrix(x: Array) -> Array:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.formats import Array
+from gemmproof.reference.arithmetic.conversions import Array
 
 
 def two_sum(x: Any, y: Any) -> tuple[Any, Any]:

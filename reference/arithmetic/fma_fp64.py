@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.arithmetic.errorfree import sum_to_odd, two_product, two_sum
-from gemmproof.reference.formats import Array
 
 
 def fma_fp64(a: Array, b: Array, acc: Array) -> Array:

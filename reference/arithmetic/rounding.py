@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import Array, bits, format_of, round_to, widen
 from gemmproof.reference.arithmetic.errorfree import two_product, two_sum
 from gemmproof.reference.arithmetic.fma_fp64 import fma_fp64
-from gemmproof.reference.formats import FORMATS, Array, bits, format_of, nan_of, round_to, widen
+from gemmproof.reference.formats import FORMATS
 
 # Nearest even, towards zero, down, up: in PTX's letters.
 Mode = Literal["rn", "rz", "rm", "rp"]
@@ -63,7 +64,7 @@ def round_exact(x: Exact, name: str, mode: Mode) -> Array:
     with np.errstate(all="ignore"):
         if name == "fp64":
             y, above, below = x.near.copy(), x.rest < 0, x.rest > 0
-            y[np.isnan(y)] = nan_of(fmt)
+            y[np.isnan(y)] = fmt.nan
         else:
             value = _to_odd(x)
             y = round_to(value, fmt)

@@ -13,8 +13,9 @@ from typing import Literal
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.dot.fma import chunks
-from gemmproof.reference.formats import Array, Format, nan_of
+from gemmproof.reference.formats import Format
 
 # Elements of the accumulator worked on at once: large for the overhead, small for the cache.
 _CHUNK = 1 << 16
@@ -75,7 +76,7 @@ def fused_chain(
         nan = np.isnan(out)
         result = out.astype(acc_fmt.storage)
         if nan.any():
-            result[nan] = nan_of(acc_fmt)
+            result[nan] = acc_fmt.nan
     return result
 
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.arithmetic.errorfree import sum_to_odd
 from gemmproof.reference.arithmetic.fma_fp64 import fma_fp64
-from gemmproof.reference.formats import Array, Format, nan_of
+from gemmproof.reference.formats import Format
 
 # Elements of the accumulator worked on at once, so that it and its scratch stay in a 512 KiB cache.
 _CHUNK = 1 << 15
@@ -41,7 +42,7 @@ def fma_chain(
                 out[programs, rows] = part
         result = out.astype(acc_fmt.storage, copy=False)
         if out.size and np.isnan(out.max()):  # max hands NaN on
-            result[np.isnan(out)] = nan_of(acc_fmt)
+            result[np.isnan(out)] = acc_fmt.nan
     return result
 
 

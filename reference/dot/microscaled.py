@@ -3,18 +3,20 @@
 The formats are those of the OCP Microscaling Formats specification (MX), version 1.0.
 """
 
-import ml_dtypes
 import numpy as np
 
-from gemmproof.reference.formats import Array, to_fp32
+from gemmproof.reference.arithmetic.conversions import Array, to_fp32
+from gemmproof.reference.formats import FORMATS
 
-_BYTES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+# MX and PTX have the same names for the formats of bytes.
+_BYTES = {f.ptx: f.storage for f in FORMATS.values() if f.is_fp8 and f.ptx}
+KNOWN = ("e2m1", *_BYTES, "bf16", "fp16")
 # The eight magnitudes of e2m1; the fourth bit is the sign.
 _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 
 
 def widen(x: Array, name: str, packed_axis: int) -> Array:
-    """The values of e2m1, e4m3, e5m2, bf16 or fp16 as float32, exactly.
+    """The values of the format `name`, one of KNOWN, as float32, exactly.
 
     Two of e2m1 lie in a byte, the first in its low half, so that `packed_axis` becomes twice as
     long.

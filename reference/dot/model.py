@@ -6,23 +6,17 @@ from typing import Literal
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import Array, to_fp32, truncate_tf32
 from gemmproof.reference.dot.fdpa import Unit, fused_chain
 from gemmproof.reference.dot.fma import fma_chain
 from gemmproof.reference.dot.split import SPLITS, pieces
-from gemmproof.reference.dot.table import (
+from gemmproof.reference.dot.units import (
     EMULATION_ORDER,
     default_instruction,
     is_emulated,
     unit_for,
 )
-from gemmproof.reference.formats import (
-    FORMATS,
-    Array,
-    format_named,
-    nan_of,
-    to_fp32,
-    truncate_tf32,
-)
+from gemmproof.reference.formats import FORMATS, FP8, format_named
 
 Split = Literal["", "tf32x3", "bf16x3", "bf16x6"]
 
@@ -94,21 +88,21 @@ def dot_model(
 ) -> DotModel:
     """The model of one instruction's dot, chained over k.
 
-    target: None for the IEEE fma chain, or sm_70 sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120.
-    in_format: of both operands, or a pair of fp8 formats. acc_format: fp32 where not given (int32
-    for int8, fp64 for fp64). instruction: wgmma, mma, tcgen05 or fma; not given, what Triton picks
-    for a large tile. An fp8 `mma` on sm_90 and sm_100 is the PTX instruction, which those compile
-    to fp16 ones; what Triton does there instead is `triton_dot`'s.
+    target: None for the IEEE fma chain, or one of gpus.TARGETS. in_format: of both operands, or a
+    pair of fp8 formats. acc_format: fp32 where not given (int32 for int8, fp64 for fp64).
+    instruction: wgmma, mma, tcgen05 or fma; not given, what Triton picks for a large tile. An fp8
+    `mma` on sm_90 and sm_100 is the PTX instruction, which those compile to fp16 ones; what Triton
+    does there instead is `triton_dot`'s.
     Raises ValueError naming the value for every combination without a model.
     """
     a_format, b_format = (in_format, in_format) if isinstance(in_format, str) else in_format
-    for name in (a_format, b_format):
-        format_named(name)
-    if a_format != b_format and not (a_format.startswith("fp8") and b_format.startswith("fp8")):
+    sums = [format_named(name).sums for name in (a_format, b_format)]
+    if a_format != b_format and not (a_format in FP8 and b_format in FP8):
         raise ValueError(f"in_format: got {in_format!r}, expected one format or two fp8 formats")
-    if acc_format is None:
-        acc_format = {"int8": "int32", "fp64": "fp64"}.get(a_format, "fp32")
-    format_named(acc_format)
+    if not sums[0]:
+        known = " ".join(f.name for f in FORMATS.values() if f.sums)
+        raise ValueError(f"in_format: got {in_format!r}, expected one of {known}")
+    acc_format = format_named(acc_format or sums[0][0]).name
     if instruction is None:
         instruction = default_instruction(target, a_format)
     unit = unit_for(target, a_format, acc_format, instruction)
@@ -172,7 +166,7 @@ def _parts(model: DotModel, a: Array, b: Array, acc: Array) -> Array:
     """One tl.dot: a chain, or chains from zero added to acc."""
     if model.split:
         return _split_chain(model, a, b, acc)
-    a, b = ordered(a, b, model.order)
+    a, b = order_k(a, b, model.order)
     if not model.part:
         return _chain(model, a, b, acc)
     for ks in slices(a.shape[-1], model.part):
@@ -206,11 +200,11 @@ def _add(x: Array, y: Array, model: DotModel) -> Array:
         total: Array = x + y
     nan = np.isnan(total)
     if nan.any():
-        total[nan] = nan_of(FORMATS[model.acc_format])
+        total[nan] = FORMATS[model.acc_format].nan
     return total
 
 
-def ordered(a: Array, b: Array, order: tuple[int, ...]) -> tuple[Array, Array]:
+def order_k(a: Array, b: Array, order: tuple[int, ...]) -> tuple[Array, Array]:
     """Both operands with k in the order of the unit, zeros appended to a whole number of groups."""
     if not order:
         return a, b

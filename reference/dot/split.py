@@ -5,7 +5,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from gemmproof.reference.formats import Array, round_tf32_rna, round_to, to_fp32, truncate_tf32
+from gemmproof.reference.arithmetic.conversions import (
+    Array,
+    round_tf32_rna,
+    round_to,
+    to_fp32,
+    truncate_tf32,
+)
 
 # (piece of a, piece of b) in the order of accumulation, piece 0 the leading one.
 SPLITS: Mapping[str, tuple[tuple[int, int], ...]] = MappingProxyType(

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from gemmproof.reference.arithmetic.conversions import to_fp32
 from gemmproof.reference.dot.model import DotModel
-from gemmproof.reference.formats import FORMATS, nan_of, to_fp32
+from gemmproof.reference.formats import FORMATS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +28,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class Stacking:
     """How programs run through the pairs of a block of a and a block of b.
 
     `order` is "rows" or "columns" first, or the permutation that puts rows first.
@@ -38,7 +39,7 @@ class Layout:
     order: str | np.ndarray
 
     @staticmethod
-    def find(a: Shared, b: Shared) -> Layout | None:
+    def find(a: Shared, b: Shared) -> Stacking | None:
         """The layout, None where some pair belongs to no program or to several."""
         rows, columns = len(a.blocks), len(b.blocks)
         if len(a.of) != rows * columns:
@@ -46,11 +47,11 @@ class Layout:
         natural = np.arange(len(a.of))
         by_rows = a.of * columns + b.of
         if np.array_equal(by_rows, natural):
-            return Layout(a.of, b.of, "rows")
+            return Stacking(a.of, b.of, "rows")
         if np.array_equal(b.of * rows + a.of, natural):
-            return Layout(a.of, b.of, "columns")
+            return Stacking(a.of, b.of, "columns")
         order = np.argsort(by_rows, kind="stable")
-        return Layout(a.of, b.of, order) if np.array_equal(by_rows[order], natural) else None
+        return Stacking(a.of, b.of, order) if np.array_equal(by_rows[order], natural) else None
 
     def fits(self, a: Shared, b: Shared) -> bool:
         """Whether the programs share other blocks in the same way."""
@@ -59,7 +60,7 @@ class Layout:
 
 def multiply(
     model: DotModel,
-    layout: Layout,
+    layout: Stacking,
     pairs: list[tuple[np.ndarray, np.ndarray]],
     acc: np.ndarray | None,
 ) -> np.ndarray:
@@ -90,9 +91,10 @@ def multiply(
 
 def _products_exact(model: DotModel) -> bool:
     """Whether this is the IEEE chain onto fp32 of formats whose products are fp32 numbers."""
-    small = ("fp16", "fp8e4m3", "fp8e5m2")
-    formats = model.a_format in small and model.b_format in small
-    return model.target is None and model.acc_format == "fp32" and formats
+    a, b = FORMATS[model.a_format], FORMATS[model.b_format]
+    least = a.emin - a.p + b.emin - b.p + 2
+    exact = a.p + b.p <= 24 and least >= -149 and a.emax + b.emax + 2 <= 128
+    return model.target is None and model.acc_format == "fp32" and exact
 
 
 def _as_fp32(x: np.ndarray) -> torch.Tensor:
@@ -115,5 +117,5 @@ def _fused_chain(a: np.ndarray, b: np.ndarray, acc: np.ndarray | None) -> np.nda
         for column, line in zip(columns, lines, strict=True):
             add_product(column, line)
     if c.size and np.isnan(c.max()):  # max hands NaN on
-        c[np.isnan(c)] = nan_of(FORMATS["fp32"])
+        c[np.isnan(c)] = FORMATS["fp32"].nan
     return c

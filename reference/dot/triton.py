@@ -7,17 +7,12 @@ compiles and compares.
 from dataclasses import replace
 
 from gemmproof.reference.dot.model import DotModel, Split, dot_model
-from gemmproof.reference.dot.table import TARGETS
-from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.formats import FORMATS, FP8
+from gemmproof.reference.gpus import GPUS, TARGETS
 
 _PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
-_FP8 = ("fp8e4m3", "fp8e5m2")
 
-# Targets whose dots become fused multiply-adds, and those with an fp8 mma.sync of their own.
-_FMA_ONLY = ("sm_70", "sm_75")
-_NATIVE_FP8_MMA = ("sm_89", "sm_120")
-
-# What the compiler takes for max_num_imprecise_acc=None in an fp8 dot on sm_90.
+# What the compiler takes for max_num_imprecise_acc=None in an fp8 dot where there is wgmma.
 _NEVER_PROMOTED = 1 << 30
 _WGMMA_FP8_K = 32
 
@@ -52,11 +47,13 @@ def triton_dot(
         return _ieee_chain(in_format, acc_format, precision, BLOCK_K)
     if target not in TARGETS:
         raise ValueError(f"target: got {target!r}, expected None or one of {' '.join(TARGETS)}")
+    gpu = GPUS[target]
     computed, split = _fp32_inputs(target, precision) if a_format == "fp32" else (a_format, "")
-    fp8 = a_format in _FP8 and b_format in _FP8
-    if fp8 and target in (*_FMA_ONLY, "sm_80", "sm_86") and "fp8e4m3" in (a_format, b_format):
+    fp8 = a_format in FP8 and b_format in FP8
+    takes_e4m3 = any("fp8e4m3" in core.formats for core in gpu.cores)
+    if fp8 and "fp8e4m3" in (a_format, b_format) and not takes_e4m3:
         raise ValueError(f"in_format: got fp8e4m3 on {target}, expected fp8e5m2: Triton refuses it")
-    if a_format == "int8" and target in _FMA_ONLY:
+    if a_format == "int8" and not gpu.triton_uses_cores:
         raise ValueError(f"in_format: got int8 on {target}, expected a float: Triton refuses it")
     promotion = imprecise_acc(target, in_format, max_num_imprecise_acc, BLOCK_K)
     bits = 8 * FORMATS[a_format].itemsize
@@ -72,7 +69,9 @@ def triton_dot(
     )
     if computed in ("fp32", "fp64"):
         instruction = "fma"
-    if fp8 and instruction == "mma" and target not in _NATIVE_FP8_MMA:
+    mma = gpu.core("mma")
+    native = mma is not None and a_format in mma.formats and mma.fp8 != "emulated"
+    if fp8 and instruction == "mma" and not native:
         model = replace(
             dot_model(target, "fp16", acc_format, "mma"),
             a_format=a_format,
@@ -113,12 +112,13 @@ def imprecise_acc(
 ) -> int:
     """max_num_imprecise_acc as the compiler sees it.
 
-    None is 0, but 2**30 for two fp8 operands on sm_90. ValueError where Triton refuses the value.
+    None is 0, but 2**30 for two fp8 operands where there is wgmma. ValueError where Triton refuses
+    the value.
     """
     formats = (in_format, in_format) if isinstance(in_format, str) else in_format
-    fp8 = all(f in _FP8 for f in formats)
+    fp8 = all(f in FP8 for f in formats)
     if given is None:
-        return _NEVER_PROMOTED if fp8 and target == "sm_90" else 0
+        return _NEVER_PROMOTED if fp8 and target and GPUS[target].core("wgmma") else 0
     if given < 0 or (fp8 and given > BLOCK_K):
         raise ValueError(f"max_num_imprecise_acc: got {given}, expected 0 .. BLOCK_K = {BLOCK_K}")
     return given
@@ -147,17 +147,19 @@ def triton_instruction(
 
     avoid_wgmma: for an fp8 dot onto fp32 whose promotion interval is shorter than one wgmma.
     """
-    if target in _FMA_ONLY:
+    gpu = GPUS[target]
+    if not gpu.triton_uses_cores:
         return "fma"
     large = ndim == 2 and BLOCK_M % 64 == 0 and BLOCK_N % 8 == 0 and BLOCK_K * bits >= 256
-    if target == "sm_90" and large and num_warps % 4 == 0 and not avoid_wgmma and bits < 64:
+    large &= bits < 64
+    if gpu.core("wgmma") and large and num_warps % 4 == 0 and not avoid_wgmma:
         if bits == 8 and BLOCK_N % 16:
             raise ValueError(
-                f"BLOCK_N: got {BLOCK_N} for 8-bit operands on sm_90, expected a multiple of 16: "
-                "Triton 3.6 and 3.9 choose different instructions"
+                f"BLOCK_N: got {BLOCK_N} for 8-bit operands on {target}, expected a multiple of "
+                "16: Triton 3.6 and 3.9 choose different instructions"
             )
         return "wgmma"
-    if target == "sm_100" and large and num_warps in (4, 8) and bits < 64:
+    if gpu.core("tcgen05") and large and num_warps in (4, 8):
         return "tcgen05"
     return "mma"
 
@@ -198,6 +200,6 @@ def _fp32_inputs(target: str | None, precision: str) -> tuple[str, Split]:
         return "bf16", "bf16x3"
     if precision == "bf16x6":
         return "bf16", "bf16x6"
-    if precision == "ieee" or target in _FMA_ONLY:
+    if precision == "ieee" or (target is not None and not GPUS[target].triton_uses_cores):
         return "fp32", ""
     return "tf32", "tf32x3" if precision == "tf32x3" else ""

@@ -1,4 +1,4 @@
-"""What torch.cuda and its neighbours answer for the imagined device, as one table for a target."""
+"""What torch.cuda and its neighbours answer for the fake device, as one table for a target."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 from gemmproof.reference.fake_cuda import streams
 from gemmproof.reference.fake_cuda.tensors import making_host
 from gemmproof.reference.fake_cuda.unknown import no_device, refusal
+from gemmproof.reference.gpus import GPU
 
 Change = tuple[Any, str, Any]  # an owner, the name of its attribute, and what stands for it
 _PARTS = "memory random streams graphs nvtx profiler tunable jiterator nccl gds green_contexts"
@@ -134,28 +135,27 @@ _ACCELERATOR: dict[str, Any] = {
 }
 
 
-def properties(target: str, facts: Any) -> Any:
+def properties(gpu: GPU) -> Any:
     """What torch.cuda.get_device_properties() gives."""
-    (major, minor), sms, shared, name = facts
-    amd = target.startswith("gfx")
+    shared, amd = gpu.shared_memory, gpu.is_amd
     return types.SimpleNamespace(
-        name=name,
-        major=major,
-        minor=minor,
-        multi_processor_count=sms,
-        total_memory=_bytes(target),
+        name=gpu.card,
+        major=gpu.capability[0],
+        minor=gpu.capability[1],
+        multi_processor_count=gpu.multiprocessors,
+        total_memory=gpu.memory,
         shared_memory_per_block=shared if amd else 49152,
         shared_memory_per_block_optin=shared,
         shared_memory_per_multiprocessor=shared if amd else shared + 1024,
-        regs_per_multiprocessor=131072 if amd else 65536,
+        regs_per_multiprocessor=gpu.registers,
         max_threads_per_multi_processor=2048,
         max_threads_per_block=1024,
-        warp_size=64 if amd else 32,
-        L2_cache_size=(4 if amd else 50) << 20,
-        gcnArchName=f"{target}:sramecc+:xnack-" if amd else name,
-        clock_rate=2100000 if amd else 1980000,
-        memory_clock_rate=1300000 if amd else 3201000,
-        memory_bus_width=8192 if amd else 6144,
+        warp_size=gpu.warp_size,
+        L2_cache_size=gpu.l2_cache,
+        gcnArchName=f"{gpu.name}:sramecc+:xnack-" if amd else gpu.card,
+        clock_rate=gpu.clock,
+        memory_clock_rate=gpu.memory_clock,
+        memory_bus_width=gpu.bus_width,
         is_integrated=False,
         is_multi_gpu_board=False,
         pci_bus_id=0,
@@ -165,17 +165,12 @@ def properties(target: str, facts: Any) -> Any:
     )
 
 
-def _bytes(target: str) -> int:
-    return {"gfx942": 192 << 30, "gfx950": 288 << 30}.get(target, 80 << 30)
-
-
-def _of_cuda(target: str, facts: Any) -> dict[str, Any]:
+def _of_cuda(gpu: GPU) -> dict[str, Any]:
     """torch.cuda's own names, also where a part of it defines them."""
-    (major, minor), _, _, name = facts
-    amd, total = target.startswith("gfx"), _bytes(target)
+    since_ampere = gpu.capability >= (8, 0)
 
     def is_bf16_supported(including_emulation: bool = True) -> bool:
-        return including_emulation or amd or major >= 8
+        return including_emulation or since_ampere
 
     return {
         **_MEMORY, **_DONE, **_RANDOM, **_STREAMS,
@@ -183,20 +178,20 @@ def _of_cuda(target: str, facts: Any) -> dict[str, Any]:
         "is_initialized": always(True),
         "device_count": always(1),
         "current_device": always(0),
-        "get_device_capability": always((major, minor)),
-        "get_device_properties": lambda device=None: properties(target, facts),
-        "get_device_name": always(name),
+        "get_device_capability": always(gpu.capability),
+        "get_device_properties": lambda device=None: properties(gpu),
+        "get_device_name": always(gpu.card),
         "device": Context,
         "device_of": Context,
         "is_bf16_supported": is_bf16_supported,
-        "is_tf32_supported": always(not amd and major >= 8),
-        "get_arch_list": always([target]),
+        "is_tf32_supported": always(since_ampere and not gpu.is_amd),
+        "get_arch_list": always([gpu.name]),
         "get_gencode_flags": always(""),
         "get_sync_debug_mode": always(0),
         "get_per_process_memory_fraction": always(1.0),
         "get_allocator_backend": always("native"),
         "can_device_access_peer": always(False),
-        "mem_get_info": always((total, total)),
+        "mem_get_info": always((gpu.memory, gpu.memory)),
         "memory_stats": lambda device=None: defaultdict(int),
         "host_memory_stats": lambda device=None: defaultdict(int),
         "memory_summary": always(""),
@@ -209,12 +204,11 @@ def _of_cuda(target: str, facts: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def changes(target: str, facts: Any) -> tuple[Change, ...]:
+def changes(gpu: GPU) -> tuple[Change, ...]:
     """All that is answered, refused or renamed while the device is imagined."""
     import triton.testing
 
-    cuda, amd = _of_cuda(target, facts), target.startswith("gfx")
-    total = _bytes(target)
+    cuda, amd = _of_cuda(gpu), gpu.is_amd
     made: list[Change] = [
         (torch.cuda, "_sleep", _NOTHING),
         (torch.cuda, "_get_device_properties", cuda["get_device_properties"]),
@@ -229,17 +223,17 @@ def changes(target: str, facts: Any) -> tuple[Change, ...]:
         *(vars(torch.cuda)[p] for p in _PARTS.split() if p in vars(torch.cuda)),
     ]:
         known = {**cuda, **_RANGES} if module.__name__.endswith(("nvtx", "profiler")) else cuda
-        made += _answered(module, known)
-        made += _refused(module, known)
+        made += _list_answered(module, known)
+        made += _list_refused(module, known)
     accelerator = {
         **_ACCELERATOR,
         **{k: v for k, v in cuda.items() if k.endswith("memory_stats") or k in _MEMORY},
-        "get_memory_info": always((total, total)),
+        "get_memory_info": always((gpu.memory, gpu.memory)),
     }
     for name in ("torch.accelerator", "torch.accelerator.memory"):
         if name in sys.modules:
-            made += _answered(sys.modules[name], accelerator)
-    made += _answered(
+            made += _list_answered(sys.modules[name], accelerator)
+    made += _list_answered(
         torch,
         {
             "compile": _compile,
@@ -251,18 +245,20 @@ def changes(target: str, facts: Any) -> tuple[Change, ...]:
             "frombuffer": making_host(torch.frombuffer),
         },
     )
-    made += _answered(torch.version, {"cuda": None if amd else _CUDA, "hip": _HIP if amd else None})
-    made += _answered(torch.backends.cuda, {"is_built": always(True)})
+    made += _list_answered(
+        torch.version, {"cuda": None if amd else _CUDA, "hip": _HIP if amd else None}
+    )
+    made += _list_answered(torch.backends.cuda, {"is_built": always(True)})
     refused = {x: refusal(f"triton.testing.{x}", None) for x in _TOOLS}
-    made += _answered(triton.testing, {**_BENCHES, **refused})
+    made += _list_answered(triton.testing, {**_BENCHES, **refused})
     return tuple(made)
 
 
-def _answered(module: Any, known: dict[str, Any]) -> list[Change]:
+def _list_answered(module: Any, known: dict[str, Any]) -> list[Change]:
     return [(module, name, answer) for name, answer in known.items() if hasattr(module, name)]
 
 
-def _refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
+def _list_refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
     """The functions and classes of a module that are not answered, but for torch's old types."""
     for name, value in vars(module).items():
         if name.startswith("_") or name in known or name.endswith(("Tensor", "Storage", "Error")):
@@ -274,16 +270,16 @@ def _refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
 
 
 @contextmanager
-def swapped(made: tuple[Change, ...]) -> Iterator[None]:
+def swap(made: tuple[Change, ...]) -> Iterator[None]:
     """Within it every attribute is what stands for it."""
-    before = [(owner, name, vars(owner).get(name, swapped)) for owner, name, _ in made]
+    before = [(owner, name, vars(owner).get(name, swap)) for owner, name, _ in made]
     try:
         for owner, name, answer in made:
             setattr(owner, name, answer)
         yield
     finally:
         for owner, name, value in reversed(before):
-            if value is swapped:
+            if value is swap:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)

@@ -14,23 +14,8 @@ import torch
 from gemmproof.reference.fake_cuda import answers
 from gemmproof.reference.fake_cuda.streams import current_stream, do_bench
 from gemmproof.reference.fake_cuda.tensors import CUDA, OnCpu, default_device
-from gemmproof.reference.fake_cuda.unknown import refusal, told
-
-# target -> (capability, multiprocessors, shared memory per block, name of a card that has it)
-TARGETS: dict[str, tuple[tuple[int, int], int, int, str]] = {
-    "sm_70": ((7, 0), 80, 98304, "Tesla V100"),
-    "sm_75": ((7, 5), 40, 65536, "Tesla T4"),
-    "sm_80": ((8, 0), 108, 166912, "NVIDIA A100"),
-    "sm_86": ((8, 6), 84, 101376, "NVIDIA A10"),
-    "sm_89": ((8, 9), 142, 101376, "NVIDIA L40S"),
-    "sm_90": ((9, 0), 132, 232448, "NVIDIA H200"),
-    "sm_100": ((10, 0), 148, 232448, "NVIDIA B200"),
-    "sm_120": ((12, 0), 188, 101376, "NVIDIA RTX PRO 6000"),
-    # Of AMD's the capability is what torch makes of the architecture's name.
-    "gfx942": ((9, 4), 304, 65536, "AMD Instinct MI300X"),
-    "gfx950": ((9, 5), 256, 163840, "AMD Instinct MI350X"),
-}
-DEFAULT = "sm_90"
+from gemmproof.reference.fake_cuda.unknown import explain_missing, refusal
+from gemmproof.reference.gpus import DEFAULT, GPU, GPUS
 
 # What only a launch on a device needs, of Triton's drivers and of their utilities.
 _ONLY_THERE = (
@@ -43,35 +28,27 @@ _UTILITIES_ONLY_THERE = (
 )
 
 
-def is_amd(target: str) -> bool:
-    """Whether the target is a GPU of AMD, which torch calls CUDA as well."""
-    return target.startswith("gfx")
-
-
-def _utilities(target: str) -> Any:
+def _utilities(gpu: GPU) -> Any:
     """driver.active.utils: the figures of the device."""
-    capability, sms, shared, _ = TARGETS[target]
     figures: dict[str, Any] = {
-        "max_shared_mem": shared,
-        "multiprocessor_count": sms,
+        "max_shared_mem": gpu.shared_memory,
+        "multiprocessor_count": gpu.multiprocessors,
         "max_num_regs": 65536,
-        "warpSize": 32,
-        "sm_clock_rate": 1980000,
-        "mem_clock_rate": 3201000,
-        "mem_bus_width": 6144,
+        "warpSize": gpu.warp_size,
+        "sm_clock_rate": gpu.clock,
+        "mem_clock_rate": gpu.memory_clock,
+        "mem_bus_width": gpu.bus_width,
     }
-    if is_amd(target):
-        arch = answers.properties(target, TARGETS[target]).gcnArchName
-        figures |= {"warpSize": 64, "arch": arch, "max_threads_per_sm": 2048}
-        figures |= {"sm_clock_rate": 2100000, "mem_clock_rate": 1300000, "mem_bus_width": 8192}
-        figures["cooperativeLaunch"] = 1
+    if gpu.is_amd:
+        arch = answers.properties(gpu).gcnArchName
+        figures |= {"arch": arch, "max_threads_per_sm": 2048, "cooperativeLaunch": 1}
     refused = {
         name: refusal(f"driver.active.utils.{name}", None) for name in _UTILITIES_ONLY_THERE.split()
     }
     return types.SimpleNamespace(
         **refused,
         get_device_properties=lambda device=0: dict(figures),
-        get_device_capability=lambda device=0: capability,
+        get_device_capability=lambda device=0: gpu.capability,
         get_current_device=lambda: 0,
         set_current_device=lambda device: None,
         get_default_stream=lambda device=0: 0,
@@ -83,19 +60,18 @@ def _utilities(target: str) -> Any:
 class _Driver:
     """Triton's active driver as a wrapper may ask it; it launches nothing."""
 
-    def __init__(self, target: str) -> None:
-        self.target = target
-        self.utils = _utilities(target)
+    def __init__(self, gpu: GPU) -> None:
+        self.gpu = gpu
+        self.utils = _utilities(gpu)
         for name in _ONLY_THERE.split():
             setattr(self, name, refusal(f"driver.active.{name}", None))
 
     def get_current_target(self) -> Any:
         from triton.backends.compiler import GPUTarget
 
-        if is_amd(self.target):
-            return GPUTarget("hip", self.target, 64)
-        major, minor = TARGETS[self.target][0]
-        return GPUTarget("cuda", major * 10 + minor, 32)
+        major, minor = self.gpu.capability
+        kind, arch = ("hip", self.gpu.name) if self.gpu.is_amd else ("cuda", major * 10 + minor)
+        return GPUTarget(kind, arch, self.gpu.warp_size)
 
     def get_current_device(self) -> int:
         return 0
@@ -113,7 +89,7 @@ class _Driver:
         return torch.cuda
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        return TARGETS[self.target][0]
+        return self.gpu.capability
 
     def get_benchmarker(self) -> Any:
         return do_bench
@@ -130,30 +106,30 @@ class _Driver:
 
 
 @functools.cache
-def _changes(target: str) -> tuple[answers.Change, ...]:
+def _changes(gpu: GPU) -> tuple[answers.Change, ...]:
     from triton.runtime import driver
 
-    active = _Driver(target)
+    active = _Driver(gpu)
     return (
-        *answers.changes(target, TARGETS[target]),
+        *answers.changes(gpu),
         (driver, "_active", active),
         (driver, "_default", active),
     )
 
 
 @contextmanager
-def pretended(target: str | None = None) -> Iterator[None]:
-    """Within it CUDA seems present, with the figures of `target` (default sm_90).
+def fake_gpu(target: str | None = None) -> Iterator[None]:
+    """Within it CUDA seems present, with the figures of `target` (gpus.DEFAULT where None).
 
     Modules that ask for the device when they are imported, and wrappers that check `a.is_cuda`,
     run unchanged; no device that the machine may have is reached. What is not known is refused:
     Unsupported, with the line that asks. Raises ValueError for an unknown target.
     """
     target = target or DEFAULT
-    if target not in TARGETS:
-        raise ValueError(f"target: got {target!r}, expected one of {' '.join(TARGETS)}")
+    if target not in GPUS:
+        raise ValueError(f"target: got {target!r}, expected one of {' '.join(GPUS)}")
     with ExitStack() as stack:
-        stack.enter_context(answers.swapped(_changes(target)))
+        stack.enter_context(answers.swap(_changes(GPUS[target])))
         stack.enter_context(default_device())
         if "torch._dynamo" in sys.modules:  # what was compiled before shall run as it is written
             stack.enter_context(torch.compiler.set_stance("force_eager"))
@@ -161,7 +137,7 @@ def pretended(target: str | None = None) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            refused = told(error)
+            refused = explain_missing(error)
             if refused is None:
                 raise
             raise refused from error

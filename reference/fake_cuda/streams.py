@@ -1,4 +1,4 @@
-"""Streams, events and graphs of the imagined device: all that is asked for is done at once."""
+"""Streams, events and graphs of the fake device: all that is asked for is done at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gemmproof.reference.fake_cuda.tensors import CUDA, changes
-from gemmproof.reference.fake_cuda.unknown import unknown
+from gemmproof.reference.fake_cuda.unknown import make_unknown
 
 # Long, so that whoever measures a call repeats it as few times as may be.
 MILLISECONDS = 1000.0
@@ -122,7 +122,9 @@ class Graph:
     def replay(self) -> None:
         """Nothing, where nothing was written since the capture; else it would be a lie."""
         if self.captured != changes():
-            raise unknown("torch.cuda.CUDAGraph.replay, once memory was written since its capture,")
+            raise make_unknown(
+                "torch.cuda.CUDAGraph.replay, once memory was written since its capture,"
+            )
 
     def reset(self) -> None:
         """Forget what was captured."""

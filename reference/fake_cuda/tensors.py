@@ -1,4 +1,4 @@
-"""Tensors under the imagined device: all lie on the CPU, each says where it would lie."""
+"""Tensors under the fake device: all lie on the CPU, each says where it would lie."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 
-from gemmproof.reference.fake_cuda.unknown import unknown
+from gemmproof.reference.fake_cuda.unknown import make_unknown
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 _HOST = "_gemmproof_host"
@@ -48,7 +48,7 @@ class OnCpu(TorchFunctionMode):
             if attribute in _ATTRIBUTES:
                 return _ATTRIBUTES[attribute](args[0])
             if getattr(func, "__self__", None) is _INTERFACE:
-                raise unknown("Tensor.__cuda_array_interface__")
+                raise make_unknown("Tensor.__cuda_array_interface__")
         elif func is torch.device and args and isinstance(args[0], int):
             return torch.device("cuda", args[0])
         elif own and name in _METHODS:
@@ -57,7 +57,7 @@ class OnCpu(TorchFunctionMode):
             words = str(func(*args))
             return words if is_host(args[0]) else words.replace("torch.", "torch.cuda.")
         elif _writes(name, kwargs):
-            changed()
+            note_change()
         args, asked = _on_cpu(func, name, args, kwargs)
         result = func(*args, **kwargs)
         if name == "__set__" and getattr(func.__self__, "__name__", "") == "data":
@@ -98,13 +98,13 @@ class _Changes:
     count = 0
 
 
-def changed() -> None:
+def note_change() -> None:
     """Note that memory which is already there was written to."""
     _Changes.count += 1
 
 
 def changes() -> int:
-    """How often `changed` was called: two equal answers say that nothing was written between."""
+    """How often `note_change` was called: equal answers say that nothing was written between."""
     return _Changes.count
 
 
@@ -183,7 +183,7 @@ def _place(result: Any, asked: str | None, args: Any, kwargs: dict[str, Any]) ->
     host = all(map(is_host, operands)) if asked is None else asked == "cpu"
     for tensor in made:
         if tensor.is_cuda:  # a device of this machine's, by a way that is not known here
-            raise unknown("a tensor that torch makes on CUDA here")
+            raise make_unknown("a tensor that torch makes on CUDA here")
         if not any(tensor is x for x in operands):
             _mark(tensor, host)
 

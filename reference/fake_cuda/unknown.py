@@ -1,4 +1,4 @@
-"""What the imagined device does not know: told as unknown, with the line that asks for it."""
+"""What the fake device does not know: told as unknown, with the line that asks for it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _MISSING = (
 )
 
 
-def unknown(what: str) -> Unsupported:
+def make_unknown(what: str) -> Unsupported:
     """The error for `what`, at the user's innermost line on the stack."""
-    return Unsupported(f"{what} is not known to the imagined device", calling_line())
+    return Unsupported(f"{what} is not known to the fake device", calling_line())
 
 
-def told(error: Exception) -> Unsupported | None:
+def explain_missing(error: Exception) -> Unsupported | None:
     """The error that stands for one that only a missing device can cause, None for any other.
 
     A machine with a GPU would not have raised it, so it says nothing about the kernel.
@@ -48,28 +48,28 @@ def told(error: Exception) -> Unsupported | None:
         return None
     if not any(words in text for words in _MISSING):
         return None
-    asked = _asked(list(walk_tb(error.__traceback__))[::-1]) or "what this line asks of CUDA"
-    words = f"{asked} is not known to the imagined device ({text[:120]})"
+    asked = _find_asked(list(walk_tb(error.__traceback__))[::-1]) or "what this line asks of CUDA"
+    words = f"{asked} is not known to the fake device ({text[:120]})"
     return Unsupported(words, raising_line(error))
 
 
 def no_device() -> NoReturn:
     """Stands for torch.cuda._lazy_init, by which all of torch reaches the real device."""
-    raise unknown(_asked(walk_stack(sys._getframe())) or "what this line asks of CUDA")
+    raise make_unknown(_find_asked(walk_stack(sys._getframe())) or "what this line asks of CUDA")
 
 
 def refusal(name: str, original: Any) -> Any:
     """What stands for a function or class that the device does not know: calling it is refused."""
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise unknown(name)
+        raise make_unknown(name)
 
     if isinstance(original, type):  # still a class: a module may annotate with it, or test for it
         return type(original.__name__, (), {"__new__": refuse, "__module__": original.__module__})
     return refuse
 
 
-def _asked(lines: Iterable[Line]) -> str | None:
+def _find_asked(lines: Iterable[Line]) -> str | None:
     """What the innermost user's line calls: the outermost function of torch below it."""
     found = None
     for frame, _ in lines:

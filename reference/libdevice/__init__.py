@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.arithmetic import bitwise
+from gemmproof.reference.arithmetic.conversions import Array, bits, format_of, round_to
 from gemmproof.reference.arithmetic.rounding import (
     Mode,
     arithmetic,
@@ -20,7 +21,6 @@ from gemmproof.reference.arithmetic.rounding import (
     integer_to_float,
     round_float,
 )
-from gemmproof.reference.formats import Array, bits, format_of, round_to
 from gemmproof.reference.libdevice import bessel_functions as bessel
 from gemmproof.reference.libdevice import special_functions as special
 from gemmproof.reference.ptx.floats import divide_fast, saturate
@@ -44,7 +44,7 @@ def function_of(symbol: str) -> Function | None:
     return _FUNCTIONS.get(symbol)
 
 
-def _rounded(function: Function) -> Function:
+def _round_result(function: Function) -> Function:
     """A function of float64 for arguments of one float format, in whose dtype the result is."""
 
     def run(*args: Array) -> Array:
@@ -64,7 +64,7 @@ def _quiet(function: Function) -> Function:
     return run
 
 
-def _unsigned(function: Function) -> Function:
+def _read_unsigned(function: Function) -> Function:
     """function of the same bits as unsigned integers, its integers handed back as signed."""
 
     def run(*args: Array) -> Array:
@@ -74,7 +74,7 @@ def _unsigned(function: Function) -> Function:
     return run
 
 
-def _signed(function: Function) -> Function:
+def _read_signed(function: Function) -> Function:
     return lambda *args: function(*(a.view(f"i{a.dtype.itemsize}") for a in args))
 
 
@@ -164,10 +164,13 @@ _TYPED: dict[str, Function] = {
 }
 
 _FAST: dict[str, Function] = {
-    **{f"fast_{name}f": _rounded(_REAL[name]) for name in ("sin", "cos", "tan", "exp", "exp10")},
-    **{f"fast_{name}f": _rounded(_REAL[name]) for name in ("log", "log2", "log10")},
+    **{
+        f"fast_{name}f": _round_result(_REAL[name])
+        for name in ("sin", "cos", "tan", "exp", "exp10")
+    },
+    **{f"fast_{name}f": _round_result(_REAL[name]) for name in ("log", "log2", "log10")},
     # as 2**(y log2 x): NaN of negative x whatever y
-    "fast_powf": _rounded(lambda x, y: np.exp2(y * np.log2(x))),
+    "fast_powf": _round_result(lambda x, y: np.exp2(y * np.log2(x))),
     "fast_fdividef": divide_fast,
     "saturatef": saturate,
 }
@@ -181,21 +184,21 @@ _INTEGER: dict[str, Function] = {
     "ffsll": lambda x: bitwise.lowest_bit(x) + np.int32(1),
     "brev": bitwise.reverse_bits,
     "brevll": bitwise.reverse_bits,
-    "byte_perm": _unsigned(bitwise.permute_bytes),
-    "mulhi": _signed(bitwise.multiply_high),
-    "mul64hi": _signed(bitwise.multiply_high),
-    "umulhi": _unsigned(bitwise.multiply_high),
-    "umul64hi": _unsigned(bitwise.multiply_high),
-    "mul24": _signed(lambda x, y: ((x << 8) >> 8) * ((y << 8) >> 8)),
-    "umul24": _unsigned(lambda x, y: (x & np.uint32(0xFFFFFF)) * (y & np.uint32(0xFFFFFF))),
-    "sad": _signed(lambda x, y, z: bitwise.subtract_absolutely(x, y) + z),
-    "usad": _unsigned(lambda x, y, z: bitwise.subtract_absolutely(x, y) + z),
-    "abs": _signed(np.abs),
-    "llabs": _signed(np.abs),
-    "hadd": _signed(bitwise.halve_sum),
-    "rhadd": _signed(partial(bitwise.halve_sum, carry=1)),
-    "uhadd": _unsigned(bitwise.halve_sum),
-    "urhadd": _unsigned(partial(bitwise.halve_sum, carry=1)),
+    "byte_perm": _read_unsigned(bitwise.permute_bytes),
+    "mulhi": _read_signed(bitwise.multiply_high),
+    "mul64hi": _read_signed(bitwise.multiply_high),
+    "umulhi": _read_unsigned(bitwise.multiply_high),
+    "umul64hi": _read_unsigned(bitwise.multiply_high),
+    "mul24": _read_signed(lambda x, y: ((x << 8) >> 8) * ((y << 8) >> 8)),
+    "umul24": _read_unsigned(lambda x, y: (x & np.uint32(0xFFFFFF)) * (y & np.uint32(0xFFFFFF))),
+    "sad": _read_signed(lambda x, y, z: bitwise.subtract_absolutely(x, y) + z),
+    "usad": _read_unsigned(lambda x, y, z: bitwise.subtract_absolutely(x, y) + z),
+    "abs": _read_signed(np.abs),
+    "llabs": _read_signed(np.abs),
+    "hadd": _read_signed(bitwise.halve_sum),
+    "rhadd": _read_signed(partial(bitwise.halve_sum, carry=1)),
+    "uhadd": _read_unsigned(bitwise.halve_sum),
+    "urhadd": _read_unsigned(partial(bitwise.halve_sum, carry=1)),
 }
 
 
@@ -229,10 +232,10 @@ def _conversions() -> dict[str, Function]:
         table[f"double2float_{end}"] = partial(round_float, name="fp32", mode=mode)
         for integer, dtype in _INTEGERS.items():
             for real, (_, name) in _FLOATS.items():
-                table[f"{real}2{integer}_{end}"] = _unsigned(
+                table[f"{real}2{integer}_{end}"] = _read_unsigned(
                     partial(float_to_integer, dtype=dtype, mode=mode)
                 )
-                sign = _unsigned if dtype[0] == "u" else _signed
+                sign = _read_unsigned if dtype[0] == "u" else _read_signed
                 table[f"{integer}2{real}_{end}"] = sign(
                     partial(integer_to_float, name=name, mode=mode)
                 )
@@ -250,7 +253,7 @@ def _roundings() -> dict[str, Function]:
             table[f"{letter}rcp_{end}"] = partial(_invert, mode)
         for name in ("fma", "fmaf"):
             table[f"{name}_{end}"] = partial(arithmetic, "fma", mode)
-    return table | {"frsqrt_rn": _rounded(_REAL["rsqrt"])}
+    return table | {"frsqrt_rn": _round_result(_REAL["rsqrt"])}
 
 
 def _subtract(mode: Mode, x: Array, y: Array) -> Array:
@@ -262,7 +265,7 @@ def _invert(mode: Mode, x: Array) -> Array:
 
 
 def _functions() -> Mapping[str, Function]:
-    typed = {name: _rounded(function) for name, function in _REAL.items()} | _TYPED
+    typed = {name: _round_result(function) for name, function in _REAL.items()} | _TYPED
     shared = _INTEGER | _BITS | _FAST | _conversions() | _roundings()
     table: dict[str, Any] = {f"__nv_{name}": function for name, function in shared.items()}
     for name, function in typed.items():
@@ -276,7 +279,7 @@ def _functions() -> Mapping[str, Function]:
         "__ockl_clz_u64": lambda x: bitwise.count_leading_zeros(x).astype(np.int64),
         "__ockl_popcount_u32": bitwise.count_ones,
         "__ockl_popcount_u64": bitwise.count_ones,
-        "__triton_hip_iabs": _signed(np.abs),
+        "__triton_hip_iabs": _read_signed(np.abs),
         "__triton_hip_fabs": np.abs,
         "__triton_hip_rint": typed["rint"],
         "__triton_hip_llrint": typed["llrint"],

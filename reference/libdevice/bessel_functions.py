@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from gemmproof.reference.formats import Array
+from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.libdevice.special_functions import map_scalars
 
 _SPLIT = 25.0

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.arithmetic.errorfree import two_product
-from gemmproof.reference.formats import Array
 
 _ROOT_PI = math.sqrt(math.pi)
 

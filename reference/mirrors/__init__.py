@@ -1,13 +1,13 @@
 """What every program of each kernel of ours should do, stated in numpy from its specification.
 
-A mirror takes a `Launch` (launch.py: sizes, strides, tile sizes) and a memory (memory.py) that
-records accesses, computes values, or both. Kernels and mirrors share no code.
+A mirror takes a `MirrorLaunch` (launch.py: sizes, strides, tile sizes) and a memory (memory.py)
+that records accesses, computes values, or both. Kernels and mirrors share no code.
 """
 
 from __future__ import annotations
 
 from gemmproof.reference.mirrors import matmul, matmul_grouped, matmul_persistent, matmul_swizzled
-from gemmproof.reference.mirrors.launch import Launch, Mirror, launch_of
+from gemmproof.reference.mirrors.launch import Mirror, MirrorLaunch, launch_of
 
 MIRRORS = {
     "matmul": Mirror("matmul", matmul.program, matmul.grid, matmul.tiles),
@@ -33,4 +33,4 @@ def mirror_for(kernel_name: str) -> Mirror:
     return MIRRORS[kernel_name]
 
 
-__all__ = ["MIRRORS", "Launch", "Mirror", "launch_of", "mirror_for"]
+__all__ = ["MIRRORS", "Mirror", "MirrorLaunch", "launch_of", "mirror_for"]

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gemmproof.reference.mirrors.access import Pid
-from gemmproof.reference.mirrors.memory import Memory
+from gemmproof.reference.mirrors.memory import MirrorMemory
 from gemmproof.reference.mirrors.schedule import Order
 
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class MirrorLaunch:
     """One launch of a kernel: sizes, strides in elements, and its constants.
 
     `promote`: the product of each K block is formed from zero and added to the accumulator.
@@ -52,11 +52,11 @@ class Mirror:
     """A kernel as it should be: what each program does, how many there are, and their tiles."""
 
     name: str
-    program: Callable[[Memory, Pid, Launch], None]
-    grid: Callable[[Launch], Pid]
-    tiles: Callable[[Launch, Pid], Order]
+    program: Callable[[MirrorMemory, Pid, MirrorLaunch], None]
+    grid: Callable[[MirrorLaunch], Pid]
+    tiles: Callable[[MirrorLaunch, Pid], Order]
 
-    def pids(self, launch: Launch) -> Iterator[Pid]:
+    def pids(self, launch: MirrorLaunch) -> Iterator[Pid]:
         """Every program of the grid, the first axis outermost."""
         x, y, z = self.grid(launch)
         return ((i, j, k) for i in range(x) for j in range(y) for k in range(z))
@@ -67,7 +67,7 @@ def launch_of(
     b: tuple[Pair, Pair],
     c: tuple[Pair, Pair],
     constants: Mapping[str, object],
-) -> Launch:
+) -> MirrorLaunch:
     """The launch for operands given as (shape, strides in elements) and the kernel's constants.
 
     `constants` are those of the configuration and of the wrapper, by their names in the kernel
@@ -85,4 +85,4 @@ def launch_of(
         raise ValueError(f"launch_of: got {sorted(constants)}, expected {' '.join(missing)} too")
     sizes = {name: int(str(constants[name])) for name in known if name in constants}
     promote = bool(constants.get("PROMOTE", False))
-    return Launch(M, N, K, *a[1], *b[1], *c[1], **sizes, promote=promote)
+    return MirrorLaunch(M, N, K, *a[1], *b[1], *c[1], **sizes, promote=promote)

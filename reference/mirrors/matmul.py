@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from gemmproof.reference.mirrors.access import Pid
-from gemmproof.reference.mirrors.launch import Launch
-from gemmproof.reference.mirrors.memory import Memory
+from gemmproof.reference.mirrors.launch import MirrorLaunch
+from gemmproof.reference.mirrors.memory import MirrorMemory
 from gemmproof.reference.mirrors.schedule import Order
 from gemmproof.reference.mirrors.tile import masked_tile
 
 
-def grid(launch: Launch) -> Pid:
+def grid(launch: MirrorLaunch) -> Pid:
     """Tiles along M, then tiles along N."""
     return launch.num_pid_m, launch.num_pid_n, 1
 
 
-def tiles(launch: Launch, pid: Pid) -> Order:
+def tiles(launch: MirrorLaunch, pid: Pid) -> Order:
     """Its own position in the grid."""
     return np.array([pid[:2]], np.int64)
 
 
-def program(mem: Memory, pid: Pid, launch: Launch) -> None:
+def program(mem: MirrorMemory, pid: Pid, launch: MirrorLaunch) -> None:
     """Read A and B block by block along K, zeros past every end, and store one tile."""
     for tile in tiles(launch, pid):
         masked_tile(mem, tile, launch)

@@ -8,14 +8,15 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from gemmproof.reference.formats import Array, Format, format_of, round_to
+from gemmproof.reference.arithmetic.conversions import Array, format_of, round_to
+from gemmproof.reference.formats import Format
 from gemmproof.reference.mirrors.access import Pid, Touch
 
 Operand = Literal["a", "b", "c"]
 Dot = Callable[[Array, Array, Array | None], Array]
 
 
-class Memory(Protocol):
+class MirrorMemory(Protocol):
     """What a mirror asks of its surroundings; offsets in elements, masks of the same shape."""
 
     def load(self, operand: Operand, offs: Array, mask: Array, other: float) -> Array:
@@ -93,7 +94,7 @@ def narrow(acc: Array, out: Format) -> Array:
     """
     if out.kind == "int":
         return acc.astype(out.storage)
-    return round_to(acc, out, saturate=out.name.startswith("fp8"))
+    return round_to(acc, out, saturate=out.is_fp8)
 
 
 def _touch(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmproof.reference.formats import Array
+from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.mirrors.access import Pid, Touch
-from gemmproof.reference.mirrors.launch import Launch, Mirror
+from gemmproof.reference.mirrors.launch import Mirror, MirrorLaunch
 from gemmproof.reference.mirrors.memory import Addresses, Dot, Operand, Recorder
 
 
@@ -21,7 +21,7 @@ class ProgramRun:
     tiles: tuple[Array, ...]
 
 
-def touches_of(mirror: Mirror, launch: Launch, pid: Pid) -> tuple[Touch, ...]:
+def touches_of(mirror: Mirror, launch: MirrorLaunch, pid: Pid) -> tuple[Touch, ...]:
     """The accesses of one program in order; no values are computed."""
     mem = Addresses(pid)
     mirror.program(mem, pid, launch)
@@ -29,7 +29,7 @@ def touches_of(mirror: Mirror, launch: Launch, pid: Pid) -> tuple[Touch, ...]:
 
 
 def run_program(
-    mirror: Mirror, launch: Launch, pid: Pid, arrays: Mapping[Operand, Array], dot: Dot
+    mirror: Mirror, launch: MirrorLaunch, pid: Pid, arrays: Mapping[Operand, Array], dot: Dot
 ) -> ProgramRun:
     """Run one program on flat storage arrays that begin at each operand's first element.
 
@@ -42,7 +42,7 @@ def run_program(
 
 
 def run_grid(
-    mirror: Mirror, launch: Launch, arrays: Mapping[Operand, Array], dot: Dot
+    mirror: Mirror, launch: MirrorLaunch, arrays: Mapping[Operand, Array], dot: Dot
 ) -> dict[Pid, ProgramRun]:
     """Run every program of the grid, the first axis outermost; see `run_program`."""
     return {pid: run_program(mirror, launch, pid, arrays, dot) for pid in mirror.pids(launch)}

@@ -1,4 +1,4 @@
-"""Tile orders: which tiles of C a program computes, and whether they cover C exactly once.
+"""Tile orders: which tiles of C a program computes, one after the other.
 
 An order is an int array (tiles, 2) of (pid_m, pid_n), stated by enumeration rather than by the
 index arithmetic that a kernel uses to compute it.
@@ -6,37 +6,31 @@ index arithmetic that a kernel uses to compute it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-Tile = tuple[int, int]
 Order = NDArray[np.int64]
 
 
 @lru_cache(maxsize=64)
-def row_major(num_pid_m: int, num_pid_n: int) -> Order:
-    """Row after row of tiles, each from left to right."""
-    return _order((m, n) for m in range(num_pid_m) for n in range(num_pid_n))
-
-
-@lru_cache(maxsize=64)
-def grouped(num_pid_m: int, num_pid_n: int, GROUP_M: int) -> Order:
+def order_grouped(num_pid_m: int, num_pid_n: int, GROUP_M: int) -> Order:
     """Bands of GROUP_M rows from the top, the last perhaps lower; in a band down the columns.
 
     This is also what `tl.swizzle2d` makes of the tiles numbered row by row.
     """
     if GROUP_M < 1:
         raise ValueError(f"grouped: got {GROUP_M=}, expected at least 1")
-    return _order(
+    tiles = [
         (m, n)
         for top in range(0, num_pid_m, GROUP_M)
         for n in range(num_pid_n)
         for m in range(top, min(top + GROUP_M, num_pid_m))
-    )
+    ]
+    order = np.array(tiles, np.int64).reshape(-1, 2)
+    order.flags.writeable = False  # the cache hands the same array to everyone
+    return order
 
 
 def persistent(order: Order, pid: int, NUM_SMS: int) -> Order:
@@ -44,26 +38,3 @@ def persistent(order: Order, pid: int, NUM_SMS: int) -> Order:
     if NUM_SMS < 1:
         raise ValueError(f"persistent: got {NUM_SMS=}, expected at least 1")
     return order[pid::NUM_SMS]
-
-
-def tiling_faults(tiles: Iterable[Tile], num_pid_m: int, num_pid_n: int) -> tuple[str, ...]:
-    """Every tile that is not computed exactly once, one line each; empty for a bijection."""
-    count = Counter((int(m), int(n)) for m, n in tiles)
-    expected = {(m, n) for m in range(num_pid_m) for n in range(num_pid_n)}
-    outside = [
-        f"tile {tile}: got {times} programs, expected a tile of {num_pid_m} x {num_pid_n}"
-        for tile, times in sorted(count.items())
-        if tile not in expected
-    ]
-    wrong = [
-        f"tile {tile}: got {count[tile]} programs, expected 1 program"
-        for tile in sorted(expected)
-        if count[tile] != 1
-    ]
-    return (*outside, *wrong)
-
-
-def _order(tiles: Iterable[Tile]) -> Order:
-    order = np.array(list(tiles), np.int64).reshape(-1, 2)
-    order.flags.writeable = False  # the cache hands the same array to everyone
-    return order

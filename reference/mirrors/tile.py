@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmproof.reference.formats import Array
-from gemmproof.reference.mirrors.launch import Launch
-from gemmproof.reference.mirrors.memory import Memory
+from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.mirrors.launch import MirrorLaunch
+from gemmproof.reference.mirrors.memory import MirrorMemory
 
 
-def masked_tile(mem: Memory, tile: tuple[int, int], launch: Launch) -> None:
+def masked_tile(mem: MirrorMemory, tile: tuple[int, int], launch: MirrorLaunch) -> None:
     """Compute and store a tile; rows, columns and k past the end are masked and read as zero."""
     m, n = _rows_and_columns(tile, launch)
     inside_m, inside_n = m < launch.M, n < launch.N
     _accumulate_and_store(mem, tile, launch, m, n, inside_m, inside_n)
 
 
-def wrapped_tile(mem: Memory, tile: tuple[int, int], launch: Launch) -> None:
+def wrapped_tile(mem: MirrorMemory, tile: tuple[int, int], launch: MirrorLaunch) -> None:
     """Compute and store a tile; rows and columns past the end are read from the start again.
 
     Only k past the end is masked and reads as zero. Wrapped rows and columns are not stored.
@@ -27,9 +27,9 @@ def wrapped_tile(mem: Memory, tile: tuple[int, int], launch: Launch) -> None:
 
 
 def _accumulate_and_store(
-    mem: Memory,
+    mem: MirrorMemory,
     tile: tuple[int, int],
-    launch: Launch,
+    launch: MirrorLaunch,
     m: Array,
     n: Array,
     mask_m: Array,
@@ -62,7 +62,7 @@ def _accumulate_and_store(
     )
 
 
-def _rows_and_columns(tile: tuple[int, int], launch: Launch) -> tuple[Array, Array]:
+def _rows_and_columns(tile: tuple[int, int], launch: MirrorLaunch) -> tuple[Array, Array]:
     pid_m, pid_n = int(tile[0]), int(tile[1])
     m = pid_m * launch.BLOCK_M + np.arange(launch.BLOCK_M, dtype=np.int64)
     n = pid_n * launch.BLOCK_N + np.arange(launch.BLOCK_N, dtype=np.int64)

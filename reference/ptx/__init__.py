@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.formats import Array
+from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.ptx import convert, floats, integers, select
 from gemmproof.reference.ptx.operand import (
     Literal,
@@ -22,8 +22,8 @@ from gemmproof.reference.ptx.operand import (
     parse_operand,
     split_operands,
 )
-from gemmproof.reference.ptx.operation import TYPES, Operation, UnknownAsm, Words
-from gemmproof.reference.ptx.registers import Layout, lay_out
+from gemmproof.reference.ptx.operation import TYPES, Opcode, UnknownAsm, Words
+from gemmproof.reference.ptx.registers import RegisterLayout, lay_out
 
 __all__ = ["UnknownAsm", "compile_asm"]
 
@@ -35,7 +35,7 @@ class Instruction:
     """An operation with its operands, and the predicate under which it writes."""
 
     text: str
-    operation: Operation
+    operation: Opcode
     writes: tuple[Operand, ...]
     reads: tuple[Operand, ...]
     guard: Register | None
@@ -68,7 +68,7 @@ def compile_asm(
     return evaluate
 
 
-def _parse(asm: str, layout: Layout) -> Iterator[Instruction]:
+def _parse(asm: str, layout: RegisterLayout) -> Iterator[Instruction]:
     text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", asm, flags=re.S)
     # the registers of operands get names that no program can spell
     text = re.sub(
@@ -93,7 +93,7 @@ def _parse(asm: str, layout: Layout) -> Iterator[Instruction]:
             yield _read_instruction(statement[2], scopes)
     rest = text[at:].strip()
     if rest:
-        raise UnknownAsm(f"asm: got {_shown(rest)}, expected statements that end in ;")
+        raise UnknownAsm(f"asm: got {_quote(rest)}, expected statements that end in ;")
     if len(scopes) > 1:
         raise UnknownAsm("asm: got a block without an end, expected }")
 
@@ -103,15 +103,15 @@ def _declare(statement: str, scope: Scope, block: int) -> None:
     parts = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.*)", statement.strip(), flags=re.S)
     t = TYPES.get(parts[1]) if parts else None
     if parts is None or t is None or t.kind == "i":
-        raise UnknownAsm(f"asm: got {_shown(statement)}, expected .reg of a known type")
+        raise UnknownAsm(f"asm: got {_quote(statement)}, expected .reg of a known type")
     for name in parts[2].split(","):
         item = re.fullmatch(r"([A-Za-z_$%][\w$]*)(?:<(\d+)>)?", name.strip())
         if item is None:
-            raise UnknownAsm(f"asm: got {_shown(statement)}, expected names of registers")
+            raise UnknownAsm(f"asm: got {_quote(statement)}, expected names of registers")
         names = [f"{item[1]}{i}" for i in range(int(item[2]))] if item[2] else [item[1]]
         for each in names:
             if each in scope:
-                raise UnknownAsm(f"asm: got {_shown(statement)}, expected no second {each}")
+                raise UnknownAsm(f"asm: got {_quote(statement)}, expected no second {each}")
             scope[each] = Register(f"{block}:{each}", 1 if t.kind == "p" else t.width)
 
 
@@ -119,14 +119,14 @@ def _read_instruction(statement: str, scopes: list[Scope]) -> Instruction:
     text = " ".join(statement.split())
     form = re.fullmatch(r"(?:@(!?\s*[\w$%#]+)\s+)?([a-z]\w*(?:\.\w+)*)(?:\s+(.*))?", text)
     if form is None:
-        raise UnknownAsm(f"asm: got {_shown(text)}, expected an instruction of straight-line PTX")
+        raise UnknownAsm(f"asm: got {_quote(text)}, expected an instruction of straight-line PTX")
     operation = _resolve(form[2])
     operands = split_operands(form[3] or "")
     first = [name.strip() for name in operands[0].split("|")] if operands else []
     needed, most = len(operation.writes) - operation.optional, len(operation.writes)
     if not needed <= len(first) <= most or len(operands) != 1 + len(operation.reads):
         raise UnknownAsm(
-            f"asm: got {_shown(text)}, expected {needed} results and {len(operation.reads)} sources"
+            f"asm: got {_quote(text)}, expected {needed} results and {len(operation.reads)} sources"
         )
     several = form[2].startswith("mov.")
     types = [*operation.writes[: len(first)], *operation.reads]
@@ -136,7 +136,7 @@ def _read_instruction(statement: str, scopes: list[Scope]) -> Instruction:
     )
     for operand in parsed[: len(first)]:
         if isinstance(operand, Literal) or getattr(operand, "negated", False):
-            raise UnknownAsm(f"asm: got {_shown(text)}, expected a register for the result")
+            raise UnknownAsm(f"asm: got {_quote(text)}, expected a register for the result")
     guard = None
     if form[1]:
         found = parse_operand(form[1].replace(" ", ""), TYPES["pred"], scopes, text)
@@ -144,12 +144,12 @@ def _read_instruction(statement: str, scopes: list[Scope]) -> Instruction:
     return Instruction(text, operation, parsed[: len(first)], parsed[len(first) :], guard)
 
 
-def _resolve(mnemonic: str) -> Operation:
+def _resolve(mnemonic: str) -> Opcode:
     words = Words(mnemonic)
     types = [TYPES[w] for w in words.left if w in TYPES]
     # roots such as add are shared: the types say whose they are
     arithmetic = floats if any(t.kind == "f" for t in types) else integers
-    tables: list[Mapping[str, Callable[[Words], Operation]]] = [
+    tables: list[Mapping[str, Callable[[Words], Opcode]]] = [
         select.FAMILIES,
         convert.FAMILIES,
         arithmetic.FAMILIES,
@@ -162,7 +162,7 @@ def _resolve(mnemonic: str) -> Operation:
     raise UnknownAsm(f"asm: got {mnemonic}, expected an instruction that this evaluator knows")
 
 
-def _check_order(program: list[Instruction], layout: Layout) -> None:
+def _check_order(program: list[Instruction], layout: RegisterLayout) -> None:
     """Refuse a register that is read, or handed out as a result, before anything is in it."""
     written = set(layout.given)
     for instruction in program:
@@ -171,7 +171,7 @@ def _check_order(program: list[Instruction], layout: Layout) -> None:
             if register.name not in written:
                 name = register.name.split(":")[-1].replace("#", "$")
                 raise UnknownAsm(
-                    f"asm: got {_shown(instruction.text)}, expected a value in {name} before it"
+                    f"asm: got {_quote(instruction.text)}, expected a value in {name} before it"
                 )
         written |= {register.name for register in _registers(instruction.writes)}
     for name in layout.results:
@@ -202,5 +202,5 @@ def _execute(instruction: Instruction, env: Env, groups: int) -> None:
             operand.write(env, TYPES[t], value, guard)
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return " ".join(text.split()).replace("#", "$")[:80]

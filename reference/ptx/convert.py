@@ -5,30 +5,29 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import (
+    Array,
+    format_of,
+    fp32_to_odd,
+    round_tf32_rna,
+    round_to,
+    truncate_tf32,
+    widen,
+)
 from gemmproof.reference.arithmetic.rounding import (
     TO_INTEGRAL,
     float_to_integer,
     integer_to_float,
     round_float,
 )
-from gemmproof.reference.formats import (
-    FORMATS,
-    Array,
-    format_of,
-    fp32_to_odd,
-    nan_of,
-    round_tf32_rna,
-    round_to,
-    truncate_tf32,
-    widen,
-)
+from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.ptx.floats import MODES, flush, rectify, saturate
-from gemmproof.reference.ptx.operation import TYPES, Operation, Words
+from gemmproof.reference.ptx.operation import TYPES, Opcode, Words
 
 _TO_WHOLE = {f"{mode}i": mode for mode in MODES.values()}
 _SCALARS = ("f16", "bf16", "f32", "f64")
 _PAIRS = ("f16x2", "bf16x2")
-_BYTES = {"e4m3x2": "fp8e4m3", "e5m2x2": "fp8e5m2"}
+_BYTES = {f"{f.ptx}x2": f.name for f in FORMATS.values() if f.is_fp8 and f.ptx}
 _SMALL = {
     "e2m1x2": (np.dtype(ml_dtypes.float4_e2m1fn), 6.0),
     "e2m3x2": (np.dtype(ml_dtypes.float6_e2m3fn), 7.5),
@@ -36,7 +35,7 @@ _SMALL = {
 }
 
 
-def _convert(words: Words) -> Operation:
+def _convert(words: Words) -> Opcode:
     if words.flag("pack"):
         return _pack_integers(words)
     found = words.types()
@@ -50,7 +49,7 @@ def _convert(words: Words) -> Operation:
     raise words.unknown("expected a conversion of the PTX ISA that this evaluator has")
 
 
-def _between_numbers(words: Words, target: str, source: str) -> Operation | None:
+def _between_numbers(words: Words, target: str, source: str) -> Opcode | None:
     to, of = TYPES[target], TYPES[source]
     numbers = all(
         t.name in _SCALARS or (t.kind in "us" and t.lanes == 1 and t.width <= 64) for t in (to, of)
@@ -67,7 +66,7 @@ def _between_numbers(words: Words, target: str, source: str) -> Operation | None
             y = flush(y) if flushes and to.kind == "f" else y
             return saturate(y) if clamps and to.kind == "f" else y
 
-    return Operation((target,), (source,), run, loose=True)
+    return Opcode((target,), (source,), run, loose=True)
 
 
 def _number_rule(words: Words, target: str, source: str, clamps: bool) -> Callable[[Array], Array]:
@@ -113,7 +112,7 @@ def _clamp(x: Array, dtype: np.dtype) -> Array:
     return np.clip(x, max(low, own.min), min(high, own.max)).astype(dtype)
 
 
-def _to_tf32(words: Words, target: str, source: str) -> Operation | None:
+def _to_tf32(words: Words, target: str, source: str) -> Opcode | None:
     if (target, source) != ("tf32", "f32"):
         return None
     mode = words.one_of({"rn": "rn", "rz": "rz", "rna": "rna"})
@@ -121,7 +120,7 @@ def _to_tf32(words: Words, target: str, source: str) -> Operation | None:
     rectifies = mode != "rna" and words.flag("relu")
     rules: dict[str, Callable[[Array], Array]] = {
         "rn": lambda a: round_to(a, "tf32"),
-        "rz": lambda a: np.where(np.isnan(a), nan_of(FORMATS["tf32"]), truncate_tf32(a)),
+        "rz": lambda a: np.where(np.isnan(a), FORMATS["tf32"].nan, truncate_tf32(a)),
         "rna": round_tf32_rna,
     }
 
@@ -129,10 +128,10 @@ def _to_tf32(words: Words, target: str, source: str) -> Operation | None:
         y = rules[mode](np.clip(a, -bound, bound))
         return rectify(y) if rectifies else y
 
-    return Operation(("tf32",), ("f32",), run)
+    return Opcode(("tf32",), ("f32",), run)
 
 
-def _to_pair(words: Words, target: str, source: str) -> Operation | None:
+def _to_pair(words: Words, target: str, source: str) -> Opcode | None:
     """cvt.rn.f16x2.f32 d, a, b: a goes to the high half."""
     if target not in _PAIRS or source != "f32":
         return None
@@ -145,10 +144,10 @@ def _to_pair(words: Words, target: str, source: str) -> Operation | None:
         y = round_float(np.clip(_interleave(low, high), -bound, bound), name, mode)
         return rectify(y) if rectifies else y
 
-    return Operation((target,), ("f32", "f32"), run)
+    return Opcode((target,), ("f32", "f32"), run)
 
 
-def _to_bytes(words: Words, target: str, source: str) -> Operation | None:
+def _to_bytes(words: Words, target: str, source: str) -> Opcode | None:
     """Two of f32 or a pair of f16 to two of eight bits or less; these always saturate."""
     if target not in _BYTES and target not in _SMALL:
         return None
@@ -162,7 +161,7 @@ def _to_bytes(words: Words, target: str, source: str) -> Operation | None:
         values = args[0] if source == "f16x2" else _interleave(args[1], args[0])
         return _narrow_bytes(rectify(values) if rectifies else values, target)
 
-    return Operation((target,), (source,) * (1 if source == "f16x2" else 2), run)
+    return Opcode((target,), (source,) * (1 if source == "f16x2" else 2), run)
 
 
 def _narrow_bytes(x: Array, target: str) -> Array:
@@ -178,7 +177,7 @@ def _narrow_bytes(x: Array, target: str) -> Array:
     return nibbles[0::2] | (nibbles[1::2] << np.uint8(4))
 
 
-def _from_bytes(words: Words, target: str, source: str) -> Operation | None:
+def _from_bytes(words: Words, target: str, source: str) -> Opcode | None:
     wanted = "bf16x2" if source == "ue8m0x2" else "f16x2"
     if target != wanted or source not in (*_BYTES, *_SMALL, "ue8m0x2"):
         return None
@@ -193,10 +192,10 @@ def _from_bytes(words: Words, target: str, source: str) -> Operation | None:
         y = round_to(a.astype(np.float32), name)
         return rectify(y) if rectifies else y
 
-    return Operation((target,), (source,), run)
+    return Opcode((target,), (source,), run)
 
 
-def _pack_integers(words: Words) -> Operation:
+def _pack_integers(words: Words) -> Opcode:
     """cvt.pack.sat.s8.s32.b32 d, a, b, c: b lowest, then a, above them c's low bits."""
     words.one_of({"sat": None})
     found = words.types()
@@ -212,7 +211,7 @@ def _pack_integers(words: Words) -> Operation:
         y = low | (high << shift)
         return y | (c[0] << (shift + shift)) if byte else y
 
-    return Operation(("b32",), ("s32", "s32", "b32")[: 3 if byte else 2], run)
+    return Opcode(("b32",), ("s32", "s32", "b32")[: 3 if byte else 2], run)
 
 
 def _interleave(low: Array, high: Array) -> Array:

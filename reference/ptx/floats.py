@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import Array, bits, format_of, round_to, widen
 from gemmproof.reference.arithmetic.rounding import Mode, arithmetic
-from gemmproof.reference.formats import Array, bits, format_of, nan_of, round_to, widen
-from gemmproof.reference.ptx.operation import TYPES, Operation, Words
+from gemmproof.reference.ptx.operation import TYPES, Opcode, Words
 
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 FLOATS = (*HALVES, "f32", "f32x2", "f64")
@@ -35,12 +35,12 @@ def saturate(x: Array) -> Array:
 def rectify(x: Array) -> Array:
     """max(x, +0), and NaN the canonical one."""
     zero = x.dtype.type(0)
-    return np.where(x > 0, x, np.where(np.isnan(x), nan_of(format_of(x.dtype)), zero)).astype(
-        x.dtype
-    )
+    return np.where(x > 0, x, np.where(np.isnan(x), format_of(x.dtype).nan, zero)).astype(x.dtype)
 
 
-def _modified(words: Words, compute: Callable[..., Any], *allowed: str) -> Callable[..., Any]:
+def _apply_modifiers(
+    words: Words, compute: Callable[..., Any], *allowed: str
+) -> Callable[..., Any]:
     """compute between what .ftz, .sat and .relu do to its operands and result."""
     flags = {flag for flag in allowed if words.flag(flag)}
 
@@ -61,40 +61,42 @@ def _modifiers(t: str) -> tuple[str, ...]:
     )
 
 
-def _rounded(words: Words, t: str, default: str | None) -> Mode:
+def _take_rounding(words: Words, t: str, default: str | None) -> Mode:
     modes = {"rn": MODES["rn"]} if t in HALVES else MODES
     return words.one_of(modes, default)
 
 
-def _arithmetic(words: Words) -> Operation:
+def _arithmetic(words: Words) -> Opcode:
     t = words.one_type(*FLOATS)
-    mode = _rounded(words, t, "rn")
+    mode = _take_rounding(words, t, "rn")
     subtract = words.root == "sub"
     op = {"add": "add", "sub": "add", "mul": "mul"}[words.root]
 
     def compute(a: Array, b: Array) -> Array:
         return arithmetic(op, mode, a, np.negative(b) if subtract else b)
 
-    return Operation((t,), (t, t), _modified(words, compute, *_modifiers(t)))
+    return Opcode((t,), (t, t), _apply_modifiers(words, compute, *_modifiers(t)))
 
 
-def _fused(words: Words) -> Operation:
+def _fused(words: Words) -> Opcode:
     t = words.one_type(*(FLOATS if words.root == "fma" else ("f32", "f64")))
-    mode = _rounded(words, t, None)
+    mode = _take_rounding(words, t, None)
     allowed = _modifiers(t) + (("relu",) if t in HALVES else ())
-    return Operation((t,), (t, t, t), _modified(words, partial(arithmetic, "fma", mode), *allowed))
+    return Opcode(
+        (t,), (t, t, t), _apply_modifiers(words, partial(arithmetic, "fma", mode), *allowed)
+    )
 
 
-def _divide(words: Words) -> Operation:
+def _divide(words: Words) -> Opcode:
     t = words.one_type("f32", "f64")
     fast = t == "f32" and (words.flag("full") or words.flag("approx"))
-    mode: Mode = "rn" if fast else _rounded(words, t, None)
+    mode: Mode = "rn" if fast else _take_rounding(words, t, None)
     by_reciprocal = fast and words.mnemonic.find(".approx") > 0
 
     def compute(a: Array, b: Array) -> Array:
         return divide_fast(a, b) if by_reciprocal else arithmetic("div", mode, a, b)
 
-    return Operation((t,), (t, t), _modified(words, compute, *(("ftz",) if t == "f32" else ())))
+    return Opcode((t,), (t, t), _apply_modifiers(words, compute, *(("ftz",) if t == "f32" else ())))
 
 
 def divide_fast(a: Array, b: Array) -> Array:
@@ -105,17 +107,17 @@ def divide_fast(a: Array, b: Array) -> Array:
         return np.where(huge, zero, arithmetic("div", "rn", a, b)).astype(np.float32)
 
 
-def _root_or_reciprocal(words: Words) -> Operation:
+def _root_or_reciprocal(words: Words) -> Opcode:
     t = words.one_type("f32", "f64")
     fast = t == "f32" and words.flag("approx")
-    mode: Mode = "rn" if fast else _rounded(words, t, None)
+    mode: Mode = "rn" if fast else _take_rounding(words, t, None)
 
     def compute(a: Array) -> Array:
         if words.root == "rcp":
             return arithmetic("div", mode, np.ones_like(a), a)
         return arithmetic("sqrt", mode, a)
 
-    return Operation((t,), (t,), _modified(words, compute, *(("ftz",) if t == "f32" else ())))
+    return Opcode((t,), (t,), _apply_modifiers(words, compute, *(("ftz",) if t == "f32" else ())))
 
 
 APPROXIMATE: dict[str, tuple[Callable[[Array], Array], tuple[str, ...]]] = {
@@ -128,7 +130,7 @@ APPROXIMATE: dict[str, tuple[Callable[[Array], Array], tuple[str, ...]]] = {
 }
 
 
-def _approximate(words: Words) -> Operation:
+def _approximate(words: Words) -> Opcode:
     function, types = APPROXIMATE[words.root]
     t = words.one_type(*types)
     words.one_of({"approx": None})
@@ -136,12 +138,12 @@ def _approximate(words: Words) -> Operation:
         raise words.unknown("expected .ftz, for bf16 has no other")
     name = format_of(TYPES[t].dtype).name
     allowed = ("ftz",) if words.root != "tanh" and not t.startswith("f16") else ()
-    return Operation(
-        (t,), (t,), _modified(words, lambda a: round_to(function(widen(a)), name), *allowed)
+    return Opcode(
+        (t,), (t,), _apply_modifiers(words, lambda a: round_to(function(widen(a)), name), *allowed)
     )
 
 
-def _absolute_or_negative(words: Words) -> Operation:
+def _absolute_or_negative(words: Words) -> Opcode:
     t = words.one_type(*(f for f in FLOATS if f != "f32x2"))
     sign = np.uint64(1) << np.uint64(8 * TYPES[t].dtype.itemsize - 1)
     clears = words.root == "abs"
@@ -149,13 +151,13 @@ def _absolute_or_negative(words: Words) -> Operation:
     def compute(a: Array) -> Array:
         code, mask = bits(a), bits(a).dtype.type(sign)
         y = (code & ~mask if clears else code ^ mask).view(a.dtype)
-        return np.where(np.isnan(a), nan_of(format_of(a.dtype)), y).astype(a.dtype)
+        return np.where(np.isnan(a), format_of(a.dtype).nan, y).astype(a.dtype)
 
     allowed = ("ftz",) if t == "f32" or t.startswith("f16") else ()
-    return Operation((t,), (t,), _modified(words, compute, *allowed))
+    return Opcode((t,), (t,), _apply_modifiers(words, compute, *allowed))
 
 
-def _extreme(words: Words) -> Operation:
+def _extreme(words: Words) -> Opcode:
     """min and max: the operand that is a number, and -0 below +0; with .NaN, NaN wins."""
     t = words.one_type(*(f for f in FLOATS if f != "f32x2"))
     plain = t == "f64"
@@ -174,15 +176,15 @@ def _extreme(words: Words) -> Operation:
         bad = np.isnan(x) | np.isnan(y) if spreads else np.isnan(x) & np.isnan(y)
         if by_size:
             pick = np.where(signs, -pick, pick)
-        return np.where(bad, nan_of(format_of(a.dtype)), pick).astype(a.dtype)
+        return np.where(bad, format_of(a.dtype).nan, pick).astype(a.dtype)
 
     allowed = ("ftz",) if t == "f32" or t.startswith("f16") else ()
-    return Operation((t,), (t, t), _modified(words, compute, *allowed))
+    return Opcode((t,), (t, t), _apply_modifiers(words, compute, *allowed))
 
 
-def _copy_sign(words: Words) -> Operation:
+def _copy_sign(words: Words) -> Opcode:
     t = words.one_type("f32", "f64")
-    return Operation((t,), (t, t), lambda a, b: np.copysign(b, a))
+    return Opcode((t,), (t, t), lambda a, b: np.copysign(b, a))
 
 
 _PROPERTIES: dict[str, Callable[[Array], Array]] = {
@@ -195,12 +197,12 @@ _PROPERTIES: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def _test(words: Words) -> Operation:
+def _test(words: Words) -> Opcode:
     t = words.one_type("f32", "f64")
-    return Operation(("pred",), (t,), words.one_of(_PROPERTIES))
+    return Opcode(("pred",), (t,), words.one_of(_PROPERTIES))
 
 
-FAMILIES: dict[str, Callable[[Words], Operation]] = {
+FAMILIES: dict[str, Callable[[Words], Opcode]] = {
     **dict.fromkeys(("add", "sub", "mul"), _arithmetic),
     **dict.fromkeys(("fma", "mad"), _fused),
     **dict.fromkeys(("rcp", "sqrt"), _root_or_reciprocal),

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.arithmetic import bitwise
-from gemmproof.reference.formats import Array
-from gemmproof.reference.ptx.operation import TYPES, Operation, Words
+from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.ptx.operation import TYPES, Opcode, Words
 
 SIGNED = ("s16", "s32", "s64")
 NUMBERS = ("u16", "u32", "u64", *SIGNED)
@@ -16,14 +16,14 @@ PAIRS = ("u16x2", "s16x2")
 UNTYPED = ("b16", "b32", "b64")
 
 
-def _add(words: Words) -> Operation:
+def _add(words: Words) -> Opcode:
     # u32's wrapping sum has the bits of s32's; only .sat asks for the sign
     saturates = words.flag("sat")
     t = words.one_type(*(("s32",) if saturates else NUMBERS + PAIRS))
     compute: Callable[..., Any] = np.add if words.root == "add" else np.subtract
     if saturates:
         compute = partial(_saturated, compute)
-    return Operation((t,), (t, t), compute)
+    return Opcode((t,), (t, t), compute)
 
 
 def _saturated(compute: Callable[..., Any], *args: Array) -> Array:
@@ -32,7 +32,7 @@ def _saturated(compute: Callable[..., Any], *args: Array) -> Array:
     return np.clip(wide, info.min, info.max).astype(args[0].dtype)
 
 
-def _multiply(words: Words) -> Operation:
+def _multiply(words: Words) -> Opcode:
     part = words.one_of({"lo": "lo", "hi": "hi", "wide": "wide"})
     t = words.one_type(*(x for x in NUMBERS if part != "wide" or x[1:] != "64"))
     saturates = part == "hi" and t == "s32" and words.root == "mad" and words.flag("sat")
@@ -45,12 +45,12 @@ def _multiply(words: Words) -> Operation:
         return a.astype(target) * b.astype(target)
 
     if words.root == "mul":
-        return Operation((wide,), (t, t), product)
+        return Opcode((wide,), (t, t), product)
     add: Callable[..., Any] = partial(_saturated, np.add) if saturates else np.add
-    return Operation((wide,), (t, t, wide), lambda a, b, c: add(product(a, b), c))
+    return Opcode((wide,), (t, t, wide), lambda a, b, c: add(product(a, b), c))
 
 
-def _divide(words: Words) -> Operation:
+def _divide(words: Words) -> Opcode:
     """div and rem. By zero, which PTX leaves to the machine: all ones, and the dividend."""
     t = words.one_type(*NUMBERS)
     unsigned = TYPES[t.replace("s", "u")].dtype
@@ -64,35 +64,35 @@ def _divide(words: Words) -> Operation:
         quotient = np.where(zero, np.array(-1).astype(a.dtype), quotient)
         return quotient if words.root == "div" else a - quotient * b
 
-    return Operation((t,), (t, t), compute)
+    return Opcode((t,), (t, t), compute)
 
 
-def _absolute_or_negative(words: Words) -> Operation:
+def _absolute_or_negative(words: Words) -> Opcode:
     t = words.one_type(*SIGNED)
-    return Operation((t,), (t,), np.abs if words.root == "abs" else np.negative)
+    return Opcode((t,), (t,), np.abs if words.root == "abs" else np.negative)
 
 
-def _extreme(words: Words) -> Operation:
+def _extreme(words: Words) -> Opcode:
     relu = words.flag("relu")
     t = words.one_type(*(("s32", "s16x2") if relu else NUMBERS + PAIRS))
     pick = np.minimum if words.root == "min" else np.maximum
-    return Operation(
+    return Opcode(
         (t,), (t, t), lambda a, b: np.maximum(pick(a, b), 0).astype(a.dtype) if relu else pick(a, b)
     )
 
 
-def _sad(words: Words) -> Operation:
+def _sad(words: Words) -> Opcode:
     t = words.one_type(*NUMBERS)
     unsigned = t.replace("s", "u")
     dtype = TYPES[unsigned].dtype
-    return Operation(
+    return Opcode(
         (unsigned,),
         (t, t, unsigned),
         lambda a, b, c: bitwise.subtract_absolutely(a, b).view(dtype) + c,
     )
 
 
-def _logic(words: Words) -> Operation:
+def _logic(words: Words) -> Opcode:
     t = words.one_type("pred", *UNTYPED)
     table: dict[str, Callable[..., Any]] = {
         "and": np.bitwise_and,
@@ -100,10 +100,10 @@ def _logic(words: Words) -> Operation:
         "xor": np.bitwise_xor,
         "not": np.invert,
     }
-    return Operation((t,), (t,) if words.root == "not" else (t, t), table[words.root])
+    return Opcode((t,), (t,) if words.root == "not" else (t, t), table[words.root])
 
 
-def _logic3(words: Words) -> Operation:
+def _logic3(words: Words) -> Opcode:
     words.one_type("b32")
 
     def compute(a: Array, b: Array, c: Array, lut: Array) -> Array:
@@ -113,16 +113,16 @@ def _logic3(words: Words) -> Operation:
             d |= np.where(lut >> np.uint64(i) & np.uint64(1) == 1, row[0] & row[1] & row[2], 0)
         return d.astype(np.uint32)
 
-    return Operation(("b32",), ("b32", "b32", "b32", "literal"), compute)
+    return Opcode(("b32",), ("b32", "b32", "b32", "literal"), compute)
 
 
-def _shift(words: Words) -> Operation:
+def _shift(words: Words) -> Opcode:
     left = words.root == "shl"
     t = words.one_type(*(UNTYPED if left else UNTYPED + NUMBERS))
-    return Operation((t,), (t, "u32"), bitwise.shift_left if left else bitwise.shift_right)
+    return Opcode((t,), (t, "u32"), bitwise.shift_left if left else bitwise.shift_right)
 
 
-def _funnel(words: Words) -> Operation:
+def _funnel(words: Words) -> Opcode:
     left = words.one_of({"l": True, "r": False})
     wraps = words.one_of({"wrap": True, "clamp": False})
     words.one_type("b32")
@@ -134,10 +134,10 @@ def _funnel(words: Words) -> Operation:
             return ((both << count) >> np.uint64(32)).astype(np.uint32)
         return (both >> count).astype(np.uint32)
 
-    return Operation(("b32",), ("b32", "b32", "u32"), compute)
+    return Opcode(("b32",), ("b32", "b32", "u32"), compute)
 
 
-def _extract(words: Words) -> Operation:
+def _extract(words: Words) -> Opcode:
     t = words.one_type("u32", "u64", "s32", "s64")
     width, unsigned = TYPES[t].width, TYPES[f"u{t[1:]}"].dtype
 
@@ -151,10 +151,10 @@ def _extract(words: Words) -> Operation:
         valid = np.minimum(count, np.maximum(width - pos, 0))
         return np.where(fill, field | ~bitwise.low_mask(valid, unsigned), field).view(x.dtype)
 
-    return Operation((t,), (t, "u32", "u32"), compute)
+    return Opcode((t,), (t, "u32", "u32"), compute)
 
 
-def _insert(words: Words) -> Operation:
+def _insert(words: Words) -> Opcode:
     t = words.one_type("b32", "b64")
 
     def compute(a: Array, b: Array, position: Array, length: Array) -> Array:
@@ -162,30 +162,30 @@ def _insert(words: Words) -> Operation:
         mask = bitwise.shift_left(bitwise.low_mask(count, a.dtype), pos)
         return (b & ~mask) | (bitwise.shift_left(a, pos) & mask)
 
-    return Operation((t,), (t, t, "u32", "u32"), compute)
+    return Opcode((t,), (t, t, "u32", "u32"), compute)
 
 
-def _permute(words: Words) -> Operation:
+def _permute(words: Words) -> Opcode:
     words.one_type("b32")
     mode = words.one_of({m: m for m in bitwise.BYTE_MODES}) if words.left else ""
-    return Operation(
+    return Opcode(
         ("b32",), ("b32", "b32", "b32"), lambda a, b, c: bitwise.permute_bytes(a, b, c, mode)
     )
 
 
-def _count(words: Words) -> Operation:
+def _count(words: Words) -> Opcode:
     t = words.one_type("b32", "b64")
     table = {"popc": bitwise.count_ones, "clz": bitwise.count_leading_zeros}
     compute = table[words.root]
-    return Operation(("u32",), (t,), lambda a: compute(a).astype(np.uint32))
+    return Opcode(("u32",), (t,), lambda a: compute(a).astype(np.uint32))
 
 
-def _reverse(words: Words) -> Operation:
+def _reverse(words: Words) -> Opcode:
     t = words.one_type("b32", "b64")
-    return Operation((t,), (t,), bitwise.reverse_bits)
+    return Opcode((t,), (t,), bitwise.reverse_bits)
 
 
-def _find(words: Words) -> Operation:
+def _find(words: Words) -> Opcode:
     from_top = words.flag("shiftamt")
     t = words.one_type("u32", "u64", "s32", "s64")
     width = TYPES[t].width
@@ -194,10 +194,10 @@ def _find(words: Words) -> Operation:
         index = bitwise.highest_bit(np.where(a < 0, ~a, a))
         return np.where(from_top & (index >= 0), width - 1 - index, index).astype(np.uint32)
 
-    return Operation(("u32",), (t,), compute)
+    return Opcode(("u32",), (t,), compute)
 
 
-def _dot(words: Words) -> Operation:
+def _dot(words: Words) -> Opcode:
     """dp4a and dp2a: a sum of products of bytes, or of halves and bytes, onto 32 bits."""
     four = words.root == "dp4a"
     upper = False if four else words.one_of({"lo": False, "hi": True})
@@ -213,10 +213,10 @@ def _dot(words: Words) -> Operation:
         y = y if four else y[:, 2:] if upper else y[:, :2]
         return ((x * y).sum(axis=1) + c.astype(np.int64)).astype(c.dtype)
 
-    return Operation((total,), (found[0], found[1], total), compute)
+    return Opcode((total,), (found[0], found[1], total), compute)
 
 
-FAMILIES: dict[str, Callable[[Words], Operation]] = {
+FAMILIES: dict[str, Callable[[Words], Opcode]] = {
     **dict.fromkeys(("add", "sub"), _add),
     **dict.fromkeys(("mul", "mad"), _multiply),
     **dict.fromkeys(("div", "rem"), _divide),

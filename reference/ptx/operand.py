@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.formats import Array
-from gemmproof.reference.ptx.operation import Type, UnknownAsm
+from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.ptx.operation import PtxType, UnknownAsm
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,14 @@ class Register:
     width: int
     negated: bool = False
 
-    def read(self, env: dict[str, Array], t: Type, groups: int) -> Array:
+    def read(self, env: dict[str, Array], t: PtxType, groups: int) -> Array:
         """The register's low bits as an array of t's dtype, t.lanes numbers a group."""
         value = env[self.name]
         if t.kind == "p":
             return ~value if self.negated else value
         return value.astype(f"u{t.width // 8}").view(t.dtype)
 
-    def write(self, env: dict[str, Array], t: Type, value: Array, guard: Array | None) -> None:
+    def write(self, env: dict[str, Array], t: PtxType, value: Array, guard: Array | None) -> None:
         """Store where the guard holds; a wider one is filled by the sign of signed types, or 0."""
         if t.kind == "p":
             code = value
@@ -47,7 +47,7 @@ class Literal:
 
     code: int
 
-    def read(self, env: dict[str, Array], t: Type, groups: int) -> Array:
+    def read(self, env: dict[str, Array], t: PtxType, groups: int) -> Array:
         """The literal once a group."""
         if t.kind == "p":
             return np.full(groups, bool(self.code))
@@ -60,17 +60,17 @@ class Vector:
 
     parts: tuple[Register | None, ...]
 
-    def read(self, env: dict[str, Array], t: Type, groups: int) -> Array:
+    def read(self, env: dict[str, Array], t: PtxType, groups: int) -> Array:
         """All parts as one number."""
         rows = [env[part.name].reshape(groups, 1) for part in self.parts if part]
         return np.concatenate(rows, axis=1).view(f"u{t.width // 8}").reshape(-1).view(t.dtype)
 
-    def write(self, env: dict[str, Array], t: Type, value: Array, guard: Array | None) -> None:
+    def write(self, env: dict[str, Array], t: PtxType, value: Array, guard: Array | None) -> None:
         """Cut the number into the parts."""
         width = t.width // len(self.parts)
         code = np.ascontiguousarray(value, t.dtype).view(f"u{t.width // 8}").reshape(-1, 1)
         pieces = code.view(f"u{width // 8}")
-        piece_type = Type("", "b", np.dtype(f"u{width // 8}"))
+        piece_type = PtxType("", "b", np.dtype(f"u{width // 8}"))
         for i, part in enumerate(self.parts):
             if part:
                 part.write(env, piece_type, np.ascontiguousarray(pieces[:, i]), guard)
@@ -89,7 +89,7 @@ def split_operands(text: str) -> list[str]:
 
 def parse_operand(
     text: str,
-    t: Type,
+    t: PtxType,
     scopes: Sequence[Scope],
     where: str,
     *,
@@ -129,7 +129,7 @@ def _find(name: str, scopes: Sequence[Scope], shown: str) -> Register:
     raise UnknownAsm(f"asm: got {shown}, expected {name.replace('#', '$')} to be declared")
 
 
-def _literal(text: str, t: Type, shown: str) -> int:
+def _literal(text: str, t: PtxType, shown: str) -> int:
     """The bits of an integer, or of 0f and 0d codes or a decimal fraction where t has 32 or 64."""
     width = 1 if t.kind == "p" else t.width
     whole = _INTEGER.fullmatch(text)
@@ -145,7 +145,7 @@ def _literal(text: str, t: Type, shown: str) -> int:
     raise UnknownAsm(f"asm: got {shown}, expected an operand for .{t.name}, not {text!r}")
 
 
-def _float_literal(text: str, t: Type, shown: str) -> int:
+def _float_literal(text: str, t: PtxType, shown: str) -> int:
     value: Any
     if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", text):
         if t.width == 32:

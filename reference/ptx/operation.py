@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import ml_dtypes
 import numpy as np
 
+from gemmproof.reference.formats import FORMATS
+
 K = TypeVar("K")
 
 
@@ -16,7 +18,7 @@ class UnknownAsm(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Type:
+class PtxType:
     """A PTX type: `lanes` numbers of dtype in one register, the first in the low bits.
 
     kind: b (untyped), u, s, f, p (predicate), or i for an operand that must be a literal.
@@ -33,26 +35,26 @@ class Type:
         return 8 * self.dtype.itemsize * self.lanes
 
 
-def _types() -> Mapping[str, Type]:
+def _types() -> Mapping[str, PtxType]:
     types = [
-        Type(f"{kind}{width}", kind, np.dtype(f"{'i' if kind == 's' else 'u'}{width // 8}"))
+        PtxType(f"{kind}{width}", kind, np.dtype(f"{'i' if kind == 's' else 'u'}{width // 8}"))
         for kind in "bus"
         for width in (8, 16, 32, 64)
     ]
-    floats = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
-    types += [Type(name, "f", np.dtype(dtype)) for name, dtype in floats.items()]
-    types += [Type(f"{t.name}x2", t.kind, t.dtype, 2) for t in types if t.name in _PAIRED]
     types += [
-        Type("tf32", "f", np.dtype(np.float32)),
-        Type("e4m3x2", "f", np.dtype(ml_dtypes.float8_e4m3fn), 2),
-        Type("e5m2x2", "f", np.dtype(ml_dtypes.float8_e5m2), 2),
-        Type("e3m2x2", "f", np.dtype(ml_dtypes.float6_e3m2fn), 2),
-        Type("e2m3x2", "f", np.dtype(ml_dtypes.float6_e2m3fn), 2),
-        Type("ue8m0x2", "f", np.dtype(ml_dtypes.float8_e8m0fnu), 2),
+        PtxType(f.ptx + "x2" * f.is_fp8, "f", f.storage, 1 + f.is_fp8)  # bytes come in pairs only
+        for f in FORMATS.values()
+        if f.ptx
+    ]
+    types += [PtxType(f"{t.name}x2", t.kind, t.dtype, 2) for t in types if t.name in _PAIRED]
+    types += [
+        PtxType("e3m2x2", "f", np.dtype(ml_dtypes.float6_e3m2fn), 2),
+        PtxType("e2m3x2", "f", np.dtype(ml_dtypes.float6_e2m3fn), 2),
+        PtxType("ue8m0x2", "f", np.dtype(ml_dtypes.float8_e8m0fnu), 2),
         # two nibbles: numpy has no packed four-bit type
-        Type("e2m1x2", "f", np.dtype(np.uint8)),
-        Type("pred", "p", np.dtype(bool)),
-        Type("literal", "i", np.dtype(np.uint64)),
+        PtxType("e2m1x2", "f", np.dtype(np.uint8)),
+        PtxType("pred", "p", np.dtype(bool)),
+        PtxType("literal", "i", np.dtype(np.uint64)),
     ]
     return MappingProxyType({t.name: t for t in types})
 
@@ -63,7 +65,7 @@ TYPES = _types()
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Opcode:
     """An instruction without its operands: run takes an array a type of `reads`.
 
     It gives an array for the one type of `writes`, or a tuple where there are more; those beyond

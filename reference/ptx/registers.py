@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.formats import Array
+from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.ptx.operand import Register
 from gemmproof.reference.ptx.operation import UnknownAsm
 
@@ -29,7 +29,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RegisterLayout:
     """All operands of an invocation, results first, and the elements an invocation takes."""
 
     outputs: tuple[Group, ...]
@@ -82,7 +82,7 @@ class Layout:
 
 def lay_out(
     constraints: str, ins: Sequence[np.dtype[Any]], outs: Sequence[np.dtype[Any]], pack: int
-) -> Layout:
+) -> RegisterLayout:
     """The layout for dtypes of operands and LLVM's constraint string; UnknownAsm if they differ."""
     words = [word.strip() for word in constraints.split(",")]
     words = [word for word in words if word and not word.startswith("~")]
@@ -108,7 +108,7 @@ def lay_out(
             f"constraints: got {constraints!r}, expected {len(registers)} operands for these types"
             f" and pack={pack}"
         )
-    return Layout(tuple(groups[: len(outs)]), tuple(groups[len(outs) :]), registers, pack)
+    return RegisterLayout(tuple(groups[: len(outs)]), tuple(groups[len(outs) :]), registers, pack)
 
 
 def _share(dtype: np.dtype[Any], pack: int) -> int:

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.formats import Array, widen
+from gemmproof.reference.arithmetic.conversions import Array, widen
 from gemmproof.reference.ptx.floats import flush
-from gemmproof.reference.ptx.operation import TYPES, Operation, Words
+from gemmproof.reference.ptx.operation import TYPES, Opcode, Words
 
 Compare = Callable[[Array, Array], Array]
 
@@ -76,7 +76,7 @@ def _comparison(words: Words, t: str) -> Compare:
     return run
 
 
-def _set_predicate(words: Words) -> Operation:
+def _set_predicate(words: Words) -> Opcode:
     """setp: p, and q from the opposite; of a pair, p from the low and q from the high lane."""
     t = words.one_type(*_COMPARED)
     combine = words.one_of(_COMBINE) if set(words.left) & set(_COMBINE) else None
@@ -90,10 +90,10 @@ def _set_predicate(words: Words) -> Operation:
 
     reads = (t, t, "pred") if combine else (t, t)
     # a pair has two truths, so its q is not optional
-    return Operation(("pred", "pred"), reads, run, optional=2 - lanes)
+    return Opcode(("pred", "pred"), reads, run, optional=2 - lanes)
 
 
-def _set(words: Words) -> Operation:
+def _set(words: Words) -> Opcode:
     """set: all ones, or 1.0 in a float result, where the comparison holds."""
     found = words.types()
     results = {"u16", "s16", "u32", "s32", "f16", "bf16", "f32", "f16x2", "bf16x2"}
@@ -108,18 +108,18 @@ def _set(words: Words) -> Operation:
     def run(a: Array, b: Array) -> Array:
         return np.where(compare(a, b), np.array(true).astype(target.dtype), target.dtype.type(0))
 
-    return Operation((target.name,), (t.name, t.name), run)
+    return Opcode((target.name,), (t.name, t.name), run)
 
 
 _MOVED = ("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64")
 
 
-def _select(words: Words) -> Operation:
+def _select(words: Words) -> Opcode:
     t = words.one_type(*_MOVED)
-    return Operation((t,), (t, t, "pred"), lambda a, b, p: np.where(p, a, b))
+    return Opcode((t,), (t, t, "pred"), lambda a, b, p: np.where(p, a, b))
 
 
-def _select_by_sign(words: Words) -> Operation:
+def _select_by_sign(words: Words) -> Opcode:
     found = words.types()
     if len(found) != 2 or found[0] not in _MOVED or found[1] not in ("s32", "f32"):
         raise words.unknown("expected a type, then s32 or f32")
@@ -129,15 +129,15 @@ def _select_by_sign(words: Words) -> Operation:
     def run(a: Array, b: Array, c: Array) -> Array:
         return np.where((flush(c) if flushes else c) >= 0, a, b)
 
-    return Operation((t,), (t, t, by), run)
+    return Opcode((t,), (t, t, by), run)
 
 
-def _move(words: Words) -> Operation:
+def _move(words: Words) -> Opcode:
     t = words.one_type(*_MOVED, "pred", "f16", "bf16", "f16x2", "bf16x2")
-    return Operation((t,), (t,), lambda a: a)
+    return Opcode((t,), (t,), lambda a: a)
 
 
-FAMILIES: dict[str, Callable[[Words], Operation]] = {
+FAMILIES: dict[str, Callable[[Words], Opcode]] = {
     "setp": _set_predicate,
     "set": _set,
     "selp": _select,

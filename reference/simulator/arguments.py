@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gemmproof.reference.observation import KernelError
-from gemmproof.reference.simulator.ops.descriptors import describe
+from gemmproof.reference.simulator.ops.access.descriptors import describe
 from gemmproof.reference.simulator.session import Session
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import Type, pointer_to

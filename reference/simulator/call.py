@@ -10,11 +10,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gemmproof.reference.fake_cuda import pretended
+from gemmproof.reference.fake_cuda import fake_gpu
 from gemmproof.reference.observation import Run
 from gemmproof.reference.simulator.checks.conclude import conclude
-from gemmproof.reference.simulator.launch import intercepted
-from gemmproof.reference.simulator.memory import dirt, element_dtype, view_of
+from gemmproof.reference.simulator.launch import intercept_launches
+from gemmproof.reference.simulator.memory import element_dtype, uninitialised, view_of
 from gemmproof.reference.simulator.session import Session
 
 _EMPTY = {
@@ -41,22 +41,22 @@ class _Allocations(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         schema = func._schema
-        doubtful = None if schema.name in _EMPTY else self._doubtful(func, args, kwargs)
+        doubtful = None if schema.name in _EMPTY else self._trace_undefined(func, args, kwargs)
         result = func(*args, **kwargs)
         for tensor in _tensors(result):
-            self._made(tensor)
+            self._claim(tensor)
         if doubtful is not None:
             self._inherit(result, *doubtful)
         if schema.name in _EMPTY and isinstance(result, torch.Tensor):
-            self._soil(result)
+            self._fill_uninitialised(result)
         elif schema.is_mutable:
             for argument, value in zip(schema.arguments, args, strict=False):
-                self._written(argument, value)
+                self._define(argument, value)
             for argument in schema.arguments:
-                self._written(argument, kwargs.get(argument.name))
+                self._define(argument, kwargs.get(argument.name))
         return result
 
-    def _doubtful(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, list[Any]] | None:
+    def _trace_undefined(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, list[Any]] | None:
         """What an operator of torch would give with NaN for undefined elements, and its sources.
 
         NaN goes through copies, casts, sums and products just where an undefined value would.
@@ -93,23 +93,23 @@ class _Allocations(TorchDispatchMode):
             storage.elements_of(storage.undefined, view_of(tensor))[flags] = True
             storage.sources += sources
 
-    def _made(self, tensor: torch.Tensor) -> None:
+    def _claim(self, tensor: torch.Tensor) -> None:
         """Memory that appears while the wrapper runs is the wrapper's own."""
         storage = self.session.memory.storage_of(tensor)
         if not storage.views:
             storage.private = True
 
-    def _soil(self, tensor: torch.Tensor) -> None:
+    def _fill_uninitialised(self, tensor: torch.Tensor) -> None:
         storage = self.session.memory.storage_of(tensor)
         storage.undefined = np.ones(storage.data.size, np.bool_)
         try:
             dtype = element_dtype(tensor)
         except TypeError:  # a type that no kernel can be given
             return
-        pattern = dirt(dtype, self.session.dirt)
+        pattern = uninitialised(dtype, self.session.fill)
         storage.typed(pattern.dtype)[...] = pattern
 
-    def _written(self, argument: Any, value: Any) -> None:
+    def _define(self, argument: Any, value: Any) -> None:
         if argument.alias_info is None or not argument.alias_info.is_write:
             return
         for tensor in _tensors(value):
@@ -128,7 +128,7 @@ def run(
     *tensors: torch.Tensor,
     target: str | None = None,
     config: int = 0,
-    dirt: str = "nan",
+    fill: str = "nan",
     operands: dict[str, torch.Tensor] | None = None,
     trace: list[Any] | None = None,
     kwargs: dict[str, Any] | None = None,
@@ -137,14 +137,14 @@ def run(
     """Call `function(*tensors, **kwargs)` with its Triton launches on the tile simulator.
 
     The tensors are on the CPU; the wrapper sees CUDA tensors. `operands` gives them the names
-    that faults use (default: a, b, ...). `config` picks the autotune configuration. `dirt` is what
+    that faults use (default: a, b, ...). `config` picks the autotune configuration. `fill` is what
     undefined memory holds: "nan", "ones", "zero" or "large". Raises what the wrapper raises, and
     KernelError, Unsupported or LimitExceeded for the kernel.
     """
     if operands is None:
         operands = dict(zip("abdefghij", tensors, strict=False))
-    session = Session(operands, dirt, target, config, seconds, trace)
-    with pretended(target), intercepted(session), _Allocations(session):
+    session = Session(operands, fill, target, config, seconds, trace)
+    with fake_gpu(target), intercept_launches(session), _Allocations(session):
         result = function(*tensors, **(kwargs or {}))
     session.run.result = result
     conclude(session, result)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.observation import (
     KernelError,
     LimitExceeded,
@@ -95,7 +96,8 @@ def note_rounding(operation: str) -> None:
 
 def runs_on_nvidia() -> bool:
     """Whether a launch runs, on a GPU of NVIDIA's."""
-    return _context is not None and not (_context.session.target or "").startswith("gfx")
+    target = None if _context is None else _context.session.target
+    return _context is not None and not (target and GPUS[target].is_amd)
 
 
 def where() -> Where | None:

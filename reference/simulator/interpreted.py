@@ -22,7 +22,7 @@ def interpreted_class() -> Any:
     return None if module is None else module.InterpretedFunction
 
 
-def jitted(kernel: Any) -> Any:
+def find_jitted(kernel: Any) -> Any:
     """The kernel that would be there without TRITON_INTERPRET=1, the same one each time.
 
     What it names and calls is replaced in the same way.
@@ -36,7 +36,7 @@ def jitted(kernel: Any) -> Any:
         kernel._gemmproof_jitted = JITFunction(copy, **kernel.kwargs)
         for name in fn.__code__.co_names:
             if type(scope.get(name)) is interpreted_class():
-                scope[name] = jitted(scope[name])
+                scope[name] = find_jitted(scope[name])
     kernel._gemmproof_jitted.pre_run_hooks = kernel.pre_run_hooks
     return kernel._gemmproof_jitted
 
@@ -50,9 +50,9 @@ def language_patches() -> Iterator[tuple[Any, str, Any]]:
         if name.startswith("triton.language"):
             for word, found in list(vars(module).items()):
                 if type(found) is kind:
-                    yield module, word, jitted(found)
+                    yield module, word, find_jitted(found)
     for word, found in list(vars(tl.tensor).items()):
         cells = getattr(found, "__closure__", None) or ()
         inner = next((c.cell_contents for c in cells if type(c.cell_contents) is kind), None)
         if inner is not None:
-            yield tl.tensor, word, jitted(inner)
+            yield tl.tensor, word, find_jitted(inner)

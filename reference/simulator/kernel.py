@@ -12,13 +12,13 @@ from triton import knobs
 from triton.compiler.compiler import make_backend
 from triton.runtime import _allocation
 
-from gemmproof.reference.fake_cuda.tensors import changed
+from gemmproof.reference.fake_cuda.tensors import note_change
 from gemmproof.reference.observation import KernelError, Launch, Unsupported
 from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulator.arguments import check_grid, flatten, scalar_of
 from gemmproof.reference.simulator.context import Context
 from gemmproof.reference.simulator.grid import run_grid
-from gemmproof.reference.simulator.lower import lower
+from gemmproof.reference.simulator.prepare.lower import lower
 from gemmproof.reference.simulator.program import Program
 from gemmproof.reference.simulator.session import Session
 from gemmproof.reference.ttir.frontend import identify, make_ttir, name_of
@@ -32,7 +32,7 @@ _session: Session | None = None
 
 
 @contextmanager
-def running(session: Session) -> Iterator[None]:
+def use_session(session: Session) -> Iterator[None]:
     """Within it kernels are compiled and launched for `session`."""
     global _session
     before, _session = _session, session
@@ -165,7 +165,7 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
     except (TypeError, OverflowError) as error:
         raise KernelError(f"{kernel.name}: {error}", where) from None
     session.memory.new_launch()
-    changed()
+    note_change()
     context = Context(session, kernel.name, sizes, int(kernel.metadata.num_warps))
     run_grid(program, context, values)
     session.events += [(kernel.name, event) for event in context.events]

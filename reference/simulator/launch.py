@@ -15,11 +15,15 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-from gemmproof.reference.fake_cuda.answers import swapped
+from gemmproof.reference.fake_cuda.answers import swap
 from gemmproof.reference.observation import CompileError, KernelError, SimulatorError
 from gemmproof.reference.provenance import calling_line
-from gemmproof.reference.simulator.interpreted import interpreted_class, jitted, language_patches
-from gemmproof.reference.simulator.kernel import compile_kernel, running
+from gemmproof.reference.simulator.interpreted import (
+    find_jitted,
+    interpreted_class,
+    language_patches,
+)
+from gemmproof.reference.simulator.kernel import compile_kernel, use_session
 from gemmproof.reference.simulator.session import Session
 
 
@@ -41,7 +45,7 @@ class _Device(int):
 
 
 @contextmanager
-def intercepted(session: Session) -> Iterator[None]:
+def intercept_launches(session: Session) -> Iterator[None]:
     """Within it every launch of a Triton kernel runs on the simulator, for `session`."""
     tuned: dict[int, int] = {}
     original_run, original_compile = JITFunction.run, JITFunction._do_compile
@@ -85,7 +89,7 @@ def intercepted(session: Session) -> Iterator[None]:
         return result
 
     def run_interpreted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return run(jitted(self), *args, **kwargs)
+        return run(find_jitted(self), *args, **kwargs)
 
     device = _Device(f"gemmproof {session.target or 'ieee'}")
     interpreted = interpreted_class()
@@ -97,7 +101,7 @@ def intercepted(session: Session) -> Iterator[None]:
         (Autotuner, "run", tune),
         (driver.active, "get_current_device", lambda: device),
     )
-    with running(session), swapped(patches), warnings.catch_warnings():
+    with use_session(session), swap(patches), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION")
         yield
 
@@ -114,7 +118,7 @@ def _raised_by_triton(error: BaseException) -> bool:
 def _innermost(tuner: Any) -> Any:
     function = tuner
     while not isinstance(function, JITFunction):
-        function = jitted(function) if type(function) is interpreted_class() else function.fn
+        function = find_jitted(function) if type(function) is interpreted_class() else function.fn
     return function
 
 

@@ -17,7 +17,7 @@ MAP_ELEMENTS = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class StridedView:
     """A strided view: `start` is the first element's address, strides are in elements."""
 
     start: int
@@ -54,7 +54,7 @@ class Storage:
     undefined: np.ndarray | None = None
     owners: dict[int, Ledger] = field(default_factory=dict)
     readers: dict[int, Ledger] = field(default_factory=dict)
-    views: list[View] = field(default_factory=list)
+    views: list[StridedView] = field(default_factory=list)
     sources: list[Any] = field(default_factory=list)
 
     @property
@@ -74,7 +74,7 @@ class Storage:
         n = self.data.size // size
         return self.undefined[: n * size].view(f"u{size}")
 
-    def elements_of(self, flags: np.ndarray, view: View) -> np.ndarray:
+    def elements_of(self, flags: np.ndarray, view: StridedView) -> np.ndarray:
         """The flags, one a byte of the storage, of a view's elements: (*view.shape, itemsize)."""
         size = view.itemsize
         strides = (*(s * size for s in view.strides), 1)
@@ -113,7 +113,7 @@ class Ledger:
 class Region:
     """The elements of a storage that an access through an operand may touch."""
 
-    def __init__(self, storage: Storage, size: int, views: list[View]) -> None:
+    def __init__(self, storage: Storage, size: int, views: list[StridedView]) -> None:
         self.views = [v for v in views if v.span]
         self.map: np.ndarray | None = None
         starts = [(v.start - storage.start) // size for v in self.views]
@@ -145,7 +145,7 @@ class Region:
         return inside & found
 
 
-def _in_strided(offset: np.ndarray, view: View) -> np.ndarray:
+def _in_strided(offset: np.ndarray, view: StridedView) -> np.ndarray:
     """Whether offsets from a view's first element are elements of it, by dividing the strides out.
 
     Exact where no two indices of the view meet (each stride exceeds the span of the smaller
@@ -168,7 +168,7 @@ def _in_strided(offset: np.ndarray, view: View) -> np.ndarray:
 
 
 @dataclass(slots=True, eq=False)
-class Operand:
+class Argument:
     """A tensor as a kernel received it: its name in messages, its view, its storage.
 
     `axes` names the view's dimensions in the problem's words ("M", "K", ...), or by number.
@@ -176,7 +176,7 @@ class Operand:
 
     name: str
     dtype: Dtype
-    view: View
+    view: StridedView
     storage: Storage
     axes: tuple[str, ...]
     _regions: dict[int, Region] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Operand:
             views = self.storage.views or [self.view]
             if self.storage.private:
                 n = self.storage.data.size // size
-                views = [View(self.storage.start, size, (n,), (1,))]
+                views = [StridedView(self.storage.start, size, (n,), (1,))]
             elif size != self.view.itemsize:  # a pointer cast: the same bytes in other pieces
                 views = [_recut(v, size) for v in views]
             else:
@@ -197,13 +197,13 @@ class Operand:
         return self._regions[size]
 
 
-def _recut(view: View, size: int) -> View:
+def _recut(view: StridedView, size: int) -> StridedView:
     """A view as elements of another size: exact for dense rows, else the whole span."""
     span = view.span * view.itemsize // size
-    return View(view.start, size, (span,), (1,))
+    return StridedView(view.start, size, (span,), (1,))
 
 
-class Memory:
+class AddressSpace:
     """All storages that a run knows, found by address."""
 
     def __init__(self) -> None:
@@ -271,14 +271,14 @@ def element_dtype(tensor: Any) -> Dtype:
         raise TypeError(f"tensors of {tensor.dtype} have no Triton type") from None
 
 
-def view_of(tensor: Any) -> View:
+def view_of(tensor: Any) -> StridedView:
     """The strided view that a torch tensor is."""
-    return View(
+    return StridedView(
         tensor.data_ptr(), tensor.element_size(), tuple(tensor.shape), tuple(tensor.stride())
     )
 
 
-def dirt(dtype: Dtype, kind: str) -> np.ndarray:
+def uninitialised(dtype: Dtype, kind: str) -> np.ndarray:
     """What an undefined lane of `dtype` holds, as a zero-dimensional array.
 
     `kind`: "nan" (integers: a large odd pattern), "ones" (bytes 0xFF), "zero", "large" (finite).

@@ -43,7 +43,7 @@ class Exit:
 
 
 @dataclass(slots=True)
-class Block:
+class BasicBlock:
     """Steps, how the block ends, and the slots that are alive where it begins."""
 
     steps: list[Step]
@@ -59,7 +59,7 @@ class Program:
     """
 
     name: str
-    blocks: list[Block]
+    blocks: list[BasicBlock]
     template: Env
     args: tuple[int, ...]
     arg_types: tuple[Type, ...]

@@ -8,10 +8,10 @@ from typing import Any
 
 from gemmproof.reference.observation import Run
 from gemmproof.reference.simulator.memory import (
-    Memory,
-    Operand,
+    AddressSpace,
+    Argument,
     Storage,
-    View,
+    StridedView,
     element_dtype,
     view_of,
 )
@@ -21,26 +21,26 @@ from gemmproof.reference.simulator.memory import (
 class Session:
     """One call of a wrapper. `names` are the tensors that messages call by name ("a", "b").
 
-    `dirt` is what memory that nothing defined holds, `config` the autotune configuration (modulo
+    `fill` is what memory that nothing defined holds, `config` the autotune configuration (modulo
     how many there are), `trace` a list that collects every access, or None. `seconds` is the time
     limit, `target` the GPU whose dots are imitated, None for exact IEEE dots, `configs` how many
     configurations the running kernel has.
     """
 
     names: dict[str, Any]
-    dirt: str = "nan"
+    fill: str = "nan"
     target: str | None = None
     config: int = 0
     seconds: float = 60.0
     trace: list[Any] | None = None
-    memory: Memory = field(default_factory=Memory)
+    memory: AddressSpace = field(default_factory=AddressSpace)
     run: Run = field(default_factory=Run)
     events: list[Any] = field(default_factory=list)
-    operands: list[Operand] = field(default_factory=list)
+    operands: list[Argument] = field(default_factory=list)
     sources: list[Any] = field(default_factory=list)
     deadline: float = 0.0
     configs: int = 1
-    _known: dict[Storage, tuple[str, View]] = field(default_factory=dict)
+    _known: dict[Storage, tuple[str, StridedView]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.deadline = time.monotonic() + self.seconds
@@ -53,12 +53,12 @@ class Session:
         storage.views.append(view)
         self._known.setdefault(storage, (name, view))
 
-    def operand(self, parameter: str, tensor: Any) -> Operand:
+    def operand(self, parameter: str, tensor: Any) -> Argument:
         """A kernel's argument as an operand, named as the caller knows it."""
         storage, view = self.memory.storage_of(tensor), view_of(tensor)
         name, known = self._known.get(storage, (parameter, view))
         axes = match_axes(view, known, name if storage in self._known else "")
-        operand = Operand(name, element_dtype(tensor), view, storage, axes)
+        operand = Argument(name, element_dtype(tensor), view, storage, axes)
         self.operands.append(operand)
         return operand
 
@@ -67,7 +67,7 @@ class Session:
         return self._known[storage][0] if storage in self._known else None
 
 
-def match_axes(view: View, known: View, name: str) -> tuple[str, ...]:
+def match_axes(view: StridedView, known: StridedView, name: str) -> tuple[str, ...]:
     """The problem's words for a view's dimensions, told by length and stride from a known view's.
 
     Numbers where that is not clear.

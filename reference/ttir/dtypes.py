@@ -10,8 +10,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-import ml_dtypes
 import numpy as np
+
+from gemmproof.reference.formats import FNUZ, FORMATS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,6 @@ class Dtype:
         return self.pointee is not None
 
     @property
-    def is_int(self) -> bool:
-        return self.name[0] == "i"
-
-    @property
     def is_float(self) -> bool:
         return self.name[0] in "fb"
 
@@ -52,49 +49,20 @@ class Dtype:
 
 
 def _table() -> dict[str, Dtype]:
-    rows = [
-        ("i1", np.bool_, "uint8"),
-        ("i8", np.int8, "int8"),
-        ("i16", np.int16, ""),
-        ("i32", np.int32, "int32"),
-        ("i64", np.int64, ""),
-        ("f16", np.float16, "fp16"),
-        ("bf16", ml_dtypes.bfloat16, "bf16"),
-        ("f32", np.float32, "fp32"),
-        ("f64", np.float64, "fp64"),
-        ("f8E4M3FN", ml_dtypes.float8_e4m3fn, "fp8e4m3"),
-        ("f8E5M2", ml_dtypes.float8_e5m2, "fp8e5m2"),
-        ("f8E4M3FNUZ", ml_dtypes.float8_e4m3fnuz, ""),
-        ("f8E5M2FNUZ", ml_dtypes.float8_e5m2fnuz, ""),
-        ("f8E4M3B11FNUZ", ml_dtypes.float8_e4m3b11fnuz, ""),
-    ]
-    return {name: Dtype(name, np.dtype(kind), known) for name, kind, known in rows}
+    table = {"i1": Dtype("i1", np.dtype(np.bool_))}
+    for f in (*FORMATS.values(), *FNUZ):
+        if f.ttir:  # of two integers of one width the signed one stands first
+            table.setdefault(f.ttir, Dtype(f.ttir, f.storage, f.name if f.name in FORMATS else ""))
+    return table
 
 
 DTYPES = _table()
 I1, I8, I32, I64 = (DTYPES[name] for name in ("i1", "i8", "i32", "i64"))
-F16, F32, F64 = (DTYPES[name] for name in ("f16", "f32", "f64"))
+F32, F64 = DTYPES["f32"], DTYPES["f64"]
 
 # torch's dtype -> TTIR's
-TORCH = {
-    "torch.bool": "i1",
-    "torch.int8": "i8",
-    "torch.int16": "i16",
-    "torch.int32": "i32",
-    "torch.int64": "i64",
-    "torch.uint8": "i8",
-    "torch.uint16": "i16",
-    "torch.uint32": "i32",
-    "torch.uint64": "i64",
-    "torch.float16": "f16",
-    "torch.bfloat16": "bf16",
-    "torch.float32": "f32",
-    "torch.float64": "f64",
-    "torch.float8_e4m3fn": "f8E4M3FN",
-    "torch.float8_e5m2": "f8E5M2",
-    "torch.float8_e4m3fnuz": "f8E4M3FNUZ",
-    "torch.float8_e5m2fnuz": "f8E5M2FNUZ",
-}
+TORCH = {f"torch.{f.dtype}": f.ttir for f in (*FORMATS.values(), *FNUZ) if f.ttir}
+TORCH["torch.bool"] = "i1"
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmproof.reference.observation import NOWHERE, Fault
 from gemmproof.reference.simulator.checks.events import Event, count_programs, note, programs_of
-from gemmproof.reference.simulator.memory import Operand, View
+from gemmproof.reference.simulator.memory import Argument, StridedView
 
 
 def mask_axes(mask: Any) -> tuple[int, ...] | None:
@@ -18,7 +18,7 @@ def mask_axes(mask: Any) -> tuple[int, ...] | None:
 
 
 def beyond_view(
-    operand: Operand, address: np.ndarray, lanes: np.ndarray, size: int
+    operand: Argument, address: np.ndarray, lanes: np.ndarray, size: int
 ) -> Iterator[tuple[int, np.ndarray]]:
     """For each axis of the operand, those of `lanes` that lie beyond it and beyond no later one."""
     indices, _ = logical_indices((address - operand.view.start) // size, operand.view)
@@ -35,7 +35,7 @@ def beyond_view(
 
 def note_stray_lanes(
     access: str,
-    operand: Operand | None,
+    operand: Argument | None,
     address: np.ndarray,
     stray: np.ndarray,
     size: int,
@@ -89,7 +89,7 @@ def _alone(beyond: list[np.ndarray], axis: int) -> np.ndarray:
 
 
 def logical_indices(
-    offset: np.ndarray, view: View
+    offset: np.ndarray, view: StridedView
 ) -> tuple[list[np.ndarray] | None, dict[int, int]]:
     """The index of every lane along every axis of the view, also beyond its shape.
 
@@ -117,7 +117,7 @@ def logical_indices(
     return indices, taken
 
 
-def _block_axes(offset: np.ndarray, view: View) -> dict[int, int]:
+def _block_axes(offset: np.ndarray, view: StridedView) -> dict[int, int]:
     """Block axis to view axis, by the step that most neighbouring lanes are apart."""
     taken: dict[int, int] = {}
     block, rank = offset.ndim - 1, len(view.shape)
@@ -136,7 +136,7 @@ def _common_step(offset: np.ndarray, d: int) -> int:
     return int(values[np.argmax(counts)])
 
 
-def _missed_stride(offset: np.ndarray, view: View) -> tuple[int | None, int]:
+def _missed_stride(offset: np.ndarray, view: StridedView) -> tuple[int | None, int]:
     """The one axis whose stride no block axis keeps, and the step taken in its place."""
     taken = _block_axes(offset, view)
     steps = []
@@ -147,7 +147,7 @@ def _missed_stride(offset: np.ndarray, view: View) -> tuple[int | None, int]:
     return (left[0], steps[0]) if len(left) == 1 == len(steps) else (None, 0)
 
 
-def _decode(offset: np.ndarray, view: View) -> list[np.ndarray] | None:
+def _decode(offset: np.ndarray, view: StridedView) -> list[np.ndarray] | None:
     """Indices by dividing the strides out, largest first; the largest axis takes the excess."""
     order = sorted(
         (k for k in range(len(view.shape)) if view.strides[k] > 0 and view.shape[k] > 0),
@@ -181,7 +181,7 @@ def _fault(kernel: str, group: list[Event]) -> Fault:
     if e.kind == "out_of_bounds":
         got, expected = _bounds_words(group, programs)
     elif e.kind == "undefined_used":
-        got, expected = f"{e.access} decided by a lane that nothing defined", "a defined lane"
+        got, expected = f"{e.access} that depends on an undefined lane", "defined lanes only"
     return Fault(
         kind=e.kind,
         kernel=kernel,

@@ -31,10 +31,10 @@ def conclude(session: Session, result: Any) -> None:
         events = [e for k, e in session.events if k == kernel]
         faults += gather(kernel, [e for e in events if e.elements is None])
         for tensor in tensors:
-            faults += _stored_twice(session, kernel, events, tensor)
-            faults += _undefined_stored(session, kernel, events, tensor)
+            faults += _find_stored_twice(session, kernel, events, tensor)
+            faults += _find_undefined_stored(session, kernel, events, tensor)
     for tensor in tensors:
-        faults += _never_stored(session, tensor)
+        faults += _find_never_stored(session, tensor)
 
 
 def _fault(kind: str, kernel: str, hit: np.ndarray, events: list[Event], **words: Any) -> Fault:
@@ -45,7 +45,7 @@ def _fault(kind: str, kernel: str, hit: np.ndarray, events: list[Event], **words
     return Fault(kind=kind, kernel=kernel, programs=programs, lanes=int(hit.sum()), **facts)
 
 
-def _met(session: Session, tensor: torch.Tensor, elements: np.ndarray) -> np.ndarray:
+def _mark_elements(session: Session, tensor: torch.Tensor, elements: np.ndarray) -> np.ndarray:
     """Which elements of the tensor begin at these byte offsets of its storage."""
     storage = session.memory.storage_of(tensor)
     flags = np.zeros(storage.data.size, np.bool_)
@@ -53,7 +53,7 @@ def _met(session: Session, tensor: torch.Tensor, elements: np.ndarray) -> np.nda
     return storage.elements_of(flags, view_of(tensor))[..., 0]
 
 
-def _stored_twice(
+def _find_stored_twice(
     session: Session, kernel: str, events: list[Event], tensor: torch.Tensor
 ) -> Iterator[Fault]:
     storage = session.memory.storage_of(tensor)
@@ -62,7 +62,7 @@ def _stored_twice(
         if e.kind == "stored_twice" and e.storage is storage:
             lines.setdefault(e.where, []).append(e)
     for where, group in lines.items():
-        hit = _met(session, tensor, np.concatenate([e.elements for e in group]))
+        hit = _mark_elements(session, tensor, np.concatenate([e.elements for e in group]))
         if hit.any():
             got = f"{span(hit)} of c stored more than once"
             words = {"got": got, "expected": "one store an element", "where": where}
@@ -70,12 +70,12 @@ def _stored_twice(
 
 
 _EXPECTED = {
-    "undefined_stored": "values from defined lanes only",
+    "undefined_stored": "defined lanes only",
     "false_hint": "a hint that holds",
 }
 
 
-def _undefined_stored(
+def _find_undefined_stored(
     session: Session, kernel: str, events: list[Event], tensor: torch.Tensor
 ) -> Iterator[Fault]:
     """One fault for each origin of the undefined lanes that the result still holds."""
@@ -87,11 +87,10 @@ def _undefined_stored(
         hit = met(1 << i) & still
         if not hit.any():
             continue
-        operand, axis, source = origin.operand, None, origin.what
+        operand, axis = origin.operand, None
+        source = origin.what.format(operand.name if operand else "memory")
         if operand is not None and origin.axis is not None:
             axis = operand.axes[origin.axis]
-        if not source.startswith("a "):
-            source = f"lanes of {operand.name if operand else 'memory'} that {source}"
         yield _fault(
             origin.kind,
             kernel,
@@ -101,7 +100,7 @@ def _undefined_stored(
             operand=operand.name if operand is not None else "c",
             axis=axis,
             where=origin.where or mine[0].where,
-            got=f"{span(hit)} of c come from {source}",
+            got=f"{span(hit)} of c {'depends' if hit.sum() == 1 else 'depend'} on {source}",
             expected=_EXPECTED[origin.kind],
             follows="out_of_bounds" if origin.what == STRAY else "",
         )
@@ -145,7 +144,7 @@ def _lanes_behind(
             wanted = np.concatenate([e.bits for e in mine]) & bits != 0
             elements = np.concatenate([e.elements for e in mine])[wanted]
             alike = part.shape == tensor.shape
-            hit |= _met(session, part, elements) if alike else elements.size > 0
+            hit |= _mark_elements(session, part, elements) if alike else elements.size > 0
         return hit
 
     return [e for _, mine in found for e in mine], met
@@ -163,7 +162,7 @@ def _lineage(session: Session, tensor: torch.Tensor) -> list[torch.Tensor]:
     return found
 
 
-def _never_stored(session: Session, tensor: torch.Tensor) -> Iterator[Fault]:
+def _find_never_stored(session: Session, tensor: torch.Tensor) -> Iterator[Fault]:
     missing = session.memory.undefined_in(tensor)
     if missing is None:
         return

@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmproof.reference.observation import Where
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.memory import Operand, Storage
+from gemmproof.reference.simulator.memory import Argument, Storage
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Event:
     programs: np.ndarray
     lanes: int
     where: Where | None
-    operand: Operand | None = None
+    operand: Argument | None = None
     axis: int | None = None
     got: str = ""
     expected: str = ""

@@ -10,13 +10,14 @@ import numpy as np
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.blame import mask_axes, note_stray_lanes
 from gemmproof.reference.simulator.checks.events import note_lanes
-from gemmproof.reference.simulator.memory import Operand, Region, Storage, View
+from gemmproof.reference.simulator.memory import Argument, Region, Storage, StridedView
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import I8, Dtype
 
-STRAY = "lie outside its view"
-MASKED = "the load's mask switches off, with no `other`"
-UNWRITTEN = "nothing has stored"
+# What undefined lanes are, of an operand.
+STRAY = "out-of-bounds lanes of {}"
+MASKED = "lanes of {} that the load's mask disables, with no `other`"
+UNWRITTEN = "uninitialised elements of {}"
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class RawTouch:
     """One access of all programs of a part, as the trace keeps it until the launch is over."""
 
     kind: str
-    operand: Operand
+    operand: Argument
     offsets: np.ndarray
     mask: np.ndarray | None
     other: float | None
@@ -45,7 +46,7 @@ class RawTouch:
 
 
 def check_defined(value: Value, what: str) -> None:
-    """Note where a lane that nothing defined decides `what`."""
+    """Note where an undefined lane decides `what`."""
     if value.poison is not None and (value.poison & ~context.hinted()).any():
         note_lanes("undefined_used", what, value.poison)
 
@@ -132,7 +133,7 @@ def _judge_unknown(
 
 def _judge_in(
     kind: str,
-    operand: Operand,
+    operand: Argument,
     address: np.ndarray,
     good: np.ndarray | None,
     size: int,
@@ -170,7 +171,7 @@ def all_inside(region: Region, index: np.ndarray) -> bool:
     return region.dense and region.low <= int(index.min()) and int(index.max()) < region.high
 
 
-def _any_operand(storage: Storage, size: int) -> Operand:
+def _any_operand(storage: Storage, size: int) -> Argument:
     """An operand for an address whose pointer was not derived from an argument."""
     session = context.current().session
     for operand in session.operands:
@@ -178,7 +179,7 @@ def _any_operand(storage: Storage, size: int) -> Operand:
             return operand
     n = storage.data.size // size
     name = session.storage_name(storage) or "memory"
-    operand = Operand(name, I8, View(storage.start, size, (n,), (1,)), storage, ("0",))
+    operand = Argument(name, I8, StridedView(storage.start, size, (n,), (1,)), storage, ("0",))
     session.operands.append(operand)
     return operand
 

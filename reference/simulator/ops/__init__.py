@@ -2,22 +2,23 @@
 
 from gemmproof.reference.simulator.ops import (  # noqa: F401
     assembly,
-    atomics,
     cast,
     comparison,
-    descriptors,
-    dot,
-    dot_scaled,
     floats,
     hints,
     integers,
-    load,
     math,
     reduce,
     shape,
+)
+from gemmproof.reference.simulator.ops.access import (  # noqa: F401
+    atomics,
+    descriptors,
+    load,
     store,
     windows,
 )
+from gemmproof.reference.simulator.ops.dots import dot, dot_scaled  # noqa: F401
 from gemmproof.reference.simulator.ops.registry import OPERATIONS, refusal
 
 __all__ = ["OPERATIONS", "refusal"]

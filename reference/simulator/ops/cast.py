@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import round_to, to_fp32
 from gemmproof.reference.arithmetic.rounding import float_to_integer, round_float
-from gemmproof.reference.formats import FORMATS, round_to, to_fp32
+from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.ops.floats import canonical
 from gemmproof.reference.simulator.ops.registry import operation

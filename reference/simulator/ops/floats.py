@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemmproof.reference.formats import FORMATS, nan_of
+from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.value import Value, loaded_width, union
@@ -16,7 +16,9 @@ Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 CANONICAL = {
-    np.dtype(FORMATS[f].storage): nan_of(FORMATS[f]) for f in ("fp16", "bf16", "fp32", "fp64")
+    f.storage: f.nan
+    for f in FORMATS.values()
+    if f.kind == "float" and f.stored is f and not f.is_fp8
 }
 _FLOAT: dict[str, tuple[Function, str]] = {
     "arith.addf": (np.add, "+"),

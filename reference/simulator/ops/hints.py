@@ -35,7 +35,7 @@ def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
     return judged
 
 
-def _defined(x: Value) -> np.ndarray:
+def _find_defined(x: Value) -> np.ndarray:
     """Lanes whose value is defined; a hint says nothing of the others."""
     return x.marks() == 0
 
@@ -61,7 +61,7 @@ def _judge_multiple(x: Value, values: list[int]) -> Value:
     contiguous run (AxisInfo's divisibility); a pointer's counts bytes.
     """
     for axis, v in enumerate(values):
-        failed = (x.data % v != 0) & _defined(x)
+        failed = (x.data % v != 0) & _find_defined(x)
         if x.data.ndim > 1 and v > 1 and failed.any():
             inner = (slice(None),) * (axis + 1)
             goes_on = np.zeros(x.data.shape, np.bool_)
@@ -95,7 +95,7 @@ def _judge_groups(x: Value, values: list[int], hint: str, expected: Any) -> Valu
         n = min(n, data.shape[-1])
         groups = data.reshape(*data.shape[:-1], data.shape[-1] // n, n)
         wrong = groups != expected(groups[..., :1], np.arange(n, dtype=data.dtype))
-        failed = np.moveaxis(wrong.reshape(data.shape), -1, axis + 1) & _defined(x)
+        failed = np.moveaxis(wrong.reshape(data.shape), -1, axis + 1) & _find_defined(x)
         if failed.any():
             words = f"a false hint: tl.{hint}({n}) where a lane holds {_first(x, failed)}"
             x = _mark_doubtful(x, failed, words)
@@ -159,7 +159,7 @@ def _build_print(op: Op) -> Callable[..., None]:
         ):
             x, rest = program % launch.grid[0], program // launch.grid[0]
             place = f"program ({x}, {rest % launch.grid[1]}, {rest // launch.grid[1]})"
-            shown = [_shown(b[i if len(b) > 1 else 0], in_hex) for b in blocks]
+            shown = [_describe(b[i if len(b) > 1 else 0], in_hex) for b in blocks]
             line = ": ".join(part for part in (place, prefix, ", ".join(shown)) if part)
             where = "" if launch.where is None else f"{launch.where} "
             launch.session.run.prints.append(where + line)
@@ -167,7 +167,7 @@ def _build_print(op: Op) -> Callable[..., None]:
     return compute
 
 
-def _shown(block: np.ndarray, in_hex: bool) -> str:
+def _describe(block: np.ndarray, in_hex: bool) -> str:
     """A value in one line: its shape if it has one, and its first and last lanes."""
     digits = 2 * block.dtype.itemsize
 

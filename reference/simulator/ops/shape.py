@@ -78,7 +78,7 @@ def _build_undefined(op: Op) -> Callable[..., Value]:
 
     def compute() -> Value:
         ones = (1,) * (1 + len(kind.shape))
-        bits = np.full(ones, context.source("a value that nothing defined"))
+        bits = np.full(ones, context.source("an undefined value"))
         return Value(np.zeros(ones, kind.dtype.numpy), kind.dtype, bits)
 
     return compute

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from gemmproof.reference.simulator.draft import Draft, Instr
-from gemmproof.reference.simulator.program import Block, Env, Program, Step
+from gemmproof.reference.simulator.prepare.draft import Draft, Instr
+from gemmproof.reference.simulator.program import BasicBlock, Env, Program, Step
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import Type
 
@@ -21,30 +21,32 @@ def finish(
     text: str,
 ) -> Program:
     """The program of these blocks, in this order."""
-    needed = _needed(drafts)
+    needed = _find_needed(drafts)
     for draft in drafts:
         draft.instrs = [
             i for i in draft.instrs if not i.pure or any(r in needed for r in i.results)
         ]
-    live = _liveness(drafts, needed, constants)
+    live = _find_alive(drafts, needed, constants)
     places = {id(draft): i for i, draft in enumerate(drafts)}
     blocks = []
     for draft in drafts:
-        after = {s for way in _after(draft, live, needed) for s in way}
+        after = {s for way in _find_alive_after(draft, live, needed) for s in way}
         after.update(draft.end.uses)
-        steps = _steps(draft.instrs, after, constants)
+        steps = _make_steps(draft.instrs, after, constants)
         ways = tuple(
             (places[id(target)], tuple((to, source) for to, source in moves if to in needed))
             for target, moves in draft.end.ways
         )
-        blocks.append(Block(steps, replace(draft.end, ways=ways), tuple(sorted(live[id(draft)]))))
+        blocks.append(
+            BasicBlock(steps, replace(draft.end, ways=ways), tuple(sorted(live[id(draft)])))
+        )
     template: Env = [None] * len(types)
     for slot, value in constants.items():
         template[slot] = value
     return Program(name, blocks, template, args, tuple(types[a] for a in args), text)
 
 
-def _needed(drafts: list[Draft]) -> set[int]:
+def _find_needed(drafts: list[Draft]) -> set[int]:
     """The slots that something with an effect, or a decision, depends on."""
     makers: dict[int, list[tuple[int, ...]]] = {}
     needed: set[int] = set()
@@ -68,7 +70,9 @@ def _needed(drafts: list[Draft]) -> set[int]:
     return needed
 
 
-def _after(draft: Draft, live: dict[int, set[int]], needed: set[int]) -> Iterator[set[int]]:
+def _find_alive_after(
+    draft: Draft, live: dict[int, set[int]], needed: set[int]
+) -> Iterator[set[int]]:
     """For each way out of a block, the slots that are alive at its end."""
     for target, moves in draft.end.ways:
         taken = [(to, source) for to, source in moves if to in needed]
@@ -76,7 +80,7 @@ def _after(draft: Draft, live: dict[int, set[int]], needed: set[int]) -> Iterato
         yield alive | {source for _, source in taken}
 
 
-def _liveness(
+def _find_alive(
     drafts: list[Draft], needed: set[int], constants: dict[int, Value]
 ) -> dict[int, set[int]]:
     """The slots that are alive where each block begins; constants always are and do not count."""
@@ -85,7 +89,9 @@ def _liveness(
     while changed:
         changed = False
         for draft in reversed(drafts):
-            alive = {s for way in _after(draft, live, needed) for s in way} | set(draft.end.uses)
+            alive = {s for way in _find_alive_after(draft, live, needed) for s in way} | set(
+                draft.end.uses
+            )
             for instr in reversed(draft.instrs):
                 alive.difference_update(instr.results)
                 alive.update(instr.sources)
@@ -96,19 +102,19 @@ def _liveness(
     return live
 
 
-def _steps(instrs: list[Instr], after: set[int], constants: dict[int, Value]) -> list[Step]:
+def _make_steps(instrs: list[Instr], after: set[int], constants: dict[int, Value]) -> list[Step]:
     """Steps of a block, each with the slots that nothing uses behind it."""
     alive = after | set(constants)
     steps: list[Step] = []
     for instr in reversed(instrs):
         dead = {s for s in (*instr.sources, *instr.results) if s not in alive}
         alive.update(instr.sources)
-        step = _step(instr.compute, instr.sources, instr.results)
+        step = _make_step(instr.compute, instr.sources, instr.results)
         steps.append((step, instr.where, tuple(dead)))
     return steps[::-1]
 
 
-def _step(
+def _make_step(
     compute: Callable[..., Any], sources: tuple[int, ...], results: tuple[int, ...]
 ) -> Callable[[Env], None]:
     """One step: the few shapes that nearly all operations have go without a loop."""

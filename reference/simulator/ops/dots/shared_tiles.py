@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from gemmproof.reference.dot import DotModel
-from gemmproof.reference.dot.stacked import Layout, Shared, multiply
+from gemmproof.reference.dot.stacked import Shared, Stacking, multiply
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.value import Lazy, Value
@@ -44,7 +44,7 @@ class Product(Lazy):
     __slots__ = ("layout", "model", "pairs", "start", "waiting")
 
     def __init__(
-        self, dtype: Dtype, model: DotModel, layout: Layout, start: np.ndarray | None
+        self, dtype: Dtype, model: DotModel, layout: Stacking, start: np.ndarray | None
     ) -> None:
         super().__init__(dtype)
         self.model, self.layout, self.start = model, layout, start
@@ -78,7 +78,7 @@ def product(
         and acc.layout.fits(a, b)
     ):
         return acc.extend(a, b)
-    layout = Layout.find(a, b)
+    layout = Stacking.find(a, b)
     if layout is None:
         return None
     numel = len(a.of) * a.blocks.shape[1] * b.blocks.shape[2]

@@ -22,10 +22,10 @@ from gemmproof.reference.simulator.checks.judge import (
     trace,
 )
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.memory import Operand, dirt
+from gemmproof.reference.simulator.memory import Argument, uninitialised
+from gemmproof.reference.simulator.ops.access.store import column, meet
+from gemmproof.reference.simulator.ops.dots.shared_tiles import Shared, Tiles, find_shared
 from gemmproof.reference.simulator.ops.outer import combine, parts_of
-from gemmproof.reference.simulator.ops.shared_tiles import Shared, Tiles, find_shared
-from gemmproof.reference.simulator.ops.store import column, meet
 from gemmproof.reference.simulator.value import Value, union
 
 
@@ -51,7 +51,7 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
         return Value(plain, dtype, loaded=8 * np_type.itemsize)
     context.check_width(int(np.prod(full, dtype=np.int64)) * max(8, np_type.itemsize))
     found = judge("load", ptr, mask, full)
-    data: np.ndarray = np.broadcast_to(dirt(dtype, launch.session.dirt), full)
+    data: np.ndarray = np.broadcast_to(uninitialised(dtype, launch.session.fill), full)
     done = np.zeros(full, np.bool_) if len(found) != 1 or found[0].good is not None else None
     poison = None
     for lanes in found:
@@ -62,7 +62,7 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
         data = values if lanes.good is None else np.where(lanes.good, values, data)
         if done is not None:
             done = done | (True if lanes.good is None else lanes.good)
-        poison = union(poison, _unwritten(lanes, np_type.itemsize, ptr.base))
+        poison = union(poison, _mark_uninitialised(lanes, np_type.itemsize, ptr.base))
         _remember_readers(lanes, np_type.itemsize, full, ptr.base)
     if done is not None and not done.all():
         off = None if mask is None else ~np.broadcast_to(mask.data, full)
@@ -138,7 +138,7 @@ def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndar
     return bits
 
 
-def _unwritten(lanes: Lanes, size: int, operand: Operand | None) -> np.ndarray | None:
+def _mark_uninitialised(lanes: Lanes, size: int, operand: Argument | None) -> np.ndarray | None:
     """Poison for lanes that read memory nothing has stored to."""
     undefined = lanes.storage.undefined_elements(size)
     if undefined is None:
@@ -164,7 +164,7 @@ def _masked_bits(ptr: Value, off: np.ndarray, size: int) -> np.ndarray:
 
 
 def _remember_readers(
-    lanes: Lanes, size: int, full: tuple[int, ...], operand: Operand | None
+    lanes: Lanes, size: int, full: tuple[int, ...], operand: Argument | None
 ) -> None:
     """Which program last read each element of memory that the wrapper made: it may add to it."""
     storage = lanes.storage

@@ -13,7 +13,7 @@ from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.events import note
 from gemmproof.reference.simulator.checks.judge import judge, trace
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.memory import Operand, Storage
+from gemmproof.reference.simulator.memory import Argument, Storage
 from gemmproof.reference.simulator.value import Value
 
 
@@ -52,7 +52,7 @@ def mark(
     size: int,
     bits: np.ndarray | None,
     access: str,
-    operand: Operand | None,
+    operand: Argument | None,
 ) -> None:
     """Keep account of which elements are defined after a store; `bits` are the poison stored."""
     if bits is not None and bits.any():
@@ -76,7 +76,7 @@ def mark(
 
 
 def _own(
-    storage: Storage, index: np.ndarray, size: int, programs: np.ndarray, operand: Operand | None
+    storage: Storage, index: np.ndarray, size: int, programs: np.ndarray, operand: Argument | None
 ) -> None:
     """Find elements stored twice: by two lanes of this store, or by two programs of the launch.
 
@@ -112,7 +112,7 @@ def meet(
     index: np.ndarray,
     size: int,
     programs: np.ndarray,
-    operand: Operand | None,
+    operand: Argument | None,
 ) -> None:
     """Remember who reads or updates elements, and note those that another program stored.
 
@@ -127,7 +127,7 @@ def meet(
     storage.ledger("readers", size)[index] = programs
 
 
-def note_race(operand: Operand | None, access: str, programs: np.ndarray, words: str) -> None:
+def note_race(operand: Argument | None, access: str, programs: np.ndarray, words: str) -> None:
     """Note that programs meet on elements with nothing to order them."""
     if programs.size:
         note(

@@ -15,11 +15,11 @@ from gemmproof.reference.simulator.checks.judge import (
     trace,
 )
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.memory import Operand, Storage, dirt
+from gemmproof.reference.simulator.memory import Argument, Storage, uninitialised
+from gemmproof.reference.simulator.ops.access.load import load
+from gemmproof.reference.simulator.ops.access.store import mark, meet
 from gemmproof.reference.simulator.ops.floats import canonical
-from gemmproof.reference.simulator.ops.load import load
 from gemmproof.reference.simulator.ops.registry import operation, refusal
-from gemmproof.reference.simulator.ops.store import mark, meet
 from gemmproof.reference.simulator.value import Value, union
 from gemmproof.reference.ttir.dtypes import I1, unsigned
 from gemmproof.reference.ttir.module import Op
@@ -123,7 +123,7 @@ def atomic(
     compare = value if compare is None else compare
     new, want = flatten(value.data), flatten(compare.data)
     bits = flatten(value.marks() | compare.marks())
-    old = np.full(flat_shape, dirt(dtype, launch.session.dirt), new.dtype)
+    old = np.full(flat_shape, uninitialised(dtype, launch.session.fill), new.dtype)
     unknown = np.zeros(flat_shape, np.uint8)
     for lanes in judge("atomic", ptr, mask, full):
         index = flatten(lanes.index)
@@ -143,7 +143,7 @@ def atomic(
 def _update(
     op: str,
     storage: Storage,
-    operand: Operand | None,
+    operand: Argument | None,
     index: np.ndarray,
     new: np.ndarray,
     want: np.ndarray,

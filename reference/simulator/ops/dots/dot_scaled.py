@@ -8,10 +8,11 @@ from collections.abc import Callable
 import numpy as np
 
 from gemmproof.reference.dot import dot_model, microscaled
+from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.ops.dot import undefined_outputs
+from gemmproof.reference.simulator.ops.dots.dot import undefined_outputs
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.value import Value, union
 from gemmproof.reference.ttir.dtypes import F32
@@ -32,13 +33,12 @@ def _build_dot_scaled(op: Op) -> Callable[..., Value]:
     kinds, (lhs, rhs) = op.operand_types, (op.attrs.get("lhs", ""), op.attrs.get("rhs", ""))
     lhs_k_pack, rhs_k_pack = (op.attrs.get(f"{s}_k_pack", "true") == "true" for s in ("lhs", "rhs"))
     for name in (lhs, rhs):
-        if name not in ("e2m1", "e4m3", "e5m2", "bf16", "fp16"):
+        if name not in microscaled.KNOWN:
             raise Unsupported(f"tt.dot_scaled of {name} is not known to the tile simulator")
     model = dot_model(None, "fp32")
 
     def compute(*values: Value) -> Value:
-        target = current().session.target
-        if target is not None and not target.startswith("gfx"):
+        if current().session.target in TARGETS:
             raise context.unsupported("tl.dot_scaled with a target")
         whole = [v.spread(kind.shape) for v, kind in zip(values, kinds, strict=True)]
         a, rest = whole[0], whole[1:]

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from gemmproof.reference.observation import Unsupported, Where
 from gemmproof.reference.simulator.checks.judge import check_defined
-from gemmproof.reference.simulator.draft import Draft, Frame, Instr, Scope
 from gemmproof.reference.simulator.ops.hints import HINTS
 from gemmproof.reference.simulator.ops.registry import refusal
+from gemmproof.reference.simulator.prepare.draft import Draft, Frame, Instr, Scope
 from gemmproof.reference.simulator.program import Exit, start_count
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import I1, Type
 from gemmproof.reference.ttir.module import Block, Op
 
 if TYPE_CHECKING:
-    from gemmproof.reference.simulator.lower import Lowering
+    from gemmproof.reference.simulator.prepare.lower import Lowering
 
 
 def write_blocks(

@@ -10,10 +10,11 @@ import numpy as np
 
 from gemmproof.reference.dot import DotModel
 from gemmproof.reference.dot.triton import folds, imprecise_acc, triton_dot
+from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.ops import shared_tiles
+from gemmproof.reference.simulator.ops.dots import shared_tiles
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.value import Value, loaded_width, union
 from gemmproof.reference.ttir.dtypes import Dtype
@@ -34,7 +35,7 @@ def format_of(dtype: Dtype) -> str:
 
 def folds_sum(op: Op, target: str | None) -> bool:
     """Whether the compiler folds `x + tl.dot(a, b)` into the dot."""
-    if target is None or target.startswith("gfx"):
+    if target not in TARGETS:
         return False
     a, b = (kind.dtype.format for kind in op.operand_types[:2])
     K = op.operand_types[0].shape[-1]
@@ -110,7 +111,7 @@ def _model(
     M, N, K = tile
     try:
         return triton_dot(
-            None if target is not None and target.startswith("gfx") else target,
+            target if target in TARGETS else None,
             a_format if a_format == b_format else (a_format, b_format),
             acc_format,
             BLOCK_M=M,

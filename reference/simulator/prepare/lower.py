@@ -14,13 +14,13 @@ import numpy as np
 import triton
 
 from gemmproof.reference.observation import Unsupported, Where
-from gemmproof.reference.simulator.control import CONTROL, write_blocks
-from gemmproof.reference.simulator.draft import Draft, Frame, Instr, Scope
-from gemmproof.reference.simulator.finish import finish
 from gemmproof.reference.simulator.ops import OPERATIONS
-from gemmproof.reference.simulator.ops.dot import folds_sum, is_zero
+from gemmproof.reference.simulator.ops.dots.dot import folds_sum, is_zero
 from gemmproof.reference.simulator.ops.hints import HINTS, judge_hints
 from gemmproof.reference.simulator.ops.registry import refusal
+from gemmproof.reference.simulator.prepare.control import CONTROL, write_blocks
+from gemmproof.reference.simulator.prepare.draft import Draft, Frame, Instr, Scope
+from gemmproof.reference.simulator.prepare.finish import finish
 from gemmproof.reference.simulator.program import Program
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import Type

@@ -10,11 +10,11 @@ import numpy as np
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator.checks.events import note
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.ops.atomics import COMBINE, atomic
-from gemmproof.reference.simulator.ops.load import load
+from gemmproof.reference.simulator.ops.access.atomics import COMBINE, atomic
+from gemmproof.reference.simulator.ops.access.load import load
+from gemmproof.reference.simulator.ops.access.store import store
+from gemmproof.reference.simulator.ops.access.windows import EXTEND, Window, fill_of
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.ops.store import store
-from gemmproof.reference.simulator.ops.windows import EXTEND, Window, fill_of
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import I64, Type
 from gemmproof.reference.ttir.module import Op
@@ -91,7 +91,7 @@ def _build_descriptor_load(op: Op) -> Callable[..., Value]:
     return compute
 
 
-def _stored(window: Window, value: Value, kind: Type) -> Value:
+def _fit_to_window(window: Window, value: Value, kind: Type) -> Value:
     if kind.shape == window.block:
         return value
     return value.spread(kind.shape).map(lambda d: d.reshape(len(d), *window.block))
@@ -103,7 +103,7 @@ def _build_descriptor_store(op: Op) -> Callable[..., None]:
 
     def compute(window: Window, *rest: Value) -> None:
         pointers, mask = _box(window, rest[:-1])
-        store(pointers, _stored(window, rest[-1], kind), mask, window.block)
+        store(pointers, _fit_to_window(window, rest[-1], kind), mask, window.block)
 
     return compute
 
@@ -118,7 +118,7 @@ def _build_descriptor_reduce(op: Op) -> Callable[..., None]:
 
     def compute(window: Window, *rest: Value) -> None:
         pointers, mask = _box(window, rest[:-1])
-        atomic(word, pointers, _stored(window, rest[-1], kind), mask, window.block)
+        atomic(word, pointers, _fit_to_window(window, rest[-1], kind), mask, window.block)
 
     return compute
 

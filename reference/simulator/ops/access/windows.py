@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from gemmproof.reference.simulator.ops.access.load import load
+from gemmproof.reference.simulator.ops.access.store import store
 from gemmproof.reference.simulator.ops.cast import build_integer_cast
 from gemmproof.reference.simulator.ops.comparison import build_select
 from gemmproof.reference.simulator.ops.integers import build_integer, build_pointer_sum
-from gemmproof.reference.simulator.ops.load import load
 from gemmproof.reference.simulator.ops.registry import Build, operation
-from gemmproof.reference.simulator.ops.store import store
 from gemmproof.reference.simulator.value import Value, merge, union
 from gemmproof.reference.ttir.dtypes import I1, I64, Dtype, Type
 from gemmproof.reference.ttir.module import Op

@@ -1,0 +1,1 @@
+"""Loads, stores and atomics, through pointers, block pointers and descriptors."""
