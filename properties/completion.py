@@ -7,100 +7,92 @@ from collections.abc import Iterator
 
 import torch
 
-from gemmproof.properties.addresses import COMPILES, ENDS, judge_faults
-from gemmproof.properties.finding import Finding
-from gemmproof.properties.outcome import Outcome, same_storage
-from gemmproof.properties.tensors import format_of_tensor
+from gemmproof.properties.cases.tensors import format_of_tensor, share_memory
+from gemmproof.properties.finding import Finding, make_finding
+from gemmproof.properties.memory import ENDS, judge_faults
+from gemmproof.properties.observation import Observation
 from gemmproof.reference.formats import FORMATS
 
-NAME = ENDS
+COMPILES = "compiles"
 # the frontend's words: a kernel, Triton's message, and the configuration if there are several
 _REFUSED = re.compile(r"Triton refuses to compile (\S+): (.*?)(?: with \[([^]]*)\])?", re.DOTALL)
-_device_would_stop = judge_faults(NAME)
+_judge_device_asserts = judge_faults(ENDS)
 
 
-def judge_compiles(outcome: Outcome) -> Iterator[Finding]:
+def judge_compiles(observation: Observation) -> Iterator[Finding]:
     """Triton's refusal of the kernel, in Triton's words, on the line that it blames."""
-    raised = outcome.raised
+    raised = observation.raised
     if raised is not None and raised.kind == "compile_error":
         place = "the kernel" if raised.where is None else raised.where
-        stated = raised.text.removeprefix(f"{raised.where}: ")
+        got = raised.text.removeprefix(f"{raised.where}: ")
         expected = "a kernel that compiles"
-        if refused := _REFUSED.fullmatch(stated):
+        if refused := _REFUSED.fullmatch(got):
             name, words, config = refused.groups()
-            stated = f'"{words}" from Triton\'s compiler'
+            got = f'"{words}" from Triton\'s compiler'
             expected = f"{name} to compile" + (f" with {config}" if config else "")
-        yield _finding(
-            outcome, raised.kind, place, stated, expected, raised.where, property=COMPILES
-        )
+        where = raised.where
+        yield make_finding(observation, COMPILES, raised.kind, place, got, expected, where=where)
 
 
-def judge(outcome: Outcome) -> Iterator[Finding]:
-    """Findings of one outcome: what was raised, or would be, or what is wrong with the result."""
-    yield from _device_would_stop(outcome)
-    raised = outcome.raised
-    if raised is not None:
-        # what the simulator does not know, and its own errors, say nothing about the kernel
-        if raised.kind in ("raised", "kernel_error", "limit"):
-            call = f"call {len(outcome.runs) + 1}" if outcome.runs else "the call"
-            place = call if raised.where is None else f"{call}, at {raised.where}"
-            stated = raised.text.removeprefix(f"{raised.where}: ")
-            yield _finding(outcome, raised.kind, place, stated, "a result", raised.where)
-        return
-    for run in outcome.runs:
-        found = list(_result(outcome, run.result))
+def judge_ends(observation: Observation) -> Iterator[Finding]:
+    """What was raised, or would stop the device, or what is wrong with the result."""
+    yield from _judge_device_asserts(observation)
+    raised = observation.raised
+    if raised is None:
+        judge = _judge_results if observation.is_simulated else _judge_device_results
+        yield from judge(observation)
+    # what the simulator does not know, and its own errors, say nothing about the kernel
+    elif raised.kind in ("raised", "kernel_error", "limit"):
+        call = f"call {len(observation.calls) + 1}" if observation.calls else "the call"
+        place = call if raised.where is None else f"{call}, at {raised.where}"
+        got, where = raised.text.removeprefix(f"{raised.where}: "), raised.where
+        fault = "cuda_error" if is_cuda_error(raised.text) else raised.kind
+        yield make_finding(observation, ENDS, fault, place, got, "a result", where=where)
+
+
+def is_cuda_error(text: str) -> bool:
+    """Whether an error left the device's context unusable, as an illegal address does."""
+    return any(sign in text for sign in ("CUDA error", "Triton Error [CUDA]", "AcceleratorError"))
+
+
+def _judge_results(observation: Observation) -> Iterator[Finding]:
+    for call in observation.calls:
+        found = list(_judge_result(observation, call.run.result))
         yield from found
         if found:
             return
 
 
-def _result(outcome: Outcome, result: object) -> Iterator[Finding]:
+def _judge_result(observation: Observation, result: object) -> Iterator[Finding]:
+    def wrong(fault: str, got: str, expected: str, operand: str | None = None) -> Finding:
+        place = "the result"
+        return make_finding(observation, ENDS, fault, place, got, expected, operand=operand)
+
     if not isinstance(result, torch.Tensor):
         name = "None" if result is None else f"a {type(result).__name__}"
-        yield _finding(outcome, "wrong_type", "the result", name, "a tensor")
+        yield wrong("wrong_type", name, "a tensor")
         return
-    if tuple(result.shape) != outcome.shape:
-        yield _finding(
-            outcome, "wrong_shape", "the result", f"shape {tuple(result.shape)}", f"{outcome.shape}"
-        )
+    shape = observation.case.result_shape
+    if tuple(result.shape) != shape:
+        yield wrong("wrong_shape", f"shape {tuple(result.shape)}", f"{shape}")
     fmt = format_of_tensor(result)
-    integers = FORMATS[outcome.case.dtype].kind == "int"
+    integers = FORMATS[observation.case.dtype].kind == "int"
     if fmt is None or (fmt.kind == "int" and not integers) or result.layout != torch.strided:
         expected = "an integer or float dtype" if integers else "a float dtype"
-        yield _finding(outcome, "wrong_dtype", "the result", str(result.dtype), expected)
+        yield wrong("wrong_dtype", str(result.dtype), expected)
     if result.device.type != "cpu":
-        yield _finding(
-            outcome, "wrong_device", "the result", str(result.device), "the inputs' device"
-        )
-    for operand in outcome.operands:
-        if result.numel() > 0 and same_storage(result, operand.tensor):
-            yield _finding(
-                outcome,
-                "returned_input",
-                "the result",
-                f"a view of {operand.name}",
-                "memory of its own",
-                operand=operand.name,
-            )
+        yield wrong("wrong_device", str(result.device), "the inputs' device")
+    for name, operand in observation.operands.items():
+        if result.numel() > 0 and share_memory(result, operand.tensor):
+            yield wrong("returned_input", f"a view of {name}", "memory of its own", name)
 
 
-def _finding(
-    outcome: Outcome,
-    fault: str,
-    place: str,
-    got: str,
-    expected: str,
-    where: str | None = None,
-    operand: str | None = None,
-    property: str = NAME,
-) -> Finding:
-    return Finding(
-        property=property,
-        fault=fault,
-        message=f"{place}: got {got}, expected {expected}",
-        case=outcome.case,
-        operand=operand,
-        where=where,
-        got=got,
-        expected=expected,
-    )
+def _judge_device_results(observation: Observation) -> Iterator[Finding]:
+    for number, call in enumerate(observation.calls, start=1):
+        if call.result is None:
+            shape = observation.case.result_shape
+            expected = f"a tensor of shape {shape} as the simulated call gives"
+            got = "another type, shape or format"
+            place = f"call {number}"
+            yield make_finding(observation, ENDS, "other_result", place, got, expected, operand="c")
+            return

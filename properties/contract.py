@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from gemmproof.properties.layouts import ANY, BATCHED, CONTIGUOUS, LAYOUTS
+from gemmproof.properties.cases.layouts import ANY, BATCHED, CONTIGUOUS, LAYOUTS
+from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, OPERANDS
 
-FORMATS = ("fp16", "bf16", "fp32", "tf32", "fp8e4m3", "fp8e5m2", "int8")
-ACCUMULATORS = ("fp32", "fp16")
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What an operand is to the product: its name, its axes behind the batch, and its number.
+
+    The number tells operands apart where data and paddings must differ.
+    """
+
+    name: str
+    axes: tuple[str, str]
+    number: int
+
+    @property
+    def k_axis(self) -> int:
+        """Which of (batch, rows, columns) runs over K."""
+        return 1 + self.axes.index("K")
+
+
+# The operands of a product, in the order in which a wrapper takes them.
+ROLES: Mapping[str, Role] = MappingProxyType(
+    {"a": Role("a", ("M", "K"), 0), "b": Role("b", ("K", "N"), 1)}
+)
+ACCUMULATORS = tuple(dict.fromkeys(acc for name in FLOAT_OPERANDS for acc in FORMATS[name].sums))
 MAX_SIDE = 65536
 
 
@@ -54,8 +77,8 @@ class Contract:
         )
         for name in self.formats:
             _require(
-                name in FORMATS,
-                f"contract format: got {name!r}, expected one of {' '.join(FORMATS)}",
+                name in OPERANDS,
+                f"contract format: got {name!r}, expected one of {' '.join(OPERANDS)}",
             )
         names = (self.layouts,) if isinstance(self.layouts, str) else self.layouts
         shorthands = (ANY, CONTIGUOUS) if isinstance(self.layouts, str) else ()
@@ -77,7 +100,7 @@ class Contract:
         )
         for name in self.formats:
             _require(
-                self.accumulator == "fp32" or name in ("fp16", "fp8e4m3", "fp8e5m2"),
+                self.accumulator == "fp32" or self.accumulator in FORMATS[name].sums,
                 f"contract accumulator: got {self.accumulator!r} for {name}, expected fp32",
             )
         for flag in ("batched", "deterministic", "batch_invariant"):
@@ -122,15 +145,14 @@ class Contract:
 class KernelUnderTest:
     """A kernel to judge: `launch(a, b)` is its wrapper and returns c.
 
-    `mirror` and `schedule` are what the kernel's specification says of its accesses and of its
-    tile order; None where nobody wrote one. Raises ValueError in one line.
+    `mirror` is what the kernel's specification says of its accesses; None where nobody wrote one.
+    Raises ValueError in one line.
     """
 
     name: str
     launch: Callable[..., Any]
     contract: Contract = Contract()
     mirror: Any = None
-    schedule: Any = None
 
     def __post_init__(self) -> None:
         _require(

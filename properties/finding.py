@@ -1,14 +1,18 @@
-"""What a property found: which fault, on which operand and axis, at which line, by which case."""
+"""What a property found, and the one place that words it: `where: got X, expected Y`."""
 
 from __future__ import annotations
 
 import builtins
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gemmproof.properties.case import Case
+from gemmproof.properties.cases.case import Case
 
-Key = tuple[str, str, str | None, str | None, str | None]
+if TYPE_CHECKING:
+    from gemmproof.properties.observation import Observation
+    from gemmproof.reference.arithmetic.conversions import Array
+
+Key = tuple[str, str, str, str | None, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,7 @@ class Finding:
     or a parameter's name, `axis` "M", "N", "K", "batch" or None. `where` is `file.py:31`, or None.
     `bound` is the allowed error where there is one. `message` is one line:
     `where: got X, expected Y`. `cause` names the property whose finding brings this one about,
-    None for a root cause.
+    None for a root cause. `backend` is "simulator" or "cuda".
     """
 
     property: str
@@ -33,19 +37,20 @@ class Finding:
     expected: str | None = None
     bound: float | None = None
     cause: str | None = None
+    backend: str = "simulator"
 
     @builtins.property  # the field of that name hides it
     def key(self) -> Key:
         """What two findings of one fault have in common, whatever the case."""
-        return (self.property, self.fault, self.operand, self.axis, self.where)
+        return (self.backend, self.property, self.fault, self.operand, self.axis, self.where)
 
     def caused_by(self, property_name: str) -> Finding:
         """The same finding, as a consequence of a finding of `property_name`."""
         return replace(self, cause=property_name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; the case is the text that --case takes."""
-        return {**asdict(self), "case": self.case.to_json()}
+        """Plain data for JSON; the case is an object that --case takes."""
+        return {**asdict(self), "case": self.case.to_dict()}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Finding:
@@ -53,4 +58,57 @@ class Finding:
         known = [f.name for f in fields(Finding)]
         if not isinstance(data, dict) or set(data) != set(known):
             raise ValueError(f"finding: got {sorted(data)}, expected fields {' '.join(known)}")
-        return Finding(**{**data, "case": Case.from_json(data["case"])})
+        return Finding(**{**data, "case": Case.from_dict(data["case"])})
+
+
+def make_finding(
+    observation: Observation,
+    property: str,
+    fault: str,
+    place: str = "",
+    got: str | None = None,
+    expected: str | None = None,
+    note: str = "",
+    **more: Any,
+) -> Finding:
+    """A finding of one observation, worded `place: got X, expected Y` and then `note`.
+
+    `more` are further fields of Finding. A finding on a device says on which, in which
+    configuration.
+    """
+    message = f"{place}: got {got}, expected {expected}{note}"
+    if not observation.is_simulated:
+        message = f"{message} on the {observation.device}{observation.how}"
+    stated = {"message": message, "backend": observation.backend, **more}
+    return Finding(property, fault, case=observation.case, got=got, expected=expected, **stated)
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Elements of c that are wrong: the first one, and how many of how many."""
+
+    at: tuple[int, ...]
+    count: int
+    size: int
+
+    @staticmethod
+    def of(wrong: Array) -> Mismatch | None:
+        """The marked elements; None where none is."""
+        if not wrong.any():
+            return None
+        at = tuple(int(places[0]) for places in wrong.nonzero())
+        return Mismatch(at, int(wrong.sum()), wrong.size)
+
+    @property
+    def place(self) -> str:
+        """The element in words."""
+        return f"c{list(self.at)}"
+
+    def counted(self, verb: str, elements: str = "elements") -> str:
+        """ "; 3 of 12 elements differ"."""
+        return f"; {self.count} of {self.size} {elements} {verb}"
+
+    def number(self, x: Array) -> str:
+        """The element's value in another array, and its bits: NaNs differ in these alone."""
+        code = int(x.view(f"u{x.itemsize}")[self.at])
+        return f"{x[self.at]} (0x{code:0{2 * x.itemsize}x})"

@@ -6,127 +6,138 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gemmproof.properties import (
+    batch_invariance,
     completion,
-    inputs,
+    determinism,
+    memory,
+    metamorphic,
     mirror,
-    order,
-    repeat,
-    rows,
+    prediction,
     special,
-    symmetry,
     values,
-)
-from gemmproof.properties.addresses import (
-    BOUNDS,
-    COMPILES,
-    FIT,
-    HINTS,
-    LANES,
-    ONCE,
-    RACES,
-    judge_faults,
 )
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.outcome import Outcome
+from gemmproof.properties.memory import judge_faults
+from gemmproof.properties.observation import Observation, RelatedCall
 from gemmproof.reference.formats import FORMATS
 
 
-def _ended(outcome: Outcome) -> bool:
-    return len(outcome.runs) > 0 and outcome.known
+def _is_traced(observation: Observation) -> bool:
+    return observation.is_simulated and len(observation.calls) > 0 and observation.is_known
 
 
-def _known(outcome: Outcome) -> bool:
-    return outcome.known
+def _is_simulated(observation: Observation) -> bool:
+    return observation.is_simulated and observation.is_known
+
+
+def _is_known(observation: Observation) -> bool:
+    return observation.is_known
+
+
+def _always(kernel: KernelUnderTest) -> bool:
+    return True
+
+
+def _has_floats(kernel: KernelUnderTest) -> bool:
+    # sums of integers have no bound and no NaN
+    return any(FORMATS[name].kind == "float" for name in kernel.contract.formats)
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
     """A claim that is true of a good kernel, and the judge that finds where it is not.
 
-    `applies(outcome)` says whether an outcome bears on the claim; `judge` yields what is wrong.
-    `ratio(outcome)` measures error over bound, where there is a bound. `follows` names properties
-    whose findings, in the same case, bring findings of this one about (judged.py says when).
-    `sound`: it is judged only where nothing was found that can change a value, because what it
-    compares with the result is wrong then too.
+    `applies(observation)` says whether an observation bears on the claim; `judge` yields what is
+    wrong. `ratio(observation)` measures error over bound, where there is a bound. `follows` names
+    properties whose findings, in the same case, bring findings of this one about (engine/judge.py
+    says when). `sound`: it is judged only where nothing was found that can change a value, because
+    what it compares with the result is wrong then too. `promised(kernel)`: whether a kernel is held
+    to it. `simulated`, `launched`: the backends that it is judged on.
     """
 
     name: str
     claim: str
-    judge: Callable[[Outcome], Iterator[Finding]]
-    applies: Callable[[Outcome], bool] = _ended
-    ratio: Callable[[Outcome], float | None] | None = None
+    judge: Callable[[Observation], Iterator[Finding]]
+    applies: Callable[[Observation], bool] = _is_traced
+    ratio: Callable[[Observation], float | None] | None = None
     follows: tuple[str, ...] = ()
     sound: bool = False
+    promised: Callable[[KernelUnderTest], bool] = _always
+    simulated: bool = True
+    launched: bool = False
 
 
 # what makes a wrong address, or a lane that is not the compiled kernel's
-ADDRESSES = (BOUNDS, FIT, HINTS)
+ADDRESSES = (memory.BOUNDS, memory.FIT, memory.HINTS)
 # what changes no value by itself
-HARMLESS = (BOUNDS, HINTS)
+HARMLESS = (memory.BOUNDS, memory.HINTS)
 # what makes a wrong value
-VALUES = (FIT, HINTS, ONCE, RACES, LANES, inputs.NAME)
+VALUES = (memory.FIT, memory.HINTS, memory.ONCE, memory.RACES, memory.LANES, memory.INPUTS)
 
 PROPERTIES: tuple[Property, ...] = (
     Property(
-        COMPILES,
+        completion.COMPILES,
         "every specialisation and configuration that the contract admits is one that Triton"
         " compiles",
         completion.judge_compiles,
-        applies=_known,
+        applies=_is_simulated,
     ),
     Property(
-        completion.NAME,
+        memory.ENDS,
         "every call that the contract admits returns a new tensor of the product's shape",
-        completion.judge,
-        applies=_known,
+        completion.judge_ends,
+        applies=_is_known,
+        launched=True,
     ),
     Property(
-        BOUNDS,
+        memory.BOUNDS,
         "every unmasked lane addresses an element of its operand",
-        judge_faults(BOUNDS),
-        follows=(FIT,),
+        judge_faults(memory.BOUNDS),
+        follows=(memory.FIT,),
     ),
     Property(
-        FIT,
-        "no offset leaves the range of its integer type, on views of the hugest parent either",
-        judge_faults(FIT),
+        memory.FIT,
+        "no offset overflows its integer type, in views of huge parents either",
+        judge_faults(memory.FIT),
     ),
     Property(
-        HINTS,
+        memory.HINTS,
         "every hint to the compiler is true, and every descriptor keeps the copy engine's rules",
-        judge_faults(HINTS),
+        judge_faults(memory.HINTS),
     ),
     Property(
-        RACES,
+        memory.RACES,
         "no program reads or overwrites what another program stores in the same launch",
-        judge_faults(RACES),
-        follows=(BOUNDS,),
+        judge_faults(memory.RACES),
+        follows=(memory.BOUNDS,),
     ),
     Property(
-        ONCE,
+        memory.ONCE,
         "every element of the result is stored exactly once, or accumulated onto a defined value",
-        judge_faults(ONCE),
+        judge_faults(memory.ONCE),
         follows=ADDRESSES,
     ),
     Property(
-        LANES,
-        "a lane that nothing defined decides nothing and never reaches the result",
-        judge_faults(LANES),
-        follows=(FIT,),
+        memory.LANES,
+        "no undefined lane decides an address, a mask or a branch, or reaches the result",
+        judge_faults(memory.LANES),
+        follows=(memory.FIT,),
     ),
     Property(
-        inputs.NAME,
-        "operands, the gaps in them and the memory around them are left as they were",
-        inputs.judge,
-        applies=_known,
+        memory.INPUTS,
+        "operands, the gaps between their rows and the memory around them are left unchanged",
+        memory.judge_inputs,
+        applies=_is_known,
+        launched=True,
     ),
     Property(
         mirror.NAME,
         "the kernel's own body touches the offsets that its mirror states, under the same masks",
         mirror.judge,
         applies=mirror.applies,
-        follows=(*ADDRESSES, ONCE, RACES, LANES),
+        follows=(*ADDRESSES, memory.ONCE, memory.RACES, memory.LANES),
+        promised=lambda kernel: kernel.mirror is not None,
     ),
     Property(
         values.EXACT,
@@ -134,6 +145,7 @@ PROPERTIES: tuple[Property, ...] = (
         values.judge_exact,
         applies=values.exact_applies,
         follows=(*VALUES, mirror.NAME),
+        launched=True,
     ),
     Property(
         values.BOUND,
@@ -142,56 +154,76 @@ PROPERTIES: tuple[Property, ...] = (
         applies=values.bound_applies,
         ratio=values.largest_ratio,
         follows=(*VALUES, mirror.NAME, values.EXACT),
+        promised=_has_floats,
+        launched=True,
     ),
     Property(
-        repeat.NAME,
-        "three calls over different dirty memory give the same bits",
-        repeat.judge,
-        applies=repeat.applies,
+        determinism.SAME,
+        "three calls over different uninitialised memory give the same bits",
+        determinism.judge_same,
+        applies=determinism.same_applies,
         follows=VALUES,
+        launched=True,
     ),
     Property(
         special.NAME,
-        "what is no finite number (NaN, Inf, overflow) is where the product has it, and only there",
+        "whatever is not finite (NaN, Inf, overflow) is where the product has it, and only there",
         special.judge,
         applies=special.applies,
         sound=True,
+        promised=_has_floats,
+        launched=True,
     ),
     Property(
-        symmetry.NAME,
-        "negated, scaled, permuted, zero-padded and transposed operands give c so changed",
-        symmetry.judge,
-        applies=symmetry.applies,
+        prediction.NAME,
+        "a launch gives the bits that the simulator predicts for the device",
+        prediction.judge,
+        applies=prediction.applies,
+        follows=(memory.INPUTS, values.EXACT, values.BOUND, determinism.SAME, special.NAME),
+        simulated=False,
+        launched=True,
+    ),
+    Property(
+        metamorphic.NAME,
+        "metamorphic relations: operands negated, scaled, permuted, padded or transposed change c"
+        " likewise",
+        metamorphic.judge,
+        applies=metamorphic.applies,
         sound=True,
     ),
     Property(
-        order.NAME,
-        "a call after others, of other shapes, strides and formats, gives the bits of a fresh one",
-        order.judge,
-        applies=order.applies,
+        determinism.ORDER,
+        "a call after others, with other shapes, strides and formats, gives the bits of a first"
+        " call",
+        determinism.judge_order,
+        applies=determinism.order_applies,
         sound=True,
     ),
     Property(
-        rows.NAME,
+        batch_invariance.NAME,
         "the bits of a row of c are the same at every M",
-        rows.judge,
-        applies=rows.applies,
+        batch_invariance.judge,
+        applies=batch_invariance.applies,
         sound=True,
+        promised=lambda kernel: kernel.contract.batch_invariant,
     ),
 )
 BY_NAME = {p.name: p for p in PROPERTIES}
 
+# what a case is compared with -> the calls that this takes besides its own
+RELATED: dict[str, Callable[[Observation], Iterator[RelatedCall]]] = {
+    determinism.COMPARE: determinism.calls_in_order,
+    batch_invariance.COMPARE: batch_invariance.calls_at_other_m,
+    **dict.fromkeys(metamorphic.RELATIONS, metamorphic.make_calls),
+}
 
-def owed(kernel: KernelUnderTest) -> tuple[Property, ...]:
-    """The properties that a kernel is held to: what nobody promised, or has no sense, is left out.
 
-    Sums of integers have no bound and no NaN; a mirror has to be written, and that a row's bits do
-    not depend on M has to be promised.
+def list_required(kernel: KernelUnderTest, launched: bool = False) -> tuple[Property, ...]:
+    """The properties that a kernel is held to where it is simulated, or where it is launched.
+
+    What nobody promised, or makes no sense, is left out.
     """
-    integers = all(FORMATS[name].kind == "int" for name in kernel.contract.formats)
-    absent = {values.BOUND, special.NAME} if integers else set()
-    if kernel.mirror is None:
-        absent.add(mirror.NAME)
-    if not kernel.contract.batch_invariant:
-        absent.add(rows.NAME)
-    return tuple(p for p in PROPERTIES if p.name not in absent)
+    backend = [p for p in PROPERTIES if (p.launched if launched else p.simulated)]
+    if launched and not kernel.contract.deterministic:
+        backend = [p for p in backend if p.name != determinism.SAME]
+    return tuple(p for p in backend if p.promised(kernel))

@@ -3,72 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from gemmproof.properties.finding import Finding
-from gemmproof.properties.operands import stored
-from gemmproof.properties.outcome import Outcome
-from gemmproof.reference.bound import Accumulated, accumulated, rounded
+from gemmproof.properties.cases.operands import stored_elements
+from gemmproof.properties.finding import Finding, Mismatch, make_finding
+from gemmproof.properties.observation import Observation
+from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
+from gemmproof.reference.bound import Accumulated, bound_accumulation, bound_rounding
 from gemmproof.reference.dot import DotModel, dot_model
 from gemmproof.reference.exact import exact_product
-from gemmproof.reference.formats import FORMATS, Array, Format, round_to, widen
+from gemmproof.reference.formats import FORMATS, FP8, Format
 
 EXACT = "exact_on_integers"
 BOUND = "within_bound"
 
 
-def exact_applies(outcome: Outcome) -> bool:
+def exact_applies(observation: Observation) -> bool:
     """Whether there is a result, and data whose sums no accumulator rounds."""
-    integers = FORMATS[outcome.case.dtype].kind == "int"
-    return outcome.result is not None and (integers or outcome.case.fill == "index")
+    integers = FORMATS[observation.case.dtype].kind == "int"
+    return observation.result is not None and (integers or observation.case.fill == "index")
 
 
-def bound_applies(outcome: Outcome) -> bool:
+def bound_applies(observation: Observation) -> bool:
     """Whether there is a result of a float GEMM of numbers; integer ones are exact or wrong."""
-    floats = FORMATS[outcome.case.dtype].kind == "float"
-    return outcome.result is not None and floats and outcome.case.fill != "special"
+    floats = FORMATS[observation.case.dtype].kind == "float"
+    return observation.result is not None and floats and observation.case.fill != "special"
 
 
-def inputs(outcome: Outcome) -> tuple[Array, Array]:
+def inputs(observation: Observation) -> tuple[Array, Array]:
     """a (..., M, K) and b (..., K, N) as contiguous storage arrays."""
-    if "inputs" not in outcome.memo:
-        a, b = (
-            stored(x).reshape(x.view.shape[1 if outcome.case.batch is None else 0 :])
-            for x in outcome.operands
-        )
-        outcome.memo["inputs"] = (a, b)
-    pair: tuple[Array, Array] = outcome.memo["inputs"]
+    if "inputs" not in observation.memo:
+        a, b = (stored_elements(observation.operands[name]) for name in "ab")
+        observation.memo["inputs"] = (a, b)
+    pair: tuple[Array, Array] = observation.memo["inputs"]
     return pair
 
 
-def exact(outcome: Outcome) -> Array:
+def exact(observation: Observation) -> Array:
     """The exact product (of index and integer data), or the nearest float64."""
-    if "exact" not in outcome.memo:
-        if bound_applies(outcome):
-            outcome.memo["exact"] = accumulator(outcome).exact
+    if "exact" not in observation.memo:
+        if bound_applies(observation):
+            observation.memo["exact"] = accumulator(observation).exact
         else:
-            outcome.memo["exact"] = exact_product(*inputs(outcome))[0]
-    product: Array = outcome.memo["exact"]
+            observation.memo["exact"] = exact_product(*inputs(observation))[0]
+    product: Array = observation.memo["exact"]
     return product
 
 
-def accumulator(outcome: Outcome) -> Accumulated:
+def accumulator(observation: Observation) -> Accumulated:
     """What the contract's accumulator holds before it is stored: exact value, error bound."""
-    if "accumulated" not in outcome.memo:
-        outcome.memo["accumulated"] = accumulated(*inputs(outcome), declared_model(outcome))
-    acc: Accumulated = outcome.memo["accumulated"]
+    if "accumulated" not in observation.memo:
+        observation.memo["accumulated"] = bound_accumulation(
+            *inputs(observation), declared_model(observation)
+        )
+    acc: Accumulated = observation.memo["accumulated"]
     return acc
 
 
-def not_exact(outcome: Outcome) -> Array:
+def not_exact(observation: Observation) -> Array:
     """Where the result is not the exact product, rounded once where the output cannot hold it.
 
-    No order of the sum rounds (fills.WINDOWS), so one rounding to nearest is all that is allowed;
+    No order of the sum rounds (data.window), so one rounding to nearest is all that is allowed;
     0 and -0 are equal. What overflows the output may be its largest value, Inf or NaN; an integer
     output must saturate.
     """
-    got, want, out = _result(outcome), exact(outcome), _out(outcome)
+    got, want, out = _result(observation), exact(observation), _out(observation)
     if out.kind == "int":
         if want.dtype == object:
             want = want.astype(np.float64)
@@ -85,47 +86,47 @@ def not_exact(outcome: Outcome) -> Array:
     return wrong
 
 
-def declared_model(outcome: Outcome) -> DotModel:
+def declared_model(observation: Observation) -> DotModel:
     """The dot of the target with the contract's accumulator, the IEEE chain without a target.
 
     A tensor core without the operands' format gets them in fp16 if they are fp8 (Triton converts
     them, exactly), and leaves the rest to multiply-adds.
     """
-    target, dtype = outcome.target, outcome.case.dtype
-    acc = outcome.kernel.contract.accumulator
-    for stage, in_format in ((target, dtype), (target, "fp16" if "fp8" in dtype else dtype)):
+    target, dtype = observation.target, observation.case.dtype
+    acc = observation.kernel.contract.accumulator
+    for in_format in (dtype, "fp16" if dtype in FP8 else dtype):
         try:
-            return dot_model(stage, in_format, acc)
+            return dot_model(target, in_format, acc)
         except ValueError:  # no such unit
             continue
     return dot_model(None, dtype, acc)
 
 
-def error_and_bound(outcome: Outcome) -> tuple[Array, Array]:
+def error_and_bound(observation: Observation) -> tuple[Array, Array]:
     """|c - a b| and what the contract's accumulator and one rounding allow; float64 (..., M, N).
 
     Where the exact result may overflow the output the bound is Inf.
     """
-    if "error" not in outcome.memo:
-        held = declared_model(outcome).acc_format
-        bound = rounded(accumulator(outcome), _out(outcome), held).error
+    if "error" not in observation.memo:
+        held = declared_model(observation).acc_format
+        bound = bound_rounding(accumulator(observation), _out(observation), held).error
         with np.errstate(invalid="ignore"):
-            error = np.abs(widen(_result(outcome)) - exact(outcome))
+            error = np.abs(widen(_result(observation)) - exact(observation))
         error[np.isnan(error)] = np.inf
-        outcome.memo["error"] = (error, bound)
-    pair: tuple[Array, Array] = outcome.memo["error"]
+        observation.memo["error"] = (error, bound)
+    pair: tuple[Array, Array] = observation.memo["error"]
     return pair
 
 
-def beyond_bound(outcome: Outcome) -> Array:
+def beyond_bound(observation: Observation) -> Array:
     """Where the error exceeds its bound."""
-    error, bound = error_and_bound(outcome)
+    error, bound = error_and_bound(observation)
     return np.asarray(error > bound)
 
 
-def largest_ratio(outcome: Outcome) -> float | None:
+def largest_ratio(observation: Observation) -> float | None:
     """The largest finite error over its bound; 0 where both are 0, None where there is none."""
-    error, bound = error_and_bound(outcome)
+    error, bound = error_and_bound(observation)
     judged = np.isfinite(bound) & np.isfinite(error)
     if not judged.any():
         return None
@@ -134,43 +135,34 @@ def largest_ratio(outcome: Outcome) -> float | None:
     return float(ratio.max())
 
 
-def judge_exact(outcome: Outcome) -> Iterator[Finding]:
+def judge_exact(observation: Observation) -> Iterator[Finding]:
     """One finding at the first element that is not exact."""
-    wrong = not_exact(outcome)
-    if wrong.any():
-        at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        yield _finding(outcome, EXACT, at, int(wrong.sum()), None)
+    wrong = Mismatch.of(not_exact(observation))
+    if wrong is not None:
+        yield _wrong_value(observation, EXACT, wrong, None)
 
 
-def judge_bound(outcome: Outcome) -> Iterator[Finding]:
+def judge_bound(observation: Observation) -> Iterator[Finding]:
     """One finding at the element whose error exceeds its bound most."""
-    wrong = beyond_bound(outcome)
-    if wrong.any():
-        error, bound = error_and_bound(outcome)
+    beyond = beyond_bound(observation)
+    wrong = Mismatch.of(beyond)
+    if wrong is not None:
+        error, bound = error_and_bound(observation)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(wrong, error / bound, 0.0)
+            ratio = np.where(beyond, error / bound, 0.0)
         at = tuple(int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
-        yield _finding(outcome, BOUND, at, int(wrong.sum()), float(bound[at]))
+        yield _wrong_value(observation, BOUND, replace(wrong, at=at), float(bound[at]))
 
 
-def _finding(
-    outcome: Outcome, name: str, at: tuple[int, ...], count: int, bound: float | None
+def _wrong_value(
+    observation: Observation, name: str, wrong: Mismatch, bound: float | None
 ) -> Finding:
-    result = _result(outcome)
-    got = _number(result[at])
-    expected = _number(exact(outcome)[at])
-    allowed = "" if bound is None else f", allowed error {bound:.3g}"
-    elements = f"{count} of {result.size} elements" if result.size > 1 else "the only element"
-    return Finding(
-        property=name,
-        fault="wrong_value",
-        message=f"c{list(at)}: got {got}, expected {expected}{allowed}; {elements} wrong",
-        case=outcome.case,
-        operand="c",
-        got=got,
-        expected=expected,
-        bound=bound,
-    )
+    got = _number(_result(observation)[wrong.at])
+    expected = _number(exact(observation)[wrong.at])
+    note = "" if bound is None else f", allowed error {bound:.3g}"
+    note += wrong.counted("wrong") if wrong.size > 1 else "; the only element wrong"
+    more = {"operand": "c", "bound": bound}
+    return make_finding(observation, name, "wrong_value", wrong.place, got, expected, note, **more)
 
 
 def _number(x: object) -> str:
@@ -178,11 +170,11 @@ def _number(x: object) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
-def _result(outcome: Outcome) -> Array:
-    assert outcome.result is not None
-    return outcome.result
+def _result(observation: Observation) -> Array:
+    assert observation.result is not None
+    return observation.result
 
 
-def _out(outcome: Outcome) -> Format:
-    assert outcome.out is not None
-    return outcome.out
+def _out(observation: Observation) -> Format:
+    assert observation.out is not None
+    return observation.out

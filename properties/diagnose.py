@@ -13,20 +13,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemmproof.properties import values
+from gemmproof.properties.cases.layouts import OperandView
+from gemmproof.properties.cases.operands import Operand, view_strided
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.layouts import View
-from gemmproof.properties.operands import Operand, strided
-from gemmproof.properties.outcome import Outcome
+from gemmproof.properties.observation import Observation
+from gemmproof.reference.arithmetic.conversions import Array, round_to, truncate_tf32, widen
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.exact import exact_product, magnitude_product
-from gemmproof.reference.formats import FORMATS, Array, Format, round_to, truncate_tf32, widen
+from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, Format
 
 SAMPLE = 64  # wrong elements whose partial sums are looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Class:
-    """A kind of fault: its name, the words for it, and the operand and axis it blames."""
+class Explanation:
+    """A kind of fault that gives these values: its name and words, and whom to blame."""
 
     fault: str
     words: str
@@ -34,12 +35,12 @@ class Class:
     axis: str | None = None
 
 
-def classified(finding: Finding, outcome: Outcome) -> Finding | None:
+def diagnose(finding: Finding, observation: Observation) -> Finding | None:
     """The finding of a value property with the class that explains it, None if none does."""
-    wrong = values.not_exact(outcome)
+    wrong = values.not_exact(observation)
     if finding.property == values.BOUND:
-        wrong = values.beyond_bound(outcome)
-    found = next(_classes(outcome, wrong), None)
+        wrong = values.beyond_bound(observation)
+    found = next(_explanations(observation, wrong), None)
     if found is None:
         return None
     return replace(
@@ -51,48 +52,50 @@ def classified(finding: Finding, outcome: Outcome) -> Finding | None:
     )
 
 
-def _classes(outcome: Outcome, wrong: Array) -> Iterator[Class]:
-    assert outcome.result is not None
-    got = widen(outcome.result)
+def _explanations(observation: Observation, wrong: Array) -> Iterator[Explanation]:
+    assert observation.result is not None
+    got = widen(observation.result)
     if not np.isfinite(got[wrong]).all():
         what = "NaN" if np.isnan(got[wrong]).any() else "Inf"
-        yield Class("not_finite", f"{what} from finite operands")
+        yield Explanation("not_finite", f"{what} from finite operands")
         return
-    yield from _wrapped(outcome)
-    yield from _strides(outcome)
-    yield from _part_of_k(outcome, wrong)
-    yield from _rounding(outcome, wrong)
-    yield from _part_of_c(outcome, wrong)
+    yield from _wrapped(observation)
+    yield from _strides(observation)
+    yield from _part_of_k(observation, wrong)
+    yield from _rounding(observation, wrong)
+    yield from _part_of_c(observation, wrong)
 
 
-def _wrapped(outcome: Outcome) -> Iterator[Class]:
+def _wrapped(observation: Observation) -> Iterator[Explanation]:
     """Whether an integer result is the exact one, modulo the output's width."""
-    assert outcome.result is not None
-    assert outcome.out is not None
-    if outcome.out.kind == "int":
-        whole = values.exact(outcome).astype(np.int64).astype(outcome.out.storage)
-        if np.array_equal(whole, outcome.result):
-            width = 8 * outcome.out.itemsize
-            yield Class("wrapped", f"the exact product modulo 2**{width}, wrapped around")
+    assert observation.result is not None
+    assert observation.out is not None
+    if observation.out.kind == "int":
+        whole = values.exact(observation).astype(np.int64).astype(observation.out.storage)
+        if np.array_equal(whole, observation.result):
+            width = 8 * observation.out.itemsize
+            yield Explanation("wrapped", f"the exact product modulo 2**{width}, wrapped around")
 
 
-def _strides(outcome: Outcome) -> Iterator[Class]:
+def _strides(observation: Observation) -> Iterator[Explanation]:
     """Whether other strides of a or b, or the transposed result, give exactly what came back."""
-    a, b = values.inputs(outcome)
-    read_a, read_b = (dict(_readings(x)) for x in outcome.operands)
+    a, b = values.inputs(observation)
+    read_a, read_b = (dict(_readings(observation.operands[name])) for name in "ab")
     for operand, others in (("a", read_a), ("b", read_b)):
         fitting = [
             words
             for words, other in others.items()
-            if _agrees(outcome, other if operand == "a" else a, other if operand == "b" else b)
+            if _agrees(observation, other if operand == "a" else a, other if operand == "b" else b)
         ]
         if fitting:
-            yield Class("wrong_strides", f"as if {operand} had {' or '.join(fitting)}", operand)
+            yield Explanation(
+                "wrong_strides", f"as if {operand} had {' or '.join(fitting)}", operand
+            )
     for words in read_a.keys() & read_b.keys():
-        if _agrees(outcome, read_a[words], read_b[words]):
-            yield Class("wrong_strides", f"as if a and b had {words}", "a")
-    if outcome.case.M == outcome.case.N > 1 and _agrees(outcome, a, b, transposed=True):
-        yield Class("wrong_strides", "the result is transposed", "c")
+        if _agrees(observation, read_a[words], read_b[words]):
+            yield Explanation("wrong_strides", f"as if a and b had {words}", "a")
+    if observation.case.M == observation.case.N > 1 and _agrees(observation, a, b, transposed=True):
+        yield Explanation("wrong_strides", "the result is transposed", "c")
 
 
 def _readings(operand: Operand) -> Iterator[tuple[str, Array]]:
@@ -108,43 +111,45 @@ def _readings(operand: Operand) -> Iterator[tuple[str, Array]]:
         last = sum((n - 1) * s for n, s in zip(view.shape, strides, strict=True))
         steps = [(s, t) for n, s, t in zip(view.shape, strides, view.strides, strict=True) if n > 1]
         if any(s != t for s, t in steps) and view.first + last < view.extent:
-            other = strided(operand.parent, View(view.shape, strides, view.first, view.extent))
+            other = view_strided(
+                operand.parent, OperandView(view.shape, strides, view.first, view.extent)
+            )
             yield words, np.ascontiguousarray(other).reshape(tuple(operand.tensor.shape))
 
 
-def _agrees(outcome: Outcome, a: Array, b: Array, transposed: bool = False) -> bool:
+def _agrees(observation: Observation, a: Array, b: Array, transposed: bool = False) -> bool:
     """Whether the result is, within the bound, the product of these operands."""
-    assert outcome.result is not None
-    assert outcome.out is not None
+    assert observation.result is not None
+    assert observation.out is not None
     if not (np.isfinite(widen(a)).all() and np.isfinite(widen(b)).all()):
         return False
     product, _ = exact_product(a, b)
-    if FORMATS[outcome.case.dtype].kind == "int":
+    if FORMATS[observation.case.dtype].kind == "int":
         bound: Array = np.zeros(product.shape)
     else:
-        bound = gemm_bound(a, b, values.declared_model(outcome), outcome.out)
+        bound = gemm_bound(a, b, values.declared_model(observation), observation.out)
     if transposed:
         product, bound = np.swapaxes(product, -1, -2), np.swapaxes(bound, -1, -2)
-    error = np.abs(widen(outcome.result) - product.astype(np.float64))
+    error = np.abs(widen(observation.result) - product.astype(np.float64))
     return bool((error <= bound).all())
 
 
-def _part_of_k(outcome: Outcome, wrong: Array) -> Iterator[Class]:
+def _part_of_k(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     """Whether leaving out, or doubling, one range of k explains every wrong element.
 
     Only index data tell: their sums are exact, so a partial sum is recognised by its value.
     """
-    K = outcome.case.K
-    if outcome.case.fill != "index" or K == 0:
+    K = observation.case.K
+    if observation.case.fill != "index" or K == 0:
         return
-    a, b = (widen(x) for x in values.inputs(outcome))
+    a, b = (widen(x) for x in values.inputs(observation))
     at = np.argwhere(wrong)[:SAMPLE]
     lead, m, n = tuple(at[:, :-2].T), at[:, -2], at[:, -1]
     terms = a[(*lead, m)] * np.swapaxes(b, -1, -2)[(*lead, n)]
-    assert outcome.result is not None
-    got = widen(outcome.result)[wrong][:SAMPLE, None]
+    assert observation.result is not None
+    got = widen(observation.result)[wrong][:SAMPLE, None]
     sums = np.cumsum(terms, axis=1)
-    blocks = sorted({tile[2] for tile in _tiles(outcome)}) or [1]
+    blocks = sorted({tile[2] for tile in observation.tiles}) or [1]
     whole = sums[:, -1:]
     for block in blocks:
         off, lanes = got - whole, -K % block
@@ -153,7 +158,7 @@ def _part_of_k(outcome: Outcome, wrong: Array) -> Iterator[Class]:
             words = (
                 f"each off by {int(off[0, 0])}, as if the {lanes} lanes from k = {K} to the end of"
             )
-            yield Class("k_tail", f"{words} its block held products of {held}", "c", "K")
+            yield Explanation("k_tail", f"{words} its block held products of {held}", "c", "K")
         ends = sorted({*range(block, K, block), K - 1, K})
         starts = [0, *ends[:-1]]
         for start, end in [*zip(starts, ends, strict=True), *((end, K) for end in ends[:-1])]:
@@ -163,76 +168,73 @@ def _part_of_k(outcome: Outcome, wrong: Array) -> Iterator[Class]:
             where = "the last K block" if end == K else "a K block"
             fault = "last_k_block" if end == K else "k_block"
             if part.any() and (got == whole - part).all():
-                yield Class(fault, f"k {start}..{end - 1} is left out, {where}", "c", "K")
+                yield Explanation(fault, f"k {start}..{end - 1} is left out, {where}", "c", "K")
             if part.any() and (got == whole + part).all():
-                yield Class(fault, f"k {start}..{end - 1} is added twice, {where}", "c", "K")
+                yield Explanation(fault, f"k {start}..{end - 1} is added twice, {where}", "c", "K")
 
 
-def _rounding(outcome: Outcome, wrong: Array) -> Iterator[Class]:
+def _rounding(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     """Whether operands rounded to fewer bits give the result, or sums kept in fewer the error."""
-    own = FORMATS[outcome.case.dtype]
+    own = FORMATS[observation.case.dtype]
     if own.kind == "int":
         return
-    a, b = values.inputs(outcome)
+    a, b = values.inputs(observation)
 
     def kept(x: Array, fewer: Format) -> Array:
         return widen(round_to(x, fewer)).astype(own.storage)
 
+    finest_first = sorted((FORMATS[n] for n in FLOAT_OPERANDS), key=lambda f: (-f.p, f.emin))
     rounded = [
         fewer.name
-        for fewer in (FORMATS[n] for n in ("tf32", "fp16", "bf16", "fp8e4m3", "fp8e5m2"))
-        if fewer.p < own.p and _agrees(outcome, kept(a, fewer), kept(b, fewer))
+        for fewer in finest_first
+        if fewer.p < own.p and _agrees(observation, kept(a, fewer), kept(b, fewer))
     ]
     if rounded:
-        yield Class("rounding", f"what operands rounded to {' or '.join(rounded)} give")
-    if own.name == "fp32" and _agrees(outcome, truncate_tf32(a), truncate_tf32(b)):
-        yield Class("rounding", "what operands truncated to tf32 give")
-    if outcome.case.fill != "index":  # index sums fit every accumulator
-        error, bound = values.error_and_bound(outcome)
-        K, size = outcome.case.K, magnitude_product(a, b)
+        yield Explanation("rounding", f"what operands rounded to {' or '.join(rounded)} give")
+    if own.name == "fp32" and _agrees(observation, truncate_tf32(a), truncate_tf32(b)):
+        yield Explanation("rounding", "what operands truncated to tf32 give")
+    if observation.case.fill != "index":  # index sums fit every accumulator
+        error, bound = values.error_and_bound(observation)
+        K, size = observation.case.K, magnitude_product(a, b)
         for name in ("fp16", "bf16"):
             if (error <= bound + K * FORMATS[name].u * size)[wrong].all():
-                yield Class("rounding", f"no more than sums kept in {name} can lose")
+                yield Explanation("rounding", f"no more than sums kept in {name} can lose")
 
 
-def _part_of_c(outcome: Outcome, wrong: Array) -> Iterator[Class]:
+def _part_of_c(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     """Where in c the wrong elements lie: batch, tile edge, whole tiles, a row or a column."""
-    M, N = outcome.case.M, outcome.case.N
-    if outcome.case.batch is not None:
+    M, N = observation.case.M, observation.case.N
+    if observation.case.batch is not None:
         planes = np.asarray(wrong.reshape(wrong.shape[0], -1).any(axis=1))
         if not planes.all():
             first, last = _ends(planes)
-            yield Class("batch", f"only in batch {_span(first, last)}", "c", "batch")
+            yield Explanation("batch", f"only in batch {_span(first, last)}", "c", "batch")
         wrong = np.asarray(wrong.any(axis=0))
     rows, columns = np.asarray(wrong.any(axis=1)), np.asarray(wrong.any(axis=0))
     (top, bottom), (left, right) = _ends(rows), _ends(columns)
-    tiles = _tiles(outcome)
+    tiles = observation.tiles
     block_m, block_n = (max((t[axis] for t in tiles), default=1) for axis in (0, 1))
     for axis, low, side, block in (("M", top, M, block_m), ("N", left, N, block_n)):
         edge = side // block * block
         if 0 < edge <= low and edge < side:
             name = "rows" if axis == "M" else "columns"
             words = f"all in {name} {_span(low, side - 1)}, in the last, partial tile along {axis}"
-            yield Class("tile_edge", words, "c", axis)
+            yield Explanation("tile_edge", words, "c", axis)
     if wrong.all():
         if wrong.size > 1:
-            yield Class("everywhere", "every element")
+            yield Explanation("everywhere", "every element")
         return
     if wrong.size > 1 and rows.sum() == 1 and M > 1:
-        yield Class("row", f"all in row {top}", "c", "M")
+        yield Explanation("row", f"all in row {top}", "c", "M")
     if wrong.size > 1 and columns.sum() == 1 and N > 1:
-        yield Class("column", f"all in column {left}", "c", "N")
+        yield Explanation("column", f"all in column {left}", "c", "N")
     tile_rows, tile_columns = np.arange(M) // block_m, np.arange(N) // block_n
     bad = {(int(tile_rows[i]), int(tile_columns[j])) for i, j in np.argwhere(wrong)}
     whole = sum(int((tile_rows == i).sum()) * int((tile_columns == j).sum()) for i, j in bad)
     if whole == int(wrong.sum()) and block_m * block_n > 1:
         words = f"{len(bad)} whole tile{'s' if len(bad) > 1 else ''}, first tile {min(bad)}"
-        yield Class("whole_tile", words)
-    yield Class("scattered", f"in rows {_span(top, bottom)}, columns {_span(left, right)}")
-
-
-def _tiles(outcome: Outcome) -> tuple[tuple[int, int, int], ...]:
-    return tuple(t for run in outcome.runs for launch in run.launches for t in launch.tiles)
+        yield Explanation("whole_tile", words)
+    yield Explanation("scattered", f"in rows {_span(top, bottom)}, columns {_span(left, right)}")
 
 
 def _ends(flags: Array) -> tuple[int, int]:

@@ -10,32 +10,33 @@ import math
 
 import numpy as np
 
-from gemmproof.properties.case import Case
-from gemmproof.reference.formats import FORMATS, Array, Format, round_to
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import Role
+from gemmproof.reference.arithmetic.conversions import Array, round_to
+from gemmproof.reference.formats import FORMATS, Format
 
-# `index` data keep sum_k |a_ik b_kj| within these wherever K allows. Then every partial sum, in
-# any order and any association, is an integer that the accumulator holds exactly: fp32 to 2**24,
-# the fp8 chains of Hopper and Ada to 2**14 (their sums keep 14 significant bits), fp16 to 2**11.
-# An output with the precision of the operands holds the result exactly too, fp8 apart, where 2**8
-# keeps it below 448, the largest fp8e4m3. Beyond K = window the values are +-1 and the sums stay
-# within K.
-WINDOWS = {
-    "fp16": 2**11,
-    "bf16": 2**8,
-    "tf32": 2**24,
-    "fp32": 2**24,
-    "fp8e4m3": 2**8,
-    "fp8e5m2": 2**8,
-}
+_CHOICES = 2  # the stream of hashes that picks elements; the values of operands have their own
 
 
-def elements(case: Case, operand: str, shape: tuple[int, int, int]) -> Array:
-    """The values of operand "a" (batch, M, K) or "b" (batch, K, N) as a storage array.
+def window(fmt: Format) -> int:
+    """What `index` data keep sum_k |a_ik b_kj| within wherever K allows.
+
+    Then every partial sum, in any order and any association, is an integer that the accumulator
+    holds exactly: fp32 to 2**24, the fp8 chains of Hopper and Ada to 2**14 (their sums keep 14
+    significant bits), fp16 to 2**11. An output of the operands' format holds the result exactly
+    too, fp8 apart, where 2**8 keeps it below 448, the largest fp8e4m3. Beyond K = window the values
+    are +-1 and the sums stay within K.
+    """
+    return 2 ** min(max(fmt.stored.p, 8), fmt.emax)
+
+
+def elements(case: Case, role: Role, shape: tuple[int, int, int]) -> Array:
+    """The values of an operand, (batch, rows, columns), as a storage array.
 
     `shape` may have sides of 1 where the layout repeats one element along an axis.
     """
     fmt = FORMATS[case.dtype]
-    k_axis = 2 if operand == "a" else 1
+    k_axis = role.k_axis
     where = np.indices(shape, dtype=np.uint64, sparse=True)
     if case.fill == "cancelling":
         # the second half of K meets the first: a negated, b equal but for one element in eight
@@ -43,22 +44,22 @@ def elements(case: Case, operand: str, shape: tuple[int, int, int]) -> Array:
         k = where[k_axis]
         second = (k >= half) & (k < half + half)
         folded = tuple(np.where(second, x - half, x) if x is k else x for x in where)
-        x = _plain(case, operand, folded, fmt)
-        if operand == "a":
+        x = _plain(case, role, folded, fmt)
+        if role.number == 0:
             x = np.where(second, -x, x)
         else:
-            differs = second & (_hash(case.seed, "c", where) % np.uint64(8) == 0)
-            x = np.where(differs, _plain(case, operand, where, fmt), x)
+            differs = second & (_hash(case.seed, _CHOICES, where) % np.uint64(8) == 0)
+            x = np.where(differs, _plain(case, role, where, fmt), x)
     else:
-        x = _plain(case, operand, where, fmt)
+        x = _plain(case, role, where, fmt)
         if case.fill == "special" and fmt.kind == "float":
-            x = _special(case, operand, where, x, fmt)
+            x = _special(case, role, where, x, fmt)
     x = np.broadcast_to(x, shape)
     return x.astype(fmt.storage) if fmt.kind == "int" else round_to(np.ascontiguousarray(x), fmt)
 
 
-def _plain(case: Case, operand: str, where: tuple[Array, ...], fmt: Format) -> Array:
-    code = _hash(case.seed, operand, where)
+def _plain(case: Case, role: Role, where: tuple[Array, ...], fmt: Format) -> Array:
+    code = _hash(case.seed, role.number + (role.number >= _CHOICES), where)
     if case.fill in ("index", "special"):
         top = _amplitude(case.K, fmt)
         magnitude = (code >> np.uint64(1)) % np.uint64(top) + np.uint64(1)
@@ -81,15 +82,15 @@ def _plain(case: Case, operand: str, where: tuple[Array, ...], fmt: Format) -> A
     return (parts[0] + parts[1] + parts[2] + parts[3] - 2 * 0xFFFF) / 37837.0  # sqrt(4/12) * 2**16
 
 
-def _special(case: Case, operand: str, where: tuple[Array, ...], x: Array, fmt: Format) -> Array:
+def _special(case: Case, role: Role, where: tuple[Array, ...], x: Array, fmt: Format) -> Array:
     """Index data of which some rows of a, and columns of b, have one odd element or are large.
 
     By a hash of the line: NaN, Inf, -Inf, -0 among zeros, a subnormal, or a line of large numbers
     whose products with another such line overflow fp16 and fp8 but not fp32. Three in eight lines
     stay plain, so most elements of c are numbers that nothing odd may reach.
     """
-    line, k = (where[1], where[2]) if operand == "a" else (where[2], where[1])
-    code = _hash(case.seed * 2 + "ab".index(operand), "c", (where[0], line))
+    line, k = where[3 - role.k_axis], where[role.k_axis]
+    code = _hash(case.seed * 2 + role.number, _CHOICES, (where[0], line))
     kind = code % np.uint64(8)
     here = k == (code >> np.uint64(8)) % np.uint64(max(case.K, 1))
     inf = np.inf if fmt.has_inf else np.nan
@@ -105,9 +106,8 @@ def _amplitude(K: int, fmt: Format) -> int:
     """Largest |element| of `index` data: K * amplitude**2 <= window, and exact in the format."""
     if fmt.kind == "int":
         return 127  # an int32 accumulator holds 2**17 products
-    window = WINDOWS[fmt.name]
     exact = min(2**fmt.p, 2**11)  # tf32 reads 11 bits of fp32
-    return max(1, min(exact, math.isqrt(window // max(K, 1))))
+    return max(1, min(exact, math.isqrt(window(fmt) // max(K, 1))))
 
 
 def _exponents(K: int, fmt: Format) -> tuple[int, int]:
@@ -123,9 +123,9 @@ def _exponents(K: int, fmt: Format) -> tuple[int, int]:
     return max(high, low), low
 
 
-def _hash(seed: int, operand: str, where: tuple[Array, ...]) -> Array:
+def _hash(seed: int, stream: int, where: tuple[Array, ...]) -> Array:
     """64 well-mixed bits per place (the finaliser of splitmix64, once per coordinate)."""
-    code: Array = np.full((1, 1, 1), seed * 8 + "abc".index(operand) + 1, np.uint64)
+    code: Array = np.full((1, 1, 1), seed * 8 + stream + 1, np.uint64)
     for place in where:
         code = code * np.uint64(0x9E3779B97F4A7C15) + place + np.uint64(1)
         code = (code ^ (code >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gemmproof.properties.contract import FORMATS, MAX_SIDE
-from gemmproof.properties.layouts import BATCHED, LAYOUTS
+from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW
+from gemmproof.properties.contract import MAX_SIDE, ROLES
+from gemmproof.reference.formats import OPERANDS
 
 FILLS = ("index", "normal", "positive", "cancelling", "wide", "special")
 CALLS = (1, 3)
@@ -33,11 +34,11 @@ MAX_SMS = 1024
 class Case:
     """A problem, the layouts of its operands, the fill of its data and the launch options.
 
-    `batch` None is a 2-D problem. `a`, `b`: names of layouts. `fill`, `seed`: kind and seed of the
-    data. `config`: index of the autotune configuration. `sms`: how many multiprocessors the device
-    says it has, None for the target's own number. `calls`: how often the wrapper is called, each
-    time with other bytes in memory that nobody has written yet. `compare`: which related call is
-    made besides, to be compared with this one; None for none.
+    `batch` None is a 2-D problem. `layouts`: the layout of each operand that is not row-major, as
+    pairs. `fill`, `seed`: kind and seed of the data. `config`: index of the autotune configuration.
+    `sms`: how many multiprocessors the device says it has, None for the target's own number.
+    `calls`: how often the wrapper is called, each time over other uninitialised memory. `compare`:
+    which related call is made besides, to be compared with this one; None for none.
 
     Raises ValueError, in one line, for a value that is out of range or unknown.
     """
@@ -47,8 +48,7 @@ class Case:
     K: int
     dtype: str = "fp16"
     batch: int | None = None
-    a: str = "row"
-    b: str = "row"
+    layouts: tuple[tuple[str, str], ...] = ()
     fill: str = "index"
     seed: int = 0
     config: int = 0
@@ -65,11 +65,15 @@ class Case:
         _require_int("config", self.config, 0, MAX_CONFIGS)
         if self.sms is not None:
             _require_int("sms", self.sms, 1, MAX_SMS)
-        _require_name("dtype", self.dtype, FORMATS)
+        _require_name("dtype", self.dtype, OPERANDS)
         _require_name("fill", self.fill, FILLS)
         layouts = tuple(n for n in LAYOUTS if self.batch is not None or n not in BATCHED)
-        _require_name("a", self.a, layouts)
-        _require_name("b", self.b, layouts)
+        stated = dict(self.layouts)
+        for name, layout in stated.items():
+            _require_name("operand", name, tuple(ROLES))
+            _require_name(name, layout, layouts)
+        others = ((name, stated.get(name, ROW)) for name in ROLES)
+        object.__setattr__(self, "layouts", tuple(pair for pair in others if pair[1] != ROW))
         if self.calls not in CALLS or isinstance(self.calls, bool):
             raise ValueError(f"case calls: got {self.calls!r}, expected 1 or 3")
         if self.compare is not None:
@@ -82,13 +86,22 @@ class Case:
             )
 
     def to_json(self) -> str:
-        """One line; M, N, K and dtype always, other fields where they differ from the default."""
-        shown = {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.name in ("M", "N", "K", "dtype") or getattr(self, f.name) != f.default
-        }
-        return json.dumps(shown, separators=(",", ":"))
+        """One line; M, N, K and dtype always, other fields where they differ from the default.
+
+        An operand's layout stands under the operand's name.
+        """
+        return json.dumps(self.to_dict(), separators=(",", ":"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `to_json` writes, as plain data."""
+        shown: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name == "layouts":
+                shown |= value
+            elif f.name in ("M", "N", "K", "dtype") or value != f.default:
+                shown[f.name] = value
+        return shown
 
     @staticmethod
     def from_json(text: str) -> Case:
@@ -102,11 +115,16 @@ class Case:
             ) from None
         except RecursionError:
             raise ValueError("case: got JSON nested without end, expected a flat object") from None
+        return Case.from_dict(stated)
+
+    @staticmethod
+    def from_dict(stated: Any) -> Case:
+        """The case that plain data state. Raises ValueError, in one line, for anything else."""
         if not isinstance(stated, dict):
             raise ValueError(
                 f'case: got {_short(stated)}, expected an object such as {{"M":1,"N":1,"K":1}}'
             )
-        known = [f.name for f in fields(Case)]
+        known = [n for f in fields(Case) for n in (ROLES if f.name == "layouts" else (f.name,))]
         for name in stated:
             if name not in known:
                 raise ValueError(
@@ -115,7 +133,17 @@ class Case:
         for side in "MNK":
             if side not in stated:
                 raise ValueError(f"case: got no {side}, expected M, N and K")
-        return Case(**stated)
+        layouts = tuple((name, stated[name]) for name in ROLES if name in stated)
+        fields_ = {name: value for name, value in stated.items() if name not in ROLES}
+        return Case(**fields_, layouts=layouts)
+
+    def layout(self, operand: str) -> str:
+        """The name of an operand's layout."""
+        return dict(self.layouts).get(operand, ROW)
+
+    def with_layout(self, operand: str, layout: str) -> Case:
+        """The same case with another layout of one operand."""
+        return replace(self, layouts=tuple({**dict(self.layouts), operand: layout}.items()))
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -123,24 +151,35 @@ class Case:
         return () if self.batch is None else (self.batch,)
 
     @property
+    def result_shape(self) -> tuple[int, ...]:
+        """The shape that c must have."""
+        return (*self.lead, self.M, self.N)
+
+    def shape_of(self, operand: str) -> tuple[int, int, int]:
+        """The (batch, rows, columns) of an operand, a batch of 1 where there is none."""
+        rows, columns = (getattr(self, axis) for axis in ROLES[operand].axes)
+        return (1 if self.batch is None else self.batch, rows, columns)
+
+    @property
     def rank(self) -> tuple[Any, ...]:
         """Sort key of a total order: the simpler of two cases has the smaller rank."""
         sides = tuple(side_rank(side) for side in (self.M, self.N, self.K, self.batch))
+        ranks = tuple(_LAYOUT_RANK[self.layout(name)] for name in ROLES)
         return (
             self.config,
             sum(sides),
             sides,
-            _LAYOUT_RANK[self.a] + _LAYOUT_RANK[self.b],
-            (_LAYOUT_RANK[self.a], FILLS.index(self.fill), self.seed, self.sms or 0, self.calls),
+            sum(ranks),
+            (ranks[:-1], FILLS.index(self.fill), self.seed, self.sms or 0, self.calls),
             -1 if self.compare is None else COMPARE.index(self.compare),
-            FORMATS.index(self.dtype),
+            OPERANDS.index(self.dtype),
         )
 
     def __str__(self) -> str:
         words = [f"M={self.M} N={self.N} K={self.K} {self.dtype}"]
         if self.batch is not None:
             words[0] = f"batch={self.batch} {words[0]}"
-        words += [f"a {self.a}", f"b {self.b}"]
+        words += [f"{name} {self.layout(name)}" for name in ROLES]
         if (self.fill, self.seed) != ("index", 0):
             words.append(f"fill {self.fill} seed {self.seed}")
         if self.config:
@@ -154,7 +193,8 @@ class Case:
         return ", ".join(words)
 
     def __repr__(self) -> str:
-        shown = json.loads(self.to_json())
+        shown = {n: value for n, value in self.to_dict().items() if n not in ROLES}
+        shown |= {"layouts": dict(self.layouts)} if self.layouts else {}
         return f"Case({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

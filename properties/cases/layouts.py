@@ -11,13 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-ANY, CONTIGUOUS = "any", "contiguous"
+ANY, CONTIGUOUS, ROW = "any", "contiguous", "row"
 GUARD = 64  # elements before and after a view: 64 of any itemsize keep the base 16-byte aligned
 WIDE = 2**31  # the first offset that a signed 32-bit integer does not hold
 
 
+Shape = tuple[int, int, int]
+Placement = tuple[tuple[int, int, int], int, int]
+
+
 @dataclass(frozen=True, slots=True)
-class View:
+class OperandView:
     """Strides and offset in elements, over (batch, rows, columns), of a view of a parent.
 
     `first` is the offset of element (0, 0, 0) in the parent, `extent` the parent's elements.
@@ -33,112 +37,110 @@ class View:
 class Layout:
     """A way to lay out (batch, rows, columns), by name.
 
-    `place(shape, salt)` gives the strides, the offset of the first element beyond the guard, and
-    the elements the parent holds between its guards; `salt` is 0 for a and 1 for b.
+    `place(shape, number, k_axis)` gives the strides, the offset of the first element beyond the
+    guard, and the elements the parent holds between its guards. `number` tells the operands of a
+    case apart; `k_axis` is the axis that runs over K.
     """
 
     name: str
-    place: Callable[[tuple[int, int, int], int], tuple[tuple[int, int, int], int, int]]
+    place: Callable[[Shape, int, int], Placement]
 
 
-def _row(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+def _row(shape: Shape, number: int, k_axis: int) -> Placement:
     batch, rows, columns = shape
     return (rows * columns, columns, 1), 0, batch * rows * columns
 
 
-def _column(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+def _column(shape: Shape, number: int, k_axis: int) -> Placement:
     batch, rows, columns = shape
     return (rows * columns, 1, rows), 0, batch * rows * columns
 
 
-def _padded(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+def _padded(shape: Shape, number: int, k_axis: int) -> Placement:
     batch, rows, columns = shape
-    lead = columns + 3 + 2 * salt
+    lead = columns + 3 + 2 * number
     return (lead * (rows + 1), lead, 1), 0, batch * lead * (rows + 1)
 
 
-def _transposed(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+def _transposed(shape: Shape, number: int, k_axis: int) -> Placement:
     batch, rows, columns = shape
-    lead = rows + 5 + 2 * salt
+    lead = rows + 5 + 2 * number
     return (lead * (columns + 1), 1, lead), 0, batch * lead * (columns + 1)
 
 
-def _sliced(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+def _sliced(shape: Shape, number: int, k_axis: int) -> Placement:
     # parent[1::2, 1::s, 1::t] with s, t = 2, 3 for a and 3, 2 for b
     batch, rows, columns = shape
-    step_row, step_column = (2, 3) if salt == 0 else (3, 2)
-    lead = step_column * columns + 1
+    step_row, step_column = (2, 3) if number % 2 == 0 else (3, 2)
+    lead = step_column * columns + 1 + number // 2
     plane = (step_row * rows + 1) * lead
     return (2 * plane, step_row * lead, step_column), plane + lead + 1, (2 * batch + 1) * plane
 
 
-def _expanded(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
-    # one vector along K, repeated over M for a and over N for b
-    batch, rows, columns = shape
-    if salt == 0:
-        return (columns, 0, 1), 0, batch * columns
-    return (rows, 1, 0), 0, batch * rows
+def _expanded(shape: Shape, number: int, k_axis: int) -> Placement:
+    # one vector along K, repeated over the other axis
+    return _vector(shape, k_axis)
 
 
-def _expanded_k(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
-    # one vector along M for a and along N for b, repeated over K
-    batch, rows, columns = shape
-    if salt == 0:
-        return (rows, 1, 0), 0, batch * rows
-    return (columns, 0, 1), 0, batch * columns
+def _expanded_k(shape: Shape, number: int, k_axis: int) -> Placement:
+    # one vector along the other axis, repeated over K
+    return _vector(shape, 3 - k_axis)
 
 
-def _misaligned(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
-    strides, _, extent = _row(shape, salt)
+def _vector(shape: Shape, axis: int) -> Placement:
+    n = shape[axis]
+    return (n, int(axis == 1), int(axis == 2)), 0, shape[0] * n
+
+
+def _misaligned(shape: Shape, number: int, k_axis: int) -> Placement:
+    strides, _, extent = _row(shape, number, k_axis)
     return strides, 1, extent + 1
 
 
-def _shared(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+def _shared(shape: Shape, number: int, k_axis: int) -> Placement:
     # one matrix for the whole batch
     _, rows, columns = shape
     return (0, columns, 1), 0, rows * columns
 
 
-def _batch_inner(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+def _batch_inner(shape: Shape, number: int, k_axis: int) -> Placement:
     # (rows, batch, columns) in memory: the view that permute makes of a model's activations
     batch, rows, columns = shape
     return (columns, batch * columns, 1), 0, batch * rows * columns
 
 
-def _narrow(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+def _narrow(shape: Shape, number: int, k_axis: int) -> Placement:
     # a few columns of a parent so wide that the last row begins at 2**31 (b: just beyond it);
     # a batch lies side by side in the same rows
     batch, rows, columns = shape
-    lead = _lead(rows, batch * columns, salt)
+    lead = _lead(rows, batch * columns, number)
     return (columns, lead, 1), 0, lead * rows
 
 
-def _narrow_transposed(
-    shape: tuple[int, int, int], salt: int
-) -> tuple[tuple[int, int, int], int, int]:
+def _narrow_transposed(shape: Shape, number: int, k_axis: int) -> Placement:
     # the transpose of a few columns of such a parent: the last column begins at 2**31
     batch, rows, columns = shape
-    lead = _lead(columns, batch * rows, salt)
+    lead = _lead(columns, batch * rows, number)
     return (rows, 1, lead), 0, lead * columns
 
 
-def _narrow_batch(shape: tuple[int, int, int], salt: int) -> tuple[tuple[int, int, int], int, int]:
+def _narrow_batch(shape: Shape, number: int, k_axis: int) -> Placement:
     # dense matrices so far apart that the last one begins at 2**31
     batch, rows, columns = shape
-    lead = _lead(batch, rows * columns, salt)
+    lead = _lead(batch, rows * columns, number)
     return (lead, columns, 1), 0, lead * batch
 
 
-def _lead(count: int, length: int, salt: int) -> int:
+def _lead(count: int, length: int, number: int) -> int:
     """How far `count` lines of `length` elements are apart if the last is to begin at 2**31."""
-    return max(length, -(-WIDE // max(count - 1, 1)) + salt)
+    return max(length, -(-WIDE // max(count - 1, 1)) + number)
 
 
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
     {
         layout.name: layout
         for layout in (
-            Layout("row", _row),
+            Layout(ROW, _row),
             Layout("column", _column),
             Layout("padded", _padded),
             Layout("sliced", _sliced),
@@ -157,9 +159,9 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
 BATCHED = ("shared", "batch_inner", "narrow_batch")
 
 
-def view(name: str, shape: tuple[int, int, int], operand: str) -> View:
-    """The view that layout `name` makes of `shape` for operand "a" or "b", guards included."""
+def view(name: str, shape: Shape, number: int, k_axis: int) -> OperandView:
+    """The view that layout `name` makes of `shape` for operand `number`, guards included."""
     # an empty side takes the strides of a side of 1, as torch gives them
     batch, rows, columns = (max(side, 1) for side in shape)
-    strides, first, extent = LAYOUTS[name].place((batch, rows, columns), "ab".index(operand))
-    return View(shape, strides, GUARD + first, extent + 2 * GUARD)
+    strides, first, extent = LAYOUTS[name].place((batch, rows, columns), number, k_axis)
+    return OperandView(shape, strides, GUARD + first, extent + 2 * GUARD)

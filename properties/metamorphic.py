@@ -24,70 +24,74 @@ from dataclasses import replace
 import numpy as np
 
 from gemmproof.properties import values
-from gemmproof.properties.case import COMPARE, Case
+from gemmproof.properties.cases.case import COMPARE, Case
+from gemmproof.properties.cases.generate import is_admitted
+from gemmproof.properties.cases.operands import Operand, copy_elements, operand_of
 from gemmproof.properties.contract import ANY
-from gemmproof.properties.finding import Finding
-from gemmproof.properties.operands import Operand, operand_of, stored
-from gemmproof.properties.outcome import Asked, Outcome, Twin
-from gemmproof.properties.rows import shape_of, shown
-from gemmproof.properties.strategies import admitted
-from gemmproof.reference.formats import FORMATS, Array, bits, round_to, widen
+from gemmproof.properties.finding import Finding, Mismatch, make_finding
+from gemmproof.properties.observation import Observation, Related, RelatedCall
+from gemmproof.reference.arithmetic.conversions import Array, bits, round_to, widen
+from gemmproof.reference.formats import FORMATS
 
 NAME = "symmetries"
 RELATIONS = tuple(name for name in COMPARE if name not in ("order", "rows"))
 
 
-def asked(outcome: Outcome) -> Iterator[Asked]:
+def make_calls(observation: Observation) -> Iterator[RelatedCall]:
     """The related call, none where the case has no such twin that the contract admits."""
-    case = replace(outcome.case, compare=None, calls=1)
-    a, b = outcome.operands
-    relation = outcome.case.compare
+    case = replace(observation.case, compare=None, calls=1)
+    a, b = (observation.operands[name] for name in "ab")
+    relation = observation.case.compare
     if relation == "negated" and not (a.data.dtype == np.int8 and (a.data == -128).any()):
-        yield _with(case, outcome, _negative(a.data), b.data, "a negated")
-    elif relation == "scaled" and any(shifts := scales_of(outcome)):
+        yield _make_call(case, observation, _negative(a.data), b.data, "a negated")
+    elif relation == "scaled" and any(shifts := scales_of(observation)):
         small_a, small_b = (
             round_to(widen(x.data) * 2.0**-shift, FORMATS[case.dtype])
             for x, shift in zip((a, b), shifts, strict=True)
         )
         words = f"a times 2**-{shifts[0]}, b times 2**-{shifts[1]}"
-        yield _with(case, outcome, small_a, small_b, words)
+        yield _make_call(case, observation, small_a, small_b, words)
     elif relation == "permuted_rows":
-        order = _order(outcome, case.M)
-        yield _with(case, outcome, _taken(a.data, order, 1), b.data, "rows of a exchanged")
+        order = _order(observation, case.M)
+        yield _make_call(case, observation, _take(a.data, order, 1), b.data, "rows of a exchanged")
     elif relation == "permuted_columns":
-        order = _order(outcome, case.N)
-        yield _with(case, outcome, a.data, _taken(b.data, order, 2), "columns of b exchanged")
+        order = _order(observation, case.N)
+        yield _make_call(
+            case, observation, a.data, _take(b.data, order, 2), "columns of b exchanged"
+        )
     elif relation == "padded_k" and 0 < case.K == a.data.shape[2] == b.data.shape[1]:
-        more = _more_k(outcome)
+        more = _more_k(observation)
         longer = replace(case, K=case.K + more)
-        if more and admitted(longer, outcome.kernel.contract):
+        if more and is_admitted(longer, observation.kernel.contract):
             wide = np.pad(_code(a.data), ((0, 0), (0, 0), (0, more))).view(a.data.dtype)
             high = np.pad(_code(b.data), ((0, 0), (0, more), (0, 0))).view(b.data.dtype)
-            yield _with(longer, outcome, wide, high, f"K={longer.K}, the last {more} zero")
+            yield _make_call(longer, observation, wide, high, f"K={longer.K}, the last {more} zero")
     elif relation == "transposed":
-        yield from _turned(case, outcome)
+        yield from _transpose_call(case, observation)
 
 
-def _turned(case: Case, outcome: Outcome) -> Iterator[Asked]:
-    turned = replace(case, M=case.N, N=case.M, a="row", b="row")
-    contract = outcome.kernel.contract
-    if not admitted(turned, contract):
+def _transpose_call(case: Case, observation: Observation) -> Iterator[RelatedCall]:
+    turned = replace(case, M=case.N, N=case.M, layouts=())
+    contract = observation.kernel.contract
+    if not is_admitted(turned, contract):
         return
-    a, b = outcome.operands
+    a, b = (observation.operands[name] for name in "ab")
     if contract.layouts == ANY:
         x, y = b.tensor.transpose(-1, -2), a.tensor.transpose(-1, -2)
-        yield Asked(turned, x, y, shape_of(turned), "b^T a^T")
+        yield RelatedCall(turned, {"a": x, "b": y}, "b^T a^T")
         return
-    yield _with(turned, outcome, _across(b), _across(a), "b^T a^T")
+    yield _make_call(turned, observation, _across(b), _across(a), "b^T a^T")
 
 
 def _across(operand: Operand) -> Array:
-    return np.ascontiguousarray(_code(stored(operand)).swapaxes(1, 2)).view(operand.data.dtype)
+    return np.ascontiguousarray(_code(copy_elements(operand)).swapaxes(1, 2)).view(
+        operand.data.dtype
+    )
 
 
-def _with(case: Case, outcome: Outcome, a: Array, b: Array, words: str) -> Asked:
-    x, y = operand_of(case, "a", a), operand_of(case, "b", b)
-    return Asked(case, x.tensor, y.tensor, shape_of(case), words)
+def _make_call(case: Case, observation: Observation, a: Array, b: Array, words: str) -> RelatedCall:
+    tensors = {name: operand_of(case, name, data).tensor for name, data in (("a", a), ("b", b))}
+    return RelatedCall(case, tensors, words)
 
 
 def _code(x: Array) -> Array:
@@ -101,15 +105,15 @@ def _negative(x: Array) -> Array:
     return (_code(x) ^ np.array(1 << (8 * x.itemsize - 1), f"u{x.itemsize}")).view(x.dtype)
 
 
-def _taken(x: Array, order: Array, axis: int) -> Array:
+def _take(x: Array, order: Array, axis: int) -> Array:
     # a layout that repeats one line has nothing to exchange
     return x if x.shape[axis] == 1 else np.take(_code(x), order, axis).view(x.dtype)
 
 
-def _order(outcome: Outcome, side: int) -> Array:
+def _order(observation: Observation, side: int) -> Array:
     """Every aligned block of the smallest tile side turned round; what is left over stays."""
     order = np.arange(side)
-    block = min((min(tile[:2]) for tile in _tiles(outcome)), default=1)
+    block = min((min(tile[:2]) for tile in observation.tiles), default=1)
     for start in range(0, side if block > 1 else 0, block):
         stop = min(start + block, side)
         if stop - start == block or side < block:
@@ -117,90 +121,88 @@ def _order(outcome: Outcome, side: int) -> Array:
     return order
 
 
-def _tiles(outcome: Outcome) -> set[tuple[int, int, int]]:
-    return {tile for launch in outcome.runs[0].launches for tile in launch.tiles}
-
-
-def _more_k(outcome: Outcome) -> int:
-    step = outcome.kernel.contract.multiples[2]
-    block = max((tile[2] for tile in _tiles(outcome)), default=1)
-    rest = -outcome.case.K % block
+def _more_k(observation: Observation) -> int:
+    step = observation.kernel.contract.multiples[2]
+    block = max((tile[2] for tile in observation.tiles), default=1)
+    rest = -observation.case.K % block
     return -(-(rest or block) // step) * step
 
 
-def scales_of(outcome: Outcome) -> tuple[int, int]:
+def scales_of(observation: Observation) -> tuple[int, int]:
     """s and t such that 2**-s a, 2**-t b and their sums are normal for index data; 0, 0 if none."""
-    case, out = outcome.case, outcome.out
+    case, out = observation.case, observation.out
     fmt = FORMATS[case.dtype]
     if case.fill != "index" or fmt.kind != "float" or out is None or out.kind != "float":
         return 0, 0
-    least = -max(out.emin, FORMATS[outcome.kernel.contract.accumulator].emin)
+    least = -max(out.emin, FORMATS[observation.kernel.contract.accumulator].emin)
     s = min(10, -fmt.emin, least)
     return s, min(10, -fmt.emin, least - s)
 
 
-def applies(outcome: Outcome) -> bool:
+def applies(observation: Observation) -> bool:
     """Whether the case has a result and the related call was made."""
-    return outcome.case.compare in RELATIONS and len(outcome.twins) > 0
+    return observation.case.compare in RELATIONS and len(observation.related) > 0
 
 
-def judge(outcome: Outcome) -> Iterator[Finding]:
+def judge(observation: Observation) -> Iterator[Finding]:
     """One finding at the first element that is not what the related result says."""
-    (twin,) = outcome.twins
-    relation = outcome.case.compare
-    first = outcome.result
+    (other,) = observation.related
+    relation = observation.case.compare
+    first = observation.result
     assert first is not None
     assert relation is not None
-    if twin.run is None:
-        assert twin.raised is not None
-        got = f"{twin.raised.text} for {twin.asked.words}"
-        yield _finding(outcome, twin, "the call", got, "a result")
+    if other.call is None:
+        assert other.raised is not None
+        got = f"{other.raised.text} for {other.asked.words}"
+        yield _not_related(observation, "the call", got, "a result")
         return
-    if twin.result is None or twin.out is not outcome.out:
-        got = f"a result of {getattr(twin.run.result, 'dtype', type(twin.run.result).__name__)}"
-        yield _finding(outcome, twin, "the call", got, f"one of {outcome.out}")
+    if other.result is None or other.out is not observation.out:
+        result = other.call.run.result
+        got = f"a result of {getattr(result, 'dtype', type(result).__name__)}"
+        yield _not_related(observation, "the call", got, f"one of {observation.out}")
         return
-    here, there = _brought_back(outcome, twin)
+    here, there = _bring_back(observation, other)
     same = _same(here, there)
     if relation == "scaled":
         # what left the range of the output format may have saturated
-        assert outcome.out is not None
+        assert observation.out is not None
         wide = np.abs(widen(here))
-        same |= ~np.isfinite(wide) | (wide == outcome.out.max * 2.0 ** -sum(scales_of(outcome)))
+        same |= ~np.isfinite(wide) | (
+            wide == observation.out.max * 2.0 ** -sum(scales_of(observation))
+        )
     allowed = None
-    if not _bitwise(outcome, twin):
-        if not values.bound_applies(outcome):
+    if not _is_bitwise(observation, other):
+        if not values.bound_applies(observation):
             return
-        error, bound = values.error_and_bound(outcome)
+        error, bound = values.error_and_bound(observation)
         allowed = 2 * bound
         with np.errstate(invalid="ignore"):
             apart = np.abs(widen(here) - widen(there))
         same |= (apart <= allowed) | ~np.isfinite(bound) | (error > bound)
-    wrong = ~same
-    if wrong.any():
-        at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        got = f"{shown(there, at)} for {twin.asked.words}"
-        expected = f"{shown(here, at)}, which the call without that gives"
+    wrong = Mismatch.of(~same)
+    if wrong is not None:
+        got = f"{wrong.number(there)} for {other.asked.words}"
+        expected = f"{wrong.number(here)}, which the call without that gives"
         if allowed is not None:
-            expected += f", or within {float(allowed[at]):.3g} of it"
-        count = f"{int(wrong.sum())} of {wrong.size} elements differ"
-        yield _finding(outcome, twin, f"c{list(at)}", got, f"{expected}; {count}")
+            expected += f", or within {float(allowed[wrong.at]):.3g} of it"
+        note = wrong.counted("differ")
+        yield _not_related(observation, wrong.place, got, expected, note)
 
 
-def _brought_back(outcome: Outcome, twin: Twin) -> tuple[Array, Array]:
-    """The case's result, and its twin's with the relation undone, where it is undone exactly."""
-    first, other, case = outcome.result, twin.result, outcome.case
+def _bring_back(observation: Observation, related: Related) -> tuple[Array, Array]:
+    """The case's result, and the related one's with the relation undone where that is exact."""
+    first, other, case = observation.result, related.result, observation.case
     assert first is not None
     assert other is not None
-    assert outcome.out is not None
+    assert observation.out is not None
     if case.compare == "negated":
         other = _negative(other)
     elif case.compare == "scaled":
-        first = round_to(widen(first) * 2.0 ** -sum(scales_of(outcome)), outcome.out)
+        first = round_to(widen(first) * 2.0 ** -sum(scales_of(observation)), observation.out)
     elif case.compare == "permuted_rows":
-        other = _back(other, _order(outcome, case.M), -2)
+        other = _back(other, _order(observation, case.M), -2)
     elif case.compare == "permuted_columns":
-        other = _back(other, _order(outcome, case.N), -1)
+        other = _back(other, _order(observation, case.N), -1)
     elif case.compare == "transposed":
         other = np.ascontiguousarray(_code(other).swapaxes(-1, -2)).view(other.dtype)
     return first, other
@@ -218,29 +220,24 @@ def _same(x: Array, y: Array) -> Array:
     return np.asarray((bits(x) == bits(y)) | (wide == other) | (np.isnan(wide) & np.isnan(other)))
 
 
-def _bitwise(outcome: Outcome, twin: Twin) -> bool:
-    relation, case = outcome.case.compare, outcome.case
-    if relation in ("negated", "scaled") or values.exact_applies(outcome):
+def _is_bitwise(observation: Observation, other: Related) -> bool:
+    relation, case = observation.case.compare, observation.case
+    if relation in ("negated", "scaled") or values.exact_applies(observation):
         return True
     if relation in ("permuted_rows", "permuted_columns"):
-        assert twin.run is not None
-        launches = [*outcome.runs[0].launches, *twin.run.launches]
+        assert other.call is not None
+        launches = [*observation.calls[0].run.launches, *other.call.run.launches]
         tiles = {launch.tiles for launch in launches}
         one_dot = len(launches) == 2 and len(tiles) == 1 and len(tiles.pop()) == 1
         return one_dot and not any(launch.atomics for launch in launches)
     return FORMATS[case.dtype].kind == "int"
 
 
-def _finding(outcome: Outcome, twin: Twin, place: str, got: str, expected: str) -> Finding:
-    relation = outcome.case.compare
-    axis = {"permuted_rows": "M", "permuted_columns": "N", "padded_k": "K"}.get(relation or "")
-    return Finding(
-        property=NAME,
-        fault=f"not_{relation}",
-        message=f"{place}: got {got}, expected {expected}",
-        case=outcome.case,
-        operand="c",
-        axis=axis,
-        got=got,
-        expected=expected,
-    )
+def _not_related(
+    observation: Observation, place: str, got: str, expected: str, note: str = ""
+) -> Finding:
+    relation = observation.case.compare or ""
+    axis = {"permuted_rows": "M", "permuted_columns": "N", "padded_k": "K"}.get(relation)
+    more = {"operand": "c", "axis": axis}
+    fault = f"not_{relation}"
+    return make_finding(observation, NAME, fault, place, got, expected, note, **more)

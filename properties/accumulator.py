@@ -1,122 +1,108 @@
-"""Drift: error and bias against K, and the accumulator a kernel has against the one it declares."""
+"""The property that a kernel accumulates as it declares: found by probes, measured against K."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-import numpy as np
-
-from gemmproof.properties.case import Case
-from gemmproof.properties.fills import elements
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import MAX_SIDE
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.measure import DATA, Measure
 from gemmproof.reference.accumulator.probes import SEEN, M, N
 from gemmproof.reference.accumulator.record import KEPT, Accumulator, format_keeping
-from gemmproof.reference.bound import accumulated, rounded
 from gemmproof.reference.dot import DotModel, dot_model
 from gemmproof.reference.dot.fdpa import Unit
-from gemmproof.reference.formats import FORMATS, Array, format_of, widen
+from gemmproof.reference.formats import FORMATS, FP8
 
-# Each kind of data has a diagonal block of c to itself: one product measures all of them.
-DATA = {
-    "positive": "same sign",
-    "normal": "zero mean",
-    "cancelling": "cancelling",
-    "wide": "wide exponents",
-}
-ROWS, COLUMNS = M // len(DATA), N // len(DATA)
+NAME = "accumulator_as_declared"
+CLAIM = "sums keep what the declared accumulator keeps, and stay within its bound at every K"
 
 # The format that a sum of so many kept bits is rounded to; fp8 units keep theirs in fp32's range.
-_HELD = {23: "fp32", 13: "fp32", 10: "fp16", 7: "bf16"}
+_HELD = {bits: FORMATS[name].stored.name for name, bits in KEPT.items()}
 # What fp32 operands are split into, by the bits that are then read of them.
 _SPLITS = {23: ("tf32x3", "tf32"), 17: ("bf16x3", "bf16"), 24: ("bf16x6", "bf16")}
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """Errors of one K on one kind of data, as shares of |A||B| (all finite).
-
-    `bias` is the sum of the errors in the direction of c over that of |A||B|: below 0, results are
-    too small. `worst` and `bound` are the largest error and the largest allowed one of an element,
-    `ratio` the largest error over the bound of that same element; Inf for NaN or Inf results.
-    """
-
-    K: int
-    data: str
-    bias: float
-    worst: float
-    bound: float
-    ratio: float
-
-
-@dataclass(frozen=True, slots=True)
 class Deviation:
-    """One way in which a kernel's sums are worse than its contract says; `message` is one line."""
+    """One way in which a kernel's sums are worse than its contract says."""
 
     fault: str
-    message: str
+    place: str
     got: str
     expected: str
 
 
-def operands(in_format: str, K: int, seed: int = 0) -> tuple[Array, Array]:
-    """a (128, K) and b (K, 64) in storage dtypes: rows and columns of each kind of data.
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """What a kernel's sums are, beside what its contract declares.
 
-    For tf32 these are fp32 operands of 24 bits, which the kernel is free to cut.
+    `gpu` is the target that was simulated, or the name of the device that launched. `accumulator`
+    is None where the results are no products. `slope` is the power of K that the bias of data of
+    one sign grows with, for the reader only: the verdict follows from the probes and the bound.
     """
-    a, b = [], []
-    dtype = "fp32" if in_format == "tf32" else in_format
-    for kind in DATA:
-        case = Case(M=ROWS, N=COLUMNS, K=K, dtype=dtype, fill=kind, seed=seed)
-        a.append(elements(case, "a", (1, ROWS, K))[0])
-        b.append(elements(case, "b", (1, K, COLUMNS))[0])
-    return np.concatenate(a), np.concatenate(b, axis=1)
+
+    in_format: str
+    gpu: str
+    declared: str
+    accumulator: Accumulator | None = None
+    measures: tuple[Measure, ...] = ()
+    slope: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; an error beyond every bound is the text "Infinity"."""
+        data = asdict(self)
+        if self.accumulator is not None:
+            data["accumulator"] = {"name": self.accumulator.name, **data["accumulator"]}
+        for m in data["measures"]:
+            m.update({k: "Infinity" for k, v in m.items() if v == float("inf")})
+        return data
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Drift:
+        """The drift that `to_dict` wrote."""
+        found = data["accumulator"]
+        if found is not None:
+            known = {k: v for k, v in found.items() if k != "name"}
+            found = Accumulator(**{**known, "pattern": tuple(map(tuple, found["pattern"]))})
+        measures: Any = (
+            {k: float("inf") if v == "Infinity" else v for k, v in m.items()}
+            for m in data["measures"]
+        )
+        return Drift(
+            **{**data, "accumulator": found, "measures": tuple(Measure(**m) for m in measures)}
+        )
 
 
-def measured(
-    product: Callable[[Array, Array], Array],
-    in_format: str,
-    K: int,
-    model: DotModel,
-    split: tuple[int, str] = (1, "fp32"),
-) -> list[Measure]:
-    """One product of 128 x K by K x 64, judged by the bound of `model`, one Measure a data kind.
-
-    split: how many shares of K are joined, and in which format.
-    """
-    a, b = operands(in_format, K)
-    c = product(a, b)
-    found = []
-    for n, kind in enumerate(DATA):
-        rows = slice(n * ROWS, (n + 1) * ROWS)
-        columns = slice(n * COLUMNS, (n + 1) * COLUMNS)
-        x, y = a[rows], b[:, columns]
-        found.append(_measure(K, kind, x, y, c[rows, columns], model, split))
-    return found
+def judge(drift: Drift, sizes: tuple[int, ...]) -> Iterator[Finding]:
+    """Where the sums are worse than declared; a finding of probes has the smallest K measured."""
+    assert drift.accumulator is not None
+    low = deviations(drift.accumulator, drift.declared, drift.in_format)
+    for deviation in low:
+        yield state_deviation(deviation, drift, min(sizes))
+    worst = max(drift.measures, key=lambda m: m.ratio, default=None)
+    for deviation in beyond_bound(list(drift.measures), drift.declared):
+        assert worst is not None
+        yield state_deviation(deviation, drift, worst.K, worst.bound)
 
 
-def _measure(
-    K: int, kind: str, a: Array, b: Array, c: Array, model: DotModel, split: tuple[int, str]
-) -> Measure:
-    out = format_of(c.dtype)
-    acc = accumulated(a, b, model, split_k=split[0], split_format=split[1])
-    allowed = rounded(acc, out, FORMATS[model.acc_format]).error
-    size = np.abs(widen(a)) @ np.abs(widen(b))
-    size = np.where(size > 0, size, 1.0)
-    judged = np.isfinite(allowed)  # where the output may not overflow
-    if not judged.any():
-        return Measure(K, kind, 0.0, 0.0, 0.0, 0.0)
-    with np.errstate(all="ignore"):
-        error = np.where(judged, widen(c) - acc.exact, 0.0)
-        ratio = np.where(error == 0, 0.0, np.abs(error) / allowed)[judged]
-    if not np.isfinite(error).all():
-        return Measure(K, kind, 0.0, 0.0, float((allowed / size)[judged].max()), float("inf"))
-    return Measure(
-        K,
-        kind,
-        bias=float((np.sign(acc.exact) * error).sum() / size[judged].sum()),
-        worst=float((np.abs(error) / size).max()),
-        bound=float((allowed / size)[judged].max()),
-        ratio=float(ratio.max()),
+def state_deviation(
+    deviation: Deviation, drift: Drift, K: int, bound: float | None = None
+) -> Finding:
+    """The finding that a deviation is."""
+    got, expected = deviation.got, deviation.expected
+    return Finding(
+        NAME,
+        deviation.fault,
+        f"{deviation.place}: got {got}, expected {expected}",
+        Case(M, N, min(K, MAX_SIDE), drift.in_format),
+        operand="c",
+        axis="K",
+        got=got,
+        expected=expected,
+        bound=bound,
     )
 
 
@@ -163,7 +149,7 @@ def declared_split(found: Accumulator, declared: str) -> tuple[int, str]:
 
 def narrow_fp8(found: Accumulator, in_format: str) -> bool:
     """Whether the sums are those of the fp8 units of sm_89 and sm_90, which keep 13 bits."""
-    return in_format.startswith("fp8") and found.register == KEPT["e8m13"]
+    return in_format in FP8 and found.register == KEPT["e8m13"]
 
 
 def deviations(found: Accumulator, declared: str, in_format: str) -> list[Deviation]:
@@ -173,11 +159,8 @@ def deviations(found: Accumulator, declared: str, in_format: str) -> list[Deviat
     """
     kept, low = KEPT[declared], []
 
-    def say(fault: str, where: str, got: int, needed: int, of: str) -> None:
-        low.append(
-            Deviation(fault, f"{where}: got {_bits(got)}, expected {needed} bits ({of})",
-                      _bits(got), f"{needed} bits")
-        )  # fmt: skip
+    def say(fault: str, place: str, got: int, needed: int, of: str) -> None:
+        low.append(Deviation(fault, place, _bits(got), f"{needed} bits ({of})"))
 
     promoted = found.promotion > 0 and (found.carried or 0) >= kept
     if found.register < kept and not (promoted and narrow_fp8(found, in_format)):
@@ -196,11 +179,11 @@ def deviations(found: Accumulator, declared: str, in_format: str) -> list[Deviat
     if found.read < whole:
         what = "tf32" if found.read == FORMATS["tf32"].p else found.reading
         got = f"{found.read} significant bits ({what})"
-        message = f"operands: got {got}, expected all {whole} of {in_format}"
-        low.append(Deviation("narrow_operands", message, got, f"{whole} bits"))
+        expected = f"all {whole} of {in_format}"
+        low.append(Deviation("narrow_operands", "operands", got, expected))
     if found.output == "truncated":
-        message = f"c: got a truncated {found.out_format}, expected one rounded to nearest"
-        low.append(Deviation("truncated_output", message, "truncated", "nearest"))
+        got = f"a truncated {found.out_format}"
+        low.append(Deviation("truncated_output", "c", got, "one rounded to nearest"))
     return low
 
 
@@ -212,16 +195,7 @@ def beyond_bound(measures: list[Measure], declared: str) -> list[Deviation]:
     where = f"c at K={worst.K}, {DATA[worst.data]} data"
     got = f"an error of {worst.ratio:.3g} times the bound"
     expected = f"at most the bound of {declared} sums"
-    return [Deviation("beyond_bound", f"{where}: got {got}, expected {expected}", got, expected)]
-
-
-def slope(measures: list[Measure], data: str = "positive") -> float | None:
-    """The power of K that the bias grows with, by least squares; None for fewer than two biases."""
-    points = [(np.log2(m.K), np.log2(abs(m.bias))) for m in measures if m.data == data and m.bias]
-    if len(points) < 2:
-        return None
-    x, y = np.array(points).T
-    return float(np.polyfit(x, y, 1)[0])
+    return [Deviation("beyond_bound", where, got, expected)]
 
 
 def _bits(kept: int) -> str:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gemmproof.properties.case import Case
-from gemmproof.properties.fills import elements
-from gemmproof.properties.layouts import GUARD, View, view
-from gemmproof.properties.tensors import as_tensor
-from gemmproof.reference.formats import FORMATS, Array, Format
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.data import elements
+from gemmproof.properties.cases.layouts import GUARD, OperandView, view
+from gemmproof.properties.cases.tensors import as_tensor
+from gemmproof.properties.contract import ROLES, Role
+from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.formats import FORMATS, Format
 
 POISON_FLOAT = 0xFF  # NaN in every float format
 POISON_INT = 0x55
@@ -28,9 +30,9 @@ class Operand:
     the bits they had (`before`, one array per range).
     """
 
-    name: str
+    role: Role
     tensor: torch.Tensor
-    view: View
+    view: OperandView
     data: Array
     parent: Array
     watched: tuple[tuple[int, int], ...]
@@ -51,27 +53,33 @@ class Touched:
     count: int
 
 
-def operands(case: Case) -> tuple[Operand, Operand]:
-    """a and b of a case, as CPU tensors of 2 axes, or 3 where the case has a batch."""
-    batch = 1 if case.batch is None else case.batch
-    return (
-        _operand(case, "a", (batch, case.M, case.K), case.a),
-        _operand(case, "b", (batch, case.K, case.N), case.b),
-    )
+def operands(case: Case) -> dict[str, Operand]:
+    """The operands of a case, as CPU tensors of 2 axes, or 3 where the case has a batch."""
+    return {name: operand_of(case, name) for name in ROLES}
 
 
-def stored(operand: Operand) -> Array:
+def tensors_of(case: Case) -> dict[str, torch.Tensor]:
+    """The tensors of new operands of a case."""
+    return {name: operand.tensor for name, operand in operands(case).items()}
+
+
+def copy_elements(operand: Operand) -> Array:
     """The elements that the operand was given, (batch, rows, columns), whatever calls did since."""
     code = np.broadcast_to(operand.data.view(f"u{operand.data.itemsize}"), operand.view.shape)
     return np.ascontiguousarray(code).view(operand.data.dtype)
 
 
-def strided(parent: Array, place: View) -> Array:
+def stored_elements(operand: Operand) -> Array:
+    """The elements that the operand was given, with as many axes as its tensor."""
+    return copy_elements(operand).reshape(operand.view.shape[3 - operand.tensor.dim() :])
+
+
+def view_strided(parent: Array, place: OperandView) -> Array:
     """The view `place` of a flat storage array, (batch, rows, columns), sharing its memory."""
     return _strided(parent, place, place.shape)
 
 
-def touched(operand: Operand) -> list[Touched]:
+def find_changes(operand: Operand) -> list[Touched]:
     """What calls changed of an operand since it was made, at most one entry per kind."""
     found = []
     seen: dict[str, list[int]] = {"element": [], "gap": [], "guard": []}
@@ -80,41 +88,30 @@ def touched(operand: Operand) -> list[Touched]:
         changed = np.flatnonzero(flat[start:stop] != before)
         if changed.size:
             for offset in (changed + start).tolist():
-                seen[_what(operand.view, offset)].append(offset)
+                seen[_classify(operand.view, offset)].append(offset)
     for what, offsets in seen.items():
         if offsets:
             found.append(
-                Touched(operand.name, what, _place(operand, what, offsets[0]), len(offsets))
+                Touched(operand.role.name, what, _describe(operand, what, offsets[0]), len(offsets))
             )
     shape = operand.view.shape[3 - operand.tensor.dim() :]
     strides = operand.view.strides[3 - operand.tensor.dim() :]
     if tuple(operand.tensor.shape) != shape or operand.tensor.stride() != strides:
         place = f"shape {tuple(operand.tensor.shape)} strides {operand.tensor.stride()}"
-        found.append(Touched(operand.name, "view", place, 1))
+        found.append(Touched(operand.role.name, "view", place, 1))
     return found
 
 
-def operand_of(case: Case, name: str, data: Array) -> Operand:
-    """Operand "a" or "b" of a case, in the case's layout for it, with these elements.
+def operand_of(case: Case, name: str, data: Array | None = None) -> Operand:
+    """One operand of a case, in the case's layout for it, with these elements or the case's own.
 
     `data` is (batch, rows, columns), 1 long where the layout repeats one element.
     """
-    batch = 1 if case.batch is None else case.batch
-    shape = (batch, case.M, case.K) if name == "a" else (batch, case.K, case.N)
-    return _operand(case, name, shape, case.a if name == "a" else case.b, data)
-
-
-def _operand(
-    case: Case,
-    name: str,
-    shape: tuple[int, int, int],
-    layout: str,
-    data: Array | None = None,
-) -> Operand:
+    role, shape = ROLES[name], case.shape_of(name)
     fmt = FORMATS[case.dtype]
-    place = view(layout, shape, name)
+    place = view(case.layout(name), shape, role.number, role.k_axis)
     parent = _parent(place.extent, fmt)
-    watched = _watched(place)
+    watched = _choose_watched(place)
     for start, stop in watched:
         parent[start:stop].view(np.uint8)[:] = POISON_INT if fmt.kind == "int" else POISON_FLOAT
     distinct = [
@@ -122,7 +119,7 @@ def _operand(
         for side, stride in zip(shape, place.strides, strict=True)
     ]
     if data is None:
-        data = elements(case, name, (distinct[0], distinct[1], distinct[2]))
+        data = elements(case, role, (distinct[0], distinct[1], distinct[2]))
     _strided(parent, place, data.shape)[...] = data
     flat = parent.view(f"u{parent.itemsize}")
     skip = 1 if case.batch is None else 0
@@ -130,7 +127,7 @@ def _operand(
         as_tensor(parent, case.dtype), shape[skip:], place.strides[skip:], place.first
     )
     before = tuple(flat[start:stop].copy() for start, stop in watched)
-    return Operand(name, tensor, place, data, parent, watched, before)
+    return Operand(role, tensor, place, data, parent, watched, before)
 
 
 def _parent(extent: int, fmt: Format) -> Array:
@@ -143,7 +140,7 @@ def _parent(extent: int, fmt: Format) -> Array:
     return np.frombuffer(mmap.mmap(-1, extent * fmt.itemsize, flags=flags), fmt.storage)
 
 
-def _watched(place: View) -> tuple[tuple[int, int], ...]:
+def _choose_watched(place: OperandView) -> tuple[tuple[int, int], ...]:
     if place.extent <= SMALL:
         return ((0, place.extent),)
     # a line along the axis of the smallest stride, and a guard band on either side of it
@@ -163,20 +160,20 @@ def _watched(place: View) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def _strided(parent: Array, place: View, shape: tuple[int, ...]) -> Array:
+def _strided(parent: Array, place: OperandView, shape: tuple[int, ...]) -> Array:
     # as integers: numpy strides no array of an fp8 dtype
     code = parent.view(f"u{parent.itemsize}")[place.first :]
     strides = tuple(stride * parent.itemsize for stride in place.strides)
     return np.lib.stride_tricks.as_strided(code, shape, strides).view(parent.dtype)
 
 
-def _what(place: View, offset: int) -> str:
+def _classify(place: OperandView, offset: int) -> str:
     if offset < GUARD or offset >= place.extent - GUARD:
         return "guard"
     return "gap" if _index(place, offset) is None else "element"
 
 
-def _index(place: View, offset: int) -> tuple[int, int, int] | None:
+def _index(place: OperandView, offset: int) -> tuple[int, int, int] | None:
     """The element at an offset of the parent, None in a gap.
 
     Taking strides in falling order finds it, because no view here overlaps itself but by stride 0.
@@ -193,9 +190,9 @@ def _index(place: View, offset: int) -> tuple[int, int, int] | None:
     return (index[0], index[1], index[2]) if rest == 0 else None
 
 
-def _place(operand: Operand, what: str, offset: int) -> str:
+def _describe(operand: Operand, what: str, offset: int) -> str:
     index = _index(operand.view, offset) if what == "element" else None
     if index is None:
-        return f"{operand.name} offset {offset - operand.view.first}"
+        return f"{operand.role.name} offset {offset - operand.view.first}"
     shown = index[3 - operand.tensor.dim() :]
-    return f"{operand.name}[{', '.join(map(str, shown))}]"
+    return f"{operand.role.name}[{', '.join(map(str, shown))}]"

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.properties.case import COMPARE, FILLS, MAX_ELEMENTS, Case
-from gemmproof.properties.contract import Contract
+from gemmproof.properties.cases.case import COMPARE, FILLS, MAX_ELEMENTS, Case
+from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.reference.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     """Cases that every check starts with, most telling first; each admitted by the contract."""
     seen: set[Case] = set()
     for case in _corners(contract, survey, dtype):
-        case = _affordable(case, contract, _tile(survey, case.config))
-        if case not in seen and admitted(case, contract):
+        case = _fit_budget(case, contract, _tile(survey, case.config))
+        if case not in seen and is_admitted(case, contract):
             seen.add(case)
             yield case
 
@@ -93,44 +93,43 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         if position == 0:
             first = case
         # half of them three times over dirty memory, the first of all among these
-        yield _sized(case if position % 2 else replace(case, calls=3), contract)
+        yield _fit_sizes(case if position % 2 else replace(case, calls=3), contract)
         if position == 0:
             yield from _kinds(replace(case, M=7, N=6, K=bk + 3), contract, early=True)
     for config in range(survey.configs):
         bm, bn, bk = _tile(survey, config)
         ragged = replace(first, M=bm + 1, N=bn + 1, K=2 * bk + 1, config=config)
-        yield _sized(ragged, contract)
+        yield _fit_sizes(ragged, contract)
         for tile in survey.tiles[config][1:]:
-            yield _sized(replace(ragged, M=tile[0] + 1, N=tile[1] + 1, K=tile[2] + 1), contract)
+            yield _fit_sizes(replace(ragged, M=tile[0] + 1, N=tile[1] + 1, K=tile[2] + 1), contract)
     bm, bn, bk = _tile(survey, 0)
     for split in survey.splits:
         for K in (bk * split, bk * split + 1, bk * (split - 1), bk * split - 1):
-            yield _sized(replace(first, M=3, N=5, K=K), contract)
+            yield _fit_sizes(replace(first, M=3, N=5, K=K), contract)
     for sms in SMS if survey.asks_sms else ():
         for M, N in ((3 * bm + 1, 3 * bn), (5 * bm, 2 * bn + 1)):
-            yield _sized(replace(first, M=M, N=N, K=bk + 1, calls=1, sms=sms), contract)
+            yield _fit_sizes(replace(first, M=M, N=N, K=bk + 1, calls=1, sms=sms), contract)
     yield from _kinds(replace(first, M=7, N=6, K=bk + 3), contract, early=False)
     for fill in (f for f in FILLS[1:] if f != "special"):
-        yield _sized(replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1), contract)
+        yield _fit_sizes(replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1), contract)
     # one column or one row may take a path of its own, for which K has to be long
     for M, N in ((bm + 1, 1), (1, bn + 1)):
-        yield _sized(replace(one, M=M, N=N, K=4 * bk + 1, fill="normal", seed=1), contract)
+        yield _fit_sizes(replace(one, M=M, N=N, K=4 * bk + 1, fill="normal", seed=1), contract)
     # sums of one sign over a long K: what a narrow accumulator cannot hold
-    yield _sized(replace(one, K=4096, fill="positive", seed=1), contract)
+    yield _fit_sizes(replace(one, K=4096, fill="positive", seed=1), contract)
     for name in contract.layout_names[1:]:
-        for operand in "ab":
+        for operand in ROLES:
             # the last of three matrices is the one that lies far away
             batch = 3 if name == "narrow_batch" else first.batch
             case = replace(first, M=5, N=7, K=bk + 3, batch=batch, calls=1)
-            case = replace(case, a=name) if operand == "a" else replace(case, b=name)
-            yield _sized(case, contract)
+            yield _fit_sizes(case.with_layout(operand, name), contract)
 
 
 def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
     """One case of each relation between calls, and one of odd values; early, one per property."""
     one = replace(case, calls=1, seed=1)
     first = ("negated", "order", "rows")
-    for compare in compared(contract):
+    for compare in list_relations(contract):
         if (compare in first) == early:
             fill = "index" if compare in ("scaled", "order") else "normal"
             related = replace(one, compare=compare, fill=fill)
@@ -139,18 +138,18 @@ def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
                 # terms of an even K have one that cancels them
                 K = case.K - case.K % 2
                 related = replace(related, M=33, N=8 * case.N, K=K, fill="cancelling")
-                yield _sized(replace(related, K=2 * K), contract)
-            yield _sized(related, contract)
+                yield _fit_sizes(replace(related, K=2 * K), contract)
+            yield _fit_sizes(related, contract)
     if early and FORMATS[case.dtype].kind == "float":
-        yield _sized(replace(one, fill="special", M=13, N=11), contract)
+        yield _fit_sizes(replace(one, fill="special", M=13, N=11), contract)
 
 
-def fills_of(dtype: str) -> tuple[str, ...]:
+def list_fills(dtype: str) -> tuple[str, ...]:
     """The fills that a format has values for: NaN and Inf are no integers."""
     return FILLS if FORMATS[dtype].kind == "float" else tuple(f for f in FILLS if f != "special")
 
 
-def compared(contract: Contract) -> tuple[str, ...]:
+def list_relations(contract: Contract) -> tuple[str, ...]:
     """The relations between calls that a contract promises."""
     return tuple(name for name in COMPARE if name != "rows" or contract.batch_invariant)
 
@@ -170,17 +169,18 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
     if contract.batched:
         case = replace(case, batch=choose((1, 2, 3, 0)))
     names = contract.layout_names
-    a, b = (choose(names) if choose((False, True, True)) else names[0] for _ in "ab")
-    fill = choose(fills_of(dtype)) if choose((False, True)) else FILLS[0]
+    drawn = [(choose(names) if choose((False, True, True)) else names[0]) for _ in ROLES]
+    fill = choose(list_fills(dtype)) if choose((False, True)) else FILLS[0]
     seed = choose(SEEDS)
     sms = choose((None, *SMS)) if survey.asks_sms else None
     calls = choose((1, 1, 1, 3))
-    case = replace(case, a=a, b=b, fill=fill, seed=seed, sms=sms, calls=calls)
-    compare = choose((*(None,) * (COMPARED - 1), *compared(contract)))
+    layouts = tuple(zip(ROLES, drawn, strict=True))
+    case = replace(case, layouts=layouts, fill=fill, seed=seed, sms=sms, calls=calls)
+    compare = choose((*(None,) * (COMPARED - 1), *list_relations(contract)))
     if compare is not None and fill != "special":
         fill = "index" if compare == "scaled" else fill
         case = replace(case, calls=1, compare=compare, fill=fill)
-    return _affordable(case, contract, tile)
+    return _fit_budget(case, contract, tile)
 
 
 def cases(
@@ -202,14 +202,14 @@ def cases(
     return drawn()
 
 
-def admitted(case: Case, contract: Contract) -> bool:
+def is_admitted(case: Case, contract: Contract) -> bool:
     """Whether a case asks for nothing that the contract does not promise."""
     sides = (case.M, case.N, case.K)
     return (
         case.dtype in contract.formats
         and (case.batch is not None) == contract.batched
-        and {case.a, case.b} <= set(contract.layout_names)
-        and (case.compare is None or case.compare in compared(contract))
+        and {case.layout(name) for name in ROLES} <= set(contract.layout_names)
+        and (case.compare is None or case.compare in list_relations(contract))
         and all(_admit(side, axis, contract) == side for axis, side in enumerate(sides))
     )
 
@@ -229,7 +229,7 @@ def _tile(survey: Survey, config: int) -> Tile:
     return (max(t[0] for t in tiles), max(t[1] for t in tiles), max(t[2] for t in tiles))
 
 
-def _sized(case: Case, contract: Contract) -> Case:
+def _fit_sizes(case: Case, contract: Contract) -> Case:
     M, N, K = (_admit(side, i, contract) for i, side in enumerate((case.M, case.N, case.K)))
     return replace(case, M=M, N=N, K=K)
 
@@ -246,7 +246,7 @@ def _admit_up(side: int, axis: int, contract: Contract) -> int:
     return _admit(-(-max(side, contract.min_side) // step) * step, axis, contract)
 
 
-def _affordable(case: Case, contract: Contract, tile: Tile) -> Case:
+def _fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:
     """The case with the sides of most tiles cut until the work fits MAX_VOLUME."""
     sides = [case.M, case.N, case.K]
     lead = max(1, case.batch or 1) * case.calls

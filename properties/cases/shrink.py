@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from gemmproof.properties.case import CALLS, FILLS, Case, side_rank
-from gemmproof.properties.contract import Contract
-from gemmproof.properties.strategies import admitted
+from gemmproof.properties.cases.case import CALLS, FILLS, Case, side_rank
+from gemmproof.properties.cases.generate import is_admitted
+from gemmproof.properties.contract import ROLES, Contract
 
 Fails = Callable[[Case], bool | None]
 
 
-def shrunk(case: Case, contract: Contract, fails: Fails) -> Case:
+def shrink(case: Case, contract: Contract, fails: Fails) -> Case:
     """A case of no larger rank that fails too, and of which no single field can be simplified.
 
     `fails(candidate)` says whether a case shows the same fault; None, when no more runs are
@@ -28,7 +28,7 @@ def shrunk(case: Case, contract: Contract, fails: Fails) -> Case:
 
     def better(candidate: Case) -> bool | None:
         if candidate not in tried:
-            tried[candidate] = admitted(candidate, contract) and fails(candidate)
+            tried[candidate] = is_admitted(candidate, contract) and fails(candidate)
         return tried[candidate]
 
     improved = True
@@ -93,10 +93,9 @@ def _data(case: Case) -> Iterator[Case]:
 
 def _places(case: Case, contract: Contract) -> Iterator[Case]:
     names = contract.layout_names
-    yield replace(case, a=names[0], b=names[0])
+    yield replace(case, layouts=tuple((operand, names[0]) for operand in ROLES))
     for name in names:
-        yield replace(case, a=name)
-        yield replace(case, b=name)
+        yield from (case.with_layout(operand, name) for operand in ROLES)
 
 
 def _smallest(side: int, least: int, step: int, fails: Callable[[int], bool | None]) -> int | None:

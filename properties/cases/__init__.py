@@ -1,0 +1,1 @@
+"""Cases: sizes, layouts, data and launch options, how they are drawn and how they shrink."""
