@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gemmproof.check import check
+    from gemmproof.engine.check import check
     from gemmproof.properties.contract import Contract, KernelUnderTest
     from gemmproof.reference.simulator import simulate
 
@@ -20,7 +18,7 @@ __all__ = ["Contract", "KernelUnderTest", "__version__", "check", "simulate"]
 _HOMES = {
     "Contract": "gemmproof.properties.contract",
     "KernelUnderTest": "gemmproof.properties.contract",
-    "check": "gemmproof.check",
+    "check": "gemmproof.engine.check",
     "simulate": "gemmproof.reference.simulator",
 }
 
@@ -31,18 +29,6 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
-
-
-class _Package(ModuleType):
-    """Keeps `gemmproof.check` the function when the module of that name is imported."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "check" and isinstance(value, ModuleType):
-            value = value.check
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -6,14 +6,13 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from gemmproof import __version__
-
-EXIT = {"pass": 0, "fail": 1, "error": 2, "incomplete": 3}
-TARGETS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-# Compiled for, but without a model of their matrix cores.
-UNMODELLED = ("gfx942", "gfx950")
+from gemmproof.reference.formats import ACCUMULATORS, FLOAT_OPERANDS, OPERANDS
+from gemmproof.reference.gpus import DEFAULT, TARGETS, UNMODELLED
+from gemmproof.report.report import EXIT
 
 
 class _Parser(argparse.ArgumentParser):
@@ -31,21 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        if options.command == "check":
-            from gemmproof.check_command import check_command
-
-            return check_command(options)
-        if options.command == "drift":
-            from gemmproof.drift_command import drift_command
-
-            return drift_command(options)
-        if options.command == "init":
-            from gemmproof.init_command import init_command
-
-            return init_command(options)
-        from gemmproof.signoff import signoff
-
-        return signoff(options)
+        command = import_module(f"gemmproof.commands.{options.command}")
+        return int(command.run(options))
     except KeyboardInterrupt:
         print(f"gemmproof {options.command}: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
@@ -92,12 +78,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_contract(command: argparse.ArgumentParser) -> None:
-    from gemmproof.properties.contract import FORMATS
-
     contract = command.add_argument_group("what the kernel promises")
     contract.add_argument(
-        "--dtype", action="append", choices=FORMATS, metavar="FORMAT", default=None,
-        help=f"format of a and b, repeatable (default fp16): {' '.join(FORMATS)}",
+        "--dtype", action="append", choices=OPERANDS, metavar="FORMAT", default=None,
+        help=f"format of a and b, repeatable (default fp16): {' '.join(OPERANDS)}",
     )  # fmt: skip
     contract.add_argument(
         "--layouts", choices=("contiguous", "any"), help="views of a and b (default any)"
@@ -129,8 +113,6 @@ def _add_init(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _add_drift(commands: argparse._SubParsersAction[_Parser]) -> None:
-    from gemmproof.properties.contract import FORMATS
-
     drift = commands.add_parser(
         "drift",
         help="errors against K, and the accumulator behind them",
@@ -139,22 +121,21 @@ def _add_drift(commands: argparse._SubParsersAction[_Parser]) -> None:
         allow_abbrev=False,
     )
     drift.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
-    formats = [name for name in FORMATS if "int" not in name]
     drift.add_argument(
-        "--dtype", choices=formats, metavar="FORMAT", default="fp16",
-        help=f"format of a and b (default fp16): {' '.join(formats)}",
+        "--dtype", choices=FLOAT_OPERANDS, metavar="FORMAT", default="fp16",
+        help=f"format of a and b (default fp16): {' '.join(FLOAT_OPERANDS)}",
     )  # fmt: skip
     drift.add_argument(
         "--batched", action="store_true", help="3-D operands (the default for a function bmm)"
     )
     drift.add_argument(
-        "--accumulator", choices=("fp32", "e8m13", "fp16", "bf16"), default="fp32",
+        "--accumulator", choices=ACCUMULATORS, default="fp32",
         help="what the kernel promises to sum in (default fp32; e8m13: fp8 units, unpromoted)",
     )  # fmt: skip
     drift.add_argument(
         "--target", dest="gpu", choices=(*TARGETS, *UNMODELLED, "ieee"), metavar="GPU",
-        default="sm_90",
-        help=f"whose dot products to predict (default sm_90): {' '.join(TARGETS)} ieee",
+        default=DEFAULT,
+        help=f"whose dot products to predict (default {DEFAULT}): {' '.join(TARGETS)} ieee",
     )  # fmt: skip
     drift.add_argument(
         "--K", dest="sizes", type=_sizes, default="512..16384", metavar="LOW..HIGH",

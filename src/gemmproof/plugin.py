@@ -6,18 +6,20 @@ import reprlib
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from gemmproof.properties.case import Case
+    from gemmproof.properties.cases.case import Case
     from gemmproof.properties.contract import KernelUnderTest
-    from gemmproof.results import Report
+    from gemmproof.report.report import Report
 
 # Nothing of ours is imported at the top: this module is loaded in every pytest run of everybody
 # who has the package installed, whether or not the run has an item of ours.
+
+
+ACCUMULATOR = "accumulator_as_declared"  # the property that --gemm-drift adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     ):
         group.addoption(f"--{name}", metavar=metavar, help=text)
         parser.addini(name.replace("-", "_"), text, default=default)
-    text = "measure the accumulator and the drift of each kernel too, in seconds each"
+    text = "measured the accumulator and the drift of each kernel too, in seconds each"
     group.addoption("--gemm-drift", action="store_true", default=None, help=text)
     parser.addini("gemm_drift", text, default="false")
 
@@ -69,34 +71,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gemm: an item of gemmproof: one kernel, format, property")
 
 
-def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
-    """No items of the suite's test_drift where nobody asked for them."""
-    if (
-        isinstance(obj, FunctionType)
-        and (obj.__module__, obj.__name__) == ("gemmproof.suite", "test_drift")
-        and not _drift(collector.config)
-    ):
-        return []
-    return None
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "gemm_item" in metafunc.fixturenames:
         items = [
             GemmItem(kernel, format_, name)
             for kernel in _kernels(metafunc)
             for format_ in kernel.contract.formats
-            for name in _claims(kernel, format_)
+            for name in _list_properties(kernel, format_, _drift(metafunc.config))
         ]
         metafunc.parametrize("gemm_item", items, ids=str)
-    if "gemm_drift_item" in metafunc.fixturenames:
-        items = [
-            GemmItem(kernel, format_, "drift")
-            for kernel in _kernels(metafunc)
-            for format_ in kernel.contract.formats
-            if "int" not in format_ and _measurable(kernel)
-        ]
-        metafunc.parametrize("gemm_drift_item", items, ids=str)
 
 
 @pytest.fixture(scope="session")
@@ -129,6 +112,8 @@ def gemm_report(
     from gemmproof import check
 
     kernel, name = gemm_item.kernel, gemm_item.format
+    if gemm_item.property == ACCUMULATOR:
+        return _measure(kernel, name, gemm_target)
     # Kernels of two folders may share their name.
     key = (kernel.name, id(kernel.launch), kernel.contract, name)
     if key not in gemm_reports:
@@ -147,49 +132,50 @@ def gemm_report(
 
 @pytest.fixture
 def gemm_reproduce(
-    request: pytest.FixtureRequest, pytestconfig: pytest.Config
+    request: pytest.FixtureRequest, gemm_item: GemmItem, pytestconfig: pytest.Config
 ) -> Callable[[Case], str]:
     """The command that judges one case by this item."""
     stated = pytestconfig.getoption("gemm_target")
-    target = ["--gemm-target", stated] if stated else []
-    words = ["pytest", request.node.nodeid, *target, "--gemm-case"]
-    return lambda case: shlex.join([*words, case.to_json()])
+    words = ["pytest", request.node.nodeid, *(["--gemm-target", stated] if stated else [])]
+    if gemm_item.property == ACCUMULATOR:  # measured on sizes of its own
+        return lambda case: shlex.join([*words, "--gemm-drift"])
+    return lambda case: shlex.join([*words, "--gemm-case", case.to_json()])
 
 
 def _kernels(metafunc: pytest.Metafunc) -> list[KernelUnderTest]:
     """The kernels that the conftest.py files above the test register; a usage error for others."""
-    from gemmproof.imagined import imagined_device
+    from gemmproof.fake_device import fake_device
     from gemmproof.properties.contract import KernelUnderTest
     from gemmproof.target import line_of
 
     # ihook: a conftest.py speaks for its own folder, whatever others were loaded before.
     try:
-        with imagined_device():
+        with fake_device():
             answers = metafunc.definition.ihook.pytest_gemm_kernels()
     except Exception as error:
         where = line_of(error) or "pytest_gemm_kernels"
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise _refused(f"{where}: pytest_gemm_kernels() raised {what}") from None
+        raise _make_refusal(f"{where}: pytest_gemm_kernels() raised {what}") from None
     kernels: list[KernelUnderTest] = []
     for answer in answers:
         wrong = [answer] if not isinstance(answer, (list, tuple)) else answer
         for kernel in wrong:
             if wrong is not answer or not isinstance(kernel, KernelUnderTest):
                 got = f"pytest_gemm_kernels: got {_short(kernel)}"
-                raise _refused(f"{got}, expected a list of KernelUnderTest")
+                raise _make_refusal(f"{got}, expected a list of KernelUnderTest")
             kernels.append(kernel)
     names = [kernel.name for kernel in kernels]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         got = f"pytest_gemm_kernels: got two kernels named {twice[0]!r}"
-        raise _refused(f"{got}, expected different names")
+        raise _make_refusal(f"{got}, expected different names")
     if not kernels:
-        raise _refused(
+        raise _make_refusal(
             "pytest_gemm_kernels: got no kernels, expected at least one from a conftest.py"
         )
     return kernels
 
 
-def _refused(message: str) -> Exception:
+def _make_refusal(message: str) -> Exception:
     """What makes pytest print the message alone, in one line, and fail."""
     return pytest.Collector.CollectError(" ".join(message.split()))
 
@@ -201,18 +187,35 @@ def _short(value: object) -> str:
     return short.repr(value)
 
 
-def _claims(kernel: KernelUnderTest, format_: str) -> list[str]:
-    """The properties that a report on this kernel and format has."""
-    from gemmproof.properties.table import owed
+def _list_properties(kernel: KernelUnderTest, format_: str, drift: bool) -> list[str]:
+    """The properties that this kernel is held to in a format."""
+    from gemmproof.properties.table import list_required
+    from gemmproof.reference.formats import FLOAT_OPERANDS
 
     one = replace(kernel, contract=replace(kernel.contract, formats=(format_,)))
-    return [judged.name for judged in owed(one)]
+    measured = drift and format_ in FLOAT_OPERANDS and _is_measurable(kernel)
+    return [judged.name for judged in list_required(one)] + [ACCUMULATOR] * measured
 
 
-def _measurable(kernel: KernelUnderTest) -> bool:
+def _measure(kernel: KernelUnderTest, format_: str, target: str | None) -> Report:
+    """The report on the accumulator of a kernel, simulated for `target` or sm_90."""
+    from gemmproof.engine.drift import drift_of
+    from gemmproof.reference.accumulator.probes import Unprobed
+    from gemmproof.reference.gpus import DEFAULT, UNMODELLED
+    from gemmproof.reference.simulator import SimulatorError
+
+    if target in UNMODELLED:
+        pytest.skip(f"{target} has no model of its matrix cores")
+    try:
+        return drift_of(kernel, format_, target=target or DEFAULT)
+    except (SimulatorError, Unprobed) as error:
+        pytest.fail(f"{kernel.name} at {format_}: {error}", pytrace=False)
+
+
+def _is_measurable(kernel: KernelUnderTest) -> bool:
     """Does the contract admit the operands that the drift is measured on?"""
     contract = kernel.contract
-    sides = ((128,), (64,), (512, 2048, 4096))  # M, N, K of gemmproof.drift
+    sides = ((128,), (64,), (512, 2048, 4096))  # M, N, K of engine/drift.py
     return "row" in contract.layout_names and all(
         contract.min_side <= side <= contract.max_side and side % step == 0
         for axis, step in zip(sides, contract.multiples, strict=True)
@@ -220,28 +223,27 @@ def _measurable(kernel: KernelUnderTest) -> bool:
     )
 
 
-def _stated(config: pytest.Config, name: str) -> str:
+def _read_option(config: pytest.Config, name: str) -> str:
     """The option as it was typed, else what the ini file says; "" for neither."""
     typed = config.getoption(name)
     return config.getini(name).strip() if typed is None else typed
 
 
 def _number(config: pytest.Config, name: str, least: int) -> int:
-    text = _stated(config, name)
+    text = _read_option(config, name)
     if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) < 2**31):
         raise pytest.UsageError(f"{name}: got {text!r}, expected an integer from {least}")
     return int(text)
 
 
 def _target(config: pytest.Config) -> str | None:
-    text = _stated(config, "gemm_target")
+    text = _read_option(config, "gemm_target")
     if not text:
         return None
-    from gemmproof.cli import TARGETS, UNMODELLED
+    from gemmproof.reference.gpus import GPUS
 
-    known = (*TARGETS, *UNMODELLED)
-    if text not in known:
-        raise pytest.UsageError(f"gemm_target: got {text!r}, expected one of: {' '.join(known)}")
+    if text not in GPUS:
+        raise pytest.UsageError(f"gemm_target: got {text!r}, expected one of: {' '.join(GPUS)}")
     return text
 
 
@@ -255,10 +257,10 @@ def _drift(config: pytest.Config) -> bool:
 
 
 def _case(config: pytest.Config) -> Case | None:
-    text = _stated(config, "gemm_case")
+    text = _read_option(config, "gemm_case")
     if not text and config.getoption("gemm_case") is None:
         return None
-    from gemmproof.properties.case import Case
+    from gemmproof.properties.cases.case import Case
 
     try:
         return Case.from_json(text)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gemmproof.render import clean, finding_text
+from gemmproof.report.text import finding_text
 
 if TYPE_CHECKING:
     from gemmproof.plugin import GemmItem
-    from gemmproof.properties.case import Case
-    from gemmproof.results import Report
+    from gemmproof.properties.cases.case import Case
+    from gemmproof.report.report import Report
 
-__all__ = ["test_drift", "test_gemm"]
+__all__ = ["test_gemm"]
 
 
 @pytest.mark.gemm
@@ -36,23 +36,3 @@ def test_gemm(
     bare = "not run: no case of those drawn bears on it, or each that does fails otherwise"
     reason = f"{gemm_item.property}: {gemm_report.note or bare}"
     pytest.fail("\n\n".join(told) or reason, pytrace=False)
-
-
-@pytest.mark.gemm
-def test_drift(gemm_drift_item: GemmItem, gemm_target: str | None) -> None:
-    """The kernel sums in the accumulator that it declares, and within its bound at every K."""
-    from gemmproof.cli import UNMODELLED
-    from gemmproof.drift import drift_of
-    from gemmproof.reference.accumulator.probes import Unprobed
-    from gemmproof.reference.simulator import SimulatorError
-
-    if gemm_target in UNMODELLED:
-        pytest.skip(f"{gemm_target} has no model of its matrix cores")
-    kernel, name = gemm_drift_item.kernel, gemm_drift_item.format
-    try:
-        report = drift_of(kernel, name, target=gemm_target or "sm_90")
-    except (SimulatorError, Unprobed) as error:
-        pytest.fail(f"{kernel.name} at {name}: {error}", pytrace=False)
-    told = [f"{kernel.name} drifts more than declared: {f.message}" for f in report.findings]
-    if told:
-        pytest.fail(clean("\n".join(told)), pytrace=False)

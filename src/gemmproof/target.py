@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gemmproof.imagined import imagined_device
+from gemmproof.fake_device import fake_device
 from gemmproof.reference.provenance import raising_line
 
 EXPECTED = "path/to/file.py:function or package.module:function"
@@ -107,7 +107,7 @@ def _execute(path: Path, name: str) -> ModuleType:
         raise ImportError(f"{path.name} cannot be loaded as a module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with imagined_device() if _may_ask(path) else nullcontext():
+    with fake_device() if _may_ask(path) else nullcontext():
         spec.loader.exec_module(module)
     return module
 
@@ -120,7 +120,7 @@ def _load_module(name: str) -> ModuleType:
 def _import_named(name: str) -> ModuleType:
     stem = Path(sys.path[0], *name.split("."))
     files = [f for f in (stem.with_suffix(".py"), stem / "__init__.py") if f.is_file()]
-    with imagined_device() if not files or _may_ask(files[0]) else nullcontext():
+    with fake_device() if not files or _may_ask(files[0]) else nullcontext():
         return importlib.import_module(name)
 
 
@@ -140,7 +140,7 @@ def call_theirs(place: str, doing: str, function: Callable[[], Any]) -> Any:
     try:
         return function()
     except BaseException as error:  # SystemExit and KeyboardInterrupt as well
-        where = line_of(error) or shown(place)
+        where = line_of(error) or display_path(place)
         text = str(error).removeprefix(f"{os.path.basename(where)}: ")  # errors of the simulator
         what = f"{type(error).__name__}: {text}" if text else type(error).__name__
         raise TargetError(f"{where}: {doing} raised {' '.join(what.split())}") from None
@@ -149,12 +149,12 @@ def call_theirs(place: str, doing: str, function: Callable[[], Any]) -> Any:
 def line_of(error: BaseException) -> str | None:
     """file:line of the user's line that failed: the innermost one that no library holds."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{shown(error.filename)}:{error.lineno}"
+        return f"{display_path(error.filename)}:{error.lineno}"
     where = raising_line(error)
-    return None if where is None else f"{shown(where.file)}:{where.line}"
+    return None if where is None else f"{display_path(where.file)}:{where.line}"
 
 
-def shown(filename: str) -> str:
+def display_path(filename: str) -> str:
     """The file as a person in the current folder would name it."""
     path = os.path.realpath(filename)
     relative = os.path.relpath(path)

@@ -1,0 +1,1 @@
+"""What turns a case into an observation: the tile simulator, and a CUDA device."""

@@ -1,0 +1,103 @@
+"""Which configuration an autotuned kernel runs in: picked, forced or seen, launch by launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from triton.compiler.errors import CompileTimeAssertionFailure
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources, PTXASError
+
+from gemmproof.engine.observe import PassedOver
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The configuration of one tuned launch, and how many its tuner chose from."""
+
+    config: Any
+    among: int
+
+    def __str__(self) -> str:
+        return str(self.config)
+
+
+@contextmanager
+def choose(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]:
+    """Within it the simulator runs tuned launches in `choices`, in turn; beyond them the index-th.
+
+    Yields the list of what was chosen.
+    """
+    prune = Autotuner.prune_configs
+    made: list[Choice] = []
+
+    def pick(self: Any, kwargs: dict[str, Any]) -> list[Any]:
+        pruned = list(prune(self, kwargs))
+        if not pruned:
+            return pruned
+        made.append(_next(choices, len(made), index, pruned))
+        return [made[-1].config]
+
+    with patch.object(Autotuner, "prune_configs", pick):
+        yield made
+
+
+@contextmanager
+def force(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]:
+    """Within it a tuned launch measures nothing: it runs in `choices`, beyond them the index-th.
+
+    Yields the list of what was chosen. A launch raises PassedOver where the tuner would pass over
+    the configuration.
+    """
+    made: list[Choice] = []
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        choice = _next(choices, len(made), index, list(self.prune_configs(kwargs)))
+        made.append(choice)
+        config = self.best_config = choice.config
+        if config.pre_hook is not None:
+            config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
+        try:
+            result = self.fn.run(*args, **kwargs, **config.all_kwargs())
+        except (OutOfResources, PTXASError, CompileTimeAssertionFailure) as error:
+            if choice.among == 1:
+                raise
+            raise PassedOver(f"configuration {config}: {' '.join(str(error).split())}") from None
+        self.nargs = None
+        return result
+
+    with patch.object(Autotuner, "run", run):
+        yield made
+
+
+@contextmanager
+def watch_tuners(beat: Callable[[], None]) -> Iterator[list[Choice]]:
+    """Within it tuners measure and choose by themselves; yields the list of what they chose.
+
+    `beat` is called before each measurement.
+    """
+    run, bench = Autotuner.run, Autotuner._bench
+    made: list[Choice] = []
+
+    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = run(self, *args, **kwargs)
+        made.append(Choice(self.best_config, len(self.configs)))
+        return result
+
+    def measured(self: Any, *args: Any, **kwargs: Any) -> Any:
+        beat()
+        return bench(self, *args, **kwargs)
+
+    with patch.object(Autotuner, "run", watched), patch.object(Autotuner, "_bench", measured):
+        yield made
+
+
+def _next(choices: Sequence[Choice], turn: int, index: int, pruned: list[Any]) -> Choice:
+    if turn < len(choices):
+        return choices[turn]
+    return Choice(pruned[index % len(pruned)], len(pruned))

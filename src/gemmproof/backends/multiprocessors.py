@@ -1,0 +1,50 @@
+"""What a wrapper is told of the device's multiprocessors, and whether it asked."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from triton.runtime import driver
+
+
+@contextmanager
+def multiprocessors(count: int | None) -> Iterator[list[int]]:
+    """Within it the device has `count` multiprocessors; None leaves the number as it is.
+
+    Yields a list that has an entry for every time somebody asks for the device's properties. A
+    persistent kernel walks several tiles a program only where there are more tiles than programs,
+    and few multiprocessors make that so at small sizes.
+    """
+    asked: list[int] = []
+    of_torch = torch.cuda.get_device_properties
+
+    def torch_properties(device: Any = None) -> Any:
+        asked.append(1)
+        answer = of_torch(device)
+        if count is None:
+            return answer
+        names = [name for name in dir(answer) if not name.startswith("_")]
+        known = {name: getattr(answer, name) for name in names}
+        return types.SimpleNamespace(**{**known, "multi_processor_count": count})
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(torch.cuda, "get_device_properties", torch_properties))
+        try:
+            utils = driver.active.utils
+        except RuntimeError:  # no device and none pretended: nobody can ask Triton
+            utils = None
+        if utils is not None:
+            of_triton = utils.get_device_properties
+
+            def triton_properties(device: int = 0) -> dict[str, Any]:
+                asked.append(1)
+                known = dict(of_triton(device))
+                return known if count is None else {**known, "multiprocessor_count": count}
+
+            stack.enter_context(patch.object(utils, "get_device_properties", triton_properties))
+        yield asked

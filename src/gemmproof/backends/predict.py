@@ -1,0 +1,101 @@
+"""What the tile simulator predicts for a case on a device, and where no bits can be predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gemmproof.backends.autotune import Choice, choose
+from gemmproof.backends.simulate import Simulator
+from gemmproof.engine.judge import Judged, judge
+from gemmproof.engine.observe import observe
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.observation import Observation
+from gemmproof.properties.prediction import sums_are_exact
+from gemmproof.reference.gpus import GPUS
+from gemmproof.reference.observation import Launch
+
+# Operators of torch whose order of summation is the library's own on each device.
+_SUMS = ("sum", "mean", "mm", "bmm", "addmm", "baddbmm", "dot", "mv", "cumsum", "prod", "norm")
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A case simulated for a device: the observation, how it is judged, and what it ran in.
+
+    `lacks` says why there is no model for it, None if there is one. `free` says what leaves the
+    bits open although there is a model, None if nothing does.
+    """
+
+    observation: Observation
+    judged: Judged
+    choices: list[Choice]
+    lacks: str | None
+    free: str | None
+
+
+def find_target(capability: tuple[int, int] | None) -> str | None:
+    """The target of the simulator that a capability is, None if there is no model of it."""
+    return next((name for name, gpu in GPUS.items() if gpu.capability == capability), None)
+
+
+def predict(
+    kernel: KernelUnderTest, case: Case, target: str, sms: int, choices: list[Choice] | None = None
+) -> Prediction:
+    """Simulate one call for `target` with `sms` multiprocessors, tuned kernels in `choices`."""
+    one = replace(case, calls=1, compare=None, sms=sms if case.sms is None else case.sms)
+    with choose(case.config, choices or ()) as made, _watch_sums_of_torch() as sums:
+        observation = observe(replace(kernel, mirror=None), one, Simulator(target))
+    lacks = None
+    if observation.raised is not None and not observation.is_known:
+        lacks = observation.raised.text
+    judged = judge(observation)
+    judged = replace(judged, findings=tuple(replace(f, case=case) for f in judged.findings))
+    launches = observation.calls[0].run.launches if observation.calls else []
+    return Prediction(observation, judged, made, lacks, _free(observation, launches, sums))
+
+
+def _free(observation: Observation, launches: list[Launch], sums: list[str]) -> str | None:
+    """What a compiler, a scheduler or a library may do in its own order."""
+    for launch in launches:
+        if {"/", "math"} & set(launch.rounds):
+            return "a division or function that the device approximates"
+    if sums_are_exact(observation):
+        return None
+    for launch in launches:
+        rounds = set(launch.rounds)
+        if launch.atomics:
+            return "the order of atomics"
+        if rounds & {"reduce", "scan"}:
+            return "the order of a reduction"
+        if "*" in rounds and rounds & {"+", "-"}:
+            return "a product and a sum that the compiler may fuse"
+    return f"the order of torch's {sums[0]}" if sums else None
+
+
+class _Watch(TorchDispatchMode):
+    def __init__(self, seen: list[str]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as in the simulator: torch would import its compiler
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.partition("::")[2]
+        if name in _SUMS:
+            self.seen.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _watch_sums_of_torch() -> Iterator[list[str]]:
+    seen: list[str] = []
+    with _Watch(seen):
+        yield seen

@@ -1,0 +1,61 @@
+"""The tile simulator as a backend: a wrapper is called with its launches simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from gemmproof.backends.multiprocessors import multiprocessors
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.operands import Operand, Touched, find_changes
+from gemmproof.properties.observation import SIMULATOR, Observation
+from gemmproof.reference.observation import Run
+from gemmproof.reference.simulator import run
+
+Runner = Callable[..., Run]
+
+
+class Simulator:
+    """Calls wrappers on the tile simulator, for `target`, or with exact IEEE dots for None."""
+
+    name = SIMULATOR
+    fills: tuple[str, ...] = ("nan", "ones", "zero")
+
+    def __init__(self, target: str | None = None, runner: Runner = run) -> None:
+        self.target = target
+        self._run = runner
+
+    def place(self, operand: Operand, case: Case) -> torch.Tensor:
+        """The operand's own tensor."""
+        return operand.tensor
+
+    def call(
+        self, observation: Observation, case: Case, tensors: Mapping[str, torch.Tensor], number: int
+    ) -> Run:
+        """Call the wrapper; the first call of a kernel with a mirror is traced."""
+        own = case is observation.case
+        trace: list[Any] | None = None
+        if own and number == 0 and observation.kernel.mirror is not None:
+            trace = observation.trace = []
+
+        def launch(*arguments: torch.Tensor) -> object:
+            with multiprocessors(case.sms) as asked:
+                result = observation.kernel.launch(*arguments)
+            observation.asked_sms |= len(asked) > 0
+            return result
+
+        return self._run(
+            launch,
+            *tensors.values(),
+            target=self.target,
+            config=case.config,
+            fill=self.fills[number],
+            operands=dict(tensors),
+            trace=trace,
+        )
+
+    def find_changes(self, operand: Operand) -> list[Touched]:
+        """What calls changed of an operand."""
+        return find_changes(operand)

@@ -1,0 +1,118 @@
+"""`gemmproof check`: one target, judged in a worker, answered on one screen."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from gemmproof.commands.console import deliver, limits_of, note_unpredicted, progress, unwritable
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import Contract
+from gemmproof.report.report import EXIT, Report
+from gemmproof.report.text import clean, document, lines
+from gemmproof.target import Target, TargetError, parse
+from gemmproof.worker.protocol import Request
+from gemmproof.worker.verdict import judge, make_error
+
+SHOWN_PRINTS = 40  # lines of what a kernel prints for a single case
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge the target, write the reports that were asked for, print the answer."""
+    if problem := unwritable(options):
+        return _answer(options, make_error(options.target, problem), write=False)
+    try:
+        request = request_of(options)
+    except (TargetError, ValueError) as mistake:
+        return _answer(options, make_error(options.target, str(mistake)))
+    with progress(request.name) as listener:
+        report, worker = judge(request, limits_of(options), listener)
+    report = replace(report, target=options.target)
+    # A single case is looked at closely; our own mistake needs its traceback.
+    said = options.case or "internal" in worker.events
+    printed = worker.events.get("printed", {"lines": []})["lines"]
+    return _answer(options, report, output=worker.output if said else "", printed=printed)
+
+
+def request_of(options: argparse.Namespace) -> Request:
+    """What the worker is asked. Raises TargetError or ValueError, in one line."""
+    case = None if options.case is None else Case.from_json(options.case)
+    target = parse(options.target)
+    return Request(
+        ask="check",
+        name=target.name,
+        target=asdict(target),
+        contract=asdict(contract_of(options, target, case)),
+        max_examples=options.max_examples,
+        seed=options.seed,
+        gpu=options.gpu,
+        launch=options.device == "cuda",
+        case=options.case,
+    )
+
+
+def contract_of(options: argparse.Namespace, target: Target, case: Case | None = None) -> Contract:
+    """The contract that the options state; a case alone implies the least that admits it."""
+    formats = tuple(dict.fromkeys(options.dtype or [case.dtype if case else "fp16"]))
+    batched = options.batched or target.name == "bmm"
+    if case and case.dtype not in formats:
+        raise ValueError(
+            f"case dtype: got {case.dtype}, expected one of --dtype: {' '.join(formats)}"
+        )
+    if case and batched and case.batch is None:
+        raise ValueError("case: got no batch, expected one for 3-D operands")
+    return Contract(
+        formats=formats,
+        layouts=options.layouts or "any",
+        batched=batched or (case is not None and case.batch is not None),
+        batch_invariant=options.batch_invariant,
+    )
+
+
+def reproduce_line(options: argparse.Namespace, case: Case) -> str:
+    """A command that judges this case alone; it can be pasted into a shell."""
+    words = ["gemmproof", "check", options.target]
+    if options.layouts:
+        words += ["--layouts", options.layouts]
+    words += ["--batched"] * options.batched + ["--batch-invariant"] * options.batch_invariant
+    if options.gpu:
+        words += ["--target", options.gpu]
+    if options.device != "cpu":
+        words += ["--device", options.device]
+    return shlex.join([*words, "--case", case.to_json()])
+
+
+def _answer(
+    options: argparse.Namespace,
+    report: Report,
+    write: bool = True,
+    output: str = "",
+    printed: Sequence[str] = (),
+) -> int:
+    def reproduce(case: Case) -> str:
+        return reproduce_line(options, case)
+
+    if write and options.json:
+        text = json.dumps(document(report, reproduce), indent=2)
+        Path(options.json).write_text(text + "\n", encoding="utf-8")
+    if write and options.junit:
+        from gemmproof.report.junit import write as write_junit
+
+        write_junit(Path(options.junit), [report], {report.target: reproduce})
+    said = [(f"  | {clean(line)}", "") for line in output.splitlines()[-10:]]
+    head = [("the last output of the worker:", ""), *said, ("", "")] if said else []
+    if printed:
+        head += [("the kernel printed:", "")]
+        head += [(f"  | {clean(line)}", "") for line in printed[:SHOWN_PRINTS]]
+        if len(printed) > SHOWN_PRINTS:
+            head.append((f"  and {len(printed) - SHOWN_PRINTS} lines more", ""))
+        head.append(("", ""))
+    if report.verdict == "error":
+        deliver([*head, (clean(f"gemmproof check: {report.note}"), "")], to_stderr=True)
+    else:
+        deliver([*head, *lines(report, reproduce), *note_unpredicted(options.gpu)])
+    return EXIT[report.verdict]

@@ -1,0 +1,186 @@
+"""`gemmproof init`: the two files by which pytest judges a kernel, written for the one named."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import keyword
+import os
+import sys
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from gemmproof.commands.check import contract_of
+from gemmproof.properties.contract import Contract
+from gemmproof.report.report import EXIT
+from gemmproof.report.text import clean
+from gemmproof.target import Target, TargetError, package_of, parse
+from gemmproof.worker.processes import available_memory
+from gemmproof.worker.protocol import Request
+from gemmproof.worker.supervisor import Limits, watch
+
+CONFTEST, TESTS = "conftest.py", "test_gemm.py"
+HOOK = "pytest_gemm_kernels"
+TESTS_TEXT = '''"""An item for each kernel of conftest.py, format and property."""
+
+from gemmproof.suite import *  # noqa: F403
+'''
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the files, or print what to add to a conftest.py that is there; say which."""
+    try:
+        target = parse(options.target)
+        folder = _folder(options.directory)
+        _require_plain(target, folder)
+        contract = contract_of(options, target)
+        _require_loads(target, contract)
+        said = _write(target, contract, folder, options.force)
+    except (TargetError, ValueError) as mistake:
+        print(clean(f"gemmproof init: {mistake}"), file=sys.stderr)
+        return EXIT["error"]
+    except OSError as problem:
+        where = clean(f"gemmproof init: {problem.filename}: {problem.strerror}")
+        print(f"{where}, expected a file that can be written", file=sys.stderr)
+        return EXIT["error"]
+    print(clean("\n".join(said)))
+    return EXIT["pass"]
+
+
+def _folder(name: str) -> Path:
+    if not Path(name).is_dir():
+        what = "not a folder" if os.path.lexists(name) else "no such folder"
+        raise ValueError(f"--directory: got {name!r} ({what}), expected a folder")
+    return Path(name)
+
+
+def _require_plain(target: Target, folder: Path) -> None:
+    """Raise TargetError for what no import statement can name, or what would be overwritten."""
+    parts = target.function.split(".") + ([] if target.is_file else target.place.split("."))
+    for part in filter(keyword.iskeyword, parts):
+        raise TargetError(f"target: got {part!r}, a word of Python's, expected a name")
+    for name in (CONFTEST, TESTS):
+        if target.is_file and Path(target.place).resolve() == (folder / name).resolve():
+            raise TargetError(
+                f"target: got {target.place!r}, which init writes itself, expected the kernel"
+                " in another file, or another --directory"
+            )
+
+
+def _require_loads(target: Target, contract: Contract) -> None:
+    """Load the target in a worker, as check does. Raises TargetError where that fails."""
+    request = Request(
+        ask="load", name=target.name, target=asdict(target), contract=asdict(contract)
+    )
+    limits = Limits(memory=min(Limits().memory, int(0.8 * available_memory())))
+    if failure := watch(request, limits).explain_failure(target.name):
+        raise TargetError(failure)
+
+
+def _write(target: Target, contract: Contract, folder: Path, force: bool) -> list[str]:
+    """Write what can be written. Raises ValueError, before any writing, for a file in the way."""
+    conftest, tests = folder / CONFTEST, folder / TESTS
+    text = conftest_text(target, contract, folder)
+    if not force and os.path.lexists(tests) and not _holds(tests, TESTS_TEXT):
+        raise ValueError(f"{tests}: got a file that is there, expected none, or --force")
+    said = [f"wrote {tests}"]
+    tests.write_text(TESTS_TEXT, encoding="utf-8")
+    if force or not os.path.lexists(conftest):
+        conftest.write_text(text, encoding="utf-8")
+        said = [f"wrote {conftest}", *said]
+    elif _holds(conftest, text):
+        said.append(f"{conftest} registers {target.name} already")
+    else:
+        there = HOOK.encode() in conftest.read_bytes()
+        how = f"add to its {HOOK}()" if there else "add"
+        said += [f"{conftest} is there and was left as it is; {how}:", ""]
+        said += text.strip("\n").splitlines()[2:]  # without the docstring
+    return said
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()
+
+
+def conftest_text(target: Target, contract: Contract, folder: Path) -> str:
+    """A conftest.py for `folder` that registers the target; literals are quoted by `repr`."""
+    root, module = _place(target)
+    first, _, rest = target.function.partition(".")
+    if module is None:
+        path = _relative(Path(target.place).resolve(), folder)
+        bring = [
+            "    from gemmproof.target import load_file",
+            "",
+            f"    kernels = load_file({path})",
+        ]
+        function = f"kernels.{target.function}"
+    else:
+        # a wrapper may bear the name of a class that is imported next to it
+        known = "launch" if first in ("Contract", "KernelUnderTest") else first
+        renamed = "" if known == first else f" as {known}"
+        bring = [f"    from {module} import {first}{renamed}"]
+        function = f"{known}.{rest}" if rest else known
+    head = ['"""Registers the kernels that gemmproof judges."""', ""]
+    if root is not None:
+        head += ["import sys", "from pathlib import Path", ""]
+        head += [f"sys.path.insert(0, str({_relative(root, folder)}))", ""]
+    elif module is None:
+        head += ["from pathlib import Path", ""]
+    return "\n".join(
+        [
+            *head,
+            "",
+            f"def {HOOK}():",
+            "    from gemmproof import Contract, KernelUnderTest",
+            *bring,
+            "",
+            f"    contract = Contract({_write_contract(contract)})",
+            f'    return [KernelUnderTest("{target.name}", {function}, contract)]',
+            "",
+        ]
+    )
+
+
+def _write_contract(contract: Contract) -> str:
+    """What the contract says beyond its defaults, and its formats, as keyword arguments."""
+    values = {f.name: (getattr(contract, f.name), f.default) for f in fields(contract)}
+    return ", ".join(
+        f"{name}={value!r}".replace("'", '"')  # the values are plain names and numbers
+        for name, (value, default) in values.items()
+        if name == "formats" or value != default
+    )
+
+
+def _place(target: Target) -> tuple[Path | None, str | None]:
+    """The folder to import from (None: installed), and the module (None: load the file by path)."""
+    if target.is_file:
+        root, module = package_of(Path(target.place).resolve())
+        plain = all(p.isidentifier() and not keyword.iskeyword(p) for p in module.split("."))
+        if plain and not _is_taken(module, Path(target.place).resolve()):
+            return root, module
+        return None, None
+    here = Path.cwd().joinpath(*target.place.split("."))
+    local = here.is_dir() or any(here.parent.glob(f"{here.name}.*"))
+    return (Path.cwd() if local else None), target.place
+
+
+def _is_taken(module: str, path: Path) -> bool:
+    """Does an import of that name find another module, now or once pytest has loaded ours?"""
+    top = module.partition(".")[0]
+    reserved = (*sys.stdlib_module_names, "__main__", "conftest", "test_gemm")
+    if top in reserved:
+        return True
+    spec = importlib.util.find_spec(top)
+    if spec is None or spec.origin is None:
+        return False
+    found = Path(spec.origin).resolve()
+    return found != path and found.parent not in path.parents
+
+
+def _relative(path: Path, folder: Path) -> str:
+    """The expression that finds `path` from a file in `folder`, wherever both are moved to."""
+    here = "Path(__file__).resolve().parent"
+    steps = Path(os.path.relpath(path, folder.resolve())).parts
+    for step in steps:
+        here += ".parent" if step == os.pardir else f" / {step!r}"
+    return here

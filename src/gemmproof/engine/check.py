@@ -1,0 +1,246 @@
+"""A check: draw cases, observe each once, judge it by every property, shrink what fails."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from gemmproof.backends.simulate import Runner, Simulator
+from gemmproof.engine.dedupe import dedupe, find_no_launch
+from gemmproof.engine.explain import DIAGNOSED, INEXACT, explain, name_configuration, on_integers
+from gemmproof.engine.judge import Judged, judge
+from gemmproof.engine.observe import make_related_calls, observe
+from gemmproof.engine.tally import list_claims, make_report
+from gemmproof.engine.wrapper_state import State, keep_state
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import (
+    Survey,
+    Tile,
+    corners,
+    draw_case,
+    probe,
+    smallest,
+)
+from gemmproof.properties.cases.shrink import shrink
+from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.observation import Observation
+from gemmproof.report.report import Report
+
+if TYPE_CHECKING:
+    from gemmproof.backends.device import Gpu
+
+Listener = Callable[[dict[str, Any]], None]
+
+MORE = 12  # cases that are still drawn after the first finding, for faults of another kind
+RUNS_TO_SHRINK = 60  # per fault
+PATIENCE = 30.0  # seconds after a finding, for more of them and for each to shrink
+REPEATS = 1000  # draws in a row that bring nothing new
+SHRUNK_FAULTS = 8  # the rest are reported by the smallest case that was drawn
+KEPT_BYTES = 1 << 30  # of observations whose wrong values are still to be explained
+
+
+@dataclass(slots=True)
+class _Bench:
+    """One check under way: what calls the kernel, who is told, and every case judged so far.
+
+    `kept` are the observations of wrong values, until these are explained.
+    """
+
+    kernel: KernelUnderTest
+    backend: Simulator
+    listener: Listener
+    state: State
+    judged: dict[Case, Judged] = field(default_factory=dict)
+    kept: dict[Case, Observation] = field(default_factory=dict)
+
+
+def check(
+    kernel: KernelUnderTest,
+    *,
+    max_examples: int = 100,
+    seed: int = 0,
+    target: str | None = None,
+    case: Case | None = None,
+    listener: Listener | None = None,
+    launch: bool = False,
+    device: Gpu | None = None,
+    _run: Runner | None = None,
+) -> Report:
+    """Judge a kernel by every property over `max_examples` cases of each format of its contract.
+
+    The same seed draws the same cases. `case` replays one case instead, as it is. `target` is the
+    GPU whose dots the simulator imitates, None for exact IEEE chains. With `launch`, what held when
+    simulated is launched on `device` too (None: there is none, and the report is incomplete).
+    `listener` is told of every event but the answer's (worker/protocol.py lists them): what the
+    kernel is held to, each case before it runs and when it is judged, and each fault when it is
+    first seen. Raises ValueError for arguments out of range.
+    """
+    if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
+        raise ValueError(f"check: got {max_examples=}, expected a positive integer")
+    if not isinstance(seed, int):
+        raise ValueError(f"check: got {seed=}, expected an integer")
+    if case is not None and (case.batch is not None) != kernel.contract.batched:
+        stated = "no batch" if case.batch is None else f"batch={case.batch}"
+        wanted = "a batch" if kernel.contract.batched else "no batch"
+        raise ValueError(f"check case: got {stated}, expected {wanted} for {kernel.name}")
+    tell: Listener = listener if listener is not None else _ignore
+    backend = Simulator(target) if _run is None else Simulator(target, _run)
+    bench = _Bench(kernel, backend, tell, keep_state(kernel.launch))
+    tell({"event": "properties", "claims": list_claims(kernel, launch)})
+    began = time.perf_counter()
+    try:
+        drawn, findings = _check(bench, max_examples, seed, case)
+        report = make_report(kernel, drawn, findings)
+        if launch:
+            from gemmproof.backends.cuda import launch_cases
+
+            cases = [judged.case for judged in drawn]
+            report = launch_cases(kernel, report, cases, device, tell)
+    finally:
+        bench.state.restore()  # another kernel of this process finds what it would find alone
+    return replace(report, seconds=time.perf_counter() - began)
+
+
+def _check(
+    bench: _Bench, max_examples: int, seed: int, case: Case | None
+) -> tuple[list[Judged], list[Finding]]:
+    """The cases that were drawn, and the faults that they show, each shrunk and explained."""
+    formats = bench.kernel.contract.formats
+    bench.listener({"event": "start", "examples": 1 if case else max_examples * len(formats)})
+    if case is not None:
+        _judge(bench, case, "replay")
+    else:
+        for dtype in formats:
+            rng = random.Random(f"{seed} {dtype}")
+            if not _explore(bench, dtype, max_examples, rng):
+                break
+    drawn = list(bench.judged.values())
+    findings = find_no_launch(drawn)
+    seen = drawn if case is not None else [*drawn, *_judge_on_integers(bench, drawn)]
+    for position, finding in enumerate(dedupe(seen)):
+        if case is None and position < SHRUNK_FAULTS:
+            finding = _shrink(bench, finding)
+        finding = explain(
+            finding,
+            bench.kernel.contract,
+            lambda one: _judge(bench, one, "shrink"),
+            lambda one: bench.kept.get(one) or _observe(bench, one),
+        )
+        findings.append(name_configuration(finding, bench.judged))
+    findings.sort(key=lambda f: f.cause is not None)
+    return drawn, findings
+
+
+def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -> bool:
+    """Judge up to max_examples cases of one format; False when going on is of no use."""
+    stop_at = len(bench.judged) + max_examples
+    failed, repeats, until = False, 0, float("inf")
+    for one in _cases(bench, dtype, rng):
+        # a contract may admit fewer cases than were asked for
+        if len(bench.judged) >= stop_at or repeats > REPEATS or time.monotonic() > until:
+            break
+        if one in bench.judged:
+            repeats += 1
+            continue
+        repeats = 0
+        judged = _judge(bench, one, "draw")
+        if not judged.applied:
+            return False
+        if judged.findings and not failed:
+            failed, until = True, time.monotonic() + PATIENCE
+            stop_at = min(stop_at, len(bench.judged) + MORE)
+    return True
+
+
+def _cases(bench: _Bench, dtype: str, rng: random.Random) -> Iterator[Case]:
+    contract = bench.kernel.contract
+    first = smallest(contract, dtype)
+    yield first
+    seen = bench.judged[first]
+    tiles = [_tiles(seen)]
+    for config in range(1, seen.configs):
+        one = replace(first, config=config)
+        yield one
+        tiles.append(_tiles(bench.judged[one]))
+    larger = probe(contract, dtype)
+    yield larger
+    # a wrapper may choose its tiles by the sizes
+    tiles[0] = tuple(dict.fromkeys((*tiles[0], *bench.judged[larger].tiles)))
+    splits = {s for judged in bench.judged.values() for s in judged.splits}
+    asks_sms = any(judged.asked_sms for judged in bench.judged.values())
+    survey = Survey(tuple(tiles), tuple(sorted(splits)), asks_sms)
+    yield from corners(contract, survey, dtype)
+    while True:
+        yield draw_case(rng.choice, contract, survey, dtype)
+
+
+def _tiles(judged: Judged) -> tuple[Tile, ...]:
+    return judged.tiles or Survey().tiles[0]
+
+
+def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
+    if case in bench.judged:
+        return bench.judged[case]
+    known = {f.key for judged in bench.judged.values() for f in judged.findings}
+    index = len(bench.judged)
+    bench.listener({"event": "case", "phase": phase, "index": index, "case": case.to_json()})
+    began = time.perf_counter()
+    observation = _observe(bench, case)
+    if phase == "replay" and observation.calls and (printed := observation.calls[0].run.prints):
+        bench.listener({"event": "printed", "lines": printed})
+    judged = judge(observation)
+    bench.judged[case] = judged
+    if any(f.property in DIAGNOSED and f.cause is None for f in judged.findings):
+        _keep(bench, observation)
+    seconds = time.perf_counter() - began
+    bench.listener(judged.to_event(index, seconds))
+    for finding in judged.findings:
+        if finding.key not in known:
+            bench.listener({"event": "finding", "finding": finding.to_dict()})
+    return judged
+
+
+def _observe(bench: _Bench, case: Case) -> Observation:
+    # what earlier cases left in the wrapper's modules is no part of this one
+    bench.state.restore()
+    observation = observe(bench.kernel, case, bench.backend)
+    make_related_calls(observation, bench.backend, bench.state)
+    return observation
+
+
+def _keep(bench: _Bench, observation: Observation) -> None:
+    """Keep an observation until it is explained; where they get too large, the simplest stay."""
+    bench.kept[observation.case] = observation
+    while len(bench.kept) > 1 and sum(o.nbytes for o in bench.kept.values()) > KEPT_BYTES:
+        del bench.kept[max(bench.kept, key=lambda case: case.rank)]
+
+
+def _judge_on_integers(bench: _Bench, drawn: list[Judged]) -> list[Judged]:
+    """Cases with other wrong values again on index data: what is not exact there says more."""
+    beyond = [f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None]
+    return [_judge(bench, on_integers(finding.case), "shrink") for finding in beyond]
+
+
+def _shrink(bench: _Bench, finding: Finding) -> Finding:
+    runs, until = len(bench.judged), time.monotonic() + PATIENCE
+
+    def instance(judged: Judged) -> Finding | None:
+        found = (f for f in judged.findings if f.key == finding.key)
+        return next((f for f in found if (f.cause is None) >= (finding.cause is None)), None)
+
+    def fails(candidate: Case) -> bool | None:
+        spent = len(bench.judged) - runs >= RUNS_TO_SHRINK or time.monotonic() > until
+        if candidate not in bench.judged and spent:
+            return None
+        return instance(_judge(bench, candidate, "shrink")) is not None
+
+    case = shrink(finding.case, bench.kernel.contract, fails)
+    return instance(bench.judged[case]) or finding
+
+
+def _ignore(event: dict[str, Any]) -> None:
+    """Nobody listens."""

@@ -1,0 +1,153 @@
+"""The drift of one kernel: its accumulator, and its errors against K, simulated or launched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gemmproof.properties import accumulator
+from gemmproof.properties.accumulator import (
+    Deviation,
+    Drift,
+    declared_model,
+    declared_split,
+)
+from gemmproof.properties.cases.tensors import as_array, as_tensor
+from gemmproof.properties.measure import measure, slope
+from gemmproof.reference.accumulator.infer import infer_accumulator
+from gemmproof.reference.accumulator.probes import ProbeError
+from gemmproof.reference.accumulator.record import KEPT
+from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.formats import FLOAT_OPERANDS
+from gemmproof.reference.gpus import DEFAULT
+from gemmproof.report.report import SCHEMA, PropertyResult, Report, versions
+
+if TYPE_CHECKING:
+    from gemmproof.properties.contract import KernelUnderTest
+
+SECONDS = 300.0  # a single product on the tile simulator
+
+Product = Callable[[Array, Array], Array]
+Listener = Callable[[dict[str, Any]], None]
+
+
+def drift(
+    product: Product,
+    in_format: str,
+    *,
+    declared: str = "fp32",
+    sizes: Iterable[int] = (512, 1024, 2048, 4096),
+    name: str = "kernel",
+    gpu: str = "ieee",
+    listener: Listener = lambda event: None,
+) -> Report:
+    """Probe and measured `product`, which takes (128, K) and (K, 64) storage arrays.
+
+    declared: the accumulator that the contract promises, a name of accumulator.KEPT. `listener`
+    is told of every product before it runs. Raises what the product raises, ValueError for what is
+    unknown, and Unprobed where c is of a format that tells too little.
+    """
+    if in_format not in FLOAT_OPERANDS:
+        raise ValueError(f"format: got {in_format!r}, expected one of {' '.join(FLOAT_OPERANDS)}")
+    if declared not in KEPT:
+        raise ValueError(f"accumulator: got {declared!r}, expected one of {' '.join(KEPT)}")
+    began = time.monotonic()
+    asked = 0
+
+    def told(a: Array, b: Array) -> Array:
+        nonlocal asked
+        asked += 1
+        said = f"product {asked}: {a.shape[0]} x {a.shape[1]} by {b.shape[0]} x {b.shape[1]}"
+        listener({"event": "case", "case": said})
+        return product(a, b)
+
+    made = Drift(in_format, gpu, declared)
+    lengths = tuple(sizes)
+    try:
+        found = infer_accumulator(told, in_format)
+    except ProbeError as error:
+        place, _, rest = str(error).partition(": got ")
+        got, _, expected = rest.partition(", expected ")
+        wrong = Deviation("no_product", place, got, expected)
+        findings = [accumulator.state_deviation(wrong, made, min(lengths, default=1))]
+    else:
+        model = declared_model(found, declared, in_format)
+        split = declared_split(found, declared)
+        measures = [m for K in lengths for m in measure(told, in_format, K, model, split)]
+        made = replace(made, accumulator=found, measures=tuple(measures), slope=slope(measures))
+        findings = list(accumulator.judge(made, lengths))
+    verdict = "fail" if findings else "pass"
+    ratio = max((m.ratio for m in made.measures), default=None)
+    result = PropertyResult(accumulator.NAME, accumulator.CLAIM, verdict, asked, ratio)
+    seconds = time.monotonic() - began
+    return Report(
+        SCHEMA, name, verdict, (result,), tuple(findings), seconds, versions(), drift=made
+    )
+
+
+def drift_of(
+    kernel: KernelUnderTest,
+    in_format: str,
+    *,
+    target: str | None = DEFAULT,
+    sizes: Iterable[int] = (512, 4096),
+) -> Report:
+    """The drift of a registered kernel, simulated, against the accumulator of its contract."""
+    launch = unbatch(kernel.launch) if kernel.contract.batched else kernel.launch
+    return drift(
+        simulate_product(launch, in_format, target),
+        in_format,
+        declared=kernel.contract.accumulator,
+        sizes=sizes,
+        name=kernel.name,
+        gpu=target or "ieee",
+    )
+
+
+def unbatch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of 3-D operands as one of 2-D operands: a batch of one."""
+
+    def single(a: Any, b: Any) -> Any:
+        return function(a[None], b[None])[0]
+
+    return single
+
+
+def simulate_product(
+    function: Callable[..., Any], in_format: str, target: str | None, config: int = 0
+) -> Product:
+    """The wrapper as a product of storage arrays, its kernels run by the tile simulator.
+
+    config: which configuration of autotuned kernels.
+    """
+    from gemmproof.reference.simulator import run
+
+    def product(a: Array, b: Array) -> Array:
+        tensors = [as_tensor(x, in_format) for x in (a, b)]
+        done = run(function, *tensors, target=target, config=config, seconds=SECONDS)
+        return _array(done.result)
+
+    return product
+
+
+def launch_product(function: Callable[..., Any], in_format: str, device: str = "cuda") -> Product:
+    """The wrapper as a product of storage arrays, its kernels launched on `device`."""
+
+    def product(a: Array, b: Array) -> Array:
+        tensors = [as_tensor(x, in_format).to(device) for x in (a, b)]
+        return _array(function(*tensors))
+
+    return product
+
+
+def _array(c: Any) -> Array:
+    import torch
+
+    if not isinstance(c, torch.Tensor):
+        raise ProbeError(f"result: got {type(c).__name__}, expected a tensor")
+    try:
+        return as_array(c.cpu())
+    except ValueError as error:
+        raise ProbeError(f"result: {error}") from None

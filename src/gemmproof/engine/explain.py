@@ -1,0 +1,86 @@
+"""A wrong value explained: by integers that are wrong too, or by the class of its fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from gemmproof.engine.judge import Judged
+from gemmproof.properties import batch_invariance, metamorphic, special, values
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import is_admitted
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.diagnose import diagnose
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.observation import Observation
+
+# what integers that are not exact explain
+INEXACT = (values.BOUND, special.NAME, metamorphic.NAME, batch_invariance.NAME)
+# what diagnose.py finds a class for
+DIAGNOSED = (values.EXACT, values.BOUND)
+
+
+def on_integers(case: Case) -> Case:
+    """The same case alone on index data, whose sums are exact."""
+    return replace(case, fill="index", seed=0, compare=None)
+
+
+def explain(
+    finding: Finding,
+    contract: Contract,
+    judge: Callable[[Case], Judged],
+    recall: Callable[[Case], Observation],
+) -> Finding:
+    """A value finding with its cause or its class; any other finding as it is.
+
+    `judge(case)` judges a case, `recall(case)` gives what a judged case with a value finding gave.
+    A finding of other values is a consequence where index data of the same case are not exact
+    either.
+    """
+    if finding.property not in (values.EXACT, *INEXACT) or finding.cause is not None:
+        return finding
+    if finding.property in INEXACT:
+        whole = judge(on_integers(finding.case))
+        if any(f.property == values.EXACT for f in whole.findings):
+            return finding.caused_by(values.EXACT)
+    if finding.property not in DIAGNOSED:
+        return finding
+    found = diagnose(finding, recall(finding.case))
+    return found or _explain_by_larger(finding, contract, judge, recall)
+
+
+def name_configuration(finding: Finding, judged: Mapping[Case, Judged]) -> Finding:
+    """The finding with the constants of its configuration, where the first one does not show it."""
+    config = finding.case.config
+    own, first = (judged.get(replace(finding.case, config=i)) for i in (config, 0))
+    # a kernel that does not compile has no constants here, and its message names them
+    if not config or own is None or first is None or not own.constants:
+        return finding
+    different = (
+        f"{name}={value}" for name, value in own.constants if (name, value) not in first.constants
+    )
+    named = " ".join(different) or "the same constants"
+    return replace(finding, message=f"{finding.message} (configuration {config}: {named})")
+
+
+def _explain_by_larger(
+    finding: Finding,
+    contract: Contract,
+    judge: Callable[[Case], Judged],
+    recall: Callable[[Case], Observation],
+) -> Finding:
+    """The finding with the class that a few more rows and columns tell, where they tell any."""
+    larger = replace(finding.case, M=finding.case.M + 2, N=finding.case.N + 3)
+    if not is_admitted(larger, contract):
+        return finding
+    again = next((f for f in judge(larger).findings if f.key == finding.key), None)
+    if again is None or (found := diagnose(again, recall(larger))) is None:
+        return finding
+    words = found.message.removeprefix(again.message)
+    return replace(
+        finding,
+        fault=found.fault,
+        operand=found.operand,
+        axis=found.axis,
+        message=f"{finding.message}{words} (seen at M={larger.M} N={larger.N})",
+    )

@@ -1,0 +1,153 @@
+"""One case on a backend: the wrapper is called, and the related calls of the case are made."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from gemmproof.engine.wrapper_state import State
+from gemmproof.properties import determinism, table
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.operands import Operand, Touched, operands
+from gemmproof.properties.cases.tensors import as_array, format_of_tensor
+from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.observation import Call, Observation, Raised, Related, RelatedCall
+from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.formats import Format
+from gemmproof.reference.observation import (
+    CompileError,
+    KernelError,
+    LimitExceeded,
+    Run,
+    Unsupported,
+)
+from gemmproof.reference.provenance import is_ours, raising_line
+
+
+class Backend(Protocol):
+    """Where wrappers are called: the simulator, or a device.
+
+    `fills` are the words for what uninitialised memory holds, call after call.
+    """
+
+    name: str
+    target: str | None
+    fills: tuple[str, ...]
+
+    def place(self, operand: Operand, case: Case) -> torch.Tensor:
+        """The tensor that the wrapper is given for an operand."""
+
+    def call(
+        self, observation: Observation, case: Case, tensors: Mapping[str, torch.Tensor], number: int
+    ) -> Run:
+        """Call the wrapper for the number-th time (from 0), as `case` says."""
+
+    def find_changes(self, operand: Operand) -> list[Touched]:
+        """What calls changed of an operand."""
+
+
+def observe(kernel: KernelUnderTest, case: Case, backend: Backend) -> Observation:
+    """Call a kernel `case.calls` times over different uninitialised memory.
+
+    The later calls see the same tensors as the first, as in a program that calls again. Never
+    raises for the kernel.
+    """
+    made = operands(case)
+    observation = Observation(kernel, case, backend.target, made, backend.name)
+    tensors = {name: backend.place(operand, case) for name, operand in made.items()}
+    for number in range(case.calls):
+        call, raised = _call(backend, observation, case, tensors, number)
+        if call is None:
+            observation.raised = raised
+            break
+        observation.calls += (call,)
+    changes = (backend.find_changes(operand) for operand in made.values())
+    observation.touched = tuple(change for found in changes for change in found)
+    return observation
+
+
+def make_related_calls(observation: Observation, backend: Backend, state: State) -> None:
+    """Make the calls that a case is to be compared with, where its own call gave a result."""
+    compare = observation.case.compare
+    if compare is None or observation.result is None:
+        return
+    state.restore()
+    for asked in table.RELATED[compare](observation):
+        if compare != determinism.COMPARE:
+            state.restore()
+        observation.related += (_relate(backend, observation, asked),)
+
+
+def _relate(backend: Backend, observation: Observation, asked: RelatedCall) -> Related:
+    return Related(asked, *_call(backend, observation, asked.case, asked.tensors, 0))
+
+
+def _call(
+    backend: Backend,
+    observation: Observation,
+    case: Case,
+    tensors: Mapping[str, torch.Tensor],
+    number: int,
+) -> tuple[Call | None, Raised | None]:
+    """One call: what it gave, or what it raised."""
+    try:
+        run = backend.call(observation, case, tensors, number)
+    except (KeyboardInterrupt, PassedOver):
+        raise
+    except BaseException as error:  # sys.exit in a wrapper is the wrapper's fault too
+        return None, describe_error(error)
+    return Call(run, *read_result(run.result, case.result_shape), backend.fills[number]), None
+
+
+class PassedOver(BaseException):
+    """A case that a device cannot run, through no fault of the kernel; the message says why.
+
+    No Exception, because a wrapper that catches those would never see this one from a tuner.
+    """
+
+
+def read_result(result: object, shape: tuple[int, ...]) -> tuple[Array | None, Format | None]:
+    """A result of this shape as a storage array, and its format; None for anything else."""
+    if not isinstance(result, torch.Tensor) or result.layout != torch.strided:
+        return None, None
+    fmt = format_of_tensor(result)
+    if fmt is None or tuple(result.shape) != shape or result.device.type != "cpu":
+        return None, None
+    return as_array(result), fmt
+
+
+_KINDS: dict[str, type[Exception]] = {
+    "unsupported": Unsupported,
+    "compile_error": CompileError,
+    "kernel_error": KernelError,
+    "limit": LimitExceeded,
+}
+
+
+def describe_error(error: BaseException) -> Raised:
+    """What a call raised, in one line, with the user's line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    line = raising_line(error)
+    where = None if line is None else str(line)
+    text = _one_line(error)
+    for kind, known in _KINDS.items():
+        if isinstance(error, known):
+            stated = getattr(error, "where", None)
+            return Raised(kind, text, str(stated) if stated is not None else where)
+    # torch raises through the simulator's own hooks: that is the wrapper's call, not our mistake
+    hooked = bool(frames) and frames[-1].name in ("__torch_function__", "__torch_dispatch__")
+    if frames and is_ours(frames[-1].filename) and not hooked:
+        at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+        return Raised("internal", f"{type(error).__name__} at {at}: {text}", where)
+    return Raised(
+        "raised", f"{type(error).__name__}: {text}" if text else type(error).__name__, where
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else f"{text[:297]}..."

@@ -1,0 +1,52 @@
+"""The device that a user's module meets while it is imported, and a hook while it is called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+SECONDS = 60.0  # for the launches of one import, beside the minutes that a worker has to load
+
+
+class Wanted:
+    """`device`: whether this process goes on to launch on a GPU, so that modules shall meet it."""
+
+    device = False
+
+
+@contextmanager
+def fake_device() -> Iterator[None]:
+    """Within it a device is there for whoever asks, and every launch is simulated.
+
+    `DEVICE = triton.runtime.driver.active.get_active_torch_device()` stands in many kernels' files,
+    and scripts go on to launch: they multiply something and compare it when they are imported. What
+    they launch is computed as in a check, for at most SECONDS, so that their own comparisons hold
+    as they would on a GPU; beyond that the import fails, with the line. Nothing is measured:
+    triton.testing calls a function once, and `benchmark.run(...)` does nothing. TRITON_INTERPRET
+    is hidden: it would replace the very decorator whose kernels are judged.
+
+    Nothing is imagined where there is no torch, and where the process is to launch on the GPU that
+    it has. Otherwise a GPU of this machine is not touched.
+    """
+    if find_spec("torch") is None or find_spec("triton") is None or (Wanted.device and _gpu()):
+        yield
+        return
+    from gemmproof.reference.fake_cuda import fake_gpu
+    from gemmproof.reference.simulator.launch import intercept_launches
+    from gemmproof.reference.simulator.session import Session
+
+    interpret = os.environ.pop("TRITON_INTERPRET", None)
+    try:
+        with fake_gpu(), intercept_launches(Session({}, seconds=SECONDS)):
+            yield
+    finally:
+        if interpret is not None:
+            os.environ["TRITON_INTERPRET"] = interpret
+
+
+def _gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

@@ -1,0 +1,1 @@
+"""The report of a check, and its forms: text, JSON, JUnit, pictures."""

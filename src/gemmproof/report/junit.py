@@ -1,0 +1,49 @@
+"""Reports as JUnit XML: a suite for each kernel, a test case for each property."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
+
+from gemmproof.report.report import PropertyResult, Report
+from gemmproof.report.text import Reproduce, clean, finding_text, kernel_name
+
+
+def write(path: Path, reports: list[Report], reproduce: dict[str, Reproduce]) -> None:
+    """Write one document; `reproduce` is looked up by a report's target."""
+    xml = JUnitXml("gemmproof")
+    for report in reports:
+        xml.add_testsuite(_suite(report, reproduce[report.target]))
+    path.write_bytes(xml.tostring())
+
+
+def _suite(report: Report, reproduce: Reproduce) -> TestSuite:
+    suite = TestSuite(clean(report.target))
+    if report.verdict == "error":
+        case = TestCase("check", clean(kernel_name(report)))
+        case.result = [Error(clean(report.note or "error"), "error")]
+        suite.add_testcase(case)
+    for result in report.properties:
+        suite.add_testcase(_case(report, result, reproduce))
+    suite.time = report.seconds
+    return suite
+
+
+def _case(report: Report, result: PropertyResult, reproduce: Reproduce) -> TestCase:
+    name = kernel_name(report)
+    case = TestCase(result.label, clean(name))
+    outcomes: list[Any] = []
+    for finding in report.findings:
+        if (finding.property, finding.backend) == (result.name, result.backend):
+            failure = Failure(clean(finding.message), clean(finding.fault))
+            failure.text = finding_text(name, finding, result.claim, reproduce)
+            outcomes.append(failure)
+    if result.status == "not run":
+        # What was asked for and could not run turns a build red; a note says that there is such.
+        lacking = report.note is not None and report.verdict != "pass"
+        told = clean(report.note if lacking and report.note else "no case bears on it")
+        outcomes.append(Error(told, "incomplete") if lacking else Skipped(told))
+    case.result = outcomes
+    return case

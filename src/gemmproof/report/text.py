@@ -1,0 +1,161 @@
+"""A report as text for a person: lines with a style, and a JSON document."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import Finding
+from gemmproof.report.report import PropertyResult, Report
+
+Line = tuple[str, str]  # text, and a style of rich
+Reproduce = Callable[[Case], str]
+STYLES = {
+    "pass": "bold green",
+    "fail": "bold red",
+    "error": "bold red",
+    "incomplete": "bold yellow",
+}
+SHOWN_FINDINGS = 4  # of a fault each: more than a screen is read by nobody
+_VERBS = {"stays": "stay", "stores": "store", "leaves": "leave", "runs": "run"}
+_VERBS |= {"compiles": "compile"}
+
+
+def clean(text: str) -> str:
+    """The text with everything that could move a terminal's cursor or break XML spelled out."""
+    return "".join(c if c == "\n" or _is_plain(c) else _escape(c) for c in text)
+
+
+def _is_plain(c: str) -> bool:
+    # Cc control, Cf invisible formatting such as reversed text, Cs half a pair, Cn no character
+    return unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp")
+
+
+def _escape(c: str) -> str:
+    return c.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def document(report: Report, reproduce: Reproduce) -> dict[str, Any]:
+    """The report as plain data for JSON: cases are objects, findings say how to reproduce them."""
+    data = report.to_dict()
+    for shown, finding in zip(data["findings"], report.findings, strict=True):
+        shown["reproduce"] = reproduce(finding.case)
+    return data
+
+
+def lines(report: Report, reproduce: Reproduce) -> list[Line]:
+    """What `check` prints: the findings, or how each property held, and the verdict last."""
+    if report.verdict == "error":
+        return [(clean(f"{report.target}: error: {report.note}"), STYLES["error"])]
+    name = kernel_name(report)
+    claims = {p.name: p.claim for p in report.properties}
+    out: list[Line] = []
+    roots = [f for f in report.findings if f.cause is None] or list(report.findings)
+    for finding in roots[:SHOWN_FINDINGS]:
+        out += _finding(name, finding, claims.get(finding.property, ""), reproduce)
+        out.append(("", ""))
+    if len(roots) > SHOWN_FINDINGS:
+        out += [(f"and {len(roots) - SHOWN_FINDINGS} findings more: --json has all", ""), ("", "")]
+    followers = [f for f in report.findings if f.cause is not None and f not in roots]
+    if followers:
+        out.append(("consequences, on cases where the above is found too:", ""))
+        out += [(clean(f"  {f.property}: {f.message}"), "") for f in followers[:SHOWN_FINDINGS]]
+        out.append(("", ""))
+    if not report.findings:
+        width = max([30, *(len(p.label) for p in report.properties)])
+        out += [(clean(_describe(p, width)), "") for p in report.properties]
+    out.append((clean(f"{name}: {summary(report)}"), STYLES[report.verdict]))
+    return out
+
+
+def kernel_name(report: Report) -> str:
+    """The function's name, without the place that TARGET puts before it."""
+    return report.target.rpartition(":")[2]
+
+
+def finding_text(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> str:
+    """One finding as plain text."""
+    return "\n".join(text for text, _ in _finding(name, finding, claim, reproduce))
+
+
+def _finding(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> Iterable[Line]:
+    head = f"{name} {_negate(finding.property)}: {claim}"
+    return [
+        (clean(head.rstrip(": ")), "bold"),
+        (clean(f"  {finding.message}"), ""),
+        (clean(f"  smallest case: {finding.case}"), ""),
+        (f"  reproduce:  {reproduce(finding.case)}", ""),
+    ]
+
+
+def _negate(property_name: str) -> str:
+    """`stays_in_bounds`: "does not stay in bounds"; `within_bound`: "violates within_bound"."""
+    verb, _, rest = property_name.partition("_")
+    if verb not in _VERBS:
+        return f"violates {property_name}"
+    return f"does not {_VERBS[verb]} {rest.replace('_', ' ')}".rstrip()
+
+
+def _describe(result: PropertyResult, width: int) -> str:
+    if result.status == "not run":
+        return f"  {result.label:<{width}} not run"
+    worst = "" if result.ratio is None else f", worst error {result.ratio:.3g} of its bound"
+    return f"  {result.label:<{width}} {result.examples} cases{worst}"
+
+
+def summary(report: Report) -> str:
+    """The verdict in a line."""
+    if report.verdict == "error":
+        return f"error: {report.note}"
+    failed = sum(p.status == "fail" for p in report.properties)
+    judged = sum(p.status != "not run" for p in report.properties)
+    cases = max((p.examples for p in report.properties), default=0)
+    words = {
+        "pass": f"pass: all {judged} properties held",
+        "fail": f"fail: {failed} of {len(report.properties)} properties do not hold",
+        "incomplete": f"incomplete: {judged} properties judged, {failed} do not hold",
+    }[report.verdict]
+    note = f"; {report.note}" if report.note else ""
+    return f"{words} ({cases} case{'s' * (cases != 1)}, {report.seconds:.1f} s){note}"
+
+
+def table(reports: list[Report], width: int) -> list[str]:
+    """Property x kernel: cases judged and worst error over bound, FAIL, or a dash if not run."""
+    names = list(dict.fromkeys(p.name for r in reports for p in r.properties))
+    first = max(map(len, [*names, "verdict"]), default=0)
+    columns = [_column(report, names) for report in reports]
+    widths = [max(map(len, column)) for column in columns]
+    out: list[str] = []
+    start = 0
+    while start < len(columns):
+        room = width - first
+        stop = start
+        while stop < len(columns) and (room := room - widths[stop] - 2) >= 0:
+            stop += 1
+        stop = max(stop, start + 1)
+        rows = zip(["", *names, "verdict", "seconds"], *columns[start:stop], strict=True)
+        for head, *cells in rows:
+            padded = zip(cells, widths[start:stop], strict=True)
+            out.append(f"{head:<{first}}  " + "  ".join(f"{c:>{w}}" for c, w in padded))
+        start = stop
+        out.append("")
+    return list(islice(out, max(len(out) - 1, 0)))
+
+
+def _column(report: Report, names: list[str]) -> list[str]:
+    by_name = {p.name: p for p in report.properties}
+    cells = [_cell(by_name.get(name)) for name in names]
+    return [clean(kernel_name(report)), *cells, report.verdict, f"{report.seconds:.1f}"]
+
+
+def _cell(result: PropertyResult | None) -> str:
+    if result is None or result.status == "not run":
+        return "-"
+    if result.status == "fail":
+        return "FAIL"
+    return (
+        f"{result.examples}" if result.ratio is None else f"{result.ratio:.3f}  {result.examples}"
+    )

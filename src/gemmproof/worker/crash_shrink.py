@@ -1,0 +1,69 @@
+"""The smallest case of which a process dies: every candidate runs in a forked child."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.shrink import shrink
+from gemmproof.properties.contract import Contract
+from gemmproof.worker.processes import die_with_parent, resident
+
+SURVIVED = 86  # exit status of a child that came to its end
+TICK = 0.01  # seconds between two looks at a child
+SECONDS = 60  # for the whole search
+HASTE = 10  # a candidate has this fraction of the time limit, until the last one
+
+
+def smallest(
+    case: Case,
+    contract: Contract,
+    run: Callable[[Case], object],
+    end: str,
+    limits: tuple[float, int],
+    tried: Callable[[], None],
+) -> Case:
+    """The smallest case found that ends as `case` did: "crash", "hang" or "memory".
+
+    `limits` are seconds and bytes for one case; `tried` is called after each.
+    """
+    seconds, memory = limits
+    until = time.monotonic() + SECONDS
+
+    def fails(candidate: Case) -> bool | None:
+        if time.monotonic() > until:
+            return None
+        died = _end_of(run, candidate, seconds / HASTE if end == "hang" else seconds, memory) == end
+        tried()
+        return died
+
+    found = shrink(case, contract, fails)
+    if end == "hang" and _end_of(run, found, seconds, memory) != end:
+        return case  # it was slow, which is no proof that it never ends
+    return found
+
+
+def _end_of(run: Callable[[Case], object], case: Case, seconds: float, memory: int) -> str:
+    """How a child that runs the case ends: "done" or a word for its death."""
+    child = os.fork()
+    if child == 0:
+        try:
+            die_with_parent()
+            run(case)
+        finally:
+            os._exit(SURVIVED)
+    until = time.monotonic() + seconds
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            exited = os.WIFEXITED(status) and os.WEXITSTATUS(status) == SURVIVED
+            return "done" if exited else "crash"
+        if time.monotonic() > until or resident(child) > memory:
+            end = "hang" if time.monotonic() > until else "memory"
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return end
+        time.sleep(TICK)

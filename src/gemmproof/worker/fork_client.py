@@ -1,0 +1,171 @@
+"""The supervisor's side of a process that has imported the engine once and forks the workers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import IO
+
+from gemmproof.worker.fork_server import MARK_LENGTH, NUMBER, READY
+from gemmproof.worker.processes import MARK
+
+SECONDS = 60.0  # for the server to import what it shall, and for it to answer
+# What the first worker would import: the simulator brings torch and Triton.
+MODULES = ("gemmproof.worker.serve", "gemmproof.engine.check")
+
+
+class Lost(Exception):
+    """The server does not answer."""
+
+
+class ForkedWorker:
+    """A worker that the server forked, with what a Popen has of it: pid, stdout, its end.
+
+    `lost` tells that the server died, and the worker with it, for no reason of the worker's.
+    """
+
+    def __init__(self, line: socket.socket, output: int) -> None:
+        self.stdout: IO[bytes] | None = os.fdopen(output, "rb", 0)
+        self.returncode: int | None = None
+        self.lost = False
+        self._line = line
+        line.settimeout(SECONDS)
+        self.pid = self._number()
+        line.setblocking(False)
+
+    def _number(self) -> int:
+        try:
+            told = self._line.recv(NUMBER.size, socket.MSG_WAITALL)
+        except OSError:
+            told = b""
+        if len(told) < NUMBER.size:
+            self.close()
+            raise Lost
+        return int(NUMBER.unpack(told)[0])
+
+    def poll(self) -> int | None:
+        """The exit status as Popen gives it, None while the worker runs."""
+        if self.returncode is None:
+            try:
+                told = self._line.recv(NUMBER.size)
+            except BlockingIOError:
+                return None
+            except OSError:
+                told = b""
+            self.lost = len(told) < NUMBER.size
+            self.returncode = -signal.SIGKILL if self.lost else int(NUMBER.unpack(told)[0])
+        return self.returncode
+
+    def wait(self) -> int:
+        """Wait for the end, then let the server forget the worker."""
+        if self.returncode is None:
+            select.select([self._line], [], [])
+            self.poll()
+        self._line.close()
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send the worker a signal."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def close(self) -> None:
+        """Let go of a worker that never was."""
+        self._line.close()
+        if self.stdout is not None:
+            self.stdout.close()
+
+
+class ForkServer:
+    """The server as its supervisor sees it; `fork` may be called from any thread."""
+
+    def __init__(self, modules: tuple[str, ...], root: str) -> None:
+        """Start it and wait until it has imported `modules`. Raises Lost.
+
+        It dies with the thread that starts it.
+        """
+        self._lock = threading.Lock()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        start = (
+            f"import sys; sys.path.insert(0, {root!r}); import gemmproof; del sys.path[0];"
+            f"from gemmproof.worker.fork_server import main; main({theirs.fileno()}, {modules!r})"
+        )
+        token = os.urandom(MARK_LENGTH // 2).hex()
+        # One thread, or forking is not safe: OpenBLAS starts its own when numpy is imported.
+        env = {**os.environ, MARK: token, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+        env |= {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        env.pop("TRITON_INTERPRET", None)  # it would replace the very decorator that we run
+        nothing = subprocess.DEVNULL
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", start],
+                env=env, stdin=nothing, stdout=nothing, stderr=nothing,
+                start_new_session=True, pass_fds=[theirs.fileno()],
+            )  # fmt: skip
+        self._control.settimeout(SECONDS)
+        try:
+            told = self._control.recv(len(READY))
+        except OSError:
+            told = b""
+        if told != READY:
+            self.close()
+            raise Lost
+
+    def fork(self, folder: str, token: str) -> ForkedWorker:
+        """A worker that serves the request in `folder`. Raises Lost."""
+        ours, theirs = socket.socketpair()
+        read, write = os.pipe()
+        try:
+            message = json.dumps([folder, token, os.getcwd()]).encode()
+            with self._lock:
+                socket.send_fds(self._control, [message], [theirs.fileno(), write])
+        except OSError:
+            ours.close()
+            os.close(read)
+            raise Lost from None
+        finally:
+            theirs.close()
+            os.close(write)
+        return ForkedWorker(ours, read)
+
+    def close(self) -> None:
+        """End the server; its workers die with it."""
+        self._control.close()
+        self.process.kill()
+        self.process.wait()
+
+
+_server: ForkServer | None = None
+
+
+def find_server() -> ForkServer | None:
+    """The server that workers are to be forked from, if there is one."""
+    return _server
+
+
+@contextlib.contextmanager
+def preload(modules: tuple[str, ...], root: str) -> Iterator[None]:
+    """Within it workers are forked from a process that has imported `modules`.
+
+    Where that process cannot be started, they are started one by one as ever.
+    """
+    global _server
+    try:
+        _server = ForkServer(modules, root)
+    except (Lost, OSError):
+        _server = None
+    try:
+        yield
+    finally:
+        server, _server = _server, None
+        if server is not None:
+            server.close()

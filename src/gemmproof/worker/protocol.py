@@ -1,0 +1,181 @@
+"""What a worker is asked, what it tells while it works, and how it ended: stated here only."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+# The files of a worker's folder: what it is asked, what it tells, and its Python stack.
+REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
+# A signal that targets hardly ever handle: it asks a hanging worker where it is.
+WHERE_SIGNAL = signal.SIGRTMIN + 7
+
+ENGINE = "gemmproof.engine.check:check"
+
+Listener = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a worker is asked.
+
+    `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
+    dies as `end` says, or "drift". The kernel is the one that `conftest` registers as `name`, or
+    the function that `target` (fields of a Target) names, under `contract` (fields of a Contract).
+    `case` is the JSON of one case, `launch` asks for `--device cuda`, `declared` and `sizes` are
+    the accumulator and the K of a drift, `seconds` and `memory` the limits of each candidate of a
+    shrink.
+    """
+
+    ask: str
+    name: str = ""
+    conftest: str | None = None
+    target: dict[str, Any] | None = None
+    contract: dict[str, Any] = field(default_factory=dict)
+    max_examples: int = 100
+    seed: int = 0
+    gpu: str | None = None
+    launch: bool = False
+    case: str | None = None
+    end: str = ""
+    seconds: float = 0.0
+    memory: int = 0
+    format: str = ""
+    declared: str = ""
+    sizes: tuple[int, ...] = ()
+    engine: str = field(default_factory=lambda: ENGINE)
+
+    def write(self, folder: Path) -> None:
+        """Leave the request, and the files that the worker writes, in its folder."""
+        (folder / REQUEST).write_text(json.dumps(asdict(self)))
+        for name in (EVENTS, STACK):
+            (folder / name).touch()
+
+    @staticmethod
+    def read(folder: Path) -> Request:
+        """The request that was left in a worker's folder."""
+        stated = json.loads((folder / REQUEST).read_text())
+        return Request(**{**stated, "sizes": tuple(stated["sizes"])})
+
+    def shrink(self, case: str, end: str, seconds: float, memory: int) -> Request:
+        """The request for the smallest case of which the same kernel dies so."""
+        return replace(self, ask="shrink", case=case, end=end, seconds=seconds, memory=memory)
+
+
+# What a worker tells, by name: an event is {"event": name, **fields}.
+EVENT_FIELDS: dict[str, frozenset[str]] = {
+    name: frozenset(fields.split())
+    for name, fields in {
+        "kernels": "names",  # of a conftest, or of the one kernel that was loaded
+        "properties": "claims",  # what the kernel is held to: (name, claim, backend) of each
+        "start": "examples",  # how many cases are asked for
+        "case": "case phase index",  # a case is about to run
+        "judged": "index seconds examples ratios backend",  # the properties that a case bore on
+        "finding": "finding",  # the first sight of a fault
+        "printed": "lines",  # what the kernel printed
+        "launched": "",  # a sign of life between launches
+        "tried": "",  # a sign of life between candidates of a shrink
+        "device": "gpu",  # the GPU that launches, None for the simulator
+        "report": "report",  # the answer
+        "shrunk": "case",  # the answer to a shrink
+        "error": "message",  # the target cannot be judged
+        "internal": "message",  # gemmproof itself failed
+        "left": "how where",  # the target called sys.exit
+    }.items()
+}
+ANSWERS = frozenset({"report", "error", "internal", "kernels", "shrunk"})
+
+
+def open_events(folder: Path) -> Listener:
+    """A function that writes events into a worker's folder."""
+    worker = os.getpid()
+    path = (folder / EVENTS).resolve()
+
+    def emit(event: dict[str, Any]) -> None:
+        if os.getpid() != worker:
+            os._exit(0)  # a forked child came back from the target into the engine
+        unknown = event.keys() - {"event"} - EVENT_FIELDS[event["event"]]
+        assert not unknown, f"event {event['event']}: got {unknown}"
+        # Opened each time: a target may close every file descriptor, or change the folder.
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            rest = memoryview(json.dumps(event).encode() + b"\n")
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        finally:
+            os.close(descriptor)
+
+    return emit
+
+
+@dataclass(slots=True)
+class WorkerExit:
+    """What a worker left: how it ended, its last event of each name, and its output.
+
+    `end` is "done", "crash", "hang", "memory", "time" (all cases together took too long) or
+    "left" (the target called sys.exit). `how` says it in words; `where` is the line of the target
+    that ran, where known. `examples` counts the cases that each property judged, by its name and
+    backend.
+    """
+
+    end: str = "done"
+    how: str = ""
+    where: str | None = None
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    examples: Counter[tuple[str, str]] = field(default_factory=Counter)
+    ratios: dict[tuple[str, str], float] = field(default_factory=dict)
+    cases: int = 0
+    output: str = ""
+    output_bytes: int = 0
+    seconds: float = 0.0
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Take in one event."""
+        name = event["event"]
+        self.events[name] = event
+        if name == "case":
+            self.cases += 1
+        elif name == "judged":
+            backend = event["backend"]
+            self.examples.update((judged, backend) for judged in event["examples"])
+            for judged, ratio in event["ratios"].items():
+                key = (judged, backend)
+                self.ratios[key] = max(ratio, self.ratios.get(key, ratio))
+        elif name == "finding":
+            self.findings.append(event["finding"])
+
+    def classify(self, status: int) -> None:
+        """How a worker ended by itself: with its answer, or without."""
+        if self.events.keys() & ANSWERS:
+            return
+        if "left" in self.events:
+            self.end, self.how = "left", self.events["left"]["how"]
+            self.where = self.events["left"]["where"]
+        elif status < 0:
+            names = {s.value: s.name for s in signal.Signals}
+            name = names.get(-status, f"signal {-status}")
+            self.end, self.how = "crash", f"a process that died of {name}"
+        else:
+            self.end, self.how = "crash", f"a process that ended itself with status {status}"
+
+    def explain_failure(self, name: str) -> str | None:
+        """Why a worker that was asked about `name` gave no answer, in one line.
+
+        None where it answered, or died at a case: then the kernel is to blame.
+        """
+        if "error" in self.events:
+            return str(self.events["error"]["message"])
+        case = f" (case {self.events['case']['case']})" if "case" in self.events else ""
+        if "internal" in self.events:
+            message = self.events["internal"]["message"]
+            return f"gemmproof itself failed, please report it: {message}{case}"
+        if self.events.keys() & ANSWERS or case:
+            return None
+        return f"{self.where or name}: loading it: {self.how}"

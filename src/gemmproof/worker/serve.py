@@ -1,0 +1,139 @@
+"""The process in which a target runs: reads a request, writes events, and may die at any point."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gemmproof.fake_device import Wanted, fake_device
+from gemmproof.target import Target, TargetError, call_theirs, line_of, load, load_file
+from gemmproof.worker.processes import die_with_parent
+from gemmproof.worker.protocol import STACK, WHERE_SIGNAL, Listener, Request, open_events
+
+if TYPE_CHECKING:
+    from gemmproof.properties.cases.case import Case
+    from gemmproof.properties.contract import KernelUnderTest
+
+
+def main(folder: str) -> None:
+    """Serve the request in `folder`, then end at once: no thread and no handler delays it."""
+    die_with_parent()
+    place = Path(folder)
+    stack = (place / STACK).open("w")
+    faulthandler.enable(stack, all_threads=False)
+    faulthandler.register(WHERE_SIGNAL, stack, all_threads=False)
+    emit = open_events(place)
+    try:
+        serve(Request.read(place), emit)
+    except TargetError as error:
+        emit({"event": "error", "message": str(error)})
+    except (SystemExit, KeyboardInterrupt) as error:
+        how = f"{type(error).__name__}({error})"
+        emit({"event": "left", "how": how, "where": line_of(error)})
+    except BaseException as error:  # the engine's own mistake: told apart from the target's
+        traceback.print_exc()
+        emit({"event": "internal", "message": f"{type(error).__name__}: {error}"})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def serve(request: Request, emit: Listener) -> None:
+    """Do what the request asks: list a project's kernels, load or judge one, find what kills it."""
+    Wanted.device = request.launch
+    if request.ask == "drift":
+        from gemmproof.worker.drift import serve as serve_drift
+
+        return serve_drift(request, emit)
+    if request.ask in ("list", "load"):
+        found = _load_registered(request) if request.ask == "list" else [_find_kernel(request)]
+        return emit({"event": "kernels", "names": [kernel.name for kernel in found]})
+    place, _, function = request.engine.partition(":")
+    check = getattr(import_module(place), function)
+    kernel = _find_kernel(request)
+    engine = partial(check, kernel, target=request.gpu)
+    case = _read_case(request.case, kernel)
+    if request.ask == "shrink":
+        assert case is not None
+        return _shrink(request, kernel, engine, case, emit)
+    options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
+    if request.launch:
+        from gemmproof.backends.device import find_gpu
+
+        options |= {"launch": True, "device": find_gpu()}
+    report = engine(case=case, listener=emit, **options)
+    emit({"event": "report", "report": report.to_dict()})
+    return None
+
+
+def _shrink(
+    request: Request, kernel: Any, engine: Callable[..., Any], case: Case, emit: Listener
+) -> None:
+    from gemmproof.worker.crash_shrink import smallest
+
+    def run(candidate: Case) -> None:
+        engine(max_examples=1, seed=0, case=candidate, listener=lambda event: None)
+
+    def tried() -> None:
+        emit({"event": "tried"})
+
+    limits = (request.seconds, request.memory)
+    found = smallest(case, kernel.contract, run, request.end, limits, tried)
+    emit({"event": "shrunk", "case": found.to_json()})
+
+
+def _find_kernel(request: Request) -> KernelUnderTest:
+    from gemmproof.properties.contract import Contract, KernelUnderTest
+
+    if request.conftest is not None:
+        return next(k for k in _load_registered(request) if k.name == request.name)
+    target = Target(**(request.target or {}))
+    # JSON knows lists only, the contract tuples only.
+    stated: dict[str, Any]
+    stated = {k: tuple(v) if isinstance(v, list) else v for k, v in request.contract.items()}
+    return KernelUnderTest(target.name, load(target), Contract(**stated))
+
+
+def _load_registered(request: Request) -> list[KernelUnderTest]:
+    """The kernels that the project's conftest.py registers; raises TargetError for nonsense."""
+    from gemmproof.properties.contract import KernelUnderTest
+
+    path = request.conftest or ""
+    hook = getattr(load_file(Path(path)), "pytest_gemm_kernels", None)
+    if not callable(hook):
+        raise TargetError(f"{path}: got no pytest_gemm_kernels(), expected a function of that name")
+
+    def answer() -> Any:
+        with fake_device():
+            return hook()
+
+    kernels = call_theirs(path, "pytest_gemm_kernels()", answer)
+    if not isinstance(kernels, (list, tuple)) or not all(
+        isinstance(kernel, KernelUnderTest) for kernel in kernels
+    ):
+        raise TargetError(
+            f"{path}: got {kernels!r} from pytest_gemm_kernels(), expected KernelUnderTest records"
+        )
+    names = [kernel.name for kernel in kernels]
+    if len(set(names)) < len(names):
+        raise TargetError(f"{path}: got kernels named {names}, expected different names")
+    return list(kernels)
+
+
+def _read_case(text: str | None, kernel: KernelUnderTest) -> Case | None:
+    from gemmproof.properties.cases.case import Case
+
+    if text is None:
+        return None
+    case = Case.from_json(text)
+    if (case.batch is not None) != kernel.contract.batched:
+        got, expected = ("no batch", "one") if case.batch is None else ("a batch", "none")
+        raise TargetError(f"case: got {got}, expected {expected} for {kernel.name}")
+    return case

@@ -1,0 +1,247 @@
+"""Runs a worker, watches its time and memory, and ends it with all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmproof.reference.provenance import owner
+from gemmproof.worker import fork_client, processes
+from gemmproof.worker.fork_client import ForkedWorker, ForkServer, Lost
+from gemmproof.worker.protocol import EVENTS, STACK, WHERE_SIGNAL, Listener, Request, WorkerExit
+
+Worker = subprocess.Popen[bytes] | ForkedWorker
+TICK = 0.05  # seconds between two looks at the worker
+KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds for loading the target, for one case and for all, and bytes of memory.
+
+    All cases together may take `total`, or `each` for every case asked for, if that is more.
+    """
+
+    load: float = 120.0
+    case: float = 30.0
+    total: float = 600.0
+    each: float = 3.0
+    memory: int = 8 << 30
+
+
+def watch(
+    request: Request,
+    limits: Limits,
+    listener: Listener = lambda event: None,
+) -> WorkerExit:
+    """Run one worker to its end, told of every event; afterwards nothing that it started runs."""
+    started = time.monotonic()
+    server = fork_client.find_server()
+    worker = _watch(request, limits, listener, server)
+    if worker is None:  # the server died, for no reason of the worker's
+        worker = _watch(request, limits, listener, None)
+    assert worker is not None
+    worker.seconds = time.monotonic() - started
+    return worker
+
+
+def preload() -> contextlib.AbstractContextManager[None]:
+    """Within it, in the thread that enters it, workers start with the engine imported.
+
+    For those who watch several workers. Whoever watches them may do so from other threads.
+    """
+    return fork_client.preload(fork_client.MODULES, _root())
+
+
+def _watch(
+    request: Request,
+    limits: Limits,
+    listener: Listener,
+    server: ForkServer | None,
+) -> WorkerExit | None:
+    """What a worker leaves; None if the server that forked it died."""
+    worker = WorkerExit()
+    with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as folder:
+        place = Path(folder)
+        request.write(place)
+        token = secrets.token_hex(16)
+        process = _start(folder, token, server)
+        try:
+            _follow(process, place, limits, worker, listener)
+        finally:
+            _end(process, token)
+        worker.where = worker.where or _find_line(place / STACK)
+    lost = isinstance(process, ForkedWorker) and process.lost
+    return None if lost and worker.end == "crash" else worker
+
+
+def _root() -> str:
+    return str(Path(__file__).resolve().parents[2])
+
+
+def _start(folder: str, token: str, server: ForkServer | None) -> Worker:
+    if server is not None:
+        with contextlib.suppress(Lost):
+            return server.fork(folder, token)
+    return _spawn(folder, token)
+
+
+def _spawn(folder: str, token: str) -> subprocess.Popen[bytes]:
+    root = _root()
+    # -P and the path: this very package, whatever lies in the current folder or is installed.
+    start = (
+        f"import sys; sys.path.insert(0, {root!r}); import gemmproof; del sys.path[0];"
+        f"from gemmproof.worker.serve import main; main({folder!r})"
+    )
+    env = {**os.environ, processes.MARK: token, "PYTHONHASHSEED": "0"}
+    env.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other on a busy machine
+    env.pop("TRITON_INTERPRET", None)  # it would replace the very decorator that we run
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", start],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _follow(
+    process: Worker,
+    place: Path,
+    limits: Limits,
+    worker: WorkerExit,
+    listener: Listener,
+) -> None:
+    assert process.stdout is not None
+    output = process.stdout.fileno()
+    os.set_blocking(output, False)
+    selector = selectors.DefaultSelector()
+    selector.register(output, selectors.EVENT_READ)
+    kept = bytearray()
+    moved = looked = time.monotonic()
+    first: float | None = None
+    with (place / EVENTS).open("rb") as events:
+        while True:
+            open_ = bool(selector.get_map())
+            if open_ and selector.select(TICK):
+                open_ = _drain(output, kept, worker)
+                if not open_:
+                    selector.unregister(output)
+            elif not open_:
+                time.sleep(TICK)
+            status = process.poll()
+            now = time.monotonic()
+            if _read_events(events, worker, listener):
+                moved = now
+                first = now if first is None and worker.cases else first
+            if status is not None:
+                _drain(output, kept, worker)
+                worker.classify(status)
+                break
+            if now - looked < TICK:
+                continue
+            looked = now
+            broken = _find_broken_limit(
+                process.pid, limits, worker, now - moved, now - (first or now)
+            )
+            if broken:
+                worker.end, worker.how = broken
+                # A worker that fills memory gets little time to answer.
+                _ask_where(process, place / STACK, 0.2 if worker.end == "memory" else 1.0)
+                break
+    worker.output = kept.decode("utf-8", "replace")
+
+
+def _drain(output: int, kept: bytearray, worker: WorkerExit) -> bool:
+    """Read what there is, up to a megabyte at a time; False at the end of the output."""
+    for _ in range(16):
+        try:
+            chunk = os.read(output, 1 << 16)
+        except BlockingIOError:
+            return True
+        if not chunk:
+            return False
+        worker.output_bytes += len(chunk)
+        kept += chunk
+        del kept[:-KEPT_OUTPUT]
+    return True
+
+
+def _read_events(events: Any, worker: WorkerExit, listener: Listener) -> bool:
+    """Take in the whole lines that have come; True if there were any."""
+    moved = False
+    while True:
+        at = events.tell()
+        line = events.readline()
+        if not line.endswith(b"\n"):
+            events.seek(at)
+            return moved
+        event = json.loads(line)
+        worker.take(event)
+        listener(event)
+        moved = True
+
+
+def _find_broken_limit(
+    pid: int, limits: Limits, worker: WorkerExit, still: float, total: float
+) -> tuple[str, str] | None:
+    """The limit that the worker broke, and how."""
+    if (used := processes.memory_of_group(pid)) > limits.memory:
+        return (
+            "memory",
+            f"{used / 2**30:.1f} GiB of memory in use ({limits.memory / 2**30:g} allowed)",
+        )
+    allowed = limits.case if worker.cases else limits.load
+    if still > allowed:
+        return "hang", f"no end after {allowed:g} s"
+    asked = worker.events.get("start", {}).get("examples", 0)
+    if total > max(limits.total, limits.each * asked):
+        return "time", f"{worker.cases} cases took {total:.0f} s"
+    return None
+
+
+def _ask_where(process: Worker, stack: Path, seconds: float) -> None:
+    """Have the worker write its Python stack, and give it that long to do so."""
+    process.send_signal(WHERE_SIGNAL)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and process.poll() is None:
+        time.sleep(TICK / 5)
+        # The stack is written whole, and ends with the outermost frame.
+        if "<string>" in stack.read_text(errors="replace"):
+            return
+
+
+def _find_line(stack: Path) -> str | None:
+    """The line of the innermost frame of the target in a stack that faulthandler wrote."""
+    installed = None
+    for line in stack.read_text(errors="replace").splitlines():
+        head, quote, rest = line.partition('"')
+        name, quote, place = rest.partition('", line ')
+        if head.strip() == "File" and quote and (whose := owner(name)) != "library":
+            where = f"{os.path.basename(name)}:{place.split()[0]}"
+            if whose == "user":
+                return where
+            installed = installed or where
+    return installed
+
+
+def _end(process: Worker, token: str) -> None:
+    """Kill the worker's process group, then whatever left the group but bears its mark."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdout:
+        process.stdout.close()
+    processes.kill_marked(token)

@@ -1,0 +1,94 @@
+"""One kernel's report, whatever became of the worker that ran it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gemmproof import __version__
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import Finding
+from gemmproof.report.report import SCHEMA, PropertyResult, Report
+from gemmproof.worker.protocol import Listener, Request, WorkerExit
+from gemmproof.worker.supervisor import Limits, watch
+
+
+def judge(
+    request: Request,
+    limits: Limits,
+    listener: Listener = lambda event: None,
+) -> tuple[Report, WorkerExit]:
+    """The report on the kernel that `request` names, and what its worker left."""
+    worker = watch(request, limits, listener)
+    report = make_report(worker, request.name)
+    seconds = worker.seconds
+    # what dies on a GPU does not when simulated, so there is nothing to shrink
+    launched = worker.events.get("case", {}).get("phase") == "launch"
+    died = worker.end in ("crash", "hang", "memory") and report.findings and not launched
+    if died and request.case is None:
+        death, *others = report.findings
+        # The worker and its child together stay below the limit of the group.
+        bounds = (limits.case, limits.memory // 2)
+        again = request.shrink(death.case.to_json(), worker.end, *bounds)
+        found = watch(again, limits, listener)
+        if "shrunk" in found.events:
+            death = replace(death, case=Case.from_json(found.events["shrunk"]["case"]))
+            report = replace(report, findings=(death, *others))
+        seconds += found.seconds
+    return replace(report, seconds=round(seconds, 2)), worker
+
+
+def make_report(worker: WorkerExit, name: str) -> Report:
+    """The worker's own report, or what can be said where it made none."""
+    if "report" in worker.events:
+        return replace(Report.from_dict(worker.events["report"]["report"]), target=name)
+    if failure := worker.explain_failure(name):
+        return make_error(name, failure)
+    if worker.end == "time":
+        return _report_stopped(worker, name, "incomplete", ())
+    return _report_stopped(worker, name, "fail", (_make_death(worker, name),))
+
+
+def make_error(name: str, note: str) -> Report:
+    """A report of nothing but the reason why there is none."""
+    return Report(SCHEMA, name, "error", (), (), 0.0, {"gemmproof": __version__}, note)
+
+
+def _make_death(worker: WorkerExit, name: str) -> Finding:
+    where = worker.where or name
+    launched = worker.events["case"].get("phase") == "launch"
+    got, expected = worker.how, "a result"
+    return Finding(
+        property="runs_to_completion",
+        fault="exit" if worker.end == "left" else worker.end,
+        message=f"{where}: got {got}, expected {expected}",
+        case=Case.from_json(worker.events["case"]["case"]),
+        where=worker.where,
+        got=got,
+        expected=expected,
+        backend="cuda" if launched else "simulator",
+    )
+
+
+def _report_stopped(
+    worker: WorkerExit, name: str, verdict: str, deaths: tuple[Finding, ...]
+) -> Report:
+    """The report on a run that was cut short: what was found before, and what was not judged."""
+    found = (*deaths, *(Finding.from_dict(data) for data in worker.findings))
+    failed = {(finding.property, finding.backend) for finding in found}
+    properties = []
+    for property_name, claim, backend in worker.events["properties"]["claims"]:
+        key = (property_name, backend)
+        count = worker.examples[key]
+        status = "fail" if key in failed else "pass" if count else "not run"
+        ratio = worker.ratios.get(key)
+        properties.append(PropertyResult(property_name, claim, status, count, ratio, backend))
+    return Report(
+        SCHEMA,
+        name,
+        "fail" if failed else verdict,
+        tuple(properties),
+        found,
+        worker.seconds,
+        {"gemmproof": __version__},
+        f"stopped after {worker.cases} cases: {worker.how}",
+    )
