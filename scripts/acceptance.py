@@ -1,33 +1,25 @@
-"""Hold faulty matrix products against acceptance rules in public use and the derived bound.
+"""Faulty matrix products, held against acceptance rules in public use and the derived bound.
 
-    python scripts/acceptance_rules.py [--size 1024] [--write]
-
-Prints a Markdown table for fp16 and one for bf16; --write puts them into docs/acceptance-rules.md.
-No GPU, one core, one seed. THE CONSTANTS BELOW ARE OTHER PEOPLE'S RULES UNDER TEST. gemmproof
-itself has no tolerance constant: its own rule is the last one, and takes its limit from
-reference/bound.py.
+THE CONSTANTS BELOW ARE OTHER PEOPLE'S RULES UNDER TEST. gemmproof itself has no tolerance constant:
+its own rule is the last one, and takes its limit from reference/bound.py.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scripts.markdown import fill, settle, table_of
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "src")]
-
+from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product
-from gemmproof.reference.formats import Array, round_to, widen
 
-PAGE = ROOT / "docs" / "acceptance-rules.md"
+PAGE = Path(__file__).parents[1] / "docs" / "acceptance-rules.md"
 TARGET, SEED, EVERY = "sm_90", 0, 64
 
 
@@ -196,7 +188,7 @@ def table(size: int, fmt: str) -> str:
     """Which rule rejects what, and how far each output is from exact as a share of the bound."""
     problem, found = outputs(size, size, size, fmt)
     head = ["fault", *(rule.name for rule in RULES), "worst error / bound", "outputs beyond it"]
-    rows = [head, ["---", *(":-:" for _ in RULES), "--:", "--:"]]
+    rows = []
     for name, out in found.items():
         right = name.startswith("none")
         marks = [
@@ -207,39 +199,16 @@ def table(size: int, fmt: str) -> str:
             marks = [mark or "**missed**" for mark in marks]
         share = np.abs(out - problem.exact) / problem.bound
         rows.append([name, *marks, f"{share.max():.3g}", f"{(share > 1).sum():,}"])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return table_of(head, rows, ["---", *(":-:" for _ in RULES), "--:", "--:"])
 
 
-def filled(page: str, tables: dict[str, str]) -> str:
-    """The page with the text between each pair of marks replaced by a table."""
-    for name, text in tables.items():
-        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-        before, _, rest = page.partition(start)
-        _, _, after = rest.partition(end)
-        if not after:
-            raise ValueError(f"{PAGE.name}: got no marks for {name!r}, expected {start.strip()}")
-        page = f"{before}{start}{text}\n{end}{after}"
-    return page
+def make_page(size: int, check: bool, out: Path | None) -> int:
+    """Make the tables of docs/acceptance-rules.md: which rule rejects which faulty product.
 
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=1024, help="M, N and K")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
-    args = parser.parse_args()
+    One core, one seed, half a minute.
+    """
     began = time.monotonic()
-    tables = {}
-    for fmt in ("fp16", "bf16"):
-        tables[fmt] = table(args.size, fmt)
-        print(f"{fmt}, M = N = K = {args.size}\n\n{tables[fmt]}\n", flush=True)
+    tables = {fmt: table(size, fmt) for fmt in ("fp16", "bf16")}
     seconds = time.monotonic() - began
-    print(f"{seconds:.0f} s")
-    if args.write:
-        size = f"M = N = K = {args.size}, standard normal operands, seed {SEED}; {seconds:.0f} s."
-        page = filled(PAGE.read_text(encoding="utf-8"), {**tables, "run": size})
-        PAGE.write_text(page, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    tables["run"] = f"M = N = K = {size}, standard normal operands, seed {SEED}; {seconds:.0f} s."
+    return settle(PAGE, fill(PAGE, tables), check, out)

@@ -1,30 +1,26 @@
-"""The tables and the picture of docs/what-your-tensor-core-computes.md, from the models themselves.
-
-python scripts/tensor_core_page.py            puts both into docs/
-python scripts/tensor_core_page.py --check    exit 1 where the page holds other tables
-"""
+"""The tables and the picture of docs/what-your-tensor-core-computes.md, from the models."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "src")]
+from scripts.markdown import fill, settle, table_of
 
-from gemmproof.properties.drift import Measure, measured
+from gemmproof.properties.measure import Measure, measure
 from gemmproof.reference.accumulator.record import Accumulator
 from gemmproof.reference.dot import DotModel, dot_model
 from gemmproof.reference.dot.fdpa import Unit
-from gemmproof.reference.dot.table import INSTRUCTIONS, TARGETS, is_emulated
 from gemmproof.reference.dot.triton import triton_dot
+from gemmproof.reference.dot.units import is_emulated
+from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.gpus import GPUS, TensorCore
 
+ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "what-your-tensor-core-computes.md"
 PICTURE = ROOT / "docs" / "pictures" / "bias-by-accumulator.svg"
-RECORDED = ROOT / "tests" / "recorded" / "drift_h200.json"
-INPUTS = ("fp16", "bf16", "tf32", "fp8e4m3", "fp8e5m2", "int8", "fp64")
+RECORDED = ROOT / "tests" / "witnesses" / "recorded" / "drift_h200.json"
 SIZES = tuple(1 << n for n in range(9, 15))
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
 #: Drawn from least to most bias.
@@ -42,31 +38,28 @@ DRAWN: dict[str, DotModel] = {
 def unit_table() -> str:
     """Every unit of every target: what it adds at once and what it keeps; equal ones in one row."""
     targets: dict[tuple[str, ...], list[str]] = {}
-    for target in TARGETS:
-        for instruction in INSTRUCTIONS[:-1]:
-            for acc in ("fp32", "fp16"):
-                for facts, formats in _units(target, instruction, acc).items():
-                    key = (instruction, " ".join(formats), *facts)
-                    targets.setdefault(key, []).append(target)
+    for gpu in GPUS.values():
+        for core in gpu.cores:
+            for half in (False, True):
+                for facts, formats in _units(gpu.name, core, half).items():
+                    key = (core.instruction, " ".join(formats), *facts)
+                    targets.setdefault(key, []).append(gpu.name)
     rows = [[" ".join(found), *key] for key, found in targets.items()]
     head = ("targets", "instruction", "operands", "sum", "added at once", "kept below the largest",
             "kept from step to step", "whole numbers exact to")  # fmt: skip
-    return _markdown(head, rows)
+    return table_of(head, rows)
 
 
-def _units(target: str, instruction: str, acc: str) -> dict[tuple[str, ...], list[str]]:
-    """What each unit of an instruction does, and the formats that it takes."""
+def _units(target: str, core: TensorCore, half: bool) -> dict[tuple[str, ...], list[str]]:
+    """What each unit of an instruction does, summing in fp16 or not, and the formats it takes."""
     found: dict[tuple[str, ...], list[str]] = {}
-    for fmt in INPUTS:
-        acc_format = {"int8": "int32", "fp64": "fp64"}.get(fmt, acc)
-        if acc == "fp16" and acc_format != "fp16":
-            continue
-        try:
-            unit = dot_model(target, fmt, acc_format, instruction).unit
-        except ValueError:  # no such instruction
-            continue
-        emulated = " (as fp16, 32 k apart)" if is_emulated(target, fmt, instruction) else ""
-        found.setdefault((acc_format, *_facts(unit, emulated)), []).append(fmt)
+    for fmt in core.formats:
+        for acc in FORMATS[fmt].sums:
+            if (acc == "fp16") == half:
+                unit = dot_model(target, fmt, acc, core.instruction).unit
+                apart = is_emulated(target, fmt, core.instruction)
+                facts = _facts(unit, " (as fp16, 32 k apart)" if apart else "")
+                found.setdefault((acc, *facts), []).append(fmt)
     return found
 
 
@@ -87,20 +80,20 @@ def found_table() -> str:
         fields = {k: v for k, v in row["accumulator"].items() if k != "name"}
         bits = f"{row['equal']:,} of {row['outputs']:,}" if row["outputs"] else "atomics: any order"
         rows.append([f"`{row['kernel']}`", row["format"], Accumulator(**fields).name, bits])
-    return _markdown(("kernel", "operands", "found by launches", "bits as simulated"), rows)
+    return table_of(("kernel", "operands", "found by launches", "bits as simulated"), rows)
 
 
 def bias_table(found: dict[str, list[Measure]]) -> str:
     """Bias of data of one sign against K."""
     rows = [[name, *(f"{m.bias:+.1e}" for m in measures)] for name, measures in found.items()]
-    return _markdown(("accumulator", *(f"K={K}" for K in SIZES)), rows)
+    return table_of(("accumulator", *(f"K={K}" for K in SIZES)), rows)
 
 
 def biases() -> dict[str, list[Measure]]:
     """Measures of data of one sign for each drawn model."""
     found = {}
     for name, model in DRAWN.items():
-        some = [measured(model.dot, model.a_format, K, model) for K in SIZES]
+        some = [measure(model.dot, model.a_format, K, model) for K in SIZES]
         found[name] = [m for measures in some for m in measures if m.data == "positive"]
     return found
 
@@ -132,34 +125,14 @@ def draw(found: dict[str, list[Measure]]) -> None:
         figure.savefig(PICTURE, format="svg", metadata={"Date": None})
 
 
-def _markdown(head: tuple[str, ...], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def make_page(check: bool, out: Path | None) -> int:
+    """Make the tables and the picture of docs/what-your-tensor-core-computes.md.
 
-
-def filled(page: str, tables: dict[str, str]) -> str:
-    """The page with the text between its marks replaced by the tables."""
-    for name, table in tables.items():
-        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-        before, _, rest = page.partition(start)
-        _, _, after = rest.partition(end)
-        if not after:
-            raise ValueError(f"{PAGE.name}: got no marks for {name!r}, expected {start.strip()}")
-        page = f"{before}{start}{table}\n{end}{after}"
-    return page
-
-
-def main() -> int:
-    page = PAGE.read_text(encoding="utf-8")
-    tables = {"units": unit_table(), "found": found_table()}
-    if "--check" in sys.argv[1:]:
-        return int(filled(page, tables) != page)
+    Bits and biases come from the models, the last table from
+    tests/witnesses/recorded/drift_h200.json. The picture is drawn unless the page is only checked.
+    """
     found = biases()
-    PAGE.write_text(filled(page, {**tables, "biases": bias_table(found)}), encoding="utf-8")
-    PICTURE.parent.mkdir(exist_ok=True)
-    draw(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    tables = {"units": unit_table(), "found": found_table(), "biases": bias_table(found)}
+    if not check:
+        draw(found)
+    return settle(PAGE, fill(PAGE, tables), check, out)
