@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,94 @@ def test_libraries_are_few(folder):
     assert wrong == []
 
 
+def modules() -> dict[str, Path]:
+    """Every module of the house by its name; a package is its `__init__.py`."""
+    found = {}
+    for folder in ALLOWED:
+        for path, package in files(folder):
+            name = package if path.stem == "__init__" else f"{package}.{path.stem}"
+            found[name] = path
+    return found
+
+
+def dependencies(path: Path, package: str, known: dict[str, Path]) -> set[str]:
+    """What a file imports when it runs: by import, at any depth, or by a name in a string.
+
+    Imports for the type checker alone never run.
+    """
+    tree = ast.parse(path.read_text(), str(path))
+    unseen = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in unseen:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                found.add(module if module in known else node.module)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value.partition(":")[0])
+    return (found & known.keys()) - {"gemmproof"}
+
+
+def find_circle(graph: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a ring, none if there is no ring."""
+    done: set[str] = set()
+
+    def walk(name: str, way: list[str]) -> list[str]:
+        if name in way:
+            return [*way[way.index(name) :], name]
+        if name in done:
+            return []
+        for other in sorted(graph[name]):
+            if found := walk(other, [*way, name]):
+                return found
+        done.add(name)
+        return []
+
+    return next((found for name in graph if (found := walk(name, []))), [])
+
+
+def test_no_file_imports_itself_through_others():
+    known = modules()
+    assert len(known) > 150
+    graph = {name: dependencies(path, name, known) - {name} for name, path in known.items()}
+    assert graph["gemmproof.worker.protocol"] == {"gemmproof.engine.check"}  # a string
+    assert find_circle(graph) == []
+
+
+def test_a_circle_is_found():
+    assert find_circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert find_circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+MOST_LINES, MOST_ENTRIES = 300, 17
+
+
+def test_files_are_short_and_folders_narrow():
+    folders = [ROOT / name for name in ("kernels", "reference", "properties", "src", "tests")]
+    everything = [p for folder in folders for p in folder.rglob("*.py") if "/src/gemmproof/" not in
+                  str(p) or not set(p.parts) & set(PARTS)]  # fmt: skip
+    long = [f"{p.relative_to(ROOT)}: {n} lines" for p in everything
+            if (n := len(p.read_text().splitlines())) > MOST_LINES]  # fmt: skip
+    assert long == []
+    counts = Counter(p.parent for p in everything)
+    assert {str(p.relative_to(ROOT)): n for p, n in counts.items() if n > MOST_ENTRIES} == {}
+
+
+def test_every_file_opens_with_what_it_is_for():
+    silent = [str(p.relative_to(ROOT)) for p in modules().values()
+              if not ast.get_docstring(ast.parse(p.read_text()))]  # fmt: skip
+    assert silent == []
+
+
 @pytest.mark.parametrize(
     ("line", "module", "part"),
     [
@@ -110,17 +200,12 @@ HEAVY = ("hypothesis", "ml_dtypes", "numpy", "rich", "torch", "triton")
 
 
 @pytest.mark.parametrize(
-    "module", ["gemmproof", "gemmproof.cli", "gemmproof.judge", "gemmproof.plugin"]
+    "module", ["gemmproof", "gemmproof.cli", "gemmproof.worker.verdict", "gemmproof.plugin"]
 )
 def test_nothing_heavy_is_loaded(module):
     loaded = _python(f"import sys, {module}; print(*sys.modules)").split()
     assert module in loaded
     assert [name for name in HEAVY if name in loaded] == []
-
-
-def test_check_is_the_function_although_a_module_has_its_name():
-    code = "import gemmproof.check; print(gemmproof.check)"
-    assert _python(code).startswith("<function check at ")
 
 
 def test_public_names_are_there_and_others_are_not():
@@ -150,7 +235,7 @@ def test_time_of_a_bare_interpreter(benchmark):
 
 
 def _python(code: str) -> str:
-    path = {"PYTHONPATH": str(ROOT / "src")}
+    path = {"PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=path, capture_output=True, text=True, check=True
     )

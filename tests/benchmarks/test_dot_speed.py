@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from gemmproof.reference.arithmetic.conversions import bits, round_to
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.formats import FORMATS, bits, round_to
+from gemmproof.reference.formats import FORMATS
 
 CASES = [
     (None, "fp16", "fp32", (512, 512, 512)),

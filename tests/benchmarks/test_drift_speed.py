@@ -1,10 +1,11 @@
 """Seconds to tell an accumulator and to measure K = 16384; run with --benchmark-enable."""
 
+import drift_kernels
 import pytest
-from tests import drift_kernels
 
-from gemmproof.drift import simulated
-from gemmproof.properties.drift import declared_model, measured
+from gemmproof.engine.drift import simulate_product
+from gemmproof.properties.accumulator import declared_model
+from gemmproof.properties.measure import measure
 from gemmproof.reference.accumulator.infer import infer_accumulator
 
 KERNELS = [("passed", "fp16"), ("ieee", "fp32"), ("fp8_unpromoted", "fp8e4m3")]
@@ -12,13 +13,13 @@ KERNELS = [("passed", "fp16"), ("ieee", "fp32"), ("fp8_unpromoted", "fp8e4m3")]
 
 @pytest.mark.parametrize(("name", "in_format"), KERNELS)
 def test_time_to_tell_an_accumulator(benchmark, name, in_format):
-    product = simulated(getattr(drift_kernels, name), in_format, "sm_90")
+    product = simulate_product(getattr(drift_kernels, name), in_format, "sm_90")
     benchmark.pedantic(infer_accumulator, (product, in_format), rounds=1)
 
 
 @pytest.mark.parametrize(("name", "in_format"), KERNELS)
 def test_time_to_measure_a_long_k(benchmark, name, in_format):
-    product = simulated(getattr(drift_kernels, name), in_format, "sm_90")
+    product = simulate_product(getattr(drift_kernels, name), in_format, "sm_90")
     found = infer_accumulator(product, in_format, K=512)
     model = declared_model(found, "fp32", in_format)
-    benchmark.pedantic(measured, (product, in_format, 16384, model), rounds=1)
+    benchmark.pedantic(measure, (product, in_format, 16384, model), rounds=1)

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import torch
 
-from gemmproof.check import check
+from gemmproof.engine.check import check
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.reference.simulator import kernel as launched_kernel
 from gemmproof.reference.simulator import run

@@ -3,8 +3,9 @@
 import time
 
 import pytest
+from simulator_cases import Case, operands_of
 from simulator_interpreter import Interpreter
-from simulator_kernels import WRAPPERS, Case, operands_of
+from simulator_kernels import WRAPPERS
 
 from gemmproof.reference.simulator import run
 

@@ -1,0 +1,107 @@
+"""Bad kernels on the command line: one line that says what and where, and the right exit code."""
+
+from pathlib import Path
+
+import pytest
+
+from gemmproof.cli import EXIT, main
+
+HERE = Path(__file__).parent
+SOURCE = (HERE / "bad_kernels.py").read_text().splitlines()
+
+
+def at(words):
+    """The place of the one line of the kernels that holds these words."""
+    (line,) = (i for i, text in enumerate(SOURCE, 1) if words in text)
+    return f"bad_kernels.py:{line}"
+
+
+def checked(name, capsys, monkeypatch, *words):
+    monkeypatch.chdir(HERE)
+    status = main(["check", f"bad_kernels.py:{name}", "--max-examples", "20", *words])
+    said = capsys.readouterr()
+    return status, said.out.splitlines(), said.err.splitlines()
+
+
+LAUNCH = at("# the launch")
+ENDS = "run to completion: every call that the contract admits returns a new tensor of the"
+COMPILES = "compile: every specialisation and configuration that the contract admits is one that"
+FINDINGS = [
+    ("beyond", ENDS, f"the call, at {LAUNCH}: got body: grid (1, 65536, 1), where CUDA"
+     " admits 65535 along axis 1, expected a result"),
+    ("wide", COMPILES, f'{at("1048576")}: got "numel (16777216) exceeds triton maximum tensor'
+     ' numel (1048576)" from Triton\'s compiler, expected body to compile'),
+    ("dictionary", ENDS, f"the call, at {LAUNCH}: got body: failed to specialize argument of type:"
+     " dict, expected a result"),
+    ("imaginary", ENDS, f"the call, at {LAUNCH}: got body: failed to specialize argument of type:"
+     " complex, expected a result"),
+    ("unnamed", COMPILES, f"{at('m += no_such_name')}: got \"NameError('no_such_name is not"
+     " defined')\" from Triton's compiler, expected body to compile"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "claim", "line"), FINDINGS)
+def test_a_kernel_that_cannot_run_is_a_finding(name, claim, line, capsys, monkeypatch):
+    status, out, err = checked(name, capsys, monkeypatch)
+    assert (status, err) == (EXIT["fail"], [])
+    assert out[0].startswith(f"{name} does not {claim}")
+    assert out[1] == f"  {line}"
+    assert out[2] == "  smallest case: M=1 N=1 K=1 fp16, a row, b row"
+    assert out[-1].startswith(f"{name}: fail: 1 of 15 properties do not hold")
+
+
+def test_one_configuration_that_does_not_compile_is_named(capsys, monkeypatch):
+    status, out, _ = checked("one_config", capsys, monkeypatch)
+    assert status == EXIT["fail"]
+    assert out[0].startswith(f"one_config does not {COMPILES}")
+    assert out[1] == (
+        f"  {at('m = tl.program_id(0)')}: got \"arange's range must be a power of 2\" from Triton's"
+        " compiler, expected body to compile with B=24"
+    )
+    assert out[2].endswith("config 1")
+    assert out[-1].startswith("one_config: fail: 1 of 15 properties do not hold")
+
+
+@pytest.mark.parametrize("name", ["endless", "many"])
+def test_what_does_not_end_is_a_finding_within_the_time_limit(name, capsys, monkeypatch):
+    status, out, _ = checked(name, capsys, monkeypatch, "--time-limit", "2")
+    assert status == EXIT["fail"]
+    assert out[0].startswith(f"{name} does not {ENDS}")
+    assert out[1] == f"  {LAUNCH}: got no end after 2 s, expected a result"
+    assert out[-1].endswith("stopped after 1 cases: no end after 2 s")
+
+
+def test_the_default_limits_reach_the_worker(monkeypatch):
+    from gemmproof.cli import parser
+    from gemmproof.commands.console import limits_of
+
+    limits = limits_of(parser().parse_args(["check", "x.py:f"]))
+    assert (limits.case, limits.total, limits.each) == (30, 600, 3)
+    assert limits.memory <= 8 << 30
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("cut_short", "body: TTIR that the simulator cannot read: the text ends behind: "),
+        ("garbled", f"{at(' tl.store(c')}: the tile simulator cannot read this tt.store, please"),
+    ],
+)
+def test_ttir_that_cannot_be_read_is_an_error_in_one_line(name, line, capsys, monkeypatch):
+    status, out, err = checked(name, capsys, monkeypatch)
+    assert (status, out, len(err)) == (EXIT["error"], [], 1)
+    assert line in err[0]
+
+
+def test_an_operation_that_is_not_known_is_told_with_its_place(capsys, monkeypatch):
+    status, out, err = checked("assembly", capsys, monkeypatch)
+    assert (status, out, len(err)) == (EXIT["error"], [], 1)
+    assert err[0].startswith(f"gemmproof check: {at('frob $0')}: inline assembly 'frob $0, $1;': ")
+
+
+def test_a_promise_of_fp32_is_broken_by_the_default_of_dot(capsys, monkeypatch):
+    status, out, _ = checked("right", capsys, monkeypatch, "--dtype", "fp32")
+    assert status == EXIT["fail"]
+    assert out[0].startswith("right violates within_bound: ")
+    assert out[1].endswith("what operands truncated to tf32 give")
+    assert checked("right", capsys, monkeypatch, "--dtype", "fp16")[0] == EXIT["pass"]

@@ -1,0 +1,156 @@
+"""`gemmproof check`: exit codes, reports, lines to paste, and answers that fit a screen."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+from cli_project import KERNELS, project_folder  # noqa: F401
+
+from gemmproof.cli import main
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import Finding
+from gemmproof.reference.gpus import TARGETS
+from gemmproof.report.report import EXIT, SCHEMA, PropertyResult, Report
+from gemmproof.report.text import clean, lines, table
+from gemmproof.worker import supervisor
+
+
+def test_a_right_kernel_passes(project, capsys):
+    assert main(["check", "my_kernels.py:matmul"]) == EXIT["pass"]
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split() == ["runs_to_completion", "100", "cases"]
+    assert out[-1].startswith("matmul: pass: all 2 properties held (100 cases, ")
+
+
+def test_unwritable_reports_are_found_before_the_run_and_leave_no_file(project, monkeypatch):
+    monkeypatch.setattr(supervisor, "watch", None)
+    assert main(["check", "my_kernels.py:matmul", "--json", "x", "--junit", "absent/y"]) == 2
+    assert not Path("x").exists()
+
+
+def test_an_error_is_written_to_the_reports_too(project):
+    assert main(["check", "needs.py:f", "--json", "report.json", "--junit", "report.xml"]) == 2
+    report = json.loads(Path("report.json").read_text())
+    assert (report["verdict"], report["target"], report["findings"]) == ("error", "needs.py:f", [])
+    assert report["note"].startswith("needs.py:3: importing it raised")
+    (case,) = ElementTree.parse("report.xml").iter("testcase")
+    assert case.find("error").get("message") == report["note"]
+
+
+def test_a_death_reads_like_any_finding_and_its_line_can_be_pasted(project, capfd):
+    options = ["--json", "report.json", "--junit", "report.xml", "--layouts", "contiguous"]
+    assert main(["check", "my_kernels.py:leaves", *options]) == EXIT["fail"]
+    out = capfd.readouterr().out.splitlines()
+    assert out[0] == "leaves does not run to completion: every case ends in a result"
+    assert out[1].endswith("got a process that ended itself with status 1, expected a result")
+    assert out[2] == "  smallest case: M=3 N=1 K=1 fp16, a row, b row"
+    reproduce = out[3].removeprefix("  reproduce:  ")
+    assert out[-1].startswith("leaves: fail: 1 of 2 properties do not hold (3 cases, ")
+    assert "; stopped after 4 cases: a process that ended itself with status 1" in out[-1]
+    report = json.loads(Path("report.json").read_text())
+    (finding,) = report["findings"]
+    assert finding["reproduce"] == reproduce
+    assert finding["case"] == {"M": 3, "N": 1, "K": 1, "dtype": "fp16"}
+    assert report["schema"] == SCHEMA
+    failed, other = ElementTree.parse("report.xml").iter("testcase")
+    assert reproduce in failed.find("failure").text
+    assert other.find("failure") is None
+    words = shlex.split(reproduce)
+    assert words[:5] == ["gemmproof", "check", "my_kernels.py:leaves", "--layouts", "contiguous"]
+    assert main(words[1:]) == EXIT["fail"]
+    # What a single case prints is shown, and cannot move the cursor.
+    shown = capfd.readouterr().out
+    assert "the last output of the worker:" in shown
+    assert "\x1b" not in shown
+    assert len(shown) < 40_000
+
+
+def test_a_quote_in_the_target_survives_the_shell(project, capsys):
+    Path("it's.py").write_text(KERNELS)
+    assert main(["check", "it's.py:leaves"]) == EXIT["fail"]
+    line = next(s for s in capsys.readouterr().out.splitlines() if "reproduce:" in s)
+    assert shlex.split(line)[1:4] == ["gemmproof", "check", "it's.py:leaves"]
+
+
+def test_the_operands_are_batched_for_bmm(project):
+    case = '{"M":1,"N":1,"K":1,"batch":2}'
+    assert main(["check", "my_kernels.py:bmm", "--case", case]) == EXIT["pass"]
+    assert main(["check", "my_kernels.py:star", "--case", case, "--batched"]) == EXIT["pass"]
+
+
+def test_a_file_finds_its_neighbours_and_its_package(project):
+    Path("neighbour.py").write_text("def f(a, b):\n    pass\n")
+    # The name of a standard module, which must stay what it is.
+    Path("random.py").write_text("assert __name__ != 'random'\nfrom neighbour import f\n")
+    package = project / "pack" / "inner"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "gemm.py").write_text("from . import other\nf = other.f\n")
+    (package / "other.py").write_text("def f(a, b):\n    pass\n")
+    for target in ("random.py:f", "pack/inner/gemm.py:f", "pack.inner.gemm:f", "neighbour:f"):
+        assert main(["check", target, "--max-examples", "1"]) == EXIT["pass"]
+
+
+def test_a_lane_that_cannot_run_is_incomplete_not_passed(project, capsys, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    command = ["check", "my_kernels.py:matmul", "--device", "cuda", "--json", "report.json"]
+    assert main([*command, "--junit", "report.xml"]) == EXIT["incomplete"]
+    out = capsys.readouterr().out
+    assert "incomplete: 2 properties judged" in out
+    assert "torch finds no CUDA GPU here; the kernel was simulated only" in out
+    report = json.loads(Path("report.json").read_text())
+    assert report["verdict"] == "incomplete"
+    assert report["properties"][-1]["status"] == "not run"
+    assert len(list(ElementTree.parse("report.xml").iter("error"))) == 1
+
+
+def test_what_a_target_says_cannot_break_the_screen_or_the_xml():
+    assert clean("a\x1b[31m\u202eb\ud800\r\n<&[red]é×") == "a\\x1b[31m\\u202eb\\ud800\\r\n<&[red]é×"
+
+
+def finding(i: int, **changes: str) -> Finding:
+    return Finding("stays_in_bounds", "out_of_bounds", f"message {i}", Case(i, 1, 1), **changes)
+
+
+def test_an_answer_fits_a_screen():
+    held = PropertyResult("stays_in_bounds", "every lane is in", "fail", 40)
+    found = tuple(finding(i) for i in range(30))
+    followers = tuple(finding(i, cause="stays_in_bounds") for i in range(30))
+    report = Report(SCHEMA, "f.py:matmul", "fail", (held,), found + followers, 1.0, {})
+    said = [text for text, _ in lines(report, lambda case: "again")]
+    assert len(said) < 40
+    assert said[0] == "matmul does not stay in bounds: every lane is in"
+    assert "and 26 findings more: --json has all" in said
+
+
+def test_the_table_breaks_into_blocks_that_fit():
+    held = (PropertyResult("within_bound", "", "pass", 100, 0.5),)
+    reports = [Report(SCHEMA, f"kernel_{i}", "pass", held, (), 1.0, {}) for i in range(9)]
+    rows = table(reports, 60)
+    assert max(map(len, rows)) <= 60
+    assert sum(row.count("0.500  100") for row in rows) == 9
+
+
+def test_the_targets_are_those_of_the_models():
+    from gemmproof.reference import dot
+
+    for name in TARGETS:
+        dot.dot_model(name, "fp16")
+
+
+def test_the_module_is_the_command(project):
+    root = Path(__file__).parents[2] / "src"
+    done = subprocess.run(
+        [sys.executable, "-m", "gemmproof", "--version"],
+        env={"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("gemmproof 0.")

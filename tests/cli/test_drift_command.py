@@ -1,0 +1,141 @@
+"""`gemmproof drift`: its reports, its exit codes, its picture, and one clear line for bad usage."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import drift_kernels
+import pytest
+
+from gemmproof.cli import main, parser
+from gemmproof.commands import drift as command
+from gemmproof.engine.drift import drift
+from gemmproof.reference.dot import dot_model
+from gemmproof.report.drift_plot import draw
+from gemmproof.report.report import Report
+from gemmproof.report.text import kernel_name
+from gemmproof.worker.protocol import WorkerExit
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Report]:
+    """One that passes and one that does not."""
+    good, bad = dot_model("sm_90", "fp16"), dot_model("sm_90", "fp16", "fp16")
+    return {
+        name: drift(model.dot, "fp16", sizes=[64, 128], name=f"k.py:{name}", gpu="sm_90")
+        for name, model in (("good", good), ("bad", bad))
+    }
+
+
+def answered(report: Report | None, monkeypatch, *words: str, gpu=None, **events) -> int:
+    """The command's exit code where its worker left this report, or these events."""
+    outcome = WorkerExit()
+    outcome.events = {"device": {"gpu": gpu}, **events}
+    if report:
+        outcome.events["report"] = {"report": json.loads(report.to_json())}
+    monkeypatch.setattr(command, "watch", lambda *_: outcome)
+    options = parser().parse_args(["drift", "tests/support/drift_kernels.py:passed", *words])
+    return command.run(options)
+
+
+def test_reports_survive_json(reports: dict[str, Report]) -> None:
+    for report in reports.values():
+        assert Report.from_json(report.to_json()) == report
+    bad = reports["bad"].drift
+    endless = replace(bad.measures[0], ratio=float("inf"))
+    report = replace(reports["bad"], drift=replace(bad, measures=(endless,)))
+    assert "NaN" not in report.to_json()
+    assert Report.from_json(report.to_json()) == report
+    assert (
+        json.loads(report.to_json())["drift"]["accumulator"]["name"] == "fp16 tensor core F=25 L=16"
+    )
+
+
+def test_the_answer_says_what_was_found(reports, monkeypatch, capsys, tmp_path: Path) -> None:
+    path = tmp_path / "drift.json"
+    assert answered(reports["good"], monkeypatch, "--json", str(path)) == 0
+    said = capsys.readouterr().out
+    assert "accumulator  fp32 tensor core F=25 L=16" in said
+    assert "passed, fp16 on sm_90: pass: accumulates in fp32" in said
+    assert json.loads(path.read_text())["verdict"] == "pass"
+    assert answered(reports["bad"], monkeypatch) == 1
+    said = capsys.readouterr().out
+    assert "the sum over k: got 10 bits (fp16), expected 23 bits (fp32)" in said
+
+
+def test_without_a_gpu_a_launch_is_incomplete(reports, monkeypatch, capsys) -> None:
+    assert answered(reports["good"], monkeypatch, "--device", "cuda") == 3
+    assert "torch finds no CUDA GPU here" in capsys.readouterr().out
+    assert answered(reports["bad"], monkeypatch, "--device", "cuda") == 1
+    assert answered(reports["good"], monkeypatch, "--device", "cuda", gpu="NVIDIA H200") == 0
+
+
+def test_a_dead_worker_is_a_finding_and_a_mistake_is_not(monkeypatch, capsys) -> None:
+    case = {"case": {"case": "product 3"}}
+    assert answered(None, monkeypatch, **case) == 1
+    assert "product 3" in capsys.readouterr().out
+    assert answered(None, monkeypatch, error={"message": "k.py:3: tl.foo"}) == 2
+    assert capsys.readouterr().err == "gemmproof drift: k.py:3: tl.foo\n"
+    assert answered(None, monkeypatch, internal={"message": "KeyError: 1"}) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--dtype", "int8"], "--dtype: invalid choice: 'int8'"),
+        (["--target", "sm_99"], "--target: invalid choice: 'sm_99'"),
+        (["--accumulator", "fp64"], "--accumulator: invalid choice: 'fp64'"),
+        (["--K", "512..100"], "--K: got '512..100', expected LOW..HIGH, powers of two"),
+        (["--K", "1..2..4"], "--K: got '1..2..4', expected LOW..HIGH, powers of two"),
+        (["--json", "no/such/o.json"], "--json: got 'no/such/o.json' (No such file"),
+        (["--json", "same", "--svg", "./same"], "--svg: got './same' as for --json, expected"),
+    ],
+    ids=lambda x: x[-1] if isinstance(x, list) else "",
+)
+def test_bad_usage_is_one_clear_line(words, message: str, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("k.py").write_text("def f(a, b): pass")
+    try:
+        code = main(["drift", "k.py:f", *words])
+    except SystemExit as end:
+        code = end.code
+    said = capsys.readouterr().err
+    assert code == 2
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_a_picture_without_matplotlib_is_refused_at_once(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["drift", "k.py:f", "--svg", "k.svg"]) == 2
+    assert "--svg: got no matplotlib, expected it: pip install" in capsys.readouterr().err
+    assert not Path("k.svg").exists()
+
+
+def test_the_command_from_end_to_end(tmp_path: Path, capsys) -> None:
+    """In a worker: a kernel that is refused, and one that passes, with its picture."""
+    kernel = tmp_path / "odd.py"
+    kernel.write_text("def odd(a, b):\n    raise TypeError('fp16 is not for me')\n")
+    assert main(["drift", f"{kernel}:odd"]) == 2
+    assert "TypeError: fp16 is not for me, expected a product" in capsys.readouterr().err
+    svg = tmp_path / "drift.svg"
+    target = f"{drift_kernels.__file__}:passed"
+    assert main(["drift", target, "--K", "512", "--svg", str(svg)]) == 0
+    assert "pass: accumulates in fp32" in capsys.readouterr().out
+    text = " ".join(ElementTree.parse(svg).getroot().itertext())
+    assert "passed: pass: accumulates as declared, in fp32" in text
+
+
+def test_a_picture_names_its_verdict_and_its_axes(reports, tmp_path: Path) -> None:
+    none = replace(reports["bad"].drift, measures=(), slope=None)
+    for report in (*reports.values(), replace(reports["bad"], drift=none)):
+        svg = tmp_path / "drift.svg"
+        draw(report, str(svg))
+        text = " ".join(ElementTree.parse(svg).getroot().itertext())
+        verdict = "accumulates" if report.verdict == "pass" else "does not accumulate"
+        assert f"{kernel_name(report)}: {report.verdict}: {verdict} as declared, in fp32" in text
+        assert ("K (terms in a sum)" in text) == bool(report.drift.measures)
+        assert ("beyond the bound" in text) == any(m.ratio > 1 for m in report.drift.measures)

@@ -1,0 +1,30 @@
+"""What the README shows is what the command prints."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from gemmproof.cli import main
+
+ROOT = Path(__file__).parents[2]
+OUTPUT = re.compile(r"^<!-- output: (.+?) -->\n```\n(.*?)```$", re.MULTILINE | re.DOTALL)
+SHOWN = OUTPUT.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+def without_seconds(text: str) -> str:
+    return re.sub(r"\d+\.\d s\)", "... s)", text).strip()
+
+
+def test_the_readme_shows_five_answers():
+    assert len(SHOWN) == 5
+
+
+@pytest.mark.parametrize(("command", "shown"), SHOWN, ids=[command for command, _ in SHOWN])
+def test_the_readme_shows_what_is_printed(command, shown, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT / "docs" / "examples")
+    main(shlex.split(command)[1:])
+    assert without_seconds(capsys.readouterr().out) == without_seconds(shown)

@@ -1,0 +1,75 @@
+"""Workers that are forked from one process start, and are told of, as spawned ones are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from supervised import each_way, judging  # noqa: F401
+
+from gemmproof.worker import fork_client, supervisor
+
+TELLS = """
+import os, sys
+
+def tells(a, b):
+    facts = [os.getppid(), os.getsid(0) == os.getpid(), os.environ.get("TRITON_INTERPRET"),
+             sys.flags.hash_randomization, hash("gemm"), os.environ["OMP_NUM_THREADS"],
+             len(os.listdir("/proc/self/task")), os.getcwd(),
+             "gemmproof.worker.serve" in sys.modules]
+    print(facts)
+"""
+
+
+@pytest.mark.parametrize("way", ["forked"], indirect=True)
+def test_forked_workers_share_one_parent_and_start_as_spawned_ones_do(run, monkeypatch):
+    Path("targets.py").write_text(TELLS)
+    first, second = (run("tells", max_examples=1)[1].output for _ in range(2))
+    assert first == second
+    parent = fork_client.find_server().process.pid
+    assert first.startswith(f"[{parent}, True, None, 0, ")
+    assert f"'1', 1, {os.getcwd()!r}, True]" in first
+    monkeypatch.setattr(fork_client, "_server", None)
+    alone = run("tells", max_examples=1)[1].output
+    assert alone.partition(", ")[2] == first.partition(", ")[2]
+    assert alone.startswith(f"[{os.getpid()}, ")
+
+
+def test_where_no_server_starts_workers_are_spawned(monkeypatch, tmp_path):
+    monkeypatch.setattr(fork_client.sys, "executable", "/no/such/python")
+    with supervisor.preload():
+        assert fork_client.find_server() is None
+
+
+@pytest.mark.parametrize("way", ["spawned"], indirect=True)
+def test_a_server_that_dies_takes_no_verdict_with_it(run):
+    with supervisor.preload():
+        killed = fork_client.find_server().process
+
+        def kill(event):
+            if event["event"] == "case" and killed.poll() is None:
+                killed.kill()
+                killed.wait()
+
+        report, _ = run("naps", listener=kill)
+        assert (report.verdict, killed.poll()) == ("pass", -9)
+        report, _ = run("returns")  # the next one finds no server at all
+        assert report.verdict == "pass"
+
+
+def test_signoff_forks_every_worker_of_one_server(tmp_path, monkeypatch, capsys):
+    from gemmproof.cli import main
+
+    forked, spawned = [], []
+    fork, spawn = fork_client.ForkServer.fork, supervisor._spawn
+    monkeypatch.setattr(
+        fork_client.ForkServer, "fork", lambda self, *a: forked.append(self) or fork(self, *a)
+    )
+    monkeypatch.setattr(supervisor, "_spawn", lambda *a: spawned.append(a) or spawn(*a))
+    conftest = Path(__file__).parents[2] / "conftest.py"
+    words = ["signoff", "--conftest", str(conftest), "--max-examples", "1"]
+    words += ["--kernel", "matmul", "--kernel", "matmul_grouped"]
+    assert main(words) == 0
+    assert "signoff: pass (2 pass)" in capsys.readouterr().out
+    assert (len(forked), len(set(forked)), spawned) == (3, 1, [])

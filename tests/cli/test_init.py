@@ -1,0 +1,173 @@
+"""`gemmproof init`: the two files it writes, what it refuses, and that pytest runs them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemmproof.cli import main
+
+ROOT = Path(__file__).parents[2]
+KERNELS = """
+def matmul(a, b): pass
+def bmm(a, b): pass
+def Contract(a, b): pass
+class Ops:
+    @staticmethod
+    def mm(a, b): pass
+number = 3
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder, the current one, with wrappers that are never run and one kernel that is right."""
+    monkeypatch.chdir(tmp_path)
+    Path("wrappers.py").write_text(KERNELS)
+    Path("needs.py").write_text("import no_such_library\n")
+    Path("dies.py").write_text("import os\nos._exit(3)\n")
+    shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
+    return tmp_path
+
+
+def registered(conftest: Path) -> list:
+    """What the hook of a written conftest.py returns, in a fresh process in another folder."""
+    code = (
+        "import runpy, sys\n"
+        f"for k in runpy.run_path({str(conftest)!r})['pytest_gemm_kernels']():\n"
+        "    print([k.name, k.launch.__qualname__, k.contract.formats, k.contract.layouts,"
+        " k.contract.batched, k.contract.batch_invariant])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd="/",
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [eval(line) for line in done.stdout.splitlines()]
+
+
+def test_what_is_written_runs_under_pytest_and_signoff(project, capsys):
+    assert main(["init", "right.py:matmul", "--directory", "."]) == 0
+    assert capsys.readouterr().out == "wrote conftest.py\nwrote test_gemm.py\n"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-p", "gemmproof.plugin", "-p", "no:cacheprovider"),
+            *("--rootdir", ".", "-k", "bounds or exact", "--gemm-max-examples", "8"),
+        ],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+    assert main(["signoff", "--max-examples", "40"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "launch", "contract"),
+    [
+        ("wrappers.py:matmul", "matmul", [("fp16",), "any", False, False]),
+        ("wrappers:matmul", "matmul", [("fp16",), "any", False, False]),
+        ("wrappers.py:bmm", "bmm", [("fp16",), "any", True, False]),
+        ("wrappers.py:Contract", "Contract", [("fp16",), "any", False, False]),
+        ("wrappers.py:Ops.mm", "Ops.mm", [("fp16",), "any", False, False]),
+        (
+            "wrappers.py:matmul --dtype bf16 --dtype int8 --layouts contiguous --batch-invariant",
+            "matmul",
+            [("bf16", "int8"), "contiguous", False, True],
+        ),
+        ("package/inner.py:matmul", "matmul", [("fp16",), "any", False, False]),
+        ("package.inner:matmul", "matmul", [("fp16",), "any", False, False]),
+        (""" "it's \\"odd\\" {x}.py:matmul" """, "matmul", [("fp16",), "any", False, False]),
+        ("colorsys.py:matmul", "matmul", [("fp16",), "any", False, False]),
+        ("junitparser.py:matmul", "matmul", [("fp16",), "any", False, False]),
+    ],
+)
+def test_the_hook_finds_the_kernel_from_any_folder(project, command, launch, contract):
+    folder = "." if "--dtype" in command else "tests of 'mine'"
+    Path("package").mkdir()
+    Path("package/__init__.py").touch()
+    target = shlex.split(command)[0].partition(":")[0]
+    written = {"package.inner": "package/inner.py", "wrappers": "wrappers.py"}.get(target, target)
+    Path(written).write_text(KERNELS)
+    Path(folder).mkdir(exist_ok=True)
+    assert main(["init", *shlex.split(command), "--directory", folder]) == 0
+    name = launch.rpartition(".")[2]
+    assert registered(project / folder / "conftest.py") == [[name, launch, *contract]]
+
+
+def test_files_that_are_there_stay_without_force(project, capsys):
+    Path("test_gemm.py").write_text("mine\n")
+    assert main(["init", "wrappers.py:matmul"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        said
+        == "gemmproof init: test_gemm.py: got a file that is there, expected none, or --force\n"
+    )
+    assert Path("test_gemm.py").read_text() == "mine\n"
+    assert not Path("conftest.py").exists()
+    Path("conftest.py").write_text("theirs = 1\n")
+    assert main(["init", "wrappers.py:matmul", "--force"]) == 0
+    assert "theirs" not in Path("conftest.py").read_text()
+    assert "mine" not in Path("test_gemm.py").read_text()
+
+
+def test_a_conftest_that_is_there_gets_lines_to_add(project, capsys):
+    Path("conftest.py").write_text("theirs = 1\n")
+    assert main(["init", "wrappers.py:matmul", "--dtype", "bf16"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(
+        "wrote test_gemm.py\nconftest.py is there and was left as it is; add:\n\nimport sys\n"
+    )
+    assert Path("conftest.py").read_text() == "theirs = 1\n"
+    Path("conftest.py").write_text(out.split("add:\n\n")[1])
+    (kernel,) = registered(project / "conftest.py")
+    assert kernel[:3] == ["matmul", "matmul", ("bf16",)]
+    assert main(["init", "wrappers.py:bmm"]) == 0
+    assert "; add to its pytest_gemm_kernels():\n" in capsys.readouterr().out
+
+
+def test_a_second_time_changes_nothing(project, capsys):
+    assert main(["init", "wrappers.py:matmul"]) == 0
+    before = Path("conftest.py").read_text()
+    assert main(["init", "wrappers.py:matmul"]) == 0
+    assert "conftest.py registers matmul already\n" in capsys.readouterr().out
+    assert Path("conftest.py").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("wrappers.py", "target: got 'wrappers.py', expected path/to/file.py:function or"),
+        ("absent.py:f", "target: got 'absent.py' (no such file), expected a Python file"),
+        ("wrappers.py:matmull", "got 'matmull', which is not there, expected perhaps 'matmul'"),
+        ("wrappers.py:number", "wrappers.py:number: got int, expected a function f(a, b) -> c"),
+        ("wrappers.py:class", "target: got 'class', a word of Python's, expected a name"),
+        ("needs.py:f", "needs.py:1: importing it raised ModuleNotFoundError: No module named"),
+        ("dies.py:f", "f: loading it: a process that ended itself with status 3"),
+        ("right.py:kernel", "got a Triton kernel, expected the wrapper f(a, b) -> c"),
+        ("wrappers.py:matmul --directory absent", "--directory: got 'absent' (no such folder)"),
+        ("wrappers.py:matmul --directory needs.py", "--directory: got 'needs.py' (not a folder)"),
+        ("conftest.py:matmul --force", "target: got 'conftest.py', which init writes itself"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(project, capsys, command, said):
+    if command.startswith("conftest"):
+        Path("conftest.py").write_text(KERNELS)
+    before = sorted(project.iterdir())
+    assert main(["init", *shlex.split(command)]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert captured.err.startswith("gemmproof init: ")
+    assert said in captured.err
+    assert [p for p in sorted(project.iterdir()) if p.name != "__pycache__"] == before

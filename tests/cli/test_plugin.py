@@ -1,0 +1,226 @@
+"""A stranger's project: a hook in its conftest.py, one import line, and an item per property."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTEST = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider")
+CONFTEST = """
+def pytest_gemm_kernels():
+    from gemmproof import Contract, KernelUnderTest
+    import right, unmasked_row
+    return [
+        KernelUnderTest("right", right.matmul, Contract(formats=("fp16", "bf16"))),
+        KernelUnderTest("unmasked_row", unmasked_row.matmul),
+    ]
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with two kernels, a conftest.py and a test file of one line."""
+    for name in ("right", "unmasked_row"):
+        shutil.copy(ROOT / "docs" / "examples" / f"{name}.py", tmp_path)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
+    return tmp_path
+
+
+def run(project: Path, *options: str) -> tuple[int, str]:
+    """Run pytest there as a user would; its exit status, and all that it printed."""
+    path = f"{ROOT / 'src'}:{project}:{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *PYTEST, "--rootdir", str(project), *options],
+        cwd=project,
+        env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_every_property_is_an_item_and_a_failure_reads_like_check(project):
+    status, out = run(project, "--gemm-max-examples", "10", "--junit-xml", "report.xml")
+    assert status == 1
+    failed = re.findall(r"^FAILED (\S+)", out, re.MULTILINE)
+    assert failed == ["test_kernels.py::test_gemm[unmasked_row-fp16-stays_in_bounds]"]
+    assert "unmasked_row does not stay in bounds: every unmasked lane addresses" in out
+    assert "load of a at unmasked_row.py:" in out
+    assert "smallest case: M=1 N=1 K=1 fp16, a row, b row" in out
+    names = [
+        case.get("name") for case in ElementTree.parse(project / "report.xml").iter("testcase")
+    ]
+    (failure,) = ElementTree.parse(project / "report.xml").iter("failure")
+    assert "load of a at unmasked_row.py:" in failure.text
+    assert "reproduce:  pytest 'test_kernels.py::test_gemm[unmasked_row" in failure.text
+    kinds = {name.removeprefix("test_gemm[").rpartition("-")[0] for name in names}
+    assert kinds == {"right-fp16", "right-bf16", "unmasked_row-fp16"}
+    assert not any("mirror_equals_source" in name for name in names)
+    line = re.search(r"reproduce:  (.*)$", out, re.MULTILINE).group(1)
+    words = shlex.split(line)
+    assert words[0] == "pytest"
+    status, out = run(project, *words[1:])
+    assert status == 1
+    assert "unmasked_row does not stay in bounds" in out
+
+
+def test_items_can_be_spread_over_workers(project):
+    status, out = run(
+        project, "--gemm-max-examples", "8", "-n", "2", "-k", "right-bf16", "-m", "gemm"
+    )
+    assert status == 0, out
+    assert re.search(r"\d+ passed", out)
+
+
+def test_a_run_without_our_items_loads_nothing_heavy(project):
+    (project / "test_kernels.py").write_text(
+        "import sys\n"
+        "def test_modules():\n"
+        "    heavy = {'torch', 'triton', 'hypothesis', 'numpy', 'ml_dtypes', 'rich'}\n"
+        "    assert not heavy & set(sys.modules)\n"
+    )
+    status, out = run(project, "-p", "no:hypothesispytest")
+    assert status == 0, out
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (["--gemm-max-examples", "0"], "gemm_max_examples: got '0', expected an integer from 1"),
+        (["-o", "gemm_seed=x"], "gemm_seed: got 'x', expected an integer from 0"),
+        (["--gemm-case", "{"], "--gemm-case: case: got broken JSON"),
+        (["-o", "gemm_case=7"], "--gemm-case: case: got 7, expected an object"),
+        (["--gemm-target", "sm_1"], "gemm_target: got 'sm_1', expected one of: sm_70"),
+        (["-o", "gemm_target=sm_2"], "gemm_target: got 'sm_2', expected one of: sm_70"),
+        (["-o", "gemm_drift=maybe"], "gemm_drift: got 'maybe', expected true or false"),
+    ],
+)
+def test_a_bad_option_is_one_line(project, option, said):
+    status, out = run(project, *option)
+    assert (status, out.strip()) == (4, f"ERROR: {out.strip().removeprefix('ERROR: ')}")
+    assert said in out
+
+
+HEAD = "from gemmproof import Contract, KernelUnderTest as K\ndef pytest_gemm_kernels():\n    "
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return [1]", "got 1, expected a list of KernelUnderTest"),
+        ("return {'a': 1}", "got {'a': 1}, expected a list of KernelUnderTest"),
+        ("return K('a', len)", "got KernelUnderTest(name='a'"),
+        ("return len", "got <built-in function len>, expected a list of KernelUnderTest"),
+        ("return None", "got no kernels, expected at least one from a conftest.py"),
+        ("return []", "got no kernels, expected at least one from a conftest.py"),
+        ("return [K('a', len), K('a', max)]", "got two kernels named 'a', expected different"),
+        (
+            "return [K('a', len, {})]",
+            "conftest.py:3: pytest_gemm_kernels() raised ValueError: kern",
+        ),
+        ("return [K('a', len, Contract(formats=3))]", "raised ValueError: contract formats: got 3"),
+        ("import no_such_library", "conftest.py:3: pytest_gemm_kernels() raised ModuleNotFoundErr"),
+    ],
+)
+def test_a_hook_that_returns_nonsense_is_told_in_one_line(project, body, said):
+    (project / "conftest.py").write_text(f"{HEAD}{body}\n")
+    status, out = run(project)
+    assert status == 2, out
+    head, line, *_ = out[out.index("__ ERROR collecting") :].splitlines()
+    assert head.startswith("__ ERROR collecting test_kernels.py")
+    assert said in line
+    assert "Traceback" not in out
+
+
+def test_a_skip_in_the_hook_is_a_skip(project):
+    body = "import pytest; pytest.importorskip('no_such_library', exc_type=ImportError)"
+    (project / "conftest.py").write_text(f"{HEAD}{body}\n")
+    status, out = run(project, "-rs")
+    assert status == 5, out
+    assert "could not import 'no_such_library'" in out
+
+
+def test_a_conftest_speaks_for_its_own_folder_only(project):
+    for name in ("one", "two"):
+        (project / name).mkdir()
+        body = f"return [K('matmul', __import__('{name}_kernel').matmul)]"
+        (project / name / "conftest.py").write_text(f"{HEAD}{body}\n")
+        (project / name / f"test_{name}.py").write_text("from gemmproof.suite import *\n")
+    shutil.copy(project / "right.py", project / "one_kernel.py")
+    shutil.copy(project / "unmasked_row.py", project / "two_kernel.py")
+    (project / "conftest.py").unlink()
+    status, out = run(project, "one", "two", "-k", "stays_in_bounds", "--gemm-max-examples", "4")
+    assert status == 1
+    failed = re.findall(r"^FAILED (\S+)", out, re.MULTILINE)
+    assert failed == ["two/test_two.py::test_gemm[matmul-fp16-stays_in_bounds]"]
+    assert "1 failed, 1 passed" in out
+
+
+def test_each_option_is_an_ini_line_too(project):
+    (project / "pytest.ini").write_text(
+        "[pytest]\ngemm_max_examples = 6\ngemm_seed = 3\ngemm_target = sm_80\n"
+        'gemm_case = {"M":1,"N":1,"K":1,"dtype":"fp16"}\ngemm_drift = yes\n'
+        "addopts = --strict-markers --strict-config\n"
+    )
+    (project / "test_kernels.py").write_text(
+        "from gemmproof.suite import *\n"
+        "def test_all_reach_the_run(monkeypatch, gemm_target, gemm_case):\n"
+        "    assert (gemm_target, str(gemm_case)) == ('sm_80', 'M=1 N=1 K=1 fp16, a row, b row')\n"
+    )
+    options = ("-k", "reach or right-fp16-stays_in_bounds or right-fp16-accumulator", "-v")
+    status, out = run(project, *options)
+    assert status == 0, out
+    assert "3 passed" in out
+
+
+def test_the_number_seed_and_target_reach_the_engine(project):
+    (project / "conftest.py").write_text(
+        f"{CONFTEST}\n"
+        "import pytest\n"
+        "@pytest.fixture(autouse=True)\n"
+        "def spied(monkeypatch):\n"
+        "    import gemmproof\n"
+        "    def check(kernel, **asked):\n"
+        "        raise ValueError(f'asked {asked}')\n"
+        "    monkeypatch.setitem(gemmproof.__dict__, 'check', check)\n"
+    )
+    typed = ("--gemm-max-examples", "7", "--gemm-target", "sm_90")
+    status, out = run(project, "-k", "right-fp16-no_races", *typed, "-o", "gemm_seed=5")
+    assert status == 1
+    assert "asked {'max_examples': 7, 'seed': 5, 'target': 'sm_90', 'case': None}" in out
+
+
+def test_drift_is_an_item_where_asked_for(project):
+    shutil.copy(ROOT / "tests" / "support" / "drift_kernels.py", project)
+    (project / "conftest.py").write_text(
+        HEAD + "import drift_kernels, right\n"
+        "    return [K('right', right.matmul, Contract(formats=('fp16', 'int8'))),\n"
+        "            K('sums_in_fp16', drift_kernels.half),\n"
+        "            K('small', right.matmul, Contract(max_side=256))]\n"
+    )
+    status, out = run(project, "--collect-only", "-q")
+    assert status == 0
+    assert "accumulator" not in out
+    status, out = run(
+        project, "--gemm-drift", "-k", "accumulator", "--junit-xml", "report.xml", "-v"
+    )
+    assert status == 1
+    assert re.findall(r"::(test_gemm\S+) (\w+)", out)[:2] == [
+        ("test_gemm[right-fp16-accumulator_as_declared]", "PASSED"),
+        ("test_gemm[sums_in_fp16-fp16-accumulator_as_declared]", "FAILED"),
+    ]
+    (failure,) = ElementTree.parse(project / "report.xml").iter("failure")
+    assert "sums_in_fp16 violates accumulator_as_declared: " in failure.text
+    assert "--gemm-drift" in failure.text

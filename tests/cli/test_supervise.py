@@ -1,0 +1,143 @@
+"""Whatever a target does to its process, there is a verdict, and nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from supervised import LIMITS, each_way, judging  # noqa: F401
+
+from gemmproof.worker import protocol, supervisor
+from gemmproof.worker.processes import _numbers, environment
+from gemmproof.worker.supervisor import Limits
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "got", "line"),
+    [
+        ("exits", "exit", "SystemExit(7)", 9),
+        ("ends", "crash", "a process that ended itself with status 0", None),
+        ("faults", "crash", "a process that died of SIGSEGV", 17),
+        ("hangs", "hang", "no end after 1 s", 21),
+        ("hangs_deaf", "hang", "no end after 1 s", 27),
+        ("eats", "memory", "GiB of memory in use (0.25 allowed)", 37),
+    ],
+)
+def test_a_death_is_a_finding_with_its_case_and_line(run, name, fault, got, line):
+    report, outcome = run(name)
+    (finding,) = report.findings
+    assert (report.verdict, finding.property, finding.fault) == (
+        "fail",
+        "runs_to_completion",
+        fault,
+    )
+    assert (finding.case.M, outcome.cases) == (3, 4)
+    assert finding.got.endswith(got)
+    # The engine drew N=9 K=9; an exit is no death, and the engine shrinks that itself.
+    left = 9 if fault == "exit" else 1
+    assert (finding.case.N, finding.case.K) == (left, left)
+    # A loop is caught at its head or in its body.
+    lines = (line, line - 1) if fault in ("hang", "memory") else (line,)
+    assert finding.where in [line and f"targets.py:{line}" for line in lines]
+    assert {p.name: (p.status, p.examples) for p in report.properties} == {
+        "runs_to_completion": ("fail", 0),
+        "stays_in_bounds": ("pass", 3),
+    }
+
+
+@pytest.mark.parametrize("name", ["returns", "prints", "forks", "wrecks", "daemons", "strays"])
+def test_a_target_that_answers_passes_whatever_else_it_does(run, name):
+    report, outcome = run(name)
+    assert (report.verdict, outcome.cases) == ("pass", 6)
+    assert report.seconds < 10
+
+
+def test_output_is_counted_and_its_end_kept(run):
+    _, outcome = run("prints")
+    assert outcome.output_bytes > 6 * 2**22
+    assert outcome.output.endswith("last words\n")
+    assert len(outcome.output) <= supervisor.KEPT_OUTPUT
+
+
+def test_nothing_is_left_running(run, monkeypatch):
+    marks = []
+    start = supervisor._start
+    monkeypatch.setattr(
+        supervisor,
+        "_start",
+        lambda folder, token, *s: marks.append(token) or start(folder, token, *s),
+    )
+    for name in ("daemons", "strays", "forks", "hangs"):
+        run(name)
+    assert len(marks) == 5  # what hangs is run once more, to shrink its case
+    until = time.monotonic() + 5
+    while time.monotonic() < until and (left := _marked(marks)):
+        time.sleep(0.05)
+    assert left == []
+
+
+def _marked(marks):
+    return [n for n in _numbers() if any(mark.encode() in environment(n) for mark in marks)]
+
+
+def test_what_is_slow_only_in_haste_is_not_called_a_hang(run):
+    report, _ = run("dawdles", Limits(case=1, memory=1 << 28))
+    (finding,) = report.findings
+    assert (finding.fault, finding.case.M, finding.case.N) == ("hang", 3, 9)
+
+
+def test_too_long_in_all_is_incomplete(run):
+    report, _ = run("returns", Limits(total=0), max_examples=2_000_000)
+    assert report.verdict == "incomplete"
+    assert report.note.startswith("stopped after ")
+
+
+def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):
+    monkeypatch.setattr(protocol, "ENGINE", "gemmproof.engine.check:check")
+    report, _ = run("ends", Limits(load=60, case=9))
+    names = {p.name for p in report.properties}
+    assert {"runs_to_completion", "stays_in_bounds", "within_bound"} < names
+    assert not {"mirror_equals_source", "row_bits_at_any_m"} & names  # nobody promised these
+
+
+def test_death_while_loading_is_an_error_not_a_finding(run):
+    Path("targets.py").write_text("import os\nos._exit(3)\n")
+    report, _ = run("returns")
+    assert report.verdict == "error"
+    assert report.note == "returns: loading it: a process that ended itself with status 3"
+
+
+def test_a_hang_while_loading_is_told_with_its_line(run):
+    Path("targets.py").write_text("import time\n\ntime.sleep(60)\n")
+    report, _ = run("returns", Limits(load=1))
+    assert report.verdict == "error"
+    assert report.note == "targets.py:3: loading it: no end after 1 s"
+
+
+def test_a_mistake_of_the_engine_is_not_blamed_on_the_target(run):
+    report, outcome = run("returns", engine="fake_engine:no_such_engine")
+    assert report.verdict == "error"
+    assert "gemmproof itself failed" in report.note
+    assert "Traceback" in outcome.output
+
+
+def test_a_worker_dies_with_its_supervisor(run, monkeypatch):
+    token = os.urandom(16).hex()
+    monkeypatch.setattr(supervisor.secrets, "token_hex", lambda length: token)
+    child = os.fork()
+    if child == 0:
+        try:
+            run("hangs", Limits(case=60))
+        finally:
+            os._exit(0)
+    time.sleep(1)
+    before = _marked([token])
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    until = time.monotonic() + 5
+    while time.monotonic() < until and _marked([token]):
+        time.sleep(0.05)
+    assert before
+    assert _marked([token]) == []

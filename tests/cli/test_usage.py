@@ -1,0 +1,111 @@
+"""Bad usage, targets, cases, files and hooks: one clear line for each, and the right exit code."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from cli_project import project_folder  # noqa: F401
+
+from gemmproof.cli import EXIT, main
+
+USAGE = [
+    ("", "the following arguments are required: command"),
+    ("check", "the following arguments are required: TARGET"),
+    ("check my_kernels.py:matmul --frob", "unrecognized arguments: --frob"),
+    ("check my_kernels.py:matmul --max 3", "unrecognized arguments: --max 3"),
+    ("check my_kernels.py:matmul --dtype fp17", "argument --dtype: invalid choice: 'fp17'"),
+    ("check my_kernels.py:matmul --layouts odd", "argument --layouts: invalid choice: 'odd'"),
+    ("check my_kernels.py:matmul --target sm_1", "argument --target: invalid choice: 'sm_1'"),
+    ("check my_kernels.py:matmul --device tpu", "argument --device: invalid choice: 'tpu'"),
+    ("check my_kernels.py:matmul --max-examples 0", "--max-examples: got '0', expected an integer"),
+    ("check my_kernels.py:matmul --max-examples ten", "--max-examples: got 'ten'"),
+    ("check my_kernels.py:matmul --seed -1", "--seed: got '-1', expected an integer 0.."),
+    ("check my_kernels.py:matmul --seed 99999999999999999999", "--seed: got '99999"),
+    ("check my_kernels.py:matmul --json", "argument --json: expected one argument"),
+]
+MISTAKES = [
+    ("check my_kernels.py", "got 'my_kernels.py', expected path/to/file.py:function"),
+    ("check :matmul", "got ':matmul', expected path/to/file.py:function"),
+    ("check my_kernels.py:", "got 'my_kernels.py:', expected path/to/file.py:function"),
+    ("check my_kernels.py:a-b", "got 'my_kernels.py:a-b', expected path/to/file.py:function"),
+    ("check absent.py:matmul", "got 'absent.py' (no such file), expected a Python file"),
+    ("check folder.py:matmul", "got 'folder.py' (a folder), expected a Python file"),
+    ("check ./my_kernels:matmul", "got './my_kernels', expected a file that ends in .py"),
+    ("check absent.module:matmul", "absent.module: importing it raised ModuleNotFoundError"),
+    ("check my_kernels.py:matmull", "got 'matmull', which is not there, expected perhaps 'matmul'"),
+    ("check my_kernels.py:zzz", "expected one of: bmm leaves matmul star three"),
+    ("check my_kernels.py:number", "my_kernels.py:number: got int, expected a function"),
+    ("check my_kernels.py:three", "got three(a, b, c) (missing a required argument: 'c')"),
+    ("check syntax.py:f", "syntax.py:2: importing it raised SyntaxError: invalid syntax"),
+    ("check needs.py:f", "needs.py:3: importing it raised ModuleNotFoundError: No module named"),
+    ("check calls.py:f", "helper.py:2: importing it raised KeyError: 'x\\ny'"),
+    ("check exits.py:f", "exits.py:3: importing it raised SystemExit: 0"),
+    ("check my_kernels.py:matmul --case {", "case: got broken JSON"),
+    ("check my_kernels.py:matmul --case 7", "case: got 7, expected an object"),
+    ("""check my_kernels.py:matmul --case '{"M":1}'""", "case: got no N, expected M, N and K"),
+    (
+        """check my_kernels.py:matmul --case '{"M":1,"N":1,"K":1,"L":1}'""",
+        'case: got unknown field "L", expected fields of M N K',
+    ),
+    (
+        """check my_kernels.py:matmul --case '{"M":1e99,"N":1,"K":1}'""",
+        "case M: got 1e+99, expected an integer 0..65536",
+    ),
+    (
+        """check my_kernels.py:matmul --case '{"M":65536,"N":65536,"K":65536}'""",
+        "case: got 12884901888 elements of a, b and c, expected at most",
+    ),
+    (
+        """check my_kernels.py:matmul --dtype bf16 --case '{"M":1,"N":1,"K":1,"dtype":"fp16"}'""",
+        "case dtype: got fp16, expected one of --dtype: bf16",
+    ),
+    (
+        """check my_kernels.py:bmm --case '{"M":1,"N":1,"K":1}'""",
+        "case: got no batch, expected one for 3-D operands",
+    ),
+    ("check my_kernels.py:matmul --json absent/x.json", "--json: got 'absent/x.json' (No such"),
+    ("check my_kernels.py:matmul --junit folder.py", "--junit: got 'folder.py' (Is a directory)"),
+    ("check my_kernels.py:matmul --json x --junit ./x", "--junit: got './x' as for --json"),
+    ("signoff", "--conftest: got 'conftest.py' (no such file), expected a conftest.py"),
+    ("signoff --conftest needs.py", "needs.py:3: importing it raised ModuleNotFoundError"),
+    ("signoff --conftest my_kernels.py", "my_kernels.py: got no pytest_gemm_kernels(), expected"),
+]
+
+
+@pytest.mark.parametrize(("command", "said"), USAGE)
+def test_bad_usage_is_one_line(project, capsys, command, said):
+    with pytest.raises(SystemExit) as left:
+        main(shlex.split(command))
+    captured = capsys.readouterr()
+    assert (left.value.code, captured.out, captured.err.count("\n")) == (EXIT["error"], "", 1)
+    assert said in captured.err
+
+
+@pytest.mark.parametrize(("command", "said"), MISTAKES)
+def test_a_bad_target_case_or_file_is_one_line(project, capsys, command, said):
+    assert main(shlex.split(command)) == EXIT["error"]
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert said in captured.err
+    assert captured.err.startswith(f"gemmproof {command.split()[0]}: ")
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ("None", "got None from pytest_gemm_kernels(), expected KernelUnderTest records"),
+        ("[1]", "got [1] from pytest_gemm_kernels()"),
+        ("[]", "got no kernels, expected at least one"),
+        ("[KernelUnderTest('x', print)] * 2", "expected different names"),
+        ("[KernelUnderTest('x', 3)]", "kernel x: got launch=3, expected a function of a and b"),
+    ],
+)
+def test_a_hook_that_returns_nonsense_is_one_line(project, capsys, returned, said):
+    text = f"from gemmproof import KernelUnderTest\ndef pytest_gemm_kernels(): return {returned}\n"
+    Path("conftest.py").write_text(text)
+    assert main(["signoff"]) == EXIT["error"]
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert said in captured.err

@@ -1,0 +1,96 @@
+"""A fake device that is the tile simulator, and what a lane of launches says of a kernel on it."""
+
+from __future__ import annotations
+
+import torch
+
+from gemmproof.backends.autotune import choose
+from gemmproof.backends.cuda import launch_cases
+from gemmproof.backends.on_device import place
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.reference.simulator import run
+from gemmproof.report.report import SCHEMA, Report
+
+CPU = torch.device("cpu")
+CONTRACT = Contract()
+CASES = (
+    Case(1, 1, 1),
+    Case(33, 34, 35, layouts=(("a", "padded"), ("b", "transposed")), fill="normal"),
+    Case(40, 20, 70, fill="special"),
+)
+NAMES = (
+    "runs_to_completion",
+    "leaves_inputs_untouched",
+    "exact_on_integers",
+    "within_bound",
+    "same_bits_on_dirty_outputs",
+    "special_values",
+    "equals_prediction",
+)
+
+
+class Pretended:
+    """A device that is the tile simulator with the target sm_90; `fault` spoils what it gives."""
+
+    name = "pretended GPU"
+    capability: tuple[int, int] | None = (9, 0)
+    multiprocessors = 132
+    target = "sm_90"
+
+    def __init__(self, fault=lambda call, result, tensors: result):
+        self.fault = fault
+        self.calls = 0
+        self.fill = []
+        self.memory = 2**33
+        self.facts = {"device": self.name, "driver": "1.2"}
+        self.ran = []
+
+    def room(self):
+        return self.memory
+
+    def place(self, operand, dtype):
+        return place(operand, dtype, CPU)
+
+    def fill_uninitialised(self, byte):
+        self.fill.append(byte)
+
+    def call(self, function, tensors, index, choices, beat):
+        beat()
+        self.calls += 1
+        # a tuner takes the last configuration, whatever the case's own is
+        with choose(-1 if choices is None else index, choices or ()) as made:
+            result = run(function, *tensors, target=self.target, config=index).result
+        self.ran += [str(choice.config) for choice in made]
+        return self.fault(self.calls, result, tensors), made
+
+
+def held(function, contract) -> tuple[KernelUnderTest, Report]:
+    kernel = KernelUnderTest(function.__name__, function, contract)
+    report = Report(SCHEMA, kernel.name, "pass", (), (), 0.0, {})
+    return kernel, report
+
+
+def launch(function, cases=CASES, device=None, contract=CONTRACT):
+    device = device or Pretended()
+    events = []
+    report = launch_cases(*held(function, contract), cases, device, events.append)
+    return report, device, events
+
+
+def statuses(report):
+    return {p.name: (p.status, p.examples) for p in report.properties}
+
+
+def only(report):
+    """The one root cause."""
+    roots = [f for f in report.findings if f.cause is None]
+    assert len(roots) == 1, roots
+    assert report.verdict == "fail"
+    return roots[0]
+
+
+def flipped(x, at=(-1, -1), bit=1):
+    x = x.clone()
+    x.view(torch.int32)[at] ^= bit
+    return x

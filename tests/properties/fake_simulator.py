@@ -1,0 +1,52 @@
+"""A simulator that launches nothing and finds the faults it is told, and checks that use it."""
+
+import numpy as np
+
+from gemmproof.engine.check import check
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.tensors import as_array, as_tensor
+from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.reference.arithmetic.conversions import round_to
+from gemmproof.reference.exact import exact_product
+from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.observation import Fault, Launch, Run, Where
+
+HERE = Where("/somewhere/kernels.py", 31, "matmul_kernel")
+TILES = ((16, 32, 16),)
+
+
+def right(a, b):
+    c = exact_product(as_array(a), as_array(b))[0]
+    if c.dtype == np.int64:
+        return as_tensor(c.astype(np.int32), "int32")
+    return as_tensor(round_to(c, FORMATS["fp32"]), "fp32")
+
+
+def pretended(wrong=lambda a, b, config: [], configs=1, tiles=TILES):
+    """A runner that launches nothing and finds the faults that `wrong(a, b, config)` states."""
+
+    def run(function, *tensors, config=0, **options):
+        result = function(*tensors)
+        launch = Launch("k", (1, 1, 1), {}, config, configs, tiles, False, HERE)
+        return Run(result=result, launches=[launch], faults=wrong(*tensors, config))
+
+    return run
+
+
+def stray(operand="a", axis="K", where=HERE):
+    return Fault("out_of_bounds", "k", "load", operand, axis, where, "got", "expected", 1, 1)
+
+
+def judged_by(run, launch=right, contract=None, **options):
+    events = []
+    kernel = KernelUnderTest("matmul", launch, contract or Contract())
+    report = check(kernel, listener=events.append, _run=run, **options)
+    return report, events
+
+
+def cases_in(events, phase=None):
+    return [
+        Case.from_json(e["case"])
+        for e in events
+        if e["event"] == "case" and phase in (None, e["phase"])
+    ]

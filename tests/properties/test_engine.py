@@ -1,0 +1,130 @@
+"""The engine on a fake simulator: which cases it runs, what it tells, and how it shrinks them."""
+
+import json
+
+import pytest
+from fake_simulator import cases_in, judged_by, pretended, right, stray
+
+from gemmproof.engine.check import MORE, check
+from gemmproof.properties import table
+from gemmproof.properties.cases import generate as strategies
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import smallest
+from gemmproof.properties.cases.shrink import shrink
+from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.report.report import Report
+
+
+def test_a_right_kernel_passes_every_property_that_applies():
+    report, events = judged_by(pretended())
+    assert report.verdict == "pass"
+    assert report.findings == ()
+    assert report.note is None
+    names = [p.name for p in report.properties]
+    absent = ("mirror_equals_source", "row_bits_at_any_m")  # nobody wrote or promised it
+    assert names == [p.name for p in table.PROPERTIES if p.simulated and p.name not in absent]
+    assert all(p.status == "pass" and p.examples > 0 for p in report.properties)
+    assert {p.name: p.examples for p in report.properties}["stays_in_bounds"] == 100
+    assert 0 < {p.name: p.ratio for p in report.properties}["within_bound"] <= 1
+    assert Report.from_json(report.to_json()) == report
+    assert [name for name, _, _ in events[0]["claims"]] == names
+    assert events[1] == {"event": "start", "examples": 100}
+
+
+def test_every_case_is_run_once_and_told_before_it_runs():
+    order = []
+
+    def run(function, *tensors, **options):
+        order.append("run")
+        return pretended()(function, *tensors, **options)
+
+    kernel = KernelUnderTest("matmul", right)
+    check(kernel, max_examples=60, listener=lambda e: order.append(e["event"]), _run=run)
+    told = [what for what in order if what != "run"]
+    assert told == ["properties", "start", *["case", "judged"] * 60]
+    at = order.index("case")
+    assert order[at : at + 3] == ["case", "run", "judged"]
+
+
+def test_the_same_seed_draws_the_same_cases_and_no_case_twice():
+    first, second, other = (cases_in(judged_by(pretended(), seed=seed)[1]) for seed in (0, 0, 1))
+    assert first == second
+    assert first != other
+    assert len(set(first)) == len(first) == 100
+
+
+def test_events_are_plain_json():
+    _, events = judged_by(pretended(lambda a, b, config: [stray()]), max_examples=5)
+    for event in events:
+        assert json.loads(json.dumps(event)) == event
+    assert {e["event"] for e in events} == {"properties", "start", "case", "judged", "finding"}
+
+
+def test_every_configuration_and_every_format_is_run():
+    contract = Contract(("fp16", "fp8e4m3", "int8"))
+    report, events = judged_by(pretended(configs=5), contract=contract, max_examples=40)
+    assert report.verdict == "pass"
+    assert len(cases_in(events)) == 120
+    for dtype in contract.formats:
+        assert {c.config for c in cases_in(events) if c.dtype == dtype} == set(range(5))
+
+
+def test_a_tiny_contract_ends_when_its_cases_are_used_up(monkeypatch):
+    monkeypatch.setattr(strategies, "SEEDS", range(1, 3))
+    contract = Contract(layouts="contiguous", min_side=1, max_side=1)
+    report, events = judged_by(pretended(), contract=contract, max_examples=100_000)
+    assert report.verdict == "pass"
+    assert 10 < len(cases_in(events)) < 100
+
+
+def test_after_a_finding_a_few_more_cases_are_drawn():
+    _, events = judged_by(pretended(lambda a, b, config: [stray()]))
+    assert len(cases_in(events, "draw")) == 1 + MORE
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_examples": 0}, "check: got max_examples=0, expected a positive integer"),
+        ({"max_examples": True}, "expected a positive integer"),
+        ({"seed": "x"}, "check: got seed='x', expected an integer"),
+        ({"case": Case(1, 1, 1, batch=1)}, "check case: got batch=1, expected no batch for matmul"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(options, words):
+    with pytest.raises(ValueError, match=words.replace("=", "\\=")):
+        judged_by(pretended(), **options)
+
+
+def test_a_case_replays_whatever_the_contract_says():
+    case = Case(3, 4, 5, "bf16", layouts=(("a", "narrow"),), calls=3)
+    report, events = judged_by(pretended(), case=case, contract=Contract(layouts="contiguous"))
+    assert report.verdict == "pass"
+    assert cases_in(events) == [case]
+
+
+def test_shrinking_never_leaves_the_contract():
+    contract = Contract(min_side=3, multiples=(1, 16, 4), layouts=("column", "padded"))
+    tried = []
+
+    def fails(case):
+        tried.append(case)
+        return case.K >= 20
+
+    start = Case(
+        70, 64, 40, layouts=(("a", "padded"), ("b", "padded")), fill="wide", seed=9, calls=3
+    )
+    assert shrink(start, contract, fails) == Case(
+        3, 16, 20, layouts=(("a", "column"), ("b", "column"))
+    )
+    assert all(c.M >= 3 and c.N % 16 == 0 and c.K % 4 == 0 for c in tried)
+
+
+def test_shrinking_stops_when_told():
+    start = Case(70, 64, 40)
+    assert shrink(start, Contract(), lambda case: None) == start
+
+
+def test_the_smallest_case_is_one_by_one_by_one_where_that_is_admitted():
+    assert smallest(Contract(), "fp16") == Case(1, 1, 1)
+    assert smallest(Contract(multiples=(1, 16, 64)), "fp16") == Case(1, 16, 64)

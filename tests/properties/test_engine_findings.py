@@ -1,0 +1,184 @@
+"""The engine on a fake simulator: smallest cases, causes and consequences, and its own errors."""
+
+import numpy as np
+import pytest
+import torch
+from fake_simulator import HERE, cases_in, judged_by, pretended, right, stray
+
+from gemmproof.properties import table
+from gemmproof.properties.cases.case import Case
+from gemmproof.reference.arithmetic.conversions import round_to
+from gemmproof.reference.observation import (
+    Fault,
+    KernelError,
+    LimitExceeded,
+    Run,
+    Unsupported,
+    Where,
+)
+
+FAULTS = {
+    # when the fault shows -> the smallest case that it shows in
+    "always": (lambda a, b, config: True, Case(1, 1, 1)),
+    "ragged k": (lambda a, b, config: a.shape[1] % 16 > 0, Case(1, 1, 1)),
+    "long k": (lambda a, b, config: a.shape[1] > 16, Case(1, 1, 17)),
+    "second tile": (lambda a, b, config: a.shape[0] > 16 and b.shape[1] > 32, Case(17, 33, 1)),
+    "no k": (lambda a, b, config: a.shape[1] == 0, Case(1, 1, 0)),
+    "steps": (lambda a, b, config: b.stride(1) > 1 and b.stride(0) > 1 and b.shape[1] > 1, None),
+    "padding": (lambda a, b, config: a.stride(0) > a.shape[1] > 0 and a.shape[0] > 1, None),
+    "configuration": (lambda a, b, config: config == 3, Case(1, 1, 1, config=3)),
+    "repetition": (lambda a, b, config: a.stride(0) == 0 and a.shape[0] > 1, None),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_shrinks_to_its_boundary(name):
+    shows, expected = FAULTS[name]
+    run = pretended(lambda a, b, config: [stray()] if shows(a, b, config) else [], configs=4)
+    report, events = judged_by(run)
+    assert report.verdict == "fail"
+    (finding,) = report.findings
+    assert finding.property == "stays_in_bounds"
+    assert finding.case == expected or expected is None
+    simple = {"fill": "index", "seed": 0, "calls": 1}
+    assert {key: getattr(finding.case, key) for key in simple} == simple
+    if name == "steps":
+        assert (finding.case.layout("a"), finding.case.layout("b")) == ("row", "sliced")
+        assert (finding.case.M, finding.case.N, finding.case.K) == (1, 2, 1)
+    if name == "padding":
+        assert (finding.case.layout("a"), finding.case.layout("b")) == ("padded", "row")
+    if name == "repetition":
+        assert (finding.case.layout("a"), finding.case.M) == ("expanded", 2)
+    assert len(cases_in(events, "shrink")) <= 60
+    replayed = judged_by(run, case=finding.case)[0]
+    assert [f.key for f in replayed.findings] == [finding.key]
+    assert replayed.findings[0].case == finding.case
+
+
+def test_faults_that_differ_in_operand_axis_or_line_are_each_reported():
+    other = Where("/somewhere/kernels.py", 40, "matmul_kernel")
+
+    def wrong(a, b, config):
+        return [stray("a"), stray("b", "K", other)] + [stray("b", "N")] * (b.shape[1] > 4)
+
+    report, _ = judged_by(pretended(wrong))
+    assert {(f.operand, f.axis, f.where, f.case.N) for f in report.findings} == {
+        ("a", "K", "kernels.py:31", 1),
+        ("b", "K", "kernels.py:40", 1),
+        ("b", "N", "kernels.py:31", 5),
+    }
+
+
+def test_a_consequence_is_listed_after_causes_unless_it_also_comes_alone():
+    def wrong(a, b, config):
+        lanes = Fault(
+            "undefined_stored", "k", "load", "a", "K", HERE, "g", "e", 1, 1, "out_of_bounds"
+        )
+        return [lanes, stray()]
+
+    def nan(a, b):
+        return torch.full((a.shape[0], b.shape[1]), torch.nan)
+
+    report, _ = judged_by(pretended(wrong), nan)
+    causes = [(f.property, f.cause) for f in report.findings]
+    assert causes[0] == ("stays_in_bounds", None)
+    assert ("undefined_lanes_never_stored", "stays_in_bounds") in causes
+    assert ("exact_on_integers", "undefined_lanes_never_stored") in causes
+    assert all(cause is not None for _, cause in causes[1:])
+
+    def sometimes(a, b, config):
+        return wrong(a, b, config) if a.shape[0] > 20 else []
+
+    def mostly(a, b, config):
+        return [] if a.shape[0] > 20 else wrong(a, b, config)
+
+    for shows in (sometimes, mostly):
+        report, _ = judged_by(pretended(shows), nan)
+        alone = {f.property: f.cause for f in report.findings}
+        assert alone["exact_on_integers"] is None
+
+
+def test_a_value_beyond_the_bound_is_laid_to_integers_that_are_wrong_too():
+    def launch(a, b):
+        return right(a, b) + (1000 if a.shape[0] == 7 else 0)  # the corners of the fills
+
+    report, _ = judged_by(pretended(), launch)
+    causes = {f.property: f.cause for f in report.findings}
+    assert causes == {"exact_on_integers": None, "within_bound": "exact_on_integers"}
+
+
+def test_an_unknown_operation_ends_the_check_with_its_line():
+    def run(function, *tensors, **options):
+        raise Unsupported("tl.nonsense is not known", HERE)
+
+    report, events = judged_by(run)
+    assert report.verdict == "error"
+    assert report.note == "kernels.py:31: tl.nonsense is not known; judged before: no property"
+    assert len(cases_in(events)) == 1
+    assert all(p.status == "not run" and p.examples == 0 for p in report.properties)
+
+
+def test_an_unknown_operation_on_some_path_keeps_what_was_found_before():
+    def run(function, *tensors, **options):
+        if tensors[0].shape[0] > 16:
+            raise Unsupported("tl.nonsense is not known", HERE)
+        return pretended(lambda a, b, config: [stray()])(function, *tensors, **options)
+
+    report, _ = judged_by(run)
+    assert report.verdict == "fail"
+    assert "judged before: compiles, runs_to_completion, stays_in_bounds" in report.note
+
+
+def test_our_own_mistake_accuses_no_kernel():
+    report, _ = judged_by(lambda *tensors, **options: table.BY_NAME["no such property"])
+    assert report.verdict == "fail", "an error raised here is a wrapper's as far as frames tell"
+
+    def broken(function, *tensors, **options):
+        function(*tensors)
+        raise_in_ours()
+
+    report, _ = judged_by(broken)
+    assert report.verdict == "error"
+    assert report.note.startswith("gemmproof itself failed at M=1 N=1 K=1 fp16")
+    assert report.findings == ()
+
+
+def raise_in_ours():
+    round_to(np.zeros(1), "no such format")
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (ValueError("M must be a multiple of 64"), "raised"),
+        (SystemExit(0), "raised"),
+        (KernelError("shapes differ", HERE), "kernel_error"),
+        (LimitExceeded("a loop without end", HERE), "limit"),
+    ],
+)
+def test_what_a_call_raises_is_a_finding_with_the_smallest_case(error, fault):
+    def run(function, *tensors, **options):
+        if tensors[0].shape[0] > 16:
+            raise error
+        return pretended()(function, *tensors, **options)
+
+    report, _ = judged_by(run)
+    (finding,) = report.findings
+    assert (finding.property, finding.fault) == ("runs_to_completion", fault)
+    assert finding.case == Case(17, 1, 1)
+
+
+def test_a_wrapper_that_never_launches_is_found_and_one_that_sometimes_does_not_is_right():
+    def without(function, *tensors, **options):
+        return Run(result=function(*tensors))
+
+    report, _ = judged_by(without, max_examples=20)
+    (finding,) = report.findings
+    assert (finding.property, finding.fault) == ("runs_to_completion", "no_launch")
+    assert "got no kernel launch in" in finding.message
+
+    def small(function, *tensors, **options):
+        run = pretended() if tensors[0].shape[0] > 8 else without
+        return run(function, *tensors, **options)
+
+    assert judged_by(small, max_examples=40)[0].verdict == "pass"

@@ -1,0 +1,288 @@
+"""Around the instruction: order of k, promotion, split operands, and what is refused."""
+
+import numpy as np
+import pytest
+from dot_oracle import fused_chain, operand
+
+from gemmproof.reference.arithmetic.conversions import bits, widen
+from gemmproof.reference.dot import dot_model
+from gemmproof.reference.dot.triton import folds, kwidth_order, triton_dot
+from gemmproof.reference.dot.units import EMULATION_ORDER
+from gemmproof.reference.formats import FORMATS
+
+FP8 = FORMATS["fp8e4m3"].storage
+TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
+
+
+def ones(K):
+    return np.ones((1, K), FP8), np.ones((K, 1), FP8)
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "expected"),
+    [
+        ("sm_90", {}, 16384),
+        ("sm_90", {"acc_passed": False}, 20480),
+        ("sm_90", {"max_num_imprecise_acc": 128}, 20480),
+        ("sm_90", {"max_num_imprecise_acc": 0}, 20480),
+        ("sm_90", {"BLOCK_M": 32}, 20480),
+        ("sm_89", {}, 16384),
+        ("sm_89", {"acc_passed": False}, 16384),
+        ("sm_89", {"acc_passed": False, "max_num_imprecise_acc": 32}, 20480),
+        ("sm_89", {"max_num_imprecise_acc": 32}, 16384),
+        ("sm_100", {}, 20480),
+        ("sm_120", {}, 20480),
+        (None, {}, 20480),
+    ],
+)
+def test_ones_stick_where_the_accumulator_keeps_13_bits(target, options, expected):
+    model = triton_dot(target, "fp8e4m3", **TILE | options)
+    assert float(model.dot(*ones(20480))[0, 0]) == expected
+
+
+@pytest.mark.parametrize("interval", [32, 48, 64, 96, 128])
+@pytest.mark.parametrize("acc_passed", [True, False])
+def test_promotion_interval_shows(interval, acc_passed):
+    K = 512
+    a, b = np.zeros((1, K), FP8), np.zeros((K, 1), FP8)
+    a[0, 0], b[0] = 1, 1
+    a[0, 32::32] = 2.0**-7
+    b[32::32] = 2.0**-7
+    model = triton_dot(
+        "sm_90", "fp8e4m3", **TILE, max_num_imprecise_acc=interval, acc_passed=acc_passed
+    )
+    kept = {32: 1, 48: 2, 64: 2, 96: 3, 128: 4}[interval]
+    assert float(model.dot(a, b)[0, 0]) == 1 + (K // 32 - kept) * 2.0**-14
+
+
+def test_the_two_spellings_add_the_parts_in_different_order():
+    rng = np.random.default_rng(0)
+    a, b = (operand(rng, s, FORMATS["fp8e4m3"], "window", 3) for s in ((20, 256), (256, 20)))
+    instruction = dot_model("sm_90", "fp8e4m3")
+    parts = [instruction.dot(a[:, k : k + 64], b[k : k + 64]) for k in range(0, 256, 64)]
+    acc = rng.standard_normal((20, 20)).astype(np.float32)
+    passed = (((acc + parts[0]) + parts[1]) + parts[2]) + parts[3]
+    spelled = (acc + (parts[0] + parts[1])) + (parts[2] + parts[3])
+    for acc_passed, expected in ((True, passed), (False, spelled)):
+        model = triton_dot(
+            "sm_90", "fp8e4m3", **TILE, max_num_imprecise_acc=64, acc_passed=acc_passed
+        )
+        assert np.array_equal(bits(model.dot(a, b, acc)), bits(expected))
+    assert not np.array_equal(passed, spelled)
+    assert folds(0)
+    assert not folds(64)
+
+
+def test_blocks_and_one_long_call_give_the_same_bits():
+    rng = np.random.default_rng(1)
+    for options in ({}, {"max_num_imprecise_acc": 96}, {"BLOCK_M": 32}):
+        model = triton_dot("sm_90", "fp8e5m2", **TILE | options)
+        a, b = (operand(rng, s, FORMATS["fp8e5m2"], "window", 6) for s in ((9, 512), (512, 9)))
+        acc = np.zeros((9, 9), np.float32)
+        for k in range(0, 512, 128):
+            acc = model.dot(a[:, k : k + 128], b[k : k + 128], acc)
+        assert np.array_equal(bits(acc), bits(model.dot(a, b)))
+
+
+def leaves(model, K, name):
+    """FPRev: how many products lie under the lowest common ancestor of k = i and j, for all j."""
+    fmt = FORMATS[name]
+    large = {"fp16": 2.0**15, "tf32": 2.0**60, "fp8e5m2": 2.0**15}[name]
+    small = {"fp16": 2.0**-24, "tf32": 2.0**-60, "fp8e5m2": 2.0**-16}[name]
+    a = np.full((K - 1, K), small)
+    a[:, 0] = large
+    a[np.arange(K - 1), np.arange(1, K)] = -large
+    b = np.ones((K, 1))
+    got = model.dot(a.astype(fmt.storage), b.astype(fmt.storage))
+    return [K - round(float(x) / small) for x in widen(got)[:, 0]]
+
+
+def test_order_of_k_is_the_instructions():
+    chain = dot_model("sm_90", "fp16", instruction="mma")
+    assert leaves(chain, 64, "fp16") == [16 * (k // 16 + 1) for k in range(1, 64)]
+    ampere = dot_model("sm_80", "fp16")
+    assert leaves(ampere, 32, "fp16") == [8 * (k // 8 + 1) for k in range(1, 32)]
+    assert leaves(dot_model("sm_90", "tf32"), 32, "tf32") == [
+        8 * (k // 8 + 1) for k in range(1, 32)
+    ]
+    fma = dot_model(None, "fp16")
+    assert leaves(fma, 16, "fp16") == [k + 1 for k in range(1, 16)]
+    upcast = triton_dot("sm_90", "fp8e5m2", **TILE | {"BLOCK_M": 16})
+    first = {0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29}
+    expected = [16 if k in first else 32 for k in range(1, 32)]
+    assert leaves(upcast, 32, "fp8e5m2") == expected
+    ampere = triton_dot("sm_80", "fp8e5m2", **TILE)
+    steps = ({0, 1, 4, 5, 8, 9, 12, 13}, {16, 17, 20, 21, 24, 25, 28, 29})
+    expected = [8 if k in steps[0] else 16 if k in steps[1] else 0 for k in range(1, 32)]
+    got = leaves(ampere, 32, "fp8e5m2")
+    assert [x if x <= 16 else 0 for x in got] == expected
+    assert {x for x in got if x > 16} == {24, 32}
+
+
+def test_kwidth_orders_are_permutations():
+    assert kwidth_order(16, 16, 64) == tuple(range(16))
+    assert kwidth_order(32, 32, 64) == tuple(range(8))
+    assert sorted(kwidth_order(8, 16, 64)) == list(range(32))
+    assert set(kwidth_order(8, 16, 64)[:16]) == set(EMULATION_ORDER[:16])
+    model = triton_dot("sm_80", "fp16", **TILE, loaded_bits=8)
+    assert model.order == kwidth_order(8, 16, 128)
+    assert triton_dot("sm_90", "fp16", **TILE, loaded_bits=8).order == ()
+
+
+def test_emulated_fp8_mma_adds_c_once_at_the_end():
+    model = dot_model("sm_90", "fp8e5m2", instruction="mma")
+    rng = np.random.default_rng(2)
+    a, b = (operand(rng, s, FORMATS["fp8e5m2"], "wide") for s in ((8, 64), (64, 8)))
+    acc = rng.standard_normal((8, 8)).astype(np.float32)
+    low = [4 * t + e + h for h in (0, 16) for t in range(4) for e in (0, 1)]
+    half = dot_model("sm_90", "fp16", instruction="mma")
+    expected = acc
+    for k in (0, 32):
+        chain = None
+        for shift in (0, 2):
+            ks = [k + i + shift for i in low]
+            chain = half.dot(a[:, ks].astype(np.float16), b[ks].astype(np.float16), chain)
+        expected = expected + chain
+    assert np.array_equal(bits(model.dot(a, b, acc)), bits(expected))
+
+
+def away(x):
+    """Round half away to 11 bits, in float64."""
+    m, e = np.frexp(x)
+    return np.ldexp(np.copysign(np.floor(np.abs(m) * 2**11 + 0.5), m), e - 11)
+
+
+def cut(x):
+    m, e = np.frexp(x)
+    return np.ldexp(np.trunc(m * 2**11), e - 11)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+def test_tf32x3_is_three_chains_from_zero_per_block(target):
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((6, 64), (64, 6)))
+    model = triton_dot(target, "fp32", input_precision="tf32x3", **TILE | {"BLOCK_K": 32})
+    fmt, acc_fmt = FORMATS["tf32"], FORMATS["fp32"]
+    acc = np.zeros((6, 6))
+    for k in (0, 32):
+        x, y = widen(a[:, k : k + 32]), widen(b[k : k + 32])
+        x_high, y_high = away(x), away(y)
+        x_low, y_low = cut(x - x_high), cut(y - y_high)
+        part = np.zeros((6, 6))
+        for p, q in ((x_low, y_high), (x_high, y_low), (x_high, y_high)):
+            part = fused_chain(p, q, part, model.unit, fmt, fmt, acc_fmt)
+        acc = (acc.astype(np.float32) + part.astype(np.float32)).astype(np.float64)
+    assert np.array_equal(widen(model.dot(a, b)), acc)
+    whole = triton_dot(target, "fp32", input_precision="tf32x3", **TILE).dot(a, b)
+    assert not np.array_equal(widen(whole), acc)
+
+
+@pytest.mark.parametrize("precision", ["bf16x3", "bf16x6"])
+def test_bf16_splits_follow_their_order(precision):
+    rng = np.random.default_rng(6)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((5, 32), (32, 5)))
+    model = triton_dot("sm_90", "fp32", input_precision=precision, **TILE)
+    fmt = FORMATS["bf16"]
+
+    def parts(x):
+        out = []
+        for _ in range(3):
+            out.append(x.astype(fmt.storage).astype(np.float32))
+            x = x - out[-1]
+        return [p.astype(np.float64) for p in out]
+
+    x, y = parts(a), parts(b)
+    order = [(1, 0), (0, 1), (0, 0)]
+    if precision == "bf16x6":
+        order = [(1, 1), (2, 0), (0, 2), *order]
+    acc = np.zeros((5, 5))
+    for i, j in order:
+        acc = fused_chain(x[i], y[j], acc, model.unit, fmt, fmt, FORMATS["fp32"])
+    assert np.array_equal(widen(model.dot(a, b)), acc)
+
+
+def test_split_operands_keep_infinities_and_lose_no_nan():
+    a = np.array([[np.inf, 1, 0, 0], [np.nan, 1, 0, 0]], np.float32)
+    b = np.ones((4, 1), np.float32)
+    for precision in ("tf32x3", "bf16x3", "bf16x6"):
+        got = triton_dot("sm_90", "fp32", input_precision=precision, **TILE).dot(a, b)
+        assert np.isposinf(got[0, 0])
+        assert bits(got)[1, 0] == 0x7FFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("sm_91", "fp16"), "target: got 'sm_91'"),
+        (("sm_90", "fp12"), "format: got 'fp12'"),
+        (("sm_75", "bf16", "fp32", "mma"), "in_format: got 'bf16'"),
+        (("sm_80", "fp8e4m3"), "in_format: got 'fp8e4m3'"),
+        (("sm_90", "bf16", "fp16"), "acc_format: got 'fp16' for bf16"),
+        (("sm_90", "fp16", "bf16"), "acc_format: got 'bf16'"),
+        (("sm_90", "int8", "fp32"), "acc_format: got 'fp32' for int8"),
+        (("sm_80", "fp16", "fp32", "wgmma"), "instruction: got 'wgmma' on sm_80"),
+        (("sm_90", "fp16", "fp32", "tcgen05"), "instruction: got 'tcgen05' on sm_90"),
+        (("sm_90", "fp16", "fp32", "hmma"), "instruction: got 'hmma'"),
+        (("sm_90", "fp32", "fp32", "wgmma"), "in_format: got 'fp32'"),
+        ((None, "fp16", "fp32", "mma"), "instruction: got 'mma' without a target"),
+        (("sm_90", ("fp16", "bf16")), "in_format: got \\('fp16', 'bf16'\\)"),
+        (("sm_90", "int32"), "in_format: got 'int32'"),
+        ((90, "fp16"), "target: got 90"),
+    ],
+)
+def test_models_that_do_not_exist_are_refused(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        dot_model(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"in_format": "fp8e4m3", "target": "sm_80"}, "Triton refuses it"),
+        ({"in_format": "int8", "target": "sm_75"}, "Triton refuses it"),
+        ({"in_format": "fp8e4m3", "max_num_imprecise_acc": 256}, "got 256, expected 0 .. BLOCK_K"),
+        ({"in_format": "fp8e4m3", "max_num_imprecise_acc": -1}, "got -1"),
+        ({"in_format": "fp32", "input_precision": "tf64"}, "input_precision: got 'tf64'"),
+        ({"in_format": "fp8e4m3", "BLOCK_N": 8}, "BLOCK_N: got 8"),
+        ({"in_format": "fp8e5m2", "target": "sm_80", "BLOCK_K": 16}, "BLOCK_K: got 16"),
+        ({"target": "h100"}, "target: got 'h100'"),
+    ],
+)
+def test_dots_that_triton_refuses_are_refused(options, text):
+    arguments = {"target": "sm_90", "in_format": "fp16", **TILE} | options
+    with pytest.raises(ValueError, match=text):
+        triton_dot(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "acc", "text"),
+    [
+        (np.zeros((2, 4), np.float32), np.zeros((4, 2), np.float16), None, "a: got dtype float32"),
+        (np.zeros((2, 4), ">f2"), np.zeros((4, 2), np.float16), None, "a: got dtype >f2"),
+        (np.zeros((2, 4), np.float16), np.zeros((3, 2), np.float16), None, "expected one K"),
+        (np.zeros(4, np.float16), np.zeros((4, 2), np.float16), None, "at least two axes"),
+        ([[1.0]], np.zeros((1, 2), np.float16), None, "a: got list"),
+        (
+            np.zeros((2, 4), np.float16),
+            np.zeros((4, 2), np.float16),
+            np.zeros((3, 2), np.float32),
+            "acc|shape",
+        ),
+        (
+            np.zeros((2, 4), np.float16),
+            np.zeros((4, 2), np.float16),
+            np.zeros((2, 2), np.float64),
+            "acc: got dtype float64",
+        ),
+        (
+            np.zeros((2, 2, 4), np.float16),
+            np.zeros((3, 4, 2), np.float16),
+            None,
+            "shape",
+        ),
+    ],
+)
+def test_wrong_operands_are_named(a, b, acc, text):
+    for target in (None, "sm_90"):
+        with pytest.raises(ValueError, match=text):
+            dot_model(target, "fp16").dot(a, b, acc)

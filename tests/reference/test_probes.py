@@ -1,0 +1,270 @@
+"""The probes read every accumulator model's own parameters back from its results alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gemmproof.reference.accumulator.infer import infer_accumulator
+from gemmproof.reference.accumulator.operand_probes import operands_read, output_rounding
+from gemmproof.reference.accumulator.probes import (
+    SEEN,
+    M,
+    N,
+    Probed,
+    ProbeError,
+    Unprobed,
+    last_place_of_nothing,
+    widths,
+    zero_products_count,
+)
+from gemmproof.reference.arithmetic.conversions import (
+    Array,
+    round_tf32_rna,
+    round_to,
+    to_fp32,
+    widen,
+)
+from gemmproof.reference.dot import DotModel, dot_model
+from gemmproof.reference.dot.triton import kwidth_order, triton_dot
+from gemmproof.reference.dot.units import EMULATION_ORDER
+from gemmproof.reference.formats import FORMATS
+
+TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
+MMA = {**TILE, "BLOCK_M": 16}
+# model, its name
+NAMED = {
+    "ieee": (dot_model(None, "bf16"), "fp32 fma chain"),
+    "ieee-half": (dot_model(None, "fp16", "fp16"), "fp16 fma chain"),
+    "volta": (dot_model("sm_70", "fp16"), "fp32 tensor core F=23 L=4"),
+    "ampere": (dot_model("sm_80", "bf16"), "fp32 tensor core F=24 L=8"),
+    "hopper": (dot_model("sm_90", "fp16"), "fp32 tensor core F=25 L=16"),
+    "half": (dot_model("sm_90", "fp16", "fp16"), "fp16 tensor core F=25 L=16"),
+    "tf32": (dot_model("sm_90", "tf32"), "tf32 tensor core F=25 L=8"),
+    "fp8": (dot_model("sm_90", "fp8e4m3"), "fp8 tensor core F=13 L=32"),
+    "fp8-ada": (dot_model("sm_89", "fp8e5m2"), "fp8 tensor core F=13 L=16"),
+    "fp8-blackwell": (dot_model("sm_100", "fp8e4m3"), "fp32 tensor core F=25 L=32"),
+    "fp8-emulated": (
+        dot_model("sm_90", "fp8e4m3", instruction="mma"),
+        "fp32 tensor core F=25 L=16, summed apart every 32, k permuted",
+    ),
+    "fp8-upcast": (
+        triton_dot("sm_90", "fp8e5m2", **MMA),
+        "fp32 tensor core F=25 L=16, k permuted",
+    ),
+    "fp8-promoted": (
+        triton_dot("sm_90", "fp8e4m3", acc_passed=False, **TILE),
+        "fp8 tensor core F=13 L=32, promoted every 128",
+    ),
+    "fp8-nested": (
+        triton_dot("sm_90", "fp8e4m3", acc_passed=False, max_num_imprecise_acc=64, **TILE),
+        "fp8 tensor core F=13 L=32, promoted every 64",
+    ),
+    "tf32x3": (
+        triton_dot("sm_90", "fp32", input_precision="tf32x3", **{**TILE, "BLOCK_K": 32}),
+        "fp32 of 23-bit inputs tensor core F=25 L=8, summed apart every 32",
+    ),
+}
+
+SLOW = ("ieee", "ieee-half", "tf32x3", "ampere", "volta")
+
+
+def probed(model: DotModel, K: int = 256) -> Probed:
+    return Probed(model.dot, model.a_format, K)
+
+
+@pytest.mark.parametrize("key", NAMED)
+def test_every_kind_of_accumulator_has_a_name_of_its_own(key: str) -> None:
+    model, name = NAMED[key]
+    # slow models are asked about fewer k
+    found = infer_accumulator(model.dot, model.a_format, K=512 if key in SLOW else 2048)
+    assert found.name == name
+    assert (found.split, found.downcast, found.output) == (1, 0, "none")
+    if model.unit.kind == "fused":
+        unit = model.unit
+        assert (found.width, found.register, found.block) == (unit.F, unit.fraction, unit.L)
+        assert found.rounding == {"rz": "chopped", "rne": "nearest"}[unit.rounding]
+    if found.pattern:
+        order = EMULATION_ORDER if key == "fp8-emulated" else kwidth_order(8, 16, 128)
+        flat = [k for group in found.pattern for k in group]
+        assert flat == [k for n in (0, 16) for k in sorted(order[n : n + 16])]
+
+
+FUSED = [
+    ("sm_70", "fp16", "fp32"),
+    ("sm_75", "fp16", "fp32"),
+    *((t, f, "fp32") for t in ("sm_80", "sm_90", "sm_100") for f in ("fp16", "bf16", "tf32")),
+    ("sm_89", "fp8e4m3", "fp32"),
+    ("sm_89", "fp8e5m2", "fp16"),
+    ("sm_90", "fp8e5m2", "fp32"),
+    ("sm_90", "fp16", "fp16"),
+    ("sm_120", "fp8e4m3", "fp32"),
+]
+
+
+@pytest.mark.parametrize(("target", "in_format", "acc_format"), FUSED)
+def test_widths_are_those_of_the_table_and_mutants_differ(
+    target: str, in_format: str, acc_format: str
+) -> None:
+    """F by products and by c, and the register, each one bit off where the unit is."""
+    model = dot_model(target, in_format, acc_format)
+    L = model.unit.L
+    # within the second step; from the first into the second; from the first to the third
+    triples = [(L + 1, L, L + 2), (1, 3 * L, 3 * L + 2), (5 * L + 1, 5 * L, 6 * L)]
+    assert all(e % 2 for e, _, _ in triples)
+    mutants = [{}, {"F": model.unit.F - 1}]
+    if acc_format == "fp32":  # fp16 is rounded to by numpy's own cast
+        mutants.append({"fraction": model.unit.fraction - 1})
+    for change in mutants:
+        unit = replace(model.unit, **change)
+        found = widths(probed(replace(model, unit=unit)), triples)
+        register = min(unit.fraction, unit.F)
+        assert [w.bits for w in found] == [unit.F, unit.F, register]
+        nearest = unit.rounding == "rne" and unit.fraction < unit.F
+        last = "nearest" if nearest else "chopped"
+        assert [w.rounding for w in found] == ["chopped", "chopped", last]
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("in_format", ["bf16", "tf32"])
+def test_the_floor_of_exponents_is_read_and_a_mutant_differs(target: str, in_format: str) -> None:
+    model = dot_model(target, in_format)
+    unit = model.unit
+    assert last_place_of_nothing(probed(model)) == unit.e_zero - unit.F
+    higher = replace(model, unit=replace(unit, e_zero=unit.e_zero + 1))
+    assert last_place_of_nothing(probed(higher)) == unit.e_zero + 1 - unit.F
+    assert last_place_of_nothing(probed(dot_model(target, "fp16"))) is None
+
+
+@pytest.mark.parametrize("in_format", ["fp16", "bf16", "tf32", "fp8e4m3", "fp8e5m2"])
+def test_zero_products_hide_nothing(in_format: str) -> None:
+    """And a unit that takes the exponent of 0 x large into account is noticed."""
+    model = dot_model("sm_90", in_format)
+    p = probed(model)
+    assert zero_products_count(p, model.unit.F) is False
+
+    def old(a: Array, b: Array) -> Array:
+        # 0 taken as 2**emin: what it hides is what 2**emin itself would have hidden
+        c = model.dot(a, b)
+        hidden = widen(a[:, :1]) * 0 + (b[:1].astype(np.float64) == FORMATS[in_format].max) * 0
+        top = 2.0 ** FORMATS[in_format].emin * np.abs(widen(b[:1])).max(0)
+        return np.where(np.abs(c) < top * 2.0**-model.unit.F + hidden, 0, c).astype(c.dtype)
+
+    assert zero_products_count(Probed(old, in_format, 256), model.unit.F) is True
+
+
+def _of_operands(change) -> Probed:
+    model = dot_model(None, "fp32")
+    return Probed(lambda a, b: model.dot(change(a), change(b)), "fp32", 64)
+
+
+@pytest.mark.parametrize(
+    ("change", "bits", "rounding"),
+    [
+        (lambda x: x, 24, "none"),
+        (round_tf32_rna, 11, "away"),
+        (lambda x: round_to(x, "tf32"), 11, "nearest"),
+        (lambda x: to_fp32(round_to(x, "bf16")), 8, "nearest"),
+        (lambda x: to_fp32(round_to(x, "fp16")), 11, "nearest"),
+    ],
+    ids=["whole", "rna", "rne", "bf16", "fp16"],
+)
+def test_the_rounding_of_operands_is_read(change, bits: int, rounding: str) -> None:
+    found = operands_read(_of_operands(change))
+    assert (found.bits, found.rounding) == (bits, rounding)
+
+
+def test_one_rounded_operand_is_enough() -> None:
+    model = dot_model(None, "fp32")
+    for dot in (lambda a, b: (round_tf32_rna(a), b), lambda a, b: (a, round_tf32_rna(b))):
+        found = operands_read(Probed(lambda a, b, dot=dot: model.dot(*dot(a, b)), "fp32", 64))
+        assert found.bits == 11
+
+
+@pytest.mark.parametrize(
+    ("split", "bits"), [("tf32", 11), ("tf32x3", 23), ("bf16x3", 17), ("bf16x6", 24)]
+)
+def test_splits_of_fp32_operands_are_told_apart(split: str, bits: int) -> None:
+    model = triton_dot("sm_90", "fp32", input_precision=split, **{**TILE, "BLOCK_K": 32})
+    assert operands_read(probed(model)).bits == bits
+
+
+@pytest.mark.parametrize("out", ["fp16", "bf16"])
+def test_the_rounding_of_the_output_is_read(out: str) -> None:
+    fmt, model = FORMATS[out], dot_model("sm_90", "fp16")
+    drop = np.uint32((1 << (24 - fmt.p)) - 1)
+
+    def cut(c: Array) -> Array:
+        return (c.view(np.uint32) & ~drop).view(np.float32)
+
+    def away(c: Array) -> Array:
+        return cut((c.view(np.uint32) + ((drop >> 1) + np.uint32(1))).view(np.float32))
+
+    kinds = {"nearest": lambda c: c, "truncated": cut, "away": away}
+    for kind, change in kinds.items():
+        p = Probed(lambda a, b, f=change: round_to(f(model.dot(a, b)), fmt), "fp16", 64)
+        assert output_rounding(p, fmt.p) == kind
+    assert output_rounding(Probed(model.dot, "fp16", 64), fmt.p) == "other"
+
+
+@pytest.mark.parametrize("interval", [32, 64, 128])
+def test_the_promotion_interval_is_found(interval: int) -> None:
+    model = triton_dot("sm_90", "fp8e4m3", max_num_imprecise_acc=interval, **TILE)
+    assert infer_accumulator(model.dot, "fp8e4m3").promotion == interval
+
+
+@pytest.mark.parametrize(("part", "named"), [(0, ""), (128, ", summed apart every 128")])
+def test_shares_of_k_are_counted_whatever_order_they_are_joined_in(part: int, named: str) -> None:
+    """As atomics join them, in another order every time."""
+    model = replace(dot_model("sm_90", "fp16"), BLOCK_K=part, from_zero=part > 0)
+    orders = iter(np.random.default_rng(1).permuted(np.tile(range(4), (99, 1)), axis=1))
+
+    def product(a: Array, b: Array) -> Array:
+        share = a.shape[1] // 4
+        c = np.zeros((M, N), np.float16)
+        for n in next(orders):
+            ks = slice(n * share, (n + 1) * share)
+            c = c + model.dot(a[:, ks], b[ks]).astype(np.float16)
+        return c
+
+    found = infer_accumulator(product, "fp16")
+    assert found.name == f"fp32 tensor core F=25 L=16{named}, split-K of 4 in fp16"
+
+
+def test_an_exact_accumulator_is_called_wider_and_an_unknown_order_unknown() -> None:
+    def exact(a: Array, b: Array) -> Array:
+        return widen(a) @ widen(b)
+
+    found = infer_accumulator(exact, "fp16")
+    assert (found.register, found.order, found.out_format) == (SEEN, "unknown", "fp64")
+    assert found.name == f"wider than {SEEN} bits"
+    assert found.width == SEEN
+
+
+@pytest.mark.parametrize(
+    ("product", "message"),
+    [
+        (lambda a, b: np.zeros((M, N), np.float32), "got 0 for a single term"),
+        (lambda a, b: np.zeros((N, M), np.float32), r"got shape \(64, 128\), expected \(128, 64\)"),
+        (lambda a, b: np.full((M, N), np.nan, np.float32), "got nan for a single term"),
+    ],
+    ids=["zeros", "shape", "nan"],
+)
+def test_what_is_no_product_is_said_in_one_line(product, message: str) -> None:
+    with pytest.raises(ProbeError, match=message):
+        infer_accumulator(product, "fp16")
+
+
+@pytest.mark.parametrize("out", ["fp8e4m3", "fp8e5m2", "int32"])
+def test_a_coarse_result_is_not_probed(out: str) -> None:
+    with pytest.raises(Unprobed, match=f"result: got {out}, expected fp16, bf16, fp32 or fp64"):
+        infer_accumulator(lambda a, b: np.zeros((M, N), FORMATS[out].storage), "fp16")
+
+
+def test_integers_and_odd_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match="in_format: got 'int8', expected a float format"):
+        infer_accumulator(lambda a, b: a, "int8")
+    with pytest.raises(ValueError, match="K: got 100, expected a multiple of 512"):
+        infer_accumulator(lambda a, b: a, "fp16", K=100)

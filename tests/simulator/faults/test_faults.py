@@ -1,0 +1,246 @@
+"""Elements stored twice or never, wrapped offsets, false hints, assertions: each named."""
+
+import mmap
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from simulator_masks import K, M, N, faults_of, kernel, laid_out, line, matmul, the
+
+from gemmproof.reference.simulator import run
+
+
+def test_a_row_that_runs_into_the_next_is_stored_twice():
+    """A dense output: column N is column 0 of the next row."""
+    seen = faults_of(matmul(C="M"))
+    fault = the(seen, "stored_twice")
+    assert (fault.access, fault.operand) == ("store", "c")
+    assert fault.where.line == line(kernel, "tl.store(c_ptrs, acc, mask=rm < M)")
+    assert "columns 0..4" in fault.got
+    assert the(seen, "out_of_bounds").operand == "c"
+
+
+def test_tiles_that_overlap_are_stored_twice():
+    """Every program of a second row of the grid repeats the first."""
+
+    @triton.jit
+    def twice(c_ptr, S: tl.constexpr):
+        i = tl.program_id(0) * S + tl.arange(0, S)
+        tl.store(c_ptr + i, tl.program_id(1))
+
+    def wrapper(a):
+        c = torch.empty(64, device=a.device, dtype=torch.int32)
+        twice[(4, 2)](c, 16)
+        return c
+
+    fault = the(run(wrapper, torch.zeros(4)), "stored_twice")
+    assert (fault.lanes, fault.operand) == (64, "c")
+    assert fault.where.line == line(twice, "tl.store")
+
+
+def test_two_programs_that_part_ways_and_store_the_same():
+    """Different lines, different moments: still one element and two programs."""
+
+    @triton.jit
+    def parted(c_ptr, S: tl.constexpr):
+        i = tl.arange(0, S)
+        if tl.program_id(0) < 300:
+            tl.store(c_ptr + tl.program_id(0) * S + i, 1)
+        else:
+            tl.store(c_ptr + 5 * S + i, 2)
+
+    def wrapper(programs):
+        def call(a):
+            c = torch.empty(300 * 16, device=a.device, dtype=torch.int32)
+            parted[(programs,)](c, 16)
+            return c
+
+        return call
+
+    assert run(wrapper(300), torch.zeros(4)).faults == []
+    fault = the(run(wrapper(301), torch.zeros(4)), "stored_twice")
+    assert (fault.lanes, fault.got) == (16, "axis 0 index 80..95 of c stored more than once")
+    assert fault.where.line == line(parted, "5 * S")
+
+
+@pytest.mark.parametrize("fill", ["nan", "ones", "zero", "large"])
+def test_an_element_that_is_never_stored(fill):
+    """The last row; the wrapper's launch is the place."""
+    fault = the(faults_of(matmul(C="short"), fill=fill), "never_stored")
+    assert (fault.operand, fault.axis, fault.lanes) == ("c", "M", N)
+    assert fault.got == f"row {M - 1}, columns 0..{N - 1} of c never stored"
+    assert fault.where.line == line(matmul, "kernel[grid](")
+
+
+def test_a_wrapper_that_launches_nothing_leaves_everything_unstored():
+    def wrapper(a, b):
+        return torch.empty((4, 4), device=a.device)
+
+    fault = the(faults_of(wrapper), "never_stored")
+    assert (fault.lanes, fault.axis) == (16, None)
+
+
+def reserved(rows, columns, strides, dtype):
+    """A view of address space of which only the pages in use take memory."""
+    extent = (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
+    memory = mmap.mmap(-1, extent * dtype.itemsize, flags=flags)
+    return torch.frombuffer(memory, dtype=dtype).as_strided((rows, columns), strides)
+
+
+@triton.jit
+def copy_kernel(
+    x_ptr, c_ptr, M, N, sxm, sxn, scm, scn, LOAD: tl.constexpr, STORE: tl.constexpr,
+    S: tl.constexpr,
+):  # fmt: skip
+    rm = (tl.program_id(0) * S + tl.arange(0, S))[:, None]
+    rn = (tl.program_id(1) * S + tl.arange(0, S))[None, :]
+    mask = (rm < M) & (rn < N)
+    xm = rm.to(tl.int64) if LOAD else rm
+    cm = rm.to(tl.int64) if STORE else rm
+    x = tl.load(x_ptr + xm * sxm + rn * sxn, mask=mask, other=0)
+    tl.store(c_ptr + cm * scm + rn * scn, x, mask=mask)
+
+
+@pytest.mark.parametrize("strides", [(2**27 + 1, 1), (2**30, 3), (2**31 + 8, 1)], ids=str)
+@pytest.mark.parametrize("casts", [(True, True), (False, True), (True, False)], ids=str)
+def test_offsets_beyond_32_bits_in_narrow_views_of_huge_parents(strides, casts):
+    """One index cast and the other not: the fault names the other one's access and line."""
+    x = reserved(20, 4, strides, torch.int8)
+    c = reserved(20, 4, strides, torch.int8)
+    x.copy_(torch.arange(80).view(20, 4))
+
+    def wrapper(x, c):
+        copy_kernel[(2, 1)](x, c, 20, 4, *x.stride(), *c.stride(), *casts, S=16)
+        return c
+
+    seen = run(wrapper, x, c, operands={"a": x, "c": c})
+    if all(casts) or strides[0] >= 2**31:  # such a stride arrives as a 64-bit integer
+        assert seen.faults == []
+        assert (c == x).all()
+        return
+    fault = the(seen, "wrapped_offset")
+    guilty = ("store", "c") if casts[0] else ("load", "a")
+    assert (fault.access, fault.operand) == guilty
+    text = "tl.store(c_ptr + cm" if casts[0] else "x = tl.load(x_ptr + xm"
+    assert fault.where.line == line(copy_kernel, text)
+
+
+def test_a_false_assumption():
+    @triton.jit
+    def assuming(c_ptr, n, S: tl.constexpr):
+        tl.assume(n % 8 == 0)
+        tl.assume(n > 0)
+        tl.store(c_ptr + tl.arange(0, S), n)
+
+    def wrapper(n):
+        def call(a):
+            c = torch.empty(16, device=a.device)
+            assuming[(1,)](c, n, 16)
+            return c
+
+        return call
+
+    assert run(wrapper(16), torch.zeros(1)).faults == []
+    fault = the(run(wrapper(12), torch.zeros(1)), "false_hint")
+    assert fault.where.line == line(assuming, "n % 8")
+    assert "assume" in fault.got
+
+
+def test_a_false_promise_of_divisibility():
+    """Of a computed value: Triton drops a promise about an argument itself."""
+
+    @triton.jit
+    def hinted(c_ptr, n, S: tl.constexpr):
+        n = tl.multiple_of(n + tl.program_id(0), 16)
+        tl.store(c_ptr + tl.arange(0, S), n)
+
+    def wrapper(n):
+        def call(a):
+            c = torch.empty(16, device=a.device)
+            hinted[(1,)](c, n, 16)
+            return c
+
+        return call
+
+    assert run(wrapper(32), torch.zeros(1)).faults == []
+    assert the(run(wrapper(24), torch.zeros(1)), "false_hint").where.line == line(
+        hinted, "multiple_of"
+    )
+
+
+def test_a_failed_assertion_of_the_kernel():
+    @triton.jit
+    def asserting(c_ptr, n, S: tl.constexpr):
+        i = tl.arange(0, S)
+        tl.device_assert(i < n, "index beyond n")
+        assert n > 3, "n too small"
+        tl.store(c_ptr + i, i)
+
+    def wrapper(n):
+        def call(a):
+            c = torch.empty(16, device=a.device)
+            asserting[(1,)](c, n, 16)
+            return c
+
+        return call
+
+    assert run(wrapper(16), torch.zeros(1)).faults == []
+    fault = the(run(wrapper(10), torch.zeros(1)), "failed_assert")
+    assert fault.lanes == 6
+    assert "index beyond n" in fault.got
+    assert fault.where.line == line(asserting, "tl.device_assert")
+    words = [f.got for f in run(wrapper(2), torch.zeros(1)).faults]
+    assert len(words) == 2
+    assert "n too small" in words[1]
+
+
+def test_faults_of_many_programs_are_one():
+    """A fault counts programs and lanes; its words give the whole range."""
+    a, b = laid_out("padded", 100, K), laid_out("padded", K, 100)
+    seen = run(matmul(A="M"), a, b)
+    fault = the(seen, "out_of_bounds")
+    assert fault.programs == 49
+    assert fault.got.startswith("columns 19..31 of a (K=19) are read by 49 programs")
+
+
+def test_an_address_outside_of_every_tensor():
+    """A base pointer moved by gigabytes is nobody's; the process lives on."""
+
+    @triton.jit
+    def far(a_ptr, c_ptr, S: tl.constexpr):
+        i = tl.arange(0, S)
+        p = (a_ptr.to(tl.int64) + 2**40).to(tl.pointer_type(tl.float32))
+        tl.store(c_ptr + i, tl.load(p + i))
+        tl.store(p + i, 1.0)
+
+    def wrapper(a):
+        c = torch.empty(16, device=a.device)
+        far[(1,)](a, c, 16)
+        return c
+
+    seen = run(wrapper, torch.zeros(16))
+    found = [f for f in seen.faults if f.kind == "out_of_bounds"]
+    assert {f.access for f in found} == {"load", "store"}
+
+
+def test_an_operand_of_a_batch_names_the_batch():
+    """Three axes: the batch that is not there."""
+
+    @triton.jit
+    def batched(a_ptr, c_ptr, sab, S: tl.constexpr):
+        i = tl.arange(0, S)
+        x = tl.load(a_ptr + tl.program_id(0) * sab + i)
+        tl.store(c_ptr + tl.program_id(0) * S + i, x)
+
+    def wrapper(a):
+        c = torch.empty((4, 16), device=a.device)
+        batched[(4,)](a, c, a.stride(0), 16)
+        return c
+
+    parent = torch.zeros((8, 2, 16))
+    a = parent[:3]
+    fault = the(run(wrapper, a), "out_of_bounds")
+    assert (fault.operand, fault.axis) == ("a", "batch")
+    assert fault.got.startswith("batch 3 of a")

@@ -1,0 +1,142 @@
+"""Endless loops, recursion, and memory on large grids."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from simulator_lanes import launched, result_of
+
+from gemmproof.reference.simulator import (
+    CompileError,
+    LimitExceeded,
+    context,
+    run,
+)
+
+
+@triton.jit
+def endless(o, n):
+    x = n
+    while x > 0:
+        x += 0
+    tl.store(o, x)
+
+
+@triton.jit
+def endless_for(o, n):
+    x = n
+    for i in range(2**31 - 1):
+        x += i
+    tl.store(o, x)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kernel", [endless, endless_for])
+def test_an_endless_loop_meets_the_limit(kernel):
+    """One line with the kernel's file, line and the seconds it was given, or that it cannot end."""
+    started = time.monotonic()
+    with pytest.raises(LimitExceeded) as raised:
+        run(launched(kernel, (2,), 3), torch.zeros(1), seconds=1.0)
+    assert time.monotonic() - started < 10
+    text = str(raised.value)
+    assert "\n" not in text
+    assert "test_limits.py:" in text
+    assert "1 s" in text or "for ever" in text
+
+
+@triton.jit
+def calls_itself(x):
+    return calls_itself(x + 1)
+
+
+@triton.jit
+def recursive(o):
+    tl.store(o, calls_itself(1))
+
+
+def test_recursion_without_end():
+    with pytest.raises(CompileError, match="recursive") as raised:
+        run(launched(recursive, (1,)), torch.zeros(1))
+    assert "\n" not in str(raised.value)
+
+
+@triton.jit
+def tiles(o, n, S: tl.constexpr):
+    pid = tl.program_id(0)
+    i = tl.arange(0, S)
+    x = pid + i[:, None] * i[None, :]
+    tl.store(o + pid, tl.sum(tl.sum(x, 1), 0))
+
+
+def test_wide_parts_are_cut_to_the_limit(monkeypatch):
+    """The same answer with 64 KiB a value as with the default."""
+    expected = result_of(tiles, (100,), 0, 32, shape=(100,))
+    monkeypatch.setattr(context, "VALUE_BYTES", 1 << 16)
+    assert (result_of(tiles, (100,), 0, 32, shape=(100,)) == expected).all()
+    monkeypatch.setattr(context, "VALUE_BYTES", 1 << 10)
+    with pytest.raises(LimitExceeded, match="one program"):
+        run(launched(tiles, (100,), 0, 32, shape=(100,)), torch.zeros(1))
+
+
+def test_the_trace_is_the_same_in_smaller_parts(monkeypatch):
+    """Splitting changes neither the accesses nor which program made them."""
+
+    def touches():
+        trace = []
+        run(launched(tiles, (100,), 0, 32, shape=(100,)), torch.zeros(1), trace=trace)
+        ((_, _, found),) = trace
+        return {
+            int(p): int(t.offsets[row if len(t.offsets) > 1 else 0])
+            for t in found
+            for row, p in enumerate(t.programs)
+        }
+
+    whole = touches()
+    monkeypatch.setattr(context, "VALUE_BYTES", 1 << 16)
+    assert touches() == whole == {p: p for p in range(100)}
+
+
+LARGE = """
+import resource, sys
+import torch, triton, triton.language as tl
+from gemmproof.reference.simulator import context, run
+
+context.VALUE_BYTES = int(sys.argv[1])
+
+@triton.jit
+def gemm(a, b, c, K, S: tl.constexpr):
+    i = tl.arange(0, S)
+    m = (tl.program_id(0) * S + i)[:, None]
+    n = (tl.program_id(1) * S + i)[None, :]
+    acc = tl.zeros((S, S), tl.float32)
+    for k in range(0, K, S):
+        acc = tl.dot(tl.load(a + m * K + k + i[None, :]), tl.load(b + k + i[:, None] + n * K), acc)
+    tl.store(c + m * tl.num_programs(1) * S + n, acc)
+
+def wrapper(a, b):
+    c = torch.empty((a.shape[0], b.shape[0]))
+    gemm[a.shape[0] // 32, b.shape[0] // 32](a, b, c, a.shape[1], 32)
+    return c
+
+a = torch.ones((2048, 32)).half()
+b = torch.ones((2048, 32)).half()
+run(wrapper, a[:32], b[:32])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+seen = run(wrapper, a, b, seconds=300)
+assert seen.faults == [] and (seen.result == 32).all()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_memory_stays_bounded_on_a_large_grid(tmp_path):
+    """4,096 programs of 32 x 32 tiles with at most 4 MB a value; the output is 16 MB."""
+    path = tmp_path / "large.py"
+    path.write_text(LARGE)
+    command = [sys.executable, path, str(1 << 22)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) < 150  # MB; more than 190 without the limit

@@ -1,0 +1,125 @@
+"""Undefined lanes: where they came from when stored, and what they decided."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from simulator_masks import M, N, faults_of, kernel, line, matmul, the
+
+from gemmproof.reference.simulator import run
+
+
+@pytest.mark.parametrize("fill", ["nan", "ones", "zero", "large"])
+def test_undefined_lanes_in_the_output_name_their_origin(fill):
+    """Masked without `other`: the operand, the axis and the load's line, whatever memory holds."""
+    seen = faults_of(matmul(A="no other"), fill=fill)
+    fault = the(seen, "undefined_stored")
+    assert (fault.operand, fault.axis, fault.access) == ("a", "K", "load")
+    assert fault.where.line == line(kernel, "mask=(rm < M) & (ak < K))")
+    assert "mask disables, with no `other`" in fault.got
+    assert f"rows 0..{M - 1}, columns 0..{N - 1} of c" in fault.got
+
+
+def test_undefined_lanes_that_follow_from_a_stray_load_say_so():
+    seen = faults_of(matmul(A="M"), "padded")
+    assert the(seen, "undefined_stored").follows == "out_of_bounds"
+
+
+def test_reading_an_unwritten_workspace():
+    """A buffer from torch.empty that only half of the programs fill."""
+
+    @triton.jit
+    def fill(w_ptr, S: tl.constexpr):
+        tl.store(w_ptr + tl.program_id(0) * S + tl.arange(0, S), 1.0)
+
+    @triton.jit
+    def copy(w_ptr, c_ptr, S: tl.constexpr):
+        i = tl.program_id(0) * S + tl.arange(0, S)
+        tl.store(c_ptr + i, tl.load(w_ptr + i))
+
+    def wrapper(a):
+        w, c = torch.empty(64, device=a.device), torch.empty(64, device=a.device)
+        fill[(3,)](w, 16)
+        copy[(4,)](w, c, 16)
+        return c
+
+    fault = the(run(wrapper, torch.zeros(4)), "undefined_stored")
+    assert (fault.operand, fault.lanes) == ("w_ptr", 16)
+    assert "uninitialised" in fault.got
+    assert fault.where.line == line(copy, "tl.store")
+
+
+def test_split_k_onto_an_uninitialised_output():
+    """Atomics add to what the allocator left."""
+
+    @triton.jit
+    def add(c_ptr, S: tl.constexpr):
+        tl.atomic_add(c_ptr + tl.arange(0, S), 1.0)
+
+    def wrapper(make):
+        def call(a):
+            c = make(16, device=a.device)
+            add[(3,)](c, 16)
+            return c
+
+        return call
+
+    fault = the(run(wrapper(torch.empty), torch.zeros(4)), "undefined_stored")
+    assert (fault.operand, fault.access, fault.lanes) == ("c", "atomic", 16)
+    seen = run(wrapper(torch.zeros), torch.zeros(4))
+    assert seen.faults == []
+    assert (seen.result == 3).all()
+
+
+@triton.jit
+def undefined_address(x_ptr, c_ptr, n):
+    i = tl.arange(0, 16)
+    at = tl.load(x_ptr + i, mask=i < n)
+    tl.store(c_ptr + at, 1)
+
+
+@triton.jit
+def undefined_mask(x_ptr, c_ptr, n):
+    i = tl.arange(0, 16)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(c_ptr + i, 1, mask=x > 0)
+
+
+@triton.jit
+def undefined_branch(x_ptr, c_ptr, n):
+    i = tl.arange(0, 16)
+    x = tl.sum(tl.load(x_ptr + i, mask=i < n), 0)
+    if x > 3:
+        tl.store(c_ptr + i, 1)
+    else:
+        tl.store(c_ptr + i, 2)
+
+
+@triton.jit
+def undefined_bound(x_ptr, c_ptr, n):
+    i = tl.arange(0, 16)
+    last = tl.load(x_ptr + n, mask=n < 3)
+    total = i
+    for _ in range(last):
+        total += 1
+    tl.store(c_ptr + i, total)
+
+
+@pytest.mark.parametrize(
+    ("function", "what", "text"),
+    [
+        (undefined_address, "an address", "tl.store"),
+        (undefined_mask, "a mask", "tl.store"),
+        (undefined_branch, "a branch", "if x > 3"),
+        (undefined_bound, "a loop bound", "in range(last)"),
+    ],
+)
+def test_a_decision_taken_by_an_undefined_lane(function, what, text):
+    def wrapper(x):
+        c = torch.zeros(32, dtype=torch.int32, device=x.device)
+        function[(1,)](x, c, 10)
+        return c
+
+    fault = the(run(wrapper, torch.arange(16, dtype=torch.int32), fill="zero"), "undefined_used")
+    assert fault.got == f"{what} that depends on an undefined lane"
+    assert fault.where.line == line(function, text)

@@ -1,0 +1,115 @@
+"""A kernel that makes tensor descriptors needs memory that only triton.set_allocator gives."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import _allocation
+
+from gemmproof import Contract, KernelUnderTest, check
+from gemmproof.properties.cases.case import Case
+from gemmproof.reference.simulator import KernelError, run
+
+CASE = Case(16, 16, 16, "fp16")
+
+
+@triton.jit
+def copy(x, o, S: tl.constexpr, DESCRIBES: tl.constexpr):
+    if DESCRIBES:
+        there = tl.make_tensor_descriptor(o, [S, S], [S, 1], [S, S])
+        there.store([0, 0], tl.make_tensor_descriptor(x, [S, S], [S, 1], [S, S]).load([0, 0]))
+    else:
+        at = tl.arange(0, S)[:, None] * S + tl.arange(0, S)
+        tl.store(o + at, tl.load(x + at))
+
+
+def copied(x, describes=True):
+    o = torch.empty_like(x)
+    copy[1,](x, o, 16, describes)
+    return o
+
+
+def allocate(size, alignment, stream):
+    return torch.empty(size, dtype=torch.int8)
+
+
+@triton.jit
+def product(a, b, c, S: tl.constexpr):
+    x = tl.make_tensor_descriptor(a, [S, S], [S, 1], [S, S])
+    y = tl.make_tensor_descriptor(b, [S, S], [S, 1], [S, S])
+    z = tl.make_tensor_descriptor(c, [S, S], [S, 1], [S, S])
+    z.store([0, 0], tl.dot(x.load([0, 0]), y.load([0, 0])).to(tl.float16))
+
+
+def forgetting(a, b):
+    c = torch.empty_like(a)
+    product[1,](a.contiguous(), b.contiguous(), c, 16)
+    return c
+
+
+def remembering(a, b):
+    triton.set_allocator(allocate)
+    return forgetting(a, b)
+
+
+def once(a, b, _done=[]):  # noqa: B006 - what is meant
+    if not _done:
+        triton.set_allocator(allocate)
+        _done.append(True)
+    return forgetting(a, b)
+
+
+@pytest.fixture
+def no_allocator():
+    """Nothing has called triton.set_allocator; afterwards what was there is there again."""
+    before = _allocation._allocator.get()
+    _allocation._allocator.set(_allocation._NULL_ALLOCATOR)
+    yield
+    _allocation._allocator.set(before)
+
+
+def judged(wrapper):
+    kernel = KernelUnderTest("product", wrapper, Contract(layouts="contiguous"))
+    return check(kernel, case=CASE)
+
+
+@pytest.mark.parametrize("target", [None, "sm_90", "sm_100", "sm_120"])
+def test_a_missing_allocator_is_told_with_the_line_of_the_launch(no_allocator, target):
+    x = torch.ones(16, 16)
+    with pytest.raises(KernelError, match="nothing called triton") as caught:
+        run(copied, x, target=target)
+    assert str(caught.value.where).startswith("test_allocator.py:28")
+    triton.set_allocator(allocate)
+    assert torch.equal(run(copied, x, target=target).result, x)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_89", "gfx942", "gfx950"])
+def test_where_descriptors_become_pointers_none_is_needed(no_allocator, target):
+    x = torch.ones(16, 16)
+    assert torch.equal(run(copied, x, target=target).result, x)
+
+
+def test_kernels_without_descriptors_need_none(no_allocator):
+    x = torch.ones(16, 16)
+    assert torch.equal(run(copied, x, kwargs={"describes": False}).result, x)
+
+
+def test_a_check_finds_it_and_one_kernel_gives_the_next_nothing(no_allocator):
+    assert judged(remembering).verdict == "pass"
+    report = judged(forgetting)
+    (finding,) = report.findings
+    assert finding.property == "runs_to_completion"
+    assert "product needs memory for the tensor descriptors" in finding.message
+    assert finding.where.startswith("test_allocator.py:46")
+    assert judged(once).verdict == "pass"
+    assert judged(once).verdict == "pass"
+    assert judged(forgetting).verdict == "fail"
+
+
+def test_what_a_module_set_when_it_was_imported_counts(no_allocator):
+    def apart(a, b):
+        return forgetting(a, b)
+
+    triton.set_allocator(allocate)
+    assert judged(apart).verdict == "pass"
+    assert judged(apart).verdict == "pass"

@@ -1,0 +1,145 @@
+"""Modules and hooks that ask for a device, launch and measured while they are imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from gemmproof.cli import EXIT, main
+from gemmproof.fake_device import Wanted, fake_device
+from gemmproof.reference.simulator import run
+from gemmproof.target import TargetError, load, load_file, parse
+
+SCRIPT = """
+import torch
+import triton
+import triton.language as tl
+from torch.cuda import synchronize
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+
+@triton.jit
+def double(x, y, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    tl.store(y + i, 2 * tl.load(x + i, mask=i < n, other=0.0), mask=i < n)
+
+
+@torch.compile
+def matmul(a, b):
+    c = torch.empty_like(a)
+    double[(1,)](a, c, a.numel(), S=16)
+    synchronize()
+    return c
+
+
+a = torch.rand((4, 4), device=DEVICE)
+assert torch.allclose(matmul(a, a), 2 * a), "the launch did nothing"
+
+
+@triton.testing.perf_report(triton.testing.Benchmark(
+    x_names=["N"], x_vals=[2**20], line_arg="provider", line_vals=["triton"],
+    line_names=["Triton"], ylabel="GB/s", plot_name="p", args={}))
+def benchmark(N, provider):
+    raise AssertionError("nothing is measured at import")
+
+
+benchmark.run(show_plots=True, print_data=True)
+"""
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Writes a module and gives its path."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str, name: str = "host_side_script.py") -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def test_a_script_that_launches_and_measures_when_imported(written, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    function = load(parse(f"{written(SCRIPT)}:matmul"))
+    assert os.environ["TRITON_INTERPRET"] == "1"
+    a = torch.arange(16.0).reshape(4, 4)
+    seen = run(function, a, a)
+    assert torch.equal(seen.result, 2 * a)
+    assert len(seen.launches) == 1
+
+
+def test_an_import_that_asks_for_what_is_unknown(written):
+    path = written("import torch\n\nprint(torch.cuda.temperature())\n")
+    with pytest.raises(TargetError) as caught:
+        load_file(path)
+    assert str(caught.value) == (
+        f"{path.name}:3: importing it raised Unsupported:"
+        " torch.cuda.temperature is not known to the fake device"
+    )
+
+
+def test_a_gpu_is_met_only_by_who_launches_on_it(monkeypatch):
+    """Where there is a GPU, it is another one than the imagined unless the launches need it."""
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "the real one")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with fake_device():
+        assert torch.cuda.get_device_name() == "NVIDIA H200"
+    monkeypatch.setattr(Wanted, "device", True)
+    with fake_device():
+        assert torch.cuda.get_device_name() == "the real one"
+
+
+HOOK = """
+import torch
+from gemmproof import Contract, KernelUnderTest
+from host_side_script import matmul
+
+
+def pytest_gemm_kernels():
+    assert torch.cuda.get_device_capability() >= (9, 0)
+    table = torch.ones(2, device="cuda")
+    assert table.is_cuda
+    return [KernelUnderTest("doubled", matmul, Contract())]
+"""
+
+
+def test_a_hook_may_ask_for_a_device(written, capsys):
+    written(SCRIPT)
+    written(HOOK, "conftest.py")
+    main(["signoff", "--max-examples", "1", "--jobs", "1"])
+    said = "".join(capsys.readouterr())
+    assert "doubled" in said
+    assert "CUDA" not in said
+
+
+def test_the_command_says_what_is_unknown_in_one_line(written, capsys):
+    text = SCRIPT.partition("\na = torch.rand")[0]
+    path = written(text.replace("    synchronize()\n", "    torch.cuda.clock_rate()\n"))
+    line = path.read_text().splitlines().index("    torch.cuda.clock_rate()") + 1
+    assert main(["check", f"{path.name}:matmul"]) == EXIT["error"]
+    said = [x for x in "".join(capsys.readouterr()).splitlines() if "clock_rate" in x]
+    unknown = "torch.cuda.clock_rate is not known to the fake device"
+    assert len(said) == 1
+    assert f"{path.name}:{line}: {unknown}" in said[0]
+
+
+def test_triton_interpret_changes_nothing():
+    """Kernels that were decorated for Triton's interpreter are simulated all the same."""
+    tests = "test_wrappers.py::test_a_wrong_wrapper_around_a_right_kernel"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", tests],
+        cwd=Path(__file__).parent,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert "6 passed" in done.stdout, done.stdout

@@ -1,0 +1,231 @@
+"""Run drawn programs under Triton's interpreter, or on the simulator beside it.
+
+In tests/witnesses/differential:
+python runner.py FIRST COUNT                        compare, and print each difference
+python runner.py --show SEED                        print a program
+python runner.py --interpret MODULE FIRST COUNT     (used by the first)
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[3] / "src")]
+    if "--interpret" in sys.argv:
+        os.environ["TRITON_INTERPRET"] = "1"
+
+import numpy as np
+import torch
+
+from differential.generator import Operand, Program, draw_program, write_module
+
+BATCH = 250  # programs in one module, one process of the interpreter
+Answer = dict[str, np.ndarray] | str
+
+
+def load_module(path: str) -> Any:
+    """The module of drawn programs."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def fill(operand: Operand, seed: int) -> np.ndarray:
+    """What an operand holds: extremes and small numbers, more often than not."""
+    rng = np.random.default_rng((seed, int(operand.name[1:])))
+    n = operand.size
+    if operand.dtype == "int1":
+        return rng.integers(0, 2, n).astype(bool)
+    if operand.dtype.startswith("float"):
+        edges = [0.0, -0.0, 1.0, -1.0, 0.5, 65504.0, 6e-8, np.inf, -np.inf, np.nan, 3.0, 1e-3]
+        values = np.where(rng.random(n) < 0.3, rng.integers(-9, 9, n), rng.normal(size=n) * 4)
+        some = np.where(rng.random(n) < 0.2, rng.choice(edges, n), values)
+        return some.astype(operand.dtype)
+    info = np.iinfo(operand.dtype)
+    raw = np.frombuffer(rng.bytes(n * info.bits // 8), operand.dtype)
+    small = rng.integers(0 if info.min == 0 else -9, 9, n).astype(operand.dtype)
+    extremes = np.array([info.min, info.max, info.min + 1, info.max - 1, 0], operand.dtype)
+    choice = rng.random(n)
+    return np.where(choice < 0.4, small, np.where(choice < 0.55, rng.choice(extremes, n), raw))
+
+
+def wrapper_of(kernel: Any, program: Program) -> Callable[..., list[torch.Tensor]]:
+    """The function that launches a program on its inputs and returns what it stored."""
+
+    def call(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        given = iter(inputs)
+        arguments: list[Any] = []
+        results = []
+        for operand in program.operands:
+            if operand.kind == "number":
+                arguments.append(operand.value)
+                continue
+            if operand.kind == "input":
+                arguments.append(next(given))
+                continue
+            if operand.kind == "shared":
+                made = next(given).clone()
+            else:
+                dtype = torch.bool if operand.dtype == "int1" else getattr(torch, operand.dtype)
+                made = torch.zeros(operand.size, dtype=dtype, device=inputs[0].device)
+            results.append(made)
+            arguments.append(made)
+        kernel[program.grid](*arguments)
+        return results
+
+    return call
+
+
+def inputs_of(program: Program) -> list[torch.Tensor]:
+    """The tensors that a program is called with."""
+    wanted = [o for o in program.operands if o.kind in ("input", "shared")]
+    return [torch.from_numpy(fill(o, program.seed).copy()) for o in wanted]
+
+
+def named(program: Program, results: list[torch.Tensor]) -> dict[str, np.ndarray]:
+    """What a program stored, by parameter; a NaN has the same bits everywhere."""
+    names = [o.name for o in program.operands if o.kind in ("shared", "output")]
+    arrays = {n: x.numpy().copy() for n, x in zip(names, results, strict=True)}
+    for x in arrays.values():
+        if x.dtype.kind == "f":
+            x[np.isnan(x)] = np.nan
+    return arrays
+
+
+def interpret(module: Any, program: Program) -> Answer:
+    """What a program stores under Triton's interpreter."""
+    try:
+        call = wrapper_of(getattr(module, f"kernel{program.seed}"), program)
+        return named(program, call(*inputs_of(program)))
+    except Exception as error:
+        return "".join(traceback.format_exception(error)[-12:])
+
+
+def simulate(module: Any, program: Program) -> Answer:
+    """What a program stores on the simulator, which finds no fault in it."""
+    from gemmproof.reference.simulator import run
+
+    try:
+        call = wrapper_of(getattr(module, f"kernel{program.seed}"), program)
+        seen = run(call, *inputs_of(program))
+        return f"false finding: {seen.faults[0]}" if seen.faults else named(program, seen.result)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def mend_interpreter() -> None:
+    """Patch triton.language once, not at every call of a helper; make comparisons int1.
+
+    A comparison's handle has the type of its operands: a scalar one that is splat over a block
+    becomes integers. Overflow checks, which assert nothing here, go too.
+    """
+    from dataclasses import replace
+
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.rewrite()(*args, **kwargs)
+
+    interpreter._patch_lang(tl.standard.sum.fn)
+    interpreter.InterpretedFunction.__call__ = call
+    builder: Any = interpreter.interpreter_builder
+    for name in dir(builder):
+        if name.startswith(("create_icmp", "create_fcmp")):
+            setattr(builder, name, _as_truth(getattr(builder, name), interpreter.TensorHandle))
+    builder.options = replace(builder.options, sanitize_overflow=False)
+
+
+def _as_truth(compare: Any, handle: Any) -> Any:
+    """A comparison whose result is known to be int1."""
+    import triton.language as tl
+
+    return lambda x, y: handle(compare(x, y).data, tl.int1)
+
+
+def find_difference(program: Program, theirs: Answer, mine: Answer) -> str | None:
+    """The first difference in a result of a program, None where there is none."""
+    if isinstance(theirs, str) or isinstance(mine, str):
+        sides = (("interpreter", theirs), ("simulator", mine))
+        return "; ".join(f"{n}: {x}" for n, x in sides if isinstance(x, str))
+    for name, expected in theirs.items():
+        got = mine[name]
+        if got.tobytes() != expected.tobytes():
+            raw = [x.view(f"u{x.itemsize}") for x in (got, expected)]
+            at = int(np.flatnonzero(raw[0] != raw[1])[0])
+            return f"{name}[{at}] ({got.dtype}): got {got[at]}, expected {expected[at]}"
+    return None
+
+
+def tell(program: Program, difference: str) -> str:
+    """A difference with what is needed to see it again."""
+    again = f"python tests/witnesses/differential/runner.py {program.seed} 1"
+    return f"seed {program.seed}: {difference}\nagain: {again}\n{program.source}"
+
+
+def compare(first: int, count: int) -> Iterator[tuple[Program, str | None]]:
+    """Each program of these seeds with its first difference."""
+    programs = [draw_program(seed) for seed in range(first, first + count)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / f"drawn_{first}.py")
+        Path(path).write_text(write_module(programs))
+        command = [sys.executable, __file__, "--interpret", path, str(first), str(count)]
+        kept = Path(folder) / "answers"
+        with kept.open("wb") as answers:
+            subprocess.run(command, stdout=answers, check=True)
+        with kept.open("rb") as answers:
+            module = load_module(path)
+            for program in programs:
+                theirs = pickle.load(answers)
+                yield program, find_difference(program, theirs, simulate(module, program))
+
+
+def answer(path: str, first: int, count: int) -> None:
+    """Interpret the programs of a module and hand on what they store."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    mend_interpreter()
+    module = load_module(path)
+    for seed in range(first, first + count):
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            pickle.dump(interpret(module, draw_program(seed)), answers)
+        answers.flush()
+
+
+def main(words: list[str]) -> int:
+    """Do what the command line says; 1 where a program differs."""
+    if words[0] == "--interpret":
+        answer(words[1], int(words[2]), int(words[3]))
+        return 0
+    if words[0] == "--show":
+        print(write_module([draw_program(int(words[1]))]))
+        return 0
+    first, count = int(words[0]), int(words[1])
+    started, differing = time.perf_counter(), 0
+    for begin in range(first, first + count, BATCH):
+        for program, difference in compare(begin, min(BATCH, first + count - begin)):
+            if difference is not None:
+                differing += 1
+                print(tell(program, difference), flush=True)
+    print(f"{count} programs, {differing} differ, {time.perf_counter() - started:.0f} s")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
