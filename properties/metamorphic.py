@@ -38,7 +38,7 @@ RELATIONS = tuple(name for name in COMPARE if name not in ("order", "rows"))
 
 
 def make_calls(observation: Observation) -> Iterator[RelatedCall]:
-    """The related call, none where the case has no such twin that the contract admits."""
+    """The related call, none where the contract admits no such call."""
     case = replace(observation.case, compare=None, calls=1)
     a, b = (observation.operands[name] for name in "ab")
     relation = observation.case.compare

@@ -12,7 +12,7 @@ from gemmproof.reference.formats import OPERANDS
 
 FILLS = ("index", "normal", "positive", "cancelling", "wide", "special")
 CALLS = (1, 3)
-# what a further call of the same case must agree with: properties/twins.py says how each is made
+# what a further call of the same case must agree with: table.RELATED says how each is made
 COMPARE = (
     "negated",
     "scaled",

@@ -26,8 +26,8 @@ MAX_VOLUME = 2**25
 SEEDS = range(1, 1000)
 # So many cases are not compared with further calls, for one of every relation that is.
 COMPARED = 120
-# how many times the work of a case its twins are, at most
-TWINS = {"order": 16, "rows": 12}
+# how many times the work of a case its related calls are, at most
+RELATED_WORK = {"order": 16, "rows": 12}
 SMS = (1, 7)  # one program for every tile, and a number that divides no tile count by design
 
 
@@ -250,7 +250,7 @@ def _fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:
     """The case with the sides of most tiles cut until the work fits MAX_VOLUME."""
     sides = [case.M, case.N, case.K]
     lead = max(1, case.batch or 1) * case.calls
-    lead *= 1 if case.compare is None else TWINS.get(case.compare, 2)
+    lead *= 1 if case.compare is None else RELATED_WORK.get(case.compare, 2)
     for longest in sorted(range(3), key=lambda axis: -sides[axis] // tile[axis]):
         blocks = [max(1, -(-side // block)) for side, block in zip(sides, tile, strict=True)]
         padded = [count * block for count, block in zip(blocks, tile, strict=True)]

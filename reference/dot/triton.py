@@ -1,7 +1,7 @@
 """What Triton makes of a `tl.dot`: the instruction, the order of k, and additions around it.
 
-Read in Triton's sources (3.6 to 3.9) and in the PTX compiled from them; `tests/test_dot_triton.py`
-compiles and compares.
+Read in Triton's sources (3.6 to 3.9) and in the PTX compiled from them;
+`tests/reference/dot/test_dot_triton.py` compiles and compares.
 """
 
 from dataclasses import replace

@@ -51,7 +51,7 @@ def _multiply(words: Words) -> Opcode:
 
 
 def _divide(words: Words) -> Opcode:
-    """div and rem. By zero, which PTX leaves to the machine: all ones, and the dividend."""
+    """div and rem. By zero, which PTX leaves to the hardware: all ones, and the dividend."""
     t = words.one_type(*NUMBERS)
     unsigned = TYPES[t.replace("s", "u")].dtype
 

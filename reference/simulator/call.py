@@ -156,7 +156,7 @@ def simulate(
 ) -> Any:
     """What `function(*tensors)` returns when its Triton launches run on the tile simulator.
 
-    Accesses that leave an operand, and lanes that nothing defined, do not stop it: use `run` for
+    Accesses out of bounds, and undefined lanes, do not stop it: use `run` for
     the faults. Raises what the wrapper raises, and SimulatorError.
     """
     return run(function, *tensors, target=target).result

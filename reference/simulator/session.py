@@ -21,7 +21,7 @@ from gemmproof.reference.simulator.memory import (
 class Session:
     """One call of a wrapper. `names` are the tensors that messages call by name ("a", "b").
 
-    `fill` is what memory that nothing defined holds, `config` the autotune configuration (modulo
+    `fill` is what uninitialised memory holds, `config` the autotune configuration (modulo
     how many there are), `trace` a list that collects every access, or None. `seconds` is the time
     limit, `target` the GPU whose dots are imitated, None for exact IEEE dots, `configs` how many
     configurations the running kernel has.

@@ -3,7 +3,7 @@
 `data` has a leading axis over programs, of length 1 where every program holds the same, and then
 the block's axes, each of full length or of length 1 where all lanes along it are the same. A
 pointer's data are byte addresses. Two companions say what the hardware cannot: `poison` (uint8, 0
-for a defined lane) marks lanes that nothing defined by the bits of where they came from, `exact`
+for a defined lane) marks undefined lanes by the bits of where they came from, `exact`
 (present only after a wrap) is what an integer or an address would be in unbounded arithmetic.
 """
 

@@ -107,7 +107,7 @@ def atomic(
     """A read-modify-write of each lane; returns the old values.
 
     `op` is a key of COMBINE, or "cas" with `compare`. Lanes of one program that meet on an element
-    are combined in lane order. Adding to memory that nothing has stored leaves it undefined.
+    are combined in lane order. Adding to uninitialised memory leaves it undefined.
     """
     launch = current()
     launch.atomics = True

@@ -36,7 +36,7 @@ def lanes_shape(shape: tuple[int, ...], *parts: Value | None) -> tuple[int, ...]
 
 
 def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, ...]) -> Value:
-    """Load through a block of pointers; masked-off lanes hold `fill`, or nothing defined."""
+    """Load through a block of pointers; masked-off lanes hold `fill`, or are undefined."""
     launch = current()
     dtype = element_of(ptr)
     np_type = dtype.numpy
@@ -139,7 +139,7 @@ def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndar
 
 
 def _mark_uninitialised(lanes: Lanes, size: int, operand: Argument | None) -> np.ndarray | None:
-    """Poison for lanes that read memory nothing has stored to."""
+    """Poison for lanes that read uninitialised memory."""
     undefined = lanes.storage.undefined_elements(size)
     if undefined is None:
         return None

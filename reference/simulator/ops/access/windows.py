@@ -32,7 +32,7 @@ class Window:
     """A block pointer or a descriptor: a parent tensor, and the lanes of a block of it.
 
     `sizes`, `strides` and `offsets` (a descriptor has none) are scalars in 64 bits, `fill` what a
-    lane outside of the parent holds, None for nothing defined.
+    lane outside of the parent holds, None where it is undefined.
     """
 
     base: Value
