@@ -22,13 +22,13 @@ _PARTS = "memory random streams graphs nvtx profiler tunable jiterator nccl gds 
 _CUDA, _HIP = "12.8", "6.4.43484-123eb5128"
 
 
-class Context:
+class NullContext:
     """A context, and a decorator, that changes nothing: of a device, of a range, of a guard."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.idx, self.prev_idx = 0, 0
 
-    def __enter__(self) -> Context:
+    def __enter__(self) -> NullContext:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -107,10 +107,10 @@ _RANGES: dict[str, Any] = {
     "range_start": always(0),
     "range_end": _NOTHING,
     "mark": _NOTHING,
-    "range": Context,
+    "range": NullContext,
     "start": _NOTHING,
     "stop": _NOTHING,
-    "profile": Context,
+    "profile": NullContext,
 }
 _BENCHES = dict.fromkeys(
     ("do_bench", "do_bench_cudagraph", "do_bench_proton", "do_bench_cudagraph_proton"),
@@ -126,7 +126,7 @@ _ACCELERATOR: dict[str, Any] = {
     "current_device_idx": always(0),
     "set_device_index": _NOTHING,
     "set_device_idx": _NOTHING,
-    "device_index": Context,
+    "device_index": NullContext,
     "current_stream": streams.current_stream,
     "set_stream": streams.set_stream,
     "synchronize": _NOTHING,
@@ -181,8 +181,8 @@ def _of_cuda(gpu: GPU) -> dict[str, Any]:
         "get_device_capability": always(gpu.capability),
         "get_device_properties": lambda device=None: properties(gpu),
         "get_device_name": always(gpu.card),
-        "device": Context,
-        "device_of": Context,
+        "device": NullContext,
+        "device_of": NullContext,
         "is_bf16_supported": is_bf16_supported,
         "is_tf32_supported": always(since_ampere and not gpu.is_amd),
         "get_arch_list": always([gpu.name]),

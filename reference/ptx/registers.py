@@ -20,7 +20,7 @@ _WIDTHS = {"c": 16, "h": 16, "r": 32, "f": 32, "l": 64, "d": 64}
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TensorRegisters:
     """The registers of one tensor, each with `shared` of its elements."""
 
     dtype: np.dtype[Any]
@@ -32,8 +32,8 @@ class Group:
 class RegisterLayout:
     """All operands of an invocation, results first, and the elements an invocation takes."""
 
-    outputs: tuple[Group, ...]
-    inputs: tuple[Group, ...]
+    outputs: tuple[TensorRegisters, ...]
+    inputs: tuple[TensorRegisters, ...]
     registers: dict[str, Register]
     pack: int
 
@@ -88,7 +88,7 @@ def lay_out(
     words = [word for word in words if word and not word.startswith("~")]
     wanted = [(np.dtype(d), True) for d in outs] + [(np.dtype(d), False) for d in ins]
     registers: dict[str, Register] = {}
-    groups: list[Group] = []
+    groups: list[TensorRegisters] = []
     for dtype, is_result in wanted:
         shared = _share(dtype, pack)
         row = []
@@ -102,7 +102,7 @@ def lay_out(
                 )
             registers[f"#{index}"] = register
             row.append(register)
-        groups.append(Group(dtype, tuple(row), shared))
+        groups.append(TensorRegisters(dtype, tuple(row), shared))
     if len(words) != len(registers):
         raise UnknownAsm(
             f"constraints: got {constraints!r}, expected {len(registers)} operands for these types"
