@@ -28,9 +28,8 @@ def calls_at_other_m(observation: Observation) -> Iterator[RelatedCall]:
 
 
 def applies(observation: Observation) -> bool:
-    """Whether the contract promises it and the case was called at other M."""
-    promised = observation.kernel.contract.batch_invariant
-    return promised and any(_is_compared(observation, other) for other in observation.related)
+    """Whether the case was called at other M."""
+    return any(_is_compared(observation, other) for other in observation.related)
 
 
 def judge(observation: Observation) -> Iterator[Finding]:

@@ -16,10 +16,9 @@ NAME = "mirror_equals_source"
 
 
 def applies(observation: Observation) -> bool:
-    """Whether the kernel has a mirror, the call ended and it launched something."""
+    """Whether the call ended and it launched something."""
     return (
-        observation.kernel.mirror is not None
-        and observation.trace is not None
+        observation.trace is not None
         and observation.result is not None
         and len(observation.calls[0].run.launches) > 0
     )

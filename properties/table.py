@@ -224,6 +224,6 @@ def list_required(kernel: KernelUnderTest, launched: bool = False) -> tuple[Prop
     What nobody promised, or makes no sense, is left out.
     """
     backend = [p for p in PROPERTIES if (p.launched if launched else p.simulated)]
-    if launched and not kernel.contract.deterministic:
+    if launched and not kernel.contract.deterministic:  # the order of atomics may change bits
         backend = [p for p in backend if p.name != determinism.SAME]
     return tuple(p for p in backend if p.promised(kernel))

@@ -45,7 +45,7 @@ def judge(observation: Observation) -> Judged:
     """Every finding of one observation, root causes first, consequences marked as such."""
     findings: list[Finding] = []
     applied, ratios = set(), {}
-    for each in table.PROPERTIES:
+    for each in table.list_required(observation.kernel, not observation.is_simulated):
         spoiled = any(f.property not in table.HARMLESS for f in findings)
         if not each.applies(observation) or (each.sound and spoiled):
             continue
