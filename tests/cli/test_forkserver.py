@@ -36,9 +36,14 @@ def test_forked_workers_share_one_parent_and_start_as_spawned_ones_do(run, monke
     assert alone.startswith(f"[{os.getpid()}, ")
 
 
-def test_where_no_server_starts_workers_are_spawned(monkeypatch, tmp_path):
+def test_where_no_server_starts_workers_are_spawned(monkeypatch):
     monkeypatch.setattr(fork_client.sys, "executable", "/no/such/python")
     with supervisor.preload():
+        assert fork_client.find_server() is None
+
+
+def test_a_server_that_takes_too_much_memory_is_not_kept():
+    with supervisor.preload(limits=supervisor.Limits(memory=1)):
         assert fork_client.find_server() is None
 
 

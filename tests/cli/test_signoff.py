@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 from cli_project import project_folder  # noqa: F401
 
 from gemmproof.cli import EXIT, main
@@ -47,3 +48,46 @@ def test_signoff_tells_the_gravest_verdict_and_how_to_reproduce_it(project, caps
     assert words[:4] == ["gemmproof", "signoff", "--kernel", "leaves"]
     assert main(words[1:]) == EXIT["fail"]
     assert len(list(ElementTree.parse("report.xml").iter("testsuite"))) == 3
+
+
+COUNTS = """
+with open("imports.txt", "a") as imports:
+    imports.write("once\\n")
+"""
+THREAD = """
+import threading, time
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize(
+    ("extra", "imports"),
+    [
+        ("", 1),
+        # forks have no thread but one: the server, the list and each kernel's worker import it
+        (THREAD, 4),
+    ],
+    ids=["plain", "thread"],
+)
+def test_signoff_imports_a_conftest_once_unless_it_starts_threads(project, capsys, extra, imports):
+    Path("conftest.py").write_text(CONFTEST.format(2) + COUNTS + extra)
+    assert main(["signoff", "--max-examples", "1"]) == EXIT["pass"], capsys.readouterr().err
+    assert Path("imports.txt").read_text().split() == ["once"] * imports
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("1 / 0", "conftest.py:10: importing it raised ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(0)", "conftest.py:10: importing it raised SystemExit: 0"),
+        ("import os; os.abort()", "conftest.py:10: loading it: a process that died of SIGABRT"),
+        ("import os; os._exit(0)", "a process that ended itself with status 0"),
+    ],
+)
+def test_a_conftest_that_cannot_be_imported_is_one_line(project, capsys, line, said):
+    Path("conftest.py").write_text(CONFTEST.format(2) + COUNTS + line)
+    assert main(["signoff"]) == EXIT["error"]
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert told.err.startswith("gemmproof signoff: ")
+    assert said in told.err

@@ -88,10 +88,19 @@ def test_what_is_slow_only_in_haste_is_not_called_a_hang(run):
     assert (finding.fault, finding.case.M, finding.case.N) == ("hang", 3, 9)
 
 
-def test_too_long_in_all_is_incomplete(run):
-    report, _ = run("returns", Limits(total=0), max_examples=2_000_000)
+def listen_slowly(event):
+    time.sleep(0.002)
+
+
+def test_too_long_in_all_is_incomplete_also_where_events_come_faster_than_they_are_read(run):
+    report, _ = run("returns", Limits(total=0), listen_slowly, max_examples=20_000)
     assert report.verdict == "incomplete"
     assert report.note.startswith("stopped after ")
+
+
+def test_what_a_worker_said_before_its_end_is_read_to_the_end(run):
+    report, worker = run("returns", LIMITS, listen_slowly, max_examples=100)
+    assert (report.verdict, worker.cases) == ("pass", 100)
 
 
 def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):

@@ -31,9 +31,14 @@ def run(options: argparse.Namespace) -> int:
             raise ValueError(problem)
         if options.case:
             Case.from_json(options.case)
+        if not Path(options.conftest).is_file():
+            raise ValueError(
+                f"--conftest: got {options.conftest!r} (no such file), expected a conftest.py that"
+                " registers kernels"
+            )
     except ValueError as mistake:
         return _refuse(mistake)
-    with preload():
+    with preload(options.conftest, limits_of(options)):
         try:
             names = _kernels(options)
         except ValueError as mistake:
@@ -52,11 +57,6 @@ def _refuse(mistake: ValueError) -> int:
 
 def _kernels(options: argparse.Namespace) -> list[str]:
     """The kernels to judge, by name. Raises ValueError where there are none."""
-    if not Path(options.conftest).is_file():
-        raise ValueError(
-            f"--conftest: got {options.conftest!r} (no such file), expected a conftest.py that"
-            " registers kernels"
-        )
     worker = watch(Request(ask="list", conftest=options.conftest), limits_of(options))
     if failure := worker.explain_failure(options.conftest):
         raise ValueError(failure)

@@ -1,4 +1,4 @@
-"""The supervisor's side of a process that has imported the engine once and forks the workers."""
+"""The supervisor's side of a process that imports once what its forks, the workers, need."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import IO
 
 from gemmproof.worker.fork_server import MARK_LENGTH, NUMBER, READY
-from gemmproof.worker.processes import MARK
+from gemmproof.worker.processes import MARK, memory_of_group
 
 SECONDS = 60.0  # for the server to import what it shall, and for it to answer
+TICK = 0.05  # seconds between two looks at it
 # What the first worker would import: the simulator brings torch and Triton.
 MODULES = ("gemmproof.worker.serve", "gemmproof.engine.check")
 
@@ -88,16 +90,17 @@ class ForkedWorker:
 class ForkServer:
     """The server as its supervisor sees it; `fork` may be called from any thread."""
 
-    def __init__(self, modules: tuple[str, ...], root: str) -> None:
-        """Start it and wait until it has imported `modules`. Raises Lost.
+    def __init__(self, root: str, conftest: str | None, memory: int) -> None:
+        """Start it and wait until it has imported the engine and the conftest. Raises Lost.
 
-        It dies with the thread that starts it.
+        It dies with the thread that starts it. `memory`: how many bytes it may hold meanwhile.
         """
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         start = (
             f"import sys; sys.path.insert(0, {root!r}); import gemmproof; del sys.path[0];"
-            f"from gemmproof.worker.fork_server import main; main({theirs.fileno()}, {modules!r})"
+            "from gemmproof.worker.fork_server import main;"
+            f"main({theirs.fileno()}, {MODULES!r}, {conftest!r})"
         )
         token = os.urandom(MARK_LENGTH // 2).hex()
         # One thread, or forking is not safe: OpenBLAS starts its own when numpy is imported.
@@ -111,14 +114,17 @@ class ForkServer:
                 env=env, stdin=nothing, stdout=nothing, stderr=nothing,
                 start_new_session=True, pass_fds=[theirs.fileno()],
             )  # fmt: skip
-        self._control.settimeout(SECONDS)
-        try:
-            told = self._control.recv(len(READY))
-        except OSError:
-            told = b""
-        if told != READY:
+        if not self._becomes_ready(memory):
             self.close()
             raise Lost
+        self._control.settimeout(SECONDS)
+
+    def _becomes_ready(self, memory: int) -> bool:
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until and memory_of_group(self.process.pid) <= memory:
+            if select.select([self._control], [], [], TICK)[0]:
+                return self._control.recv(len(READY)) == READY
+        return False
 
     def fork(self, folder: str, token: str) -> ForkedWorker:
         """A worker that serves the request in `folder`. Raises Lost."""
@@ -140,7 +146,8 @@ class ForkServer:
     def close(self) -> None:
         """End the server; its workers die with it."""
         self._control.close()
-        self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
@@ -153,16 +160,18 @@ def find_server() -> ForkServer | None:
 
 
 @contextlib.contextmanager
-def preload(modules: tuple[str, ...], root: str) -> Iterator[None]:
-    """Within it workers are forked from a process that has imported `modules`.
+def preload(root: str, conftest: str | None, memory: int) -> Iterator[None]:
+    """Within it workers are forked from a process that has imported the engine and `conftest`.
 
-    Where that process cannot be started, they are started one by one as ever.
+    A conftest that crashes, hangs or starts threads is left to the workers, which say so. Where no
+    such process can be started, workers are started one by one.
     """
     global _server
-    try:
-        _server = ForkServer(modules, root)
-    except (Lost, OSError):
-        _server = None
+    _server = None
+    for preloaded in dict.fromkeys([conftest, None]):
+        with contextlib.suppress(Lost, OSError):
+            _server = ForkServer(root, preloaded, memory)
+            break
     try:
         yield
     finally:

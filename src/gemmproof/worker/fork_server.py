@@ -1,4 +1,4 @@
-"""A process that has imported the engine once, and forks a worker from it for each request.
+"""A process that has imported the engine and a conftest.py once, and forks a worker per request.
 
 It has one thread and runs nothing but imports, so that what it forks starts as a fresh process
 would. It keeps each worker as a zombie until its supervisor is done: no other process can take
@@ -26,12 +26,19 @@ NUMBER = struct.Struct("!i")  # what is told of a worker: its number, later its 
 MARK_LENGTH = 32  # characters of every token: a worker writes its own over the server's
 
 
-def main(control: int, modules: tuple[str, ...]) -> None:
-    """Import `modules`, say so, then fork a worker for each request until nobody asks any more."""
+def main(control: int, modules: tuple[str, ...], conftest: str | None) -> None:
+    """Import what is named, report ready, then fork a worker for each request until none comes.
+
+    Ends without a word where an import started threads: a fork would not have them.
+    """
     die_with_parent()
     with contextlib.suppress(ImportError):  # the worker that needs it says what is missing
         for name in modules:
             import_module(name)
+        if conftest is not None:
+            from gemmproof.worker.serve import load_registered
+
+            load_registered(conftest)
     place = _mark_place()
     if _threads() == 1 and place:
         gc.collect()

@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,7 +53,7 @@ def serve(request: Request, emit: Listener) -> None:
 
         return serve_drift(request, emit)
     if request.ask in ("list", "load"):
-        found = _load_registered(request) if request.ask == "list" else [_find_kernel(request)]
+        found = _list_kernels(request) if request.ask == "list" else [_find_kernel(request)]
         return emit({"event": "kernels", "names": [kernel.name for kernel in found]})
     place, _, function = request.engine.partition(":")
     check = getattr(import_module(place), function)
@@ -93,7 +93,7 @@ def _find_kernel(request: Request) -> KernelUnderTest:
     from gemmproof.properties.contract import Contract, KernelUnderTest
 
     if request.conftest is not None:
-        return next(k for k in _load_registered(request) if k.name == request.name)
+        return next(k for k in _list_kernels(request) if k.name == request.name)
     target = Target(**(request.target or {}))
     # JSON knows lists only, the contract tuples only.
     stated: dict[str, Any]
@@ -101,11 +101,26 @@ def _find_kernel(request: Request) -> KernelUnderTest:
     return KernelUnderTest(target.name, load(target), Contract(**stated))
 
 
-def _load_registered(request: Request) -> list[KernelUnderTest]:
-    """The kernels that the project's conftest.py registers; raises TargetError for nonsense."""
+def _list_kernels(request: Request) -> list[KernelUnderTest]:
+    """The kernels that the project's conftest.py registers. Raises TargetError."""
+    loaded = load_registered(request.conftest or "")
+    if isinstance(loaded, TargetError):
+        raise loaded
+    return loaded
+
+
+@cache
+def load_registered(path: str) -> list[KernelUnderTest] | TargetError:
+    """What `_list_kernels` returns or raises; a process and its forks import a conftest.py once."""
+    try:
+        return _load_registered(path)
+    except TargetError as error:
+        return error
+
+
+def _load_registered(path: str) -> list[KernelUnderTest]:
     from gemmproof.properties.contract import KernelUnderTest
 
-    path = request.conftest or ""
     hook = getattr(load_file(Path(path)), "pytest_gemm_kernels", None)
     if not callable(hook):
         raise TargetError(f"{path}: got no pytest_gemm_kernels(), expected a function of that name")

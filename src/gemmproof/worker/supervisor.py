@@ -56,12 +56,14 @@ def watch(
     return worker
 
 
-def preload() -> contextlib.AbstractContextManager[None]:
-    """Within it, in the thread that enters it, workers start with the engine imported.
+def preload(
+    conftest: str | None = None, limits: Limits | None = None
+) -> contextlib.AbstractContextManager[None]:
+    """Within it workers start with the engine, and `conftest`, imported.
 
-    For those who watch several workers. Whoever watches them may do so from other threads.
+    For those who watch several workers. Enter it in the main thread; other threads may watch.
     """
-    return fork_client.preload(fork_client.MODULES, _root())
+    return fork_client.preload(_root(), conftest, (limits or Limits()).memory)
 
 
 def _watch(
@@ -147,6 +149,8 @@ def _follow(
                 moved = now
                 first = now if first is None and worker.cases else first
             if status is not None:
+                while _read_events(events, worker, listener):
+                    pass
                 _drain(output, kept, worker)
                 worker.classify(status)
                 break
@@ -182,16 +186,18 @@ def _drain(output: int, kept: bytearray, worker: WorkerExit) -> bool:
 def _read_events(events: Any, worker: WorkerExit, listener: Listener) -> bool:
     """Take in the whole lines that have come; True if there were any."""
     moved = False
-    while True:
+    until = time.monotonic() + TICK  # a worker may write faster than we read
+    while not moved or time.monotonic() < until:
         at = events.tell()
         line = events.readline()
         if not line.endswith(b"\n"):
             events.seek(at)
-            return moved
+            break
         event = json.loads(line)
         worker.take(event)
         listener(event)
         moved = True
+    return moved
 
 
 def _find_broken_limit(
