@@ -11,7 +11,13 @@ from gemmproof.reference.observation import LimitExceeded, SimulatorError, Unsup
 from gemmproof.reference.simulator import context as contexts
 from gemmproof.reference.simulator.context import Context
 from gemmproof.reference.simulator.program import Program
-from gemmproof.reference.simulator.scheduler import MOST_WIDTH, Group, Scheduler, merge_slots
+from gemmproof.reference.simulator.scheduler import (
+    MOST_WIDTH,
+    Group,
+    Scheduler,
+    merge_slots,
+    run_block,
+)
 
 # A first group this wide shows how large the values of the kernel are; groups then grow.
 FIRST_WIDTH = 256
@@ -69,15 +75,10 @@ def run_region(program: Program, values: list[Any], lanes: int) -> list[Any]:
     context = contexts.current()
     env = program.enter(values)
     where = context.where
-    if program.is_straight:
-        for run, place, dead in program.blocks[0].steps:
-            context.where = place
-            run(env)
-            for slot in dead:
-                env[slot] = None
-        end = program.blocks[0].end
+    if len(program.blocks) == 1:
+        run_block(program.blocks[0], Group(context.programs, env), context)
         context.where = where
-        return [env[slot] for slot in end.uses]
+        return [env[slot] for slot in program.blocks[0].end.uses]
     scheduler = Scheduler(program, context, follow=False)
     scheduler.limit = lanes
     scheduler.run(Group(np.arange(lanes, dtype=np.int64), env))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from triton import knobs
@@ -28,27 +27,16 @@ from gemmproof.reference.ttir.reader import read_module
 # Programs kept, the latest used last: a search over many kernels must not fill the memory.
 _MOST_PROGRAMS = 256
 _programs: OrderedDict[str, Program] = OrderedDict()
-_session: Session | None = None
-
-
-@contextmanager
-def use_session(session: Session) -> Iterator[None]:
-    """Within it kernels are compiled and launched for `session`."""
-    global _session
-    before, _session = _session, session
-    try:
-        yield
-    finally:
-        _session = before
 
 
 class Kernel:
     """What stands for a compiled kernel: its program, and the figures that a wrapper may ask.
 
     Nothing is compiled to a binary, so it spills nothing and shares no memory; wrappers that size
-    their grid by occupancy then use the device's own limits.
+    their grid by occupancy then use the device's own limits. `session` is that of the running call.
     """
 
+    session: Session
     n_regs = 32
     n_spills = 0
     n_max_threads = 1024
@@ -97,10 +85,9 @@ class Kernel:
         metadata: Any, enter: Any, exit: Any, *args: Any,
     ) -> None:  # fmt: skip
         """Triton's launcher: runs the grid."""
-        assert _session is not None
         if enter is not None:
             enter(metadata)
-        _launch(_session, self, (x, y, z), args)
+        _launch(self.session, self, (x, y, z), args)
         if exit is not None:
             exit(metadata)
 
@@ -135,12 +122,11 @@ def compile_program(src: Any, target: Any, options: Any, dots: str | None) -> Pr
 
 def compile_kernel(src: Any, target: Any = None, options: Any = None, **_: Any) -> Kernel:
     """What Triton calls to compile a specialisation."""
-    assert _session is not None
     backend = make_backend(target)
     # asserts are judged whether or not the launch asks for them; the checks of overflow are ours
     wanted = {**dict(options or {}), "debug": True, "sanitize_overflow": False}
     parsed = backend.parse_options(wanted)
-    program = compile_program(src, target, parsed, _session.target)
+    program = compile_program(src, target, parsed, Kernel.session.target)
     return Kernel(src, target, backend.parse_options(dict(options or {})), program)
 
 

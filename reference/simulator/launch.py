@@ -23,7 +23,7 @@ from gemmproof.reference.simulator.interpreted import (
     interpreted_class,
     language_patches,
 )
-from gemmproof.reference.simulator.kernel import compile_kernel, use_session
+from gemmproof.reference.simulator.kernel import Kernel, compile_kernel
 from gemmproof.reference.simulator.session import Session
 
 
@@ -100,8 +100,9 @@ def intercept_launches(session: Session) -> Iterator[None]:
         (JITFunction, "_do_compile", compile_with_frontend),
         (Autotuner, "run", tune),
         (driver.active, "get_current_device", lambda: device),
+        (Kernel, "session", session),
     )
-    with use_session(session), swap(patches), warnings.catch_warnings():
+    with swap(patches), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION")
         yield
 

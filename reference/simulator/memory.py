@@ -287,13 +287,8 @@ def uninitialised(dtype: Dtype, kind: str) -> np.ndarray:
     if dtype.is_pointer or np_type == np.bool_:
         return np.array(0, dtype=np_type)
     size = dtype.itemsize
-    if kind == "zero":
-        return np.zeros((), np_type)
-    if kind == "ones":
-        return np.frombuffer(b"\xff" * size, np_type)[0].reshape(())
-    if np_type.kind in "iu":
-        pattern = b"\x5b" * size if kind == "nan" else b"\x3d" * size
-        return np.frombuffer(pattern, np_type)[0].reshape(())
-    if kind == "nan":
-        return np.array(np.nan).astype(np_type)
-    return np.array({1: 192.0, 2: 30000.0}.get(size, 1e30)).astype(np_type)
+    if np_type.kind in "iu" or kind in ("zero", "ones"):
+        byte = {"zero": b"\0", "ones": b"\xff", "nan": b"\x5b", "large": b"\x3d"}[kind]
+        return np.frombuffer(byte * size, np_type).reshape(())
+    number = np.nan if kind == "nan" else {1: 192.0, 2: 30000.0}.get(size, 1e30)
+    return np.array(number).astype(np_type)

@@ -16,7 +16,7 @@ from gemmproof.reference.observation import LimitExceeded
 from gemmproof.reference.simulator import context as contexts
 from gemmproof.reference.simulator.checks.judge import check_defined
 from gemmproof.reference.simulator.context import Context, TooWide
-from gemmproof.reference.simulator.program import Count, Env, Exit, Moves, Program
+from gemmproof.reference.simulator.program import BasicBlock, Env, Exit, Moves, Program
 from gemmproof.reference.simulator.value import Value, is_same, merge
 
 MOST_WIDTH = 1 << 16  # programs of a group
@@ -129,7 +129,7 @@ class Scheduler:
             context.programs = group.programs
         while True:
             try:
-                self._block(group)
+                run_block(blocks[group.block], group, context)
             except TooWide:
                 return self._halve(group)
             end = blocks[group.block].end
@@ -148,7 +148,7 @@ class Scheduler:
                         return None
             else:
                 context.where = end.where
-                split = (self._branch if end.kind == "branch" else self._turn)(group, end)
+                split = self._branch(group, end)
                 if split is not None:
                     self.ready += split
                     return None
@@ -157,21 +157,6 @@ class Scheduler:
             if until is not None and group.block >= until:
                 self.ready.append(group)
                 return None
-
-    def _block(self, group: Group) -> None:
-        env, context = group.env, self.context
-        steps = self.program.blocks[group.block].steps
-        at = group.step
-        try:
-            for run, where, dead in steps[at:] if at else steps:
-                context.where = where
-                run(env)
-                for slot in dead:
-                    env[slot] = None
-                at += 1
-        except TooWide:
-            group.step = at
-            raise
 
     def _halve(self, group: Group) -> None:
         """Cut a group whose values are too wide in two; no wider one is made again."""
@@ -200,22 +185,6 @@ class Scheduler:
             part.block, part.step, part.spins = target, 0, spins
         return parts
 
-    def _turn(self, group: Group, end: Exit) -> list[Group] | None:
-        """The next turn of a counted loop; the two groups where some are through, else None."""
-        (state,), (index,), ((body, _), (out, _)) = end.uses, end.makes, end.ways
-        count: Count = group.env[state]
-        more = count.done < count.turns
-        if not more.any():
-            group.block = out
-            return None
-        on, off = group, None
-        if not more.all():
-            on, off = group.select(np.flatnonzero(more)), group.select(np.flatnonzero(~more))
-            count, off.block = on.env[state], out
-        on.env[index], on.env[state] = count.index(), count.next()
-        on.block = body
-        return None if off is None else [on, off]
-
     def _spun(self, group: Group, polls: bool = False) -> bool:
         """Count a turn of a loop that may wait; whether the group waits now."""
         contexts.check_time()
@@ -234,6 +203,17 @@ class Scheduler:
         group.before = None
         self.waiting.append(group)
         return True
+
+
+def run_block(block: BasicBlock, group: Group, context: Context) -> None:
+    """Run a block's steps from the group's own on; where one raises, the group stays at it."""
+    env = group.env
+    for run, where, dead in block.steps[group.step :]:
+        context.where = where
+        run(env)
+        for slot in dead:
+            env[slot] = None
+        group.step += 1
 
 
 def _same_state(x: tuple[int, list[Any]], y: tuple[int, list[Any]]) -> bool:

@@ -65,7 +65,8 @@ def note_stray_lanes(
         stray & ((i < 0) | (i >= n))
         for i, n in zip(indices or [], operand.view.shape, strict=False)
     ]
-    blamed = [k for k in range(len(beyond)) if _alone(beyond, k).any()]
+    alone = np.sum(beyond, axis=0) == 1  # lanes beyond one axis only: it is to blame
+    blamed = [k for k, lanes in enumerate(beyond) if (lanes & alone).any()]
     blamed = blamed or [k for k, lanes in enumerate(beyond) if lanes.any()][:1]
     if indices is None or not blamed:
         axis, step = _missed_stride(offset, operand.view)
@@ -77,15 +78,6 @@ def note_stray_lanes(
         index = indices[axis][beyond[axis]]
         note_stray(index.size, axis, low=int(index.min()), high=int(index.max()))
     return None
-
-
-def _alone(beyond: list[np.ndarray], axis: int) -> np.ndarray:
-    """Lanes beyond this axis and no other."""
-    lanes = beyond[axis]
-    for k, other in enumerate(beyond):
-        if k != axis:
-            lanes = lanes & ~other
-    return lanes
 
 
 def logical_indices(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.registry import elementwise, operation
 from gemmproof.reference.simulator.value import Value, loaded_width, union
 from gemmproof.reference.ttir.dtypes import I1, unsigned
 from gemmproof.reference.ttir.module import Op
@@ -26,32 +26,25 @@ _COMPARE: dict[str, Any] = {
 def _build_compare(op: Op) -> Callable[..., Value]:
     word = op.words[0]
     function = _COMPARE[word if word in _COMPARE else word[1:]]
-    without_sign = word[0] == "u"
-
-    def compute(a: Value, b: Value) -> Value:
-        x, y = (unsigned(a.data), unsigned(b.data)) if without_sign else (a.data, b.data)
-        return Value(function(x, y), I1, union(a.poison, b.poison), loaded=loaded_width(a, b))
-
-    return compute
+    if word[0] == "u":
+        return elementwise(lambda x, y: function(unsigned(x), unsigned(y)), I1)
+    return elementwise(function, I1)
 
 
 @operation("arith.cmpf")
 def _build_float_compare(op: Op) -> Callable[..., Value]:
     word = op.words[0]
 
-    def compute(a: Value, b: Value) -> Value:
-        x, y = a.data, b.data
+    def compare(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         unordered = np.isnan(x) | np.isnan(y)
         if word in ("true", "false"):
-            data = np.full(unordered.shape, word == "true")
-        elif word in ("ord", "uno"):
-            data = unordered if word == "uno" else ~unordered
-        else:
-            found = _COMPARE[word[1:]](x, y)
-            data = found | unordered if word[0] == "u" else found & ~unordered
-        return Value(data, I1, union(a.poison, b.poison), loaded=loaded_width(a, b))
+            return np.full(unordered.shape, word == "true")
+        if word in ("ord", "uno"):
+            return unordered if word == "uno" else ~unordered
+        holds = _COMPARE[word[1:]](x, y)
+        return holds | unordered if word[0] == "u" else holds & ~unordered
 
-    return compute
+    return elementwise(compare, I1)
 
 
 @operation("arith.select")

@@ -86,15 +86,15 @@ def _first(x: Value, failed: np.ndarray) -> int:
     return int(np.broadcast_to(x.data, failed.shape)[tuple(np.argwhere(failed)[0])])
 
 
-def _judge_groups(x: Value, values: list[int], hint: str, expected: Any) -> Value:
-    """A hint on aligned groups of lanes; a lane must hold `expected(first lane, its number)`."""
+def _judge_groups(x: Value, values: list[int], hint: str, step: int) -> Value:
+    """A hint that in aligned groups of so many lanes each value is the last one plus `step`."""
     for axis, n in enumerate(values):
         if x.data.ndim == 1 or n <= 1:
             continue
         data = np.moveaxis(x.data, axis + 1, -1)
         n = min(n, data.shape[-1])
         groups = data.reshape(*data.shape[:-1], data.shape[-1] // n, n)
-        wrong = groups != expected(groups[..., :1], np.arange(n, dtype=data.dtype))
+        wrong = groups != (groups[..., :1] + step * np.arange(n)).astype(data.dtype)
         failed = np.moveaxis(wrong.reshape(data.shape), -1, axis + 1) & _find_defined(x)
         if failed.any():
             words = f"a false hint: tl.{hint}({n}) where a lane holds {_first(x, failed)}"
@@ -102,22 +102,11 @@ def _judge_groups(x: Value, values: list[int], hint: str, expected: Any) -> Valu
     return x
 
 
-def _judge_contiguous(x: Value, values: list[int]) -> Value:
-    """tl.max_contiguous: aligned groups of so many lanes hold consecutive values."""
-    step = _step(x)
-    return _judge_groups(x, values, "max_contiguous", lambda first, i: first + i * step)
-
-
-def _judge_constant(x: Value, values: list[int]) -> Value:
-    """tl.max_constancy: aligned groups of so many lanes hold one value."""
-    return _judge_groups(x, values, "max_constancy", lambda first, i: first)
-
-
 # Attributes that tl.multiple_of, tl.max_contiguous and tl.max_constancy leave on an operation.
 HINTS: dict[str, Callable[[Value, list[int]], Value]] = {
     "tt.divisibility": _judge_multiple,
-    "tt.contiguity": _judge_contiguous,
-    "tt.constancy": _judge_constant,
+    "tt.contiguity": lambda x, values: _judge_groups(x, values, "max_contiguous", _step(x)),
+    "tt.constancy": lambda x, values: _judge_groups(x, values, "max_constancy", 0),
 }
 
 

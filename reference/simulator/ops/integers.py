@@ -9,7 +9,7 @@ import numpy as np
 from gemmproof.reference.arithmetic import bitwise
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.ops.outer import join, parts_of
-from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.registry import elementwise, operation
 from gemmproof.reference.simulator.value import Value, loaded_width, union
 from gemmproof.reference.ttir.dtypes import I1, Dtype, unsigned
 from gemmproof.reference.ttir.module import Op
@@ -82,7 +82,7 @@ def build_integer(op: Op) -> Callable[..., Value]:
     dtype = op.types[0].dtype
     bits = dtype.bits
     if dtype is I1:
-        return _boolean(_BOOLEAN.get(op.name, np.logical_and))
+        return elementwise(_BOOLEAN.get(op.name, np.logical_and), I1)
 
     def compute(a: Value, b: Value) -> Value:
         if function is np.add and (waiting := _wait(a, b, dtype)) is not None:
@@ -126,10 +126,6 @@ def _build_division(op: Op) -> Callable[..., Value]:
     return compute
 
 
-def _boolean(function: Function) -> Callable[..., Value]:
-    return lambda a, b: Value(function(a.data, b.data), I1, union(a.poison, b.poison))
-
-
 def _exact(
     function: Function, a: Value, b: Value, data: np.ndarray, without_sign: bool
 ) -> np.ndarray | None:
@@ -160,12 +156,8 @@ def _span(function: Function, a: Value, b: Value, dtype: Dtype) -> tuple[int, in
     return known if known is not None and low <= known[0] and known[1] <= high else None
 
 
-def _corners(
-    function: Function, p: tuple[int, int] | None, q: tuple[int, int] | None
-) -> tuple[int, int] | None:
-    """The interval of `function` over two intervals, None where one of them is not known."""
-    if p is None or q is None:
-        return None
+def _corners(function: Function, p: tuple[int, int], q: tuple[int, int]) -> tuple[int, int] | None:
+    """The interval of `function` over two intervals, None where it is not known."""
     if function is np.add:
         return p[0] + q[0], p[1] + q[1]
     if function is np.subtract:
@@ -244,9 +236,5 @@ def build_pointer_sum(op: Op) -> Callable[..., Value]:
 @operation("tt.mulhiui")
 def _build_high_product(op: Op) -> Callable[..., Value]:
     dtype = op.types[0].dtype
-
-    def compute(a: Value, b: Value) -> Value:
-        data = bitwise.multiply_high(unsigned(a.data), unsigned(b.data)).view(dtype.numpy)
-        return Value(data, dtype, union(a.poison, b.poison))
-
-    return compute
+    multiply = bitwise.multiply_high
+    return elementwise(lambda x, y: multiply(unsigned(x), unsigned(y)).view(dtype.numpy), dtype)

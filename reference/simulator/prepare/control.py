@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.reference.observation import Unsupported, Where
@@ -10,9 +11,9 @@ from gemmproof.reference.simulator.checks.judge import check_defined
 from gemmproof.reference.simulator.ops.hints import HINTS
 from gemmproof.reference.simulator.ops.registry import refusal
 from gemmproof.reference.simulator.prepare.draft import Draft, Frame, Instr, Scope
-from gemmproof.reference.simulator.program import Exit, start_count
+from gemmproof.reference.simulator.program import Exit, count_turn, start_count
 from gemmproof.reference.simulator.value import Value
-from gemmproof.reference.ttir.dtypes import I1, Type
+from gemmproof.reference.ttir.dtypes import I1, I64, Type
 from gemmproof.reference.ttir.module import Block, Op
 
 if TYPE_CHECKING:
@@ -58,24 +59,26 @@ def write_blocks(
 
 
 def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
-    """scf.for."""
+    """scf.for: a loop that counts its turns, whether or not its index wraps."""
     index_name, index_type = op.regions[0][0].args[0]
-    state = low.slot(index_type)
+    state = tuple(low.slot(Type((), I64)) for _ in range(4))  # as start_count gives them
 
     def start(first: Value, last: Value, step: Value) -> Any:
         for bound in (first, last, step):
             check_defined(bound, "a loop bound")
-        return start_count(first, last, step, index_type.dtype, "unsigned" in op.words)
+        return start_count(first, last, step, "unsigned" in op.words)
 
     bounds = frame.find(op.operands[:3])
-    low.draft.instrs.append(Instr(op, start, bounds, (state,), where, pure=True))
+    low.draft.instrs.append(Instr(op, start, bounds, state, where, pure=True))
     before, head, body, out, outer = low.draft, Draft(), Draft(), Draft(), low.scope
     low.loops.append((before, outer))
     carried = low.enter(frame, op.regions[0][0].args[1:])
     frame.slots[index_name] = index = low.slot(index_type)
+    more = low.slot(Type((), I1))
     before.end = Exit("jump", ((head, frame.hand(op.operands[3:], carried)),))
-    ways = (body, ()), (out, ())
-    low.place(head).end = Exit("turn", ways, (state,), (index,), where)
+    turn, made = partial(count_turn, index_type.dtype), (more, index, state[3])
+    low.place(head).instrs.append(Instr(op, turn, state, made, where, pure=True))
+    head.end = Exit("branch", ((body, ()), (out, ())), (more,), where=where)
     low.place(body)
     low.scope = Scope(outer=outer)
     _hint_carried(low, op, frame, where)

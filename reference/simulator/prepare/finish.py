@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,20 +26,17 @@ def finish(
         draft.instrs = [
             i for i in draft.instrs if not i.pure or any(r in needed for r in i.results)
         ]
-    live = _find_alive(drafts, needed, constants)
+        moved = [tuple(m for m in moves if m[0] in needed) for _, moves in draft.end.ways]
+        targets = (target for target, _ in draft.end.ways)
+        draft.end = replace(draft.end, ways=tuple(zip(targets, moved, strict=True)))
+    live = _find_alive(drafts, constants)
     places = {id(draft): i for i, draft in enumerate(drafts)}
     blocks = []
     for draft in drafts:
-        after = {s for way in _find_alive_after(draft, live, needed) for s in way}
-        after.update(draft.end.uses)
-        steps = _make_steps(draft.instrs, after, constants)
-        ways = tuple(
-            (places[id(target)], tuple((to, source) for to, source in moves if to in needed))
-            for target, moves in draft.end.ways
-        )
-        blocks.append(
-            BasicBlock(steps, replace(draft.end, ways=ways), tuple(sorted(live[id(draft)])))
-        )
+        steps = _make_steps(draft.instrs, _find_alive_after(draft, live), constants)
+        ways = tuple((places[id(target)], moves) for target, moves in draft.end.ways)
+        end = replace(draft.end, ways=ways)
+        blocks.append(BasicBlock(steps, end, tuple(sorted(live[id(draft)]))))
     template: Env = [None] * len(types)
     for slot, value in constants.items():
         template[slot] = value
@@ -70,28 +67,23 @@ def _find_needed(drafts: list[Draft]) -> set[int]:
     return needed
 
 
-def _find_alive_after(
-    draft: Draft, live: dict[int, set[int]], needed: set[int]
-) -> Iterator[set[int]]:
-    """For each way out of a block, the slots that are alive at its end."""
+def _find_alive_after(draft: Draft, live: dict[int, set[int]]) -> set[int]:
+    """The slots that are alive at the end of a block, whichever way it is left."""
+    alive = set(draft.end.uses)
     for target, moves in draft.end.ways:
-        taken = [(to, source) for to, source in moves if to in needed]
-        alive = live[id(target)] - {to for to, _ in taken} - set(draft.end.makes)
-        yield alive | {source for _, source in taken}
+        alive |= live[id(target)] - {to for to, _ in moves}
+        alive.update(source for _, source in moves)
+    return alive
 
 
-def _find_alive(
-    drafts: list[Draft], needed: set[int], constants: dict[int, Value]
-) -> dict[int, set[int]]:
+def _find_alive(drafts: list[Draft], constants: dict[int, Value]) -> dict[int, set[int]]:
     """The slots that are alive where each block begins; constants always are and do not count."""
     live: dict[int, set[int]] = {id(draft): set() for draft in drafts}
     changed = True
     while changed:
         changed = False
         for draft in reversed(drafts):
-            alive = {s for way in _find_alive_after(draft, live, needed) for s in way} | set(
-                draft.end.uses
-            )
+            alive = _find_alive_after(draft, live)
             for instr in reversed(draft.instrs):
                 alive.difference_update(instr.results)
                 alive.update(instr.sources)
