@@ -110,11 +110,6 @@ def kernel_error(message: str) -> KernelError:
     return KernelError(message, where())
 
 
-def unsupported(operation: str) -> Unsupported:
-    """The error for an operation that the simulator does not know, with the kernel's line."""
-    return Unsupported(f"{operation} is not known to the tile simulator", where())
-
-
 # -- limits --------------------------------------------------------------------------------------
 def check_width(nbytes: int) -> None:
     """Ask for a narrower group; raises LimitExceeded when one program alone is too wide."""
@@ -148,17 +143,12 @@ def source(
 def bit_of(origin: Origin) -> np.uint8:
     """The poison bit of an origin of undefined lanes."""
     sources = current().session.sources
-    for i, known in enumerate(sources):
-        if known == origin:
-            return np.uint8(1 << min(i, 7))
-    sources.append(origin)
-    return np.uint8(1 << min(len(sources) - 1, 7))
+    if origin not in sources:
+        sources.append(origin)
+    return np.uint8(1 << min(sources.index(origin), 7))
 
 
 def hinted() -> np.uint8:
     """The poison bits of lanes that only a false hint makes doubtful."""
-    bits = 0
-    for i, origin in enumerate(current().session.sources[:7]):
-        if origin.kind == "false_hint":
-            bits |= 1 << i
-    return np.uint8(bits)
+    kinds = [origin.kind for origin in current().session.sources[:7]]
+    return np.uint8(sum(1 << i for i, kind in enumerate(kinds) if kind == "false_hint"))

@@ -38,7 +38,11 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
                 if begin >= total:
                     scheduler.wake()
                     continue
-                _check_progress(context, total, begin)
+                if time.monotonic() > context.session.deadline:
+                    raise LimitExceeded(
+                        f"{context.kernel}: got a grid of {total:,} programs, of which {begin:,} "
+                        f"ran in {context.session.seconds:g} s on the tile simulator"
+                    )
                 end = min(total, begin + min(width, scheduler.limit))
                 programs = np.arange(begin, end, dtype=np.int64)
                 scheduler.run(Group(programs, program.enter(args)))
@@ -59,15 +63,6 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
     # is not proved
     if context.ordered and (context.awaited or context.atomics):
         context.events = [e for e in context.events if e.kind != "race"]
-
-
-def _check_progress(context: Context, total: int, begin: int) -> None:
-    seconds = context.session.seconds
-    if time.monotonic() > context.session.deadline:
-        raise LimitExceeded(
-            f"{context.kernel}: got a grid of {total:,} programs, of which {begin:,} ran in "
-            f"{seconds:g} s on the tile simulator"
-        )
 
 
 def run_region(program: Program, values: list[Any], lanes: int) -> list[Any]:

@@ -49,6 +49,7 @@ def intercept_launches(session: Session) -> Iterator[None]:
     """Within it every launch of a Triton kernel runs on the simulator, for `session`."""
     tuned: dict[int, int] = {}
     original_run, original_compile = JITFunction.run, JITFunction._do_compile
+    original_tune = Autotuner.run
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         session.configs = tuned.pop(id(self), 1)
@@ -75,18 +76,14 @@ def intercept_launches(session: Session) -> Iterator[None]:
         configs = _prune(self, args, kwargs)
         config = configs[session.config % len(configs)]
         tuned[id(_innermost(self))] = len(configs)
-        self.best_config = config
-        if config.pre_hook is not None:
-            config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
         try:
-            result = self.fn.run(*args, **kwargs, **config.all_kwargs())
+            with swap(((self, "configs", [config]),)):  # of one configuration nothing is measured
+                return original_tune(self, *args, **kwargs)
         except CompileError as error:
             if len(configs) == 1:
                 raise
             shown = " ".join(f"{k}={v}" for k, v in config.kwargs.items())
             raise CompileError(f"{error.message} with [{shown}]", error.where) from error
-        self.nargs = None
-        return result
 
     def run_interpreted(self: Any, *args: Any, **kwargs: Any) -> Any:
         return run(find_jitted(self), *args, **kwargs)

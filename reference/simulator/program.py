@@ -55,7 +55,6 @@ class Program:
     `template` is an environment that holds the constants, `args` the slots of its arguments.
     """
 
-    name: str
     blocks: list[BasicBlock]
     template: Env
     args: tuple[int, ...]

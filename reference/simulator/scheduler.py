@@ -17,7 +17,7 @@ from gemmproof.reference.simulator import context as contexts
 from gemmproof.reference.simulator.checks.judge import check_defined
 from gemmproof.reference.simulator.context import Context, TooWide
 from gemmproof.reference.simulator.program import BasicBlock, Env, Exit, Moves, Program
-from gemmproof.reference.simulator.value import Value, is_same, merge
+from gemmproof.reference.simulator.value import is_same, merge
 
 MOST_WIDTH = 1 << 16  # programs of a group
 
@@ -42,13 +42,8 @@ class Group:
 
     def select(self, rows: np.ndarray) -> Group:
         """Some of the programs, at the same place."""
-        env = [x if x is None else _select(x, rows) for x in self.env]
+        env = [x if x is None else x.select(rows) for x in self.env]
         return Group(self.programs[rows], env, self.block, self.step)
-
-
-def _select(x: Any, rows: np.ndarray) -> Any:
-    """A value for some of the programs; the very same where all programs have it."""
-    return x if isinstance(x, Value) and x.is_uniform else x.select(rows)
 
 
 class Scheduler:

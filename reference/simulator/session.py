@@ -45,13 +45,9 @@ class Session:
     def __post_init__(self) -> None:
         self.deadline = time.monotonic() + self.seconds
         for name, tensor in self.names.items():
-            self.know(name, tensor)
-
-    def know(self, name: str, tensor: Any) -> None:
-        """Let `tensor` be called `name`; its elements may be touched wherever its storage is."""
-        storage, view = self.memory.storage_of(tensor), view_of(tensor)
-        storage.views.append(view)
-        self._known.setdefault(storage, (name, view))
+            storage, view = self.memory.storage_of(tensor), view_of(tensor)
+            storage.views.append(view)
+            self._known.setdefault(storage, (name, view))
 
     def operand(self, parameter: str, tensor: Any) -> Argument:
         """A kernel's argument as an operand, named as the caller knows it."""

@@ -96,7 +96,9 @@ class Value:
         return all(p is None or len(p) == 1 for p in (self.data, self.poison, self.exact))
 
     def select(self, rows: np.ndarray) -> Value:
-        """The value for some of the programs."""
+        """The value for some of the programs; the very same where all programs have it."""
+        if self.is_uniform:
+            return self
         parts = (self.data, self.poison, self.exact)
         data, poison, exact = (p if p is None or len(p) == 1 else p[rows] for p in parts)
         assert data is not None
@@ -143,12 +145,20 @@ def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | Non
     loaded = loaded_width(*values)
     if first.data.size <= 64 and first.is_uniform and all(is_same(v, first) for v in values):
         return first
-    data = merge_lanes([v.data for v in values], sizes, order)
+
+    def join(parts: list[np.ndarray]) -> np.ndarray:
+        lanes = np.broadcast_shapes(*(p.shape[1:] for p in parts))
+        context.check_width(sum(sizes) * int(np.prod(lanes, dtype=np.int64)) * parts[0].itemsize)
+        whole = [np.broadcast_to(p, (n, *lanes)) for p, n in zip(parts, sizes, strict=True)]
+        joined = np.concatenate(whole)
+        return joined if order is None else joined[order]
+
+    data = join([v.data for v in values])
     poison = exact = None
     if any(v.poison is not None for v in values):
-        poison = merge_lanes([v.marks() for v in values], sizes, order)
+        poison = join([v.marks() for v in values])
     if any(v.exact is not None for v in values):
-        exact = merge_lanes([v.unbounded() for v in values], sizes, order)
+        exact = join([v.unbounded() for v in values])
     return Value(data, first.dtype, poison, exact, base, loaded)
 
 
@@ -162,17 +172,6 @@ def is_same(x: Any, y: Any) -> bool:
         or (p is not None and q is not None and p.shape == q.shape and p.tobytes() == q.tobytes())
         for p, q in pairs
     )
-
-
-def merge_lanes(
-    parts: Sequence[np.ndarray], sizes: Sequence[int], order: np.ndarray | None
-) -> np.ndarray:
-    """The lanes (programs or 1, *block) of several groups of `sizes`, put in `order`."""
-    lanes = np.broadcast_shapes(*(p.shape[1:] for p in parts))
-    whole = [np.broadcast_to(p, (n, *lanes)) for p, n in zip(parts, sizes, strict=True)]
-    context.check_width(sum(sizes) * int(np.prod(lanes, dtype=np.int64)) * parts[0].itemsize)
-    joined = np.concatenate(whole)
-    return joined if order is None else joined[order]
 
 
 def union(*parts: np.ndarray | None) -> np.ndarray | None:

@@ -29,7 +29,7 @@ def read_module(text: str) -> dict[str, Function]:
 
 
 _LOC = re.compile(r"^#(loc\d*) = loc\((.*)\)$")
-_PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+_PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):\d+')
 _LINE = re.compile(r'(?:(%[^=]+?) = )?"?([a-z]\w*(?:\.\w+)+)"?(?![\w.])(.*)')
 
 
@@ -73,7 +73,7 @@ class _Reader:
         """The place that a location names, through names and calls, the innermost first."""
         for _ in range(64):
             if place := _PLACE.search(text):
-                return Loc(unescape(place[1]), int(place[2]), int(place[3]))
+                return Loc(unescape(place[1]), int(place[2]))
             alias = re.search(r"#(loc\d*)", text)
             if alias is None or alias[1] not in self.places:
                 return None

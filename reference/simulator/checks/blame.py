@@ -211,7 +211,7 @@ def _bounds_words(group: list[Event], programs: int) -> tuple[str, str]:
     n = view.shape[e.axis]
     label = e.operand.axes[e.axis]
     size = f"{label}={n}" if label.isalpha() else f"{n} {one if n == 1 else many}"
-    what = f"{one} {low}" if low == high else f"{many} {low}..{high}"
+    what = name_range(e.axis, len(view.shape), low, high)
     tests = {(g.masked, g.tests) for g in group}
     tail = _mask_words(e, *tests.pop()) if len(tests) == 1 else ""
     allowed = f"{many} 0..{n - 1}" if n > 1 else (f"{one} 0" if n else f"no {one}")
@@ -224,6 +224,12 @@ def _axis_words(axis: int, rank: int) -> tuple[str, str]:
         return "element", "elements"
     from_end = rank - 1 - axis
     return {0: ("column", "columns"), 1: ("row", "rows")}.get(from_end, ("batch", "batches"))
+
+
+def name_range(axis: int, rank: int, low: int, high: int) -> str:
+    """Indices along an axis in words: "row 3", "columns 16..31"."""
+    one, many = _axis_words(axis, rank)
+    return f"{one} {low}" if low == high else f"{many} {low}..{high}"
 
 
 def _mask_words(e: Event, masked: bool, tests: tuple[int, ...] | None) -> str:

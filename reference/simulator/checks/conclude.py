@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gemmproof.reference.observation import NOWHERE, Fault, Where
-from gemmproof.reference.simulator.checks.blame import gather
+from gemmproof.reference.simulator.checks.blame import gather, name_range
 from gemmproof.reference.simulator.checks.events import Event, count_programs
 from gemmproof.reference.simulator.checks.judge import STRAY
 from gemmproof.reference.simulator.memory import view_of
@@ -108,19 +108,8 @@ def _find_undefined_stored(
 
 def span(hit: np.ndarray) -> str:
     """The bounding ranges of the marked elements: "rows 0..3, columns 16..31"."""
-    words = (
-        ("row", "column") if hit.ndim == 2 else tuple(f"axis {i} index" for i in range(hit.ndim))
-    )
-    if hit.ndim == 3:
-        words = ("batch", "row", "column")
-    parts = []
-    for axis, word in enumerate(words):
-        other = tuple(i for i in range(hit.ndim) if i != axis)
-        at = np.flatnonzero(hit.any(axis=other))
-        low, high = int(at[0]), int(at[-1])
-        many = {"batch": "batches", "row": "rows", "column": "columns"}.get(word, word)
-        parts.append(f"{word} {low}" if low == high else f"{many} {low}..{high}")
-    return ", ".join(parts)
+    at = [np.flatnonzero(_hit_along(hit, axis)).tolist() for axis in range(hit.ndim)]
+    return ", ".join(name_range(i, hit.ndim, x[0], x[-1]) for i, x in enumerate(at))
 
 
 def _lanes_behind(
@@ -178,10 +167,11 @@ def _find_never_stored(session: Session, tensor: torch.Tensor) -> Iterator[Fault
 
 def _ragged_axis(hit: np.ndarray) -> str | None:
     """The axis along which only a part is hit while the other is hit wholly."""
-    names = axes_of("c", hit.ndim)
-    partial = []
-    for axis, name in enumerate(names):
-        other = tuple(i for i in range(hit.ndim) if i != axis)
-        if not hit.any(axis=other).all():
-            partial.append(name)
+    names = enumerate(axes_of("c", hit.ndim))
+    partial = [name for axis, name in names if not _hit_along(hit, axis).all()]
     return partial[0] if len(partial) == 1 else None
+
+
+def _hit_along(hit: np.ndarray, axis: int) -> np.ndarray:
+    """Which indices along an axis have a marked element."""
+    return np.asarray(hit.any(axis=tuple(i for i in range(hit.ndim) if i != axis)))

@@ -187,10 +187,7 @@ def _any_operand(storage: Storage, size: int) -> Argument:
 def _note_wrapped(kind: str, ptr: Value, wrapped: np.ndarray) -> None:
     """Note lanes whose address is not what it would be in unbounded arithmetic."""
     assert ptr.exact is not None
-    address, exact = (
-        np.broadcast_to(ptr.data, wrapped.shape),
-        np.broadcast_to(ptr.exact, wrapped.shape),
-    )
+    address, exact = (np.broadcast_to(x, wrapped.shape) for x in (ptr.data, ptr.exact))
     start = ptr.base.view.start if ptr.base is not None else 0
     size = element_of(ptr).itemsize
     lane = np.unravel_index(int(np.argmax(wrapped)), wrapped.shape)

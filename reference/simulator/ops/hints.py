@@ -18,7 +18,7 @@ _MOST_PRINTS = 1000  # lines
 
 
 def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
-    """`compute`, with the hints that its operation carries judged on what it gives."""
+    """`compute`, with the hints that its operation carries judged on its result's defined lanes."""
     shape = op.types[0].shape
 
     def judged(*values: Value) -> Value:
@@ -33,11 +33,6 @@ def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
         return x
 
     return judged
-
-
-def _find_defined(x: Value) -> np.ndarray:
-    """Lanes whose value is defined; a hint says nothing of the others."""
-    return x.marks() == 0
 
 
 def _mark_doubtful(x: Value, failed: np.ndarray, words: str) -> Value:
@@ -61,7 +56,7 @@ def _judge_multiple(x: Value, values: list[int]) -> Value:
     contiguous run (AxisInfo's divisibility); a pointer's counts bytes.
     """
     for axis, v in enumerate(values):
-        failed = (x.data % v != 0) & _find_defined(x)
+        failed = (x.data % v != 0) & (x.marks() == 0)
         if x.data.ndim > 1 and v > 1 and failed.any():
             inner = (slice(None),) * (axis + 1)
             goes_on = np.zeros(x.data.shape, np.bool_)
@@ -95,7 +90,7 @@ def _judge_groups(x: Value, values: list[int], hint: str, step: int) -> Value:
         n = min(n, data.shape[-1])
         groups = data.reshape(*data.shape[:-1], data.shape[-1] // n, n)
         wrong = groups != (groups[..., :1] + step * np.arange(n)).astype(data.dtype)
-        failed = np.moveaxis(wrong.reshape(data.shape), -1, axis + 1) & _find_defined(x)
+        failed = np.moveaxis(wrong.reshape(data.shape), -1, axis + 1) & (x.marks() == 0)
         if failed.any():
             words = f"a false hint: tl.{hint}({n}) where a lane holds {_first(x, failed)}"
             x = _mark_doubtful(x, failed, words)

@@ -13,7 +13,6 @@ from gemmproof.reference.ttir.dtypes import Type
 
 
 def finish(
-    name: str,
     drafts: list[Draft],
     constants: dict[int, Value],
     args: tuple[int, ...],
@@ -40,7 +39,7 @@ def finish(
     template: Env = [None] * len(types)
     for slot, value in constants.items():
         template[slot] = value
-    return Program(name, blocks, template, args, tuple(types[a] for a in args), text)
+    return Program(blocks, template, args, tuple(types[a] for a in args), text)
 
 
 def _find_needed(drafts: list[Draft]) -> set[int]:

@@ -38,18 +38,14 @@ def lower(functions: dict[str, Function], target: str | None = None, text: str =
     if kernel is None:
         raise Unsupported("the module has no public function")
     lowering = Lowering(functions, target)
-    frame = Frame(kernel.name, None)
     try:
-        args = lowering.enter(frame, kernel.args)
-        lowering.place(Draft())
-        write_blocks(lowering, kernel.body, frame, None)
+        return lowering.write(kernel.body, Frame(kernel.name, None), text)
     except (LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
         what, where = lowering.at
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise Unsupported(
             f"the tile simulator cannot read this {what}, please report it: {words}", where
         ) from error
-    return lowering.finish(kernel.name, args, text)
 
 
 class Lowering:
@@ -67,8 +63,12 @@ class Lowering:
         self.depth = 0
         self.at: tuple[str, Where | None] = ("kernel", None)
 
-    def finish(self, name: str, args: tuple[int, ...], text: str = "") -> Program:
-        return finish(name, self.drafts, self.constants, args, self.types, text)
+    def write(self, blocks: list[Block], frame: Frame, text: str = "") -> Program:
+        """The program of a kernel's or a region's blocks; the first block has its arguments."""
+        args = self.enter(frame, blocks[0].args)
+        self.place(Draft())
+        write_blocks(self, blocks, frame, None)
+        return finish(self.drafts, self.constants, args, self.types, text)
 
     # -- slots and blocks ------------------------------------------------------------------------
     def slot(self, kind: Type, level: int | None = None) -> int:
@@ -164,14 +164,10 @@ class Lowering:
     def _region(self, op: Op, where: Where | None) -> Program:
         """The program of an operation's region, over scalars."""
         lowering = Lowering(self.functions, self.target)
-        frame = Frame("", where)
-        args = lowering.enter(frame, op.regions[0][0].args)
-        lowering.place(Draft())
         try:
-            write_blocks(lowering, op.regions[0], frame, None)
+            return lowering.write(op.regions[0], Frame("", where))
         except KeyError as error:
             raise Unsupported(f"{op.name} whose region uses {error} from outside", where) from None
-        return lowering.finish(op.name, args)
 
     def _constants(self, op: Op, sources: tuple[int, ...], where: Where | None) -> tuple[int, ...]:
         """The results of an operation on constants, computed now."""

@@ -27,12 +27,7 @@ from gemmproof.reference.simulator.ops.access.store import column, meet
 from gemmproof.reference.simulator.ops.dots.shared_tiles import Shared, Tiles, find_shared
 from gemmproof.reference.simulator.ops.outer import combine, parts_of
 from gemmproof.reference.simulator.value import Value, union
-
-
-def lanes_shape(shape: tuple[int, ...], *parts: Value | None) -> tuple[int, ...]:
-    """The shape (programs or 1, *block) of an access."""
-    programs = max(len(x) for p in parts if p is not None for x in parts_of(p))
-    return (programs, *shape)
+from gemmproof.reference.ttir.dtypes import Dtype
 
 
 def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, ...]) -> Value:
@@ -40,15 +35,14 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
     launch = current()
     dtype = element_of(ptr)
     np_type = dtype.numpy
-    full = lanes_shape(shape, ptr, mask, fill)
+    operands = [x for x in (ptr, mask, fill) if x is not None]
+    full = (max(len(part) for x in operands for part in parts_of(x)), *shape)
     if launch.session.trace is not None:
         one = None if fill is None or fill.data.size != 1 else float(fill.data.reshape(-1)[0])
         trace("load", ptr, mask, one, full)
-    plain = _plain_load(ptr, mask, fill, np_type)
+    plain = _plain_load(ptr, mask, fill, dtype)
     if plain is not None:
-        if isinstance(plain, Shared):
-            return Tiles(plain, dtype)
-        return Value(plain, dtype, loaded=8 * np_type.itemsize)
+        return plain
     context.check_width(int(np.prod(full, dtype=np.int64)) * max(8, np_type.itemsize))
     found = judge("load", ptr, mask, full)
     data: np.ndarray = np.broadcast_to(uninitialised(dtype, launch.session.fill), full)
@@ -82,14 +76,12 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
     return Value(data, dtype, poison, loaded=8 * np_type.itemsize)
 
 
-def _plain_load(
-    ptr: Value, mask: Value | None, fill: Value | None, np_type: np.dtype
-) -> np.ndarray | Shared | None:
-    """The lanes of a load with which nothing is amiss, or None where `judge` has to look closer.
+def _plain_load(ptr: Value, mask: Value | None, fill: Value | None, dtype: Dtype) -> Value | None:
+    """The value of a load with which nothing is amiss, or None where `judge` has to look closer.
 
     Programs that load the very same block (a row of tiles shares a's) load it once.
     """
-    base = ptr.base
+    base, np_type = ptr.base, dtype.numpy
     if base is None or ptr.poison is not None or ptr.exact is not None:
         return None
     storage = base.storage
@@ -120,7 +112,9 @@ def _plain_load(
     data = storage.typed(np_type)[index]
     if lanes is not None and fill is not None:
         data = np.where(lanes, data, fill.data)
-    return data if same is None else Shared(data, same[1])
+    if same is not None:
+        return Tiles(Shared(data, same[1]), dtype)
+    return Value(data, dtype, loaded=8 * np_type.itemsize)
 
 
 def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndarray:

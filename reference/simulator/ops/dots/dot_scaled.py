@@ -13,7 +13,7 @@ from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.ops.dots.dot import undefined_outputs
-from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.registry import operation, refusal
 from gemmproof.reference.simulator.value import Value, union
 from gemmproof.reference.ttir.dtypes import F32
 from gemmproof.reference.ttir.module import Op
@@ -39,7 +39,7 @@ def _build_dot_scaled(op: Op) -> Callable[..., Value]:
 
     def compute(*values: Value) -> Value:
         if current().session.target in TARGETS:
-            raise context.unsupported("tl.dot_scaled with a target")
+            raise Unsupported(refusal("tl.dot_scaled with a target"), context.where())
         operands = (v.spread(kind.shape) for v, kind in zip(values, kinds, strict=True))
         a = _widen(next(operands), lhs, 2 if lhs_k_pack else 1)
         if scaled[0]:
