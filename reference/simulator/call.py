@@ -17,14 +17,8 @@ from gemmproof.reference.simulator.launch import intercept_launches
 from gemmproof.reference.simulator.memory import element_dtype, uninitialised, view_of
 from gemmproof.reference.simulator.session import Session
 
-_EMPTY = {
-    "aten::empty",
-    "aten::empty_strided",
-    "aten::empty_like",
-    "aten::new_empty",
-    "aten::new_empty_strided",
-    "aten::resize_",
-}
+_NEW = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "resize_")
+_EMPTY = {f"aten::{name}" for name in _NEW}
 
 
 class _Allocations(TorchDispatchMode):
@@ -50,10 +44,10 @@ class _Allocations(TorchDispatchMode):
         if schema.name in _EMPTY and isinstance(result, torch.Tensor):
             self._fill_uninitialised(result)
         elif schema.is_mutable:
-            for argument, value in zip(schema.arguments, args, strict=False):
-                self._define(argument, value)
-            for argument in schema.arguments:
-                self._define(argument, kwargs.get(argument.name))
+            given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
+            written = (a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
+            for tensor in _tensors([given.get(name) for name in written]):
+                self._define(tensor)
         return result
 
     def _trace_undefined(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, list[Any]] | None:
@@ -109,14 +103,11 @@ class _Allocations(TorchDispatchMode):
         pattern = uninitialised(dtype, self.session.fill)
         storage.typed(pattern.dtype)[...] = pattern
 
-    def _define(self, argument: Any, value: Any) -> None:
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            return
-        for tensor in _tensors(value):
-            if tensor.numel():
-                storage = self.session.memory.at(tensor.untyped_storage().data_ptr())
-                if storage is not None and storage.undefined is not None:
-                    storage.elements_of(storage.undefined, view_of(tensor))[...] = False
+    def _define(self, tensor: torch.Tensor) -> None:
+        if tensor.numel():
+            storage = self.session.memory.at(tensor.untyped_storage().data_ptr())
+            if storage is not None and storage.undefined is not None:
+                storage.elements_of(storage.undefined, view_of(tensor))[...] = False
 
 
 def _tensors(x: Any) -> list[torch.Tensor]:

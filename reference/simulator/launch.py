@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any
 
 from triton.runtime import driver
@@ -56,8 +57,7 @@ def intercept_launches(session: Session) -> Iterator[None]:
         try:
             return original_run(self, *args, **kwargs)
         except SimulatorError as error:
-            if error.where is None:
-                error.locate(calling_line())
+            error.where = error.where or calling_line()
             raise
         except (TypeError, LookupError, ValueError, AssertionError) as error:
             if not _raised_by_triton(error):
@@ -106,10 +106,8 @@ def intercept_launches(session: Session) -> Iterator[None]:
 
 def _raised_by_triton(error: BaseException) -> bool:
     """Whether Triton's own launch path raised: a mistake of the call, not of what it called."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    file = "" if trace is None else trace.tb_frame.f_code.co_filename
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    file = frame.f_code.co_filename
     return "/triton/" in file or file.startswith("<") or "dynamic_func" in file
 
 

@@ -131,10 +131,8 @@ def _common_step(offset: np.ndarray, d: int) -> int:
 def _missed_stride(offset: np.ndarray, view: StridedView) -> tuple[int | None, int]:
     """The one axis whose stride no block axis keeps, and the step taken in its place."""
     taken = _block_axes(offset, view)
-    steps = []
-    for d in range(offset.ndim - 1):
-        if offset.shape[d + 1] > 1 and d not in taken:
-            steps.append(_common_step(offset, d))
+    free = [d for d in range(offset.ndim - 1) if offset.shape[d + 1] > 1 and d not in taken]
+    steps = [_common_step(offset, d) for d in free]
     left = [k for k, n in enumerate(view.shape) if n > 1 and k not in taken.values()]
     return (left[0], steps[0]) if len(left) == 1 == len(steps) else (None, 0)
 

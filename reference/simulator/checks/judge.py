@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -142,25 +141,23 @@ def _judge_in(
     storage = operand.storage
     region = operand.region(size)
     index = address - storage.start
-    uneven = None
+    stray = None
     if operand.view.itemsize != size or (operand.view.start - storage.start) % size:
-        uneven = (index & (size - 1)) != 0  # an address between two elements
+        stray = (index & (size - 1)) != 0  # an address between two elements
     if size > 1:
         index >>= size.bit_length() - 1
     if good is not None:
         index = np.where(good, index, region.low)
-    stray = None
     if not all_inside(region, index):
-        stray = ~region.contains(index)
-        stray = stray if good is None else stray & good
-    if uneven is not None:
-        uneven = uneven if good is None else uneven & good
-        stray = uneven if stray is None else stray | uneven
-    if stray is not None and stray.any():
-        note_stray_lanes(kind, operand, address, stray, size, mask_axes(mask))
-        good = ~stray if good is None else good & ~stray
+        outside = ~region.contains(index)
+        stray = outside if stray is None else stray | outside
     if stray is not None:
-        index = np.where(good, index, 0) if good is not None else index
+        stray = stray if good is None else stray & good
+        if stray.any():
+            note_stray_lanes(kind, operand, address, stray, size, mask_axes(mask))
+            good = ~stray if good is None else good & ~stray
+        if good is not None:
+            index = np.where(good, index, 0)
     return Lanes(storage, index, good)
 
 
@@ -201,7 +198,9 @@ def _note_wrapped(kind: str, ptr: Value, wrapped: np.ndarray) -> None:
     )
 
 
-def trace(kind: str, ptr: Value, mask: Value | None, other: Any, full: tuple[int, ...]) -> None:
+def trace(
+    kind: str, ptr: Value, mask: Value | None, fill: Value | None, full: tuple[int, ...]
+) -> None:
     """Keep an access for the trace, if one is wanted."""
     launch = context.current()
     if launch.session.trace is None or ptr.base is None:
@@ -209,4 +208,5 @@ def trace(kind: str, ptr: Value, mask: Value | None, other: Any, full: tuple[int
     size = element_of(ptr).itemsize
     offsets = (np.broadcast_to(ptr.data, full) - ptr.base.view.start) // size
     lanes = None if mask is None else np.broadcast_to(mask.data, full)
+    other = None if fill is None or fill.data.size != 1 else float(fill.data.item())
     launch.touches.append(RawTouch(kind, ptr.base, offsets, lanes, other, launch.programs))

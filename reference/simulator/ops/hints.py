@@ -106,25 +106,19 @@ HINTS: dict[str, Callable[[Value, list[int]], Value]] = {
 
 
 # -- claims and prints ---------------------------------------------------------------------------
-def _judge_claim(kind: str, condition: Value, got: str) -> None:
-    """Note the lanes of a claim that does not hold."""
-    failed = condition.data == 0
-    if failed.any():
-        note_lanes(kind, "hint", failed, got=got, expected="a true condition")
+@operation("llvm.intr.assume", "tt.assert", pure=False)
+def _build_claim(op: Op) -> Callable[..., None]:
+    """What must hold for every program: the compiler takes an assumption for granted."""
+    kind, got = "false_hint", "tl.assume of a condition that is false"
+    if op.name == "tt.assert":
+        kind, got = "failed_assert", f"device_assert failed: {''.join(op.strings[:1])}"[:200]
 
+    def compute(condition: Value) -> None:
+        failed = condition.data == 0
+        if failed.any():
+            note_lanes(kind, "hint", failed, got=got, expected="a true condition")
 
-@operation("llvm.intr.assume", pure=False)
-def _build_assume(op: Op) -> Callable[..., None]:
-    """The compiler takes it for granted, so it must hold for every program."""
-    words = "tl.assume of a condition that is false"
-    return lambda condition: _judge_claim("false_hint", condition, words)
-
-
-@operation("tt.assert", pure=False)
-def _build_assert(op: Op) -> Callable[..., None]:
-    words = f"device_assert failed: {op.strings[0] if op.strings else ''}"[:200]
-
-    return lambda condition: _judge_claim("failed_assert", condition, words)
+    return compute
 
 
 @operation("tt.print", pure=False)

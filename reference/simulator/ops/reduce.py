@@ -26,12 +26,11 @@ def _apply(program: Program, values: Sequence[Value]) -> list[Value]:
         whole = part if part.size == 1 else np.broadcast_to(part, shape)
         return whole.reshape(-1)
 
-    flat = [v.map(flatten) for v in values]
-    return [_unflatten(v, shape) for v in run_region(program, flat, lanes)]
+    def unflatten(part: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(part, (lanes,)).reshape(shape)
 
-
-def _unflatten(value: Value, shape: tuple[int, ...]) -> Value:
-    return value.map(lambda part: np.broadcast_to(part, (int(np.prod(shape)),)).reshape(shape))
+    results = run_region(program, [v.map(flatten) for v in values], lanes)
+    return [v.map(unflatten) for v in results]
 
 
 def _take(x: Value, axis: int, part: slice) -> Value:

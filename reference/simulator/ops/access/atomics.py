@@ -8,15 +8,10 @@ import numpy as np
 
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.checks.judge import (
-    UNWRITTEN,
-    element_of,
-    judge,
-    trace,
-)
+from gemmproof.reference.simulator.checks.judge import Lanes, element_of, judge, trace
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.memory import Argument, Storage, uninitialised
-from gemmproof.reference.simulator.ops.access.load import load
+from gemmproof.reference.simulator.ops.access.load import load, mark_uninitialised
 from gemmproof.reference.simulator.ops.access.store import mark, meet
 from gemmproof.reference.simulator.ops.floats import canonical
 from gemmproof.reference.simulator.ops.registry import operation, refusal
@@ -156,12 +151,8 @@ def _update(
         return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
     size = new.dtype.itemsize
     seen = storage.typed(new.dtype)[index]
-    undefined = storage.undefined_elements(size)
-    unknown = np.zeros(len(index), np.uint8)
-    if undefined is not None:
-        missing = undefined[index] != 0
-        if missing.any():
-            unknown = missing * context.source(UNWRITTEN, operand)
+    unknown = mark_uninitialised(Lanes(storage, index, None), size, operand)
+    unknown = np.zeros(len(index), np.uint8) if unknown is None else unknown
     if op == "cas":
         after = np.where(unsigned(seen) == unsigned(want), new, seen)  # the hardware compares bits
     else:

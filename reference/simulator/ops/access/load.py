@@ -37,9 +37,7 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
     np_type = dtype.numpy
     operands = [x for x in (ptr, mask, fill) if x is not None]
     full = (max(len(part) for x in operands for part in parts_of(x)), *shape)
-    if launch.session.trace is not None:
-        one = None if fill is None or fill.data.size != 1 else float(fill.data.reshape(-1)[0])
-        trace("load", ptr, mask, one, full)
+    trace("load", ptr, mask, fill, full)
     plain = _plain_load(ptr, mask, fill, dtype)
     if plain is not None:
         return plain
@@ -56,7 +54,7 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
         data = values if lanes.good is None else np.where(lanes.good, values, data)
         if done is not None:
             done = done | (True if lanes.good is None else lanes.good)
-        poison = union(poison, _mark_uninitialised(lanes, np_type.itemsize, ptr.base))
+        poison = union(poison, mark_uninitialised(lanes, np_type.itemsize, ptr.base))
         _remember_readers(lanes, np_type.itemsize, full, ptr.base)
     if done is not None and not done.all():
         off = None if mask is None else ~np.broadcast_to(mask.data, full)
@@ -132,7 +130,7 @@ def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndar
     return bits
 
 
-def _mark_uninitialised(lanes: Lanes, size: int, operand: Argument | None) -> np.ndarray | None:
+def mark_uninitialised(lanes: Lanes, size: int, operand: Argument | None) -> np.ndarray | None:
     """Poison for lanes that read uninitialised memory."""
     undefined = lanes.storage.undefined_elements(size)
     if undefined is None:
