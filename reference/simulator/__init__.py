@@ -1,4 +1,4 @@
-"""The tile simulator: a kernel as Triton itself reads it, on numpy, all programs at once."""
+"""The tile simulator: runs the TTIR of Triton's own frontend on numpy, all programs at once."""
 
 from gemmproof.reference.observation import (
     CompileError,

@@ -42,10 +42,8 @@ def flatten(session: Session, name: str, value: Any, signature: Any) -> Iterator
     elif str(signature).startswith("tensordesc"):
         base = _pointer(session, name, value.base)
         padding = getattr(value, "padding", None)
-        window = describe(base, value.shape, value.strides, value.block_shape, padding)
-        yield window
-        yield from (int(n) for n in value.shape)
-        yield from (int(n) for n in value.strides)
+        yield describe(base, value.shape, value.strides, value.block_shape, padding)
+        yield from map(int, (*value.shape, *value.strides))
     elif str(signature).startswith("*"):
         yield _pointer(session, name, value)
     else:

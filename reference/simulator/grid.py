@@ -19,7 +19,7 @@ from gemmproof.reference.simulator.scheduler import (
     run_block,
 )
 
-# A first group this wide shows how large the values of the kernel are; groups then grow.
+# The first group is narrow, to see how large the kernel's values are; then groups grow.
 FIRST_WIDTH = 256
 
 
@@ -59,8 +59,8 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
         ) from error
     finally:
         contexts.enter(before)
-    # a branch on what was loaded may order programs, where something is awaited or counted; that
-    # is not proved
+    # where programs wait or use atomics, a branch on loaded data may order them; whether it does is
+    # not proved
     if context.ordered and (context.awaited or context.atomics):
         context.events = [e for e in context.events if e.kind != "race"]
 

@@ -1,7 +1,7 @@
 """Launches on the simulator: Triton's own launch path, up to the compiler and the driver.
 
-The binder, specialisation, heuristics, hooks and the autotuner's pruning are Triton's. In place of
-the compiler stands the frontend alone, in place of the launcher the scheduler.
+The binder, specialisation, heuristics, hooks and the autotuner's pruning are Triton's. The
+compiler is replaced by its frontend alone, the launcher by the scheduler.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gemmproof.reference.simulator.session import Session
 
 
 class _Device(int):
-    """A device number under which Triton keeps what it compiles for the simulator apart."""
+    """A device number that keeps Triton's cache of simulated kernels apart from others."""
 
     key: str
 
@@ -47,7 +47,7 @@ class _Device(int):
 
 @contextmanager
 def intercept_launches(session: Session) -> Iterator[None]:
-    """Within it every launch of a Triton kernel runs on the simulator, for `session`."""
+    """While active, every launch of a Triton kernel runs on the simulator, for `session`."""
     tuned: dict[int, int] = {}
     original_run, original_compile = JITFunction.run, JITFunction._do_compile
     original_tune = Autotuner.run
@@ -77,7 +77,7 @@ def intercept_launches(session: Session) -> Iterator[None]:
         config = configs[session.config % len(configs)]
         tuned[id(_innermost(self))] = len(configs)
         try:
-            with swap(((self, "configs", [config]),)):  # of one configuration nothing is measured
+            with swap(((self, "configs", [config]),)):  # a single one is not timed
                 return original_tune(self, *args, **kwargs)
         except CompileError as error:
             if len(configs) == 1:
@@ -105,7 +105,7 @@ def intercept_launches(session: Session) -> Iterator[None]:
 
 
 def _raised_by_triton(error: BaseException) -> bool:
-    """Whether Triton's own launch path raised: a mistake of the call, not of what it called."""
+    """Whether Triton's own launch path raised: the call is wrong, not what it called."""
     *_, (frame, _) = walk_tb(error.__traceback__)
     file = frame.f_code.co_filename
     return "/triton/" in file or file.startswith("<") or "dynamic_func" in file

@@ -18,21 +18,21 @@ from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import I1, I64, Dtype, Type
 
 Env = list[Any]
-Moves = tuple[tuple[int, int], ...]  # (to, from), done at once
+Moves = tuple[tuple[int, int], ...]  # (to, from), simultaneous
 Step = tuple[Callable[[Env], None], "Where | None", tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exit:
-    """How a block ends: `ways` out of it, each a block and the moves on the way there.
+    """How a block ends: `edges` out of it, each a block and the moves on the way there.
 
-    `kind` is "jump"; "branch", each program as the condition in `uses` says, the way for true
+    `kind` is "jump"; "branch", each program as the condition in `uses` says, the edge for true
     first; or "end", with a region's results in `uses`. `spins`: backwards, in a loop that may wait
     for other programs. `polls`: it only reads, so reading again is of no use before memory changes.
     """
 
     kind: str
-    ways: tuple[tuple[Any, Moves], ...] = ()
+    edges: tuple[tuple[Any, Moves], ...] = ()
     uses: tuple[int, ...] = ()
     where: Where | None = None
     spins: bool = False
@@ -87,7 +87,7 @@ def start_count(low: Value, high: Value, step: Value, unsigned: bool) -> tuple[V
 def count_turn(
     dtype: Dtype, first: Value, step: Value, turns: Value, done: Value
 ) -> tuple[Value, Value, Value]:
-    """Whether there is another turn, its index, and the turns done behind it."""
+    """Whether there is another turn, its index, and the turns done after it."""
     wide = first.data + done.data * step.data
     data = wide.astype(dtype.numpy)
     index = Value(data, dtype, None, wide if (wide != data).any() else None)

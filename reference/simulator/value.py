@@ -2,8 +2,8 @@
 
 `data` has a leading axis over programs, of length 1 where every program holds the same, and then
 the block's axes, each of full length or of length 1 where all lanes along it are the same. A
-pointer's data are byte addresses. Two companions say what the hardware cannot: `poison` (uint8, 0
-for a defined lane) marks undefined lanes by the bits of where they came from, `exact`
+pointer's data are byte addresses. Two companions hold what hardware does not: `poison` (uint8, 0
+for a defined lane) marks undefined lanes, a bit for each origin, `exact`
 (present only after a wrap) is what an integer or an address would be in unbounded arithmetic.
 """
 
@@ -56,7 +56,7 @@ class Value:
     def map(self, view: Callable[[np.ndarray], np.ndarray]) -> Value:
         """The same value after a change of shape, applied to data and companions alike.
 
-        `view` must take lanes of length 1 for full ones: it only moves or adds axes.
+        `view` only moves or adds axes, so that an axis of length 1 still stands for all its lanes.
         """
         poison = None if self.poison is None else view(self.poison)
         exact = None if self.exact is None else view(self.exact)
@@ -96,7 +96,7 @@ class Value:
         return all(p is None or len(p) == 1 for p in (self.data, self.poison, self.exact))
 
     def select(self, rows: np.ndarray) -> Value:
-        """The value for some of the programs; the very same where all programs have it."""
+        """The value for some of the programs; itself where all programs share it."""
         if self.is_uniform:
             return self
         parts = (self.data, self.poison, self.exact)
@@ -108,7 +108,7 @@ class Value:
 
 
 class Lazy(Value, ABC):
-    """A defined value whose lanes are made when they are asked for."""
+    """A defined value whose lanes are computed on first use."""
 
     __slots__ = ("_made",)
 

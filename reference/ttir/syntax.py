@@ -1,4 +1,4 @@
-"""What stands behind the name of a TTIR operation: operands, attributes, words and types.
+"""The text after the name of a TTIR operation: operands, attributes, words and types.
 
 MLIR prints operands before attributes before types; only branches, loops and calls have a form of
 their own.
@@ -43,7 +43,7 @@ def name_results(text: str | None) -> list[str]:
 
 
 def until_close(text: str) -> tuple[str, str]:
-    """The text up to the parenthesis that closes an opened one, and the text behind it."""
+    """The text up to the parenthesis that closes an opened one, and the text after it."""
     depth, quoted, i = 1, False, 0
     while i < len(text):
         char = text[i]
@@ -87,7 +87,7 @@ def read_arguments(text: str) -> list[tuple[str, Type]]:
 
 
 def fill_in(op: Op, rest: str) -> None:
-    """Take operands, attributes and types from what stands behind an operation's name."""
+    """Fill in operands, attributes and types from the text after an operation's name."""
     op.strings = [unescape(s) for s in _STRING.findall(rest)]
     numbers = iter(range(len(op.strings)))
     rest = _STRING.sub(lambda _: f'"{next(numbers)}"', rest)
@@ -181,8 +181,7 @@ def _result_types(op: Op, text: str) -> list[Type]:
     if not kinds:
         raise ValueError("no type")
     if op.name == "tt.make_tensor_descriptor":
-        block = parse_type(f"!tt.tensordesc{kinds[-1]}")
-        return [block]
+        return [parse_type(f"!tt.tensordesc{kinds[-1]}")]
     if op.name in ("arith.cmpi", "arith.cmpf"):
         return [parse_type(kinds[0]).with_dtype(DTYPES["i1"])]
     if op.name == "tt.load":

@@ -13,7 +13,7 @@ from gemmproof.reference.simulator.memory import Argument, StridedView
 
 
 def mask_axes(mask: Any) -> tuple[int, ...] | None:
-    """The block axes a mask varies along, as far as its own shape tells; None without a mask."""
+    """The block axes along which a mask has more than one lane; None without a mask."""
     return None if mask is None else tuple(i for i, n in enumerate(mask.data.shape[1:]) if n > 1)
 
 
@@ -49,9 +49,8 @@ def note_stray_lanes(
     tested: tuple[int, ...] | None = None
 
     def note_stray(lanes: int, axis: int | None = None, **more: Any) -> None:
-        masked = tests is not None
-        kept = {"operand": operand, "axis": axis, "masked": masked, "tests": tested, **more}
-        note("out_of_bounds", access, hit, lanes, **kept)
+        facts = {"operand": operand, "axis": axis, "masked": tests is not None, "tests": tested}
+        note("out_of_bounds", access, hit, lanes, **facts, **more)
 
     count = int(stray.sum())
     if operand is None:

@@ -1,4 +1,4 @@
-"""The end of a simulated call: what was seen becomes faults, as far as it concerns the result."""
+"""The end of a simulated call: events that concern the result, or no memory, become faults."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def conclude(session: Session, result: Any) -> None:
 
 
 def _fault(kind: str, kernel: str, hit: np.ndarray, events: list[Event], **words: Any) -> Fault:
-    """The fault of the marked elements of the result, as far as `words` do not say otherwise."""
+    """The fault of the marked elements of the result; `words` override its defaults."""
     facts = {"access": "store", "operand": "c", "axis": _ragged_axis(hit), **words}
     facts["where"] = facts["where"] or NOWHERE
     programs = count_programs(events) if events else 0
@@ -82,9 +82,9 @@ def _find_undefined_stored(
     still = session.memory.undefined_in(tensor)
     if still is None:
         return
-    mine, met = _lanes_behind(session, events, tensor)
-    for i, origin in enumerate(session.sources[:8]):
-        hit = met(1 << i) & still
+    mine, elements_with = _lanes_behind(session, events, tensor)
+    for i, origin in enumerate(session.origins[:8]):
+        hit = elements_with(1 << i) & still
         if not hit.any():
             continue
         operand, axis = origin.operand, None
@@ -117,8 +117,8 @@ def _lanes_behind(
 ) -> tuple[list[Event], Callable[[int], np.ndarray]]:
     """The events that stored undefined lanes into a tensor or into what torch made it from.
 
-    The function gives, for poison bits, the elements of the tensor that such lanes met; of a source
-    of another shape all elements count as met.
+    The function gives, for poison bits, the elements of the tensor that such lanes hit; of a source
+    of another shape all elements count as hit.
     """
     found: list[tuple[torch.Tensor, list[Event]]] = []
     for part in _lineage(session, tensor):
@@ -127,7 +127,7 @@ def _lanes_behind(
         if mine:
             found.append((part, mine))
 
-    def met(bits: int) -> np.ndarray:
+    def elements_with(bits: int) -> np.ndarray:
         hit = np.zeros(tuple(tensor.shape), np.bool_)
         for part, mine in found:
             wanted = np.concatenate([e.bits for e in mine]) & bits != 0
@@ -136,7 +136,7 @@ def _lanes_behind(
             hit |= _mark_elements(session, part, elements) if alike else elements.size > 0
         return hit
 
-    return [e for _, mine in found for e in mine], met
+    return [e for _, mine in found for e in mine], elements_with
 
 
 def _lineage(session: Session, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -155,8 +155,8 @@ def _find_never_stored(session: Session, tensor: torch.Tensor) -> Iterator[Fault
     missing = session.memory.undefined_in(tensor)
     if missing is None:
         return
-    _, met = _lanes_behind(session, [e for _, e in session.events], tensor)
-    missing &= ~met(0xFF)
+    _, elements_with = _lanes_behind(session, [e for _, e in session.events], tensor)
+    missing &= ~elements_with(0xFF)
     if missing.any():
         last = session.run.launches[-1] if session.run.launches else None
         kernel, where = (last.kernel, last.where) if last is not None else ("", NOWHERE)

@@ -13,7 +13,7 @@ from gemmproof.reference.simulator.memory import Argument, Region, Storage, Stri
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import I8, Dtype
 
-# What undefined lanes are, of an operand.
+# What undefined lanes are, in words.
 STRAY = "out-of-bounds lanes of {}"
 MASKED = "lanes of {} that the load's mask disables, with no `other`"
 UNWRITTEN = "uninitialised elements of {}"
@@ -34,7 +34,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class RawTouch:
-    """One access of all programs of a part, as the trace keeps it until the launch is over."""
+    """One access of all programs of a group, as the trace keeps it."""
 
     kind: str
     operand: Argument
@@ -46,7 +46,7 @@ class RawTouch:
 
 def check_defined(value: Value, what: str) -> None:
     """Note where an undefined lane decides `what`."""
-    if value.poison is not None and (value.poison & ~context.hinted()).any():
+    if value.poison is not None and (value.poison & ~context.hint_bits()).any():
         note_lanes("undefined_used", what, value.poison)
 
 
@@ -83,8 +83,8 @@ def _without_doubtful(
     if ptr.poison is not None:
         bits = np.broadcast_to(ptr.poison, full)
         if kind != "load":
-            _note_hint(kind, ptr, np.where(live, bits & context.hinted(), np.uint8(0)))
-        hidden = (bits & ~context.hinted() != 0) & live
+            _note_hint(kind, ptr, np.where(live, bits & context.hint_bits(), np.uint8(0)))
+        hidden = (bits & ~context.hint_bits() != 0) & live
         if hidden.any():
             note_lanes("undefined_used", "an address", hidden)
             live = live & ~hidden
@@ -101,7 +101,7 @@ def _note_hint(kind: str, ptr: Value, bits: np.ndarray) -> None:
     lanes = bits != 0
     if lanes.any():
         lowest = int(bits[lanes].min())
-        origin = context.current().session.sources[(lowest & -lowest).bit_length() - 1]
+        origin = context.current().session.origins[(lowest & -lowest).bit_length() - 1]
         note_lanes(
             "false_hint",
             kind,
@@ -201,7 +201,7 @@ def _note_wrapped(kind: str, ptr: Value, wrapped: np.ndarray) -> None:
 def trace(
     kind: str, ptr: Value, mask: Value | None, fill: Value | None, full: tuple[int, ...]
 ) -> None:
-    """Keep an access for the trace, if one is wanted."""
+    """Record an access in the trace, if there is one."""
     launch = context.current()
     if launch.session.trace is None or ptr.base is None:
         return

@@ -53,9 +53,10 @@ def build_select(op: Op) -> Callable[..., Any]:
         """A lane that is not picked leaves no trace, undefined or not."""
         if not isinstance(x, Value):
             return x.choose(condition, y)
+        if condition.data.ndim != x.data.ndim:  # one condition for the whole block
+            ones = (1,) * (x.data.ndim - 1)
+            condition = condition.map(lambda d: d.reshape(len(d), *ones))
         c = condition.data
-        if c.ndim != x.data.ndim:  # one condition for the whole block
-            c = c.reshape(len(c), *(1,) * (x.data.ndim - 1))
         data = np.where(c, x.data, y.data)
         poison = exact = None
         if x.poison is not None or y.poison is not None:
@@ -63,13 +64,8 @@ def build_select(op: Op) -> Callable[..., Any]:
         if x.exact is not None or y.exact is not None:
             exact = np.where(c, x.unbounded(), y.unbounded())
             exact = exact if (exact != data).any() else None
-        if condition.poison is not None:
-            mask = condition.poison.reshape(
-                len(condition.poison), *(condition.poison.shape[1:] or (1,) * (data.ndim - 1))
-            )
-            poison = union(poison, mask)
         base = x.base if x.base is y.base else None
-        loaded = loaded_width(x, y)
-        return Value(data, x.dtype, poison, exact, base, loaded)
+        poison = union(poison, condition.poison)
+        return Value(data, x.dtype, poison, exact, base, loaded_width(x, y))
 
     return compute

@@ -21,7 +21,7 @@ def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
     """`compute`, with the hints that its operation carries judged on its result's defined lanes."""
     shape = op.types[0].shape
 
-    def judged(*values: Value) -> Value:
+    def compute_and_judge(*values: Value) -> Value:
         x = compute(*values)
         if x.dtype.is_float:
             return x
@@ -32,7 +32,7 @@ def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
                 x = judge(x, numbers[: len(shape) or 1])
         return x
 
-    return judged
+    return compute_and_judge
 
 
 def _mark_doubtful(x: Value, failed: np.ndarray, words: str) -> Value:
@@ -40,7 +40,7 @@ def _mark_doubtful(x: Value, failed: np.ndarray, words: str) -> Value:
 
     A hint is at fault where such a lane reaches a store; the idle lanes of a ragged tile do not.
     """
-    bits = failed * context.source(words, x.base, kind="false_hint")
+    bits = failed * context.poison_bit(words, x.base, kind="false_hint")
     return Value(x.data, x.dtype, union(x.poison, bits), x.exact, x.base, x.loaded)
 
 
@@ -127,7 +127,7 @@ def _build_print(op: Op) -> Callable[..., None]:
     in_hex = op.attrs.get("hex", "false") == "true"
 
     def compute(*values: Value) -> None:
-        """Kept for who asks, at most a thousand lines: one for each program, by its place."""
+        """Keeps at most a thousand lines, one for each program, with its place in the grid."""
         launch = current()
         blocks = [
             v.spread(kind.shape).data for v, kind in zip(values, op.operand_types, strict=True)
@@ -149,18 +149,18 @@ def _describe(block: np.ndarray, in_hex: bool) -> str:
     """A value in one line: its shape if it has one, and its first and last lanes."""
     digits = 2 * block.dtype.itemsize
 
-    def hexed(lane: Any) -> str:
+    def to_hex(lane: Any) -> str:
         return f"0x{int(lane) % (1 << 4 * digits):0{digits}x}"
 
     whole = in_hex and block.dtype.kind in "iu"
     if block.ndim == 0:
-        return hexed(block) if whole else str(block)
+        return to_hex(block) if whole else str(block)
     text = np.array2string(
         block,
         threshold=64,
         edgeitems=4,
         max_line_width=1 << 20,
-        formatter={"int": hexed} if whole else None,
+        formatter={"int": to_hex} if whole else None,
     )
     shape = "x".join(map(str, block.shape))
     return f"({shape}) {' '.join(text.split()).replace('[ ', '[')}"

@@ -120,7 +120,7 @@ def _build_division(op: Op) -> Callable[..., Value]:
         made = plain(a, b)
         zero = b.data == 0
         if zero.any():
-            bits = zero * context.source("a division by zero")
+            bits = zero * context.poison_bit("a division by zero")
             made.poison = union(made.poison, bits)
         return made
 

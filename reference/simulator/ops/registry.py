@@ -13,7 +13,7 @@ from gemmproof.reference.simulator.value import Value, loaded_width, union
 from gemmproof.reference.ttir.dtypes import Dtype
 from gemmproof.reference.ttir.module import Op
 
-# From an operation as it is written, made once, to what computes its results from its operands.
+# From an operation of the text to the function that computes its results from its operands.
 Build = Callable[[Op], Callable[..., Any]]
 
 

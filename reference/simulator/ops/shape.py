@@ -78,7 +78,7 @@ def _build_undefined(op: Op) -> Callable[..., Value]:
 
     def compute() -> Value:
         ones = (1,) * (1 + len(kind.shape))
-        bits = np.full(ones, context.source("an undefined value"))
+        bits = np.full(ones, context.poison_bit("an undefined value"))
         return Value(np.zeros(ones, kind.dtype.numpy), kind.dtype, bits)
 
     return compute
@@ -187,7 +187,7 @@ def _build_gather(op: Op) -> Callable[..., Value]:
         def pick(part: np.ndarray) -> np.ndarray:
             return np.take_along_axis(np.broadcast_to(part, (programs, *source)), safe, axis=axis)
 
-        stray = None if inside.all() else ~inside * context.source("a gather beyond the block")
+        stray = None if inside.all() else ~inside * context.poison_bit("a gather beyond the block")
         poison = union(stray, at.poison, None if x.poison is None else pick(x.poison))
         return Value(pick(x.data), x.dtype, poison, loaded=x.loaded)
 
@@ -216,7 +216,7 @@ def _build_histogram(op: Op) -> Callable[..., Value]:
         bits: np.ndarray | None = None
         if stray.any():
             bad = np.asarray(stray.reshape(programs, -1).any(axis=1, keepdims=True))
-            bits = bad * context.source("a histogram of values beyond its bins")
+            bits = bad * context.poison_bit("a histogram of values beyond its bins")
         return Value(counts, op.types[0].dtype, bits)
 
     return compute

@@ -1,4 +1,4 @@
-"""The last step of preparing a kernel: what is needed, what is alive where, and the steps."""
+"""The last step of lowering a kernel: dead code, liveness, and the steps."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def finish(
         draft.instrs = [
             i for i in draft.instrs if not i.pure or any(r in needed for r in i.results)
         ]
-        moved = [tuple(m for m in moves if m[0] in needed) for _, moves in draft.end.ways]
-        targets = (target for target, _ in draft.end.ways)
-        draft.end = replace(draft.end, ways=tuple(zip(targets, moved, strict=True)))
+        moved = [tuple(m for m in moves if m[0] in needed) for _, moves in draft.end.edges]
+        targets = (target for target, _ in draft.end.edges)
+        draft.end = replace(draft.end, edges=tuple(zip(targets, moved, strict=True)))
     live = _find_alive(drafts, constants)
     places = {id(draft): i for i, draft in enumerate(drafts)}
     blocks = []
     for draft in drafts:
         steps = _make_steps(draft.instrs, _find_alive_after(draft, live), constants)
-        ways = tuple((places[id(target)], moves) for target, moves in draft.end.ways)
-        end = replace(draft.end, ways=ways)
+        edges = tuple((places[id(target)], moves) for target, moves in draft.end.edges)
+        end = replace(draft.end, edges=edges)
         blocks.append(BasicBlock(steps, end, tuple(sorted(live[id(draft)]))))
     template: Env = [None] * len(types)
     for slot, value in constants.items():
@@ -54,7 +54,7 @@ def _find_needed(drafts: list[Draft]) -> set[int]:
                 makers.setdefault(result, []).append(instr.sources)
             if not instr.pure:
                 todo += instr.sources
-        for _, moves in draft.end.ways:
+        for _, moves in draft.end.edges:
             for to, source in moves:
                 makers.setdefault(to, []).append((source,))
     while todo:
@@ -69,7 +69,7 @@ def _find_needed(drafts: list[Draft]) -> set[int]:
 def _find_alive_after(draft: Draft, live: dict[int, set[int]]) -> set[int]:
     """The slots that are alive at the end of a block, whichever way it is left."""
     alive = set(draft.end.uses)
-    for target, moves in draft.end.ways:
+    for target, moves in draft.end.edges:
         alive |= live[id(target)] - {to for to, _ in moves}
         alive.update(source for _, source in moves)
     return alive
@@ -94,7 +94,7 @@ def _find_alive(drafts: list[Draft], constants: dict[int, Value]) -> dict[int, s
 
 
 def _make_steps(instrs: list[Instr], after: set[int], constants: dict[int, Value]) -> list[Step]:
-    """Steps of a block, each with the slots that nothing uses behind it."""
+    """Steps of a block, each with the slots that are dead after it."""
     alive = after | set(constants)
     steps: list[Step] = []
     for instr in reversed(instrs):
@@ -108,7 +108,7 @@ def _make_steps(instrs: list[Instr], after: set[int], constants: dict[int, Value
 def _make_step(
     compute: Callable[..., Any], sources: tuple[int, ...], results: tuple[int, ...]
 ) -> Callable[[Env], None]:
-    """One step: the few shapes that nearly all operations have go without a loop."""
+    """One step; the arities of nearly all operations are special-cased to avoid a loop."""
     if len(results) == 1:
         to = results[0]
         if len(sources) == 1:

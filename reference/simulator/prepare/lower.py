@@ -1,7 +1,7 @@
-"""From operations as they are written to a program that runs: flat, inlined, nothing done twice.
+"""Lowers TTIR to a flat program.
 
-Calls are inlined. What is constant is computed here, what does not change in a loop before it,
-what is computed twice once, and what nothing uses (Triton's overflow checks) not at all.
+Calls are inlined, constants folded, loop invariants hoisted, common subexpressions shared and
+unused operations (Triton's overflow checks) dropped.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Lowering:
         return made
 
     def place(self, draft: Draft) -> Draft:
-        """Let `draft` be the block that is written now, the last in order so far."""
+        """Append `draft` to the blocks and make it the current one."""
         self.drafts.append(draft)
         self.draft = draft
         return draft
@@ -96,7 +96,7 @@ class Lowering:
         return Where(loc.file, loc.line, name)
 
     def straight(self, block: Block, frame: Frame) -> Op:
-        """Write a block's operations; returns the last one, which says how it ends."""
+        """Write a block's operations but the last; returns that one, its terminator."""
         for op in block.ops[:-1]:
             self.op(op, frame)
         return block.ops[-1]
@@ -157,8 +157,8 @@ class Lowering:
         try:
             function = OPERATIONS[op.name].build(op)
         except Unsupported as error:
-            text = str(error)
-            raise error if error.where is not None else Unsupported(text, where) from None
+            error.where = error.where or where
+            raise
         return judge_hints(function, op) if any(name in op.attrs for name in HINTS) else function
 
     def _region(self, op: Op, where: Where | None) -> Program:
