@@ -66,11 +66,8 @@ def intercept_launches(session: Session) -> Iterator[None]:
             raise KernelError(f"{self.fn.__name__}: {words}", calling_line()) from error
 
     def compile_with_frontend(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before, self.compile = self.compile, compile_kernel
-        try:
+        with swap(((self, "compile", compile_kernel),)):
             return original_compile(self, *args, **kwargs)
-        finally:
-            self.compile = before
 
     def tune(self: Any, *args: Any, **kwargs: Any) -> Any:
         configs = _prune(self, args, kwargs)

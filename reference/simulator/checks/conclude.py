@@ -69,12 +69,6 @@ def _find_stored_twice(
             yield _fault("stored_twice", kernel, hit, group, **words)
 
 
-_EXPECTED = {
-    "undefined_stored": "defined lanes only",
-    "false_hint": "a hint that holds",
-}
-
-
 def _find_undefined_stored(
     session: Session, kernel: str, events: list[Event], tensor: torch.Tensor
 ) -> Iterator[Fault]:
@@ -101,7 +95,7 @@ def _find_undefined_stored(
             axis=axis,
             where=origin.where or mine[0].where,
             got=f"{span(hit)} of c {'depends' if hit.sum() == 1 else 'depend'} on {source}",
-            expected=_EXPECTED[origin.kind],
+            expected="a hint that holds" if origin.kind == "false_hint" else "defined lanes only",
             follows="out_of_bounds" if origin.what == STRAY else "",
         )
 
