@@ -60,7 +60,7 @@ def test_two_programs_that_part_ways_and_store_the_same():
 
     assert run(wrapper(300), torch.zeros(4)).faults == []
     fault = the(run(wrapper(301), torch.zeros(4)), "stored_twice")
-    assert (fault.lanes, fault.got) == (16, "axis 0 index 80..95 of c stored more than once")
+    assert (fault.lanes, fault.got) == (16, "elements 80..95 of c stored more than once")
     assert fault.where.line == line(parted, "5 * S")
 
 
