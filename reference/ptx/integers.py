@@ -165,12 +165,25 @@ def _insert(words: Words) -> Opcode:
     return Opcode((t,), (t, t, "u32", "u32"), compute)
 
 
+# PTX ISA, prmt: each mode's selector, by the low two bits of the operand.
+_BYTE_MODES = {
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}
+
+
 def _permute(words: Words) -> Opcode:
     words.one_type("b32")
-    mode = words.one_of({m: m for m in bitwise.BYTE_MODES}) if words.left else ""
-    return Opcode(
-        ("b32",), ("b32", "b32", "b32"), lambda a, b, c: bitwise.permute_bytes(a, b, c, mode)
-    )
+    selectors = np.array(words.one_of(_BYTE_MODES), np.uint32) if words.left else None
+
+    def compute(a: Array, b: Array, c: Array) -> Array:
+        return bitwise.permute_bytes(a, b, c if selectors is None else selectors[c & 3])
+
+    return Opcode(("b32",), ("b32", "b32", "b32"), compute)
 
 
 def _count(words: Words) -> Opcode:
