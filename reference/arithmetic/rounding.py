@@ -23,11 +23,15 @@ TO_INTEGRAL: dict[Mode, Callable[[Array], Array]] = {
 
 
 def arithmetic(op: str, mode: Mode, *args: Array) -> Array:
-    """add, mul, fma, div or sqrt of floats of one format, rounded once to it.
+    """add, sub, mul, fma, div, rcp or sqrt of floats of one format, rounded once to it.
 
     NaN results are the device's quiet NaN. Directed roundings of float64 take exact rationals, and
     are slow.
     """
+    if op == "sub":
+        return arithmetic("add", mode, args[0], np.negative(args[1]))
+    if op == "rcp":
+        return arithmetic("div", mode, np.ones_like(args[0]), args[0])
     fmt = format_of(args[0].dtype)
     with np.errstate(all="ignore"):
         if fmt.name != "fp64":

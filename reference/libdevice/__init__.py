@@ -193,21 +193,11 @@ def _roundings() -> dict[str, Function]:
     table: dict[str, Function] = {}
     for end, mode in _MODES.items():
         for letter in "fd":
-            for op in ("add", "mul", "div", "sqrt"):
+            for op in ("add", "sub", "mul", "div", "rcp", "sqrt"):
                 table[f"{letter}{op}_{end}"] = partial(arithmetic, op, mode)
-            table[f"{letter}sub_{end}"] = partial(_subtract, mode)
-            table[f"{letter}rcp_{end}"] = partial(_invert, mode)
         for name in ("fma", "fmaf"):
             table[f"{name}_{end}"] = partial(arithmetic, "fma", mode)
     return table | {"frsqrt_rn": _round_result(_REAL["rsqrt"])}
-
-
-def _subtract(mode: Mode, x: Array, y: Array) -> Array:
-    return arithmetic("add", mode, x, -y)
-
-
-def _invert(mode: Mode, x: Array) -> Array:
-    return arithmetic("div", mode, np.ones_like(x), x)
 
 
 def _functions() -> Mapping[str, Function]:
