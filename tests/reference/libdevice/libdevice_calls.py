@@ -1,10 +1,8 @@
-"""Calls of libdevice by symbol, every symbol of Triton's own tables, and equality of bits."""
+"""Calls of libdevice by symbol, and every symbol of Triton's own tables."""
 
 import ast
 import importlib.util
 from pathlib import Path
-
-import numpy as np
 
 from gemmproof.reference.libdevice import function_of
 
@@ -25,12 +23,6 @@ def tables():
 
 
 ROWS = tables()
-
-
-def same_bits(got, wanted):
-    """Bitwise equality."""
-    wanted = np.asarray(wanted, got.dtype)
-    np.testing.assert_array_equal(got.view(f"u{got.itemsize}"), wanted.view(f"u{got.itemsize}"))
 
 
 def call(symbol, *args):

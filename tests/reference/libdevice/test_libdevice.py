@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from libdevice_calls import ROWS, call, same_bits
+from libdevice_calls import ROWS, call
+from rational import same_bits
 
 from gemmproof.reference.libdevice import REFUSED, function_of
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from libdevice_calls import call, same_bits
-from rational import drawn
+from libdevice_calls import call
+from rational import draw, same_bits
 
 from gemmproof.reference.libdevice import bessel_functions as bessel
 from gemmproof.reference.libdevice import special_functions as special
@@ -186,7 +186,7 @@ TWO = {
 @pytest.mark.parametrize("name", TWO)
 def test_functions_of_two(name):
     witness, positive = TWO[name]
-    x, y = drawn(np.float32, 60, 0, spread=4), drawn(np.float32, 60, 1, spread=4)
+    x, y = draw(np.float32, 60, 0, spread=4), draw(np.float32, 60, 1, spread=4)
     x = np.abs(x) if positive else x
     y = np.clip(y, -5, 5)
     rows = list(zip(x, y, strict=True))
@@ -197,7 +197,7 @@ def test_functions_of_two(name):
 
 
 def test_norms_and_remainders():
-    args = [drawn(np.float32, 40, seed, spread=6) for seed in range(4)]
+    args = [draw(np.float32, 40, seed, spread=6) for seed in range(4)]
     for count in (3, 4):
         rows = list(zip(*args[:count], strict=True))
         exact = [mpmath.sqrt(sum(mpmath.mpf(float(v)) ** 2 for v in row)) for row in rows]
@@ -206,7 +206,7 @@ def test_norms_and_remainders():
         _within_half_an_ulp(call(f"__nv_rnorm{count}df", *args[:count]), inverse)
     large = call("__nv_norm3d", *(np.array([1e300]),) * 3)  # whose squares overflow
     _within_half_an_ulp(large, [mpmath.sqrt(3) * mpmath.mpf(1e300)], slack=2)
-    x, y = drawn(np.float32, 100, 5, spread=20), drawn(np.float32, 100, 6, spread=3)
+    x, y = draw(np.float32, 100, 5, spread=20), draw(np.float32, 100, 6, spread=3)
     for a, b, f, r in zip(
         x, y, call("__nv_fmodf", x, y), call("__nv_remainderf", x, y), strict=True
     ):
