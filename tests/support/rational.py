@@ -32,27 +32,26 @@ EXACT = {
 }
 
 
+def spacing(value, p, emin):
+    """The distance of neighbours about `value`, not 0, with p bits and exponents from emin."""
+    size = abs(value)
+    e = size.numerator.bit_length() - size.denominator.bit_length()
+    return Fraction(2) ** (max(emin, e - (size < Fraction(2) ** e)) - p + 1)
+
+
+ROUNDINGS = {"rn": round, "rz": math.trunc, "rm": math.floor, "rp": math.ceil}
+
+
 def round_exactly(value, dtype, mode="rn"):
     """`value`, a Fraction other than 0, as a scalar of dtype; mode is rn, rz, rm or rp."""
     p, emin, emax = SHAPES[np.dtype(dtype)]
-    size = abs(value)
-    e = size.numerator.bit_length() - size.denominator.bit_length()
-    e -= size < Fraction(2) ** e
-    quantum = Fraction(2) ** (max(e, emin) - p + 1)
-    whole = size / quantum
-    count = math.floor(whole)
-    outwards = (mode == "rp" and value > 0) or (mode == "rm" and value < 0)
-    if mode == "rn":
-        count = round(whole)
-    elif outwards:
-        count = math.ceil(whole)
-    result = count * quantum
+    step = spacing(value, p, emin)
+    size = abs(ROUNDINGS[mode](value / step) * step)
     top = (2 - Fraction(2) ** (1 - p)) * Fraction(2) ** emax
-    if result > top:
-        magnitude = math.inf if mode == "rn" or outwards else float(top)
-    else:
-        magnitude = float(result)
-    return np.array(magnitude if value > 0 else -magnitude).astype(dtype)
+    if size > top:
+        inwards = mode in ("rz", "rp" if value < 0 else "rm")
+        size = top if inwards else math.inf
+    return np.array(float(size) if value > 0 else -float(size)).astype(dtype)
 
 
 def draw(dtype, count, seed, spread=None):
