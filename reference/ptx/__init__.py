@@ -5,7 +5,7 @@ registers. What is not known is refused by name, for a guess would be a wrong va
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,8 +61,9 @@ def compile_asm(
     def evaluate(inputs: Sequence[Array], lanes: int | None = None) -> list[Array]:
         count = len(inputs[0]) if inputs else pack if lanes is None else lanes
         env, groups = layout.load(inputs, count)
-        for instruction in program:
-            _execute(instruction, env, groups)
+        with np.errstate(all="ignore"):
+            for instruction in program:
+                _execute(instruction, env, groups)
         return layout.store(env, count)
 
     return evaluate
@@ -146,20 +147,14 @@ def _read_instruction(statement: str, scopes: list[Scope]) -> Instruction:
 
 def _resolve(mnemonic: str) -> Opcode:
     words = Words(mnemonic)
-    types = [TYPES[w] for w in words.left if w in TYPES]
     # roots such as add are shared: the types say whose they are
-    arithmetic = floats if any(t.kind == "f" for t in types) else integers
-    tables: list[Mapping[str, Callable[[Words], Opcode]]] = [
-        select.FAMILIES,
-        convert.FAMILIES,
-        arithmetic.FAMILIES,
-    ]
-    for table in tables:
-        if words.root in table:
-            operation = table[words.root](words)
-            words.finish()
-            return operation
-    raise UnknownAsm(f"asm: got {mnemonic}, expected an instruction that this evaluator knows")
+    is_float = any(TYPES[word].kind == "f" for word in words.left if word in TYPES)
+    families = (floats if is_float else integers).FAMILIES | convert.FAMILIES | select.FAMILIES
+    if words.root not in families:
+        raise UnknownAsm(f"asm: got {mnemonic}, expected an instruction that this evaluator knows")
+    operation = families[words.root](words)
+    words.finish()
+    return operation
 
 
 def _check_order(program: list[Instruction], layout: RegisterLayout) -> None:
