@@ -31,90 +31,60 @@ def zeros(*shape: int, dtype: torch.dtype = F16, device: str = "cpu") -> torch.T
 
 A, B = zeros(3, 4), zeros(4, 5)
 SHARED = zeros(4, 20)
-BAD_CALLS = {
-    "list": (([[1.0]], B), {}, TypeError, "got a of list, expected torch.Tensor"),
-    "sparse": (
-        (A.to_sparse(), B),
-        {},
-        TypeError,
-        "got a with torch.sparse_coo, expected torch.str",
+
+
+def call(*arguments, **options):
+    return arguments, options
+
+
+TYPE_ERRORS = {
+    "got a of list, expected torch.Tensor": call([[1.0]], B),
+    "got a with torch.sparse_coo, expected torch.str": call(A.to_sparse(), B),
+    "got a of torch.float64, expected torch.float16 or": call(A.double(), B),
+    "got b of torch.uint8, expected": call(A, B.to(torch.uint8)),
+    "got a of torch.float16 and b of torch.float32, exp": call(A, B.float()),
+    "expected one format": call(A.to(FP8[0]), B.to(FP8[1])),
+    "got a on cpu and b on meta, expected one device": call(A, B.to("meta")),
+    "got out_dtype=torch.float64 for torch.fl": call(A, B, torch.float64),
+    "for torch.int8, expected torch.i": call(A.to(I8), B.to(I8), F32),
+    "got out_dtype=torch.int32 for torch.flo": call(A, B, torch.int32),
+    "got input_precision='tf32' for tor": call(A, B, input_precision="tf32"),
+    "got out of list, expected torch.Tensor": call(A, B, out=[]),
+    "got out of torch.float32, e": call(A, B, out=zeros(3, 5, dtype=F32)),
+    "got out of torch.float16, expecte": call(A, B, F32, out=zeros(3, 5)),
+    "got out on meta, exp": call(A, B, out=zeros(3, 5, device="meta")),
+}
+VALUE_ERRORS = {
+    "got a (3, 4) and b (5, 4), expected (M, K) and": call(A, zeros(5, 4)),
+    "got a of shape (4,), expected two dimensions": call(zeros(4), B),
+    "got b of shape (1, 4, 5), expected two dim": call(A, zeros(1, 4, 5)),
+    f"expected sizes up to {MAX_SIZE}": call(zeros(1, 1).expand(MAX_SIZE + 1, 1), zeros(1, 1)),
+    "got input_precision='high', ex": call(A, B, input_precision="high"),
+    "got out of shape (5, 3), expected (3,": call(A, B, out=zeros(5, 3)),
+    "got out with shape (3, 5) and strides (0, 1), expected one address per element": (
+        call(A, B, out=zeros(1, 5).expand(3, 5))
     ),
-    "dtype": ((A.double(), B), {}, TypeError, "got a of torch.float64, expected torch.float16 or"),
-    "uint8": ((A, B.to(torch.uint8)), {}, TypeError, "got b of torch.uint8, expected"),
-    "mixed": ((A, B.float()), {}, TypeError, "got a of torch.float16 and b of torch.float32, exp"),
-    "mixed fp8": ((A.to(FP8[0]), B.to(FP8[1])), {}, TypeError, "expected one format"),
-    "device": ((A, B.to("meta")), {}, TypeError, "got a on cpu and b on meta, expected one device"),
-    "inner": ((A, zeros(5, 4)), {}, ValueError, "got a (3, 4) and b (5, 4), expected (M, K) and"),
-    "1-D": ((zeros(4), B), {}, ValueError, "got a of shape (4,), expected two dimensions"),
-    "3-D": ((A, zeros(1, 4, 5)), {}, ValueError, "got b of shape (1, 4, 5), expected two dim"),
-    "size": (
-        (zeros(1, 1).expand(MAX_SIZE + 1, 1), zeros(1, 1)),
-        {},
-        ValueError,
-        f"expected sizes up to {MAX_SIZE}",
+    "strides (2, 1), expected one address per element": (
+        call(A, B, out=zeros(20).as_strided((3, 5), (2, 1)))
     ),
-    "out_dtype": ((A, B, torch.float64), {}, TypeError, "got out_dtype=torch.float64 for torch.fl"),
-    "int to float": ((A.to(I8), B.to(I8), F32), {}, TypeError, "for torch.int8, expected torch.i"),
-    "float to int": ((A, B, torch.int32), {}, TypeError, "got out_dtype=torch.int32 for torch.flo"),
-    "precision": (
-        (A, B),
-        {"input_precision": "high"},
-        ValueError,
-        "got input_precision='high', ex",
+    "got out in the memory of a, expected memory of its own": (
+        call(SHARED[:3, :4], zeros(4, 4), out=SHARED[:3, :4])
     ),
-    "tf32": ((A, B), {"input_precision": "tf32"}, TypeError, "got input_precision='tf32' for tor"),
-    "out list": ((A, B), {"out": []}, TypeError, "got out of list, expected torch.Tensor"),
-    "out format": (
-        (A, B),
-        {"out": zeros(3, 5, dtype=F32)},
-        TypeError,
-        "got out of torch.float32, e",
-    ),
-    "out asked": (
-        (A, B, F32),
-        {"out": zeros(3, 5)},
-        TypeError,
-        "got out of torch.float16, expecte",
-    ),
-    "out shape": (
-        (A, B),
-        {"out": zeros(5, 3)},
-        ValueError,
-        "got out of shape (5, 3), expected (3,",
-    ),
-    "out device": ((A, B), {"out": zeros(3, 5, device="meta")}, TypeError, "got out on meta, exp"),
-    "out expanded": (
-        (A, B),
-        {"out": zeros(1, 5).expand(3, 5)},
-        ValueError,
-        "got out with shape (3, 5) and strides (0, 1), expected one address per element",
-    ),
-    "out folded": (
-        (A, B),
-        {"out": zeros(20).as_strided((3, 5), (2, 1))},
-        ValueError,
-        "strides (2, 1), expected one address per element",
-    ),
-    "out is a": (
-        (SHARED[:3, :4], zeros(4, 4)),
-        {"out": SHARED[:3, :4]},
-        ValueError,
-        "got out in the memory of a, expected memory of its own",
-    ),
-    "out in b": (
-        (A, SHARED[:, :5]),
-        {"out": SHARED[1:, 4:9]},
-        ValueError,
-        "got out in the memory of b, expected memory of its own",
+    "got out in the memory of b, expected memory of its own": (
+        call(A, SHARED[:, :5], out=SHARED[1:, 4:9])
     ),
 }
+BAD_CALLS = [
+    *((TypeError, *case) for case in TYPE_ERRORS.items()),
+    *((ValueError, *case) for case in VALUE_ERRORS.items()),
+]
 
 
 @wrappers
-@pytest.mark.parametrize("call", BAD_CALLS)
-def test_a_bad_call_gets_one_line_that_names_what_it_got(wrapper, call):
+@pytest.mark.parametrize(("error", "message", "bad"), BAD_CALLS)
+def test_a_bad_call_gets_one_line_that_names_what_it_got(wrapper, error, message, bad):
     """The type of the error, the wrapper's name, the value, and what was expected."""
-    arguments, options, error, message = BAD_CALLS[call]
+    arguments, options = bad
     with pytest.raises(error, match=re.escape(message)) as caught:
         wrapper(*arguments, **options)
     assert str(caught.value).startswith(f"{wrapper.__name__}: got ")
@@ -133,15 +103,17 @@ def test_an_empty_product_launches_nothing(wrapper, dtype, M, N):
 def launched(wrapper, *arguments, **options):
     """What a wrapper would launch: the grid function, the arguments and the constants."""
     seen = {}
+    module = import_module(wrapper.__module__)
 
     class Kernel:
+        configs = module.CONFIGS
+
         def __getitem__(self, grid):
             def launch(*args, **constants):
                 seen.update(grid=grid, args=args, constants=constants)
 
             return launch
 
-    module = import_module(wrapper.__module__)
     with patch.object(module, f"{wrapper.__name__}_kernel", Kernel()):
         seen["returned"] = wrapper(*arguments, **options)
     return SimpleNamespace(**seen)
