@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from gemmproof.reference.arithmetic.conversions import Array
-from gemmproof.reference.dot.fma import chunks
+from gemmproof.reference.dot.fma import chunks, exponent_range, exponents
 from gemmproof.reference.formats import Format
 
 # Elements of the accumulator worked on at once: large for the overhead, small for the cache.
@@ -84,12 +84,6 @@ def _cut(x: Array, programs: slice, rows: slice = slice(None)) -> Array:
     return x[:, rows] if len(x) == 1 else x[programs, rows]
 
 
-def exponents(x: Array, fmt: Format) -> Array:
-    """Exponent e of float32 values m * 2**(e - p + 1), emin for subnormals and zeros; int32."""
-    field = (np.ascontiguousarray(x).view(np.int32) >> 23) & 0xFF
-    return np.maximum(field - 127, fmt.emin)
-
-
 def _fits_narrow(
     a: Array, b: Array, acc: Array, unit: Unit, a_fmt: Format, b_fmt: Format, acc_fmt: Format
 ) -> bool:
@@ -102,10 +96,9 @@ def _fits_narrow(
     for x, fmt in ((a, a_fmt), (b, b_fmt)):
         if not np.isfinite(x).all():
             return False
-        e = exponents(x, fmt)
-        nonzero = x != 0
-        low += int(e.min(where=nonzero, initial=fmt.emax))
-        high += int(e.max(where=nonzero, initial=fmt.emin))
+        least, top = exponent_range(x, fmt)
+        low += least
+        high += top
     size = np.abs(acc)
     if not np.isfinite(size).all():
         return False

@@ -69,20 +69,27 @@ def _step_for(
     return (_step_fp64 if in_range else _step_odd(np.float32)), np.float64, _CHUNK // 4
 
 
+def exponents(x: Array, fmt: Format) -> Array:
+    """Exponent e of float32 values m * 2**(e - p + 1), emin for subnormals and zeros; int32."""
+    field = (np.ascontiguousarray(x).view(np.int32) >> 23) & 0xFF
+    return np.maximum(field - 127, fmt.emin)
+
+
+def exponent_range(x: Array, fmt: Format) -> tuple[int, int]:
+    """The least and the greatest exponent of the nonzero finite float32 values of x."""
+    e = exponents(x, fmt)
+    used = (x != 0) & (e < 128)
+    return int(e.min(where=used, initial=fmt.emax)), int(e.max(where=used, initial=fmt.emin))
+
+
 def _products_in_range(a: Array, b: Array, a_fmt: Format, b_fmt: Format) -> bool:
     """Whether every finite product is below 2**127 and a multiple of 2**-149."""
     high, low = 0, 0
     for x, fmt in ((a, a_fmt), (b, b_fmt)):
-        top, bottom = fmt.emax, fmt.emin - fmt.p + 1
-        if fmt.emax > 63 and x.size:
-            e = (np.ascontiguousarray(x).view(np.uint32) >> 23) & 0xFF
-            e_max = int(e.max(where=e < 255, initial=0))
-            e_min = int(e.min(where=e > 0, initial=255))
-            if ((e == 0) & (x != 0)).any():
-                e_min = 1
-            top, bottom = e_max - 127, e_min - 127 - fmt.p + 1
+        # of the narrow formats any data will do
+        least, top = exponent_range(x, fmt) if fmt.emax > 63 else (fmt.emin, fmt.emax)
         high += top + 1
-        low += bottom
+        low += least - fmt.p + 1
     return high <= 127 and low >= -149
 
 
