@@ -7,10 +7,7 @@ import pytest
 from dot_oracle import STYLES, problem
 
 from gemmproof.reference.arithmetic.conversions import round_to, widen
-from gemmproof.reference.bound import (
-    bound_accumulation,
-    gemm_bound,
-)
+from gemmproof.reference.bound import bound_accumulation, gemm_bound
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.dot.triton import triton_dot
 from gemmproof.reference.exact import exact_product, special_values
@@ -25,14 +22,12 @@ def rationals(x):
 @pytest.mark.parametrize("spread", [0, 3, 14])
 def test_exact_product_knows_its_error(name, spread):
     rng = np.random.default_rng(spread)
-    a, b = (
-        round_to(
-            np.ldexp(rng.standard_normal(s), rng.integers(-spread, spread + 1, s)),
-            name,
-            saturate=True,
-        )
-        for s in ((5, 40), (40, 6))
-    )
+
+    def draw(shape):
+        e = rng.integers(-spread, spread + 1, shape)
+        return round_to(np.ldexp(rng.standard_normal(shape), e), name, saturate=True)
+
+    a, b = draw((5, 40)), draw((40, 6))
     a[:, -1], b[-1] = -a[:, 0], b[0]
     c, e = exact_product(a, b)
     true = rationals(a) @ rationals(b)

@@ -155,32 +155,27 @@ def test_zero_products_hide_nothing(in_format: str) -> None:
     assert zero_products_count(Probed(old, in_format, 256), model.unit.F) is True
 
 
-def _of_operands(change) -> Probed:
-    model = dot_model(None, "fp32")
-    return Probed(lambda a, b: model.dot(change(a), change(b)), "fp32", 64)
+def through(name: str):
+    return lambda x: to_fp32(round_to(x, name))
 
 
 @pytest.mark.parametrize(
-    ("change", "bits", "rounding"),
+    ("of_a", "of_b", "bits", "rounding"),
     [
-        (lambda x: x, 24, "none"),
-        (round_tf32_rna, 11, "away"),
-        (lambda x: round_to(x, "tf32"), 11, "nearest"),
-        (lambda x: to_fp32(round_to(x, "bf16")), 8, "nearest"),
-        (lambda x: to_fp32(round_to(x, "fp16")), 11, "nearest"),
+        (through("fp32"), through("fp32"), 24, "none"),
+        (round_tf32_rna, round_tf32_rna, 11, "away"),
+        (round_tf32_rna, through("fp32"), 11, "other"),
+        (through("fp32"), round_tf32_rna, 11, "other"),
+        (through("tf32"), through("tf32"), 11, "nearest"),
+        (through("bf16"), through("bf16"), 8, "nearest"),
+        (through("fp16"), through("fp16"), 11, "nearest"),
     ],
-    ids=["whole", "rna", "rne", "bf16", "fp16"],
+    ids=["whole", "rna", "rna of a", "rna of b", "rne", "bf16", "fp16"],
 )
-def test_the_rounding_of_operands_is_read(change, bits: int, rounding: str) -> None:
-    found = operands_read(_of_operands(change))
-    assert (found.bits, found.rounding) == (bits, rounding)
-
-
-def test_one_rounded_operand_is_enough() -> None:
+def test_the_rounding_of_operands_is_read(of_a, of_b, bits: int, rounding: str) -> None:
     model = dot_model(None, "fp32")
-    for dot in (lambda a, b: (round_tf32_rna(a), b), lambda a, b: (a, round_tf32_rna(b))):
-        found = operands_read(Probed(lambda a, b, dot=dot: model.dot(*dot(a, b)), "fp32", 64))
-        assert found.bits == 11
+    found = operands_read(Probed(lambda a, b: model.dot(of_a(a), of_b(b)), "fp32", 64))
+    assert (found.bits, found.rounding) == (bits, rounding)
 
 
 @pytest.mark.parametrize(
