@@ -35,7 +35,7 @@ KEY = [
     *("M", "N", "K", "INPUT_PRECISION"),
     *("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn"),
 ]
-#: Of the two kernels that take one tile a program in bands, for `make_configs`.
+#: For `make_configs`, of the kernels with one program per tile in bands.
 TILES = (
     (128, 256, 64, 8, 3),
     (64, 256, 32, 4, 4),

@@ -86,11 +86,11 @@ def matmul(
 ) -> torch.Tensor:
     """a @ b for a (M, K) and b (K, N) of one format and any strides, on one device.
 
-    fp16, bf16, fp32 and fp8 (e4m3fn, e5m2) are summed in fp32 and rounded once to `out_dtype`, one
-    of those formats: by default the operands' own, for fp8 fp32. int8 is summed in int32 and stays
-    so. fp32 operands are multiplied whole, or cut to tf32 when `input_precision="tf32"`; global
-    switches are not consulted. `out`, when given, is overwritten and returned; it may have any
-    strides but no memory in common with a or b. Not differentiable.
+    fp16, bf16, fp32 and fp8 (e4m3fn, e5m2) accumulate in fp32 and are rounded once to `out_dtype`,
+    one of those formats: by default the operands' own, for fp8 fp32. int8 accumulates in int32 and
+    stays so. fp32 operands are multiplied in full, or truncated to tf32 if `input_precision` is
+    "tf32"; global switches are ignored. `out`, when given, is overwritten and returned; it may have
+    any strides but no memory in common with a or b. Not differentiable.
 
     Raises TypeError for a type, format or device it does not take, ValueError for a shape.
     """

@@ -17,10 +17,10 @@ from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.dot.fma import chunks, exponent_range, exponents
 from gemmproof.reference.formats import Format
 
-# Elements of the accumulator worked on at once: large for the overhead, small for the cache.
+# Elements of the accumulator processed at once: many for the overhead, few for the cache.
 _CHUNK = 1 << 16
 
-# The k of which operands are prepared at once, so that a long K needs no more memory.
+# Operands are prepared for so many k at once, so that memory does not grow with K.
 _SLAB = 512
 
 # The exponent of a float32, in its bits.
@@ -118,7 +118,7 @@ def _fits_narrow(
 def _narrow(
     a: Array, b: Array, power_a: Array, power_b: Array, acc: Array, unit: Unit, acc_fmt: Format
 ) -> bool:
-    """Update acc (float32) in place; False, acc spoiled, when an fp16 accumulator overflows.
+    """Update acc (float32) in place; False, acc then garbage, when an fp16 accumulator overflows.
 
     A product of two 11-bit significands is exact in float32, scaled by 1/q it is below 2**(F + 2),
     and a cast to int32 is the cut toward zero. The largest exponent of a block comes from one
@@ -184,7 +184,7 @@ def _power(x: Array, fmt: Format, bias: int) -> Array:
 def _wide(
     a: Array, b: Array, acc: Array, unit: Unit, a_fmt: Format, b_fmt: Format, acc_fmt: Format
 ) -> Array:
-    """The chain on float64, for any operands; float32 values of the new accumulator."""
+    """The chain in float64, for any operands; the new accumulator as float32."""
     K = a.shape[-1]
     a64, b64, c = a.astype(np.float64), b.astype(np.float64), acc.astype(np.float64)
     special = not (np.isfinite(a64).all() and np.isfinite(b64).all())
@@ -204,7 +204,7 @@ def _wide(
             total += np.trunc(a_fin[..., :, i, None] * b_fin[..., i, None, :] * scale)
         new = _round(np.ldexp(total, e_max - unit.F), unit, acc_fmt)
         if special or not np.isfinite(c).all():
-            # finite products stay below 2**256 in float64, so only true specials show here
+            # finite products stay below 2**256 in float64: only special operands show here
             ieee = c.copy()
             for i in ks:
                 ieee += a64[..., :, i, None] * b64[..., i, None, :]

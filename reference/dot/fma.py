@@ -41,7 +41,7 @@ def fma_chain(
             if not whole:
                 out[programs, rows] = part
         result = out.astype(acc_fmt.storage, copy=False)
-        if out.size and np.isnan(out.max()):  # max hands NaN on
+        if out.size and np.isnan(out.max()):  # max propagates NaN
             result[np.isnan(out)] = acc_fmt.nan
     return result
 
@@ -86,7 +86,7 @@ def _products_in_range(a: Array, b: Array, a_fmt: Format, b_fmt: Format) -> bool
     """Whether every finite product is below 2**127 and a multiple of 2**-149."""
     high, low = 0, 0
     for x, fmt in ((a, a_fmt), (b, b_fmt)):
-        # of the narrow formats any data will do
+        # narrow formats are in range whatever the data
         least, top = exponent_range(x, fmt) if fmt.emax > 63 else (fmt.emin, fmt.emax)
         high += top + 1
         low += least - fmt.p + 1
@@ -97,8 +97,8 @@ def _step_fp32(like: Array) -> Step:
     """The product is exact in fp32, so a multiply and an add round once.
 
     A single matrix takes its products from a matrix product of depth 1, which has nothing to round
-    or to reorder and half the cost of broadcasting. A library may give +0 for -0 there, which an
-    acc that is not -0 swallows: x + 0 is x, and sums that cancel are +0.
+    or to reorder and half the cost of broadcasting. A library may give +0 for -0 there, which only
+    an acc of -0 would show: x + 0 is x, and sums that cancel are +0.
     """
     product = np.empty_like(like)
     minus_zero = np.signbit(like) & (like == 0)
@@ -118,7 +118,7 @@ def _step_fp32(like: Array) -> Step:
 
 
 def _step_fp64(like: Array) -> Step:
-    """The product is exact in fp64; the fp64 sum misleads only where it is a tie of fp32.
+    """The product is exact in fp64; rounding the fp64 sum errs only where it is a tie of fp32.
 
     Below 2**-126 the sum is exact, because the product and acc are multiples of 2**-149.
     """
@@ -140,7 +140,7 @@ def _step_fp64(like: Array) -> Step:
 
 
 def _step_odd(target: type) -> Callable[[Array], Step]:
-    """Any finite operands: the sum is rounded to odd first, in at least 2 bits more than twice.
+    """Any finite operands: the sum is first rounded to odd, in at least 2 p + 2 bits.
 
     fp16 and fp8 products are exact in fp32 (24 = 2 * 11 + 2 bits), all others in fp64.
     """

@@ -1,6 +1,6 @@
 """What Triton makes of a `tl.dot`: the instruction, the order of k, and additions around it.
 
-Read in Triton's sources (3.6 to 3.9) and in the PTX compiled from them;
+Taken from Triton's sources (3.6 to 3.9) and the PTX that they compile to;
 `tests/reference/dot/test_dot_triton.py` compiles and compares.
 """
 
@@ -111,7 +111,7 @@ def _split_operands(model: DotModel, split: Split, BLOCK_K: int) -> DotModel:
 def imprecise_acc(
     target: str | None, in_format: str | tuple[str, str], given: int | None, BLOCK_K: int
 ) -> int:
-    """max_num_imprecise_acc as the compiler sees it.
+    """max_num_imprecise_acc as the compiler resolves it.
 
     None is 0, but 2**30 for two fp8 operands where there is wgmma. ValueError where Triton refuses
     the value.

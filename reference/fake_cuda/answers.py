@@ -1,4 +1,4 @@
-"""What torch.cuda and its neighbours answer for the fake device, as one table for a target."""
+"""What torch.cuda and its neighbours answer for the fake device, as tables."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from gemmproof.reference.fake_cuda import streams
-from gemmproof.reference.fake_cuda.tensors import making_host
+from gemmproof.reference.fake_cuda.tensors import mark_result_host
 from gemmproof.reference.fake_cuda.unknown import no_device, refusal
 from gemmproof.reference.gpus import GPU
 
-Change = tuple[Any, str, Any]  # an owner, the name of its attribute, and what stands for it
+Change = tuple[Any, str, Any]  # an owner, the name of its attribute, and the replacement
 _PARTS = "memory random streams graphs nvtx profiler tunable jiterator nccl gds green_contexts"
 _CUDA, _HIP = "12.8", "6.4.43484-123eb5128"
 
@@ -50,7 +50,7 @@ def _seed(seed: int) -> None:
 
 
 def _table(*rows: tuple[str, Any]) -> dict[str, Any]:
-    """From (names, what stands for each of them)."""
+    """From (names, the replacement of each)."""
     return {name: answer for names, answer in rows for name in names.split()}
 
 
@@ -180,7 +180,7 @@ def _of_cuda(gpu: GPU) -> dict[str, Any]:
 
 @functools.cache
 def changes(gpu: GPU) -> tuple[Change, ...]:
-    """All that is answered, refused or renamed while the device is imagined."""
+    """Every attribute that is replaced while the fake device is there."""
     import triton.testing
 
     cuda, amd = _of_cuda(gpu), gpu.is_amd
@@ -188,9 +188,9 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
         (torch.cuda, "_sleep", _NOTHING),
         (torch.cuda, "_get_device_properties", cuda["get_device_properties"]),
         (torch._C, "_cuda_getCurrentRawStream", always(0)),
-        # torch's own takes no stream but its own
+        # torch's own accepts no stream but torch's
         (torch.Tensor, "record_stream", _NOTHING),
-        # Nobody reads the times of a device that is imagined, and large products take minutes.
+        # Times of a fake device mean nothing, and large products take minutes.
         (triton.testing.Mark, "run", _NOTHING),
     ]
     for module in [
@@ -216,8 +216,8 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
             "Stream": streams.Stream,
             "Event": streams.Event,
             "Generator": streams.Generator,
-            "from_numpy": making_host(torch.from_numpy),
-            "frombuffer": making_host(torch.frombuffer),
+            "from_numpy": mark_result_host(torch.from_numpy),
+            "frombuffer": mark_result_host(torch.frombuffer),
         },
     )
     made += _list_answered(
@@ -234,7 +234,7 @@ def _list_answered(module: Any, known: dict[str, Any]) -> list[Change]:
 
 
 def _list_refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
-    """The functions and classes of a module that are not answered, but for torch's old types."""
+    """The functions and classes of a module that have no answer, except torch's old types."""
     for name, value in vars(module).items():
         if name.startswith("_") or name in known or name.endswith(("Tensor", "Storage", "Error")):
             continue
@@ -246,7 +246,7 @@ def _list_refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
 
 @contextmanager
 def swap(made: tuple[Change, ...]) -> Iterator[None]:
-    """Within it every attribute is what stands for it."""
+    """Within it every attribute has its replacement."""
     before = [(owner, name, vars(owner).get(name, swap)) for owner, name, _ in made]
     try:
         for owner, name, answer in made:

@@ -17,11 +17,11 @@ from gemmproof.reference.fake_cuda.tensors import CUDA, OnCpu, default_device
 from gemmproof.reference.fake_cuda.unknown import explain_missing, refusal
 from gemmproof.reference.gpus import DEFAULT, GPU, GPUS
 
-# What only a launch on a device needs, of Triton's drivers and of their utilities.
-_ONLY_THERE = (
+# What Triton's drivers and their utilities have only for launches on a device.
+_TO_LAUNCH = (
     "launcher_cls map_python_to_cpp_type assemble_tensormap_to_arg allocate_default_profile_scratch"
 )
-_UTILITIES_ONLY_THERE = (
+_UTILITIES_TO_LAUNCH = (
     "load_binary unload_module launch build_signature_metadata cuOccupancyMaxActiveClusters"
     " fill_tma_descriptor fill_tma_descriptor_tiled fill_tma_descriptor_im2col"
     " fill_1d_tma_descriptor fill_2d_tma_descriptor create_tdm_descriptor"
@@ -43,7 +43,7 @@ def _utilities(gpu: GPU) -> Any:
         arch = answers.properties(gpu).gcnArchName
         figures |= {"arch": arch, "max_threads_per_sm": 2048, "cooperativeLaunch": 1}
     return types.SimpleNamespace(
-        **_refusals("driver.active.utils", _UTILITIES_ONLY_THERE),
+        **_refusals("driver.active.utils", _UTILITIES_TO_LAUNCH),
         get_device_properties=lambda device=0: dict(figures),
         get_device_capability=lambda device=0: gpu.capability,
         get_current_device=lambda: 0,
@@ -61,7 +61,7 @@ def _driver(gpu: GPU) -> Any:
     major, minor = gpu.capability
     kind, arch = ("hip", gpu.name) if gpu.is_amd else ("cuda", major * 10 + minor)
     return types.SimpleNamespace(
-        **_refusals("driver.active", _ONLY_THERE),
+        **_refusals("driver.active", _TO_LAUNCH),
         utils=_utilities(gpu),
         get_current_target=lambda: GPUTarget(kind, arch, gpu.warp_size),
         get_current_device=lambda: 0,
@@ -94,8 +94,8 @@ def fake_gpu(target: str | None = None) -> Iterator[None]:
     """Within it CUDA seems present, with the figures of `target` (gpus.DEFAULT where None).
 
     Modules that ask for the device when they are imported, and wrappers that check `a.is_cuda`,
-    run unchanged; no device that the machine may have is reached. What is not known is refused:
-    Unsupported, with the line that asks. Raises ValueError for an unknown target.
+    run unchanged; no device that the machine may have is reached. What the fake device does not
+    know raises Unsupported with the caller's line, an unknown target ValueError.
     """
     target = target or DEFAULT
     if target not in GPUS:
@@ -103,7 +103,7 @@ def fake_gpu(target: str | None = None) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(answers.swap(_changes(GPUS[target])))
         stack.enter_context(default_device())
-        if "torch._dynamo" in sys.modules:  # what was compiled before shall run as it is written
+        if "torch._dynamo" in sys.modules:  # what was compiled before runs uncompiled
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(OnCpu())
         try:

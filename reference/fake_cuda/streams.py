@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gemmproof.reference.fake_cuda.tensors import CUDA, changes
+from gemmproof.reference.fake_cuda.tensors import CUDA, count_changes
 from gemmproof.reference.fake_cuda.unknown import make_unknown
 
 # Long, so that a benchmark repeats its call as few times as it may.
@@ -88,7 +88,7 @@ def default_stream(device: Any = None) -> Any:
 
 
 def set_stream(stream: Any) -> None:
-    """Make it the current one, as far as the innermost context goes."""
+    """Make it the current one within the innermost context."""
     if stream is not None and len(_entered) > 1:
         _entered[-1] = stream
 
@@ -116,11 +116,11 @@ class Graph:
     def capture_end(self) -> None:
         """The graph is whole, and has run."""
         _capturing.clear()
-        self.captured = changes()
+        self.captured = count_changes()
 
     def replay(self) -> None:
         """Does nothing; refused once memory was written since the capture, which it would miss."""
-        if self.captured != changes():
+        if self.captured != count_changes():
             raise make_unknown(
                 "torch.cuda.CUDAGraph.replay, once memory was written since its capture,"
             )
@@ -130,7 +130,7 @@ class Graph:
         self.captured = None
 
     def pool(self) -> tuple[int, int]:
-        """The name of a pool of memory."""
+        """The handle of a memory pool."""
         return 0, 0
 
 
@@ -169,10 +169,10 @@ def do_bench(
 
 
 class Generator(torch.Generator):
-    """torch.Generator(device="cuda"): one for the CPU, where all tensors are."""
+    """torch.Generator(device="cuda"): a CPU generator, as all tensors are on the CPU."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:
-        """Of whatever device."""
+        """For any device."""
         made = super().__new__(cls)
         made.asked = device  # type: ignore[attr-defined]
         return made

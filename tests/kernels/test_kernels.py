@@ -1,4 +1,4 @@
-"""The wrappers: what they refuse and how they say so, what they launch, and the empty products."""
+"""The wrappers: what they refuse, in which words, what they launch, and empty products."""
 
 import inspect
 import re
@@ -100,7 +100,7 @@ def test_an_empty_product_launches_nothing(wrapper, dtype, M, N):
     assert (c.shape, c.dtype) == ((M, N), DEFAULT_OUT_DTYPE[dtype])
 
 
-def launched(wrapper, *arguments, **options):
+def capture_launch(wrapper, *arguments, **options):
     """What a wrapper would launch: the grid function, the arguments and the constants."""
     seen = {}
     module = import_module(wrapper.__module__)
@@ -133,15 +133,15 @@ def launched(wrapper, *arguments, **options):
     ids=str,
 )
 def test_each_format_is_summed_as_documented(wrapper, dtype, acc, promote):
-    """fp32 or int32 accumulator, fp8 promoted, fp32 operands whole unless tf32 is asked for."""
+    """fp32 or int32 accumulator, fp8 promoted, fp32 operands in full unless tf32 is requested."""
     a, b = zeros(3, 4, dtype=dtype), zeros(4, 5, dtype=dtype)
-    constants = launched(wrapper, a, b).constants
+    constants = capture_launch(wrapper, a, b).constants
     assert constants["ACC_DTYPE"] == acc
     assert constants["PROMOTE"] is promote
     assert constants["INPUT_PRECISION"] == "ieee"
     if dtype == torch.float32:
-        asked = launched(wrapper, a, b, input_precision="tf32").constants
-        assert asked["INPUT_PRECISION"] == "tf32"
+        cut = capture_launch(wrapper, a, b, input_precision="tf32").constants
+        assert cut["INPUT_PRECISION"] == "tf32"
 
 
 @wrappers
@@ -150,7 +150,7 @@ def test_global_switches_do_not_change_the_precision(wrapper):
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        assert launched(wrapper, A.float(), B.float()).constants["INPUT_PRECISION"] == "ieee"
+        assert capture_launch(wrapper, A.float(), B.float()).constants["INPUT_PRECISION"] == "ieee"
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
@@ -160,7 +160,7 @@ def test_sizes_and_strides_reach_the_kernel_as_they_are(wrapper):
     """Six different strides, each in its place; a given out is written and returned."""
     a, b = zeros(7, 33)[::2, ::3][:3, :4], zeros(40, 9)[::5, ::2][:4, :5]
     out = zeros(11, 70)[::3, ::7][:3, :5]
-    launch = launched(wrapper, a, b, out=out)
+    launch = capture_launch(wrapper, a, b, out=out)
     assert [x.data_ptr() for x in launch.args[:3]] == [x.data_ptr() for x in (a, b, out)]
     assert launch.args[3:] == (3, 5, 4, *a.stride(), *b.stride(), *out.stride())
     assert len({a.stride(), b.stride(), out.stride()}) == 3
@@ -172,7 +172,7 @@ def test_out_may_share_a_parent_without_sharing_an_element(wrapper):
     """Column ranges of one buffer side by side."""
     parent = zeros(4, 20)
     out = parent[:3, 9:14]
-    assert launched(wrapper, parent[:3, :4], parent[:, 4:9], out=out).returned is out
+    assert capture_launch(wrapper, parent[:3, :4], parent[:, 4:9], out=out).returned is out
 
 
 @wrappers
@@ -180,7 +180,7 @@ def test_a_view_that_negates_is_resolved(wrapper):
     """The imaginary part of a conjugate stores the opposite sign of its values."""
     a = torch.full((3, 4), 1 + 2j, dtype=torch.complex64).conj().imag
     assert a.is_neg()
-    given = launched(wrapper, a, zeros(4, 5, dtype=F32)).args[0]
+    given = capture_launch(wrapper, a, zeros(4, 5, dtype=F32)).args[0]
     assert not given.is_neg()
     assert (given == -2.0).all()
     with pytest.raises(TypeError, match="negated: True"):
@@ -191,7 +191,7 @@ def test_a_view_that_negates_is_resolved(wrapper):
 @wrappers
 def test_no_grid_is_taller_than_cuda_allows(wrapper, M, N):
     """A side of five million is put on the first axis, for every configuration."""
-    launch = launched(wrapper, zeros(M, 1), zeros(1, N))
+    launch = capture_launch(wrapper, zeros(M, 1), zeros(1, N))
     configs = import_module(wrapper.__module__).CONFIGS
     for config in configs:
         grid = launch.grid(config.kwargs)

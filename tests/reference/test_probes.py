@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gemmproof.reference.accumulator.infer import infer_accumulator
-from gemmproof.reference.accumulator.operand_probes import operands_read, output_rounding
+from gemmproof.reference.accumulator.operand_probes import probe_operands, probe_output
 from gemmproof.reference.accumulator.probes import (
     SEEN,
     M,
@@ -16,9 +16,9 @@ from gemmproof.reference.accumulator.probes import (
     Probed,
     ProbeError,
     Unprobed,
-    last_place_of_nothing,
+    last_place_near_zero,
     widths,
-    zero_products_count,
+    zero_raises_exponent,
 )
 from gemmproof.reference.arithmetic.conversions import (
     Array,
@@ -71,14 +71,14 @@ NAMED = {
 SLOW = ("ieee", "ieee-half", "tf32x3", "ampere", "volta")
 
 
-def probed(model: DotModel, K: int = 256) -> Probed:
+def make_probed(model: DotModel, K: int = 256) -> Probed:
     return Probed(model.dot, model.a_format, K)
 
 
 @pytest.mark.parametrize("key", NAMED)
 def test_every_kind_of_accumulator_has_a_name_of_its_own(key: str) -> None:
     model, name = NAMED[key]
-    # slow models are asked about fewer k
+    # slow models get fewer k
     found = infer_accumulator(model.dot, model.a_format, K=512 if key in SLOW else 2048)
     assert found.name == name
     assert (found.split, found.downcast, found.output) == (1, 0, "none")
@@ -119,7 +119,7 @@ def test_widths_are_those_of_the_table_and_mutants_differ(
         mutants.append({"fraction": model.unit.fraction - 1})
     for change in mutants:
         unit = replace(model.unit, **change)
-        found = widths(probed(replace(model, unit=unit)), triples)
+        found = widths(make_probed(replace(model, unit=unit)), triples)
         register = min(unit.fraction, unit.F)
         assert [w.bits for w in found] == [unit.F, unit.F, register]
         nearest = unit.rounding == "rne" and unit.fraction < unit.F
@@ -132,18 +132,18 @@ def test_widths_are_those_of_the_table_and_mutants_differ(
 def test_the_floor_of_exponents_is_read_and_a_mutant_differs(target: str, in_format: str) -> None:
     model = dot_model(target, in_format)
     unit = model.unit
-    assert last_place_of_nothing(probed(model)) == unit.e_zero - unit.F
+    assert last_place_near_zero(make_probed(model)) == unit.e_zero - unit.F
     higher = replace(model, unit=replace(unit, e_zero=unit.e_zero + 1))
-    assert last_place_of_nothing(probed(higher)) == unit.e_zero + 1 - unit.F
-    assert last_place_of_nothing(probed(dot_model(target, "fp16"))) is None
+    assert last_place_near_zero(make_probed(higher)) == unit.e_zero + 1 - unit.F
+    assert last_place_near_zero(make_probed(dot_model(target, "fp16"))) is None
 
 
 @pytest.mark.parametrize("in_format", ["fp16", "bf16", "tf32", "fp8e4m3", "fp8e5m2"])
 def test_zero_products_hide_nothing(in_format: str) -> None:
     """And a unit that takes the exponent of 0 x large into account is noticed."""
     model = dot_model("sm_90", in_format)
-    p = probed(model)
-    assert zero_products_count(p, model.unit.F) is False
+    p = make_probed(model)
+    assert zero_raises_exponent(p, model.unit.F) is False
 
     def old(a: Array, b: Array) -> Array:
         # 0 taken as 2**emin: what it hides is what 2**emin itself would have hidden
@@ -152,7 +152,7 @@ def test_zero_products_hide_nothing(in_format: str) -> None:
         top = 2.0 ** FORMATS[in_format].emin * np.abs(widen(b[:1])).max(0)
         return np.where(np.abs(c) < top * 2.0**-model.unit.F + hidden, 0, c).astype(c.dtype)
 
-    assert zero_products_count(Probed(old, in_format, 256), model.unit.F) is True
+    assert zero_raises_exponent(Probed(old, in_format, 256), model.unit.F) is True
 
 
 def through(name: str):
@@ -174,7 +174,7 @@ def through(name: str):
 )
 def test_the_rounding_of_operands_is_read(of_a, of_b, bits: int, rounding: str) -> None:
     model = dot_model(None, "fp32")
-    found = operands_read(Probed(lambda a, b: model.dot(of_a(a), of_b(b)), "fp32", 64))
+    found = probe_operands(Probed(lambda a, b: model.dot(of_a(a), of_b(b)), "fp32", 64))
     assert (found.bits, found.rounding) == (bits, rounding)
 
 
@@ -183,7 +183,7 @@ def test_the_rounding_of_operands_is_read(of_a, of_b, bits: int, rounding: str) 
 )
 def test_splits_of_fp32_operands_are_told_apart(split: str, bits: int) -> None:
     model = triton_dot("sm_90", "fp32", input_precision=split, **{**TILE, "BLOCK_K": 32})
-    assert operands_read(probed(model)).bits == bits
+    assert probe_operands(make_probed(model)).bits == bits
 
 
 @pytest.mark.parametrize("out", ["fp16", "bf16"])
@@ -200,8 +200,8 @@ def test_the_rounding_of_the_output_is_read(out: str) -> None:
     kinds = {"nearest": lambda c: c, "truncated": cut, "away": away}
     for kind, change in kinds.items():
         p = Probed(lambda a, b, f=change: round_to(f(model.dot(a, b)), fmt), "fp16", 64)
-        assert output_rounding(p, fmt.p) == kind
-    assert output_rounding(Probed(model.dot, "fp16", 64), fmt.p) == "other"
+        assert probe_output(p, fmt.p) == kind
+    assert probe_output(Probed(model.dot, "fp16", 64), fmt.p) == "other"
 
 
 @pytest.mark.parametrize("interval", [32, 64, 128])
