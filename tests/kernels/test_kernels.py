@@ -4,7 +4,7 @@ import inspect
 import re
 from importlib import import_module
 from types import SimpleNamespace
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
@@ -102,21 +102,13 @@ def test_an_empty_product_launches_nothing(wrapper, dtype, M, N):
 
 def capture_launch(wrapper, *arguments, **options):
     """What a wrapper would launch: the grid function, the arguments and the constants."""
-    seen = {}
     module = import_module(wrapper.__module__)
-
-    class Kernel:
-        configs = module.CONFIGS
-
-        def __getitem__(self, grid):
-            def launch(*args, **constants):
-                seen.update(grid=grid, args=args, constants=constants)
-
-            return launch
-
-    with patch.object(module, f"{wrapper.__name__}_kernel", Kernel()):
-        seen["returned"] = wrapper(*arguments, **options)
-    return SimpleNamespace(**seen)
+    kernel = MagicMock(configs=module.CONFIGS)
+    with patch.object(module, f"{wrapper.__name__}_kernel", kernel):
+        returned = wrapper(*arguments, **options)
+    (grid,), _ = kernel.__getitem__.call_args
+    args, constants = kernel.__getitem__.return_value.call_args
+    return SimpleNamespace(grid=grid, args=args, constants=constants, returned=returned)
 
 
 @wrappers
@@ -192,8 +184,7 @@ def test_a_view_that_negates_is_resolved(wrapper):
 def test_no_grid_is_taller_than_cuda_allows(wrapper, M, N):
     """A side of five million is put on the first axis, for every configuration."""
     launch = capture_launch(wrapper, zeros(M, 1), zeros(1, N))
-    configs = import_module(wrapper.__module__).CONFIGS
-    for config in configs:
+    for config in import_module(wrapper.__module__).CONFIGS:
         grid = launch.grid(config.kwargs)
         tiles = -(-max(M, N) // config.kwargs["BLOCK_N" if launch.args[4] > 1 else "BLOCK_M"])
         assert all(programs <= MAX_GRID_Y for programs in grid[1:])

@@ -33,7 +33,6 @@ from gemmproof.reference.dot.units import EMULATION_ORDER
 from gemmproof.reference.formats import FORMATS
 
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
-MMA = {**TILE, "BLOCK_M": 16}
 # model, its name
 NAMED = {
     "ieee": (dot_model(None, "bf16"), "fp32 fma chain"),
@@ -51,7 +50,7 @@ NAMED = {
         "fp32 tensor core F=25 L=16, summed apart every 32, k permuted",
     ),
     "fp8-upcast": (
-        triton_dot("sm_90", "fp8e5m2", **MMA),
+        triton_dot("sm_90", "fp8e5m2", **TILE | {"BLOCK_M": 16}),
         "fp32 tensor core F=25 L=16, k permuted",
     ),
     "fp8-promoted": (

@@ -1,5 +1,7 @@
 """The fused units agree with their definition in exact integers, and every parameter shows."""
 
+import itertools
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -16,21 +18,16 @@ FP8 = ("fp8e4m3", "fp8e5m2")
 
 def every_fused_model():
     """All models of the table made of fused steps, emulations apart, with mixed fp8 pairs."""
-    models = []
-    for gpu in GPUS.values():
+    names = ("fp16", "bf16", "tf32", *FP8, FP8)
+    for gpu, name, acc in itertools.product(GPUS.values(), names, ("fp32", "fp16")):
         for core in gpu.cores:
-            for name in ("fp16", "bf16", "tf32", *FP8, FP8):
-                for acc in ("fp32", "fp16"):
-                    try:
-                        model = dot_model(gpu.name, name, acc, core.instruction)
-                    except ValueError:
-                        continue
-                    if model.unit.kind == "fused" and not model.part:
-                        models.append(model)
-    return models
+            with suppress(ValueError):
+                model = dot_model(gpu.name, name, acc, core.instruction)
+                if model.unit.kind == "fused" and not model.part:
+                    yield model
 
 
-MODELS = every_fused_model()
+MODELS = list(every_fused_model())
 
 
 def label(model):

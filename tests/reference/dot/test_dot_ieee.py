@@ -45,9 +45,8 @@ def test_chain_rounds_each_step_once(name, acc_name, spread):
     assert got.dtype == acc_fmt.storage
     if name == "tf32":
         a, b = truncate_tf32(a), truncate_tf32(b)
-    for m in range(6):
-        for n in range(7):
-            assert float(got[m, n]) == chain(a[m], b[:, n], acc[m, n], acc_fmt), (m, n)
+    for m, n in np.ndindex(6, 7):
+        assert float(got[m, n]) == chain(a[m], b[:, n], acc[m, n], acc_fmt), (m, n)
 
 
 def test_fp32_ties_of_the_fp64_sum_are_broken_by_the_lost_part():

@@ -86,11 +86,15 @@ def test_blocks_and_one_long_call_give_the_same_bits():
         assert np.array_equal(bits(acc), bits(model.dot(a, b)))
 
 
-def leaves(model, K, name):
+# Per format a large value, and a small one that a sum with the large one loses.
+EXTREMES = {"fp16": (2.0**15, 2.0**-24), "tf32": (2.0**60, 2.0**-60)}
+EXTREMES |= {"fp8e5m2": (2.0**15, 2.0**-16)}
+
+
+def leaves(model, K):
     """FPRev: how many products lie under the lowest common ancestor of k = i and j, for all j."""
-    fmt = FORMATS[name]
-    large = {"fp16": 2.0**15, "tf32": 2.0**60, "fp8e5m2": 2.0**15}[name]
-    small = {"fp16": 2.0**-24, "tf32": 2.0**-60, "fp8e5m2": 2.0**-16}[name]
+    fmt = FORMATS[model.a_format]
+    large, small = EXTREMES[fmt.name]
     a = np.full((K - 1, K), small)
     a[:, 0] = large
     a[np.arange(K - 1), np.arange(1, K)] = -large
@@ -100,23 +104,21 @@ def leaves(model, K, name):
 
 
 def test_order_of_k_is_the_instructions():
-    chain = dot_model("sm_90", "fp16", instruction="mma")
-    assert leaves(chain, 64, "fp16") == [16 * (k // 16 + 1) for k in range(1, 64)]
-    ampere = dot_model("sm_80", "fp16")
-    assert leaves(ampere, 32, "fp16") == [8 * (k // 8 + 1) for k in range(1, 32)]
-    assert leaves(dot_model("sm_90", "tf32"), 32, "tf32") == [
-        8 * (k // 8 + 1) for k in range(1, 32)
-    ]
-    fma = dot_model(None, "fp16")
-    assert leaves(fma, 16, "fp16") == [k + 1 for k in range(1, 16)]
+    for model, K, L in (
+        (dot_model("sm_90", "fp16", instruction="mma"), 64, 16),
+        (dot_model("sm_80", "fp16"), 32, 8),
+        (dot_model("sm_90", "tf32"), 32, 8),
+        (dot_model(None, "fp16"), 16, 1),
+    ):
+        assert leaves(model, K) == [L * (k // L + 1) for k in range(1, K)]
     upcast = triton_dot("sm_90", "fp8e5m2", **TILE | {"BLOCK_M": 16})
     first = {0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29}
     expected = [16 if k in first else 32 for k in range(1, 32)]
-    assert leaves(upcast, 32, "fp8e5m2") == expected
+    assert leaves(upcast, 32) == expected
     ampere = triton_dot("sm_80", "fp8e5m2", **TILE)
     steps = ({0, 1, 4, 5, 8, 9, 12, 13}, {16, 17, 20, 21, 24, 25, 28, 29})
     expected = [8 if k in steps[0] else 16 if k in steps[1] else 0 for k in range(1, 32)]
-    got = leaves(ampere, 32, "fp8e5m2")
+    got = leaves(ampere, 32)
     assert [x if x <= 16 else 0 for x in got] == expected
     assert {x for x in got if x > 16} == {24, 32}
 
