@@ -37,6 +37,7 @@ def call(*arguments, **options):
     return arguments, options
 
 
+APART, OWN = "expected one address per element", "expected memory of its own"
 TYPE_ERRORS = {
     "got a of list, expected torch.Tensor": call([[1.0]], B),
     "got a with torch.sparse_coo, expected torch.str": call(A.to_sparse(), B),
@@ -61,18 +62,10 @@ VALUE_ERRORS = {
     f"expected sizes up to {MAX_SIZE}": call(zeros(1, 1).expand(MAX_SIZE + 1, 1), zeros(1, 1)),
     "got input_precision='high', ex": call(A, B, input_precision="high"),
     "got out of shape (5, 3), expected (3,": call(A, B, out=zeros(5, 3)),
-    "got out with shape (3, 5) and strides (0, 1), expected one address per element": (
-        call(A, B, out=zeros(1, 5).expand(3, 5))
-    ),
-    "strides (2, 1), expected one address per element": (
-        call(A, B, out=zeros(20).as_strided((3, 5), (2, 1)))
-    ),
-    "got out in the memory of a, expected memory of its own": (
-        call(SHARED[:3, :4], zeros(4, 4), out=SHARED[:3, :4])
-    ),
-    "got out in the memory of b, expected memory of its own": (
-        call(A, SHARED[:, :5], out=SHARED[1:, 4:9])
-    ),
+    f"out with shape (3, 5) and strides (0, 1), {APART}": call(A, B, out=zeros(1, 5).expand(3, 5)),
+    f"strides (2, 1), {APART}": call(A, B, out=zeros(20).as_strided((3, 5), (2, 1))),
+    f"out in the memory of a, {OWN}": call(SHARED[:3, :4], zeros(4, 4), out=SHARED[:3, :4]),
+    f"out in the memory of b, {OWN}": call(A, SHARED[:, :5], out=SHARED[1:, 4:9]),
 }
 BAD_CALLS = [
     *((TypeError, *case) for case in TYPE_ERRORS.items()),

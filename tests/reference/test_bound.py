@@ -35,20 +35,15 @@ def test_exact_product_knows_its_error(name, spread):
     assert (e <= 40 * 2.0**-52 * (np.abs(a.astype("f8")) @ np.abs(b.astype("f8")))).all()
 
 
-def test_small_integers_have_no_error():
-    rng = np.random.default_rng(0)
-    a = rng.integers(-8, 9, (4, 50)).astype(np.float16)
+SMALL = np.random.default_rng(0).integers(-8, 9, (4, 50)).astype(np.float16)
+RANGES = [np.iinfo(name) for name in ("int8", "uint8", "int32", "int64")]
+EXTREMES = [np.array([[x.max, x.min], [x.max, x.max]], x.dtype) for x in RANGES]
+
+
+@pytest.mark.parametrize("a", [SMALL, *EXTREMES], ids=lambda a: a.dtype.name)
+def test_products_of_integers_are_exact(a):
     c, e = exact_product(a, a.T)
-    assert np.array_equal(c, a.astype(np.int64) @ a.T.astype(np.int64))
-    assert not e.any()
-
-
-@pytest.mark.parametrize("name", ["int8", "uint8", "int32", "int64"])
-def test_integer_products_are_exact(name):
-    info = np.iinfo(name)
-    a = np.array([[info.max, info.min], [info.max, info.max]], name)
-    c, e = exact_product(a, a)
-    assert c.tolist() == (a.astype(object) @ a.astype(object)).tolist()
+    assert c.tolist() == (a.astype(object) @ a.T.astype(object)).tolist()
     assert not e.any()
 
 
