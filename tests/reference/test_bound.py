@@ -201,16 +201,14 @@ def test_tf32_inputs_cost_what_the_data_lose():
 
 
 def test_bound_is_infinite_only_where_something_may_overflow():
-    one = np.ones((1, 1), np.float16)
-    large = np.full((1, 1), 7e4, np.float32)
-    assert np.isinf(gemm_bound(one, one, dot_model(None, "fp16"), "fp16", c=large)).all()
-    assert np.isfinite(gemm_bound(one, one, dot_model(None, "fp16"), "bf16", c=large)).all()
+    ieee = MODELS["ieee fp16"]
+    one, large = np.ones((1, 1), np.float16), np.full((1, 1), 7e4, np.float32)
+    assert np.isinf(gemm_bound(one, one, ieee, "fp16", c=large)).all()
+    assert np.isfinite(gemm_bound(one, one, ieee, "bf16", c=large)).all()
     wide = np.full((1, 64), 60.0, np.float16)
     assert np.isinf(gemm_bound(wide, wide.T, dot_model("sm_90", "fp16", "fp16"), "fp32")).all()
     special = np.array([[np.inf, 1.0]], np.float16)
-    assert not gemm_bound(
-        special, np.ones((2, 1), np.float16), dot_model(None, "fp16"), "fp16"
-    ).any()
+    assert not gemm_bound(special, np.ones((2, 1), np.float16), ieee, "fp16").any()
     top = np.full((1, 1), np.finfo(np.float32).max)
     assert np.isinf(gemm_bound(top, top * 0 + 1, MODELS["tf32x3"], "fp32")).all()
 

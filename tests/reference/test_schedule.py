@@ -25,9 +25,8 @@ def launch(num_pid_m: int, num_pid_n: int, GROUP_M: int, NUM_SMS: int) -> Mirror
 @pytest.mark.parametrize("GROUP_M", range(1, 10))
 def test_orders_visit_every_tile_once(GROUP_M):
     """Grouped orders are bijections for every grid up to 7 x 7."""
-    for num_pid_m, num_pid_n in SIZES:
-        order = order_grouped(num_pid_m, num_pid_n, GROUP_M)
-        assert sorted(order) == row_major(num_pid_m, num_pid_n)
+    for size in SIZES:
+        assert sorted(order_grouped(*size, GROUP_M)) == row_major(*size)
 
 
 @pytest.mark.parametrize("name", MIRRORS)
@@ -35,10 +34,10 @@ def test_orders_visit_every_tile_once(GROUP_M):
 def test_programs_of_a_grid_share_out_the_tiles(name, GROUP_M):
     """Over the whole launched grid each tile belongs to one program, whatever NUM_SMS."""
     mirror = MIRRORS[name]
-    for (num_pid_m, num_pid_n), NUM_SMS in itertools.product(SIZES, (1, 2, 7, 60)):
-        given = launch(num_pid_m, num_pid_n, GROUP_M, NUM_SMS)
+    for size, NUM_SMS in itertools.product(SIZES, (1, 2, 7, 60)):
+        given = launch(*size, GROUP_M, NUM_SMS)
         tiles = [tile for pid in mirror.pids(given) for tile in mirror.tiles(given, pid)]
-        assert sorted(tiles) == row_major(num_pid_m, num_pid_n)
+        assert sorted(tiles) == row_major(*size)
 
 
 def test_the_grouped_order_is_triton_s_documented_swizzle():
@@ -50,10 +49,9 @@ def test_the_grouped_order_is_triton_s_documented_swizzle():
 
 def test_a_group_of_one_row_is_row_major_and_of_all_rows_column_major():
     """The two ends of GROUP_M."""
-    for num_pid_m, num_pid_n in SIZES:
-        assert order_grouped(num_pid_m, num_pid_n, 1) == tuple(row_major(num_pid_m, num_pid_n))
-        columns = tuple(tile[::-1] for tile in row_major(num_pid_n, num_pid_m))
-        assert order_grouped(num_pid_m, num_pid_n, 8) == columns
+    for size in SIZES:
+        assert order_grouped(*size, 1) == tuple(row_major(*size))
+        assert order_grouped(*size, 8) == tuple((m, n) for n, m in row_major(*size[::-1]))
 
 
 def test_a_persistent_program_steps_by_the_number_of_programs():

@@ -77,13 +77,17 @@ def test_special_values_follow_ieee_and_nan_is_canonical():
     assert bits(dot_model(None, "fp16", "fp16").dot(big, big.T)).tolist() == [[0x7C00]]
 
 
-def test_bf16_products_outside_fp32_are_not_lost():
-    a = np.array([[2.0**100, 2.0**-100, 2.0**127]], ml_dtypes.bfloat16)
-    b = np.array([[2.0**-126], [2.0**-49], [0]], ml_dtypes.bfloat16)
-    assert float(dot_model(None, "bf16").dot(a, b)[0, 0]) == 2.0**-26
-    acc = np.full((1, 1), -(2.0**127) * (2 - 2.0**-23), np.float32)
-    one = np.array([[2.0**64]], ml_dtypes.bfloat16)
-    assert float(dot_model(None, "bf16").dot(one, one, acc)[0, 0]) == 2.0**104
+@pytest.mark.parametrize(
+    ("row", "column", "acc", "expected"),
+    [
+        ([2.0**100, 2.0**-100, 2.0**127], [2.0**-126, 2.0**-49, 0], 0, 2.0**-26),
+        ([2.0**64], [2.0**64], -(2.0**127) * (2 - 2.0**-23), 2.0**104),
+        ([2.0**-100], [2.0**-50], 2.0**-149, 2.0**-148),  # a tie, which a product of 0 would lose
+    ],
+)
+def test_bf16_products_outside_fp32_are_not_lost(row, column, acc, expected):
+    a, b = np.array([row], ml_dtypes.bfloat16), np.array([column], ml_dtypes.bfloat16).T
+    assert dot_model(None, "bf16").dot(a, b, np.array([[acc]], np.float32)) == expected
 
 
 @pytest.mark.parametrize("P", [1, 3])
