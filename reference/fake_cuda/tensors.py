@@ -1,4 +1,4 @@
-"""Tensors under the fake device: all lie on the CPU, each says where it would lie."""
+"""Tensors under the fake device: all are on the CPU, each reports where it would be."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _HOST = "_gemmproof_host"
 
 
 def is_host(tensor: torch.Tensor) -> bool:
-    """Whether a wrapper made the tensor on the host; where that is not known it is no."""
+    """Whether a wrapper made the tensor on the host; False where that is not known."""
     return _HOST in tensor.__dict__
 
 
-def making_host(function: Any) -> Any:
-    """`function`, one that torch shows to no mode, with its tensor known to be on the host."""
+def mark_result_host(function: Any) -> Any:
+    """`function`, whose calls torch hides from modes, with its result marked as a host tensor."""
 
     def made(*args: Any, **kwargs: Any) -> torch.Tensor:
         tensor = function(*args, **kwargs)
@@ -99,12 +99,12 @@ class _Changes:
 
 
 def note_change() -> None:
-    """Note that memory which is already there was written to."""
+    """Note a write to existing memory."""
     _Changes.count += 1
 
 
-def changes() -> int:
-    """How often `note_change` was called: equal answers say that nothing was written between."""
+def count_changes() -> int:
+    """How often `note_change` was called: if it has not grown, nothing was written."""
     return _Changes.count
 
 
@@ -134,7 +134,7 @@ def _custom_op(func: Any) -> Any:
 def _on_cpu(
     func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], str | None]:
-    """The arguments without any CUDA device, and the place that they ask for, if they do."""
+    """The arguments with the CPU for any CUDA device, and the place that they name, if any."""
     asked = _place_of(kwargs.get("device"))
     if asked == "cuda":
         kwargs["device"] = "cpu"
@@ -173,7 +173,7 @@ def _place_of(x: Any) -> str | None:
 
 
 def _place(result: Any, asked: str | None, args: Any, kwargs: dict[str, Any]) -> None:
-    """Let what a call of torch made say where it lies: where it was asked to, or its operands."""
+    """Mark what a call of torch made with its place: the one named, else that of the operands."""
     made = [result] if isinstance(result, torch.Tensor) else result
     made = [x for x in made if isinstance(x, torch.Tensor)]
     if not made:
@@ -182,7 +182,7 @@ def _place(result: Any, asked: str | None, args: Any, kwargs: dict[str, Any]) ->
     # without operands: torch's own default, the CPU
     host = all(map(is_host, operands)) if asked is None else asked == "cpu"
     for tensor in made:
-        if tensor.is_cuda:  # a device of this machine's, by a way that is not known here
+        if tensor.is_cuda:  # a real one, by a path that is not intercepted here
             raise make_unknown("a tensor that torch makes on CUDA here")
         if not any(tensor is x for x in operands):
             _mark(tensor, host)
@@ -218,9 +218,9 @@ class _Default:
 
 @contextmanager
 def default_device() -> Iterator[None]:
-    """What torch.set_default_device(...) sets within it holds again the next time, only there.
+    """A default device that is set within it is restored on the next entry, and only there.
 
-    A module may set it when it is imported; everybody else's tensors stay where they were.
+    A module may set one when it is imported; tensors of others are not affected.
     """
     before = _device.CURRENT_DEVICE
     if _Default.device is not None:
