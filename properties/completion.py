@@ -11,7 +11,6 @@ from gemmproof.properties.cases.tensors import format_of_tensor, share_memory
 from gemmproof.properties.finding import Finding, make_finding
 from gemmproof.properties.memory import ENDS, judge_faults
 from gemmproof.properties.observation import Observation
-from gemmproof.reference.formats import FORMATS
 
 COMPILES = "compiles"
 # the frontend's words: a kernel, Triton's message, and the configuration if there are several
@@ -76,7 +75,7 @@ def _judge_result(observation: Observation, result: object) -> Iterator[Finding]
     if tuple(result.shape) != shape:
         yield wrong("wrong_shape", f"shape {tuple(result.shape)}", f"{shape}")
     fmt = format_of_tensor(result)
-    integers = FORMATS[observation.case.dtype].kind == "int"
+    integers = observation.case.format.kind == "int"
     if fmt is None or (fmt.kind == "int" and not integers) or result.layout != torch.strided:
         expected = "an integer or float dtype" if integers else "a float dtype"
         yield wrong("wrong_dtype", str(result.dtype), expected)

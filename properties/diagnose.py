@@ -35,8 +35,11 @@ class Explanation:
     axis: str | None = None
 
 
-def diagnose(finding: Finding, observation: Observation) -> Finding | None:
-    """The finding of a value property with the class that explains it, None if none does."""
+def diagnose(finding: Finding, observation: Observation, note: str = "") -> Finding | None:
+    """The finding of a value property with the class that explains it, None if none does.
+
+    `observation` is that of a case with this finding; `note` follows the words of the class.
+    """
     wrong = values.not_exact(observation)
     if finding.property == values.BOUND:
         wrong = values.beyond_bound(observation)
@@ -48,12 +51,11 @@ def diagnose(finding: Finding, observation: Observation) -> Finding | None:
         fault=found.fault,
         operand=found.operand,
         axis=found.axis,
-        message=f"{finding.message}: {found.words}",
+        message=f"{finding.message}: {found.words}{note}",
     )
 
 
 def _explanations(observation: Observation, wrong: Array) -> Iterator[Explanation]:
-    assert observation.result is not None
     got = widen(observation.result)
     if not np.isfinite(got[wrong]).all():
         what = "NaN" if np.isnan(got[wrong]).any() else "Inf"
@@ -68,8 +70,6 @@ def _explanations(observation: Observation, wrong: Array) -> Iterator[Explanatio
 
 def _wrapped(observation: Observation) -> Iterator[Explanation]:
     """Whether an integer result is the exact one, modulo the output's width."""
-    assert observation.result is not None
-    assert observation.out is not None
     if observation.out.kind == "int":
         whole = values.exact(observation).astype(np.int64).astype(observation.out.storage)
         if np.array_equal(whole, observation.result):
@@ -119,12 +119,10 @@ def _readings(operand: Operand) -> Iterator[tuple[str, Array]]:
 
 def _agrees(observation: Observation, a: Array, b: Array, transposed: bool = False) -> bool:
     """Whether the result is, within the bound, the product of these operands."""
-    assert observation.result is not None
-    assert observation.out is not None
     if not (np.isfinite(widen(a)).all() and np.isfinite(widen(b)).all()):
         return False
     product, _ = exact_product(a, b)
-    if FORMATS[observation.case.dtype].kind == "int":
+    if observation.case.format.kind == "int":
         bound: Array = np.zeros(product.shape)
     else:
         bound = gemm_bound(a, b, values.declared_model(observation), observation.out)
@@ -146,7 +144,6 @@ def _part_of_k(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     at = np.argwhere(wrong)[:SAMPLE]
     lead, m, n = tuple(at[:, :-2].T), at[:, -2], at[:, -1]
     terms = a[(*lead, m)] * np.swapaxes(b, -1, -2)[(*lead, n)]
-    assert observation.result is not None
     got = widen(observation.result)[wrong][:SAMPLE, None]
     sums = np.cumsum(terms, axis=1)
     blocks = sorted({tile[2] for tile in observation.tiles}) or [1]
@@ -175,7 +172,7 @@ def _part_of_k(observation: Observation, wrong: Array) -> Iterator[Explanation]:
 
 def _rounding(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     """Whether operands rounded to fewer bits give the result, or sums kept in fewer the error."""
-    own = FORMATS[observation.case.dtype]
+    own = observation.case.format
     if own.kind == "int":
         return
     a, b = values.inputs(observation)

@@ -83,6 +83,29 @@ def make_finding(
     return Finding(property, fault, case=observation.case, got=got, expected=expected, **stated)
 
 
+def find_difference(
+    observation: Observation,
+    property: str,
+    fault: str,
+    wrong: Array,
+    got: tuple[Array, str],
+    expected: tuple[Array, str],
+    elements: str = "elements",
+    axis: str | None = None,
+) -> Finding | None:
+    """A finding at the first of the elements of c that are marked `wrong`, None if none is.
+
+    `got` and `expected` are arrays, each with the words that follow its number in the message.
+    """
+    mismatch = Mismatch.of(wrong)
+    if mismatch is None:
+        return None
+    shown, wanted = (f"{mismatch.number(x)}{words}" for x, words in (got, expected))
+    note, place = mismatch.counted("differ", elements), mismatch.place
+    more = {"operand": "c", "axis": axis}
+    return make_finding(observation, property, fault, place, shown, wanted, note, **more)
+
+
 @dataclass(frozen=True, slots=True)
 class Mismatch:
     """Elements of c that are wrong: the first one, and how many of how many."""

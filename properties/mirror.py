@@ -19,7 +19,7 @@ def applies(observation: Observation) -> bool:
     """Whether the call ended and it launched something."""
     return (
         observation.trace is not None
-        and observation.result is not None
+        and observation.has_result
         and len(observation.calls[0].run.launches) > 0
     )
 

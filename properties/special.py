@@ -18,24 +18,19 @@ from gemmproof.properties.observation import Observation
 from gemmproof.reference.arithmetic.conversions import Array, widen
 from gemmproof.reference.bound import bound_rounding
 from gemmproof.reference.exact import special_values
-from gemmproof.reference.formats import FORMATS
 
 NAME = "special_values"
 
 
 def applies(observation: Observation) -> bool:
     """Whether there is a float result of operands with NaN, Inf, subnormals and large numbers."""
-    floats = observation.out is not None and observation.out.kind == "float"
-    inputs = FORMATS[observation.case.dtype].kind == "float"
-    return (
-        observation.result is not None and floats and inputs and observation.case.fill == "special"
-    )
+    case = observation.case
+    special = case.fill == "special" and case.format.kind == "float"
+    return special and observation.has_result and observation.out.kind == "float"
 
 
 def judge(observation: Observation) -> Iterator[Finding]:
     """One finding for each way in which an odd value is lost, or is where none belongs."""
-    assert observation.result is not None
-    assert observation.out is not None
     a, b = (widen(x) for x in values.inputs(observation))
     got, out = widen(observation.result), observation.out
     odd = special_values(a, b)
@@ -85,7 +80,6 @@ def _nan_for_inf(observation: Observation) -> bool:
 def _find_misplaced(
     observation: Observation, fault: str, wrong: Mismatch, expected: Array, a: Array, b: Array
 ) -> Finding:
-    assert observation.result is not None
     got, want = f"{observation.result[wrong.at]}", f"{expected[wrong.at]:g}"
     *_, row, column = wrong.at
     lead = wrong.at[:-2]

@@ -13,7 +13,7 @@ import numpy as np
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Role
 from gemmproof.reference.arithmetic.conversions import Array, round_to
-from gemmproof.reference.formats import FORMATS, Format
+from gemmproof.reference.formats import Format
 
 _CHOICES = 2  # the stream of hashes that picks elements; the values of operands have their own
 
@@ -35,7 +35,7 @@ def elements(case: Case, role: Role, shape: tuple[int, int, int]) -> Array:
 
     `shape` may have sides of 1 where the layout repeats one element along an axis.
     """
-    fmt = FORMATS[case.dtype]
+    fmt = case.format
     k_axis = role.k_axis
     where = np.indices(shape, dtype=np.uint64, sparse=True)
     if case.fill == "cancelling":

@@ -14,7 +14,7 @@ from gemmproof.properties.cases.layouts import GUARD, OperandView, view
 from gemmproof.properties.cases.tensors import as_tensor
 from gemmproof.properties.contract import ROLES, Role
 from gemmproof.reference.arithmetic.conversions import Array
-from gemmproof.reference.formats import FORMATS, Format
+from gemmproof.reference.formats import Format
 
 POISON_FLOAT = 0xFF  # NaN in every float format
 POISON_INT = 0x55
@@ -108,7 +108,7 @@ def operand_of(case: Case, name: str, data: Array | None = None) -> Operand:
     `data` is (batch, rows, columns), 1 long where the layout repeats one element.
     """
     role, shape = ROLES[name], case.shape_of(name)
-    fmt = FORMATS[case.dtype]
+    fmt = case.format
     place = view(case.layout(name), shape, role.number, role.k_axis)
     parent = _parent(place.extent, fmt)
     watched = _choose_watched(place)

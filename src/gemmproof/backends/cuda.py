@@ -215,11 +215,14 @@ def _compare(
         lane.lacks.append(lacks)
     elif prediction.free is not None:
         lane.free[prediction.free] += 1
-    else:
-        observation.predicted = prediction.observation.result
-        out = prediction.observation.out
-        kept = (c if c.out is out else replace(c, result=None) for c in observation.calls)
-        observation.calls = tuple(kept)
+    elif prediction.observation.has_result:
+        expected = observation.predicted = prediction.observation.result
+        observation.calls = tuple(
+            call
+            if call.result is not None and call.result.dtype == expected.dtype
+            else replace(call, result=None)
+            for call in observation.calls
+        )
 
 
 def _take(lane: _Lane, judged: Judged) -> None:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gemmproof.engine.judge import Judged
-from gemmproof.properties import batch_invariance, metamorphic, special, values
+from gemmproof.properties import determinism, metamorphic, special, values
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import is_admitted
+from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.diagnose import diagnose
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation
 
 # what integers that are not exact explain
-INEXACT = (values.BOUND, special.NAME, metamorphic.NAME, batch_invariance.NAME)
+INEXACT = (values.BOUND, special.NAME, metamorphic.NAME, determinism.ROWS)
 # what diagnose.py finds a class for
 DIAGNOSED = (values.EXACT, values.BOUND)
 
@@ -45,8 +45,14 @@ def explain(
             return finding.caused_by(values.EXACT)
     if finding.property not in DIAGNOSED:
         return finding
-    found = diagnose(finding, recall(finding.case))
-    return found or _explain_by_larger(finding, contract, judge, recall)
+    if explained := diagnose(finding, recall(finding.case)):
+        return explained
+    # a few more rows and columns may tell a class that so few do not
+    larger = vary(finding.case, contract, M=finding.case.M + 2, N=finding.case.N + 3)
+    if larger is None or all(f.key != finding.key for f in judge(larger).findings):
+        return finding
+    note = f" (seen at M={larger.M} N={larger.N})"
+    return diagnose(finding, recall(larger), note) or finding
 
 
 def name_configuration(finding: Finding, judged: Mapping[Case, Judged]) -> Finding:
@@ -61,26 +67,3 @@ def name_configuration(finding: Finding, judged: Mapping[Case, Judged]) -> Findi
     )
     named = " ".join(different) or "the same constants"
     return replace(finding, message=f"{finding.message} (configuration {config}: {named})")
-
-
-def _explain_by_larger(
-    finding: Finding,
-    contract: Contract,
-    judge: Callable[[Case], Judged],
-    recall: Callable[[Case], Observation],
-) -> Finding:
-    """The finding with the class that a few more rows and columns tell, where they tell any."""
-    larger = replace(finding.case, M=finding.case.M + 2, N=finding.case.N + 3)
-    if not is_admitted(larger, contract):
-        return finding
-    again = next((f for f in judge(larger).findings if f.key == finding.key), None)
-    if again is None or (found := diagnose(again, recall(larger))) is None:
-        return finding
-    words = found.message.removeprefix(again.message)
-    return replace(
-        finding,
-        fault=found.fault,
-        operand=found.operand,
-        axis=found.axis,
-        message=f"{finding.message}{words} (seen at M={larger.M} N={larger.N})",
-    )

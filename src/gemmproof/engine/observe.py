@@ -10,14 +10,13 @@ from typing import Protocol
 import torch
 
 from gemmproof.engine.wrapper_state import State
-from gemmproof.properties import determinism, table
+from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import Operand, Touched, operands
 from gemmproof.properties.cases.tensors import as_array, format_of_tensor
 from gemmproof.properties.contract import KernelUnderTest
-from gemmproof.properties.observation import Call, Observation, Raised, Related, RelatedCall
+from gemmproof.properties.observation import Call, Observation, Raised, Related
 from gemmproof.reference.arithmetic.conversions import Array
-from gemmproof.reference.formats import Format
 from gemmproof.reference.observation import (
     CompileError,
     KernelError,
@@ -73,17 +72,14 @@ def observe(kernel: KernelUnderTest, case: Case, backend: Backend) -> Observatio
 def make_related_calls(observation: Observation, backend: Backend, state: State) -> None:
     """Make the calls that a case is to be compared with, where its own call gave a result."""
     compare = observation.case.compare
-    if compare is None or observation.result is None:
+    if compare is None or not observation.has_result:
         return
     state.restore()
     for asked in table.RELATED[compare](observation):
-        if compare != determinism.COMPARE:
+        if compare != "order":  # whose calls are to find what the ones before them left
             state.restore()
-        observation.related += (_relate(backend, observation, asked),)
-
-
-def _relate(backend: Backend, observation: Observation, asked: RelatedCall) -> Related:
-    return Related(asked, *_call(backend, observation, asked.case, asked.tensors, 0))
+        related = Related(asked, *_call(backend, observation, asked.case, asked.tensors, 0))
+        observation.related += (related,)
 
 
 def _call(
@@ -100,7 +96,7 @@ def _call(
         raise
     except BaseException as error:  # sys.exit in a wrapper is the wrapper's fault too
         return None, describe_error(error)
-    return Call(run, *read_result(run.result, case.result_shape), backend.fills[number]), None
+    return Call(run, read_result(run.result, case.result_shape), backend.fills[number]), None
 
 
 class PassedOver(BaseException):
@@ -110,14 +106,13 @@ class PassedOver(BaseException):
     """
 
 
-def read_result(result: object, shape: tuple[int, ...]) -> tuple[Array | None, Format | None]:
-    """A result of this shape as a storage array, and its format; None for anything else."""
+def read_result(result: object, shape: tuple[int, ...]) -> Array | None:
+    """A result of this shape as a storage array; None for anything else."""
     if not isinstance(result, torch.Tensor) or result.layout != torch.strided:
-        return None, None
-    fmt = format_of_tensor(result)
-    if fmt is None or tuple(result.shape) != shape or result.device.type != "cpu":
-        return None, None
-    return as_array(result), fmt
+        return None
+    if tuple(result.shape) != shape or result.device.type != "cpu":
+        return None
+    return as_array(result) if format_of_tensor(result) is not None else None
 
 
 _KINDS: dict[str, type[Exception]] = {
