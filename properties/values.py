@@ -116,11 +116,12 @@ def largest_ratio(observation: Observation) -> float | None:
     """The largest finite error over its bound; 0 where both are 0, None where there is none."""
     error, bound = error_and_bound(observation)
     judged = np.isfinite(bound) & np.isfinite(error)
-    if not judged.any():
-        return None
+    return float(_ratio(error, bound)[judged].max()) if judged.any() else None
+
+
+def _ratio(error: Array, bound: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(error[judged] == 0, 0.0, error[judged] / bound[judged])
-    return float(ratio.max())
+        return np.where(error == 0, 0.0, error / bound)
 
 
 def judge_exact(observation: Observation) -> Iterator[Finding]:
@@ -136,8 +137,7 @@ def judge_bound(observation: Observation) -> Iterator[Finding]:
     wrong = Mismatch.of(beyond)
     if wrong is not None:
         error, bound = error_and_bound(observation)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(beyond, error / bound, 0.0)
+        ratio = np.where(beyond, _ratio(error, bound), 0.0)
         at = tuple(int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
         yield _wrong_value(observation, BOUND, replace(wrong, at=at), float(bound[at]))
 

@@ -30,7 +30,7 @@ def window(fmt: Format) -> int:
     return 2 ** min(max(fmt.stored.p, 8), fmt.emax)
 
 
-def elements(case: Case, role: Role, shape: tuple[int, int, int]) -> Array:
+def elements(case: Case, role: Role, shape: tuple[int, ...]) -> Array:
     """The values of an operand, (batch, rows, columns), as a storage array.
 
     `shape` may have sides of 1 where the layout repeats one element along an axis.

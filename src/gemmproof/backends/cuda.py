@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gemmproof.backends.autotune import Choice
-from gemmproof.backends.on_device import Placed, count_bytes, find_changes
+from gemmproof.backends.on_device import Placed, find_changes
 from gemmproof.backends.predict import Prediction, find_target, predict
 from gemmproof.backends.select import select_cases
 from gemmproof.engine.dedupe import dedupe
@@ -55,10 +55,10 @@ class Launches:
 
     def place(self, operand: Operand, case: Case) -> torch.Tensor:
         """The operand in the device's memory, between the same guards."""
-        wanted = count_bytes(operand)
-        if wanted > self.device.room():
-            raise PassedOver(f"an operand of {wanted / 2**30:.1f} GiB")
+        wanted = operand.parent.nbytes
         try:
+            if wanted > self.device.room():
+                raise torch.OutOfMemoryError
             placed: Placed = self.device.place(operand, case.dtype)
         except torch.OutOfMemoryError:
             raise PassedOver(f"an operand of {wanted / 2**30:.1f} GiB") from None

@@ -16,14 +16,7 @@ from gemmproof.engine.observe import make_related_calls, observe
 from gemmproof.engine.tally import list_claims, make_report
 from gemmproof.engine.wrapper_state import State, keep_state
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import (
-    Survey,
-    Tile,
-    corners,
-    draw_case,
-    probe,
-    smallest,
-)
+from gemmproof.properties.cases.generate import Survey, corners, draw_case, probe, smallest
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.finding import Finding
@@ -87,7 +80,7 @@ def check(
         stated = "no batch" if case.batch is None else f"batch={case.batch}"
         wanted = "a batch" if kernel.contract.batched else "no batch"
         raise ValueError(f"check case: got {stated}, expected {wanted} for {kernel.name}")
-    tell: Listener = listener if listener is not None else _ignore
+    tell: Listener = listener or (lambda event: None)
     backend = Simulator(target) if _run is None else Simulator(target, _run)
     bench = _Bench(kernel, backend, tell, keep_state(kernel.launch))
     tell({"event": "properties", "claims": list_claims(kernel, launch)})
@@ -161,25 +154,27 @@ def _cases(bench: _Bench, dtype: str, rng: random.Random) -> Iterator[Case]:
     first = smallest(contract, dtype)
     yield first
     seen = bench.judged[first]
-    tiles = [_tiles(seen)]
-    for config in range(1, seen.configs):
+    usual = Survey().tiles[0]
+    tiles = [seen.tiles or usual]
+    for config in range(1, max((launch.configs for launch in seen.launches), default=1)):
         one = replace(first, config=config)
         yield one
-        tiles.append(_tiles(bench.judged[one]))
+        tiles.append(bench.judged[one].tiles or usual)
     larger = probe(contract, dtype)
     yield larger
     # a wrapper may choose its tiles by the sizes
     tiles[0] = tuple(dict.fromkeys((*tiles[0], *bench.judged[larger].tiles)))
-    splits = {s for judged in bench.judged.values() for s in judged.splits}
+    constants = (pair for judged in bench.judged.values() for pair in judged.constants)
+    splits = {
+        value
+        for name, value in constants
+        if "SPLIT" in name.upper() and type(value) is int and 2 <= value <= 64
+    }
     asks_sms = any(judged.asked_sms for judged in bench.judged.values())
     survey = Survey(tuple(tiles), tuple(sorted(splits)), asks_sms)
     yield from corners(contract, survey, dtype)
     while True:
         yield draw_case(rng.choice, contract, survey, dtype)
-
-
-def _tiles(judged: Judged) -> tuple[Tile, ...]:
-    return judged.tiles or Survey().tiles[0]
 
 
 def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
@@ -240,7 +235,3 @@ def _shrink(bench: _Bench, finding: Finding) -> Finding:
 
     case = shrink(finding.case, bench.kernel.contract, fails)
     return instance(bench.judged[case]) or finding
-
-
-def _ignore(event: dict[str, Any]) -> None:
-    """Nobody listens."""

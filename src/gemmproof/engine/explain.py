@@ -62,8 +62,6 @@ def name_configuration(finding: Finding, judged: Mapping[Case, Judged]) -> Findi
     # a kernel that does not compile has no constants here, and its message names them
     if not config or own is None or first is None or not own.constants:
         return finding
-    different = (
-        f"{name}={value}" for name, value in own.constants if (name, value) not in first.constants
-    )
-    named = " ".join(different) or "the same constants"
+    different = dict.fromkeys(pair for pair in own.constants if pair not in first.constants)
+    named = " ".join(f"{name}={value}" for name, value in different) or "the same constants"
     return replace(finding, message=f"{finding.message} (configuration {config}: {named})")
