@@ -1,20 +1,23 @@
-"""Properties of repeated calls: over other uninitialised memory, after other calls, at other M."""
+"""Equal bits: over other uninitialised memory, after other calls, at other M, and as predicted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.cases.operands import tensors_of
-from gemmproof.properties.finding import Finding, Mismatch, find_difference, make_finding
+from gemmproof.properties.finding import Finding, Mismatch, make_finding
 from gemmproof.properties.observation import Observation, Related, RelatedCall
-from gemmproof.reference.arithmetic.conversions import bits
+from gemmproof.reference.arithmetic.conversions import Array, bits, widen
 
 SAME = "same_bits_on_dirty_outputs"
 ORDER = "call_order"
 ROWS = "row_bits_at_any_m"
+PREDICTED = "equals_prediction"
 # one row, few, odd numbers on both sides of usual tiles, a whole tile, one beyond two of them
 SIDES = (1, 2, 17, 33, 128, 257)
 
@@ -30,16 +33,12 @@ def judge_same(observation: Observation) -> Iterator[Finding]:
     for number, call in enumerate(observation.calls[1:], start=2):
         if call.result is None or call.result.dtype != first.dtype:
             return
-        finding = find_difference(
-            observation,
-            SAME,
-            "bits_differ",
-            bits(call.result) != bits(first),
-            (call.result, f" in call {number} over {call.over} bytes"),
-            (first, f" as in call 1 over {over} bytes"),
-        )
-        if finding is not None:
-            yield finding
+        wrong = Mismatch.of(bits(call.result) != bits(first))
+        if wrong is not None:
+            got = f"{wrong.number(call.result)} in call {number} over {call.over} bytes"
+            expected = f"{wrong.number(first)} as in call 1 over {over} bytes"
+            note = wrong.counted("differ")
+            yield make_finding(observation, SAME, "bits_differ", wrong, got, expected, note)
             return
 
 
@@ -52,7 +51,7 @@ def call_in_order(observation: Observation) -> Iterator[RelatedCall]:
     case = replace(own, fill="index", seed=own.seed + 1)
     for other in dict.fromkeys(_other_cases(case, observation)):
         if other is not None and other != case:
-            yield RelatedCall(other, tensors_of(other), str(other), compared=False)
+            yield RelatedCall(other, tensors_of(other), str(other))
     yield RelatedCall(own, tensors_of(own), "the same call again")
 
 
@@ -80,8 +79,7 @@ def _other_layout(name: str, names: tuple[str, ...]) -> str:
 
 def order_applies(observation: Observation) -> bool:
     """Whether the case was called once more after other calls."""
-    compared = any(related.asked.compared for related in observation.related)
-    return observation.case.compare == "order" and compared
+    return observation.case.compare == "order" and len(observation.related) > 0
 
 
 def judge_order(observation: Observation) -> Iterator[Finding]:
@@ -130,18 +128,12 @@ def judge_rows(observation: Observation) -> Iterator[Finding]:
     for other in _at_other_m(observation):
         shared = min(observation.case.M, other.asked.case.M)
         here, there = observation.result[..., :shared, :], other.result[..., :shared, :]
-        finding = find_difference(
-            observation,
-            ROWS,
-            "bits_differ",
-            bits(here) != bits(there),
-            (here, f" at M={observation.case.M}"),
-            (there, f" as at {other.asked.words}"),
-            "elements of the common rows",
-            axis="M",
-        )
-        if finding is not None:
-            yield finding
+        wrong = Mismatch.of(bits(here) != bits(there))
+        if wrong is not None:
+            got = f"{wrong.number(here)} at M={observation.case.M}"
+            expected = f"{wrong.number(there)} as at {other.asked.words}"
+            note, fault = wrong.counted("differ", "elements of the common rows"), "bits_differ"
+            yield make_finding(observation, ROWS, fault, wrong, got, expected, note, axis="M")
             return
 
 
@@ -149,3 +141,31 @@ def _at_other_m(observation: Observation) -> list[Related]:
     if observation.case.compare != "rows":
         return []
     return [other for other in observation.related if not other.describe_lack(observation.out)]
+
+
+def prediction_applies(observation: Observation) -> bool:
+    """Whether a device gave a result, and the simulator predicts its bits."""
+    expected = observation.predicted
+    if expected is None or not observation.has_result:
+        return False
+    got = observation.result
+    return got.dtype == expected.dtype and got.shape == expected.shape
+
+
+def judge_prediction(observation: Observation) -> Iterator[Finding]:
+    """One finding at the first element that has other bits than predicted."""
+    got, expected = observation.result, observation.predicted
+    assert expected is not None
+    wrong = Mismatch.of(~agree(got, expected))
+    if wrong is not None:
+        want = f"{wrong.number(expected)} as predicted for {observation.target}"
+        shown, note = wrong.number(got), wrong.counted("differ")
+        yield make_finding(observation, PREDICTED, "not_as_predicted", wrong, shown, want, note)
+
+
+def agree(got: Array, expected: Array) -> Array:
+    """Where bits are equal; a NaN is the device's NaN, whatever its payload."""
+    equal = np.asarray(bits(got) == bits(expected))
+    if got.dtype.kind not in "iu":
+        equal |= np.isnan(widen(got)) & np.isnan(widen(expected))
+    return equal

@@ -65,7 +65,7 @@ def make_finding(
     observation: Observation,
     property: str,
     fault: str,
-    place: str = "",
+    place: str | Mismatch = "",
     got: str | None = None,
     expected: str | None = None,
     note: str = "",
@@ -73,37 +73,16 @@ def make_finding(
 ) -> Finding:
     """A finding of one observation, worded `place: got X, expected Y` and then `note`.
 
-    `more` are further fields of Finding. A finding on a device says on which, in which
-    configuration.
+    A `place` that is a Mismatch stands for its first element of c. `more` are further fields of
+    Finding. A finding on a device says on which, in which configuration.
     """
+    if isinstance(place, Mismatch):
+        place, more = place.place, {"operand": "c", **more}
     message = f"{place}: got {got}, expected {expected}{note}"
     if not observation.is_simulated:
         message = f"{message} on the {observation.device}{observation.how}"
     stated = {"message": message, "backend": observation.backend, **more}
     return Finding(property, fault, case=observation.case, got=got, expected=expected, **stated)
-
-
-def find_difference(
-    observation: Observation,
-    property: str,
-    fault: str,
-    wrong: Array,
-    got: tuple[Array, str],
-    expected: tuple[Array, str],
-    elements: str = "elements",
-    axis: str | None = None,
-) -> Finding | None:
-    """A finding at the first of the elements of c that are marked `wrong`, None if none is.
-
-    `got` and `expected` are arrays, each with the words that follow its number in the message.
-    """
-    mismatch = Mismatch.of(wrong)
-    if mismatch is None:
-        return None
-    shown, wanted = (f"{mismatch.number(x)}{words}" for x, words in (got, expected))
-    note, place = mismatch.counted("differ", elements), mismatch.place
-    more = {"operand": "c", "axis": axis}
-    return make_finding(observation, property, fault, place, shown, wanted, note, **more)
 
 
 @dataclass(frozen=True, slots=True)

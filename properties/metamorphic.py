@@ -99,21 +99,19 @@ def _take(x: Array, order: Array, axis: int) -> Array:
 
 
 def _order(observation: Observation, side: int) -> Array:
-    """Every aligned block of the smallest tile side turned round; what is left over stays."""
+    """Every aligned block of the smallest tile side reversed; what is left over stays."""
     order = np.arange(side)
     block = min((min(tile[:2]) for tile in observation.tiles), default=1)
-    for start in range(0, side if block > 1 else 0, block):
-        stop = min(start + block, side)
-        if stop - start == block or side < block:
-            order[start:stop] = order[start:stop][::-1]
+    block = max(1, min(block, side))  # fewer lines than a block are one
+    whole = side - side % block
+    order[:whole] = order[:whole].reshape(-1, block)[:, ::-1].ravel()
     return order
 
 
 def _more_k(observation: Observation) -> int:
     step = observation.kernel.contract.multiples[2]
     block = max((tile[2] for tile in observation.tiles), default=1)
-    rest = -observation.case.K % block
-    return -(-(rest or block) // step) * step
+    return -(-(-observation.case.K % block or block) // step) * step
 
 
 def find_scales(observation: Observation) -> tuple[int, int]:

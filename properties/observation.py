@@ -50,14 +50,12 @@ class Call:
 class RelatedCall:
     """A call to be made besides a case's own: its operands, and the words for it.
 
-    `case` says how it is launched. `compared`: whether its result is compared; a call that is not
-    compared only precedes one that is.
+    `case` says how it is launched.
     """
 
     case: Case
     tensors: Mapping[str, torch.Tensor]
     words: str
-    compared: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,4 +91,4 @@ def _find_misplaced(
     ]
     why = "; ".join(met) or "nothing that it meets is NaN or Inf"
     note = f" ({why}){wrong.counted('wrong')}"
-    return make_finding(observation, NAME, fault, wrong.place, got, want, note, operand="c")
+    return make_finding(observation, NAME, fault, wrong, got, want, note)

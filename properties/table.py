@@ -11,7 +11,6 @@ from gemmproof.properties import (
     memory,
     metamorphic,
     mirror,
-    prediction,
     special,
     values,
 )
@@ -23,11 +22,7 @@ from gemmproof.reference.formats import FORMATS
 
 
 def _is_traced(observation: Observation) -> bool:
-    return observation.is_simulated and len(observation.calls) > 0 and observation.is_known
-
-
-def _is_simulated(observation: Observation) -> bool:
-    return observation.is_simulated and observation.is_known
+    return len(observation.calls) > 0 and observation.is_known
 
 
 def _is_known(observation: Observation) -> bool:
@@ -85,7 +80,7 @@ PROPERTIES: tuple[Property, ...] = (
         "every specialisation and configuration that the contract admits is one that Triton"
         " compiles",
         completion.judge_compiles,
-        applies=_is_simulated,
+        applies=_is_known,
     ),
     Property(
         memory.ENDS,
@@ -180,10 +175,10 @@ PROPERTIES: tuple[Property, ...] = (
         launched=True,
     ),
     Property(
-        prediction.NAME,
+        determinism.PREDICTED,
         "a launch gives the bits that the simulator predicts for the device",
-        prediction.judge,
-        applies=prediction.applies,
+        determinism.judge_prediction,
+        applies=determinism.prediction_applies,
         follows=(memory.INPUTS, values.EXACT, values.BOUND, determinism.SAME, special.NAME),
         simulated=False,
         launched=True,

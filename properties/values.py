@@ -149,8 +149,7 @@ def _wrong_value(
     expected = _number(exact(observation)[wrong.at])
     note = "" if bound is None else f", allowed error {bound:.3g}"
     note += wrong.counted("wrong") if wrong.size > 1 else "; the only element wrong"
-    more = {"operand": "c", "bound": bound}
-    return make_finding(observation, name, "wrong_value", wrong.place, got, expected, note, **more)
+    return make_finding(observation, name, "wrong_value", wrong, got, expected, note, bound=bound)
 
 
 def _number(x: object) -> str:

@@ -7,6 +7,7 @@ package's version; `cases` gives it to Hypothesis.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -252,15 +253,13 @@ def _fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:
     lead = max(1, case.batch or 1) * case.calls
     lead *= 1 if case.compare is None else RELATED_WORK.get(case.compare, 2)
     for longest in sorted(range(3), key=lambda axis: -sides[axis] // tile[axis]):
-        blocks = [max(1, -(-side // block)) for side, block in zip(sides, tile, strict=True)]
-        padded = [count * block for count, block in zip(blocks, tile, strict=True)]
+        padded = [max(1, -(-n // block)) * block for n, block in zip(sides, tile, strict=True)]
         held = sides[0] * sides[2] + sides[2] * sides[1] + sides[0] * sides[1]
-        fits = padded[0] * padded[1] * padded[2] * lead <= MAX_VOLUME
-        if fits and held * lead <= MAX_ELEMENTS:
+        volume = math.prod(padded) * lead
+        if volume <= MAX_VOLUME and held * lead <= MAX_ELEMENTS:
             break
         block = tile[longest]
-        rest = padded[0] * padded[1] * padded[2] // padded[longest] * lead
-        count = max(1, MAX_VOLUME // (rest * block))
+        count = max(1, MAX_VOLUME // (volume // padded[longest] * block))
         side = (count - 1) * block + 1 if count > 1 else block  # one lane into the last tile
         sides[longest] = fit_side(min(sides[longest], side), longest, contract)
     return replace(case, M=sides[0], N=sides[1], K=sides[2])

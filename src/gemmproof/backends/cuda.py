@@ -19,14 +19,14 @@ from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.observe import PassedOver, observe
 from gemmproof.engine.tally import tally
 from gemmproof.engine.wrapper_state import keep_state
-from gemmproof.properties import prediction as predicted
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import Operand, Touched
 from gemmproof.properties.completion import is_cuda_error
 from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.determinism import PREDICTED
 from gemmproof.properties.memory import ENDS
 from gemmproof.properties.observation import SIMULATOR, Observation
-from gemmproof.properties.table import list_required
+from gemmproof.properties.table import BY_NAME, list_required
 from gemmproof.reference.observation import Run
 from gemmproof.report.report import PropertyResult, Report
 
@@ -129,13 +129,12 @@ def launch_cases(
     if report.verdict == "error":
         return report
     if device is None:
-        return _explain_no_launch(
-            kernel, report, "torch finds no CUDA GPU here; the kernel was simulated only"
-        )
+        why = "torch finds no CUDA GPU here; the kernel was simulated only"
+        return _explain_no_launch(report, why)
     if report.verdict != "pass":
         why = f"nothing was launched on the {device.name}"
         why += ": what fails when simulated could damage its memory"
-        return _explain_no_launch(kernel, report, why)
+        return _explain_no_launch(report, why)
     lane = _Lane(kernel, device, emit, find_target(device.capability))
     if lane.target is None:
         capability = ".".join(map(str, device.capability or ("none",)))
@@ -208,15 +207,15 @@ def _compare(
     lane: _Lane, observation: Observation, prediction: Prediction, ran: list[Choice]
 ) -> None:
     """Give an observation its prediction, or say why there is none."""
-    lacks = prediction.lacks
-    if lacks is None and len(ran) != len(prediction.choices):
-        lacks = "the wrapper launches other kernels on the device than when simulated"
-    if lacks is not None:
-        lane.lacks.append(lacks)
+    simulated = prediction.observation
+    if prediction.lacks is not None:
+        lane.lacks.append(prediction.lacks)
+    elif len(ran) != len(prediction.choices):
+        lane.lacks.append("the wrapper launches other kernels on the device than when simulated")
     elif prediction.free is not None:
         lane.free[prediction.free] += 1
-    elif prediction.observation.has_result:
-        expected = observation.predicted = prediction.observation.result
+    elif simulated.has_result:
+        expected = observation.predicted = simulated.result
         observation.calls = tuple(
             call
             if call.result is not None and call.result.dtype == expected.dtype
@@ -233,9 +232,9 @@ def _take(lane: _Lane, judged: Judged) -> None:
             lane.emit({"event": "finding", "finding": finding.to_dict()})
 
 
-def _explain_no_launch(kernel: KernelUnderTest, report: Report, why: str) -> Report:
+def _explain_no_launch(report: Report, why: str) -> Report:
     """The report of a run that was to launch and did not: it lacks the strongest claim."""
-    strongest = next(p for p in list_required(kernel, launched=True) if p.name == predicted.NAME)
+    strongest = BY_NAME[PREDICTED]
     result = PropertyResult(strongest.name, strongest.claim, "not run", 0, None, CUDA)
     return replace(
         report,
@@ -251,12 +250,12 @@ def _report(lane: _Lane, report: Report, drawn: int) -> Report:
     results = tally(list_required(lane.kernel, launched=True), launched, findings, CUDA)
     if lane.lacks:
         results = tuple(
-            replace(r, status="not run") if (r.name, r.status) == (predicted.NAME, "pass") else r
+            replace(r, status="not run") if (r.name, r.status) == (PREDICTED, "pass") else r
             for r in results
         )
     failed = {f.property for f in findings if f.backend == SIMULATOR}
     simulated = (replace(p, status="fail") if p.name in failed else p for p in report.properties)
-    lacking = any(r.status == "not run" for r in results if r.name in (ENDS, predicted.NAME))
+    lacking = any(r.status == "not run" for r in results if r.name in (ENDS, PREDICTED))
     return replace(
         report,
         verdict="fail" if findings else "incomplete" if lacking else report.verdict,
@@ -282,4 +281,4 @@ def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
     for what, count in lane.free.items():
         yield f"{count} without predicted bits: {what}"
     for what in dict.fromkeys(lane.lacks):
-        yield f"{predicted.NAME} not run: {what}"
+        yield f"{PREDICTED} not run: {what}"

@@ -22,6 +22,7 @@ from gemmproof.reference.observation import (
     KernelError,
     LimitExceeded,
     Run,
+    SimulatorError,
     Unsupported,
 )
 from gemmproof.reference.provenance import is_ours, raising_line
@@ -125,24 +126,18 @@ _KINDS: dict[str, type[Exception]] = {
 
 def describe_error(error: BaseException) -> Raised:
     """What a call raised, in one line, with the user's line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    line = raising_line(error)
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 300 else f"{text[:297]}..."
+    line = (error.where if isinstance(error, SimulatorError) else None) or raising_line(error)
     where = None if line is None else str(line)
-    text = _one_line(error)
-    for kind, known in _KINDS.items():
-        if isinstance(error, known):
-            stated = getattr(error, "where", None)
-            return Raised(kind, text, str(stated) if stated is not None else where)
+    for kind, raised in _KINDS.items():
+        if isinstance(error, raised):
+            return Raised(kind, text, where)
+    frames = traceback.extract_tb(error.__traceback__)
     # torch raises through the simulator's own hooks: that is the wrapper's call, not our mistake
     hooked = bool(frames) and frames[-1].name in ("__torch_function__", "__torch_dispatch__")
     if frames and is_ours(frames[-1].filename) and not hooked:
         at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
         return Raised("internal", f"{type(error).__name__} at {at}: {text}", where)
-    return Raised(
-        "raised", f"{type(error).__name__}: {text}" if text else type(error).__name__, where
-    )
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= 300 else f"{text[:297]}..."
+    name = type(error).__name__
+    return Raised("raised", f"{name}: {text}" if text else name, where)
