@@ -102,10 +102,10 @@ def state_deviation(
 
 
 def declared_model(found: Accumulator, declared: str, in_format: str) -> DotModel:
-    """The kernel's own order of summation, with nowhere fewer bits than `declared` keeps.
+    """The kernel's own order of summation, nowhere with fewer bits than `declared` keeps.
 
-    It is for the bound: what is added at once and apart is as found, only the widths are those
-    promised. fp8 units that are too narrow are taken to be promoted, at least after every step.
+    It is for the bound: terms are grouped as the probes found, and only the widths are those
+    promised. fp8 units that are too narrow count as promoted, at least after every step.
     """
     kept = KEPT[declared]
     held = max(kept, min(found.register, found.downcast_bits or SEEN, KEPT["fp32"]))
@@ -137,7 +137,7 @@ def declared_model(found: Accumulator, declared: str, in_format: str) -> DotMode
 
 
 def declared_split(found: Accumulator, declared: str) -> tuple[int, str]:
-    """How many shares of K the bound allows for, and the format that joins them."""
+    """How many shares of K the bound allows for, and the format that they are added in."""
     bits = max(KEPT[declared], min(found.split_bits or SEEN, KEPT["fp32"]))
     return found.split, _HELD.get(bits, "fp32")
 
@@ -148,7 +148,7 @@ def narrow_fp8(found: Accumulator, in_format: str) -> bool:
 
 
 def deviations(found: Accumulator, declared: str, in_format: str) -> list[Deviation]:
-    """Where the accumulator that probes found keeps less than the declared one; better is no fault.
+    """Where the accumulator that probes found keeps less than the declared one; more is no fault.
 
     An fp8 unit of 13 bits is within fp32 where its sums are added to fp32 ones every so many k.
     """

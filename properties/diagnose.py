@@ -1,8 +1,7 @@
 """What kind of fault a wrong value is: which part of c, which part of K, which operand's strides.
 
-A wrong value alone invites wrong guesses (one fp16 rounding has been reported as a broken index),
-so each class here is tested against the result itself, and no class is claimed that does not
-explain every wrong element.
+A wrong value alone invites wrong guesses (an fp16 rounding has been reported as a broken index), so
+each class is tested against the result itself, and claimed only if it explains every wrong element.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ SAMPLE = 64  # wrong elements whose partial sums are looked at
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A kind of fault that gives these values: its name and words, and whom to blame."""
+    """A kind of fault that gives these values: its name, its words, and what is to blame."""
 
     fault: str
     words: str
@@ -127,7 +126,7 @@ def _agrees(observation: Observation, a: Array, b: Array, *, transposed: bool = 
 def _part_of_k(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     """Whether leaving out, or doubling, one range of k explains every wrong element.
 
-    Only index data tell: their sums are exact, so a partial sum is recognised by its value.
+    Judged on index data only: their sums are exact, so a partial sum is recognised by its value.
     """
     K = observation.case.K
     if observation.case.fill != "index" or K == 0:

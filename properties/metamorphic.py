@@ -1,4 +1,4 @@
-"""The property that products related by a symmetry are: negated, scaled, permuted, padded, turned.
+"""Metamorphic relations: the product of operands negated, scaled, permuted, padded or transposed.
 
 Bitwise where every correct kernel must give the same bits, within the sum of both bounds elsewhere:
 

@@ -25,7 +25,7 @@ def applies(observation: Observation) -> bool:
 
 
 def judge(observation: Observation) -> Iterator[Finding]:
-    """One finding: the first access, in program order, where source and mirror part ways."""
+    """One finding: the first access, in program order, where source and mirror differ."""
     assert observation.trace is not None
     run = observation.calls[0].run
     tensors = (*(operand.tensor for operand in observation.operands.values()), run.result)

@@ -1,8 +1,8 @@
 """The property that NaN, Inf and overflow are where the product has them, and nowhere else.
 
-What counts is whether an element meets something odd, not in which order: one NaN in a row of a
+What counts is whether an element meets a special value, not in which order: one NaN in a row of a
 spoils that row of c and no other element; Inf times 0 is NaN where both lanes are real. An element
-that meets nothing odd is a number within its bound, unless it must overflow the result's format.
+that meets none is a number within its bound, unless it must overflow the result's format.
 Signs of zeros are not judged: an accumulator that starts at 0 never holds -0.
 """
 
@@ -30,7 +30,7 @@ def applies(observation: Observation) -> bool:
 
 
 def judge(observation: Observation) -> Iterator[Finding]:
-    """One finding for each way in which an odd value is lost, or is where none belongs."""
+    """One finding for each way in which a special value is lost, or is where none belongs."""
     a, b = (widen(x) for x in values.inputs(observation))
     got, out = widen(observation.result), observation.out
     odd = special_values(a, b)

@@ -83,11 +83,11 @@ def _plain(case: Case, role: Role, where: tuple[Array, ...], fmt: Format) -> Arr
 
 
 def _special(case: Case, role: Role, where: tuple[Array, ...], x: Array, fmt: Format) -> Array:
-    """Index data of which some rows of a, and columns of b, have one odd element or are large.
+    """Index data; some rows of a and columns of b have one special element, or large ones.
 
     By a hash of the line: NaN, Inf, -Inf, -0 among zeros, a subnormal, or a line of large numbers
     whose products with another such line overflow fp16 and fp8 but not fp32. Three in eight lines
-    stay plain, so most elements of c are numbers that nothing odd may reach.
+    stay plain, so most elements of c are numbers that no special value may reach.
     """
     line, k = where[3 - role.k_axis], where[role.k_axis]
     code = _hash(case.seed * 2 + role.number, _CHOICES, (where[0], line))

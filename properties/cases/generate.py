@@ -1,4 +1,4 @@
-"""Which cases are worth running: the corners of a kernel's tiles, then draws around them.
+"""Which cases are worth running: the corners of a kernel's tiles, then random ones around them.
 
 `draw_case` says what is drawn, by one function `choose(options)` that picks from a sequence. The
 engine gives it a seeded generator, which costs microseconds, loads nothing and depends on no other
@@ -25,16 +25,16 @@ Choose = Callable[[Sequence[Any]], Any]
 # Multiply-adds of all tiles of a case, padding included: keeps a case near a tenth of a second.
 MAX_VOLUME = 2**25
 SEEDS = range(1, 1000)
-# So many cases are not compared with further calls, for one of every relation that is.
+# One case in this many is compared under each relation.
 COMPARED = 120
-# how many times the work of a case its related calls are, at most
+# the most work that the related calls of a case take, in multiples of its own
 RELATED_WORK = {"order": 16, "rows": 12}
 SMS = (1, 7)  # one program for every tile, and a number that divides no tile count by design
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What first runs told of a kernel.
+    """What the first runs showed of a kernel.
 
     `tiles[config]` is the (BLOCK_M, BLOCK_N, BLOCK_K) of each dot of that configuration. `splits`
     are values of constexprs that divide K among programs (SPLIT_K). `asks_sms`: whether the wrapper
@@ -64,7 +64,7 @@ def probe(contract: Contract, dtype: str) -> Case:
 
 
 def corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
-    """Cases that every check starts with, most telling first; each admitted by the contract."""
+    """Cases that every check starts with, the most revealing first; the contract admits each."""
     seen: set[Case] = set()
     for case in _corners(contract, survey, dtype):
         case = _fit_budget(_fit_sides(case, contract), contract, _tile(survey, case.config))
@@ -91,7 +91,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     first = replace(one, batch=None if one.batch is None else 2)
     small = replace(first, M=7, N=6, K=bk + 3)
     for position, (M, N, K) in enumerate(sides):
-        # half of them three times over dirty memory, the first of all among these
+        # half of them, the first included, three times over uninitialised memory
         yield replace(first, M=M, N=N, K=K, calls=1 if position % 2 else 3)
         if position == 0:
             yield from _kinds(small, contract, early=True)
@@ -200,7 +200,7 @@ def cases(
 
 
 def is_admitted(case: Case, contract: Contract) -> bool:
-    """Whether a case asks for nothing that the contract does not promise."""
+    """Whether the contract promises all that a case needs."""
     sides = (case.M, case.N, case.K)
     return (
         case.dtype in contract.formats

@@ -63,17 +63,8 @@ def _sliced(shape: Shape, number: int, k_axis: int) -> Placement:
     return (2 * plane, step_row * lead, step_column), plane + lead + 1, (2 * batch + 1) * plane
 
 
-def _expanded(shape: Shape, number: int, k_axis: int) -> Placement:
-    # one vector along K, repeated over the other axis
-    return _vector(shape, k_axis)
-
-
-def _expanded_k(shape: Shape, number: int, k_axis: int) -> Placement:
-    # one vector along the other axis, repeated over K
-    return _vector(shape, 3 - k_axis)
-
-
 def _vector(shape: Shape, axis: int) -> Placement:
+    # one vector along an axis, repeated over the other one
     n = shape[axis]
     return (n, int(axis == 1), int(axis == 2)), 0, shape[0] * n
 
@@ -132,8 +123,8 @@ LAYOUTS: Mapping[str, Callable[[Shape, int, int], Placement]] = MappingProxyType
         "padded": _padded,
         "sliced": _sliced,
         "transposed": _transposed,
-        "expanded": _expanded,
-        "expanded_k": _expanded_k,
+        "expanded": lambda shape, number, k_axis: _vector(shape, k_axis),
+        "expanded_k": lambda shape, number, k_axis: _vector(shape, 3 - k_axis),  # repeated over K
         "misaligned": _misaligned,
         "shared": _shared,
         "batch_inner": _batch_inner,

@@ -1,7 +1,7 @@
 """The smallest case that still fails: one field at a time, by bisection where fields are sizes.
 
-The fields of a case are few and ordered, so this takes some thirty runs where shrinking a stream
-of random choices takes a hundred, and every candidate is a case that the contract admits.
+The fields of a case are few and ordered, so this takes about thirty runs where shrinking a stream
+of random choices takes a hundred, and the contract admits every candidate.
 """
 
 from __future__ import annotations

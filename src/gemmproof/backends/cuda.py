@@ -104,7 +104,7 @@ class Launches:
 
 @dataclass(slots=True)
 class _Lane:
-    """One kernel on one device: what was judged, and what is lacking."""
+    """One kernel on one device: what was judged, and what could not be."""
 
     kernel: KernelUnderTest
     device: Any
@@ -124,7 +124,7 @@ def launch_cases(
 ) -> Report:
     """The report of the simulated cases with that of their launches; `device` None: there is none.
 
-    `emit` is told of cases, judgements and findings as the engine's listener is.
+    `emit` gets the same events of cases, judgements and findings as the engine's listener.
     """
     if report.verdict == "error":
         return report

@@ -38,9 +38,9 @@ KEPT_BYTES = 1 << 30  # of observations whose wrong values are still to be expla
 
 @dataclass(slots=True)
 class _Bench:
-    """One check under way: what calls the kernel, who is told, and every case judged so far.
+    """One check under way: what calls the kernel, who listens, and every case judged so far.
 
-    `kept` are the observations of wrong values, until these are explained.
+    `kept` are the observations of wrong values that are still to be explained.
     """
 
     kernel: KernelUnderTest
@@ -68,9 +68,9 @@ def check(
     The same seed draws the same cases. `case` replays one case instead, as it is. `target` is the
     GPU whose dots the simulator imitates, None for exact IEEE chains. With `launch`, what held when
     simulated is launched on `device` too (None: there is none, and the report is incomplete).
-    `listener` is told of every event but the answer's (worker/protocol.py lists them): what the
-    kernel is held to, each case before it runs and when it is judged, and each fault when it is
-    first seen. Raises ValueError for arguments out of range.
+    `listener` gets every event but the answer (worker/protocol.py lists them): what the kernel is
+    held to, each case before it runs and when it is judged, and each fault when it is first seen.
+    Raises ValueError for arguments out of range.
     """
     if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
         raise ValueError(f"check: got {max_examples=}, expected a positive integer")
@@ -129,11 +129,11 @@ def _check(
 
 
 def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -> bool:
-    """Judge up to max_examples cases of one format; False when going on is of no use."""
+    """Judge up to max_examples cases of one format; False where no property applies to one."""
     stop_at = len(bench.judged) + max_examples
     failed, repeats, until = False, 0, float("inf")
     for one in _cases(bench, dtype, rng):
-        # a contract may admit fewer cases than were asked for
+        # a contract may admit fewer cases than requested
         if len(bench.judged) >= stop_at or repeats > REPEATS or time.monotonic() > until:
             break
         if one in bench.judged:
@@ -215,7 +215,7 @@ def _keep(bench: _Bench, observation: Observation) -> None:
 
 
 def _judge_on_integers(bench: _Bench, drawn: list[Judged]) -> list[Judged]:
-    """Cases with other wrong values again on index data: what is not exact there says more."""
+    """Cases with wrong values on other data, again on index data, where a wrong value says more."""
     beyond = [f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None]
     return [_judge(bench, on_integers(finding.case), "shrink") for finding in beyond]
 

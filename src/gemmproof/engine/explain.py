@@ -37,7 +37,7 @@ def explain(
     A finding of other values is a consequence where index data of the same case are not exact
     either.
     """
-    if finding.property not in (values.EXACT, *INEXACT) or finding.cause is not None:
+    if finding.cause is not None:
         return finding
     if finding.property in INEXACT:
         whole = judge(on_integers(finding.case))

@@ -1,4 +1,4 @@
-"""What all properties say of one observation, and which finding brings which other about."""
+"""What all properties say of one observation, and which finding causes which other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Judged:
         return [pair for launch in self.launches for pair in launch.constexprs.items()]
 
     def to_event(self, index: int, seconds: float) -> dict[str, Any]:
-        """What a listener is told of it."""
+        """The event for a listener."""
         facts = {"examples": sorted(self.applied), "ratios": self.ratios, "backend": self.backend}
         return {"event": "judged", "index": index, "seconds": seconds, **facts}
 

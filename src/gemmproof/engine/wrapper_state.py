@@ -1,8 +1,8 @@
 """What a kernel's modules keep between calls, and how to put it back as it was.
 
-A case must give in the midst of a check what it gives alone, or no reproduce line is true. So what
-earlier calls left in a wrapper's modules (caches, workspaces, counters) is put back before each
-case, and the property `call_order` alone judges what one call does to the next.
+A case must give the same in the middle of a check as alone, or its reproduce line would be wrong.
+So what earlier calls left in a wrapper's modules (caches, workspaces, counters) is put back before
+each case, and the property `call_order` alone judges what one call does to the next.
 """
 
 from __future__ import annotations
