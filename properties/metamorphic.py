@@ -41,35 +41,33 @@ def make_call(observation: Observation) -> Iterator[RelatedCall]:
     """The related call, none where the contract admits no such call."""
     case = replace(observation.case, compare=None, calls=1)
     relation, contract = observation.case.compare, observation.kernel.contract
-    a, b = (observation.operands[name] for name in "ab")
-    if relation == "negated" and not (a.data.dtype == np.int8 and (a.data == -128).any()):
-        yield _call_on(case, _negate(a.data), b.data, "a negated")
-    elif relation == "scaled" and any(shifts := find_scales(observation)):
-        small_a, small_b = (
-            round_to(widen(x.data) * 2.0**-shift, case.format)
-            for x, shift in zip((a, b), shifts, strict=True)
-        )
-        words = f"a times 2**-{shifts[0]}, b times 2**-{shifts[1]}"
-        yield _call_on(case, small_a, small_b, words)
+    operands = observation.operands
+    a, b = operands["a"].data, operands["b"].data
+    if relation == "negated" and not (a.dtype == np.int8 and (a == -128).any()):
+        yield _call_on(case, _negate(a), b, "a negated")
+    elif relation == "scaled" and any(find_scales(observation)):
+        s, t = find_scales(observation)
+        small_a, small_b = (round_to(widen(x) * 2.0**-n, case.format) for x, n in ((a, s), (b, t)))
+        yield _call_on(case, small_a, small_b, f"a times 2**-{s}, b times 2**-{t}")
     elif relation == "permuted_rows":
-        exchanged = _take(a.data, _order(observation, case.M), 1)
-        yield _call_on(case, exchanged, b.data, "rows of a exchanged")
+        exchanged = _take(a, _order(observation, case.M), 1)
+        yield _call_on(case, exchanged, b, "rows of a exchanged")
     elif relation == "permuted_columns":
-        exchanged = _take(b.data, _order(observation, case.N), 2)
-        yield _call_on(case, a.data, exchanged, "columns of b exchanged")
-    elif relation == "padded_k" and 0 < case.K == a.data.shape[2] == b.data.shape[1]:
+        exchanged = _take(b, _order(observation, case.N), 2)
+        yield _call_on(case, a, exchanged, "columns of b exchanged")
+    elif relation == "padded_k" and 0 < case.K == a.shape[2] == b.shape[1]:
         more = _more_k(observation)
         if longer := vary(case, contract, K=case.K + more):
-            wide = np.pad(_code(a.data), ((0, 0), (0, 0), (0, more))).view(a.data.dtype)
-            high = np.pad(_code(b.data), ((0, 0), (0, more), (0, 0))).view(b.data.dtype)
+            wide = np.pad(_code(a), ((0, 0), (0, 0), (0, more))).view(a.dtype)
+            high = np.pad(_code(b), ((0, 0), (0, more), (0, 0))).view(b.dtype)
             yield _call_on(longer, wide, high, f"K={longer.K}, the last {more} zero")
     elif relation == "transposed":
         turned = vary(case, contract, M=case.N, N=case.M, layouts=())
         if turned and contract.layouts == ANY:
-            x, y = b.tensor.transpose(-1, -2), a.tensor.transpose(-1, -2)
+            x, y = (operands[name].tensor.transpose(-1, -2) for name in "ba")
             yield RelatedCall(turned, {"a": x, "b": y}, "b^T a^T")
         elif turned:
-            left, right = (_turn(copy_elements(operand)) for operand in (b, a))
+            left, right = (_turn(copy_elements(operands[name])) for name in "ba")
             yield _call_on(turned, left, right, "b^T a^T")
 
 
