@@ -126,7 +126,7 @@ def test_an_answer_fits_a_screen():
     said = [text for text, _ in lines(report, lambda case: "again")]
     assert len(said) < 40
     assert said[0] == "matmul does not stay in bounds: every lane is in"
-    assert "and 26 findings more: --json has all" in said
+    assert "and 26 more findings: --json has all" in said
 
 
 def test_the_table_breaks_into_blocks_that_fit():

@@ -75,7 +75,7 @@ def of_source(name: str, in_format: str, target: str | None = "sm_90"):
 
 
 def recorded() -> dict[tuple[str, str], Accumulator]:
-    """What probes of the same kernels, launched on an H200, found (scripts/measured.py drift)."""
+    """What probes of the same kernels, launched on an H200, found (scripts/measure.py drift)."""
     text = (ROOT / "tests" / "witnesses" / "recorded" / "drift_h200.json").read_text()
     found = {}
     for row in json.loads(text)["kernels"]:

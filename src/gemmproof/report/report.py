@@ -21,7 +21,7 @@ EXIT = {"pass": 0, "fail": 1, "error": 2, "incomplete": 3}
 
 @dataclass(frozen=True, slots=True)
 class PropertyResult:
-    """How one property fared: `status` is "pass", "fail" or "not run".
+    """What became of one property: `status` is "pass", "fail" or "not run".
 
     `examples` is how many cases it judged; `ratio` the largest error over its bound, None where the
     property has no bound. `backend` is "simulator", or "cuda" for what was launched.
@@ -92,20 +92,14 @@ class Report:
             raise ValueError(
                 f"report verdict: got {data['verdict']!r}, expected one of {tuple(EXIT)}"
             )
-        return Report(
-            **{
-                **data,
-                "properties": tuple(PropertyResult(**p) for p in data["properties"]),
-                "findings": tuple(Finding.from_dict(f) for f in data["findings"]),
-                "drift": data["drift"] and _read_drift(data["drift"]),
-            }
-        )
+        drift = data["drift"]
+        if drift is not None:
+            from gemmproof.properties.accumulator import Drift  # brings numpy, which few need
 
-
-def _read_drift(data: dict[str, Any]) -> Drift:
-    from gemmproof.properties.accumulator import Drift  # brings numpy, which few reports need
-
-    return Drift.from_dict(data)
+            drift = Drift.from_dict(drift)
+        properties = tuple(PropertyResult(**p) for p in data["properties"])
+        findings = tuple(Finding.from_dict(f) for f in data["findings"])
+        return Report(**{**data, "properties": properties, "findings": findings, "drift": drift})
 
 
 def versions() -> dict[str, str]:
