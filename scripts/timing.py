@@ -88,7 +88,7 @@ def measure(call: Matmul, sets: list[Operands]) -> float:
 
 
 def time_shape(fmt: str, M: int, N: int, K: int, rounds: int) -> Iterator[Row]:
-    """A row per kernel and one for torch against itself; only what is right is timed."""
+    """A row per kernel and, as the noise, torch against itself; only what is right is timed."""
     sets = operands(fmt, M, N, K)
     a, b, c = sets[0]
     reference = torch.matmul(a, b)

@@ -24,6 +24,7 @@ NEVER_LAUNCHED = "docs/examples/no_k_mask.py:matmul"
 FAULTY = "tests/cuda/launched_kernels.py"
 TUTORIALS = "tests/corpora/tutorials"
 ODD = "tests/corpora/no_false_alarm"
+CONTIGUOUS = ("--layouts=contiguous",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,9 @@ class Check:
     """A check: its target and options, and the finding and its fault that it must give, if any."""
 
     target: str
-    dtype: str = "fp16"
     finding: str | None = None
     fault: str | None = None
+    dtype: str = "fp16"
     options: tuple[str, ...] = ()
 
 
@@ -41,26 +42,21 @@ ROWS = (
     Check(f"{FAULTY}:plain"),
     Check(f"{FAULTY}:tuned"),
     Check(f"{FAULTY}:multiply_adds"),
-    Check(f"{FAULTY}:last_bit_on_device", "fp16", "exact_on_integers", "wrong_value"),
-    Check(f"{FAULTY}:guard_on_device", "fp16", "leaves_inputs_untouched", "guard_changed"),
-    Check(
-        f"{FAULTY}:other_bits_each_call_on_device",
-        "fp16",
-        "same_bits_on_dirty_outputs",
-        "bits_differ",
-    ),
-    Check(f"{FAULTY}:illegal_address_on_device", "fp16", "runs_to_completion", "cuda_error"),
-    Check(f"{FAULTY}:raises_on_device", "fp16", "runs_to_completion", "raised"),
+    Check(f"{FAULTY}:last_bit_on_device", "exact_on_integers", "wrong_value"),
+    Check(f"{FAULTY}:guard_on_device", "leaves_inputs_untouched", "guard_changed"),
+    Check(f"{FAULTY}:other_bits_each_call_on_device", "same_bits_on_dirty_outputs", "bits_differ"),
+    Check(f"{FAULTY}:illegal_address_on_device", "runs_to_completion", "cuda_error"),
+    Check(f"{FAULTY}:raises_on_device", "runs_to_completion", "raised"),
     Check("docs/examples/right.py:matmul"),
-    Check(NEVER_LAUNCHED, "fp16", "stays_in_bounds", "out_of_bounds"),
-    Check("docs/examples/unmasked_row.py:matmul", "fp16", "stays_in_bounds", "out_of_bounds"),
-    Check(f"{TUTORIALS}/masked_everywhere.py:matmul", "bf16", options=("--layouts=contiguous",)),
+    Check(NEVER_LAUNCHED, "stays_in_bounds", "out_of_bounds"),
+    Check("docs/examples/unmasked_row.py:matmul", "stays_in_bounds", "out_of_bounds"),
+    Check(f"{TUTORIALS}/masked_everywhere.py:matmul", dtype="bf16", options=CONTIGUOUS),
     Check(f"{ODD}/splitting.py:workspace_and_second_kernel"),
     Check(f"{ODD}/splitting.py:ragged_slices_summed_by_torch"),
     Check(f"{ODD}/splitting.py:turns_kept_from_call_to_call"),
     Check(f"{ODD}/splitting.py:stream_k_with_fix_up"),
     Check(f"{ODD}/splitting.py:two_accumulators"),
-    *(Check(f"kernels/{name}.py:{name}", dtype) for dtype in FORMATS for name in kernels.__all__),
+    *(Check(f"kernels/{n}.py:{n}", dtype=dtype) for dtype in FORMATS for n in kernels.__all__),
 )
 
 

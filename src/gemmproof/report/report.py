@@ -44,9 +44,9 @@ class PropertyResult:
 class Report:
     """The outcome of one check; findings come root causes first, each with its smallest case.
 
-    `target` is the kernel's name (a command line puts its own spelling there). `note` says in one
-    line what an error or an incomplete run lacks, None otherwise. `versions` are those of the
-    packages that took part. `drift` is what was probed and measured, where that was asked for.
+    `target` is the kernel's name (a command puts TARGET there as it was typed). `note` says in one
+    line why there was an error, what could not run or what was launched where, None otherwise.
+    `versions` are those of the packages involved. `drift` is what `gemmproof drift` found.
     """
 
     schema: int
@@ -103,7 +103,7 @@ class Report:
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that take part, those that are installed."""
+    """The versions of Python and of the packages involved, where they are installed."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
