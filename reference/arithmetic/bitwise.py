@@ -1,4 +1,4 @@
-"""Integer functions of bits and bytes that neither numpy nor Python spells."""
+"""Integer functions of bits and bytes that numpy does not have."""
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def shift_left(x: Array, count: Array) -> Array:
 
 
 def shift_right(x: Array, count: Array) -> Array:
-    """x >> count; counts of the width and more leave the sign alone, or 0 of unsigned x."""
+    """x >> count; counts of the width and more leave only the sign, or 0 if x is unsigned."""
     width = 8 * x.dtype.itemsize
     kept = x >> np.minimum(count, width - 1).astype(x.dtype)
     return np.where((count < width) | (x.dtype.kind == "i"), kept, x.dtype.type(0))

@@ -26,7 +26,7 @@ _RATIONAL: dict[str, Callable[..., Fraction]] = {
 
 
 def calculate(op: str, *operands: Array) -> tuple[Array, Array]:
-    """add, mul, fma, div or sqrt of float64 arrays, broadcasting, and the sign of what is missing.
+    """add, mul, fma, div or sqrt of float64 arrays, broadcasting.
 
     Gives the exact values' roundings to nearest, and as int8 the signs of (exact value - rounding).
     """

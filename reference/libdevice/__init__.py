@@ -1,7 +1,7 @@
 """What the symbols of CUDA's libdevice and AMD's OCML compute, as functions of numpy arrays.
 
-Values are IEEE ones: float32 functions are taken in float64 and rounded once, float64 functions are
-numpy's or Python's. A GPU may differ from them by the ulps that its vendor documents for each
+Values are IEEE ones: float32 functions are computed in float64 and rounded once, float64 functions
+are numpy's or Python's. A GPU may differ from them by the ulps that its vendor documents for each
 function; roundings (_rn, _rz, _rd, _ru), conversions and integer functions are exact. NaN is the
 device's quiet NaN; special values are CUDA's where AMD documents none.
 """
@@ -28,7 +28,7 @@ from gemmproof.reference.ptx.floats import divide_fast, saturate
 
 Function = Callable[..., Array]
 
-# libdevice's letters of PTX's modes
+# PTX's rounding modes by libdevice's suffixes
 _MODES: dict[str, Mode] = {"rn": "rn", "rz": "rz", "rd": "rm", "ru": "rp"}
 
 REFUSED: Mapping[str, str] = {
@@ -56,7 +56,7 @@ def _round_result(function: Function) -> Function:
 
 
 def _read_as(kind: str, function: Function) -> Function:
-    """function of the bits of integers as kind, i or u, its integers handed back as signed."""
+    """`function` of integers read as kind, i or u; integer results come back signed."""
 
     def view(a: Array, kind: str) -> Array:
         return a.view(f"{kind}{a.dtype.itemsize}") if a.dtype.kind in "iu" else a
@@ -106,7 +106,7 @@ _REAL: dict[str, Function] = {
     "logb": _exponent,
 }
 
-# By name: functions with an own idea of dtypes, alike for all float formats.
+# By name: functions that choose the dtype of their result, for every float format.
 _TYPED: dict[str, Function] = {
     "fabs": np.abs,
     "fma": partial(arithmetic, "fma", "rn"),
@@ -114,7 +114,7 @@ _TYPED: dict[str, Function] = {
     "nextafter": np.nextafter,
     "ldexp": np.ldexp,
     "scalbn": np.ldexp,
-    # INT_MIN of 0 and NaN, INT_MAX of infinities (CUDA C++ Programming Guide)
+    # INT_MIN for 0 and NaN, INT_MAX for infinities (CUDA C++ Programming Guide)
     "ilogb": lambda x: float_to_integer(_exponent(x.astype(np.float64)), np.int32, "rn"),
     "llrint": lambda x: float_to_integer(x, np.int64, "rn"),
     "llround": lambda x: float_to_integer(special.round_away(x), np.int64, "rz"),
@@ -129,7 +129,7 @@ _FAST: dict[str, Function] = {
         f"fast_{name}f": _round_result(_REAL[name])
         for name in ("sin", "cos", "tan", "exp", "exp10", "log", "log2", "log10")
     },
-    # as 2**(y log2 x): NaN of negative x whatever y
+    # 2**(y log2 x): NaN for negative x whatever y
     "fast_powf": _round_result(lambda x, y: np.exp2(y * np.log2(x))),
     "fast_fdividef": divide_fast,
     "saturatef": saturate,
@@ -205,7 +205,7 @@ def _functions() -> Mapping[str, Function]:
     shared = _INTEGER | _BITS | _FAST | _conversions() | _roundings()
     table: dict[str, Function] = {f"__nv_{name}": function for name, function in shared.items()}
     for name, function in typed.items():
-        # libdevice marks float by f; of the tests, double by d
+        # libdevice marks float by a final f, and in predicates double by d
         table |= {f"__nv_{name}f": function, f"__nv_{name}": function}
         table |= {f"__nv_{name}d": function} if name.startswith(("is", "signbit")) else {}
         table |= {f"__ocml_{name}_f32": function, f"__ocml_{name}_f64": function}

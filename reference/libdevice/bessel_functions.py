@@ -27,7 +27,7 @@ def _first_kind(order: int, x: Array) -> Array:
 
 
 def _first_kinds(x: Array) -> list[Array]:
-    """J_0 to J_90 for 0 <= x <= _SPLIT: backward recurrence, normed by DLMF 10.12.4.
+    """J_0 to J_90 for 0 <= x <= _SPLIT: backward recurrence, normalised by DLMF 10.12.4.
 
     Below 1 the recurrence would overflow; the power series DLMF 10.2.2 takes its place there.
     """
@@ -109,7 +109,7 @@ def _jn(n: float, x: float) -> float:
     """J_n by recurrence (DLMF 10.6.1): upwards while n < |x|, else Miller's, downwards."""
     order, size = int(n), abs(x)
     if order < 0 or math.isnan(x):
-        return math.nan  # of negative orders CUDA has no value
+        return math.nan  # CUDA defines no value for negative orders
     sign = -1.0 if x < 0 and order % 2 else 1.0
     first, second = (float(_first_kind(k, np.array([size]))[0]) for k in (0, 1))
     if order < 2:

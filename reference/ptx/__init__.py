@@ -50,7 +50,7 @@ def compile_asm(
 ) -> Callable[..., list[Array]]:
     """A function from input arrays, one element a lane, to the list of result arrays.
 
-    Registers are laid out as by Triton's lowering. Lanes up to a multiple of `pack` are padded
+    Registers are laid out as in Triton's lowering. Lanes up to a multiple of `pack` are padded
     with zeros, where Triton leaves them undefined, and their results dropped. Without inputs the
     function takes the number of lanes as its second argument. Raises UnknownAsm.
     """
@@ -129,10 +129,10 @@ def _read_instruction(statement: str, scopes: list[Scope]) -> Instruction:
         raise UnknownAsm(
             f"asm: got {_quote(text)}, expected {needed} results and {len(operation.reads)} sources"
         )
-    several = form[2].startswith("mov.")
+    is_move = form[2].startswith("mov.")
     types = [*operation.writes[: len(first)], *operation.reads]
     parsed = tuple(
-        parse_operand(operand, TYPES[t], scopes, text, loose=operation.loose, vector=several)
+        parse_operand(operand, TYPES[t], scopes, text, loose=operation.loose, vector=is_move)
         for operand, t in zip([*first, *operands[1:]], types, strict=True)
     )
     for operand in parsed[: len(first)]:
@@ -140,8 +140,10 @@ def _read_instruction(statement: str, scopes: list[Scope]) -> Instruction:
             raise UnknownAsm(f"asm: got {_quote(text)}, expected a register for the result")
     guard = None
     if form[1]:
-        found = parse_operand(form[1].replace(" ", ""), TYPES["pred"], scopes, text)
-        guard = found if isinstance(found, Register) else None
+        operand = parse_operand(form[1].replace(" ", ""), TYPES["pred"], scopes, text)
+        if not isinstance(operand, Register):
+            raise UnknownAsm(f"asm: got {_quote(text)}, expected a predicate as the guard")
+        guard = operand
     return Instruction(text, operation, parsed[: len(first)], parsed[len(first) :], guard)
 
 
@@ -158,7 +160,7 @@ def _resolve(mnemonic: str) -> Opcode:
 
 
 def _check_order(program: list[Instruction], layout: RegisterLayout) -> None:
-    """Refuse a register that is read, or handed out as a result, before anything is in it."""
+    """Refuse a register that is read, or returned as a result, before it is written."""
     written = set(layout.given)
     for instruction in program:
         reads = [*instruction.reads, *([instruction.guard] if instruction.guard else [])]

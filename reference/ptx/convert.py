@@ -78,7 +78,7 @@ def _between_numbers(words: Words, to: PtxType, of: PtxType) -> Opcode:
 def _number_rule(words: Words, to: PtxType, of: PtxType) -> Rule:
     if to.kind != "f":
         clamps = words.flag("sat")
-        if of.kind == "f":  # clamps anyhow
+        if of.kind == "f":  # which always clamps
             return partial(float_to_integer, dtype=to.dtype, mode=words.pick(_TO_WHOLE))
         return lambda a: _clamp(a, to.dtype) if clamps else a.astype(to.dtype)
     target = format_of(to.dtype)
@@ -136,7 +136,7 @@ def _to_bytes(words: Words, target: str) -> Rule:
         if target in _BYTES:
             return round_to(x, format_of(TYPES[target].dtype), saturate=True)
         dtype, largest = _SMALL[target]
-        # without a NaN of its own the format takes the largest number for it
+        # the format has no NaN: its largest number stands in
         value = np.where(np.isnan(x), largest, np.clip(widen(x), -largest, largest))
         code = fp32_to_odd(value).astype(dtype)
         if target != "e2m1x2":

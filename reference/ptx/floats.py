@@ -1,8 +1,8 @@
-"""PTX instructions on floats: each result rounded once, NaN the device's own, the modifiers obeyed.
+"""PTX instructions on floats: every result rounded once, NaN the device's, modifiers honoured.
 
-The approximations (`ex2.approx` and the like) are taken in float64 and rounded; a GPU differs from
-that by the errors that the PTX ISA documents for each. `add.f32` and `mul.f32` without a rounding,
-which the assembler may fuse, stay unfused.
+The approximations (`ex2.approx` and the like) are computed in float64 and rounded; a GPU differs by
+the errors that the PTX ISA documents for each. `add.f32` and `mul.f32` without a rounding, which
+the assembler may fuse, stay unfused.
 """
 
 from collections.abc import Callable
@@ -32,18 +32,18 @@ def flush(x: Array) -> Array:
 
 
 def saturate(x: Array) -> Array:
-    """Clamped to [0, 1], NaN to +0."""
+    """x clamped to [0, 1]; NaN becomes +0."""
     return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0)).astype(x.dtype)
 
 
 def rectify(x: Array) -> Array:
-    """max(x, +0), and NaN the canonical one."""
+    """max(x, +0); NaN becomes the canonical NaN."""
     zero = x.dtype.type(0)
     return np.where(x > 0, x, np.where(np.isnan(x), format_of(x.dtype).nan, zero)).astype(x.dtype)
 
 
 def apply_modifiers(words: Words, compute: Callable[..., Any], *allowed: str) -> Callable[..., Any]:
-    """compute between what .ftz, .sat and .relu do to its operands and result."""
+    """`compute` with what .ftz, .sat and .relu do to its operands and its result."""
     flags = {flag for flag in allowed if words.flag(flag)}
 
     def run(*args: Array) -> Array:
@@ -56,7 +56,7 @@ def apply_modifiers(words: Words, compute: Callable[..., Any], *allowed: str) ->
 
 
 def _opcode(words: Words, t: str, count: int, compute: Callable[..., Any], *also: str) -> Opcode:
-    """compute on `count` operands of type t, with .ftz where t has it and the modifiers `also`."""
+    """compute on `count` operands of type t, with .ftz if t has it and the modifiers `also`."""
     allowed = ("ftz", *also) if t in FLUSHED else also
     return Opcode((t,), (t,) * count, apply_modifiers(words, compute, *allowed))
 
@@ -139,7 +139,7 @@ def _absolute_or_negative(words: Words) -> Opcode:
 def _extreme(words: Words) -> Opcode:
     """min and max: the operand that is a number, and -0 below +0; with .NaN, NaN wins."""
     t = words.one_type(*_SINGLE)
-    spreads = t != "f64" and words.flag("NaN")
+    propagates = t != "f64" and words.flag("NaN")
     by_size = t != "f64" and words.flag("xorsign")
     if by_size:
         words.one_of("abs")
@@ -150,7 +150,7 @@ def _extreme(words: Words) -> Opcode:
         first = (x < y) | ((x == y) & np.signbit(x))
         pick = np.where(first == smallest, x, y)
         pick = np.where(np.isnan(x), y, np.where(np.isnan(y), x, pick))
-        bad = np.isnan(x) | np.isnan(y) if spreads else np.isnan(x) & np.isnan(y)
+        bad = np.isnan(x) | np.isnan(y) if propagates else np.isnan(x) & np.isnan(y)
         if by_size:
             pick = np.where(np.signbit(a) ^ np.signbit(b), -pick, pick)
         return np.where(bad, format_of(a.dtype).nan, pick).astype(a.dtype)

@@ -22,11 +22,11 @@ def _add(words: Words) -> Opcode:
     t = words.one_type(*(("s32",) if saturates else NUMBERS + PAIRS))
     compute: Callable[..., Any] = np.add if words.root == "add" else np.subtract
     if saturates:
-        compute = partial(_saturated, compute)
+        compute = partial(_saturate, compute)
     return Opcode((t,), (t, t), compute)
 
 
-def _saturated(compute: Callable[..., Any], *args: Array) -> Array:
+def _saturate(compute: Callable[..., Any], *args: Array) -> Array:
     info = np.iinfo(args[0].dtype)
     wide = compute(*(a.astype(np.int64) for a in args))
     return np.clip(wide, info.min, info.max).astype(args[0].dtype)
@@ -46,7 +46,7 @@ def _multiply(words: Words) -> Opcode:
 
     if words.root == "mul":
         return Opcode((wide,), (t, t), product)
-    add: Callable[..., Any] = partial(_saturated, np.add) if saturates else np.add
+    add: Callable[..., Any] = partial(_saturate, np.add) if saturates else np.add
     return Opcode((wide,), (t, t, wide), lambda a, b, c: add(product(a, b), c))
 
 

@@ -123,7 +123,7 @@ class Words:
         return choices[self.one_of(*choices)]
 
     def finish(self) -> None:
-        """Refuse what nobody took: a modifier left unread would be a guess."""
+        """Refuse the words that are left: to ignore a modifier would be a guess."""
         if self.left:
             raise self.unknown(f"expected no .{' .'.join(self.left)}")
 

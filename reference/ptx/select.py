@@ -33,7 +33,7 @@ def _and_ordered(compare: Compare) -> Compare:
     return lambda a, b: compare(a, b) & ~_unordered(a, b)
 
 
-# NaN makes every comparison of floats false, .ne included; the ones in -u, true.
+# NaN makes every comparison of floats false, .ne included; those that end in u, true.
 _FLOAT: dict[str, Compare] = {
     **{name: _and_ordered(compare) for name, compare in _ORDERED.items()},
     **{f"{name}u": _or_unordered(compare) for name, compare in _ORDERED.items()},
@@ -88,7 +88,7 @@ def _set_predicate(words: Words) -> Opcode:
         return (combine(p, *c), combine(q, *c)) if combine else (p, q)
 
     reads = (t, t, "pred") if combine else (t, t)
-    # a pair has two truths, so its q is not optional
+    # a pair has two truths, so q is not optional
     return Opcode(("pred", "pred"), reads, run, optional=2 - lanes)
 
 

@@ -86,7 +86,7 @@ def same_bits(got, wanted):
 def check_rounded_once(got, op, args, mode):
     """got is `op` of each row of args, rounded once; two thirds are numbers other than 0."""
     checked = 0
-    for y, row in zip(got, zip(*(a.astype(np.float64).tolist() for a in args)), strict=True):
+    for y, *row in zip(got, *(a.astype(np.float64).tolist() for a in args), strict=True):
         if not all(map(math.isfinite, row)) or (op in ("div", "rcp") and row[-1] == 0):
             continue
         exact = EXACT[op](*map(Fraction, row))

@@ -170,6 +170,7 @@ REFUSED = [
     ("add.f32 $0, $1, WARP_SZ;", "WARP_SZ"),
     ("mov.b32 5, $1;", "register for the result"),
     ("add.u32 $0, !$1, $1;", "! before predicates"),
+    ("@1 mov.u32 $0, $1;", "predicate as the guard"),
     ("{ mov.b32 $0, $1;", "without an end"),
     ("mov.b32 $0, $1; }", "block to close"),
     (".reg .b99 t; mov.b32 $0, $1;", "known type"),
