@@ -27,7 +27,7 @@ INT_OUT = (torch.int32,)
 MAX_SIZE = 2**31 - 257
 #: CUDA's limit on the number of programs along the second axis of a grid.
 MAX_GRID_Y = 65535
-#: Persistent programs where no GPU can be asked, as under Triton's interpreter.
+#: Number of persistent programs without a GPU, as under Triton's interpreter.
 SMS_WITHOUT_GPU = 8
 #: Autotune key. Strides decide which loads vectorise, so a choice made for one layout is not reused
 #: for another.
@@ -35,7 +35,7 @@ KEY = [
     *("M", "N", "K", "INPUT_PRECISION"),
     *("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn"),
 ]
-#: For `make_configs`, of the kernels with one program per tile in bands.
+#: For `make_configs`, shared by matmul_grouped and matmul_swizzled.
 TILES = (
     (128, 256, 64, 8, 3),
     (64, 256, 32, 4, 4),

@@ -142,8 +142,8 @@ def _width(plain: dict[int, float], up: dict[int, float], down: dict[int, float]
 def zero_raises_exponent(p: Probed, bits: int) -> bool | None:
     """Whether 0 times the largest power of two raises the exponent at which other terms are cut.
 
-    If zero has the smallest exponent, it hides a term 2**-(bits + 1) times that product. None
-    where operands or result hold no such term.
+    With zero taken as 2**emin, that product hides a term 2**-(bits + 1) as large. None where
+    operands or result hold no such term.
     """
     fmt = FORMATS[p.in_format]
     e = fmt.emin + fmt.emax - bits - 1

@@ -30,15 +30,15 @@ def fma_chain(
         a, b = a.astype(work, copy=False), b.astype(work, copy=False)
         for programs, rows in chunks(out.shape, size):
             part = out[programs, rows]
-            whole = part.flags.c_contiguous
-            part = part if whole else np.ascontiguousarray(part)
+            contiguous = part.flags.c_contiguous
+            part = part if contiguous else np.ascontiguousarray(part)
             a_k = np.moveaxis(a if len(a) == 1 else a[programs], -1, 0)[:, :, rows, None]
             a_k = np.ascontiguousarray(a_k)
             b_k = b if len(b) == 1 else b[programs]
             step = make_step(part)
             for k in range(a.shape[-1]):
                 step(part, a_k[k], b_k[:, k, None, :])
-            if not whole:
+            if not contiguous:
                 out[programs, rows] = part
         result = out.astype(acc_fmt.storage, copy=False)
         if out.size and np.isnan(out.max()):  # max propagates NaN

@@ -1,4 +1,4 @@
-"""What Triton makes of a `tl.dot`: the instruction, the order of k, and additions around it.
+"""What Triton compiles a `tl.dot` to: the instruction, the order of k, and additions around it.
 
 Taken from Triton's sources (3.6 to 3.9) and the PTX that they compile to;
 `tests/reference/dot/test_dot_triton.py` compiles and compares.

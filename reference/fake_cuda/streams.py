@@ -174,11 +174,11 @@ class Generator(torch.Generator):
     def __new__(cls, device: Any = "cpu") -> Generator:
         """For any device."""
         made = super().__new__(cls)
-        made.asked = device  # type: ignore[attr-defined]
+        made.requested = device  # type: ignore[attr-defined]
         return made
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """The device that was asked for."""
-        asked = self.asked  # type: ignore[attr-defined]
-        return CUDA if torch.device(asked).type == "cuda" else torch.device("cpu")
+        """The device that was requested."""
+        requested = self.requested  # type: ignore[attr-defined]
+        return CUDA if torch.device(requested).type == "cuda" else torch.device("cpu")

@@ -58,12 +58,12 @@ class OnCpu(TorchFunctionMode):
             return words if is_host(args[0]) else words.replace("torch.", "torch.cuda.")
         elif _writes(name, kwargs):
             note_change()
-        args, asked = _on_cpu(func, name, args, kwargs)
+        args, place = _on_cpu(func, name, args, kwargs)
         result = func(*args, **kwargs)
         if name == "__set__" and getattr(func.__self__, "__name__", "") == "data":
             _mark(args[0], is_host(args[1]))
         if isinstance(result, torch.Tensor | tuple | list):
-            _place(result, asked, args, kwargs)
+            _mark_place(result, place, args, kwargs)
         return result
 
 
@@ -135,28 +135,28 @@ def _on_cpu(
     func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], str | None]:
     """The arguments with the CPU for any CUDA device, and the place that they name, if any."""
-    asked = _place_of(kwargs.get("device"))
-    if asked == "cuda":
+    place = _place_of(kwargs.get("device"))
+    if place == "cuda":
         kwargs["device"] = "cpu"
     elif _default_is_cuda() and kwargs.get("device") is None and func in _constructors():
-        kwargs["device"], asked = "cpu", "cuda"
+        kwargs["device"], place = "cpu", "cuda"
     if kwargs.get("pin_memory"):
         kwargs["pin_memory"] = False  # torch has no pinned memory without a device
     if name not in ("to", "type") or not args or not isinstance(args[0], torch.Tensor):
-        return args, asked
+        return args, place
     first = kwargs.get("other", args[1] if len(args) > 1 else kwargs.get("dtype"))
     if isinstance(first, torch.Tensor):
-        asked = "cpu" if is_host(first) else "cuda"
+        place = "cpu" if is_host(first) else "cuda"
     elif name == "type" and isinstance(first, str) and len(args) > 1:
-        asked = "cuda" if first.startswith("torch.cuda.") else "cpu"
+        place = "cuda" if first.startswith("torch.cuda.") else "cpu"
         args = (args[0], first.replace("torch.cuda.", "torch."), *args[2:])
-    elif asked is None:
-        asked = _place_of(first)
+    elif place is None:
+        place = _place_of(first)
         args = tuple("cpu" if i and _place_of(x) == "cuda" else x for i, x in enumerate(args))
     here = "cpu" if is_host(args[0]) else "cuda"
-    if name == "to" and asked not in (None, here) and len(args) < 5:
+    if name == "to" and place not in (None, here) and len(args) < 5:
         kwargs["copy"] = True  # as between two devices
-    return args, asked
+    return args, place
 
 
 def _place_of(x: Any) -> str | None:
@@ -172,7 +172,7 @@ def _place_of(x: Any) -> str | None:
     return kind if kind in ("cuda", "cpu") else None
 
 
-def _place(result: Any, asked: str | None, args: Any, kwargs: dict[str, Any]) -> None:
+def _mark_place(result: Any, place: str | None, args: Any, kwargs: dict[str, Any]) -> None:
     """Mark what a call of torch made with its place: the one named, else that of the operands."""
     made = [result] if isinstance(result, torch.Tensor) else result
     made = [x for x in made if isinstance(x, torch.Tensor)]
@@ -180,7 +180,7 @@ def _place(result: Any, asked: str | None, args: Any, kwargs: dict[str, Any]) ->
         return
     operands = list(_tensors((*args, *kwargs.values())))
     # without operands: torch's own default, the CPU
-    host = all(map(is_host, operands)) if asked is None else asked == "cpu"
+    host = all(map(is_host, operands)) if place is None else place == "cpu"
     for tensor in made:
         if tensor.is_cuda:  # a real one, by a path that is not intercepted here
             raise make_unknown("a tensor that torch makes on CUDA here")

@@ -48,14 +48,14 @@ def explain_missing(error: Exception) -> Unsupported | None:
         return None
     if not any(words in text for words in _MISSING):
         return None
-    asked = _find_asked(list(walk_tb(error.__traceback__))[::-1]) or "what this line asks of CUDA"
-    words = f"{asked} is not known to the fake device ({text[:120]})"
+    called = _find_called(list(walk_tb(error.__traceback__))[::-1]) or "what this line asks of CUDA"
+    words = f"{called} is not known to the fake device ({text[:120]})"
     return Unsupported(words, raising_line(error))
 
 
 def no_device() -> NoReturn:
     """Replaces torch.cuda._lazy_init, by which all of torch reaches the real device."""
-    raise make_unknown(_find_asked(walk_stack(sys._getframe())) or "what this line asks of CUDA")
+    raise make_unknown(_find_called(walk_stack(sys._getframe())) or "what this line asks of CUDA")
 
 
 def refusal(name: str, original: Any) -> Any:
@@ -69,7 +69,7 @@ def refusal(name: str, original: Any) -> Any:
     return refuse
 
 
-def _find_asked(lines: Iterable[Line]) -> str | None:
+def _find_called(lines: Iterable[Line]) -> str | None:
     """What the innermost user's line calls: the outermost function of torch below it."""
     found = None
     for frame, _ in lines:

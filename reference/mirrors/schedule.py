@@ -18,7 +18,7 @@ Order = tuple[tuple[int, int], ...]
 def order_grouped(num_pid_m: int, num_pid_n: int, GROUP_M: int) -> Order:
     """Bands of GROUP_M rows from the top, the last perhaps lower; in a band down the columns.
 
-    This is also what `tl.swizzle2d` makes of the tiles numbered row by row.
+    `tl.swizzle2d` maps tiles numbered row by row to the same order.
     """
     if GROUP_M < 1:
         raise ValueError(f"grouped: got {GROUP_M=}, expected at least 1")

@@ -174,7 +174,7 @@ def test_the_rounding_of_operands_is_read(of_a, of_b, bits: int, rounding: str) 
 @pytest.mark.parametrize(
     ("split", "bits"), [("tf32", 11), ("tf32x3", 23), ("bf16x3", 17), ("bf16x6", 24)]
 )
-def test_splits_of_fp32_operands_are_told_apart(split: str, bits: int) -> None:
+def test_splits_of_fp32_operands_are_distinguished(split: str, bits: int) -> None:
     model = triton_dot("sm_90", "fp32", input_precision=split, **{**TILE, "BLOCK_K": 32})
     assert probe_operands(make_probed(model)).bits == bits
 

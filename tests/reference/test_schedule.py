@@ -32,7 +32,7 @@ def test_orders_visit_every_tile_once(GROUP_M):
 @pytest.mark.parametrize("name", MIRRORS)
 @pytest.mark.parametrize("GROUP_M", [1, 2, 3, 8])
 def test_programs_of_a_grid_share_out_the_tiles(name, GROUP_M):
-    """Over the whole launched grid each tile belongs to one program, whatever NUM_SMS."""
+    """Over the launched grid each tile belongs to one program, whatever NUM_SMS."""
     mirror = MIRRORS[name]
     for size, NUM_SMS in itertools.product(SIZES, (1, 2, 7, 60)):
         given = launch(*size, GROUP_M, NUM_SMS)

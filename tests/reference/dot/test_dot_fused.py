@@ -38,7 +38,7 @@ def formats(model):
     return FORMATS[model.a_format], FORMATS[model.b_format], FORMATS[model.acc_format]
 
 
-def test_the_table_is_whole():
+def test_the_table_is_complete():
     assert len(MODELS) == 60
 
 
