@@ -13,7 +13,7 @@ def launch(
     """c = a b: one program a tile, times the batch or `depth`, or on `grid`.
 
     The kernel takes a, b, c, M, N, K, the strides, then `more`. Strides are tuples where it names
-    them sa, sb, sc, else one argument each; those given here are told in place of the true ones.
+    them sa, sb, sc, else one argument each; those given here are passed in place of the true ones.
     A kernel with one BLOCK gets 16 unless `meta` has another.
     """
     *batch, M, K = a.shape
@@ -108,8 +108,8 @@ def column_kernel(
     tl.store(c_ptr + offs_m * sc[0], acc.to(c_ptr.dtype.element_ty), mask=offs_m < M)
 
 
-def column(a, b, products=tl.float32):
-    """Another kernel where b is one column."""
+def launch_column(a, b, products=tl.float32):
+    """c = a b, by another kernel where b is one column."""
     if b.shape[1] != 1:
         return plain(a, b)
     grid = (triton.cdiv(a.shape[0], 16),)

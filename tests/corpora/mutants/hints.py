@@ -1,4 +1,4 @@
-"""Class F: kernels that tell the compiler what is not so."""
+"""Class F: kernels that make the compiler false promises."""
 
 from functools import partial
 

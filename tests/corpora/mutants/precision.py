@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from tiled import column, launch
+from tiled import launch, launch_column
 
 
 @triton.jit
@@ -57,4 +57,4 @@ tf32_not_asked_for = partial(right, FLAW="tf32")
 result_rounded_twice = partial(right, FLAW="rounded_twice")
 int8_result_wraps = partial(right, dtype=torch.int8)
 # the products are made, and summed, in the operands' format
-one_column_in_low_precision = partial(column, products=tl.float16)
+one_column_in_low_precision = partial(launch_column, products=tl.float16)

@@ -45,7 +45,7 @@ def scaled_kernel(
     tl.store(c_ptrs, acc, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
 
 
-def scaled(a, b, flaw="", strided=True):
+def launch_scaled(a, b, flaw="", strided=True):
     (M, K), N = a.shape, b.shape[1]
     groups = triton.cdiv(K, GROUP)
     exponents = (torch.arange(M)[:, None] + 3 * torch.arange(groups)[None, :]) % 5 - 2
@@ -61,11 +61,11 @@ def scaled(a, b, flaw="", strided=True):
     return c.to(a.dtype)
 
 
-scale_of_the_k_tile = partial(scaled, flaw="per_tile")
-scale_group_depends_on_the_row_tile = partial(scaled, flaw="precedence")
-tail_group_unscaled = partial(scaled, flaw="tail_unscaled")
-sum_scaled_again_by_every_tile = partial(scaled, flaw="scaled_after")
-strides_of_scales_ignored = partial(scaled, strided=False)
+scale_of_the_k_tile = partial(launch_scaled, flaw="per_tile")
+scale_group_depends_on_the_row_tile = partial(launch_scaled, flaw="precedence")
+tail_group_unscaled = partial(launch_scaled, flaw="tail_unscaled")
+sum_scaled_again_by_every_tile = partial(launch_scaled, flaw="scaled_after")
+strides_of_scales_ignored = partial(launch_scaled, strided=False)
 
 
 @triton.jit
@@ -99,7 +99,7 @@ def packed_kernel(
     tl.store(c_ptrs, acc, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
 
 
-def packed(a, b, flaw=""):
+def launch_packed(a, b, flaw=""):
     (M, K), N = a.shape, b.shape[1]
     pairs = triton.cdiv(K, 2)
     a, b = a.contiguous(), b.contiguous()
@@ -113,6 +113,6 @@ def packed(a, b, flaw=""):
     return c
 
 
-low_byte_unsigned = partial(packed, flaw="unsigned")
-bytes_swapped = partial(packed, flaw="swapped")
-high_byte_shifted_by_seven = partial(packed, flaw="shift")
+low_byte_unsigned = partial(launch_packed, flaw="unsigned")
+bytes_swapped = partial(launch_packed, flaw="swapped")
+high_byte_shifted_by_seven = partial(launch_packed, flaw="shift")

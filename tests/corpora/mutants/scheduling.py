@@ -29,7 +29,7 @@ def grouped_kernel(
     compute(a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK_M, BLOCK_N, BLOCK_K)
 
 
-def grouped(a, b, flaw=""):
+def launch_grouped(a, b, flaw=""):
     tiles = triton.cdiv(a.shape[0], 16) * triton.cdiv(b.shape[1], 16)
     return launch(
         grouped_kernel, a, b, grid=(tiles,), FLAW=flaw,
@@ -37,9 +37,9 @@ def grouped(a, b, flaw=""):
     )  # fmt: skip
 
 
-last_group_not_clamped = partial(grouped, flaw="not_clamped")
-columns_divided_by_the_full_group = partial(grouped, flaw="wrong_divisor")
-column_taken_from_the_rows = partial(grouped, flaw="rows_for_columns")
+last_group_not_clamped = partial(launch_grouped, flaw="not_clamped")
+columns_divided_by_the_full_group = partial(launch_grouped, flaw="wrong_divisor")
+column_taken_from_the_rows = partial(launch_grouped, flaw="rows_for_columns")
 
 
 @triton.jit
@@ -63,7 +63,7 @@ def persistent_kernel(
         compute(a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK_M, BLOCK_N, BLOCK_K)
 
 
-def persistent(a, b, flaw=""):
+def launch_persistent(a, b, flaw=""):
     sms = torch.cuda.get_device_properties(a.device).multi_processor_count
     return launch(
         persistent_kernel, a, b, grid=(sms,), FLAW=flaw,
@@ -71,9 +71,9 @@ def persistent(a, b, flaw=""):
     )  # fmt: skip
 
 
-last_tile_dropped = partial(persistent, flaw="last_dropped")
-tail_wave_dropped = partial(persistent, flaw="rounded_down")
-persistent_steps_overlap = partial(persistent, flaw="steps_overlap")
+last_tile_dropped = partial(launch_persistent, flaw="last_dropped")
+tail_wave_dropped = partial(launch_persistent, flaw="rounded_down")
+persistent_steps_overlap = partial(launch_persistent, flaw="steps_overlap")
 
 
 @triton.jit

@@ -30,7 +30,7 @@ def _whole_tiles(K):
     return triton.cdiv(triton.cdiv(K, SPLIT_K), 16) * 16
 
 
-def atomic(a, b, slice_k=None, make=torch.zeros, dtype=torch.float32, cut=True):
+def launch_atomic(a, b, slice_k=None, make=torch.zeros, dtype=torch.float32, cut=True):
     """Slices of whole tiles unless `slice_k` is given, added onto what `make` makes."""
     c = make((a.shape[0], b.shape[1]), device=a.device, dtype=dtype)
     slice_k = _whole_tiles(a.shape[1]) if slice_k is None else slice_k
@@ -39,18 +39,18 @@ def atomic(a, b, slice_k=None, make=torch.zeros, dtype=torch.float32, cut=True):
 
 def slices_overlap(a, b):
     """A slice is no multiple of the tile, and its last tile runs into the next slice."""
-    return atomic(a, b, triton.cdiv(a.shape[1], SPLIT_K), cut=False)
+    return launch_atomic(a, b, triton.cdiv(a.shape[1], SPLIT_K), cut=False)
 
 
 def slices_lose_the_remainder(a, b):
-    return atomic(a, b, a.shape[1] // SPLIT_K)
+    return launch_atomic(a, b, a.shape[1] // SPLIT_K)
 
 
-atomics_onto_empty = partial(atomic, make=torch.empty)
+atomics_onto_empty = partial(launch_atomic, make=torch.empty)
 
 
 def half_precision_atomics(a, b):
-    return atomic(a, b, dtype=a.dtype)
+    return launch_atomic(a, b, dtype=a.dtype)
 
 
 @triton.jit
@@ -82,7 +82,7 @@ def reduce_kernel(w_ptr, c_ptr, size, parts, BLOCK: tl.constexpr):
     tl.store(c_ptr + offs, acc.to(c_ptr.dtype.element_ty), mask=offs < size)
 
 
-def with_workspace(a, b, dtype=torch.float32, race=False, leave=False, parts=SPLIT_K):
+def launch_with_workspace(a, b, dtype=torch.float32, race=False, leave=False, parts=SPLIT_K):
     (M, K), N = a.shape, b.shape[1]
     w = torch.empty((SPLIT_K, M, N), device=a.device, dtype=dtype)
     c = torch.empty((M, N), device=a.device, dtype=a.dtype)
@@ -95,9 +95,9 @@ def with_workspace(a, b, dtype=torch.float32, race=False, leave=False, parts=SPL
 
 
 def half_precision_partials(a, b):
-    return with_workspace(a, b, dtype=a.dtype)
+    return launch_with_workspace(a, b, dtype=a.dtype)
 
 
-empty_slices_leave_their_partials = partial(with_workspace, leave=True)
-last_partial_not_added = partial(with_workspace, parts=SPLIT_K - 1)
-two_slices_store_to_one_partial = partial(with_workspace, race=True, parts=2)
+empty_slices_leave_their_partials = partial(launch_with_workspace, leave=True)
+last_partial_not_added = partial(launch_with_workspace, parts=SPLIT_K - 1)
+two_slices_store_to_one_partial = partial(launch_with_workspace, race=True, parts=2)

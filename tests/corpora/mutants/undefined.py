@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from tiled import launch, window_kernel
+from tiled import launch, product, store, window_kernel
 
 
 @triton.jit
@@ -64,21 +64,12 @@ def bias_kernel(
 ):  # fmt: skip
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    for k in range(0, K, BLOCK):
-        offs_k = k + tl.arange(0, BLOCK).to(tl.int64)
-        a_mask = (offs_m[:, None] < M) & (offs_k[None, :] < K)
-        b_mask = (offs_k[:, None] < K) & (offs_n[None, :] < N)
-        a = tl.load(a_ptr + offs_m[:, None] * sa[0] + offs_k[None, :] * sa[1], a_mask, 0.0)
-        b = tl.load(b_ptr + offs_k[:, None] * sb[0] + offs_n[None, :] * sb[1], b_mask, 0.0)
-        acc = tl.dot(a, b, acc)
+    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
     acc += tl.load(bias_ptr + offs_n, mask=offs_n < N, other=0.0)[None, :]
-    mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
-    c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
-    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
 def bias_never_written(a, b):
-    """No bias was asked for, so its buffer should hold zeros; it comes from torch.empty."""
+    """No bias was given, so its buffer should hold zeros; it comes from torch.empty."""
     bias = torch.empty(b.shape[1], device=a.device, dtype=torch.float32)
     return launch(bias_kernel, a, b, bias)

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from tiled import launch, store
+from tiled import launch, product, store
 
 
 @triton.jit
@@ -196,14 +196,7 @@ def gathered_kernel(
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     offs_m = tl.load(order_ptr + lane, mask=lane < M, other=M)
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    for k in range(0, K, BLOCK):
-        offs_k = k + tl.arange(0, BLOCK).to(tl.int64)
-        a_mask = (offs_m[:, None] < M) & (offs_k[None, :] < K)
-        b_mask = (offs_k[:, None] < K) & (offs_n[None, :] < N)
-        a = tl.load(a_ptr + offs_m[:, None] * sa[0] + offs_k[None, :] * sa[1], a_mask, 0.0)
-        b = tl.load(b_ptr + offs_k[:, None] * sb[0] + offs_n[None, :] * sb[1], b_mask, 0.0)
-        acc = tl.dot(a, b, acc)
+    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
     store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 

@@ -38,7 +38,7 @@ def block_pointers_unpadded_rows(a, b):
 
 
 def _aligned(x):
-    """A copy whose rows begin every 16 bytes, as the copy engine asks for."""
+    """A copy whose rows begin every 16 bytes, as the copy engine requires."""
     rows, columns = x.shape
     per = 16 // x.element_size()
     wide = x.new_zeros(max(rows, 1), max(triton.cdiv(columns, per), 1) * per)

@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from tiled import batched, column, plain
+from tiled import batched, launch_column, plain
 
 B = 16
 
@@ -51,7 +51,7 @@ def everything_padded_and_no_mask(a, b):
     return c[:M, :N]
 
 
-another_kernel_for_one_column = column
+another_kernel_for_one_column = launch_column
 
 
 def tiles_chosen_by_the_sizes(a, b):
