@@ -203,7 +203,7 @@ class Scheduler:
 def run_block(block: BasicBlock, group: Group, context: Context) -> None:
     """Run a block's steps from the group's own on; where one raises, the group stays at it."""
     env = group.env
-    for run, where, dead in block.steps[group.step :]:
+    for run, where, dead in block.steps[group.step :] if group.step else block.steps:
         context.where = where
         run(env)
         for slot in dead:

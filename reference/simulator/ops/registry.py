@@ -70,7 +70,9 @@ def elementwise(
     def compute(*values: Value) -> Value:
         if rounds:
             context.note_rounding(rounds)
-        data = function(*(v.data for v in values)).astype(dtype.numpy, copy=False)
-        return Value(data, dtype, union(*(v.poison for v in values)), loaded=loaded_width(*values))
+        data = function(*[v.data for v in values])
+        if data.dtype != dtype.numpy:
+            data = data.astype(dtype.numpy)
+        return Value(data, dtype, union(*[v.poison for v in values]), loaded=loaded_width(*values))
 
     return compute
