@@ -205,5 +205,4 @@ def _not_related(
     relation = observation.case.compare or ""
     axis = {"permuted_rows": "M", "permuted_columns": "N", "padded_k": "K"}.get(relation)
     more = {"operand": "c", "axis": axis}
-    fault = f"not_{relation}"
-    return make_finding(observation, NAME, fault, place, got, expected, note, **more)
+    return make_finding(observation, NAME, f"not_{relation}", place, got, expected, note, **more)

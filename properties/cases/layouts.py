@@ -17,6 +17,7 @@ WIDE = 2**31  # the first offset that a signed 32-bit integer does not hold
 
 Shape = tuple[int, int, int]
 Placement = tuple[tuple[int, int, int], int, int]
+Place = Callable[[Shape, int, int], Placement]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,15 @@ def _row(shape: Shape, number: int, k_axis: int) -> Placement:
     return (rows * columns, columns, 1), 0, batch * rows * columns
 
 
-def _column(shape: Shape, number: int, k_axis: int) -> Placement:
-    batch, rows, columns = shape
-    return (rows * columns, 1, rows), 0, batch * rows * columns
+def _transpose(place: Place) -> Place:
+    """The transpose of a layout of the transposed shape."""
+
+    def transposed(shape: Shape, number: int, k_axis: int) -> Placement:
+        batch, rows, columns = shape
+        (plane, column, row), first, extent = place((batch, columns, rows), number, k_axis)
+        return (plane, row, column), first, extent
+
+    return transposed
 
 
 def _padded(shape: Shape, number: int, k_axis: int) -> Placement:
@@ -94,13 +101,6 @@ def _narrow(shape: Shape, number: int, k_axis: int) -> Placement:
     return (columns, lead, 1), 0, lead * rows
 
 
-def _narrow_transposed(shape: Shape, number: int, k_axis: int) -> Placement:
-    # the transpose of a few columns of such a parent: the last column begins at 2**31
-    batch, rows, columns = shape
-    lead = _lead(columns, batch * rows, number)
-    return (rows, 1, lead), 0, lead * columns
-
-
 def _narrow_batch(shape: Shape, number: int, k_axis: int) -> Placement:
     # dense matrices so far apart that the last one begins at 2**31
     batch, rows, columns = shape
@@ -116,10 +116,10 @@ def _lead(count: int, length: int, number: int) -> int:
 # How each layout lays out (batch, rows, columns): the shape, the number that tells the operands of
 # a case apart and the axis that runs over K give the strides, the first element's offset beyond the
 # guard, and how many elements the parent holds between its guards.
-LAYOUTS: Mapping[str, Callable[[Shape, int, int], Placement]] = MappingProxyType(
+LAYOUTS: Mapping[str, Place] = MappingProxyType(
     {
         ROW: _row,
-        "column": _column,
+        "column": _transpose(_row),
         "padded": _padded,
         "sliced": _sliced,
         "transposed": _transposed,
@@ -129,7 +129,7 @@ LAYOUTS: Mapping[str, Callable[[Shape, int, int], Placement]] = MappingProxyType
         "shared": _shared,
         "batch_inner": _batch_inner,
         "narrow": _narrow,
-        "narrow_transposed": _narrow_transposed,
+        "narrow_transposed": _transpose(_narrow),
         "narrow_batch": _narrow_batch,
     }
 )

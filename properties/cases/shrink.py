@@ -44,7 +44,8 @@ def shrink(case: Case, contract: Contract, fails: Fails) -> Case:
             improved = False
             for candidates in (_launch(case), _data(case), _places(case, contract)):
                 for candidate in candidates:
-                    if _simpler(candidate, case) and better(candidate):
+                    simpler = candidate.rank < case.rank or candidate.calls < case.calls
+                    if simpler and better(candidate):
                         case, improved = candidate, True
                         break
             for axis in ("batch", "M", "N", "K"):
@@ -52,10 +53,6 @@ def shrink(case: Case, contract: Contract, fails: Fails) -> Case:
                 if smaller != case:
                     case, improved = smaller, True
     return case
-
-
-def _simpler(candidate: Case, case: Case) -> bool:
-    return candidate.rank < case.rank or candidate.calls < case.calls
 
 
 def _launch(case: Case) -> Iterator[Case]:

@@ -113,7 +113,11 @@ def _check(
                 break
     drawn = list(bench.judged.values())
     findings = find_no_launch(drawn)
-    seen = drawn if case is not None else [*drawn, *_judge_on_integers(bench, drawn)]
+    seen = list(drawn)
+    if case is None:
+        # where other data gave wrong values, index data that are not exact either say more
+        beyond = (f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None)
+        seen += [_judge(bench, on_integers(finding.case), "shrink") for finding in beyond]
     for position, finding in enumerate(dedupe(seen)):
         if case is None and position < SHRUNK_FAULTS:
             finding = _shrink(bench, finding)
@@ -212,12 +216,6 @@ def _keep(bench: _Bench, observation: Observation) -> None:
     bench.kept[observation.case] = observation
     while len(bench.kept) > 1 and sum(o.nbytes for o in bench.kept.values()) > KEPT_BYTES:
         del bench.kept[max(bench.kept, key=lambda case: case.rank)]
-
-
-def _judge_on_integers(bench: _Bench, drawn: list[Judged]) -> list[Judged]:
-    """Cases with wrong values on other data, again on index data, where a wrong value says more."""
-    beyond = [f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None]
-    return [_judge(bench, on_integers(finding.case), "shrink") for finding in beyond]
 
 
 def _shrink(bench: _Bench, finding: Finding) -> Finding:
