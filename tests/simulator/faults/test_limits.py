@@ -5,17 +5,11 @@ import sys
 import time
 
 import pytest
-import torch
 import triton
 import triton.language as tl
-from simulator_lanes import launched, result_of
+from simulator_lanes import launcher, result_of
 
-from gemmproof.reference.simulator import (
-    CompileError,
-    LimitExceeded,
-    context,
-    run,
-)
+from gemmproof.reference.simulator import CompileError, LimitExceeded, context, run
 
 
 @triton.jit
@@ -40,7 +34,7 @@ def test_an_endless_loop_meets_the_limit(kernel):
     """One line with the kernel's file, line and the seconds it was given, or that it cannot end."""
     started = time.monotonic()
     with pytest.raises(LimitExceeded) as raised:
-        run(launched(kernel, (2,), 3), torch.zeros(1), seconds=1.0)
+        run(launcher(kernel, (2,), 3), seconds=1.0)
     assert time.monotonic() - started < 10
     text = str(raised.value)
     assert "\n" not in text
@@ -60,7 +54,7 @@ def recursive(o):
 
 def test_recursion_without_end():
     with pytest.raises(CompileError, match="recursive") as raised:
-        run(launched(recursive, (1,)), torch.zeros(1))
+        run(launcher(recursive, (1,)))
     assert "\n" not in str(raised.value)
 
 
@@ -79,7 +73,7 @@ def test_wide_parts_are_cut_to_the_limit(monkeypatch):
     assert (result_of(tiles, (100,), 0, 32, shape=(100,)) == expected).all()
     monkeypatch.setattr(context, "VALUE_BYTES", 1 << 10)
     with pytest.raises(LimitExceeded, match="one program"):
-        run(launched(tiles, (100,), 0, 32, shape=(100,)), torch.zeros(1))
+        run(launcher(tiles, (100,), 0, 32, shape=(100,)))
 
 
 def test_the_trace_is_the_same_in_smaller_parts(monkeypatch):
@@ -87,7 +81,7 @@ def test_the_trace_is_the_same_in_smaller_parts(monkeypatch):
 
     def touches():
         trace = []
-        run(launched(tiles, (100,), 0, 32, shape=(100,)), torch.zeros(1), trace=trace)
+        run(launcher(tiles, (100,), 0, 32, shape=(100,)), trace=trace)
         ((_, _, found),) = trace
         return {
             int(p): int(t.offsets[row if len(t.offsets) > 1 else 0])
