@@ -12,7 +12,7 @@ import torch
 
 from gemmproof.cli import EXIT, main
 from gemmproof.fake_device import Wanted, fake_device
-from gemmproof.reference.simulator import run
+from gemmproof.reference.simulator import run, simulate
 from gemmproof.target import TargetError, load, load_file, parse
 
 SCRIPT = """
@@ -73,6 +73,29 @@ def test_a_script_that_launches_and_measures_when_imported(written, monkeypatch)
     seen = run(function, a, a)
     assert torch.equal(seen.result, 2 * a)
     assert len(seen.launches) == 1
+
+
+ASKS_AT_IMPORT = """
+import torch
+import triton
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+SMS = torch.cuda.get_device_properties(DEVICE).multi_processor_count
+ON_HOPPER = torch.cuda.get_device_capability() >= (9, 0)
+
+
+def matmul(a, b):
+    assert a.device == DEVICE and a.is_cuda
+    return torch.full((1,), SMS if ON_HOPPER else 0, device=DEVICE)
+"""
+
+
+def test_an_import_gets_the_answers_that_the_wrapper_gets(written):
+    """And leaves none of them behind."""
+    before = torch.cuda.is_available()
+    function = load(parse(f"{written(ASKS_AT_IMPORT)}:matmul"))
+    assert torch.cuda.is_available() == before
+    assert simulate(function, torch.zeros(1), torch.zeros(1)).tolist() == [132]
 
 
 def test_an_import_that_asks_for_what_is_unknown(written):
