@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 from simulator_lanes import FILLS, launcher, result_of
-from simulator_masks import K, M, N, faults_of, kernel, laid_out, line, matmul, the
+from simulator_masks import K, M, N, faults_of, into, kernel, laid_out, line, matmul, the
 
 from gemmproof.reference.simulator import run
 
@@ -61,7 +61,7 @@ def test_an_element_that_is_never_stored(fill):
     fault = the(faults_of(matmul(C="short"), fill=fill), "never_stored")
     assert (fault.operand, fault.axis, fault.lanes) == ("c", "M", N)
     assert fault.got == f"row {M - 1}, columns 0..{N - 1} of c never stored"
-    assert fault.where.line == line(matmul, "kernel[grid](")
+    assert fault.where.line == line(into, "kernel[grid](")
 
 
 def test_a_wrapper_that_launches_nothing_leaves_everything_unstored():
