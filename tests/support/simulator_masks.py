@@ -2,10 +2,10 @@
 
 import inspect
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
+from simulator_cases import fill, make_view
 
 from gemmproof.reference.simulator import run
 
@@ -88,27 +88,16 @@ def matmul(out=None, **masks):
     return wrapper
 
 
-def laid_out(layout, rows, columns, dtype=torch.float16):
+def lay_out(layout, rows, columns, dtype=torch.float16):
     """Small integers in the named layout."""
-    values = torch.from_numpy(np.random.default_rng(rows).integers(-3, 4, (rows, columns)))
-    if layout == "dense":
-        return values.to(dtype)
-    if layout == "transposed":
-        return values.to(dtype).T.contiguous().T
-    if layout == "expanded":
-        return values[:1].to(dtype).expand(rows, columns)
-    parent = torch.full((2 * rows + 3, 2 * columns + 40), 99).to(dtype)
-    view = parent[1 : rows + 1, 3 : columns + 3]
-    if layout == "sliced":
-        view = parent[1 : 2 * rows + 1 : 2, 3 : 2 * columns + 3 : 2]
-    return view.copy_(values)
+    return fill(make_view(layout, rows, columns, dtype), rows)
 
 
-LAYOUTS = ("dense", "padded", "sliced", "transposed")
+LAYOUTS = ("row", "padded", "sliced", "column", "misaligned")
 
 
-def faults_of(wrapper, layout="dense", **how):
-    a, b = laid_out(layout, M, K), laid_out(layout, K, N)
+def faults_of(wrapper, layout="row", **how):
+    a, b = lay_out(layout, M, K), lay_out(layout, K, N)
     return run(wrapper, a, b, **how)
 
 

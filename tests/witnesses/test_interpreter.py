@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interpreter_process import start_interpreter
 from simulator_cases import LAYOUTS, Case, operands_of
-from simulator_interpreter import Interpreter
-from simulator_kernels import WRAPPERS
+from simulator_kernels import WRAPPERS, multiply
 
 from gemmproof.reference.arithmetic.conversions import format_of
 from gemmproof.reference.bound import gemm_bound
@@ -23,9 +23,8 @@ seen: Counter[str] = Counter()
 
 @pytest.fixture(scope="module")
 def interpreter():
-    server = Interpreter()
-    yield server
-    server.close()
+    with start_interpreter() as call:
+        yield call
 
 
 def by_program(touches, homes):
@@ -86,10 +85,10 @@ def difference(got, expected):
 
 def judge(case, interpreter):
     """Both witnesses on one case: traces, bits, and the bound of the exact product."""
-    theirs = interpreter.ask("recorded", case)
+    theirs = interpreter("interpreted:record", case)
     a, b = operands_of(case)
     trace = []
-    outcome = run(lambda a, b: WRAPPERS[case.kernel](a, b, case), a, b, trace=trace)
+    outcome = run(lambda a, b: multiply(case, a, b), a, b, trace=trace)
     assert outcome.faults == []
     results = outcome.result
     homes = [x.untyped_storage().data_ptr() for x in (a, b, *results)]
@@ -152,7 +151,7 @@ def test_the_simulator_touches_and_returns_what_the_interpreter_does(interpreter
 def test_a_changed_access_is_a_difference(interpreter):
     """The comparison can fail: one offset, one mask lane, one access fewer."""
     case = Case("masked", 17, 16, 16, "fp16")
-    theirs = interpreter.ask("recorded", case)
+    theirs = interpreter("interpreted:record", case)
     expected = by_program(theirs["touches"], theirs["homes"])
     assert difference(expected, expected) is None
     pid, kind, address, lanes, other = theirs["touches"][0]

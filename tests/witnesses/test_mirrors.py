@@ -1,16 +1,12 @@
 """The mirrors agree with Triton's own interpreter of the kernels, access by access and in bits."""
 
-import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from interpreter_process import start_interpreter
 
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product
@@ -20,19 +16,13 @@ from gemmproof.reference.mirrors.access import Touch, first_difference
 from gemmproof.reference.mirrors.run import run_grid, touches_of
 
 CASES = 40
-ROOT = Path(__file__).parents[2]
-PROGRAM = Path(__file__).with_name("interpreted.py")
 
 
 @pytest.fixture(scope="module")
 def interpreted():
     """What the interpreter and the mirrors said of each other, by kernel."""
-    command = [sys.executable, str(PROGRAM), str(CASES), *MIRRORS]
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    with start_interpreter() as call:
+        return {name: call("interpreted:report", name, CASES) for name in MIRRORS}
 
 
 @pytest.mark.parametrize("name", MIRRORS)
@@ -43,9 +33,9 @@ def test_the_mirror_touches_what_the_interpreter_touches(interpreted, name):
     byte around the output changes.
     """
     cases = interpreted[name]["cases"]
-    assert [case for case in cases if case["difference"] is not None] == []
+    assert [(case, difference) for case, _, difference in cases if difference is not None] == []
     assert len(cases) == CASES
-    assert sum(case["accesses"] for case in cases) >= 5 * CASES
+    assert sum(accesses for _, accesses, _ in cases) >= 5 * CASES
 
 
 @pytest.mark.parametrize("name", MIRRORS)

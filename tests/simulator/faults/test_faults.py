@@ -1,13 +1,12 @@
 """Elements stored twice or never, wrapped offsets, false hints, assertions: each named."""
 
-import mmap
-
 import pytest
 import torch
 import triton
 import triton.language as tl
+from simulator_cases import reserve
 from simulator_lanes import FILLS, launcher, result_of
-from simulator_masks import K, M, N, faults_of, into, kernel, laid_out, line, matmul, the
+from simulator_masks import K, M, N, faults_of, into, kernel, lay_out, line, matmul, the
 
 from gemmproof.reference.simulator import run
 
@@ -72,14 +71,6 @@ def test_a_wrapper_that_launches_nothing_leaves_everything_unstored():
     assert (fault.lanes, fault.axis) == (16, None)
 
 
-def reserved(rows, columns, strides, dtype):
-    """A view of address space of which only the pages in use take memory."""
-    extent = (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
-    memory = mmap.mmap(-1, extent * dtype.itemsize, flags=flags)
-    return torch.frombuffer(memory, dtype=dtype).as_strided((rows, columns), strides)
-
-
 @triton.jit
 def copy_kernel(
     x_ptr, c_ptr, M, N, sxm, sxn, scm, scn, LOAD: tl.constexpr, STORE: tl.constexpr,
@@ -98,8 +89,8 @@ def copy_kernel(
 @pytest.mark.parametrize("casts", [(True, True), (False, True), (True, False)], ids=str)
 def test_offsets_beyond_32_bits_in_narrow_views_of_huge_parents(strides, casts):
     """One index cast and the other not: the fault names the other one's access and line."""
-    x = reserved(20, 4, strides, torch.int8)
-    c = reserved(20, 4, strides, torch.int8)
+    x = reserve(20, 4, strides, torch.int8)
+    c = reserve(20, 4, strides, torch.int8)
     x.copy_(torch.arange(80).view(20, 4))
 
     def wrapper(x, c):
@@ -171,7 +162,7 @@ def test_a_failed_assertion_of_the_kernel():
 
 def test_faults_of_many_programs_are_one():
     """A fault counts programs and lanes; its words give the whole range."""
-    a, b = laid_out("padded", 100, K), laid_out("padded", K, 100)
+    a, b = lay_out("padded", 100, K), lay_out("padded", K, 100)
     seen = run(matmul(A="M"), a, b)
     fault = the(seen, "out_of_bounds")
     assert fault.programs == 49
