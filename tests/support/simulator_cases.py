@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton
 import triton.language as tl
 
 DTYPES = {"fp16": torch.float16, "fp32": torch.float32, "int8": torch.int8}
@@ -93,10 +94,31 @@ def operands_of(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     return fill(a, case.seed, case.fill), fill(b, case.seed + 1, case.fill)
 
 
-def output_of(a: torch.Tensor, M: int, N: int, make: Any = torch.empty) -> torch.Tensor:
-    dtype = torch.int32 if a.dtype == torch.int8 else a.dtype
-    return make((M, N), device=a.device, dtype=dtype)
+def output_of(a: torch.Tensor, *shape: int) -> torch.Tensor:
+    """New memory for a product of the operand's type; that of int8 is int32."""
+    return torch.empty(shape, device=a.device, dtype=torch.int32 if is_int8(a) else a.dtype)
 
 
-def acc_of(a: torch.Tensor) -> Any:
-    return tl.int32 if a.dtype == torch.int8 else tl.float32
+def sums_of(a: torch.Tensor, *shape: int, make: Any = torch.empty) -> torch.Tensor:
+    """New memory for sums that several programs join."""
+    return make(shape, device=a.device, dtype=torch.int32 if is_int8(a) else torch.float32)
+
+
+def is_int8(a: torch.Tensor) -> bool:
+    return a.dtype == torch.int8
+
+
+def tiles_of(case: Case) -> tuple[int, int]:
+    """The grid of one program for each tile of c."""
+    return triton.cdiv(case.M, case.BLOCK_M), triton.cdiv(case.N, case.BLOCK_N)
+
+
+def launch(
+    kernel: Any, grid: Any, case: Case, a: torch.Tensor, b: torch.Tensor, c: Any, **how: Any
+) -> None:
+    """The kernel on operands, sizes, all strides, the case's tile, and what is its own."""
+    kernel[grid](
+        a, b, c, case.M, case.N, case.K, *a.stride(), *b.stride(), *c.stride(),
+        BM=case.BLOCK_M, BN=case.BLOCK_N, BK=case.BLOCK_K,
+        ACC=tl.int32 if is_int8(a) else tl.float32, **how,
+    )  # fmt: skip
