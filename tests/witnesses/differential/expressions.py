@@ -35,7 +35,6 @@ from differential.writer import (
     Var,
     Writer,
     bits,
-    is_int,
     limits,
 )
 
@@ -81,7 +80,7 @@ def cast(w: Writer, var: Var, dtype: str) -> str:
     name = var.name
     if var.dtype == dtype:
         return name
-    if var.dtype in FLOATS and is_int(dtype):
+    if var.dtype in FLOATS and dtype in INTEGERS:
         if bits(var.dtype) == bits(dtype) and w.rng.random() < 0.5:
             return f"without_nan({name}).to(tl.{dtype}, bitcast=True)"
         limit = 2.0 ** min(bits(dtype) - (dtype in SIGNED), 15)
@@ -89,7 +88,7 @@ def cast(w: Writer, var: Var, dtype: str) -> str:
         return f"{inner if dtype in SIGNED else f'tl.abs({inner})'}.to(tl.{dtype})"
     if dtype == "int1" and w.rng.random() < 0.5:
         return f"({name} {w.rng.choice(COMPARE)} {draw_literal(w, var.dtype)})"
-    equal = is_int(var.dtype) and dtype != "int1" and bits(var.dtype) == bits(dtype)
+    equal = var.dtype in INTEGERS and dtype != "int1" and bits(var.dtype) == bits(dtype)
     if equal and w.rng.random() < 0.4:
         return f"{name}.to(tl.{dtype}, bitcast=True)"
     return f"{name}.to(tl.{dtype})"
@@ -124,6 +123,12 @@ def _pair(w: Writer, one: str, other: str, shape: Shape, depth: int) -> tuple[st
     return x, y
 
 
+def _draw_where(w: Writer, one: str, other: str, shape: Shape, depth: int) -> str:
+    c = draw(w, "int1", shape, depth - 1)
+    x, y = _pair(w, one, other, shape, depth)
+    return f"tl.where({c}, {x}, {y})"
+
+
 def _draw_truth(w: Writer, shape: Shape, depth: int) -> str:
     rng = w.rng
     how = rng.randrange(7)
@@ -138,9 +143,7 @@ def _draw_truth(w: Writer, shape: Shape, depth: int) -> str:
     if how == 1:
         return f"(~{draw(w, 'int1', shape, depth - 1)})"
     if how == 2:
-        c = draw(w, "int1", shape, depth - 1)
-        x, y = _pair(w, "int1", "int1", shape, depth)
-        return f"tl.where({c}, {x}, {y})"
+        return _draw_where(w, "int1", "int1", shape, depth)
     kind = rng.choice(ALL[1:])
     if how == 3:
         return f"({draw(w, kind, shape, depth - 1)} {rng.choice(COMPARE)} {draw_literal(w, kind)})"
@@ -178,9 +181,7 @@ def _draw_integer(w: Writer, dtype: str, shape: Shape, depth: int) -> str:
         x, y = _pair(w, kind, other, shape, depth)
         text = f"tl.{rng.choice(('minimum', 'maximum'))}({x}, {y})"
     elif how == 8:
-        c = draw(w, "int1", shape, depth - 1)
-        x, y = _pair(w, kind, other, shape, depth)
-        text = f"tl.where({c}, {x}, {y})"
+        text = _draw_where(w, kind, other, shape, depth)
     elif how == 9:
         x = draw(w, kind, shape, depth - 1)
         text = rng.choice((f"tl.abs({x})", f"(-{x})", f"(~{x})"))
@@ -220,9 +221,7 @@ def _draw_float(w: Writer, dtype: str, shape: Shape, depth: int) -> str:
         x, y = _pair(w, kind, kind, shape, depth)
         text = f"tl.{rng.choice(('minimum', 'maximum'))}({x} + 0.0, {y} + 0.0)"
     elif how == 6:
-        c = draw(w, "int1", shape, depth - 1)
-        x, y = _pair(w, kind, other, shape, depth)
-        text = f"tl.where({c}, {x}, {y})"
+        text = _draw_where(w, kind, other, shape, depth)
     elif how == 7:
         x = draw(w, kind, shape, depth - 1)
         text = rng.choice((f"tl.abs({x})", f"(-{x})"))

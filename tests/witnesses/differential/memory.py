@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from differential import expressions as ex
 from differential.writer import (
     ALL,
@@ -13,7 +15,6 @@ from differential.writer import (
     Shape,
     Var,
     Writer,
-    numel,
 )
 
 INDEX = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -26,7 +27,7 @@ def draw_lanes(w: Writer, shape: Shape) -> str:
     if len(shape) == 2 and w.rng.random() < 0.7:
         rows, columns = (f"tl.arange(0, {n})" for n in shape)
         return f"({rows}[:, None] * {shape[1]} + {columns}[None, :])"
-    lanes = f"tl.arange(0, {numel(shape)})"
+    lanes = f"tl.arange(0, {prod(shape)})"
     return lanes if len(shape) == 1 else f"tl.reshape({lanes}, {list(shape)})"
 
 
@@ -64,7 +65,7 @@ def draw_load(w: Writer, dtype: str, shape: Shape) -> Var:
 def draw_store(w: Writer, var: Var) -> None:
     """Store a variable to a new result, each program to its own place."""
     assert w.whole is not None
-    n = numel(var.shape)
+    n = prod(var.shape)
     p = w.parameter("output", var.dtype, n * w.programs).name
     offset = f"{w.whole.name} * {n} + {draw_lanes(w, var.shape)}"
     if w.rng.random() < 0.3:
@@ -78,7 +79,7 @@ def draw_store(w: Writer, var: Var) -> None:
 def draw_scratch(w: Writer, shape: Shape) -> Var:
     """Store a block and load it again in another order."""
     assert w.whole is not None
-    rng, dtype, n = w.rng, w.rng.choice(ALL), numel(shape)
+    rng, dtype, n = w.rng, w.rng.choice(ALL), prod(shape)
     var = ex.draw_var(w, dtype, shape, 1)
     p = w.parameter("output", dtype, n * w.programs).name
     base = f"{p} + {w.whole.name} * {n}"

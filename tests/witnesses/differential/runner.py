@@ -25,7 +25,8 @@ import numpy as np
 import torch
 from interpreter_process import start_interpreter
 
-from differential.generator import Operand, Program, draw_program, write_module
+from differential.generator import draw_program, write_module
+from differential.writer import Operand, Program
 
 BATCH = 250  # programs in one module, one process of the interpreter
 Answer = dict[str, np.ndarray] | str

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from differential import expressions as ex
-from differential.writer import FLOATS, INTEGERS, SHAPES, Shape, Writer, is_int, numel
+from differential.writer import FLOATS, INTEGERS, SHAPES, Shape, Writer
 
 COMBINES = """
 @triton.jit
@@ -86,7 +88,7 @@ def _reduced(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     kind = rng.choice(INTEGERS)
     names = ["sum", "max", "min", "argmax", "argmin"]
     slow = ["xor_sum", "reduce_or", "combine_add", "combine_larger", "combine_bits", "two", "both"]
-    if not w.spend(2 * numel(outer)):
+    if not w.spend(2 * prod(outer)):
         slow = []
     name = rng.choice(names + slow)
     x = ex.draw(w, kind, outer, depth)
@@ -121,7 +123,7 @@ def _scanned(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
         x = draw_integers(w, "float32", shape, depth)
         return f"tl.cumsum({x}, axis={axis}, reverse={reverse}).to(tl.{dtype})"
     x = ex.draw(w, rng.choice(INTEGERS), shape, depth)
-    if rng.random() < 0.5 or not w.spend(2 * numel(shape)):
+    if rng.random() < 0.5 or not w.spend(2 * prod(shape)):
         name = rng.choice(("cumsum", "cumprod"))
         return f"tl.{name}({x}, axis={axis}, reverse={reverse}).to(tl.{dtype})"
     if rng.random() < 0.7:
@@ -141,7 +143,7 @@ def _moved(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     rng = w.rng
     if not shape:
         return None
-    others = [s for s in SHAPES if s and numel(s) == numel(shape) and s != shape]
+    others = [s for s in SHAPES if s and prod(s) == prod(shape) and s != shape]
     if len(shape) == 2 and rng.random() < 0.5:
         x = ex.draw(w, dtype, (shape[1], shape[0]), depth)
         return rng.choice((f"tl.trans({x})", f"tl.permute({x}, (1, 0))", f"tl.trans({x}, 1, 0)"))
@@ -151,7 +153,7 @@ def _moved(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
         return f"tl.permute({ex.draw(w, dtype, inner, depth)}, {order})"
     if len(shape) == 2 and 1 in shape and rng.random() < 0.6:
         axis = shape.index(1)
-        x = ex.draw(w, dtype, (numel(shape),), depth)
+        x = ex.draw(w, dtype, (prod(shape),), depth)
         key = "None, :" if axis == 0 else ":, None"
         return rng.choice((f"tl.expand_dims({x}, {axis})", f"{x}[{key}]"))
     if not others:
@@ -173,7 +175,7 @@ def _broadcast(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
 def _made(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     """arange, zeros, full of a scalar."""
     rng = w.rng
-    if len(shape) == 1 and is_int(dtype):
+    if len(shape) == 1 and dtype in INTEGERS:
         low = rng.choice((0, 0, shape[0], 4 * shape[0]))
         return f"tl.arange({low}, {low + shape[0]}).to(tl.{dtype})"
     if rng.random() < 0.3:
@@ -209,7 +211,7 @@ def _ordered(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     if len(shape) != 1 or shape[0] < 4 or dtype == "int1":
         return None
     how = rng.randrange(3)
-    if how < 2 and not w.spend(6 * numel(shape)):
+    if how < 2 and not w.spend(6 * prod(shape)):
         return None
     if how == 0:
         x = ex.draw(w, dtype, shape, depth)

@@ -27,23 +27,10 @@ def bits(dtype: str) -> int:
     return int("".join(c for c in dtype if c.isdigit()))
 
 
-def is_int(dtype: str) -> bool:
-    """Whether it is an integer of more than one bit."""
-    return dtype in INTEGERS
-
-
 def limits(dtype: str) -> tuple[int, int]:
     """The smallest and the largest integer of a type."""
     n = bits(dtype)
     return (-(2 ** (n - 1)), 2 ** (n - 1) - 1) if dtype in SIGNED else (0, 2**n - 1)
-
-
-def numel(shape: Shape) -> int:
-    """The elements of a block."""
-    n = 1
-    for side in shape:
-        n *= side
-    return n
 
 
 @dataclass(frozen=True)
