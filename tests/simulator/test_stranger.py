@@ -1,4 +1,4 @@
-"""What a first user met: atomics on the bits of floats, launch metadata, loops that never end."""
+"""What a first user ran into: atomics on bits of floats, launch metadata, endless loops."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def double(x, out, N: tl.constexpr):
     tl.store(out + at, tl.load(x + at) * 2)
 
 
-def test_launch_metadata_is_asked_for_only_where_a_hook_asks():
+def test_launch_metadata_is_computed_only_for_a_hook():
     x = torch.randn(16)
     call = launcher(double, (1,), 16, shape=x.shape, dtype=x.dtype, make=torch.empty)
     assert torch.equal(simulate(call, x), 2 * x)
@@ -84,21 +84,21 @@ def wait_for(flag, out, HOW: tl.constexpr):
         while tl.atomic_add(flag, 0) != 1:
             pass
     else:
-        looks = 0
-        while tl.load(flag, volatile=True) != 1 and looks < 5000:
-            looks += 1
+        polls = 0
+        while tl.load(flag, volatile=True) != 1 and polls < 5000:
+            polls += 1
     tl.store(out + tl.program_id(0), 1.0)
 
 
 @pytest.mark.parametrize("how", ["cas", "add"])
-def test_a_loop_that_no_program_can_end_is_told_at_once(how):
+def test_a_loop_that_no_program_can_end_is_reported_at_once(how):
     began = time.monotonic()
     with pytest.raises(LimitExceeded, match=r"programs 0, 1, 2 wait for ever"):
         run(launcher(wait_for, (3,), how), torch.zeros(1, dtype=torch.int32))
     assert time.monotonic() - began < 5
 
 
-def test_a_loop_that_counts_its_looks_may_end():
+def test_a_loop_that_counts_its_polls_may_end():
     flag = torch.zeros(1, dtype=torch.int32)
     assert result_of(wait_for, (3,), "count", tensors=[flag], shape=(3,)).tolist() == [1, 1, 1]
 

@@ -204,7 +204,7 @@ def integers(*shape, dtype=torch.float16, seed=0):
     return torch.from_numpy(values).to(dtype)
 
 
-def innocent(wrapper, *tensors, expected=None, **how):
+def assert_innocent(wrapper, *tensors, expected=None, **how):
     """No fault and the exact product, over every kind of dirty memory."""
     a, b = tensors[:2]
     if expected is None:

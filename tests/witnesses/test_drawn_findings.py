@@ -14,7 +14,7 @@ def constant_kernel(o_ptr):
 
 
 def test_reductions_of_constants():
-    """What is known before the launch is reduced in it, as everything else."""
+    """A block that is known before the launch is reduced like any other."""
     got = result_of(constant_kernel, (1,), shape=(2,), make=torch.empty)
     assert got.tolist() == [12, 18]
 
@@ -41,7 +41,7 @@ def fill_kernel(x_ptr, o_ptr):
 
 
 def test_programs_that_load_the_same_and_fill_in_their_own():
-    """A block that all programs share is loaded once only where they fill in the same, too."""
+    """A block is loaded once for all programs only where their `other` is the same too."""
     x = torch.full((4,), -1, dtype=torch.int32)
     got = result_of(fill_kernel, (5,), tensors=[x], shape=(5, 4), make=torch.empty)
     assert got.tolist() == [[-1, -1, p + 2, p + 3] for p in range(5)]

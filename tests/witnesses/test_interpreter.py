@@ -64,7 +64,7 @@ def simulator_touches(trace):
                 yield pid, t.kind, at, lanes, t.other
 
 
-def difference(got, expected):
+def find_difference(got, expected):
     """The first disagreement of two traces, None if they are equal in every lane."""
     if got.keys() != expected.keys():
         return f"programs: got {sorted(got)}, expected {sorted(expected)}"
@@ -83,7 +83,7 @@ def difference(got, expected):
     return None
 
 
-def judge(case, interpreter):
+def compare_witnesses(case, interpreter):
     """Both witnesses on one case: traces, bits, and the bound of the exact product."""
     theirs = interpreter("interpreted:record", case)
     a, b = operands_of(case)
@@ -94,7 +94,7 @@ def judge(case, interpreter):
     homes = [x.untyped_storage().data_ptr() for x in (a, b, *results)]
     expected = by_program(theirs["touches"], theirs["homes"])
     got = by_program(simulator_touches(trace), homes)
-    assert difference(got, expected) is None
+    assert find_difference(got, expected) is None
     seen["cases"] += 1
     seen["accesses"] += sum(map(len, got.values()))
     mine, other = results[0].numpy(), theirs["results"][0]
@@ -141,7 +141,7 @@ def test_the_simulator_touches_and_returns_what_the_interpreter_does(interpreter
     @settings(max_examples=EXAMPLES)
     @given(case=cases(kernel))
     def check(case):
-        judge(case, interpreter)
+        compare_witnesses(case, interpreter)
 
     check()
     assert seen["cases"] >= EXAMPLES
@@ -153,7 +153,7 @@ def test_a_changed_access_is_a_difference(interpreter):
     case = Case("masked", 17, 16, 16, "fp16")
     theirs = interpreter("interpreted:record", case)
     expected = by_program(theirs["touches"], theirs["homes"])
-    assert difference(expected, expected) is None
+    assert find_difference(expected, expected) is None
     pid, kind, address, lanes, other = theirs["touches"][0]
     for changed in (
         (pid, kind, address + 2, lanes, other),
@@ -161,6 +161,6 @@ def test_a_changed_access_is_a_difference(interpreter):
         (pid, "store", address, lanes, other),
     ):
         got = by_program([changed, *theirs["touches"][1:]], theirs["homes"])
-        assert difference(got, expected) is not None
+        assert find_difference(got, expected) is not None
     got = by_program(theirs["touches"][:-1], theirs["homes"])
-    assert difference(got, expected) is not None
+    assert find_difference(got, expected) is not None

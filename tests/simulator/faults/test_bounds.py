@@ -57,7 +57,7 @@ def test_a_missing_term_of_a_loads_mask(missing, layout):
         assert fault.got == got
 
 
-def test_no_mask_at_all_is_said():
+def test_a_missing_mask_is_reported():
     """Both axes of a, one fault each, and no mask."""
     seen = faults_of(matmul(A="-"), "padded")
     found = {f.axis: f for f in seen.faults if f.kind == "out_of_bounds"}

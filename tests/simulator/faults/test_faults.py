@@ -1,4 +1,4 @@
-"""Elements stored twice or never, wrapped offsets, false hints, assertions: each named."""
+"""Elements stored twice or never, wrapped offsets, false hints, assertions, races: each named."""
 
 import pytest
 import torch
@@ -34,8 +34,8 @@ def test_tiles_that_overlap_are_stored_twice():
     assert fault.where.line == line(twice, "tl.store")
 
 
-def test_two_programs_that_part_ways_and_store_the_same():
-    """Different lines, different moments: still one element and two programs."""
+def test_two_programs_that_diverge_and_store_the_same():
+    """On different lines and at different times: still one element and two programs."""
 
     @triton.jit
     def parted(c_ptr, S: tl.constexpr):
@@ -170,7 +170,7 @@ def test_faults_of_many_programs_are_one():
 
 
 def test_an_address_outside_of_every_tensor():
-    """A base pointer moved by gigabytes is nobody's; the process lives on."""
+    """A base pointer moved by a terabyte is in no tensor; the process survives."""
 
     @triton.jit
     def far(a_ptr, c_ptr, S: tl.constexpr):

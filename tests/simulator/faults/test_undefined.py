@@ -1,4 +1,4 @@
-"""How far undefined lanes and offsets that left their type are carried, and where they end."""
+"""How far undefined lanes and overflowed offsets propagate, and where that ends."""
 
 import pytest
 import torch
@@ -113,8 +113,8 @@ WRAPS = {
 
 
 @pytest.mark.parametrize("text", WRAPS)
-def test_a_wrap_is_accused_where_it_reaches_an_address(text):
-    """Offsets that left int32 and came back the same address nothing wrong."""
+def test_an_overflow_is_reported_where_it_reaches_an_address(text):
+    """Offsets that leave int32 and come back address the right elements."""
     how = {"shape": (4,), "dtype": torch.float32, "make": torch.empty}
     wrapper = launcher(offset_kernel, (1,), 2**30, expression(text, "i, big"), **how)
     seen = run(wrapper, torch.arange(8.0))

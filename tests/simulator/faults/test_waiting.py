@@ -50,7 +50,7 @@ def await_nobody(flags, o):
     tl.store(o, 1)
 
 
-def test_waiting_for_nobody_ends_with_one_line():
+def test_a_wait_that_nothing_ends_is_one_line():
     with pytest.raises(LimitExceeded, match=r"await_nobody") as raised:
         run(launcher(await_nobody, (3,)), torch.zeros(1, dtype=torch.int32), seconds=3)
     assert "\n" not in str(raised.value)

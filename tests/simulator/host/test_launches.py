@@ -112,23 +112,23 @@ def test_heuristics_are_evaluated(n, sign):
     assert got.tolist() == [2.0 * sign] * n + [0.0] * (64 - n)
 
 
-def zeroed(nargs):
+def fill_with_nines(nargs):
     nargs["o"].fill_(9)
 
 
-def pruned(configs, named_args, **kwargs):
+def prune(configs, named_args, **kwargs):
     return [c for c in configs if c.kwargs["S"] <= named_args["n"]]
 
 
 @triton.autotune(
     configs=[
         triton.Config({"S": 16}, num_warps=4),
-        triton.Config({"S": 32}, num_stages=2, pre_hook=zeroed),
+        triton.Config({"S": 32}, num_stages=2, pre_hook=fill_with_nines),
         triton.Config({"S": 64}),
         triton.Config({"S": 128}),
     ],
     key=["n"],
-    prune_configs_by={"early_config_prune": pruned},
+    prune_configs_by={"early_config_prune": prune},
 )
 @triton.heuristics({"EVEN": lambda args: args["n"] % args["S"] == 0})
 @triton.jit

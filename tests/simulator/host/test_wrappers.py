@@ -1,4 +1,4 @@
-"""Wrappers as people write them: what they do around a right kernel accuses nobody."""
+"""Wrappers as people write them: what they do around a right kernel is no fault."""
 
 import pytest
 import torch
@@ -133,7 +133,7 @@ def by_operator(a, b):
 
 
 def careful(a, b):
-    """The checks and questions that production wrappers begin with."""
+    """The checks that production wrappers begin with."""
     assert a.is_cuda
     assert b.is_cuda
     assert a.device == b.device

@@ -81,7 +81,7 @@ def test_a_block_pointer_that_checks_too_little():
 
 @needs_block_pointers
 def test_padding_that_is_not_chosen_is_undefined():
-    """Without padding_option what is beyond the edge is nobody's; NaN padding is NaN."""
+    """Without padding_option what is beyond the edge is undefined; NaN padding is NaN."""
     a, b = integers(37, 29), integers(29, 45, seed=1)
     kinds = {f.kind for f in run(by_pointer("none"), a, b, fill="zero").faults}
     assert kinds == {"undefined_stored"}

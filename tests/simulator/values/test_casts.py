@@ -45,7 +45,7 @@ WIDE = (tl.float32, tl.float64)
         (tl.float64, tl.float16, {"fp_downcast_rounding": "rtz"}),
     ],
 )
-def test_conversions_at_which_tritons_compiler_ends(source, target, how):
+def test_conversions_that_tritons_compiler_cannot_lower(source, target, how):
     """Its frontend lets them through: no GPU of NVIDIA's is given code for them."""
     with pytest.raises(KernelError, match="no conversion of"):
         cast(np.zeros(4, NUMPY[source.name]), source, target, **how)

@@ -47,19 +47,19 @@ def _write_place(w: Writer, grid: tuple[int, ...], shapes: list[Shape]) -> None:
     """The linear program id; before it is known, programs may have gone apart and met again."""
     if len(grid) > 1 and w.rng.random() < 0.5:
         axis = w.rng.randrange(1, len(grid))
-        w.whole = w.let(f"tl.program_id({axis})", "int32", (), fixed=True)
+        w.pid = w.let(f"tl.program_id({axis})", "int32", (), fixed=True)
         w.inside = True
-        w.let(f"{w.whole.name} + 1", "int32", ())
+        w.let(f"{w.pid.name} + 1", "int32", ())
         control.draw_statements(w, 1, shapes)
         control.draw_branch(w, shapes)
         w.inside = False
-    w.whole = Var("pid", "int32", (), fixed=True)
+    w.pid = Var("pid", "int32", (), fixed=True)
     w.write("pid = tl.program_id(0)")
     if len(grid) > 1:
         w.write("pid = pid + tl.program_id(1) * tl.num_programs(0)")
     if len(grid) > 2:
         w.write("pid = pid + tl.program_id(2) * tl.num_programs(0) * tl.num_programs(1)")
-    w.variables.append(w.whole)
+    w.variables.append(w.pid)
 
 
 def _draw_number(rng: random.Random) -> int:

@@ -84,7 +84,7 @@ def inputs_of(program: Program) -> list[torch.Tensor]:
     return [torch.from_numpy(fill(o, program.seed).copy()) for o in wanted]
 
 
-def named(program: Program, results: list[torch.Tensor]) -> dict[str, np.ndarray]:
+def results_by_name(program: Program, results: list[torch.Tensor]) -> dict[str, np.ndarray]:
     """What a program stored, by parameter; a NaN has the same bits everywhere."""
     names = [o.name for o in program.operands if o.kind in ("shared", "output")]
     arrays = {n: x.numpy().copy() for n, x in zip(names, results, strict=True)}
@@ -98,7 +98,7 @@ def interpret(kernels: Any, program: Program) -> Answer:
     """What a program stores under Triton's interpreter."""
     try:
         call = wrapper_of(kernels[f"kernel{program.seed}"], program)
-        return named(program, call(*inputs_of(program)))
+        return results_by_name(program, call(*inputs_of(program)))
     except Exception as error:
         return "".join(traceback.format_exception(error)[-12:])
 
@@ -110,7 +110,9 @@ def simulate(kernels: Any, program: Program) -> Answer:
     try:
         call = wrapper_of(kernels[f"kernel{program.seed}"], program)
         seen = run(call, *inputs_of(program))
-        return f"false finding: {seen.faults[0]}" if seen.faults else named(program, seen.result)
+        if seen.faults:
+            return f"false finding: {seen.faults[0]}"
+        return results_by_name(program, seen.result)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
@@ -159,8 +161,8 @@ def find_difference(program: Program, theirs: Answer, mine: Answer) -> str | Non
     return None
 
 
-def tell(program: Program, difference: str) -> str:
-    """A difference with what is needed to see it again."""
+def describe(program: Program, difference: str) -> str:
+    """A difference with what reproduces it."""
     again = f"python tests/witnesses/differential/runner.py {program.seed} 1"
     return f"seed {program.seed}: {difference}\nagain: {again}\n{program.source}"
 
@@ -197,7 +199,7 @@ def main(words: list[str]) -> int:
         for program, difference in compare(begin, min(BATCH, first + count - begin)):
             if difference is not None:
                 differing += 1
-                print(tell(program, difference), flush=True)
+                print(describe(program, difference), flush=True)
     print(f"{count} programs, {differing} differ, {time.perf_counter() - started:.0f} s")
     return 1 if differing else 0
 

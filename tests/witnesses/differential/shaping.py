@@ -53,7 +53,16 @@ def combine_both(a, i, b, j):
 
 def draw_shaped(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     """A value of this type and shape made from one of another shape, None where none fits."""
-    ways = [_reduced, _scanned, _moved, _broadcast, _made, _joined, _ordered, _gathered]
+    ways = [
+        _draw_reduction,
+        _draw_scan,
+        _draw_move,
+        _draw_broadcast,
+        _draw_constant,
+        _draw_join,
+        _draw_order,
+        _draw_gather,
+    ]
     return w.rng.choice(ways)(w, dtype, shape, depth - 1)
 
 
@@ -63,7 +72,7 @@ def draw_integers(w: Writer, dtype: str, shape: Shape, depth: int) -> str:
     return f"(({ex.draw(w, kind, shape, depth)} & 7).to(tl.{dtype}) - {w.rng.choice((0, 3))})"
 
 
-def _wider(w: Writer, shape: Shape) -> tuple[Shape, int] | None:
+def _pick_wider(w: Writer, shape: Shape) -> tuple[Shape, int] | None:
     """A shape that becomes `shape` without one of its axes."""
     found = []
     for other in SHAPES:
@@ -73,9 +82,9 @@ def _wider(w: Writer, shape: Shape) -> tuple[Shape, int] | None:
     return w.rng.choice(found) if found else None
 
 
-def _reduced(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_reduction(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     rng = w.rng
-    wide = _wider(w, shape)
+    wide = _pick_wider(w, shape)
     if wide is None or dtype == "int1":
         return None
     outer, axis = wide
@@ -114,7 +123,7 @@ def _reduced(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"{text}.to(tl.{dtype})"
 
 
-def _scanned(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_scan(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     rng = w.rng
     if not shape or dtype == "int1":
         return None
@@ -138,7 +147,7 @@ def _scanned(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"({one} ^ {other}).to(tl.{dtype})"
 
 
-def _moved(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_move(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     """Reshape, trans, permute, ravel, expand_dims."""
     rng = w.rng
     if not shape:
@@ -164,7 +173,7 @@ def _moved(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"tl.reshape({x}, {list(shape)})"
 
 
-def _broadcast(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_broadcast(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     if not shape:
         return None
     side = w.rng.randrange(len(shape))
@@ -172,7 +181,7 @@ def _broadcast(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"tl.broadcast_to({ex.draw(w, dtype, inner, depth)}, {list(shape)})"
 
 
-def _made(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_constant(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     """arange, zeros, full of a scalar."""
     rng = w.rng
     if len(shape) == 1 and dtype in INTEGERS:
@@ -183,7 +192,7 @@ def _made(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"tl.full({list(shape)}, {ex.draw(w, dtype, (), depth)}, tl.{dtype})"
 
 
-def _joined(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_join(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     """join, split, cat, interleave."""
     rng = w.rng
     if not shape or shape[-1] < 2:
@@ -205,7 +214,7 @@ def _joined(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"tl.reshape(tl.join({x}, {y}), {list(shape)})"
 
 
-def _ordered(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_order(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     """sort, flip, histogram."""
     rng = w.rng
     if len(shape) != 1 or shape[0] < 4 or dtype == "int1":
@@ -225,7 +234,7 @@ def _ordered(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"tl.histogram({x}, {shape[0]}).to(tl.{dtype})"
 
 
-def _gathered(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_gather(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     if not shape:
         return None
     axis = w.rng.randrange(len(shape))

@@ -85,14 +85,14 @@ class Writer:
     budget: int = 400
     loops: int = 0
     inside: bool = False  # a helper's body: no memory, no program ids
-    whole: Var | None = None  # the linear program id
+    pid: Var | None = None  # the linear program id
 
     def write(self, line: str) -> None:
         """Add a line at the present depth."""
         self.lines.append("    " * self.depth + line)
 
     def fresh(self, stem: str = "v") -> str:
-        """A name that is not taken."""
+        """An unused name."""
         self.count += 1
         return f"{stem}{self.count}"
 
