@@ -61,7 +61,7 @@ def launches() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
     return made | {case.name: (case.launch, case.tensors()) for case in CASES}
 
 
-def find_case(name: str) -> Case | None:
+def case_named(name: str) -> Case | None:
     return next((case for case in CASES if case.name == name), None)
 
 

@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 import pytest
-from recorded_ttir import FOLDER, find_case, launches, read, replay
+from recorded_ttir import FOLDER, case_named, launches, read, replay
 
 from gemmproof.reference.simulator import run
 
@@ -40,7 +40,7 @@ def facts(seen):
 @pytest.mark.parametrize(("file", "name"), RECORDED, ids=ids)
 def test_a_recorded_kernel_does_what_todays_does(file, name):
     seen = replay(texts_of(file)[name], *CALLS[name])
-    case = find_case(name)
+    case = case_named(name)
     if case is None:
         today = run(*CALLS[name][:1], *CALLS[name][1])
         assert seen.result.equal(today.result)
