@@ -265,3 +265,9 @@ def test_wrong_operands_are_named(a, b, acc, text):
     for target in (None, "sm_90"):
         with pytest.raises(ValueError, match=text):
             dot_model(target, "fp16").dot(a, b, acc)
+
+
+@pytest.mark.parametrize("target", [None, "sm_80", "sm_90"])
+def test_floats_of_two_formats_that_are_not_fp8_have_no_dot(target):
+    with pytest.raises(ValueError, match="expected one format or two fp8 formats"):
+        triton_dot(target, ("fp16", "bf16"), **TILE)

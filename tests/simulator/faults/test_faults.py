@@ -123,9 +123,17 @@ def hinted(c_ptr, n, S: tl.constexpr):
     tl.store(c_ptr + tl.arange(0, S), n)
 
 
+@triton.jit
+def hinted_mask(c_ptr, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    mask = tl.max_constancy(i < n + tl.program_id(0), 4)
+    tl.store(c_ptr + i, tl.where(mask, 1, 2))
+
+
 @pytest.mark.parametrize(
     ("kernel", "true", "false", "text", "word"),
     [
+        (hinted_mask, 8, 6, "max_constancy", "max_constancy(4)"),
         (assuming, 16, 12, "n % 8", "assume"),
         (hinted, 32, 24, "multiple_of", "of 24"),
     ],

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from simulator_lanes import expression, integers, launcher, result_of
 
+from gemmproof.properties.cases.tensors import as_array
+from gemmproof.reference.dot.triton import triton_dot
 from gemmproof.reference.simulator import KernelError, run
 
 FORMATS = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2)
@@ -24,12 +26,12 @@ def dot_kernel(
     tl.store(c_ptr + m[:, None] * N + n[None, :], F(a, b))
 
 
-def dot_of(text, a, b, out=torch.float32):
+def dot_of(text, a, b, out=torch.float32, target=None):
     """An expression in the blocks a and b, as a tensor of type `out`."""
     (M, K), N = a.shape, b.shape[1]
     how = {"shape": (M, N), "dtype": out, "make": torch.empty}
     wrapper = launcher(dot_kernel, (1,), M, N, K, expression(text, "a, b"), **how)
-    seen = run(wrapper, a, b)
+    seen = run(wrapper, a, b, target=target)
     assert seen.faults == []
     assert seen.launches[0].tiles
     return seen.result
@@ -134,3 +136,18 @@ def test_a_dot_of_constants_onto_constants_waits_for_the_launch(target):
     seen = run(launcher(constant_sum_kernel, (1,), **how), target=target)
     assert seen.faults == []
     assert (seen.result == 21).all()
+
+
+def test_the_order_of_k_follows_loads_of_bytes_through_functions():
+    """mma.sync lays out fp16 operands as the bytes that they were loaded as (sm_80)."""
+    rng = np.random.default_rng(0)
+    a, b = (torch.from_numpy(rng.integers(-99, 99, s, np.int8)) for s in ((16, 64), (64, 16)))
+    x, y = (f"(tl.clamp({z}.to(tl.float32), -90.0, 90.0) * 0.3).to(tl.float16)" for z in "ab")
+    got = dot_of(f"tl.dot({x}, {y})", a, b, target="sm_80")
+    values = [as_array((z.float().clamp(-90, 90) * 0.3).half()) for z in (a, b)]
+    tile = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 64}
+    by_bytes, by_halves = (
+        triton_dot("sm_80", "fp16", **tile, loaded_bits=n).dot(*values) for n in (8, 16)
+    )
+    assert (by_bytes != by_halves).any()
+    assert np.array_equal(as_array(got), by_bytes)
