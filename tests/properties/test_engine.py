@@ -128,3 +128,8 @@ def test_shrinking_stops_where_a_case_has_no_answer():
 def test_the_smallest_case_is_one_by_one_by_one_where_that_is_admitted():
     assert smallest(Contract(), "fp16") == Case(1, 1, 1)
     assert smallest(Contract(multiples=(1, 16, 64)), "fp16") == Case(1, 16, 64)
+
+
+def test_a_related_call_that_would_be_too_large_is_left_out():
+    report, _ = check_with(fake_run(), case=Case(40000, 1, 1, compare="order"))
+    assert (report.verdict, report.findings) == ("pass", ())
