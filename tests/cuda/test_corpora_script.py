@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_gpu import Pretended
+from fake_gpu import FakeGpu
 from mutants.table import MUTANTS
 from no_false_alarm.table import KERNELS
 from scripts import corpora
@@ -27,14 +27,14 @@ WRONG = {mutant.name: mutant.kernel for mutant in MUTANTS}
     ],
 )
 def test_a_kernel_is_as_stated(kernel, stated, expected, monkeypatch):
-    monkeypatch.setattr(corpora, "Gpu", Pretended)
+    monkeypatch.setattr(corpora, "Gpu", FakeGpu)
     row = corpora.launch(kernel, stated)
     assert row["expected"] == expected
     assert corpora.describe(row).startswith("ok " if expected else "BAD")
 
 
 def test_a_device_that_gives_other_bits_is_not_as_stated(monkeypatch):
-    monkeypatch.setattr(corpora, "Gpu", lambda: Pretended(lambda call, c, t: c + 1))
+    monkeypatch.setattr(corpora, "Gpu", lambda: FakeGpu(lambda call, c, t: c + 1))
     row = corpora.launch(RIGHT["rows_in_two_launches"], "right")
     assert not row["expected"]
     assert row["found"][0].startswith("M=33 N=47 K=50 fp16, a row, b column, 3 calls: c[0, 0]")

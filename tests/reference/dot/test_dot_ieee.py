@@ -5,7 +5,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from rational import rounded
+from rational import round_exactly
 
 from gemmproof.reference.arithmetic.conversions import bits, round_to, truncate_tf32, widen
 from gemmproof.reference.dot import dot_model
@@ -25,7 +25,7 @@ def chain(a, b, acc, fmt):
     for x, y in zip(a, b, strict=True):
         total += Fraction(float(x)) * Fraction(float(y))
         if total:
-            total = Fraction(float(rounded(total, fmt.storage)))
+            total = Fraction(float(round_exactly(total, fmt.storage)))
     return float(total)
 
 
@@ -61,7 +61,7 @@ def test_fp32_ties_of_the_fp64_sum_are_broken_by_the_lost_part():
         assert float(got[0, 0]) == chain(row[0], column[:, 0], 1.0, FORMATS["fp32"])
     x = np.array([[1 + 2.0**-12]], np.float32)
     tie = dot_model(None, "fp32").dot(x, x, np.array([[2.0**24]], np.float32))
-    assert tie[0, 0] == rounded(2**24 + Fraction(1 + 2.0**-12) ** 2, np.float32)
+    assert tie[0, 0] == round_exactly(2**24 + Fraction(1 + 2.0**-12) ** 2, np.float32)
 
 
 def test_special_values_follow_ieee_and_nan_is_canonical():

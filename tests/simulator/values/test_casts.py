@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import triton.language as tl
-from rational import rounded
+from rational import round_exactly
 from simulator_lanes import (
     ALL,
     INTEGERS,
@@ -136,7 +136,7 @@ def test_integers_to_floats_round_once_to_nearest_even(source, target):
     x = [v for v in [*near, *(-n for n in near), *samples(source)] if low <= v <= high]
     got = cast(np.array(x, NUMPY[source.name]), source, target).astype(np.float64)
     kind = NUMPY[target.name]
-    expected = [float(rounded(Fraction(v), kind)) if v else 0.0 for v in x]
+    expected = [float(round_exactly(Fraction(v), kind)) if v else 0.0 for v in x]
     wrong = [(v, g, e) for v, g, e in zip(x, got.tolist(), expected, strict=True) if g != e]
     assert wrong == []
 
