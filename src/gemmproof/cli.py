@@ -7,12 +7,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from gemmproof import __version__
 from gemmproof.reference.formats import ACCUMULATORS, FLOAT_OPERANDS, OPERANDS, RESULTS
 from gemmproof.reference.gpus import DEFAULT, TARGETS, UNMODELLED
 from gemmproof.report.report import EXIT
+from gemmproof.settings import find_settings, list_words
 
 
 class _Parser(argparse.ArgumentParser):
@@ -24,7 +26,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code is 0 pass, 1 findings, 2 usage or target, 3 incomplete."""
-    options = parser().parse_args(arguments)
+    options = _parse(list(sys.argv[1:] if arguments is None else arguments))
     # A job that is cancelled shall not leave its worker behind.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     for stream in (sys.stdout, sys.stderr):
@@ -35,6 +37,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"gemmproof {options.command}: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def _parse(typed: list[str]) -> argparse.Namespace:
+    """The options: those of [tool.gemmproof] that the command has, replaced by those typed."""
+    top = parser()
+    commands = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction)).choices
+    words = {name: set(command._option_string_actions) for name, command in commands.items()}
+    if typed and typed[0] in words:
+        where = ""
+        try:
+            where, settings = find_settings(Path.cwd())
+            known = {word for options in words.values() for word in options if word[:2] == "--"}
+            typed[1:1] = list_words(settings, known - {"--help"}, words[typed[0]], typed)
+        except ValueError as mistake:
+            place = f"{where} [tool.gemmproof]: " if where else ""
+            top.exit(EXIT["error"], f"gemmproof {typed[0]}: {place}{mistake}\n")
+    return top.parse_args(typed)
 
 
 def parser() -> argparse.ArgumentParser:
