@@ -1,10 +1,13 @@
-"""What the wrappers accept, what they refuse, and the tensor that takes the result."""
+"""What the wrappers share: configurations, checks of arguments, and the launch."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
+import triton
 import triton.language as tl
 
 #: Result format when the caller names none. fp8 products keep the whole fp32 accumulator:
@@ -24,8 +27,35 @@ INT_OUT = (torch.int32,)
 MAX_SIZE = 2**31 - 257
 #: CUDA's limit on the number of programs along the second axis of a grid.
 MAX_GRID_Y = 65535
-#: Persistent programs where no GPU can be asked, as under Triton's interpreter.
+#: Number of persistent programs without a GPU, as under Triton's interpreter.
 SMS_WITHOUT_GPU = 8
+#: Autotune key. Strides decide which loads vectorise, so a choice made for one layout is not reused
+#: for another.
+KEY = [
+    *("M", "N", "K", "INPUT_PRECISION"),
+    *("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn"),
+]
+#: For `make_configs`, shared by matmul_grouped and matmul_swizzled.
+TILES = (
+    (128, 256, 64, 8, 3),
+    (64, 256, 32, 4, 4),
+    (128, 128, 32, 4, 4),
+    (128, 64, 32, 4, 4),
+    (64, 128, 32, 4, 4),
+    (128, 32, 32, 4, 4),
+    (64, 32, 32, 2, 5),
+    (32, 64, 32, 2, 5),
+)
+
+
+def make_configs(*tiles: tuple[int, int, int, int, int], **constants: int) -> list[triton.Config]:
+    """Configurations from (BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages) each."""
+    return [
+        triton.Config(
+            {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, **constants}, num_warps=w, num_stages=s
+        )
+        for m, n, k, w, s in tiles
+    ]
 
 
 def prepare(
@@ -75,13 +105,37 @@ def prepare(
     return a.resolve_neg(), b.resolve_neg(), c
 
 
-def arithmetic(dtype: torch.dtype, input_precision: str) -> dict[str, object]:
-    """The kernel constants that decide how a format is multiplied and summed."""
-    return {
-        "ACC_DTYPE": tl.int32 if dtype == torch.int8 else tl.float32,
-        "INPUT_PRECISION": input_precision,
-        "PROMOTE": dtype in FP8,
-    }
+def launch(
+    kernel: Any,
+    grid: Callable[[int, int], tuple[int, ...]],
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    input_precision: str,
+    **constants: int,
+) -> None:
+    """Launch an autotuned kernel for c = a @ b on grid(tiles along M, tiles along N) programs.
+
+    c^T = b^T @ a^T is computed instead where the grid's second axis might exceed CUDA's limit.
+    """
+    if c.numel() == 0:
+        return
+
+    def programs(meta: dict[str, int]) -> tuple[int, ...]:
+        M, N = c.shape
+        return grid(triton.cdiv(M, meta["BLOCK_M"]), triton.cdiv(N, meta["BLOCK_N"]))
+
+    smallest = {x: min(f.kwargs[x] for f in kernel.configs) for x in ("BLOCK_M", "BLOCK_N")}
+    if max(programs(smallest)[1:], default=1) > MAX_GRID_Y:
+        a, b, c = b.T, a.T, c.T
+    with torch.cuda.device_of(c):
+        kernel[programs](
+            a, b, c, *c.shape, a.shape[1], *a.stride(), *b.stride(), *c.stride(),
+            ACC_DTYPE=tl.int32 if a.dtype == torch.int8 else tl.float32,
+            INPUT_PRECISION=input_precision,
+            PROMOTE=a.dtype in FP8,
+            **constants,
+        )  # fmt: skip
 
 
 def num_sms(device: torch.device) -> int:

@@ -9,20 +9,15 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import MAX_GRID_Y, arithmetic, prepare
+from .arguments import KEY, launch, make_configs, prepare
 
-CONFIGS = [
-    triton.Config({"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 64}, num_warps=4, num_stages=4),
-    triton.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=4, num_stages=3),
-    triton.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}, num_warps=8, num_stages=3),
-    triton.Config({"BLOCK_M": 64, "BLOCK_N": 256, "BLOCK_K": 32}, num_warps=8, num_stages=4),
-    triton.Config({"BLOCK_M": 256, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=8, num_stages=3),
-]
-#: Strides decide which loads vectorise, so a choice made for one layout is not reused for another.
-KEY = [
-    *("M", "N", "K", "INPUT_PRECISION"),
-    *("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn"),
-]
+CONFIGS = make_configs(
+    (128, 64, 64, 4, 4),
+    (128, 128, 32, 4, 3),
+    (128, 128, 64, 8, 3),
+    (64, 256, 32, 8, 4),
+    (256, 128, 32, 8, 3),
+)
 
 
 @triton.autotune(configs=CONFIGS, key=KEY)
@@ -91,33 +86,14 @@ def matmul(
 ) -> torch.Tensor:
     """a @ b for a (M, K) and b (K, N) of one format and any strides, on one device.
 
-    fp16, bf16, fp32 and fp8 (e4m3fn, e5m2) are summed in fp32 and rounded once to `out_dtype`, one
-    of those formats: by default the operands' own, for fp8 fp32. int8 is summed in int32 and stays
-    so. fp32 operands are multiplied whole, or cut to tf32 when `input_precision="tf32"`; global
-    switches are not consulted. `out`, when given, is overwritten and returned; it may have any
-    strides but no memory in common with a or b. Not differentiable.
+    fp16, bf16, fp32 and fp8 (e4m3fn, e5m2) accumulate in fp32 and are rounded once to `out_dtype`,
+    one of those formats: by default the operands' own, for fp8 fp32. int8 accumulates in int32 and
+    stays so. fp32 operands are multiplied in full, or truncated to tf32 if `input_precision` is
+    "tf32"; global switches are ignored. `out`, when given, is overwritten and returned; it may have
+    any strides but no memory in common with a or b. Not differentiable.
 
     Raises TypeError for a type, format or device it does not take, ValueError for a shape.
     """
     a, b, c = prepare("matmul", a, b, out_dtype, out, input_precision)
-    if c.numel() == 0:
-        return c
-    narrowest = min(config.kwargs["BLOCK_N"] for config in CONFIGS)
-    if triton.cdiv(c.shape[1], narrowest) > MAX_GRID_Y:
-        _launch(b.T, a.T, c.T, input_precision)
-    else:
-        _launch(a, b, c, input_precision)
+    launch(matmul_kernel, lambda m, n: (m, n), a, b, c, input_precision)
     return c
-
-
-def _launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str) -> None:
-    M, N = c.shape
-
-    def grid(meta: dict[str, int]) -> tuple[int, ...]:
-        return triton.cdiv(M, meta["BLOCK_M"]), triton.cdiv(N, meta["BLOCK_N"])
-
-    constants = arithmetic(a.dtype, input_precision)
-    with torch.cuda.device_of(c):
-        matmul_kernel[grid](
-            a, b, c, M, N, a.shape[1], *a.stride(), *b.stride(), *c.stride(), **constants
-        )

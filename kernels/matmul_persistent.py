@@ -9,31 +9,20 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import arithmetic, num_sms, prepare
+from .arguments import KEY, launch, make_configs, num_sms, prepare
 
-#: BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages.
-TILES = [
+CONFIGS = make_configs(
     (128, 256, 64, 8, 3),
     (128, 128, 64, 8, 3),
     (128, 128, 64, 4, 4),
     (128, 128, 32, 4, 4),
     (64, 128, 64, 4, 4),
     (64, 64, 32, 4, 4),
-]
-CONFIGS = [
-    triton.Config(
-        {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": 8}, num_warps=w, num_stages=s
-    )
-    for m, n, k, w, s in TILES
-]
-#: Strides decide which loads vectorise, so a choice made for one layout is not reused for another.
-KEY = [
-    *("M", "N", "K", "INPUT_PRECISION", "NUM_SMS"),
-    *("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn"),
-]
+    GROUP_M=8,
+)
 
 
-@triton.autotune(configs=CONFIGS, key=KEY)
+@triton.autotune(configs=CONFIGS, key=[*KEY, "NUM_SMS"])
 @triton.jit
 def matmul_persistent_kernel(
     a_ptr,
@@ -115,29 +104,9 @@ def matmul_persistent(
     out: torch.Tensor | None = None,
     input_precision: str = "ieee",
 ) -> torch.Tensor:
-    """a @ b for a (M, K) and b (K, N) of one format and any strides, on one device.
-
-    fp16, bf16, fp32 and fp8 (e4m3fn, e5m2) are summed in fp32 and rounded once to `out_dtype`, one
-    of those formats: by default the operands' own, for fp8 fp32. int8 is summed in int32 and stays
-    so. fp32 operands are multiplied whole, or cut to tf32 when `input_precision="tf32"`; global
-    switches are not consulted. `out`, when given, is overwritten and returned; it may have any
-    strides but no memory in common with a or b. Not differentiable.
-
-    Raises TypeError for a type, format or device it does not take, ValueError for a shape.
-    """
+    """As `matmul`: the same arguments, formats, result and errors."""
     a, b, c = prepare("matmul_persistent", a, b, out_dtype, out, input_precision)
-    if c.numel() == 0:
-        return c
-    M, N = c.shape
     sms = num_sms(a.device)
-
-    def grid(meta: dict[str, int]) -> tuple[int, ...]:
-        return (min(sms, triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"])),)
-
-    constants = arithmetic(a.dtype, input_precision)
-    with torch.cuda.device_of(c):
-        matmul_persistent_kernel[grid](
-            a, b, c, M, N, a.shape[1], *a.stride(), *b.stride(), *c.stride(),
-            NUM_SMS=sms, **constants,
-        )  # fmt: skip
+    kernel = matmul_persistent_kernel
+    launch(kernel, lambda m, n: (min(sms, m * n),), a, b, c, input_precision, NUM_SMS=sms)
     return c

@@ -9,30 +9,9 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import MAX_GRID_Y, arithmetic, prepare
+from .arguments import KEY, TILES, launch, make_configs, prepare
 
-#: BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages.
-TILES = [
-    (128, 256, 64, 8, 3),
-    (64, 256, 32, 4, 4),
-    (128, 128, 32, 4, 4),
-    (128, 64, 32, 4, 4),
-    (64, 128, 32, 4, 4),
-    (128, 32, 32, 4, 4),
-    (64, 32, 32, 2, 5),
-    (32, 64, 32, 2, 5),
-]
-CONFIGS = [
-    triton.Config(
-        {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": 8}, num_warps=w, num_stages=s
-    )
-    for m, n, k, w, s in TILES
-]
-#: Strides decide which loads vectorise, so a choice made for one layout is not reused for another.
-KEY = [
-    *("M", "N", "K", "INPUT_PRECISION"),
-    *("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn"),
-]
+CONFIGS = make_configs(*TILES, GROUP_M=8)
 
 
 @triton.autotune(configs=CONFIGS, key=KEY)
@@ -113,35 +92,7 @@ def matmul_swizzled(
     out: torch.Tensor | None = None,
     input_precision: str = "ieee",
 ) -> torch.Tensor:
-    """a @ b for a (M, K) and b (K, N) of one format and any strides, on one device.
-
-    fp16, bf16, fp32 and fp8 (e4m3fn, e5m2) are summed in fp32 and rounded once to `out_dtype`, one
-    of those formats: by default the operands' own, for fp8 fp32. int8 is summed in int32 and stays
-    so. fp32 operands are multiplied whole, or cut to tf32 when `input_precision="tf32"`; global
-    switches are not consulted. `out`, when given, is overwritten and returned; it may have any
-    strides but no memory in common with a or b. Not differentiable.
-
-    Raises TypeError for a type, format or device it does not take, ValueError for a shape.
-    """
+    """As `matmul`: the same arguments, formats, result and errors."""
     a, b, c = prepare("matmul_swizzled", a, b, out_dtype, out, input_precision)
-    if c.numel() == 0:
-        return c
-    narrowest = min(config.kwargs["BLOCK_M"] for config in CONFIGS)
-    if triton.cdiv(c.shape[0], narrowest) > MAX_GRID_Y:
-        _launch(b.T, a.T, c.T, input_precision)
-    else:
-        _launch(a, b, c, input_precision)
+    launch(matmul_swizzled_kernel, lambda m, n: (n, m), a, b, c, input_precision)
     return c
-
-
-def _launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str) -> None:
-    M, N = c.shape
-
-    def grid(meta: dict[str, int]) -> tuple[int, ...]:
-        return triton.cdiv(N, meta["BLOCK_N"]), triton.cdiv(M, meta["BLOCK_M"])
-
-    constants = arithmetic(a.dtype, input_precision)
-    with torch.cuda.device_of(c):
-        matmul_swizzled_kernel[grid](
-            a, b, c, M, N, a.shape[1], *a.stride(), *b.stride(), *c.stride(), **constants
-        )

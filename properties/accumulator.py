@@ -79,12 +79,14 @@ class Drift:
 def judge(drift: Drift, sizes: tuple[int, ...]) -> Iterator[Finding]:
     """Where the sums are worse than declared; a finding of probes has the smallest K measured."""
     assert drift.accumulator is not None
-    low = deviations(drift.accumulator, drift.declared, drift.in_format)
-    for deviation in low:
+    for deviation in deviations(drift.accumulator, drift.declared, drift.in_format):
         yield state_deviation(deviation, drift, min(sizes))
     worst = max(drift.measures, key=lambda m: m.ratio, default=None)
-    for deviation in beyond_bound(list(drift.measures), drift.declared):
-        assert worst is not None
+    if worst is not None and worst.ratio > 1:
+        place = f"c at K={worst.K}, {DATA[worst.data]} data"
+        got = f"an error of {worst.ratio:.3g} times the bound"
+        expected = f"at most the bound of {drift.declared} sums"
+        deviation = Deviation("beyond_bound", place, got, expected)
         yield state_deviation(deviation, drift, worst.K, worst.bound)
 
 
@@ -92,25 +94,18 @@ def state_deviation(
     deviation: Deviation, drift: Drift, K: int, bound: float | None = None
 ) -> Finding:
     """The finding that a deviation is."""
-    got, expected = deviation.got, deviation.expected
-    return Finding(
-        NAME,
-        deviation.fault,
-        f"{deviation.place}: got {got}, expected {expected}",
-        Case(M, N, min(K, MAX_SIDE), drift.in_format),
-        operand="c",
-        axis="K",
-        got=got,
-        expected=expected,
-        bound=bound,
-    )
+    place, got, expected = deviation.place, deviation.got, deviation.expected
+    message = f"{place}: got {got}, expected {expected}"
+    case = Case(M, N, min(K, MAX_SIDE), drift.in_format)
+    more = {"operand": "c", "axis": "K", "got": got, "expected": expected}
+    return Finding(NAME, deviation.fault, message, case, bound=bound, **more)
 
 
 def declared_model(found: Accumulator, declared: str, in_format: str) -> DotModel:
-    """The kernel's own order of summation, with nowhere fewer bits than `declared` keeps.
+    """The kernel's own order of summation, nowhere with fewer bits than `declared` keeps.
 
-    It is for the bound: what is added at once and apart is as found, only the widths are those
-    promised. fp8 units that are too narrow are taken to be promoted, at least after every step.
+    It is for the bound: terms are grouped as the probes found, and only the widths are those
+    promised. fp8 units that are too narrow count as promoted, at least after every step.
     """
     kept = KEPT[declared]
     held = max(kept, min(found.register, found.downcast_bits or SEEN, KEPT["fp32"]))
@@ -118,8 +113,8 @@ def declared_model(found: Accumulator, declared: str, in_format: str) -> DotMode
     chopped = found.rounding == "chopped" and found.register < SEEN
     if found.block == 1 or (found.block is None and not chopped):
         acc_format = _HELD.get(held, "fp32")
-        return replace(base, acc_format=acc_format, BLOCK_K=found.promotion,
-                       from_zero=found.promotion > 0)  # fmt: skip
+        promoted = found.promotion
+        return replace(base, acc_format=acc_format, BLOCK_K=promoted, from_zero=promoted > 0)
     # where the number of terms varies: one at a time is cut most often
     promoted, L = found.promotion, found.block or 1
     width = max(found.width, kept)
@@ -142,7 +137,7 @@ def declared_model(found: Accumulator, declared: str, in_format: str) -> DotMode
 
 
 def declared_split(found: Accumulator, declared: str) -> tuple[int, str]:
-    """How many shares of K the bound allows for, and the format that joins them."""
+    """How many shares of K the bound allows for, and the format that they are added in."""
     bits = max(KEPT[declared], min(found.split_bits or SEEN, KEPT["fp32"]))
     return found.split, _HELD.get(bits, "fp32")
 
@@ -153,28 +148,26 @@ def narrow_fp8(found: Accumulator, in_format: str) -> bool:
 
 
 def deviations(found: Accumulator, declared: str, in_format: str) -> list[Deviation]:
-    """Where the accumulator that probes found keeps less than the declared one; better is no fault.
+    """Where the accumulator that probes found keeps less than the declared one; more is no fault.
 
     An fp8 unit of 13 bits is within fp32 where its sums are added to fp32 ones every so many k.
     """
     kept, low = KEPT[declared], []
 
-    def say(fault: str, place: str, got: int, needed: int, of: str) -> None:
-        low.append(Deviation(fault, place, _bits(got), f"{needed} bits ({of})"))
+    def note(fault: str, place: str, bits: int | None) -> None:
+        if bits is not None and bits < kept:
+            low.append(Deviation(fault, place, _bits(bits), f"{kept} bits ({declared})"))
 
     promoted = found.promotion > 0 and (found.carried or 0) >= kept
-    if found.register < kept and not (promoted and narrow_fp8(found, in_format)):
+    if not (promoted and narrow_fp8(found, in_format)):
         every = f"sums of {found.promotion} k" if found.promotion else "the sum over k"
-        say("narrow_accumulator", every, found.register, kept, declared)
-    if found.promotion and found.carried is not None and found.carried < kept:
-        where = f"the sum of sums of {found.promotion} k"
-        say("narrow_accumulator", where, found.carried, kept, declared)
-    if found.downcast and found.downcast_bits is not None and found.downcast_bits < kept:
-        where = f"the sum after every {found.downcast} k"
-        say("downcast_in_loop", where, found.downcast_bits, kept, declared)
-    if found.split > 1 and found.split_bits is not None and found.split_bits < kept:
-        where = f"the sum of {found.split} shares of K"
-        say("narrow_split", where, found.split_bits, kept, declared)
+        note("narrow_accumulator", every, found.register)
+    if found.promotion:
+        note("narrow_accumulator", f"the sum of sums of {found.promotion} k", found.carried)
+    if found.downcast:
+        note("downcast_in_loop", f"the sum after every {found.downcast} k", found.downcast_bits)
+    if found.split > 1:
+        note("narrow_split", f"the sum of {found.split} shares of K", found.split_bits)
     whole = FORMATS[in_format].p
     if found.read < whole:
         what = "tf32" if found.read == FORMATS["tf32"].p else found.reading
@@ -185,17 +178,6 @@ def deviations(found: Accumulator, declared: str, in_format: str) -> list[Deviat
         got = f"a truncated {found.out_format}"
         low.append(Deviation("truncated_output", "c", got, "one rounded to nearest"))
     return low
-
-
-def beyond_bound(measures: list[Measure], declared: str) -> list[Deviation]:
-    """The worst error that exceeds the bound of `declared` sums, if any does."""
-    worst = max(measures, key=lambda m: m.ratio, default=None)
-    if worst is None or worst.ratio <= 1:
-        return []
-    where = f"c at K={worst.K}, {DATA[worst.data]} data"
-    got = f"an error of {worst.ratio:.3g} times the bound"
-    expected = f"at most the bound of {declared} sums"
-    return [Deviation("beyond_bound", where, got, expected)]
 
 
 def _bits(kept: int) -> str:

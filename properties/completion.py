@@ -11,7 +11,6 @@ from gemmproof.properties.cases.tensors import format_of_tensor, share_memory
 from gemmproof.properties.finding import Finding, make_finding
 from gemmproof.properties.memory import ENDS, judge_faults
 from gemmproof.properties.observation import Observation
-from gemmproof.reference.formats import FORMATS
 
 COMPILES = "compiles"
 # the frontend's words: a kernel, Triton's message, and the configuration if there are several
@@ -39,8 +38,9 @@ def judge_ends(observation: Observation) -> Iterator[Finding]:
     yield from _judge_device_asserts(observation)
     raised = observation.raised
     if raised is None:
-        judge = _judge_results if observation.is_simulated else _judge_device_results
-        yield from judge(observation)
+        judge_result = _judge_result if observation.is_simulated else _judge_device_result
+        judged = (list(judge_result(observation, n)) for n in range(len(observation.calls)))
+        yield from next(filter(None, judged), [])
     # what the simulator does not know, and its own errors, say nothing about the kernel
     elif raised.kind in ("raised", "kernel_error", "limit"):
         call = f"call {len(observation.calls) + 1}" if observation.calls else "the call"
@@ -55,19 +55,12 @@ def is_cuda_error(text: str) -> bool:
     return any(sign in text for sign in ("CUDA error", "Triton Error [CUDA]", "AcceleratorError"))
 
 
-def _judge_results(observation: Observation) -> Iterator[Finding]:
-    for call in observation.calls:
-        found = list(_judge_result(observation, call.run.result))
-        yield from found
-        if found:
-            return
-
-
-def _judge_result(observation: Observation, result: object) -> Iterator[Finding]:
+def _judge_result(observation: Observation, number: int) -> Iterator[Finding]:
     def wrong(fault: str, got: str, expected: str, operand: str | None = None) -> Finding:
         place = "the result"
         return make_finding(observation, ENDS, fault, place, got, expected, operand=operand)
 
+    result = observation.calls[number].run.result
     if not isinstance(result, torch.Tensor):
         name = "None" if result is None else f"a {type(result).__name__}"
         yield wrong("wrong_type", name, "a tensor")
@@ -76,7 +69,7 @@ def _judge_result(observation: Observation, result: object) -> Iterator[Finding]
     if tuple(result.shape) != shape:
         yield wrong("wrong_shape", f"shape {tuple(result.shape)}", f"{shape}")
     fmt = format_of_tensor(result)
-    integers = FORMATS[observation.case.dtype].kind == "int"
+    integers = observation.case.format.kind == "int"
     if fmt is None or (fmt.kind == "int" and not integers) or result.layout != torch.strided:
         expected = "an integer or float dtype" if integers else "a float dtype"
         yield wrong("wrong_dtype", str(result.dtype), expected)
@@ -87,12 +80,8 @@ def _judge_result(observation: Observation, result: object) -> Iterator[Finding]
             yield wrong("returned_input", f"a view of {name}", "memory of its own", name)
 
 
-def _judge_device_results(observation: Observation) -> Iterator[Finding]:
-    for number, call in enumerate(observation.calls, start=1):
-        if call.result is None:
-            shape = observation.case.result_shape
-            expected = f"a tensor of shape {shape} as the simulated call gives"
-            got = "another type, shape or format"
-            place = f"call {number}"
-            yield make_finding(observation, ENDS, "other_result", place, got, expected, operand="c")
-            return
+def _judge_device_result(observation: Observation, number: int) -> Iterator[Finding]:
+    if observation.calls[number].result is None:
+        place, got = f"call {number + 1}", "another type, shape or format"
+        expected = f"a tensor of shape {observation.case.result_shape} as the simulated call gives"
+        yield make_finding(observation, ENDS, "other_result", place, got, expected, operand="c")

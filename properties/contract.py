@@ -1,4 +1,4 @@
-"""What a kernel promises: the operands it accepts and the result it owes for them."""
+"""What a kernel promises: the operands it accepts and the result it returns for them."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def _require(holds: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The operands a kernel accepts and what its result owes; cases are drawn from nothing wider.
+    """The operands a kernel accepts and what its result promises; no case goes beyond it.
 
     `formats`: element formats of a and b; "tf32" is float32 operands whose low 13 bits the kernel
     may ignore. `layouts`: "any", "contiguous" (row-major and dense) or names from
     layouts.LAYOUTS. `batched`: operands are (batch, rows, columns). `accumulator`: the format that
     sums are kept in, from which every bound follows (int8 is always int32). `deterministic`: the
-    same bits whatever the order in which programs run. `batch_invariant`: the bits of a row of c
+    same bits in whatever order programs run. `batch_invariant`: the bits of a row of c
     do not depend on M. `min_side`, `max_side`: limits of M, N and K; `multiples`: what M, N and K
     are multiples of.
 

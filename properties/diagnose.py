@@ -1,8 +1,7 @@
 """What kind of fault a wrong value is: which part of c, which part of K, which operand's strides.
 
-A wrong value alone invites wrong guesses (one fp16 rounding has been reported as a broken index),
-so each class here is tested against the result itself, and no class is claimed that does not
-explain every wrong element.
+A wrong value alone invites wrong guesses (an fp16 rounding has been reported as a broken index), so
+each class is tested against the result itself, and claimed only if it explains every wrong element.
 """
 
 from __future__ import annotations
@@ -13,21 +12,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemmproof.properties import values
-from gemmproof.properties.cases.layouts import OperandView
 from gemmproof.properties.cases.operands import Operand, view_strided
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation
 from gemmproof.reference.arithmetic.conversions import Array, round_to, truncate_tf32, widen
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.exact import exact_product, magnitude_product
-from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, Format
+from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS
 
 SAMPLE = 64  # wrong elements whose partial sums are looked at
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A kind of fault that gives these values: its name and words, and whom to blame."""
+    """A kind of fault that gives these values: its name, its words, and what is to blame."""
 
     fault: str
     words: str
@@ -35,8 +33,11 @@ class Explanation:
     axis: str | None = None
 
 
-def diagnose(finding: Finding, observation: Observation) -> Finding | None:
-    """The finding of a value property with the class that explains it, None if none does."""
+def diagnose(finding: Finding, observation: Observation, note: str = "") -> Finding | None:
+    """The finding of a value property with the class that explains it, None if none does.
+
+    `observation` is that of a case with this finding; `note` follows the words of the class.
+    """
     wrong = values.not_exact(observation)
     if finding.property == values.BOUND:
         wrong = values.beyond_bound(observation)
@@ -48,12 +49,11 @@ def diagnose(finding: Finding, observation: Observation) -> Finding | None:
         fault=found.fault,
         operand=found.operand,
         axis=found.axis,
-        message=f"{finding.message}: {found.words}",
+        message=f"{finding.message}: {found.words}{note}",
     )
 
 
 def _explanations(observation: Observation, wrong: Array) -> Iterator[Explanation]:
-    assert observation.result is not None
     got = widen(observation.result)
     if not np.isfinite(got[wrong]).all():
         what = "NaN" if np.isnan(got[wrong]).any() else "Inf"
@@ -68,8 +68,6 @@ def _explanations(observation: Observation, wrong: Array) -> Iterator[Explanatio
 
 def _wrapped(observation: Observation) -> Iterator[Explanation]:
     """Whether an integer result is the exact one, modulo the output's width."""
-    assert observation.result is not None
-    assert observation.out is not None
     if observation.out.kind == "int":
         whole = values.exact(observation).astype(np.int64).astype(observation.out.storage)
         if np.array_equal(whole, observation.result):
@@ -80,19 +78,14 @@ def _wrapped(observation: Observation) -> Iterator[Explanation]:
 def _strides(observation: Observation) -> Iterator[Explanation]:
     """Whether other strides of a or b, or the transposed result, give exactly what came back."""
     a, b = values.inputs(observation)
-    read_a, read_b = (dict(_readings(observation.operands[name])) for name in "ab")
-    for operand, others in (("a", read_a), ("b", read_b)):
-        fitting = [
-            words
-            for words, other in others.items()
-            if _agrees(observation, other if operand == "a" else a, other if operand == "b" else b)
-        ]
+    read = {name: dict(_readings(observation.operands[name])) for name in "ab"}
+    for name, others in read.items():
+        pairs = {words: {"a": a, "b": b, name: other} for words, other in others.items()}
+        fitting = [words for words, pair in pairs.items() if _agrees(observation, *pair.values())]
         if fitting:
-            yield Explanation(
-                "wrong_strides", f"as if {operand} had {' or '.join(fitting)}", operand
-            )
-    for words in read_a.keys() & read_b.keys():
-        if _agrees(observation, read_a[words], read_b[words]):
+            yield Explanation("wrong_strides", f"as if {name} had {' or '.join(fitting)}", name)
+    for words in read["a"].keys() & read["b"].keys():
+        if _agrees(observation, read["a"][words], read["b"][words]):
             yield Explanation("wrong_strides", f"as if a and b had {words}", "a")
     if observation.case.M == observation.case.N > 1 and _agrees(observation, a, b, transposed=True):
         yield Explanation("wrong_strides", "the result is transposed", "c")
@@ -111,20 +104,16 @@ def _readings(operand: Operand) -> Iterator[tuple[str, Array]]:
         last = sum((n - 1) * s for n, s in zip(view.shape, strides, strict=True))
         steps = [(s, t) for n, s, t in zip(view.shape, strides, view.strides, strict=True) if n > 1]
         if any(s != t for s, t in steps) and view.first + last < view.extent:
-            other = view_strided(
-                operand.parent, OperandView(view.shape, strides, view.first, view.extent)
-            )
+            other = view_strided(operand.parent, replace(view, strides=strides))
             yield words, np.ascontiguousarray(other).reshape(tuple(operand.tensor.shape))
 
 
-def _agrees(observation: Observation, a: Array, b: Array, transposed: bool = False) -> bool:
+def _agrees(observation: Observation, a: Array, b: Array, *, transposed: bool = False) -> bool:
     """Whether the result is, within the bound, the product of these operands."""
-    assert observation.result is not None
-    assert observation.out is not None
     if not (np.isfinite(widen(a)).all() and np.isfinite(widen(b)).all()):
         return False
     product, _ = exact_product(a, b)
-    if FORMATS[observation.case.dtype].kind == "int":
+    if observation.case.format.kind == "int":
         bound: Array = np.zeros(product.shape)
     else:
         bound = gemm_bound(a, b, values.declared_model(observation), observation.out)
@@ -137,7 +126,7 @@ def _agrees(observation: Observation, a: Array, b: Array, transposed: bool = Fal
 def _part_of_k(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     """Whether leaving out, or doubling, one range of k explains every wrong element.
 
-    Only index data tell: their sums are exact, so a partial sum is recognised by its value.
+    Judged on index data only: their sums are exact, so a partial sum is recognised by its value.
     """
     K = observation.case.K
     if observation.case.fill != "index" or K == 0:
@@ -146,49 +135,46 @@ def _part_of_k(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     at = np.argwhere(wrong)[:SAMPLE]
     lead, m, n = tuple(at[:, :-2].T), at[:, -2], at[:, -1]
     terms = a[(*lead, m)] * np.swapaxes(b, -1, -2)[(*lead, n)]
-    assert observation.result is not None
     got = widen(observation.result)[wrong][:SAMPLE, None]
-    sums = np.cumsum(terms, axis=1)
+    partial = np.cumsum(terms, axis=1)
     blocks = sorted({tile[2] for tile in observation.tiles}) or [1]
-    whole = sums[:, -1:]
+    whole = partial[:, -1:]
     for block in blocks:
         off, lanes = got - whole, -K % block
         if len(off) > 1 and lanes and off[0, 0] % lanes == 0 and (off == off[0, 0]).all():
             held = int(off[0, 0]) // lanes
-            words = (
+            yield Explanation(
+                "k_tail",
                 f"each off by {int(off[0, 0])}, as if the {lanes} lanes from k = {K} to the end of"
+                f" its block held products of {held}",
+                axis="K",
             )
-            yield Explanation("k_tail", f"{words} its block held products of {held}", "c", "K")
         ends = sorted({*range(block, K, block), K - 1, K})
         starts = [0, *ends[:-1]]
         for start, end in [*zip(starts, ends, strict=True), *((end, K) for end in ends[:-1])]:
             if start >= end:
                 continue
-            part = sums[:, end - 1 : end] - (sums[:, start - 1 : start] if start else 0.0)
+            part = partial[:, end - 1 : end] - (partial[:, start - 1 : start] if start else 0.0)
             where = "the last K block" if end == K else "a K block"
             fault = "last_k_block" if end == K else "k_block"
-            if part.any() and (got == whole - part).all():
-                yield Explanation(fault, f"k {start}..{end - 1} is left out, {where}", "c", "K")
-            if part.any() and (got == whole + part).all():
-                yield Explanation(fault, f"k {start}..{end - 1} is added twice, {where}", "c", "K")
+            for sums, what in ((whole - part, "is left out"), (whole + part, "is added twice")):
+                if part.any() and (got == sums).all():
+                    words = f"k {start}..{end - 1} {what}, {where}"
+                    yield Explanation(fault, words, axis="K")
 
 
 def _rounding(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     """Whether operands rounded to fewer bits give the result, or sums kept in fewer the error."""
-    own = FORMATS[observation.case.dtype]
+    own = observation.case.format
     if own.kind == "int":
         return
     a, b = values.inputs(observation)
-
-    def kept(x: Array, fewer: Format) -> Array:
-        return widen(round_to(x, fewer)).astype(own.storage)
-
     finest_first = sorted((FORMATS[n] for n in FLOAT_OPERANDS), key=lambda f: (-f.p, f.emin))
-    rounded = [
-        fewer.name
-        for fewer in finest_first
-        if fewer.p < own.p and _agrees(observation, kept(a, fewer), kept(b, fewer))
-    ]
+    rounded = []
+    for fewer in (fmt for fmt in finest_first if fmt.p < own.p):
+        left, right = (widen(round_to(x, fewer)).astype(own.storage) for x in (a, b))
+        if _agrees(observation, left, right):
+            rounded.append(fewer.name)
     if rounded:
         yield Explanation("rounding", f"what operands rounded to {' or '.join(rounded)} give")
     if own.name == "fp32" and _agrees(observation, truncate_tf32(a), truncate_tf32(b)):

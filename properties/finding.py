@@ -65,7 +65,7 @@ def make_finding(
     observation: Observation,
     property: str,
     fault: str,
-    place: str = "",
+    place: str | Mismatch = "",
     got: str | None = None,
     expected: str | None = None,
     note: str = "",
@@ -73,9 +73,11 @@ def make_finding(
 ) -> Finding:
     """A finding of one observation, worded `place: got X, expected Y` and then `note`.
 
-    `more` are further fields of Finding. A finding on a device says on which, in which
-    configuration.
+    A `place` that is a Mismatch stands for its first element of c. `more` are further fields of
+    Finding. A finding on a device says on which, in which configuration.
     """
+    if isinstance(place, Mismatch):
+        place, more = place.place, {"operand": "c", **more}
     message = f"{place}: got {got}, expected {expected}{note}"
     if not observation.is_simulated:
         message = f"{message} on the {observation.device}{observation.how}"

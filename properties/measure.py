@@ -28,7 +28,7 @@ ROWS, COLUMNS = M // len(DATA), N // len(DATA)
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Errors of one K on one kind of data, as shares of |A||B| (all finite).
+    """Errors at one K on one kind of data, relative to |A||B| (all finite).
 
     `bias` is the sum of the errors in the direction of c over that of |A||B|: below 0, results are
     too small. `worst` and `bound` are the largest error and the largest allowed one of an element,
@@ -66,17 +66,17 @@ def measure(
 ) -> list[Measure]:
     """One product of 128 x K by K x 64, judged by the bound of `model`, one Measure a data kind.
 
-    split: how many shares of K are joined, and in which format.
+    `split`: how many shares of K are added up, and in which format.
     """
     a, b = operands(in_format, K)
     c = product(a, b)
-    found = []
+    measures = []
     for n, kind in enumerate(DATA):
         rows = slice(n * ROWS, (n + 1) * ROWS)
         columns = slice(n * COLUMNS, (n + 1) * COLUMNS)
-        x, y = a[rows], b[:, columns]
-        found.append(_measure(K, kind, x, y, c[rows, columns], model, split))
-    return found
+        block = c[rows, columns]
+        measures.append(_measure(K, kind, a[rows], b[:, columns], block, model, split))
+    return measures
 
 
 def _measure(
@@ -93,16 +93,12 @@ def _measure(
     with np.errstate(all="ignore"):
         error = np.where(judged, widen(c) - acc.exact, 0.0)
         ratio = np.where(error == 0, 0.0, np.abs(error) / allowed)[judged]
+    bound = float((allowed / size)[judged].max())
     if not np.isfinite(error).all():
-        return Measure(K, kind, 0.0, 0.0, float((allowed / size)[judged].max()), float("inf"))
-    return Measure(
-        K,
-        kind,
-        bias=float((np.sign(acc.exact) * error).sum() / size[judged].sum()),
-        worst=float((np.abs(error) / size).max()),
-        bound=float((allowed / size)[judged].max()),
-        ratio=float(ratio.max()),
-    )
+        return Measure(K, kind, 0.0, 0.0, bound, float("inf"))
+    bias = float((np.sign(acc.exact) * error).sum() / size[judged].sum())
+    worst = float((np.abs(error) / size).max())
+    return Measure(K, kind, bias, worst, bound, float(ratio.max()))
 
 
 def slope(measures: list[Measure], data: str = "positive") -> float | None:

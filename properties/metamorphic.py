@@ -1,4 +1,4 @@
-"""The property that products related by a symmetry are: negated, scaled, permuted, padded, turned.
+"""Metamorphic relations: the product of operands negated, scaled, permuted, padded or transposed.
 
 Bitwise where every correct kernel must give the same bits, within the sum of both bounds elsewhere:
 
@@ -25,8 +25,8 @@ import numpy as np
 
 from gemmproof.properties import values
 from gemmproof.properties.cases.case import COMPARE, Case
-from gemmproof.properties.cases.generate import is_admitted
-from gemmproof.properties.cases.operands import Operand, copy_elements, operand_of
+from gemmproof.properties.cases.generate import vary
+from gemmproof.properties.cases.operands import copy_elements, operand_of
 from gemmproof.properties.contract import ANY
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
 from gemmproof.properties.observation import Observation, Related, RelatedCall
@@ -37,69 +37,55 @@ NAME = "symmetries"
 RELATIONS = tuple(name for name in COMPARE if name not in ("order", "rows"))
 
 
-def make_calls(observation: Observation) -> Iterator[RelatedCall]:
+def make_call(observation: Observation) -> Iterator[RelatedCall]:
     """The related call, none where the contract admits no such call."""
     case = replace(observation.case, compare=None, calls=1)
-    a, b = (observation.operands[name] for name in "ab")
-    relation = observation.case.compare
-    if relation == "negated" and not (a.data.dtype == np.int8 and (a.data == -128).any()):
-        yield _make_call(case, observation, _negative(a.data), b.data, "a negated")
-    elif relation == "scaled" and any(shifts := scales_of(observation)):
-        small_a, small_b = (
-            round_to(widen(x.data) * 2.0**-shift, FORMATS[case.dtype])
-            for x, shift in zip((a, b), shifts, strict=True)
-        )
-        words = f"a times 2**-{shifts[0]}, b times 2**-{shifts[1]}"
-        yield _make_call(case, observation, small_a, small_b, words)
+    relation, contract = observation.case.compare, observation.kernel.contract
+    operands = observation.operands
+    a, b = operands["a"].data, operands["b"].data
+    if relation == "negated" and not (a.dtype == np.int8 and (a == -128).any()):
+        yield _call_on(case, _negate(a), b, "a negated")
+    elif relation == "scaled" and any(find_scales(observation)):
+        s, t = find_scales(observation)
+        small_a, small_b = (round_to(widen(x) * 2.0**-n, case.format) for x, n in ((a, s), (b, t)))
+        yield _call_on(case, small_a, small_b, f"a times 2**-{s}, b times 2**-{t}")
     elif relation == "permuted_rows":
-        order = _order(observation, case.M)
-        yield _make_call(case, observation, _take(a.data, order, 1), b.data, "rows of a exchanged")
+        exchanged = _take(a, _order(observation, case.M), 1)
+        yield _call_on(case, exchanged, b, "rows of a exchanged")
     elif relation == "permuted_columns":
-        order = _order(observation, case.N)
-        yield _make_call(
-            case, observation, a.data, _take(b.data, order, 2), "columns of b exchanged"
-        )
-    elif relation == "padded_k" and 0 < case.K == a.data.shape[2] == b.data.shape[1]:
+        exchanged = _take(b, _order(observation, case.N), 2)
+        yield _call_on(case, a, exchanged, "columns of b exchanged")
+    elif relation == "padded_k" and 0 < case.K == a.shape[2] == b.shape[1]:
         more = _more_k(observation)
-        longer = replace(case, K=case.K + more)
-        if more and is_admitted(longer, observation.kernel.contract):
-            wide = np.pad(_code(a.data), ((0, 0), (0, 0), (0, more))).view(a.data.dtype)
-            high = np.pad(_code(b.data), ((0, 0), (0, more), (0, 0))).view(b.data.dtype)
-            yield _make_call(longer, observation, wide, high, f"K={longer.K}, the last {more} zero")
+        if longer := vary(case, contract, K=case.K + more):
+            wide = np.pad(_code(a), ((0, 0), (0, 0), (0, more))).view(a.dtype)
+            high = np.pad(_code(b), ((0, 0), (0, more), (0, 0))).view(b.dtype)
+            yield _call_on(longer, wide, high, f"K={longer.K}, the last {more} zero")
     elif relation == "transposed":
-        yield from _transpose_call(case, observation)
+        turned = vary(case, contract, M=case.N, N=case.M, layouts=())
+        if turned and contract.layouts == ANY:
+            x, y = (operands[name].tensor.transpose(-1, -2) for name in "ba")
+            yield RelatedCall(turned, {"a": x, "b": y}, "b^T a^T")
+        elif turned:
+            left, right = (_turn(copy_elements(operands[name])) for name in "ba")
+            yield _call_on(turned, left, right, "b^T a^T")
 
 
-def _transpose_call(case: Case, observation: Observation) -> Iterator[RelatedCall]:
-    turned = replace(case, M=case.N, N=case.M, layouts=())
-    contract = observation.kernel.contract
-    if not is_admitted(turned, contract):
-        return
-    a, b = (observation.operands[name] for name in "ab")
-    if contract.layouts == ANY:
-        x, y = b.tensor.transpose(-1, -2), a.tensor.transpose(-1, -2)
-        yield RelatedCall(turned, {"a": x, "b": y}, "b^T a^T")
-        return
-    yield _make_call(turned, observation, _across(b), _across(a), "b^T a^T")
-
-
-def _across(operand: Operand) -> Array:
-    return np.ascontiguousarray(_code(copy_elements(operand)).swapaxes(1, 2)).view(
-        operand.data.dtype
-    )
-
-
-def _make_call(case: Case, observation: Observation, a: Array, b: Array, words: str) -> RelatedCall:
+def _call_on(case: Case, a: Array, b: Array, words: str) -> RelatedCall:
     tensors = {name: operand_of(case, name, data).tensor for name, data in (("a", a), ("b", b))}
     return RelatedCall(case, tensors, words)
 
 
 def _code(x: Array) -> Array:
-    # as integers: numpy pads and turns no array of an fp8 dtype
+    # as integers: numpy neither pads nor transposes an array of an fp8 dtype
     return np.ascontiguousarray(x).view(f"u{x.itemsize}")
 
 
-def _negative(x: Array) -> Array:
+def _turn(x: Array) -> Array:
+    return np.ascontiguousarray(_code(x).swapaxes(-1, -2)).view(x.dtype)
+
+
+def _negate(x: Array) -> Array:
     if x.dtype.kind == "i":
         return np.negative(x)
     return (_code(x) ^ np.array(1 << (8 * x.itemsize - 1), f"u{x.itemsize}")).view(x.dtype)
@@ -111,28 +97,26 @@ def _take(x: Array, order: Array, axis: int) -> Array:
 
 
 def _order(observation: Observation, side: int) -> Array:
-    """Every aligned block of the smallest tile side turned round; what is left over stays."""
+    """Every aligned block of the smallest tile side reversed; what is left over stays."""
     order = np.arange(side)
     block = min((min(tile[:2]) for tile in observation.tiles), default=1)
-    for start in range(0, side if block > 1 else 0, block):
-        stop = min(start + block, side)
-        if stop - start == block or side < block:
-            order[start:stop] = order[start:stop][::-1]
+    block = max(1, min(block, side))  # fewer lines than a block are one
+    whole = side - side % block
+    order[:whole] = order[:whole].reshape(-1, block)[:, ::-1].ravel()
     return order
 
 
 def _more_k(observation: Observation) -> int:
     step = observation.kernel.contract.multiples[2]
     block = max((tile[2] for tile in observation.tiles), default=1)
-    rest = -observation.case.K % block
-    return -(-(rest or block) // step) * step
+    return -(-(-observation.case.K % block or block) // step) * step
 
 
-def scales_of(observation: Observation) -> tuple[int, int]:
+def find_scales(observation: Observation) -> tuple[int, int]:
     """s and t such that 2**-s a, 2**-t b and their sums are normal for index data; 0, 0 if none."""
     case, out = observation.case, observation.out
-    fmt = FORMATS[case.dtype]
-    if case.fill != "index" or fmt.kind != "float" or out is None or out.kind != "float":
+    fmt = case.format
+    if case.fill != "index" or fmt.kind != "float" or out.kind != "float":
         return 0, 0
     least = -max(out.emin, FORMATS[observation.kernel.contract.accumulator].emin)
     s = min(10, -fmt.emin, least)
@@ -147,28 +131,17 @@ def applies(observation: Observation) -> bool:
 def judge(observation: Observation) -> Iterator[Finding]:
     """One finding at the first element that is not what the related result says."""
     (other,) = observation.related
-    relation = observation.case.compare
-    first = observation.result
-    assert first is not None
-    assert relation is not None
-    if other.call is None:
-        assert other.raised is not None
-        got = f"{other.raised.text} for {other.asked.words}"
-        yield _not_related(observation, "the call", got, "a result")
-        return
-    if other.result is None or other.out is not observation.out:
-        result = other.call.run.result
-        got = f"a result of {getattr(result, 'dtype', type(result).__name__)}"
-        yield _not_related(observation, "the call", got, f"one of {observation.out}")
+    if lack := other.describe_lack(observation.out):
+        got, expected = lack
+        yield _not_related(observation, "the call", f"{got} for {other.asked.words}", expected)
         return
     here, there = _bring_back(observation, other)
     same = _same(here, there)
-    if relation == "scaled":
+    if observation.case.compare == "scaled":
         # what left the range of the output format may have saturated
-        assert observation.out is not None
         wide = np.abs(widen(here))
         same |= ~np.isfinite(wide) | (
-            wide == observation.out.max * 2.0 ** -sum(scales_of(observation))
+            wide == observation.out.max * 2.0 ** -sum(find_scales(observation))
         )
     allowed = None
     if not _is_bitwise(observation, other):
@@ -192,24 +165,17 @@ def judge(observation: Observation) -> Iterator[Finding]:
 def _bring_back(observation: Observation, related: Related) -> tuple[Array, Array]:
     """The case's result, and the related one's with the relation undone where that is exact."""
     first, other, case = observation.result, related.result, observation.case
-    assert first is not None
-    assert other is not None
-    assert observation.out is not None
     if case.compare == "negated":
-        other = _negative(other)
+        other = _negate(other)
     elif case.compare == "scaled":
-        first = round_to(widen(first) * 2.0 ** -sum(scales_of(observation)), observation.out)
-    elif case.compare == "permuted_rows":
-        other = _back(other, _order(observation, case.M), -2)
+        first = round_to(widen(first) * 2.0 ** -sum(find_scales(observation)), observation.out)
+    elif case.compare == "permuted_rows":  # the order is its own inverse
+        other = _take(other, _order(observation, case.M), -2)
     elif case.compare == "permuted_columns":
-        other = _back(other, _order(observation, case.N), -1)
+        other = _take(other, _order(observation, case.N), -1)
     elif case.compare == "transposed":
-        other = np.ascontiguousarray(_code(other).swapaxes(-1, -2)).view(other.dtype)
+        other = _turn(other)
     return first, other
-
-
-def _back(x: Array, order: Array, axis: int) -> Array:
-    return np.ascontiguousarray(np.take(_code(x), order, axis)).view(x.dtype)  # its own inverse
 
 
 def _same(x: Array, y: Array) -> Array:
@@ -221,16 +187,16 @@ def _same(x: Array, y: Array) -> Array:
 
 
 def _is_bitwise(observation: Observation, other: Related) -> bool:
-    relation, case = observation.case.compare, observation.case
-    if relation in ("negated", "scaled") or values.exact_applies(observation):
+    relation = observation.case.compare
+    if relation in ("negated", "scaled") or observation.case.sums_are_exact:
         return True
-    if relation in ("permuted_rows", "permuted_columns"):
-        assert other.call is not None
-        launches = [*observation.calls[0].run.launches, *other.call.run.launches]
-        tiles = {launch.tiles for launch in launches}
-        one_dot = len(launches) == 2 and len(tiles) == 1 and len(tiles.pop()) == 1
-        return one_dot and not any(launch.atomics for launch in launches)
-    return FORMATS[case.dtype].kind == "int"
+    if relation not in ("permuted_rows", "permuted_columns"):
+        return False
+    assert other.call is not None
+    launches = [*observation.calls[0].run.launches, *other.call.run.launches]
+    tiles = {launch.tiles for launch in launches}
+    one_dot = len(launches) == 2 and len(tiles) == 1 and len(tiles.pop()) == 1
+    return one_dot and not any(launch.atomics for launch in launches)
 
 
 def _not_related(
@@ -239,5 +205,4 @@ def _not_related(
     relation = observation.case.compare or ""
     axis = {"permuted_rows": "M", "permuted_columns": "N", "padded_k": "K"}.get(relation)
     more = {"operand": "c", "axis": axis}
-    fault = f"not_{relation}"
-    return make_finding(observation, NAME, fault, place, got, expected, note, **more)
+    return make_finding(observation, NAME, f"not_{relation}", place, got, expected, note, **more)

@@ -19,13 +19,13 @@ def applies(observation: Observation) -> bool:
     """Whether the call ended and it launched something."""
     return (
         observation.trace is not None
-        and observation.result is not None
+        and observation.has_result
         and len(observation.calls[0].run.launches) > 0
     )
 
 
 def judge(observation: Observation) -> Iterator[Finding]:
-    """One finding: the first access, in program order, where source and mirror part ways."""
+    """One finding: the first access, in program order, where source and mirror differ."""
     assert observation.trace is not None
     run = observation.calls[0].run
     tensors = (*(operand.tensor for operand in observation.operands.values()), run.result)

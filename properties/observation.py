@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import torch
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import Operand, Touched
 from gemmproof.properties.contract import KernelUnderTest
-from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.arithmetic.conversions import Array, format_of
 from gemmproof.reference.formats import Format
-from gemmproof.reference.observation import Fault, Run
+from gemmproof.reference.observation import Fault, Launch, Run
+
+T = TypeVar("T")
 
 SIMULATOR = "simulator"
 
@@ -35,27 +38,24 @@ class Raised:
 class Call:
     """One call of the wrapper that returned, over uninitialised memory full of `over`.
 
-    `result` is a storage array of format `out`, None while it has the wrong type, shape or dtype.
+    `result` is a storage array, None where the wrapper returned a wrong type, shape or dtype.
     """
 
     run: Run
     result: Array | None
-    out: Format | None
     over: str
 
 
 @dataclass(frozen=True, slots=True)
 class RelatedCall:
-    """A call to be made besides a case's own: its operands, the words for it, the shape of its c.
+    """A call to be made besides a case's own: its operands, and the words for it.
 
-    `case` says how it is launched. `compared`: whether its result is compared; a call that is not
-    only comes before one that is.
+    `case` says how it is launched.
     """
 
     case: Case
     tensors: Mapping[str, torch.Tensor]
     words: str
-    compared: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,22 @@ class Related:
     raised: Raised | None
 
     @property
-    def result(self) -> Array | None:
-        """Its result, None where it has none of the right type, shape and dtype."""
-        return None if self.call is None else self.call.result
+    def result(self) -> Array:
+        """Its result, a storage array. Only where `describe_lack` finds nothing lacking."""
+        assert self.call is not None
+        assert self.call.result is not None
+        return self.call.result
 
-    @property
-    def out(self) -> Format | None:
-        """The format of its result."""
-        return None if self.call is None else self.call.out
+    def describe_lack(self, out: Format) -> tuple[str, str] | None:
+        """What it gave in place of a result of format `out`, and what was expected; else None."""
+        if self.call is None:
+            assert self.raised is not None
+            return self.raised.text, "a result"
+        if self.call.result is None or format_of(self.call.result.dtype) is not out:
+            result = self.call.run.result
+            kind = getattr(result, "dtype", type(result).__name__)
+            return f"a result of {kind}", f"one of {out.name}"
+        return None
 
 
 @dataclass(slots=True)
@@ -84,8 +92,8 @@ class Observation:
     `backend` is "simulator" or "cuda"; `device` is the name of the device that launched, `how` the
     configuration that a tuned kernel ran in there. `trace` is the simulator's, of the first call,
     where the kernel has a mirror. `asked_sms`: whether the wrapper asked for the device's
-    properties. `predicted` is what the simulator gives for the device, None where it gives nothing
-    that binds. `memo` keeps what several properties derive.
+    properties. `predicted` is what the simulator predicts for the device, None where it cannot
+    predict the bits. `memo` keeps what `remember` derived.
     """
 
     kernel: KernelUnderTest
@@ -120,23 +128,47 @@ class Observation:
         return dict.fromkeys(fault for call in self.calls for fault in call.run.faults)
 
     @property
-    def result(self) -> Array | None:
-        """The first call's result; None where a call failed or c is of a wrong type or shape."""
-        return self.calls[0].result if self.calls and self.raised is None else None
+    def has_result(self) -> bool:
+        """Whether no call failed and the first one's c has the right type, shape and dtype."""
+        return self.raised is None and len(self.calls) > 0 and self.calls[0].result is not None
 
     @property
-    def out(self) -> Format | None:
-        """The format of the result."""
-        return self.calls[0].out if self.calls and self.raised is None else None
+    def result(self) -> Array:
+        """The first call's result, a storage array. Only where `has_result`."""
+        result = self.calls[0].result
+        assert result is not None
+        return result
+
+    @property
+    def out(self) -> Format:
+        """The format of the result. Only where `has_result`."""
+        return format_of(self.result.dtype)
+
+    @property
+    def launches(self) -> list[Launch]:
+        """The kernel launches of every call."""
+        return [launch for call in self.calls for launch in call.run.launches]
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it holds: operands and what they were, results, what is derived."""
+        """About how many bytes it holds: operands and what they were, results, derived arrays."""
         held = sum(part.nbytes for o in self.operands.values() for part in o.before)
         return 3 * held + sum(0 if c.result is None else 8 * c.result.nbytes for c in self.calls)
 
     @property
     def tiles(self) -> tuple[tuple[int, int, int], ...]:
         """The (M, N, K) of every dot, each once."""
-        launches = (launch for call in self.calls for launch in call.run.launches)
-        return tuple(dict.fromkeys(tile for launch in launches for tile in launch.tiles))
+        return tuple(dict.fromkeys(tile for launch in self.launches for tile in launch.tiles))
+
+
+def remember(derive: Callable[[Observation], T]) -> Callable[[Observation], T]:
+    """`derive`, computed once for each observation."""
+    name = derive.__name__
+
+    @wraps(derive)
+    def recall(observation: Observation) -> T:
+        if name not in observation.memo:
+            observation.memo[name] = derive(observation)
+        return cast(T, observation.memo[name])
+
+    return recall

@@ -1,8 +1,8 @@
 """The property that NaN, Inf and overflow are where the product has them, and nowhere else.
 
-What counts is whether an element meets something odd, not in which order: one NaN in a row of a
+What counts is whether an element meets a special value, not in which order: one NaN in a row of a
 spoils that row of c and no other element; Inf times 0 is NaN where both lanes are real. An element
-that meets nothing odd is a number within its bound, unless it must overflow the result's format.
+that meets none is a number within its bound, unless it must overflow the result's format.
 Signs of zeros are not judged: an accumulator that starts at 0 never holds -0.
 """
 
@@ -18,24 +18,19 @@ from gemmproof.properties.observation import Observation
 from gemmproof.reference.arithmetic.conversions import Array, widen
 from gemmproof.reference.bound import bound_rounding
 from gemmproof.reference.exact import special_values
-from gemmproof.reference.formats import FORMATS
 
 NAME = "special_values"
 
 
 def applies(observation: Observation) -> bool:
     """Whether there is a float result of operands with NaN, Inf, subnormals and large numbers."""
-    floats = observation.out is not None and observation.out.kind == "float"
-    inputs = FORMATS[observation.case.dtype].kind == "float"
-    return (
-        observation.result is not None and floats and inputs and observation.case.fill == "special"
-    )
+    case = observation.case
+    special = case.fill == "special" and case.format.kind == "float"
+    return special and observation.has_result and observation.out.kind == "float"
 
 
 def judge(observation: Observation) -> Iterator[Finding]:
-    """One finding for each way in which an odd value is lost, or is where none belongs."""
-    assert observation.result is not None
-    assert observation.out is not None
+    """One finding for each way in which a special value is lost, or is where none belongs."""
     a, b = (widen(x) for x in values.inputs(observation))
     got, out = widen(observation.result), observation.out
     odd = special_values(a, b)
@@ -85,7 +80,6 @@ def _nan_for_inf(observation: Observation) -> bool:
 def _find_misplaced(
     observation: Observation, fault: str, wrong: Mismatch, expected: Array, a: Array, b: Array
 ) -> Finding:
-    assert observation.result is not None
     got, want = f"{observation.result[wrong.at]}", f"{expected[wrong.at]:g}"
     *_, row, column = wrong.at
     lead = wrong.at[:-2]
@@ -97,4 +91,4 @@ def _find_misplaced(
     ]
     why = "; ".join(met) or "nothing that it meets is NaN or Inf"
     note = f" ({why}){wrong.counted('wrong')}"
-    return make_finding(observation, NAME, fault, wrong.place, got, want, note, operand="c")
+    return make_finding(observation, NAME, fault, wrong, got, want, note)

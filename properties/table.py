@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gemmproof.properties import (
-    batch_invariance,
     completion,
     determinism,
     memory,
     metamorphic,
     mirror,
-    prediction,
     special,
     values,
 )
@@ -24,36 +22,37 @@ from gemmproof.reference.formats import FORMATS
 
 
 def _is_traced(observation: Observation) -> bool:
-    return observation.is_simulated and len(observation.calls) > 0 and observation.is_known
-
-
-def _is_simulated(observation: Observation) -> bool:
-    return observation.is_simulated and observation.is_known
+    return len(observation.calls) > 0 and observation.is_known
 
 
 def _is_known(observation: Observation) -> bool:
     return observation.is_known
 
 
-def _always(kernel: KernelUnderTest) -> bool:
+def _always(kernel: KernelUnderTest, launched: bool) -> bool:
     return True
 
 
-def _has_floats(kernel: KernelUnderTest) -> bool:
+def _has_floats(kernel: KernelUnderTest, launched: bool) -> bool:
     # sums of integers have no bound and no NaN
     return any(FORMATS[name].kind == "float" for name in kernel.contract.formats)
+
+
+def _is_deterministic(kernel: KernelUnderTest, launched: bool) -> bool:
+    # the order of atomics may change bits on a device; the simulator has one order
+    return kernel.contract.deterministic or not launched
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
     """A claim that is true of a good kernel, and the judge that finds where it is not.
 
-    `applies(observation)` says whether an observation bears on the claim; `judge` yields what is
+    `applies(observation)`: whether an observation can be judged by it; `judge` yields what is
     wrong. `ratio(observation)` measures error over bound, where there is a bound. `follows` names
-    properties whose findings, in the same case, bring findings of this one about (engine/judge.py
-    says when). `sound`: it is judged only where nothing was found that can change a value, because
-    what it compares with the result is wrong then too. `promised(kernel)`: whether a kernel is held
-    to it. `simulated`, `launched`: the backends that it is judged on.
+    properties whose findings, in the same case, cause findings of this one (engine/judge.py says
+    when). `sound`: it is judged only where nothing was found that can change a value, because what
+    it compares with the result is wrong then too. `simulated`, `launched`: the backends that it is
+    judged on. `promised(kernel, launched)`: whether a kernel is held to it there.
     """
 
     name: str
@@ -63,7 +62,7 @@ class Property:
     ratio: Callable[[Observation], float | None] | None = None
     follows: tuple[str, ...] = ()
     sound: bool = False
-    promised: Callable[[KernelUnderTest], bool] = _always
+    promised: Callable[[KernelUnderTest, bool], bool] = _always
     simulated: bool = True
     launched: bool = False
 
@@ -81,7 +80,7 @@ PROPERTIES: tuple[Property, ...] = (
         "every specialisation and configuration that the contract admits is one that Triton"
         " compiles",
         completion.judge_compiles,
-        applies=_is_simulated,
+        applies=_is_known,
     ),
     Property(
         memory.ENDS,
@@ -137,7 +136,7 @@ PROPERTIES: tuple[Property, ...] = (
         mirror.judge,
         applies=mirror.applies,
         follows=(*ADDRESSES, memory.ONCE, memory.RACES, memory.LANES),
-        promised=lambda kernel: kernel.mirror is not None,
+        promised=lambda kernel, launched: kernel.mirror is not None,
     ),
     Property(
         values.EXACT,
@@ -163,6 +162,7 @@ PROPERTIES: tuple[Property, ...] = (
         determinism.judge_same,
         applies=determinism.same_applies,
         follows=VALUES,
+        promised=_is_deterministic,
         launched=True,
     ),
     Property(
@@ -175,10 +175,10 @@ PROPERTIES: tuple[Property, ...] = (
         launched=True,
     ),
     Property(
-        prediction.NAME,
+        determinism.PREDICTED,
         "a launch gives the bits that the simulator predicts for the device",
-        prediction.judge,
-        applies=prediction.applies,
+        determinism.judge_prediction,
+        applies=determinism.prediction_applies,
         follows=(memory.INPUTS, values.EXACT, values.BOUND, determinism.SAME, special.NAME),
         simulated=False,
         launched=True,
@@ -200,30 +200,25 @@ PROPERTIES: tuple[Property, ...] = (
         sound=True,
     ),
     Property(
-        batch_invariance.NAME,
+        determinism.ROWS,
         "the bits of a row of c are the same at every M",
-        batch_invariance.judge,
-        applies=batch_invariance.applies,
+        determinism.judge_rows,
+        applies=determinism.rows_apply,
         sound=True,
-        promised=lambda kernel: kernel.contract.batch_invariant,
+        promised=lambda kernel, launched: kernel.contract.batch_invariant,
     ),
 )
 BY_NAME = {p.name: p for p in PROPERTIES}
 
-# what a case is compared with -> the calls that this takes besides its own
+# what a case is compared with -> makes the calls that this takes besides its own
 RELATED: dict[str, Callable[[Observation], Iterator[RelatedCall]]] = {
-    determinism.COMPARE: determinism.calls_in_order,
-    batch_invariance.COMPARE: batch_invariance.calls_at_other_m,
-    **dict.fromkeys(metamorphic.RELATIONS, metamorphic.make_calls),
+    "order": determinism.call_in_order,
+    "rows": determinism.call_at_other_m,
+    **dict.fromkeys(metamorphic.RELATIONS, metamorphic.make_call),
 }
 
 
 def list_required(kernel: KernelUnderTest, launched: bool = False) -> tuple[Property, ...]:
-    """The properties that a kernel is held to where it is simulated, or where it is launched.
-
-    What nobody promised, or makes no sense, is left out.
-    """
-    backend = [p for p in PROPERTIES if (p.launched if launched else p.simulated)]
-    if launched and not kernel.contract.deterministic:  # the order of atomics may change bits
-        backend = [p for p in backend if p.name != determinism.SAME]
-    return tuple(p for p in backend if p.promised(kernel))
+    """The properties that a kernel is held to where it is simulated, or where it is launched."""
+    backend = (p for p in PROPERTIES if (p.launched if launched else p.simulated))
+    return tuple(p for p in backend if p.promised(kernel, launched))

@@ -9,12 +9,12 @@ import numpy as np
 
 from gemmproof.properties.cases.operands import stored_elements
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
-from gemmproof.properties.observation import Observation
+from gemmproof.properties.observation import Observation, remember
 from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
 from gemmproof.reference.bound import Accumulated, bound_accumulation, bound_rounding
 from gemmproof.reference.dot import DotModel, dot_model
 from gemmproof.reference.exact import exact_product
-from gemmproof.reference.formats import FORMATS, FP8, Format
+from gemmproof.reference.formats import FP8
 
 EXACT = "exact_on_integers"
 BOUND = "within_bound"
@@ -22,44 +22,34 @@ BOUND = "within_bound"
 
 def exact_applies(observation: Observation) -> bool:
     """Whether there is a result, and data whose sums no accumulator rounds."""
-    integers = FORMATS[observation.case.dtype].kind == "int"
-    return observation.result is not None and (integers or observation.case.fill == "index")
+    return observation.has_result and observation.case.sums_are_exact
 
 
 def bound_applies(observation: Observation) -> bool:
     """Whether there is a result of a float GEMM of numbers; integer ones are exact or wrong."""
-    floats = FORMATS[observation.case.dtype].kind == "float"
-    return observation.result is not None and floats and observation.case.fill != "special"
+    case = observation.case
+    return observation.has_result and case.format.kind == "float" and case.fill != "special"
 
 
+@remember
 def inputs(observation: Observation) -> tuple[Array, Array]:
     """a (..., M, K) and b (..., K, N) as contiguous storage arrays."""
-    if "inputs" not in observation.memo:
-        a, b = (stored_elements(observation.operands[name]) for name in "ab")
-        observation.memo["inputs"] = (a, b)
-    pair: tuple[Array, Array] = observation.memo["inputs"]
-    return pair
+    a, b = (stored_elements(observation.operands[name]) for name in "ab")
+    return a, b
 
 
+@remember
 def exact(observation: Observation) -> Array:
     """The exact product (of index and integer data), or the nearest float64."""
-    if "exact" not in observation.memo:
-        if bound_applies(observation):
-            observation.memo["exact"] = accumulator(observation).exact
-        else:
-            observation.memo["exact"] = exact_product(*inputs(observation))[0]
-    product: Array = observation.memo["exact"]
-    return product
+    if bound_applies(observation):
+        return accumulator(observation).exact
+    return exact_product(*inputs(observation))[0]
 
 
+@remember
 def accumulator(observation: Observation) -> Accumulated:
     """What the contract's accumulator holds before it is stored: exact value, error bound."""
-    if "accumulated" not in observation.memo:
-        observation.memo["accumulated"] = bound_accumulation(
-            *inputs(observation), declared_model(observation)
-        )
-    acc: Accumulated = observation.memo["accumulated"]
-    return acc
+    return bound_accumulation(*inputs(observation), declared_model(observation))
 
 
 def not_exact(observation: Observation) -> Array:
@@ -69,7 +59,7 @@ def not_exact(observation: Observation) -> Array:
     0 and -0 are equal. What overflows the output may be its largest value, Inf or NaN; an integer
     output must saturate.
     """
-    got, want, out = _result(observation), exact(observation), _out(observation)
+    got, want, out = observation.result, exact(observation), observation.out
     if out.kind == "int":
         if want.dtype == object:
             want = want.astype(np.float64)
@@ -102,20 +92,18 @@ def declared_model(observation: Observation) -> DotModel:
     return dot_model(None, dtype, acc)
 
 
+@remember
 def error_and_bound(observation: Observation) -> tuple[Array, Array]:
     """|c - a b| and what the contract's accumulator and one rounding allow; float64 (..., M, N).
 
     Where the exact result may overflow the output the bound is Inf.
     """
-    if "error" not in observation.memo:
-        held = declared_model(observation).acc_format
-        bound = bound_rounding(accumulator(observation), _out(observation), held).error
-        with np.errstate(invalid="ignore"):
-            error = np.abs(widen(_result(observation)) - exact(observation))
-        error[np.isnan(error)] = np.inf
-        observation.memo["error"] = (error, bound)
-    pair: tuple[Array, Array] = observation.memo["error"]
-    return pair
+    held = declared_model(observation).acc_format
+    bound = bound_rounding(accumulator(observation), observation.out, held).error
+    with np.errstate(invalid="ignore"):
+        error = np.abs(widen(observation.result) - exact(observation))
+    error[np.isnan(error)] = np.inf
+    return error, bound
 
 
 def beyond_bound(observation: Observation) -> Array:
@@ -128,11 +116,12 @@ def largest_ratio(observation: Observation) -> float | None:
     """The largest finite error over its bound; 0 where both are 0, None where there is none."""
     error, bound = error_and_bound(observation)
     judged = np.isfinite(bound) & np.isfinite(error)
-    if not judged.any():
-        return None
+    return float(_ratio(error, bound)[judged].max()) if judged.any() else None
+
+
+def _ratio(error: Array, bound: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(error[judged] == 0, 0.0, error[judged] / bound[judged])
-    return float(ratio.max())
+        return np.where(error == 0, 0.0, error / bound)
 
 
 def judge_exact(observation: Observation) -> Iterator[Finding]:
@@ -148,8 +137,7 @@ def judge_bound(observation: Observation) -> Iterator[Finding]:
     wrong = Mismatch.of(beyond)
     if wrong is not None:
         error, bound = error_and_bound(observation)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(beyond, error / bound, 0.0)
+        ratio = np.where(beyond, _ratio(error, bound), 0.0)
         at = tuple(int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
         yield _wrong_value(observation, BOUND, replace(wrong, at=at), float(bound[at]))
 
@@ -157,24 +145,13 @@ def judge_bound(observation: Observation) -> Iterator[Finding]:
 def _wrong_value(
     observation: Observation, name: str, wrong: Mismatch, bound: float | None
 ) -> Finding:
-    got = _number(_result(observation)[wrong.at])
+    got = _number(observation.result[wrong.at])
     expected = _number(exact(observation)[wrong.at])
     note = "" if bound is None else f", allowed error {bound:.3g}"
     note += wrong.counted("wrong") if wrong.size > 1 else "; the only element wrong"
-    more = {"operand": "c", "bound": bound}
-    return make_finding(observation, name, "wrong_value", wrong.place, got, expected, note, **more)
+    return make_finding(observation, name, "wrong_value", wrong, got, expected, note, bound=bound)
 
 
 def _number(x: object) -> str:
     value = float(x)  # type: ignore[arg-type]
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
-
-
-def _result(observation: Observation) -> Array:
-    assert observation.result is not None
-    return observation.result
-
-
-def _out(observation: Observation) -> Format:
-    assert observation.out is not None
-    return observation.out

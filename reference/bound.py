@@ -1,7 +1,7 @@
 """Error bounds: how far an output may lie from the exact product, element by element.
 
-Nothing here is a tolerance of choice: each term is derived from the declared accumulator, and the
-docstrings hold the inequalities.
+No tolerance is chosen: each term is derived from the declared accumulator, and the docstrings give
+the inequalities.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Accumulated:
     """An accumulator before it is stored: the exact value, and a bound of |acc - exact|.
 
     Both float64 (..., M, N). The error is Inf where the accumulator may overflow. Where the exact
-    value is Inf or NaN it is 0: specials are compared apart.
+    value is Inf or NaN it is 0: specials are compared separately.
     """
 
     exact: Array

@@ -44,14 +44,13 @@ def magnitude_product(a: Array, b: Array) -> Array:
     return (wide_a @ wide_b) * (1.0 + a.shape[-1] * 2.0**-52)
 
 
-def special_values(a: Array, b: Array, acc: Array | None = None) -> Array | None:
-    """What Inf and NaN among float64 operands make of a @ b + acc, whatever the order of the sum.
+def special_values(a: Array, b: Array) -> Array | None:
+    """What Inf and NaN among float64 operands make of a @ b, whatever the order of the sum.
 
     None when all are finite. Else NaN, +Inf or -Inf where that is the result, 0 elsewhere: NaN for
     any NaN, Inf * 0, or infinities of both signs; a finite sum that overflows is not seen here.
     """
-    addends = [x for x in (a, b, acc) if x is not None]
-    if all(np.isfinite(x).all() for x in addends):
+    if np.isfinite(a).all() and np.isfinite(b).all():
         return None
     finite_a, finite_b = np.isfinite(a), np.isfinite(b)
     nan = _some(np.isnan(a), np.ones_like(finite_b)) | _some(np.ones_like(finite_a), np.isnan(b))
@@ -62,8 +61,6 @@ def special_values(a: Array, b: Array, acc: Array | None = None) -> Array | None
             plus |= _some(x & sign_a, y & sign_b)
         for sign_a, sign_b in ((a > 0, b < 0), (a < 0, b > 0)):
             minus |= _some(x & sign_a, y & sign_b)
-    if acc is not None:
-        nan, plus, minus = nan | np.isnan(acc), plus | (acc == np.inf), minus | (acc == -np.inf)
     result = np.where(plus, np.inf, np.where(minus, -np.inf, 0.0))
     return np.where(nan | (plus & minus), np.nan, result)
 

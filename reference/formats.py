@@ -90,7 +90,7 @@ def _float(
     name: str, p: int, emin: int, emax: int, dtype: str, nan_bits: int, *,
     has_inf: bool = True, **roles: Any,
 ) -> Format:  # fmt: skip
-    # without Inf the last code is NaN, but in the fnuz formats, whose NaN is the code of -0
+    # without Inf the top code is NaN, except in the fnuz formats, whose NaN is the code of -0
     lost = not has_inf and nan_bits & 1
     top = (2.0 - 2.0 ** (1 - p + lost)) * 2.0**emax
     return Format(name, p, emin, emax, dtype, top, "float", has_inf, nan_bits, **roles)
@@ -98,7 +98,7 @@ def _float(
 
 def _int(bits: int, sign: str, **roles: Any) -> Format:
     p = bits - (sign == "")
-    # of the wider unsigned integers torch has little more than the memory
+    # torch can do little more than store the wider unsigned integers
     result = sign == "" or bits == 8
     name, ttir = f"{sign}int{bits}", f"i{bits}"
     return Format(name, p, 0, p - 1, name, 2**p - 1, "int", ttir=ttir, result=result, **roles)
@@ -129,7 +129,7 @@ _FORMATS = (
 )  # fmt: skip
 FORMATS: Mapping[str, Format] = MappingProxyType({f.name: f for f in _FORMATS})
 
-# TTIR's types whose arithmetic nobody has measured: they are converted by ml_dtypes, no more.
+# TTIR types whose arithmetic has not been measured: ml_dtypes converts them, no more.
 FNUZ = (
     _float("fp8e4m3fnuz", 4, -7, 7, "float8_e4m3fnuz", 0x80, has_inf=False, ttir="f8E4M3FNUZ"),
     _float("fp8e5m2fnuz", 3, -15, 15, "float8_e5m2fnuz", 0x80, has_inf=False, ttir="f8E5M2FNUZ"),

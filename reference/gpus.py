@@ -1,4 +1,4 @@
-"""GPUs, one record each: what a card answers when it is asked, and the units of its tensor cores.
+"""GPUs, one record each: what a card reports of itself, and the units of its tensor cores.
 
 Standard library only: options are parsed without numpy. Steps, F and the fp8 units are those of
 MMA-Sim (arXiv 2511.10909; PyPI mmasim 2.1.1) and of Khattak and Mikaitis (arXiv 2512.07004),
@@ -68,7 +68,7 @@ class GPU:
         return next((c for c in self.cores if c.instruction == instruction), None)
 
 
-# the capability of an AMD is what torch makes of the architecture's name
+# an AMD GPU's capability is what torch derives from the name of its architecture
 _amd = partial(GPU, warp_size=64, registers=131072, l2_cache=4 << 20, clock=2100000,
                memory_clock=1300000, bus_width=8192)  # fmt: skip
 _GPUS = (
@@ -94,6 +94,6 @@ _GPUS = (
 GPUS: Mapping[str, GPU] = MappingProxyType({gpu.name: gpu for gpu in _GPUS})
 DEFAULT = "sm_90"
 
-# Those whose dot products are predicted; kernels are compiled for the others all the same.
+# Those whose dot products are predicted; kernels are compiled for the others too.
 TARGETS = tuple(gpu.name for gpu in _GPUS if gpu.cores)
 UNMODELLED = tuple(gpu.name for gpu in _GPUS if not gpu.cores)

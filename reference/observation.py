@@ -94,13 +94,11 @@ class SimulatorError(Exception):
     """Base of what the simulator raises about a kernel; its message is one line with the place."""
 
     def __init__(self, message: str, where: Where | None = None) -> None:
-        self.where = where
-        self.message = message
-        super().__init__(f"{where}: {message}" if where else message)
+        super().__init__(message, where)
+        self.message, self.where = message, where
 
-    def locate(self, where: Where | None) -> None:
-        """Give the place that was not known where the error was raised."""
-        self.__init__(self.message, where)  # type: ignore[misc]
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
 
 
 class Unsupported(SimulatorError):

@@ -18,7 +18,7 @@ from gemmproof.reference.observation import NOWHERE, Where
 
 Line = tuple[FrameType, int]
 
-# What stands between us and a wrapper; of other installed packages one may be the target itself.
+# Packages between us and a wrapper; any other installed package may be the target itself.
 _BETWEEN = ("_pytest", "hypothesis", "numpy", "pluggy", "pytest", "torch", "triton")
 
 
@@ -33,7 +33,7 @@ _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist
 
 
 def is_ours(filename: str) -> bool:
-    """Whether a file is of gemmproof, its kernels aside."""
+    """Whether a file belongs to gemmproof, its kernels excepted."""
     return os.path.realpath(filename).startswith(_OURS)
 
 

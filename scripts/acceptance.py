@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from scripts.markdown import fill, settle, table_of
+from scripts.markdown import fill, make_table, update
 
 from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
+from gemmproof.reference.arithmetic.rounding import round_float
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product
@@ -40,12 +42,8 @@ class Problem:
     format: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """`accepts(out, problem)` as its source states it; not-a-number is never accepted."""
-
-    name: str
-    accepts: Callable[[Array, Problem], bool]
+#: Whether a rule accepts an output, as its source states it; not-a-number is never accepted.
+Rule = Callable[[Array, Problem], Any]
 
 
 def near(out: Array, p: Problem, absolute: float, relative: float) -> Array:
@@ -53,86 +51,52 @@ def near(out: Array, p: Problem, absolute: float, relative: float) -> Array:
     return np.abs(out - p.reference) <= absolute + relative * np.abs(p.reference)
 
 
-def assert_close_defaults(out: Array, p: Problem) -> bool:
-    # torch.testing.assert_close without arguments: pytorch, torch/testing/_comparison.py,
-    # _DTYPE_PRECISIONS
-    return bool(near(out, p, 1e-5, {"fp16": 1e-3, "bf16": 1.6e-2}[p.format]).all())
-
-
-def absolute_hundredth(out: Array, p: Problem) -> bool:
-    # 1e-2 absolute, 0 relative, the defaults of triton.testing.assert_close:
-    # triton-lang.org/main/python-api/generated/triton.testing.assert_close.html
-    return bool(near(out, p, 1e-2, 0.0).all())
-
-
-def hundredth_of_both(out: Array, p: Problem) -> bool:
-    # 1e-2 absolute and relative for 16-bit formats: KernelBench, src/kernelbench/eval.py
-    return bool(near(out, p, 1e-2, 1e-2).all())
-
-
-def absolute_one(out: Array, p: Problem) -> bool:
-    # torch.allclose(..., 1.0 absolute), its default 1e-5 relative: triton, python/tutorials/
-    # 09-persistent-matmul.py, run_test
-    return bool(near(out, p, 1.0, 1e-5).all())
-
-
-def one_in_a_thousand_free(out: Array, p: Problem) -> bool:
-    # 0.1 % of all elements may differ by more: tilelang, tilelang/utils/tensor.py,
-    # torch_assert_close
-    return bool((~near(out, p, 1e-3, 1e-2)).sum() <= int(out.size * 0.001))
-
-
-def similarity(out: Array, p: Problem) -> bool:
-    # 1 - 2 x.y / (x.x + y.y) below 1e-5: DeepGEMM, deep_gemm/testing/numeric.py, calc_diff;
-    # the limit from tests/test_bf16.py
+def is_similar(out: Array, p: Problem) -> bool:
     x, y = out, p.reference
-    return bool(1 - 2 * (x * y).sum() / (x * x + y * y).sum() < 1e-5)
+    return 1 - 2 * (x * y).sum() / (x * x + y * y).sum() < 1e-5
 
 
-def root_mean_square(out: Array, p: Problem) -> bool:
-    # the error over max(|reference|, its root mean square): worst 2e-2, root mean square 4e-3;
-    # triton, python/triton_kernels/triton_kernels/testing.py, assert_close
+def is_near_by_rms(out: Array, p: Problem) -> bool:
     scale = np.sqrt((p.reference**2).mean())
     error = np.abs(out - p.reference) / np.maximum(np.abs(p.reference), scale)
-    return bool(error.max() <= 2e-2 and np.sqrt((error**2).mean()) <= 4e-3)
+    return error.max() <= 2e-2 and np.sqrt((error**2).mean()) <= 4e-3
 
 
-def twice_the_framework(out: Array, p: Problem) -> bool:
+def is_near_as_framework(out: Array, p: Problem) -> bool:
+    worst, theirs = (np.abs(x - p.exact).max() for x in (out, p.framework))
+    return worst < 2 * theirs + 1e-5
+
+
+# torch.testing.assert_close, by format: pytorch, torch/testing/_comparison.py, _DTYPE_PRECISIONS
+RELATIVE = {"fp16": 1e-3, "bf16": 1.6e-2}
+RULES: dict[str, Rule] = {
+    # torch.testing.assert_close without arguments
+    "assert_close": lambda out, p: near(out, p, 1e-5, RELATIVE[p.format]).all(),
+    # 1e-2 absolute, 0 relative, the defaults of triton.testing.assert_close:
+    # triton-lang.org/main/python-api/generated/triton.testing.assert_close.html
+    "abs 1e-2": lambda out, p: near(out, p, 1e-2, 0.0).all(),
+    # 1e-2 absolute and relative for 16-bit formats: KernelBench, src/kernelbench/eval.py
+    "abs+rel 1e-2": lambda out, p: near(out, p, 1e-2, 1e-2).all(),
+    # torch.allclose(..., 1.0 absolute), its default 1e-5 relative: triton, python/tutorials/
+    # 09-persistent-matmul.py, run_test
+    "abs 1.0": lambda out, p: near(out, p, 1.0, 1e-5).all(),
+    # 0.1 % of all elements may differ by more: tilelang, tilelang/utils/tensor.py,
+    # torch_assert_close
+    "0.1 % free": lambda out, p: (~near(out, p, 1e-3, 1e-2)).sum() <= int(out.size * 0.001),
+    # 1 - 2 x.y / (x.x + y.y) below 1e-5: DeepGEMM, deep_gemm/testing/numeric.py, calc_diff;
+    # the limit from tests/test_bf16.py
+    "calc_diff": is_similar,
+    # the error over max(|reference|, its root mean square): worst 2e-2, root mean square 4e-3;
+    # triton, python/triton_kernels/triton_kernels/testing.py, assert_close
+    "RMS": is_near_by_rms,
     # no worse than twice the worst error of torch in the same format, and 1e-5: quack,
     # tests/test_linear.py, test_gemm
-    worst, theirs = (np.abs(x - p.exact).max() for x in (out, p.framework))
-    return bool(worst < 2 * theirs + 1e-5)
-
-
-def absolute_by_terms(out: Array, p: Problem) -> bool:
+    "2x framework": is_near_as_framework,
     # 1e-4 K absolute, and assert_close's relative part: FlagGems, src/flag_gems/testing/__init__.py
-    return bool(near(out, p, 1e-4 * p.K, {"fp16": 1e-3, "bf16": 1.6e-2}[p.format]).all())
-
-
-def derived(out: Array, p: Problem) -> bool:
-    """Ours: every element within what its accumulator and one rounding allow it."""
-    return bool((np.abs(out - p.exact) <= p.bound).all())
-
-
-RULES = (
-    Rule("assert_close", assert_close_defaults),
-    Rule("abs 1e-2", absolute_hundredth),
-    Rule("abs+rel 1e-2", hundredth_of_both),
-    Rule("abs 1.0", absolute_one),
-    Rule("0.1 % free", one_in_a_thousand_free),
-    Rule("calc_diff", similarity),
-    Rule("RMS", root_mean_square),
-    Rule("2x framework", twice_the_framework),
-    Rule("1e-4 K", absolute_by_terms),
-    Rule("derived", derived),
-)
-
-
-def toward_zero(x: Array, fmt: str) -> Array:
-    """x cut to fmt: nearest, and one step of the magnitude back where that rounded up."""
-    nearest = round_to(x, fmt)
-    above = np.abs(widen(nearest)) > np.abs(widen(x))
-    return (nearest.view(np.uint16) - above.astype(np.uint16)).view(nearest.dtype)
+    "1e-4 K": lambda out, p: near(out, p, 1e-4 * p.K, RELATIVE[p.format]).all(),
+    # ours: every element within what its accumulator and one rounding allow it
+    "derived": lambda out, p: (np.abs(out - p.exact) <= p.bound).all(),
+}
 
 
 def outputs(
@@ -180,35 +144,30 @@ def outputs(
         "last k dropped in the last row": changed((slice(-1, None),), shorter),
         f"fp16 accumulator, every {EVERY} k": accumulated_in("fp16"),
         f"bf16 accumulator, every {EVERY} k": accumulated_in("bf16"),
-        "store truncates": widen(toward_zero(acc, fmt)),
+        "store truncates": widen(round_float(acc, fmt, "rz")),
     }
 
 
-def table(size: int, fmt: str) -> str:
+def compare_rules(size: int, fmt: str) -> str:
     """Which rule rejects what, and how far each output is from exact as a share of the bound."""
-    problem, found = outputs(size, size, size, fmt)
-    head = ["fault", *(rule.name for rule in RULES), "worst error / bound", "outputs beyond it"]
+    problem, made = outputs(size, size, size, fmt)
     rows = []
-    for name, out in found.items():
-        right = name.startswith("none")
-        marks = [
-            "" if rule.accepts(out, problem) else ("**false alarm**" if right else "found")
-            for rule in RULES
-        ]
-        if not right:
-            marks = [mark or "**missed**" for mark in marks]
+    for name, out in made.items():
+        accepted, rejected = ("**missed**", "found") if rows else ("", "**false alarm**")
+        marks = [accepted if accepts(out, problem) else rejected for accepts in RULES.values()]
         share = np.abs(out - problem.exact) / problem.bound
         rows.append([name, *marks, f"{share.max():.3g}", f"{(share > 1).sum():,}"])
-    return table_of(head, rows, ["---", *(":-:" for _ in RULES), "--:", "--:"])
+    head = ["fault", *RULES, "worst error / bound", "outputs beyond it"]
+    return make_table(head, rows, ["---", *(":-:" for _ in RULES), "--:", "--:"])
 
 
-def make_page(size: int, check: bool, out: Path | None) -> int:
+def make_page(size: int = 1024, check: bool = False, out: Path | None = None) -> int:
     """Make the tables of docs/acceptance-rules.md: which rule rejects which faulty product.
 
-    One core, one seed, half a minute.
+    M, N and K are --size. One core, one seed, half a minute.
     """
     began = time.monotonic()
-    tables = {fmt: table(size, fmt) for fmt in ("fp16", "bf16")}
+    tables = {fmt: compare_rules(size, fmt) for fmt in ("fp16", "bf16")}
     seconds = time.monotonic() - began
     tables["run"] = f"M = N = K = {size}, standard normal operands, seed {SEED}; {seconds:.0f} s."
-    return settle(PAGE, fill(PAGE, tables), check, out)
+    return update(PAGE, fill(PAGE, tables), check, out)

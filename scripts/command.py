@@ -1,33 +1,37 @@
-"""Scripts of several commands: a function for each, whose docstring is the command's help."""
+"""Scripts of several commands: a function for each, whose parameters are the command's options."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable
-from inspect import getdoc
+from collections.abc import Callable, Mapping
+from inspect import getdoc, signature
+from pathlib import Path
 from typing import Any
 
 
-def script(about: str) -> tuple[ArgumentParser, Callable[..., ArgumentParser]]:
-    """A parser, and what adds a command to it: from a name and a function, the command's parser."""
-    parser = ArgumentParser(description=about.partition("\n")[0])
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def run(about: str, commands: Mapping[str, Callable[..., int]]) -> int:
+    """Call the function of the command that was given, and return its exit status.
 
-    def add(name: str, function: Callable[..., int]) -> ArgumentParser:
+    A parameter without a default is a positional path. Others are options: False is a switch, None
+    an optional path, any other default has the type that is expected. The docstrings are the help.
+    """
+    layout: dict[str, Any] = {"formatter_class": RawDescriptionHelpFormatter}
+    parser = ArgumentParser(description=about, **layout)
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, function in commands.items():
         text = getdoc(function) or ""
-        command = commands.add_parser(
-            name,
-            help=text.partition("\n")[0],
-            description=text,
-            formatter_class=RawDescriptionHelpFormatter,
-        )
+        head = text.partition("\n")[0]
+        command = subparsers.add_parser(name, help=head, description=text, **layout)
         command.set_defaults(function=function)
-        return command
-
-    return parser, add
-
-
-def run(parser: ArgumentParser) -> int:
-    """Call the function of the command that was given, with its options by name."""
-    options: dict[str, Any] = vars(parser.parse_args())
-    return int(options.pop("function")(**options))
+        for option in signature(function).parameters.values():
+            default = option.default
+            if default is option.empty:
+                command.add_argument(option.name, type=Path)
+            elif default is False:
+                command.add_argument(f"--{option.name}", action="store_true")
+            else:
+                kind = Path if default is None else type(default)
+                command.add_argument(f"--{option.name}", type=kind, default=default)
+    options = vars(parser.parse_args())
+    function = options.pop("function")
+    return function(**options)

@@ -1,10 +1,15 @@
-"""Pages in Markdown with parts that a program makes, between marks in the text."""
+"""Pages in Markdown with parts that a program makes: tables between marks, outputs of commands."""
 
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+OUTPUT = re.compile(r"(^<!-- output: (.+?) -->\n```\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
 
 
 def fill(page: Path, tables: Mapping[str, str]) -> str:
@@ -20,25 +25,42 @@ def fill(page: Path, tables: Mapping[str, str]) -> str:
     return text
 
 
-def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str] = ()) -> str:
+def make_table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str] = ()
+) -> str:
     """A table; `align` holds the cells below the head."""
     lines = [head, align or ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def without_times(text: str) -> str:
+def remove_times(text: str) -> str:
     """The text with every number of seconds, `1.2 s` or the last cell of a row, taken out."""
     return re.sub(r"\d+(\.\d+)?(?= s\b)|\d+\.\d\d(, \d+\.\d\d)?(?= \|$)", "...", text, flags=re.M)
 
 
-def settle(page: Path, text: str, check: bool, out: Path | None = None) -> int:
-    """Write the text to `out` or to the page itself; to check, only compare it with the page.
+def update(page: Path, text: str, check: bool, out: Path | None = None) -> int:
+    """Write the text to `out` or to the page itself; with `check`, only compare it with the page.
 
     Exit status 1 where they differ by more than times.
     """
     if not check:
         (out or page).write_text(text, encoding="utf-8")
         return 0
-    same = without_times(text) == without_times(page.read_text(encoding="utf-8"))
+    same = remove_times(text) == remove_times(page.read_text(encoding="utf-8"))
     print(f"{page}: {'up to date' if same else 'got other text, expected what is made now'}")
     return int(not same)
+
+
+def show_outputs(page: Path, folder: Path, check: bool = False, out: Path | None = None) -> int:
+    """Replace the outputs that PAGE shows by what their commands print now.
+
+    An output is the block after a line `<!-- output: gemmproof ... -->`; the commands run in
+    FOLDER.
+    """
+
+    def run_again(shown: re.Match[str]) -> str:
+        words = [sys.executable, "-m", *shlex.split(shown[2])]
+        printed = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, text=True, check=False)
+        return f"{shown[1]}{printed.stdout.strip(chr(10))}\n{shown[4]}"
+
+    return update(page, OUTPUT.sub(run_again, page.read_text(encoding="utf-8")), check, out)

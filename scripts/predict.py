@@ -12,7 +12,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import triton
-from scripts.evidence import run_each, write_json
+from scripts.evidence import Row, collect, run_each
 from tests.witnesses.recorded.cases import operand
 
 from gemmproof import kernels
@@ -33,48 +33,48 @@ OUTPUTS = {
 }
 KINDS = ("normal", "wide", "special")
 
-#: Equal outputs, all outputs, and a line for each launch that differs.
-Share = tuple[int, int, list[str]]
 
-
-def compare_kernels(report: Path | None) -> int:
+def compare_kernels(jobs: int = 8, report: Path | None = None) -> int:
     """Launch our kernels on the GPU and compare every bit with the simulator's sm_90.
 
-    Exit 0 when all bits are equal, 1 otherwise.
+    Exits with 0 when all bits are equal, 1 otherwise.
     """
-    names = kernels.__all__
-    found = dict(zip(names, run_each(compare, [(n,) for n in names], len(names)), strict=True))
-    for name, formats in found.items():
-        for fmt, (equal, total, wrong) in formats.items():
-            print(f"{name:18} {fmt:8} {equal}/{total}")
-            print("".join(f"    {w}\n" for w in wrong[:6]), end="")
-    write_json(report, kernels=found)
-    shares = [share for formats in found.values() for share in formats.values()]
-    return int(not all(equal == total > 0 and not wrong for equal, total, wrong in shares))
+    tasks = [(name, fmt) for name in kernels.__all__ for fmt in OUTPUTS]
+    return collect(run_each(compare, tasks, jobs), describe, report)
 
 
-def compare(name: str) -> dict[str, Share]:
-    """The share of equal outputs of one kernel in each input format."""
+def compare(name: str, fmt: str) -> Row:
+    """The equal outputs of one kernel in one input format, and each launch that differs."""
     module = import_module(f"gemmproof.kernels.{name}")
     tuned, wrapper = getattr(module, f"{name}_kernel"), getattr(module, name)
-    turns = itertools.count(1)
-    found = {}
-    for fmt, out_dtypes in OUTPUTS.items():
-        equal, total, wrong = 0, 0, []
-        kinds = ("raw",) if fmt == "int8" else KINDS
-        for shape, kind, dtype in itertools.product(SHAPES, kinds, out_dtypes):
-            config = module.CONFIGS[next(turns) % len(module.CONFIGS)]
-            try:
-                with patch.object(tuned, "configs", [config]):
-                    same, size, finding = compare_launch(wrapper, fmt, kind, shape, dtype)
-            except triton.runtime.errors.OutOfResources:
-                continue  # the tuner passes over it too
-            equal, total = equal + same, total + size
-            if finding:
-                launch = f"{fmt} {shape} {kind} {dtype} {config.kwargs} warps {config.num_warps}"
-                wrong.append(f"{launch}: {finding}")
-        found[fmt] = (equal, total, wrong)
-    return found
+    equal, total, wrong = 0, 0, []
+    kinds = ("raw",) if fmt == "int8" else KINDS
+    configs = itertools.cycle(module.CONFIGS)
+    for shape, kind, dtype in itertools.product(SHAPES, kinds, OUTPUTS[fmt]):
+        config = next(configs)
+        try:
+            with patch.object(tuned, "configs", [config]):
+                same, size, finding = compare_launch(wrapper, fmt, kind, shape, dtype)
+        except triton.runtime.errors.OutOfResources:
+            continue  # the tuner passes over it too
+        equal, total = equal + same, total + size
+        if finding:
+            launch = f"{shape} {kind} {dtype} {config.kwargs} warps {config.num_warps}"
+            wrong.append(f"{launch}: {finding}")
+    return {
+        "kernel": name,
+        "format": fmt,
+        "expected": equal == total > 0 and not wrong,
+        "equal": equal,
+        "outputs": total,
+        "different": wrong,
+    }
+
+
+def describe(row: Row) -> str:
+    """A line for the row, and one for each of the first launches that differ."""
+    head = f"{row['kernel']:18} {row['format']:8} {row['equal']}/{row['outputs']}"
+    return "\n    ".join([head, *row["different"][:6]])
 
 
 def compare_launch(

@@ -4,92 +4,87 @@ from __future__ import annotations
 
 import json
 import lzma
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import recorded_ttir
-import torch
 import triton
-from scripts.evidence import write_json
-from tests.witnesses.recorded import casts
-from tests.witnesses.recorded.cases import cases, inputs
-from tests.witnesses.recorded.kernel import launch, tensor
+from recorded import casts
+from recorded.cases import cases, inputs
+from recorded.kernel import launch, tensor
 from ttir_cases import existing
 
-from gemmproof.reference.simulator import run
+from gemmproof.reference.arithmetic.conversions import Array
 
-CASTS = Path(casts.__file__).parent / "casts-h200.npz"
+RECORDED = Path(casts.__file__).parent
 
 
-def record_dots(out: Path, report: Path | None) -> int:
-    """Record the dots of tests/recorded on the GPU and compare them with the simulator.
+def record_dots(out: Path) -> int:
+    """Record the dots of tests/witnesses/recorded on the GPU.
 
-    Writes the raw bits of every output to OUT (.npz). Prints, path by path, the share of bits that
-    the simulator predicts for sm_90. Exit 0 when all are equal, 1 otherwise.
+    Writes the raw bits of every output to OUT (.npz) and prints which differ from h200.npz, whose
+    bits tests/witnesses/test_recorded.py compares with the simulator. Exits with 0 when no output
+    differs, 1 otherwise.
     """
-    recorded: dict[str, np.ndarray] = {}
-    shares: dict[str, list[int]] = {}
-    wrong: list[str] = []
-    for case in cases():
-        arrays = inputs(case)
+    by_name = {case.name: case for case in cases()}
+
+    def launch_dot(name: str) -> Array:
+        case = by_name[name]
         formats = (case.a_format, case.b_format, case.acc_format)
-        on_gpu = [tensor(x, f, "cuda") for x, f in zip(arrays, formats, strict=True)]
-        key = f"{case.path} {case.a_format}x{case.b_format}>{case.acc_format}"
-        try:
-            got = launch(case, *on_gpu).cpu()
-        except Exception as error:
-            wrong.append(f"{case.name}: GPU: {str(error).splitlines()[0][:120]}")
-            continue
-        bits = got.view(torch.int16 if got.element_size() == 2 else torch.int32).numpy()
-        recorded[case.name] = bits
-        on_cpu = [tensor(x, f, "cpu") for x, f in zip(arrays, formats, strict=True)]
-        try:
-            predicted = run(lambda *t, case=case: launch(case, *t), *on_cpu, target="sm_90").result
-        except Exception as error:
-            wrong.append(f"{case.name}: simulator: {str(error).splitlines()[0][:160]}")
-            continue
-        equal = int((predicted.view(torch.from_numpy(bits).dtype).numpy() == bits).sum())
-        share = shares.setdefault(key, [0, 0])
-        share[0] += equal
-        share[1] += bits.size
-        if equal != bits.size:
-            wrong.append(f"{case.name}: {bits.size - equal} of {bits.size} differ")
-    np.savez_compressed(out, **recorded)  # type: ignore[arg-type]
-    for key, (equal, total) in shares.items():
-        print(f"{key:44s} {equal}/{total} {100 * equal / total:.3f} %")
-    print("\n".join(wrong[:120]))
-    equal, total = (sum(x) for x in zip(*shares.values(), strict=True))
-    print(f"equal {equal} of {total}")
-    write_json(report, shares=shares, different=wrong)
-    return int(bool(wrong))
+        operands = (tensor(x, f, "cuda") for x, f in zip(inputs(case), formats, strict=True))
+        bits = casts.as_bits(launch(case, *operands))
+        return bits.view(f"i{bits.itemsize}")
+
+    return _record(out, dict(np.load(RECORDED / "h200.npz")), by_name, launch_dot)
 
 
 def record_casts(out: Path) -> int:
     """Record what compiled casts and arithmetic give on the GPU.
 
-    The inputs are those of tests/witnesses/recorded/casts-h200.npz. Writes OUT (.npz) and
-    prints how many outputs differ from the recorded ones. Exit 0 when none does, 1 otherwise.
+    Writes the raw bits of every output to OUT (.npz), beside the inputs, which are those of
+    tests/witnesses/recorded/casts-h200.npz, and prints which outputs differ from that file's. Exits
+    with 0 when none differs, 1 otherwise.
     """
-    known = dict(np.load(CASTS))
-    made = {name: data for name, data in known.items() if name.startswith("in|")}
-    different = total = 0
-    for name in sorted(set(known) - set(made)):
-        operands = [
+    known = dict(np.load(RECORDED / "casts-h200.npz"))
+
+    def launch_cast(name: str) -> Array:
+        operands = (
             casts.as_tensor(known[f"in|{source}"], source.rpartition(":")[2]).cuda()
             for source in casts.inputs_of(name)
-        ]
-        made[name] = casts.as_bits(casts.launch(name, *operands))
-        different += int((made[name] != known[name]).sum())
-        total += made[name].size
-    np.savez_compressed(out, **made)
-    print(f"{different} of {total} outputs differ from the recorded ones")
-    return int(different > 0)
+        )
+        return casts.as_bits(casts.launch(name, *operands))
+
+    names = (name for name in known if not name.startswith("in|"))
+    return _record(out, known, names, launch_cast)
+
+
+def _record(
+    out: Path, known: dict[str, Array], names: Iterable[str], launch_one: Callable[[str], Array]
+) -> int:
+    """Write the inputs that are `known`, and the bits of every output as this GPU gives them."""
+    made = {name: bits for name, bits in known.items() if name.startswith("in|")}
+    different = failed = total = 0
+    for name in names:
+        try:
+            made[name] = bits = launch_one(name)
+        except Exception as error:  # one that does not compile must not hide the others
+            failed += 1
+            print(f"{name}: {type(error).__name__}: {str(error)[:160]}")
+            continue
+        count = int((bits != known[name]).sum()) if name in known else bits.size
+        if count:
+            print(f"{name}: {count} of {bits.size} outputs differ")
+        different, total = different + count, total + bits.size
+    np.savez_compressed(out, **made)  # type: ignore[arg-type]
+    print(f"{different} of {total} outputs differ from the recorded ones; {failed} launches failed")
+    return int(different + failed > 0)
 
 
 def record_ttir() -> int:
-    """Record in tests/ttir the TTIR of the tests' kernels, as the installed Triton makes it.
+    """Record the TTIR of the tests' kernels as the installed Triton makes it; needs no GPU.
 
-    Needs no GPU.
+    Writes a file of tests/witnesses/ttir/recordings.
     """
     possible = existing()
     texts = {

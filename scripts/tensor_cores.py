@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-from scripts.markdown import fill, settle, table_of
+from scripts.markdown import fill, make_table, update
 
 from gemmproof.properties.measure import Measure, measure
 from gemmproof.reference.accumulator.record import Accumulator
@@ -15,7 +14,8 @@ from gemmproof.reference.dot.fdpa import Unit
 from gemmproof.reference.dot.triton import triton_dot
 from gemmproof.reference.dot.units import is_emulated
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.gpus import GPUS, TensorCore
+from gemmproof.reference.gpus import GPUS
+from gemmproof.report.drift_plot import scale_axes, write_svg
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "what-your-tensor-core-computes.md"
@@ -38,29 +38,21 @@ DRAWN: dict[str, DotModel] = {
 def unit_table() -> str:
     """Every unit of every target: what it adds at once and what it keeps; equal ones in one row."""
     targets: dict[tuple[str, ...], list[str]] = {}
-    for gpu in GPUS.values():
-        for core in gpu.cores:
-            for half in (False, True):
-                for facts, formats in _units(gpu.name, core, half).items():
-                    key = (core.instruction, " ".join(formats), *facts)
-                    targets.setdefault(key, []).append(gpu.name)
+    for target, core in ((gpu.name, core) for gpu in GPUS.values() for core in gpu.cores):
+        formats: dict[tuple[str, ...], list[str]] = {}
+        sums = [(fmt, acc) for fmt in core.formats for acc in FORMATS[fmt].sums]
+        for fmt, acc in sorted(sums, key=lambda pair: pair[1] == "fp16"):
+            unit = dot_model(target, fmt, acc, core.instruction).unit
+            apart = is_emulated(target, fmt, core.instruction)
+            facts = _facts(unit, " (as fp16, 32 k apart)" if apart else "")
+            formats.setdefault((acc, *facts), []).append(fmt)
+        for facts, names in formats.items():
+            key = (core.instruction, " ".join(names), *facts)
+            targets.setdefault(key, []).append(target)
     rows = [[" ".join(found), *key] for key, found in targets.items()]
     head = ("targets", "instruction", "operands", "sum", "added at once", "kept below the largest",
             "kept from step to step", "whole numbers exact to")  # fmt: skip
-    return table_of(head, rows)
-
-
-def _units(target: str, core: TensorCore, half: bool) -> dict[tuple[str, ...], list[str]]:
-    """What each unit of an instruction does, summing in fp16 or not, and the formats it takes."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for fmt in core.formats:
-        for acc in FORMATS[fmt].sums:
-            if (acc == "fp16") == half:
-                unit = dot_model(target, fmt, acc, core.instruction).unit
-                apart = is_emulated(target, fmt, core.instruction)
-                facts = _facts(unit, " (as fp16, 32 k apart)" if apart else "")
-                found.setdefault((acc, *facts), []).append(fmt)
-    return found
+    return make_table(head, rows)
 
 
 def _facts(unit: Unit, emulated: str) -> tuple[str, str, str, str]:
@@ -80,13 +72,13 @@ def found_table() -> str:
         fields = {k: v for k, v in row["accumulator"].items() if k != "name"}
         bits = f"{row['equal']:,} of {row['outputs']:,}" if row["outputs"] else "atomics: any order"
         rows.append([f"`{row['kernel']}`", row["format"], Accumulator(**fields).name, bits])
-    return table_of(("kernel", "operands", "found by launches", "bits as simulated"), rows)
+    return make_table(("kernel", "operands", "found by launches", "bits as simulated"), rows)
 
 
 def bias_table(found: dict[str, list[Measure]]) -> str:
     """Bias of data of one sign against K."""
     rows = [[name, *(f"{m.bias:+.1e}" for m in measures)] for name, measures in found.items()]
-    return table_of(("accumulator", *(f"K={K}" for K in SIZES)), rows)
+    return make_table(("accumulator", *(f"K={K}" for K in SIZES)), rows)
 
 
 def biases() -> dict[str, list[Measure]]:
@@ -99,33 +91,21 @@ def biases() -> dict[str, list[Measure]]:
 
 
 def draw(found: dict[str, list[Measure]]) -> None:
-    """|bias| against K for every drawn accumulator, named at the line's end."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "gemmproof"}
+    """|bias| against K for every drawn accumulator; the legend has the order of the lines."""
     colours = ("#000000", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#E69F00", "#D55E00")
-    with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(9, 5), layout="constrained")
+    with write_svg(PICTURE, 9, 5) as figure:
         axes = figure.subplots()
         for (name, measures), colour, marker in zip(found.items(), colours, "osD^vPX", strict=True):
             heights = [abs(m.bias) for m in measures]
             axes.plot([m.K for m in measures], heights, color=colour, marker=marker, label=name)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_xticks(SIZES, [str(K) for K in SIZES])
-        axes.set_xlabel("K (terms in a sum)")
+        scale_axes(axes, list(SIZES))
         axes.set_ylabel("|mean error in the direction of c| / |A||B|")
         axes.set_title("How far sums of uniform(0, 1) data drift, result in fp32")
-        axes.grid(True, color="0.9")
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles[::-1], labels[::-1], loc="outside right upper", frameon=False)
-        figure.savefig(PICTURE, format="svg", metadata={"Date": None})
 
 
-def make_page(check: bool, out: Path | None) -> int:
+def make_page(check: bool = False, out: Path | None = None) -> int:
     """Make the tables and the picture of docs/what-your-tensor-core-computes.md.
 
     Bits and biases come from the models, the last table from
@@ -135,4 +115,4 @@ def make_page(check: bool, out: Path | None) -> int:
     tables = {"units": unit_table(), "found": found_table(), "biases": bias_table(found)}
     if not check:
         draw(found)
-    return settle(PAGE, fill(PAGE, tables), check, out)
+    return update(PAGE, fill(PAGE, tables), check, out)

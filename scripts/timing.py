@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import torch
-from scripts.evidence import write_json
+from scripts.evidence import Row, collect
 
 from gemmproof import kernels
 from gemmproof.properties.cases.tensors import TORCH_DTYPES, format_of_tensor
@@ -33,22 +32,18 @@ ROTATED = 2 * 120 * 2**20
 Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-def time_kernels(rounds: int, settle: float, report: Path | None) -> int:
+def time_kernels(rounds: int = 10, settle: float = 2.0, report: Path | None = None) -> int:
     """Time our kernels on the GPU against torch.matmul, each verified before it is timed.
 
-    Exit 0 when every result was right, 1 otherwise.
+    The ratio is torch's time over ours: median [lowest, highest] of the rounds, whose legs run in
+    the order ABBA, then BAAB; torch against itself shows the noise. Exits with 0 when every result
+    was right, 1 otherwise.
     """
     # The accumulator is fp32 in ours, so it must be in torch's.
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    print("ratio = torch's time / ours, median [lowest, highest] of the rounds")
-    rows: list[dict[str, Any]] = []
-    for fmt, M, N, K in SHAPES:
-        for row in time_shape(fmt, M, N, K, rounds, settle):
-            rows.append(row)
-            print(describe(row), flush=True)
-    write_json(report, timings=rows)
-    return int(not all(row["right"] for row in rows))
+    rows = (row for shape in SHAPES for row in time_shape(*shape, rounds, settle))
+    return collect(rows, describe, report)
 
 
 def operands(fmt: str, M: int, N: int, K: int) -> list[Operands]:
@@ -137,9 +132,7 @@ def verify(graphs: dict[str, torch.cuda.CUDAGraph], given: Operands) -> dict[str
     return right
 
 
-def time_shape(
-    fmt: str, M: int, N: int, K: int, rounds: int, settle: float
-) -> Iterator[dict[str, Any]]:
+def time_shape(fmt: str, M: int, N: int, K: int, rounds: int, settle: float) -> Iterator[Row]:
     """A row per kernel and one for torch against itself, all verified before any is timed."""
     sets = operands(fmt, M, N, K)
     calls = {"torch again": torch.matmul, **{n: getattr(kernels, n) for n in kernels.__all__}}
@@ -149,13 +142,13 @@ def time_shape(
     theirs.replay()
     *_, c, reference = sets[-1]
     for name, graph in graphs.items():
-        row = {"kernel": name, "format": fmt, "M": M, "N": N, "K": K, "right": right[name]}
+        row = {"kernel": name, "format": fmt, "M": M, "N": N, "K": K, "expected": right[name]}
         graph.replay()
         row["bits_equal_torch"] = torch.equal(c, reference)
         if name in kernels.__all__:
             tuned = getattr(import_module(f"gemmproof.kernels.{name}"), f"{name}_kernel")
             row["config"] = str(tuned.best_config)
-        if row["right"]:
+        if row["expected"]:
             found, base = ratios(graph, theirs, rounds, settle)
             row["ratio"], row["ratio_low"] = statistics.median(found), min(found)
             row["ratio_high"] = max(found)
@@ -163,10 +156,10 @@ def time_shape(
         yield row
 
 
-def describe(row: dict[str, Any]) -> str:
+def describe(row: Row) -> str:
     """A line for a row."""
     shape = f"{row['M']}x{row['N']}x{row['K']}"
-    if not row["right"]:
+    if not row["expected"]:
         return f"{row['kernel']:18} {row['format']} {shape:16} WRONG"
     return (
         f"{row['kernel']:18} {row['format']} {shape:16} {row['ratio']:5.3f} "

@@ -30,10 +30,10 @@ def lists_names(source: str) -> bool:
     """Whether a literal, a string or a call holds three names of formats or of GPUs."""
     nodes = list(ast.walk(ast.parse(source)))
     prose = {node.value for node in nodes if isinstance(node, ast.Expr)}
-    return any(len(names & stated(n)) >= 3 for n in nodes if n not in prose for names in NAMES)
+    return any(len(names & names_in(n)) >= 3 for n in nodes if n not in prose for names in NAMES)
 
 
-def stated(node: ast.AST) -> set[str]:
+def names_in(node: ast.AST) -> set[str]:
     """The words and attributes in a literal or in what a call is given, keywords included."""
     match node:
         case ast.Constant(value=str(text)):
@@ -41,9 +41,9 @@ def stated(node: ast.AST) -> set[str]:
         case ast.Attribute(attr=name):
             return {name}
         case ast.Call(args=args, keywords=keywords):
-            return {str(k.arg) for k in keywords}.union(*map(stated, args))
+            return {str(k.arg) for k in keywords}.union(*map(names_in, args))
         case ast.Dict() | ast.Set() | ast.Tuple() | ast.List():
-            return set().union(*map(stated, ast.iter_child_nodes(node)))
+            return set().union(*map(names_in, ast.iter_child_nodes(node)))
     return set()
 
 

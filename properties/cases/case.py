@@ -8,7 +8,7 @@ from typing import Any
 
 from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW
 from gemmproof.properties.contract import MAX_SIDE, ROLES
-from gemmproof.reference.formats import OPERANDS
+from gemmproof.reference.formats import FORMATS, OPERANDS, Format
 
 FILLS = ("index", "normal", "positive", "cancelling", "wide", "special")
 CALLS = (1, 3)
@@ -144,6 +144,16 @@ class Case:
     def with_layout(self, operand: str, layout: str) -> Case:
         """The same case with another layout of one operand."""
         return replace(self, layouts=tuple({**dict(self.layouts), operand: layout}.items()))
+
+    @property
+    def format(self) -> Format:
+        """The format of the operands."""
+        return FORMATS[self.dtype]
+
+    @property
+    def sums_are_exact(self) -> bool:
+        """Whether no order of the sums rounds, so that every order gives the same bits."""
+        return self.fill == "index" or self.format.kind == "int"
 
     @property
     def lead(self) -> tuple[int, ...]:

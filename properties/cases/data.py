@@ -13,7 +13,7 @@ import numpy as np
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Role
 from gemmproof.reference.arithmetic.conversions import Array, round_to
-from gemmproof.reference.formats import FORMATS, Format
+from gemmproof.reference.formats import Format
 
 _CHOICES = 2  # the stream of hashes that picks elements; the values of operands have their own
 
@@ -30,12 +30,12 @@ def window(fmt: Format) -> int:
     return 2 ** min(max(fmt.stored.p, 8), fmt.emax)
 
 
-def elements(case: Case, role: Role, shape: tuple[int, int, int]) -> Array:
+def elements(case: Case, role: Role, shape: tuple[int, ...]) -> Array:
     """The values of an operand, (batch, rows, columns), as a storage array.
 
     `shape` may have sides of 1 where the layout repeats one element along an axis.
     """
-    fmt = FORMATS[case.dtype]
+    fmt = case.format
     k_axis = role.k_axis
     where = np.indices(shape, dtype=np.uint64, sparse=True)
     if case.fill == "cancelling":
@@ -83,11 +83,11 @@ def _plain(case: Case, role: Role, where: tuple[Array, ...], fmt: Format) -> Arr
 
 
 def _special(case: Case, role: Role, where: tuple[Array, ...], x: Array, fmt: Format) -> Array:
-    """Index data of which some rows of a, and columns of b, have one odd element or are large.
+    """Index data; some rows of a and columns of b have one special element, or large ones.
 
     By a hash of the line: NaN, Inf, -Inf, -0 among zeros, a subnormal, or a line of large numbers
     whose products with another such line overflow fp16 and fp8 but not fp32. Three in eight lines
-    stay plain, so most elements of c are numbers that nothing odd may reach.
+    stay plain, so most elements of c are numbers that no special value may reach.
     """
     line, k = where[3 - role.k_axis], where[role.k_axis]
     code = _hash(case.seed * 2 + role.number, _CHOICES, (where[0], line))

@@ -1,4 +1,4 @@
-"""Which cases are worth running: the corners of a kernel's tiles, then draws around them.
+"""Which cases are worth running: the corners of a kernel's tiles, then random ones around them.
 
 `draw_case` says what is drawn, by one function `choose(options)` that picks from a sequence. The
 engine gives it a seeded generator, which costs microseconds, loads nothing and depends on no other
@@ -7,6 +7,7 @@ package's version; `cases` gives it to Hypothesis.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,16 +25,16 @@ Choose = Callable[[Sequence[Any]], Any]
 # Multiply-adds of all tiles of a case, padding included: keeps a case near a tenth of a second.
 MAX_VOLUME = 2**25
 SEEDS = range(1, 1000)
-# So many cases are not compared with further calls, for one of every relation that is.
+# One case in this many is compared under each relation.
 COMPARED = 120
-# how many times the work of a case its related calls are, at most
+# the most work that the related calls of a case take, in multiples of its own
 RELATED_WORK = {"order": 16, "rows": 12}
 SMS = (1, 7)  # one program for every tile, and a number that divides no tile count by design
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What first runs told of a kernel.
+    """What the first runs showed of a kernel.
 
     `tiles[config]` is the (BLOCK_M, BLOCK_N, BLOCK_K) of each dot of that configuration. `splits`
     are values of constexprs that divide K among programs (SPLIT_K). `asks_sms`: whether the wrapper
@@ -52,21 +53,21 @@ class Survey:
 
 def smallest(contract: Contract, dtype: str) -> Case:
     """The simplest admitted case that has any work to do."""
-    M, N, K = (_admit(1, axis, contract) or _admit_up(1, axis, contract) for axis in range(3))
+    M, N, K = (fit_side(step, axis, contract) for axis, step in enumerate(contract.multiples))
     return Case(M, N, K, dtype, batch=1 if contract.batched else None)
 
 
 def probe(contract: Contract, dtype: str) -> Case:
     """A case of a middle size, for the tiles that a wrapper chooses by the sizes."""
-    M, N, K = (_admit(side, axis, contract) for axis, side in enumerate((160, 150, 140)))
+    M, N, K = (fit_side(side, axis, contract) for axis, side in enumerate((160, 150, 140)))
     return Case(M, N, K, dtype, batch=1 if contract.batched else None)
 
 
 def corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
-    """Cases that every check starts with, most telling first; each admitted by the contract."""
+    """Cases that every check starts with, the most revealing first; the contract admits each."""
     seen: set[Case] = set()
     for case in _corners(contract, survey, dtype):
-        case = _fit_budget(case, contract, _tile(survey, case.config))
+        case = _fit_budget(_fit_sides(case, contract), contract, _tile(survey, case.config))
         if case not in seen and is_admitted(case, contract):
             seen.add(case)
             yield case
@@ -87,50 +88,46 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         (5 * bm + 1, 1, 1),
         (1, 5 * bn + 1, 1),
     ]
-    first = one
+    first = replace(one, batch=None if one.batch is None else 2)
+    small = replace(first, M=7, N=6, K=bk + 3)
     for position, (M, N, K) in enumerate(sides):
-        case = replace(one, M=M, N=N, K=K, batch=None if one.batch is None else 2)
+        # half of them, the first included, three times over uninitialised memory
+        yield replace(first, M=M, N=N, K=K, calls=1 if position % 2 else 3)
         if position == 0:
-            first = case
-        # half of them three times over dirty memory, the first of all among these
-        yield _fit_sizes(case if position % 2 else replace(case, calls=3), contract)
-        if position == 0:
-            yield from _kinds(replace(case, M=7, N=6, K=bk + 3), contract, early=True)
+            yield from _kinds(small, contract, early=True)
     for config in range(survey.configs):
         bm, bn, bk = _tile(survey, config)
-        ragged = replace(first, M=bm + 1, N=bn + 1, K=2 * bk + 1, config=config)
-        yield _fit_sizes(ragged, contract)
-        for tile in survey.tiles[config][1:]:
-            yield _fit_sizes(replace(ragged, M=tile[0] + 1, N=tile[1] + 1, K=tile[2] + 1), contract)
+        yield replace(first, M=bm + 1, N=bn + 1, K=2 * bk + 1, config=config)
+        for m, n, k in survey.tiles[config][1:]:
+            yield replace(first, M=m + 1, N=n + 1, K=k + 1, config=config)
     bm, bn, bk = _tile(survey, 0)
     for split in survey.splits:
         for K in (bk * split, bk * split + 1, bk * (split - 1), bk * split - 1):
-            yield _fit_sizes(replace(first, M=3, N=5, K=K), contract)
+            yield replace(first, M=3, N=5, K=K)
     for sms in SMS if survey.asks_sms else ():
         for M, N in ((3 * bm + 1, 3 * bn), (5 * bm, 2 * bn + 1)):
-            yield _fit_sizes(replace(first, M=M, N=N, K=bk + 1, calls=1, sms=sms), contract)
-    yield from _kinds(replace(first, M=7, N=6, K=bk + 3), contract, early=False)
+            yield replace(first, M=M, N=N, K=bk + 1, sms=sms)
+    yield from _kinds(small, contract, early=False)
     for fill in (f for f in FILLS[1:] if f != "special"):
-        yield _fit_sizes(replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1), contract)
+        yield replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1)
     # one column or one row may take a path of its own, for which K has to be long
     for M, N in ((bm + 1, 1), (1, bn + 1)):
-        yield _fit_sizes(replace(one, M=M, N=N, K=4 * bk + 1, fill="normal", seed=1), contract)
+        yield replace(one, M=M, N=N, K=4 * bk + 1, fill="normal", seed=1)
     # sums of one sign over a long K: what a narrow accumulator cannot hold
-    yield _fit_sizes(replace(one, K=4096, fill="positive", seed=1), contract)
+    yield replace(one, K=4096, fill="positive", seed=1)
     for name in contract.layout_names[1:]:
         for operand in ROLES:
             # the last of three matrices is the one that lies far away
             batch = 3 if name == "narrow_batch" else first.batch
-            case = replace(first, M=5, N=7, K=bk + 3, batch=batch, calls=1)
-            yield _fit_sizes(case.with_layout(operand, name), contract)
+            case = replace(first, M=5, N=7, K=bk + 3, batch=batch)
+            yield case.with_layout(operand, name)
 
 
 def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
     """One case of each relation between calls, and one of odd values; early, one per property."""
-    one = replace(case, calls=1, seed=1)
-    first = ("negated", "order", "rows")
+    one = replace(case, seed=1)
     for compare in list_relations(contract):
-        if (compare in first) == early:
+        if (compare in ("negated", "order", "rows")) == early:
             fill = "index" if compare in ("scaled", "order") else "normal"
             related = replace(one, compare=compare, fill=fill)
             if compare == "rows":
@@ -138,10 +135,10 @@ def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
                 # terms of an even K have one that cancels them
                 K = case.K - case.K % 2
                 related = replace(related, M=33, N=8 * case.N, K=K, fill="cancelling")
-                yield _fit_sizes(replace(related, K=2 * K), contract)
-            yield _fit_sizes(related, contract)
-    if early and FORMATS[case.dtype].kind == "float":
-        yield _fit_sizes(replace(one, fill="special", M=13, N=11), contract)
+                yield replace(related, K=2 * K)
+            yield related
+    if early and case.format.kind == "float":
+        yield replace(one, fill="special", M=13, N=11)
 
 
 def list_fills(dtype: str) -> tuple[str, ...]:
@@ -162,7 +159,7 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
     config = choose(range(survey.configs))
     tile = choose(survey.tiles[config])
     M, N, K = (
-        _admit(_side(choose, block, survey.splits if axis == 2 else ()), axis, contract)
+        fit_side(_side(choose, block, survey.splits if axis == 2 else ()), axis, contract)
         for axis, block in enumerate(tile)
     )
     case = Case(M, N, K, dtype, config=config)
@@ -203,15 +200,24 @@ def cases(
 
 
 def is_admitted(case: Case, contract: Contract) -> bool:
-    """Whether a case asks for nothing that the contract does not promise."""
+    """Whether the contract promises all that a case needs."""
     sides = (case.M, case.N, case.K)
     return (
         case.dtype in contract.formats
         and (case.batch is not None) == contract.batched
         and {case.layout(name) for name in ROLES} <= set(contract.layout_names)
         and (case.compare is None or case.compare in list_relations(contract))
-        and all(_admit(side, axis, contract) == side for axis, side in enumerate(sides))
+        and all(fit_side(side, axis, contract) == side for axis, side in enumerate(sides))
     )
+
+
+def vary(case: Case, contract: Contract, **fields: Any) -> Case | None:
+    """The case with other values of some fields, None where the contract admits no such case."""
+    try:
+        other = replace(case, **fields)
+    except ValueError:  # no case is that large
+        return None
+    return other if is_admitted(other, contract) else None
 
 
 def _side(choose: Choose, block: int, splits: tuple[int, ...]) -> int:
@@ -229,21 +235,16 @@ def _tile(survey: Survey, config: int) -> Tile:
     return (max(t[0] for t in tiles), max(t[1] for t in tiles), max(t[2] for t in tiles))
 
 
-def _fit_sizes(case: Case, contract: Contract) -> Case:
-    M, N, K = (_admit(side, i, contract) for i, side in enumerate((case.M, case.N, case.K)))
+def _fit_sides(case: Case, contract: Contract) -> Case:
+    M, N, K = (fit_side(side, i, contract) for i, side in enumerate((case.M, case.N, case.K)))
     return replace(case, M=M, N=N, K=K)
 
 
-def _admit(side: int, axis: int, contract: Contract) -> int:
+def fit_side(side: int, axis: int, contract: Contract) -> int:
     """The largest admitted side that is no larger than `side`, or the smallest admitted one."""
     step = contract.multiples[axis]
     low = -(-contract.min_side // step) * step
     return max(low, min(max(side, 0), contract.max_side) // step * step)
-
-
-def _admit_up(side: int, axis: int, contract: Contract) -> int:
-    step = contract.multiples[axis]
-    return _admit(-(-max(side, contract.min_side) // step) * step, axis, contract)
 
 
 def _fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:
@@ -252,15 +253,13 @@ def _fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:
     lead = max(1, case.batch or 1) * case.calls
     lead *= 1 if case.compare is None else RELATED_WORK.get(case.compare, 2)
     for longest in sorted(range(3), key=lambda axis: -sides[axis] // tile[axis]):
-        blocks = [max(1, -(-side // block)) for side, block in zip(sides, tile, strict=True)]
-        padded = [count * block for count, block in zip(blocks, tile, strict=True)]
+        padded = [max(1, -(-n // block)) * block for n, block in zip(sides, tile, strict=True)]
         held = sides[0] * sides[2] + sides[2] * sides[1] + sides[0] * sides[1]
-        fits = padded[0] * padded[1] * padded[2] * lead <= MAX_VOLUME
-        if fits and held * lead <= MAX_ELEMENTS:
+        volume = math.prod(padded) * lead
+        if volume <= MAX_VOLUME and held * lead <= MAX_ELEMENTS:
             break
         block = tile[longest]
-        rest = padded[0] * padded[1] * padded[2] // padded[longest] * lead
-        count = max(1, MAX_VOLUME // (rest * block))
+        count = max(1, MAX_VOLUME // (volume // padded[longest] * block))
         side = (count - 1) * block + 1 if count > 1 else block  # one lane into the last tile
-        sides[longest] = _admit(min(sides[longest], side), longest, contract)
+        sides[longest] = fit_side(min(sides[longest], side), longest, contract)
     return replace(case, M=sides[0], N=sides[1], K=sides[2])

@@ -15,9 +15,9 @@ ANY, CONTIGUOUS, ROW = "any", "contiguous", "row"
 GUARD = 64  # elements before and after a view: 64 of any itemsize keep the base 16-byte aligned
 WIDE = 2**31  # the first offset that a signed 32-bit integer does not hold
 
-
 Shape = tuple[int, int, int]
 Placement = tuple[tuple[int, int, int], int, int]
+Place = Callable[[Shape, int, int], Placement]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +27,10 @@ class OperandView:
     `first` is the offset of element (0, 0, 0) in the parent, `extent` the parent's elements.
     """
 
-    shape: tuple[int, int, int]
+    shape: Shape
     strides: tuple[int, int, int]
     first: int
     extent: int
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A way to lay out (batch, rows, columns), by name.
-
-    `place(shape, number, k_axis)` gives the strides, the offset of the first element beyond the
-    guard, and the elements the parent holds between its guards. `number` tells the operands of a
-    case apart; `k_axis` is the axis that runs over K.
-    """
-
-    name: str
-    place: Callable[[Shape, int, int], Placement]
 
 
 def _row(shape: Shape, number: int, k_axis: int) -> Placement:
@@ -51,9 +38,15 @@ def _row(shape: Shape, number: int, k_axis: int) -> Placement:
     return (rows * columns, columns, 1), 0, batch * rows * columns
 
 
-def _column(shape: Shape, number: int, k_axis: int) -> Placement:
-    batch, rows, columns = shape
-    return (rows * columns, 1, rows), 0, batch * rows * columns
+def _transpose(place: Place) -> Place:
+    """The transpose of a layout of the transposed shape."""
+
+    def transposed(shape: Shape, number: int, k_axis: int) -> Placement:
+        batch, rows, columns = shape
+        (plane, column, row), first, extent = place((batch, columns, rows), number, k_axis)
+        return (plane, row, column), first, extent
+
+    return transposed
 
 
 def _padded(shape: Shape, number: int, k_axis: int) -> Placement:
@@ -77,17 +70,8 @@ def _sliced(shape: Shape, number: int, k_axis: int) -> Placement:
     return (2 * plane, step_row * lead, step_column), plane + lead + 1, (2 * batch + 1) * plane
 
 
-def _expanded(shape: Shape, number: int, k_axis: int) -> Placement:
-    # one vector along K, repeated over the other axis
-    return _vector(shape, k_axis)
-
-
-def _expanded_k(shape: Shape, number: int, k_axis: int) -> Placement:
-    # one vector along the other axis, repeated over K
-    return _vector(shape, 3 - k_axis)
-
-
 def _vector(shape: Shape, axis: int) -> Placement:
+    # one vector along an axis, repeated over the other one
     n = shape[axis]
     return (n, int(axis == 1), int(axis == 2)), 0, shape[0] * n
 
@@ -117,13 +101,6 @@ def _narrow(shape: Shape, number: int, k_axis: int) -> Placement:
     return (columns, lead, 1), 0, lead * rows
 
 
-def _narrow_transposed(shape: Shape, number: int, k_axis: int) -> Placement:
-    # the transpose of a few columns of such a parent: the last column begins at 2**31
-    batch, rows, columns = shape
-    lead = _lead(columns, batch * rows, number)
-    return (rows, 1, lead), 0, lead * columns
-
-
 def _narrow_batch(shape: Shape, number: int, k_axis: int) -> Placement:
     # dense matrices so far apart that the last one begins at 2**31
     batch, rows, columns = shape
@@ -136,24 +113,24 @@ def _lead(count: int, length: int, number: int) -> int:
     return max(length, -(-WIDE // max(count - 1, 1)) + number)
 
 
-LAYOUTS: Mapping[str, Layout] = MappingProxyType(
+# How each layout lays out (batch, rows, columns): the shape, the number that tells the operands of
+# a case apart and the axis that runs over K give the strides, the first element's offset beyond the
+# guard, and how many elements the parent holds between its guards.
+LAYOUTS: Mapping[str, Place] = MappingProxyType(
     {
-        layout.name: layout
-        for layout in (
-            Layout(ROW, _row),
-            Layout("column", _column),
-            Layout("padded", _padded),
-            Layout("sliced", _sliced),
-            Layout("transposed", _transposed),
-            Layout("expanded", _expanded),
-            Layout("expanded_k", _expanded_k),
-            Layout("misaligned", _misaligned),
-            Layout("shared", _shared),
-            Layout("batch_inner", _batch_inner),
-            Layout("narrow", _narrow),
-            Layout("narrow_transposed", _narrow_transposed),
-            Layout("narrow_batch", _narrow_batch),
-        )
+        ROW: _row,
+        "column": _transpose(_row),
+        "padded": _padded,
+        "sliced": _sliced,
+        "transposed": _transposed,
+        "expanded": lambda shape, number, k_axis: _vector(shape, k_axis),
+        "expanded_k": lambda shape, number, k_axis: _vector(shape, 3 - k_axis),  # repeated over K
+        "misaligned": _misaligned,
+        "shared": _shared,
+        "batch_inner": _batch_inner,
+        "narrow": _narrow,
+        "narrow_transposed": _transpose(_narrow),
+        "narrow_batch": _narrow_batch,
     }
 )
 BATCHED = ("shared", "batch_inner", "narrow_batch")
@@ -163,5 +140,5 @@ def view(name: str, shape: Shape, number: int, k_axis: int) -> OperandView:
     """The view that layout `name` makes of `shape` for operand `number`, guards included."""
     # an empty side takes the strides of a side of 1, as torch gives them
     batch, rows, columns = (max(side, 1) for side in shape)
-    strides, first, extent = LAYOUTS[name].place((batch, rows, columns), number, k_axis)
+    strides, first, extent = LAYOUTS[name]((batch, rows, columns), number, k_axis)
     return OperandView(shape, strides, GUARD + first, extent + 2 * GUARD)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from gemmproof.properties.cases.layouts import GUARD, OperandView, view
 from gemmproof.properties.cases.tensors import as_tensor
 from gemmproof.properties.contract import ROLES, Role
 from gemmproof.reference.arithmetic.conversions import Array
-from gemmproof.reference.formats import FORMATS, Format
+from gemmproof.reference.formats import Format
 
 POISON_FLOAT = 0xFF  # NaN in every float format
 POISON_INT = 0x55
@@ -76,29 +77,28 @@ def stored_elements(operand: Operand) -> Array:
 
 def view_strided(parent: Array, place: OperandView) -> Array:
     """The view `place` of a flat storage array, (batch, rows, columns), sharing its memory."""
-    return _strided(parent, place, place.shape)
+    # as integers: numpy strides no array of an fp8 dtype
+    code = parent.view(f"u{parent.itemsize}")[place.first :]
+    strides = tuple(stride * parent.itemsize for stride in place.strides)
+    return np.lib.stride_tricks.as_strided(code, place.shape, strides).view(parent.dtype)
 
 
 def find_changes(operand: Operand) -> list[Touched]:
     """What calls changed of an operand since it was made, at most one entry per kind."""
-    found = []
-    seen: dict[str, list[int]] = {"element": [], "gap": [], "guard": []}
+    name, view, tensor = operand.role.name, operand.view, operand.tensor
+    seen: dict[str, list[int]] = defaultdict(list)
     flat = operand.parent.view(f"u{operand.parent.itemsize}")
     for (start, stop), before in zip(operand.watched, operand.before, strict=True):
-        changed = np.flatnonzero(flat[start:stop] != before)
-        if changed.size:
-            for offset in (changed + start).tolist():
-                seen[_classify(operand.view, offset)].append(offset)
-    for what, offsets in seen.items():
-        if offsets:
-            found.append(
-                Touched(operand.role.name, what, _describe(operand, what, offsets[0]), len(offsets))
-            )
-    shape = operand.view.shape[3 - operand.tensor.dim() :]
-    strides = operand.view.strides[3 - operand.tensor.dim() :]
-    if tuple(operand.tensor.shape) != shape or operand.tensor.stride() != strides:
-        place = f"shape {tuple(operand.tensor.shape)} strides {operand.tensor.stride()}"
-        found.append(Touched(operand.role.name, "view", place, 1))
+        for offset in (np.flatnonzero(flat[start:stop] != before) + start).tolist():
+            seen[_classify(view, offset)].append(offset)
+    found = [
+        Touched(name, what, _describe(operand, offsets[0]), len(offsets))
+        for what, offsets in sorted(seen.items())
+    ]
+    shape, strides = (numbers[3 - tensor.dim() :] for numbers in (view.shape, view.strides))
+    if tuple(tensor.shape) != shape or tensor.stride() != strides:
+        place = f"shape {tuple(tensor.shape)} strides {tensor.stride()}"
+        found.append(Touched(name, "view", place, 1))
     return found
 
 
@@ -108,19 +108,19 @@ def operand_of(case: Case, name: str, data: Array | None = None) -> Operand:
     `data` is (batch, rows, columns), 1 long where the layout repeats one element.
     """
     role, shape = ROLES[name], case.shape_of(name)
-    fmt = FORMATS[case.dtype]
+    fmt = case.format
     place = view(case.layout(name), shape, role.number, role.k_axis)
     parent = _parent(place.extent, fmt)
     watched = _choose_watched(place)
     for start, stop in watched:
         parent[start:stop].view(np.uint8)[:] = POISON_INT if fmt.kind == "int" else POISON_FLOAT
-    distinct = [
-        1 if stride == 0 and side > 0 else side
-        for side, stride in zip(shape, place.strides, strict=True)
-    ]
     if data is None:
-        data = elements(case, role, (distinct[0], distinct[1], distinct[2]))
-    _strided(parent, place, data.shape)[...] = data
+        distinct = (
+            1 if stride == 0 and side > 0 else side
+            for side, stride in zip(shape, place.strides, strict=True)
+        )
+        data = elements(case, role, tuple(distinct))
+    view_strided(parent, replace(place, shape=data.shape))[...] = data
     flat = parent.view(f"u{parent.itemsize}")
     skip = 1 if case.batch is None else 0
     tensor = torch.as_strided(
@@ -160,13 +160,6 @@ def _choose_watched(place: OperandView) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def _strided(parent: Array, place: OperandView, shape: tuple[int, ...]) -> Array:
-    # as integers: numpy strides no array of an fp8 dtype
-    code = parent.view(f"u{parent.itemsize}")[place.first :]
-    strides = tuple(stride * parent.itemsize for stride in place.strides)
-    return np.lib.stride_tricks.as_strided(code, shape, strides).view(parent.dtype)
-
-
 def _classify(place: OperandView, offset: int) -> str:
     if offset < GUARD or offset >= place.extent - GUARD:
         return "guard"
@@ -190,8 +183,8 @@ def _index(place: OperandView, offset: int) -> tuple[int, int, int] | None:
     return (index[0], index[1], index[2]) if rest == 0 else None
 
 
-def _describe(operand: Operand, what: str, offset: int) -> str:
-    index = _index(operand.view, offset) if what == "element" else None
+def _describe(operand: Operand, offset: int) -> str:
+    index = _index(operand.view, offset)
     if index is None:
         return f"{operand.role.name} offset {offset - operand.view.first}"
     shown = index[3 - operand.tensor.dim() :]

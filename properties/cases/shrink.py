@@ -1,20 +1,25 @@
 """The smallest case that still fails: one field at a time, by bisection where fields are sizes.
 
-The fields of a case are few and ordered, so this takes some thirty runs where shrinking a stream
-of random choices takes a hundred, and every candidate is a case that the contract admits.
+The fields of a case are few and ordered, so this takes about thirty runs where shrinking a stream
+of random choices takes a hundred, and the contract admits every candidate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from gemmproof.properties.cases.case import CALLS, FILLS, Case, side_rank
-from gemmproof.properties.cases.generate import is_admitted
+from gemmproof.properties.cases.generate import fit_side, is_admitted
 from gemmproof.properties.contract import ROLES, Contract
 
 Fails = Callable[[Case], bool | None]
+
+
+class _Stop(Exception):
+    """No more runs are allowed."""
 
 
 def shrink(case: Case, contract: Contract, fails: Fails) -> Case:
@@ -23,53 +28,31 @@ def shrink(case: Case, contract: Contract, fails: Fails) -> Case:
     `fails(candidate)` says whether a case shows the same fault; None, when no more runs are
     allowed, ends the search with what was found so far.
     """
+    tried = {case: False}
 
-    tried: dict[Case, bool | None] = {case: False}
-
-    def better(candidate: Case) -> bool | None:
+    def better(candidate: Case) -> bool:
         if candidate not in tried:
-            tried[candidate] = is_admitted(candidate, contract) and fails(candidate)
+            verdict = is_admitted(candidate, contract) and fails(candidate)
+            if verdict is None:
+                raise _Stop
+            tried[candidate] = verdict
         return tried[candidate]
 
     improved = True
-    while improved:
-        improved = False
-        for candidates in (_launch(case), _data(case), _places(case, contract)):
-            for candidate in candidates:
-                if not _simpler(candidate, case):
-                    continue
-                verdict = better(candidate)
-                if verdict is None:
-                    return case
-                if verdict:
-                    case, improved = candidate, True
-                    break
-        for axis in ("batch", "M", "N", "K"):
-            side = getattr(case, axis)
-            if side is None:
-                continue
-            step = 1 if axis == "batch" else contract.multiples["MNK".index(axis)]
-            least = 0 if axis == "batch" else -(-contract.min_side // step) * step
-            smaller = _smallest(side, least, step, _cut(case, axis, better))
-            if smaller is None:
-                return case
-            if smaller != side:
-                case, improved = _with_side(case, axis, smaller), True
+    with suppress(_Stop):
+        while improved:
+            improved = False
+            for candidates in (_launch(case), _data(case), _places(case, contract)):
+                for candidate in candidates:
+                    simpler = candidate.rank < case.rank or candidate.calls < case.calls
+                    if simpler and better(candidate):
+                        case, improved = candidate, True
+                        break
+            for axis in ("batch", "M", "N", "K"):
+                smaller = _shorten(case, axis, contract, better)
+                if smaller != case:
+                    case, improved = smaller, True
     return case
-
-
-def _with_side(case: Case, axis: str, n: int) -> Case:
-    sides: dict[str, Any] = {axis: n}
-    return replace(case, **sides)
-
-
-def _cut(case: Case, axis: str, better: Fails) -> Callable[[int], bool | None]:
-    """Whether the case still fails with another length of one side."""
-    return lambda n: better(_with_side(case, axis, n))
-
-
-def _simpler(candidate: Case, case: Case) -> bool:
-    return candidate.rank < case.rank or candidate.calls < case.calls
 
 
 def _launch(case: Case) -> Iterator[Case]:
@@ -98,25 +81,31 @@ def _places(case: Case, contract: Contract) -> Iterator[Case]:
         yield from (case.with_layout(operand, name) for operand in ROLES)
 
 
-def _smallest(side: int, least: int, step: int, fails: Callable[[int], bool | None]) -> int | None:
-    """The smallest failing size found: three by trial, then by bisection; None to stop."""
+def _shorten(case: Case, axis: str, contract: Contract, better: Callable[[Case], bool]) -> Case:
+    """The case with the smallest side found that fails: three by trial, then by bisection."""
+    side = getattr(case, axis)
+    if side is None:
+        return case
+    step, least = 1, 0
+    if axis != "batch":
+        position = "MNK".index(axis)
+        step, least = contract.multiples[position], fit_side(0, position, contract)
+
+    def cut(n: int) -> Case:
+        sides: dict[str, Any] = {axis: n}
+        return replace(case, **sides)
+
     first = max(least, step)
     for n in sorted({first, least, first + step}, key=side_rank):
         if side_rank(n) >= side_rank(side):
-            return side
-        verdict = fails(n)
-        if verdict is None:
-            return None
-        if verdict:
-            return n
+            return case
+        if better(cut(n)):
+            return cut(n)
     passes = first + step
     while side - passes > step:
         middle = passes + (side - passes) // (2 * step) * step
-        verdict = fails(middle)
-        if verdict is None:
-            return None
-        if verdict:
+        if better(cut(middle)):
             side = middle
         else:
             passes = middle
-    return side
+    return cut(side)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmproof.reference.accumulator.operand_probes import operands_read, output_rounding
+from gemmproof.reference.accumulator.operand_probes import probe_operands, probe_output
 from gemmproof.reference.accumulator.probes import (
     SEEN,
     M,
@@ -16,9 +16,9 @@ from gemmproof.reference.accumulator.probes import (
     ProbeError,
     Unprobed,
     Width,
-    last_place_of_nothing,
+    last_place_near_zero,
     widths,
-    zero_products_count,
+    zero_raises_exponent,
 )
 from gemmproof.reference.accumulator.record import Accumulator
 from gemmproof.reference.accumulator.summation_order import (
@@ -54,7 +54,7 @@ def infer_accumulator(
 ) -> Accumulator:
     """The accumulator of product(a, b) -> c on storage arrays (128, K), (K, 64) -> (128, 64).
 
-    About ten products are asked for. in_format: "tf32" is fp32 operands. Raises ValueError for
+    It takes about ten products. in_format: "tf32" is fp32 operands. Raises ValueError for
     integers, whose sums are exact, ProbeError where c cannot be a product, and Unprobed where its
     format is too coarse.
     """
@@ -64,11 +64,11 @@ def infer_accumulator(
         raise ValueError(f"K: got {K}, expected a multiple of {4 * LEAVES}")
     p = Probed(product, in_format, K)
     out = _out_format(p)
-    read = operands_read(p)
+    read = probe_operands(p)
     fine, coarse = sample(p, 1), sample(p, K // LEAVES)
     bits = FORMATS[out].p
     if not is_ordered(coarse):
-        output = output_rounding(p, bits) if bits <= FORMATS["fp16"].p else "none"
+        output = probe_output(p, bits) if bits <= FORMATS["fp16"].p else "none"
         return Accumulator(
             in_format, out, read.bits, read.rounding, None, "unknown", SEEN, SEEN, "none",
             output=output,
@@ -107,9 +107,9 @@ def infer_accumulator(
         split_bits=joined.bits if joined else None,
         downcast=fallen[0] if fallen else 0,
         downcast_bits=low.bits if low else None,
-        output=output_rounding(p, bits) if whole else "none",
-        zero_products=zero_products_count(p, width) if fused else None,
-        last_place=last_place_of_nothing(p) if fused and out == "fp32" else None,
+        output=probe_output(p, bits) if whole else "none",
+        zero_products=zero_raises_exponent(p, width) if fused else None,
+        last_place=last_place_near_zero(p) if fused and out == "fp32" else None,
     )
 
 
@@ -142,7 +142,7 @@ def _sums(p: Probed, near: list[int], coarse: Sampled) -> Sums:
     part = inner[1] - inner[0]
     if inner is not near and (len(set(intervals(inner))) != 1 or inner[-1] + part < p.K):
         return Sums(part, len(inner), tuple(inner), tuple(inner), interleaved=True)
-    # What there is as much of in half of K divides K; what there is half of comes every so often.
+    # In half of K, starts that divide K stay as many; starts at fixed intervals are half as many.
     half = Probed(p.product, p.in_format, p.K // 2)
     fewer, apart = _levels(near, sample(half, half.K // LEAVES))
     if inner is not near and len(fewer) == len(inner):
@@ -164,7 +164,7 @@ def _levels(near: list[int], coarse: Sampled) -> tuple[list[int], list[int]]:
 def _registers(
     p: Probed, groups: list[list[int]], stop: int, sums: Sums
 ) -> tuple[Width | None, Width | None, tuple[int, Width] | None]:
-    """Widths within steps, from step to step, and where the latter fall: their distance."""
+    """Widths within steps and from step to step, and after how many k the latter drop, to what."""
     step_of = {k: n for n, group in enumerate(groups) for k in group}
     near = [(x + 1, x, x + 2) for x in range(0, LEAVES - 2, 2)]
     inside, between = [], {}
@@ -199,25 +199,23 @@ def _falls(
     between: dict[int, Width], distant: dict[int, Width], top: int
 ) -> tuple[int, Width] | None:
     """After how many k the sum loses bits that it keeps from step to step, and the width then."""
+    lowest = _least([w for w in (*between.values(), *distant.values()) if w.bits < top])
+    if lowest is None:
+        return None
     low_near = [k for k, w in between.items() if w.bits < top]
     low_far = [k for k, w in distant.items() if w.bits < top]
-    if not low_near and not low_far:
-        return None
-    lowest = _least([w for w in (*between.values(), *distant.values()) if w.bits < top])
-    assert lowest is not None
-    if len(low_far) < len(distant) and low_far:
-        return min(intervals([0, *low_far])), lowest
-    return min(intervals([0, *low_near])), lowest
+    low = low_far if 0 < len(low_far) < len(distant) else low_near
+    return min(intervals([0, *low])), lowest
 
 
 def _borders(sums: Sums, K: int) -> list[int]:
-    """Every k at which another sum goes on."""
+    """Every k at which another partial sum takes over."""
     step = sums.part or (K if sums.split == 1 else sums.split_starts[1])
     return list(range(step, K, step))
 
 
 def _find_merged(p: Probed, sums: Sums) -> tuple[Width | None, Width | None]:
-    """Widths in which parts are added to one another, and shares of K."""
+    """Widths in which parts are added to one another, and in which shares of K are."""
     carried = joined = None
     parts = [k for k in sums.part_starts if len(sums.split_starts) < 2 or k < sums.split_starts[1]]
     if not sums.interleaved and len(parts) > 2:

@@ -1,4 +1,4 @@
-"""Probes of roundings at both ends: how operands are read, and how the result is stored."""
+"""Probes of the roundings at both ends: of operands as they are read, of the result as stored."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from gemmproof.reference.formats import FORMATS
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How operands enter: significant bits that count, and what becomes of the others.
+    """How operands are read: significant bits that count, and how the others are lost.
 
     `rounding`: "none" (all bits count), "truncated", "nearest" or "away" (half away from zero).
     """
@@ -19,11 +19,11 @@ class Reading:
     rounding: str
 
 
-def operands_read(p: Probed) -> Reading:
-    """What 1 + 2**-n, and 1 + 2**-j + 2**-n, become when 1 and 2**-j are taken away again.
+def probe_operands(p: Probed) -> Reading:
+    """What is left of 1 + 2**-n, and of 1 + 2**-j + 2**-n, when 1 and 2**-j are subtracted again.
 
-    Of both operands; the less is told. The second kind meets the splits, which read a few bits at
-    any depth.
+    The operand of which less is left counts. The second kind is for splits, which read a few bits
+    at any depth.
     """
     P = FORMATS[p.in_format].stored.p
     steps = range(1, P)
@@ -38,7 +38,7 @@ def operands_read(p: Probed) -> Reading:
     a[M - 1, :2] = (1, -1)
     columns = [1 + 2.0**-n for n in steps] + [1 + 2.0**-n + 2.0**-m for n, m in halves]
     b[0, 1 : 1 + len(columns)], b[1, 1:] = columns, 1
-    c = p.ask(a, b)
+    c = p.multiply(a, b)
     kept_a = {(n, j): c[row, 0] == 2.0**-n for row, (n, j) in enumerate(rows)}
     kept_b = {n: c[M - 1, n] == 2.0**-n for n in steps}
     bits = 1
@@ -59,10 +59,10 @@ def operands_read(p: Probed) -> Reading:
     return Reading(bits, kinds.get((more, tie), "other"))
 
 
-def output_rounding(p: Probed, bits: int) -> str:
-    """How c is rounded to an output of `bits` significant ones: nearest, truncated, away or none.
+def probe_output(p: Probed, bits: int) -> str:
+    """How c is rounded to `bits` significant bits: "nearest", "truncated", "away" or "other".
 
-    None where one more bit comes through, or nothing wider is held to be rounded.
+    "other" too where one more bit comes through, or nothing wider is there to be rounded.
     """
     q = 2.0 ** (1 - bits)
     a, b = p.blank()
@@ -74,7 +74,7 @@ def output_rounding(p: Probed, bits: int) -> str:
     scale = q * 2.0**4
     a[:, 1] *= scale
     a[:, 2] *= scale / 4
-    c = p.ask(a, b)[:6, 0]
+    c = p.multiply(a, b)[:6, 0]
     kinds = {
         (1, 1 + 2 * q, 1 + q): "nearest",
         (1, 1 + q, 1): "truncated",

@@ -32,13 +32,13 @@ class Unprobed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What is asked: `product` takes storage arrays (M, K) and (K, N) and gives the (M, N) one."""
+    """A kernel to probe: `product` maps storage arrays (M, K) and (K, N) to one (M, N)."""
 
     product: Callable[[Array, Array], Array]
     in_format: str
     K: int
 
-    def ask(self, a: Array, b: Array) -> Array:
+    def multiply(self, a: Array, b: Array) -> Array:
         """The float64 values of c for operands of float64 values that in_format holds."""
         fmt = FORMATS[self.in_format]
         held = [round_to(x, fmt.stored) for x in (a, b)]
@@ -56,7 +56,7 @@ class Probed:
 
 
 def find_absorbed(p: Probed, pairs: Sequence[tuple[int, int]], small: Sequence[int]) -> Array:
-    """For each pair (i, j) and each k of `small`: is the term at k absorbed by +U at i, -U at j?
+    """For each pair (i, j) and k of `small`: is the term at k absorbed by +U at i and -U at j?
 
     k is absorbed when it joins the sum before or with the later one of i and j: it is a leaf below
     their lowest common ancestor. At most M - 1 pairs and N terms, of different k; bool
@@ -70,7 +70,7 @@ def find_absorbed(p: Probed, pairs: Sequence[tuple[int, int]], small: Sequence[i
         b[[i, j]] = 2.0**LARGE
     a[M - 1, list(small)] = tiny
     b[list(small), range(len(small))] = tiny
-    c = p.ask(a, b)[:, : len(small)]
+    c = p.multiply(a, b)[:, : len(small)]
     if not (c[M - 1] == tiny**2).all():
         got = c[M - 1][c[M - 1] != tiny**2][0]
         raise ProbeError(f"result: got {got:g} for a single term of {tiny**2:g}, expected that")
@@ -89,7 +89,7 @@ class Width:
 
 
 def widths(p: Probed, triples: Sequence[tuple[int, int, int]]) -> list[Width]:
-    """For each (e, i, j): the Width of a term at e while +U, at i, has come and -U, at j, has not.
+    """For each (e, i, j): the Width of a term at e added after +U at i and before -U at j.
 
     At most M / 2 triples; no e may be an i or j of another triple. U is 1.5 times a power of two,
     so that sums just above and just below it lie on one grid.
@@ -105,7 +105,7 @@ def widths(p: Probed, triples: Sequence[tuple[int, int, int]]) -> list[Width]:
             a[at, i], a[at, j] = 1.5 * 2.0**LARGE, -1.5 * 2.0**LARGE
         b[[i, j]] = 2.0**LARGE
         b[e, : len(columns)] = columns
-    c = p.ask(a, b)
+    c = p.multiply(a, b)
     found = []
     for row in range(len(triples)):
         plain = _by_depth(c[2 * row : 2 * row + 2, :size])
@@ -134,15 +134,15 @@ def _width(plain: dict[int, float], up: dict[int, float], down: dict[int, float]
     if bits + 1 not in up:
         return Width(bits, "none")
     q = top * 2.0**-bits
-    # three quarters of the last place, added and taken away
+    # three quarters of the last place, added and subtracted
     kinds = {(0.0, 0.0): "chopped", (0.0, -q): "chopped", (q, -q): "nearest"}
     return Width(bits, kinds.get((up[bits + 1], down[bits + 1]), "other"))
 
 
-def zero_products_count(p: Probed, bits: int) -> bool | None:
-    """Whether 0 times the largest power of two raises the exponent that others are cut at.
+def zero_raises_exponent(p: Probed, bits: int) -> bool | None:
+    """Whether 0 times the largest power of two raises the exponent at which other terms are cut.
 
-    It would hide a term of 2**-(bits + 1) of it, zero taken for the smallest exponent. None where
+    With zero taken as 2**emin, that product hides a term 2**-(bits + 1) as large. None where
     operands or result hold no such term.
     """
     fmt = FORMATS[p.in_format]
@@ -154,15 +154,15 @@ def zero_products_count(p: Probed, bits: int) -> bool | None:
     a[0, 1] = 2.0**of_a
     b[0, 0] = 2.0**fmt.emax
     b[1, :2] = 2.0 ** (e - of_a)
-    c = p.ask(a, b)[0, :2]
+    c = p.multiply(a, b)[0, :2]
     return bool(c[0] != 2.0**e) if c[1] == 2.0**e else None
 
 
-def last_place_of_nothing(p: Probed) -> int | None:
-    """The exponent of the last bit that is kept beside terms near zero, of c and products alike.
+def last_place_near_zero(p: Probed) -> int | None:
+    """The exponent of the last bit that is kept of terms near zero, of c and products alike.
 
-    2**-149 minus 2**-n is cut to 0 while the small term is seen, and is 2**-149 once it is not.
-    None for formats of fewer exponents, and where no n from 150 to 170 tells.
+    2**-149 - 2**-n is cut to 0 as long as the small term counts, and is 2**-149 once it does not.
+    None for formats of fewer exponents, and where n from 150 to 170 shows no such change.
     """
     fmt = FORMATS[p.in_format]
     if fmt.emin > -126:
@@ -172,7 +172,7 @@ def last_place_of_nothing(p: Probed) -> int | None:
     for row, n in enumerate(steps):
         a[row, :2] = (2.0**-23, -(2.0 ** (126 - n)))
     b[:2] = 2.0**-126
-    c = p.ask(a, b)[: len(steps), 0]
+    c = p.multiply(a, b)[: len(steps), 0]
     lost = np.flatnonzero(c == 2.0**-149)
     seen = np.flatnonzero(c == 0)
     if not len(lost) or not len(seen) or lost[0] != len(seen):

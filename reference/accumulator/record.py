@@ -1,4 +1,4 @@
-"""What a kernel's accumulator is, as its results tell: one record, and the words for it."""
+"""A kernel's accumulator as inferred from its results: a record, and its name in words."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ KEPT = {name: FORMATS[name].p - 1 for name in ACCUMULATORS}
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """How a kernel sums, found from outside.
+    """How a kernel accumulates, inferred from its results.
 
     Widths are bits kept below the leading bit of the larger term: `width` while terms are added at
     once, `register` from one such step to the next, rounded by `rounding` ("chopped", "nearest").
     `block`: terms added at once, None where that varies; `order` of k: "ascending", "permuted"
-    (`pattern`, one group of k after the other, says how) or "unknown". `promotion`: every so many
-    k are summed from zero and added to a sum that keeps `carried` bits (0: never). `split`: into
+    (`pattern` gives the groups of k in order) or "unknown". `promotion`: so many k at a time are
+    summed from zero and added to a sum that keeps `carried` bits (0: never). `split`: into
     how many sums the whole K is divided, joined in `split_bits`. `downcast`: after every so many k
     the sum is rounded to `downcast_bits` (0: never). `read`, `reading`: significant bits of the
     operands that count, and how others are lost. `output`: how c is rounded to `out_format`.
     `zero_products`: whether 0 times a large number hides small terms; `last_place`: the exponent of
-    the last bit kept near zero. None is what could not be told.
+    the last bit kept near zero. None: could not be determined.
     """
 
     in_format: str

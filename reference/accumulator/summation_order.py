@@ -1,4 +1,4 @@
-"""The order of a sum, read from which terms a pair of large ones absorbs (probes.absorbed)."""
+"""The order of a sum, read from which terms a pair of large ones absorbs (probes.find_absorbed)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from gemmproof.reference.accumulator.probes import N, Probed, find_absorbed
 
-# Terms are looked at LEAVES at a time, every other one large and every other one small.
+# LEAVES terms are sampled at a time, every other one large and every other one small.
 LEAVES = 2 * N
 
 
@@ -67,7 +67,7 @@ def steps(seen: Sampled, stop: int) -> list[list[int]]:
     """The leaves before `stop` in the order in which they are added, those added at once together.
 
     Two leaves of different parity are added at once if each is absorbed by a pair that ends at the
-    other. Leaves 0 and 1, which start all pairs, are put with the earliest.
+    other. Leaves 0 and 1, which start all pairs, join the earliest.
     """
     inside = [x for x in sorted(seen.first) if x < stop]
     group = {x: {x} for x in inside}
@@ -89,7 +89,7 @@ def steps(seen: Sampled, stop: int) -> list[list[int]]:
 def block(groups: list[list[int]]) -> int | None:
     """How many terms are added at once; None where that varies.
 
-    The first group may be cut short by leaves 0 and 1, the last one by the end of the sampled.
+    The first group may be cut short by leaves 0 and 1, the last one by the end of the sample.
     """
     sizes = {len(g) for g in groups[1:-1] or groups[1:] or groups}
     return sizes.pop() if len(sizes) == 1 else None

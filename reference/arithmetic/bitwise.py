@@ -1,4 +1,4 @@
-"""Integer functions of bits and bytes that neither numpy nor Python spells."""
+"""Integer functions of bits and bytes that numpy does not have."""
 
 import numpy as np
 
@@ -48,12 +48,10 @@ def shift_left(x: Array, count: Array) -> Array:
 
 
 def shift_right(x: Array, count: Array) -> Array:
-    """x >> count; counts of the width and more leave the sign alone, or 0 of unsigned x."""
+    """x >> count; counts of the width and more leave only the sign, or 0 if x is unsigned."""
     width = 8 * x.dtype.itemsize
-    if x.dtype.kind == "i":
-        return x >> np.minimum(count, width - 1).astype(x.dtype)
     kept = x >> np.minimum(count, width - 1).astype(x.dtype)
-    return np.where(count < width, kept, x.dtype.type(0))
+    return np.where((count < width) | (x.dtype.kind == "i"), kept, x.dtype.type(0))
 
 
 def low_mask(count: Array, dtype: np.dtype) -> Array:
@@ -88,35 +86,17 @@ def subtract_absolutely(x: Array, y: Array) -> Array:
     return np.where(x < y, y - x, x - y)
 
 
-# PTX ISA, prmt: the byte that each mode takes for result byte i, by the two low selector bits.
-_BYTE_MODES = {
-    "f4e": [[s + i for i in range(4)] for s in range(4)],
-    "b4e": [[(s - i) % 8 for i in range(4)] for s in range(4)],
-    "rc8": [[s] * 4 for s in range(4)],
-    "ecl": [[max(s, i) for i in range(4)] for s in range(4)],
-    "ecr": [[min(s, i) for i in range(4)] for s in range(4)],
-    "rc16": [[2 * (s & 1) + i % 2 for i in range(4)] for s in range(4)],
-}
-BYTE_MODES = tuple(_BYTE_MODES)
-
-
-def permute_bytes(low: Array, high: Array, selector: Array, mode: str = "") -> Array:
+def permute_bytes(low: Array, high: Array, selector: Array) -> Array:
     """`prmt` of PTX: each result byte is one of the eight of high:low, or that byte's sign.
 
-    low, high, selector: uint32. Without a mode the selector has a nibble a byte, whose top bit
-    asks for the sign.
+    low, high, selector: uint32. The selector has a nibble a byte, whose top bit asks for the sign.
     """
     pool = bits(low).astype(np.uint64) | (bits(high).astype(np.uint64) << np.uint64(32))
-    choice = bits(selector)
     out = np.zeros(pool.shape, np.uint32)
     for i in range(4):
-        if mode:
-            index = np.array(_BYTE_MODES[mode])[choice & np.uint32(3), i].astype(np.uint64)
-            signs = np.zeros(choice.shape, bool)
-        else:
-            nibble = (choice >> np.uint32(4 * i)) & np.uint32(15)
-            index, signs = (nibble & np.uint32(7)).astype(np.uint64), nibble >= 8
+        nibble = (bits(selector) >> np.uint32(4 * i)) & np.uint32(15)
+        index = (nibble & np.uint32(7)).astype(np.uint64)
         byte = ((pool >> (index * np.uint64(8))) & np.uint64(0xFF)).astype(np.uint32)
-        byte = np.where(signs, np.where(byte >= 128, 0xFF, 0), byte).astype(np.uint32)
-        out |= byte << np.uint32(8 * i)
+        sign = np.where(byte >= 128, np.uint32(0xFF), np.uint32(0))
+        out |= np.where(nibble >= 8, sign, byte) << np.uint32(8 * i)
     return out

@@ -132,7 +132,7 @@ def _as_float(x: Array, fmt: Format) -> Array:
 
 
 def _narrow(x: Array, fmt: Format) -> Array:
-    """float32 to fewer bits, nearest even; NaN is the caller's."""
+    """float32 to fewer bits, nearest even; NaN is left to the caller."""
     if fmt.emax != 127:
         return x.astype(fmt.storage)
     # fp32's exponents: rounding is an addition to the code
@@ -147,7 +147,7 @@ def _narrow(x: Array, fmt: Format) -> Array:
 def truncate_tf32(x: Array) -> Array:
     """What tensor cores read of a float32 operand under tf32: the low 13 bits are dropped.
 
-    Also of NaN: a payload in those bits only turns NaN into Inf.
+    Of NaN too: one with its payload only in those bits becomes Inf.
     """
     _require_float32("truncate_tf32", x)
     code = x.view(np.uint32)

@@ -23,15 +23,20 @@ def two_product(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def sum_to_odd(x: Array, y: Array) -> Array:
-    """x + y rounded to odd: cut, with the last bit set when inexact.
+    """x + y rounded to odd."""
+    return cut_to_odd(*two_sum(x, y))
 
-    A further rounding to nearest of at least two bits less is then the rounding of the exact sum
-    (Boldo and Melquiond, IEEE TC 57(4), 2008).
+
+def cut_to_odd(near: Array, error: Any) -> Array:
+    """near + error rounded to odd, in place: cut, with the last bit set when inexact.
+
+    near: the rounding to nearest, float32 or float64; of the error only the sign counts. A further
+    rounding to nearest of at least two bits less is then the rounding of the exact value (Boldo and
+    Melquiond, IEEE TC 57(4), 2008).
     """
-    total, error = two_sum(x, y)
-    code = total.view(f"i{total.dtype.itemsize}")
-    even = (error != 0) & np.isfinite(error) & np.isfinite(total) & ((code & 1) == 0)
+    code = near.view(f"i{near.dtype.itemsize}")
+    even = (error != 0) & np.isfinite(error) & np.isfinite(near) & ((code & 1) == 0)
     if even.any():
         # one step towards the error's side: up in magnitude when both have one sign
-        code += even * np.where((error > 0) == (total > 0), 1, -1).astype(code.dtype)
-    return total
+        code += even * np.where((error > 0) == (near > 0), 1, -1).astype(code.dtype)
+    return near

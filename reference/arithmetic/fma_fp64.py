@@ -1,9 +1,8 @@
 """A correctly rounded float64 fused multiply-add on arrays."""
 
-from fractions import Fraction
-
 import numpy as np
 
+from gemmproof.reference.arithmetic import rationals
 from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.arithmetic.errorfree import sum_to_odd, two_product, two_sum
 
@@ -15,7 +14,7 @@ def fma_fp64(a: Array, b: Array, acc: Array) -> Array:
     2008, Fma); exact rationals, slowly, where those could over- or underflow.
     """
     if not (_moderate(a, 400) and _moderate(b, 400) and _moderate(acc, 900)):
-        return np.asarray(_exactly(a, b, acc)).astype(np.float64)
+        return rationals.calculate("fma", a, b, acc)[0]
     high, low = two_product(a, b)
     near, near_error = two_sum(acc, low)
     total, total_error = two_sum(high, near)
@@ -29,19 +28,3 @@ def _moderate(x: Array, exponent: int) -> bool:
     return bool(np.isfinite(size).all() and size.max(initial=0.0) < 2.0**exponent) and bool(
         low > 2.0**-exponent
     )
-
-
-def _fma(a: float, b: float, acc: float) -> float:
-    if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(acc)):
-        # a product that overflows only when it is rounded must not meet an infinite addend
-        return acc if np.isfinite(a) and np.isfinite(b) else a * b + acc
-    value = Fraction(a) * Fraction(b) + Fraction(acc)
-    if value == 0:
-        return a * b + acc if a * b == 0 else 0.0
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-
-
-_exactly = np.frompyfunc(_fma, 3, 1)

@@ -14,13 +14,13 @@ from typing import Literal
 import numpy as np
 
 from gemmproof.reference.arithmetic.conversions import Array
-from gemmproof.reference.dot.fma import chunks
+from gemmproof.reference.dot.fma import chunks, exponent_range, exponents
 from gemmproof.reference.formats import Format
 
-# Elements of the accumulator worked on at once: large for the overhead, small for the cache.
+# Elements of the accumulator processed at once: many for the overhead, few for the cache.
 _CHUNK = 1 << 16
 
-# The k of which operands are prepared at once, so that a long K needs no more memory.
+# Operands are prepared for so many k at once, so that memory does not grow with K.
 _SLAB = 512
 
 # The exponent of a float32, in its bits.
@@ -84,12 +84,6 @@ def _cut(x: Array, programs: slice, rows: slice = slice(None)) -> Array:
     return x[:, rows] if len(x) == 1 else x[programs, rows]
 
 
-def exponents(x: Array, fmt: Format) -> Array:
-    """Exponent e of float32 values m * 2**(e - p + 1), emin for subnormals and zeros; int32."""
-    field = (np.ascontiguousarray(x).view(np.int32) >> 23) & 0xFF
-    return np.maximum(field - 127, fmt.emin)
-
-
 def _fits_narrow(
     a: Array, b: Array, acc: Array, unit: Unit, a_fmt: Format, b_fmt: Format, acc_fmt: Format
 ) -> bool:
@@ -102,10 +96,9 @@ def _fits_narrow(
     for x, fmt in ((a, a_fmt), (b, b_fmt)):
         if not np.isfinite(x).all():
             return False
-        e = exponents(x, fmt)
-        nonzero = x != 0
-        low += int(e.min(where=nonzero, initial=fmt.emax))
-        high += int(e.max(where=nonzero, initial=fmt.emin))
+        least, top = exponent_range(x, fmt)
+        low += least
+        high += top
     size = np.abs(acc)
     if not np.isfinite(size).all():
         return False
@@ -125,7 +118,7 @@ def _fits_narrow(
 def _narrow(
     a: Array, b: Array, power_a: Array, power_b: Array, acc: Array, unit: Unit, acc_fmt: Format
 ) -> bool:
-    """Update acc (float32) in place; False, acc spoiled, when an fp16 accumulator overflows.
+    """Update acc (float32) in place; False, acc then garbage, when an fp16 accumulator overflows.
 
     A product of two 11-bit significands is exact in float32, scaled by 1/q it is below 2**(F + 2),
     and a cast to int32 is the cut toward zero. The largest exponent of a block comes from one
@@ -191,7 +184,7 @@ def _power(x: Array, fmt: Format, bias: int) -> Array:
 def _wide(
     a: Array, b: Array, acc: Array, unit: Unit, a_fmt: Format, b_fmt: Format, acc_fmt: Format
 ) -> Array:
-    """The chain on float64, for any operands; float32 values of the new accumulator."""
+    """The chain in float64, for any operands; the new accumulator as float32."""
     K = a.shape[-1]
     a64, b64, c = a.astype(np.float64), b.astype(np.float64), acc.astype(np.float64)
     special = not (np.isfinite(a64).all() and np.isfinite(b64).all())
@@ -211,7 +204,7 @@ def _wide(
             total += np.trunc(a_fin[..., :, i, None] * b_fin[..., i, None, :] * scale)
         new = _round(np.ldexp(total, e_max - unit.F), unit, acc_fmt)
         if special or not np.isfinite(c).all():
-            # finite products stay below 2**256 in float64, so only true specials show here
+            # finite products stay below 2**256 in float64: only special operands show here
             ieee = c.copy()
             for i in ks:
                 ieee += a64[..., :, i, None] * b64[..., i, None, :]

@@ -30,18 +30,18 @@ def fma_chain(
         a, b = a.astype(work, copy=False), b.astype(work, copy=False)
         for programs, rows in chunks(out.shape, size):
             part = out[programs, rows]
-            whole = part.flags.c_contiguous
-            part = part if whole else np.ascontiguousarray(part)
+            contiguous = part.flags.c_contiguous
+            part = part if contiguous else np.ascontiguousarray(part)
             a_k = np.moveaxis(a if len(a) == 1 else a[programs], -1, 0)[:, :, rows, None]
             a_k = np.ascontiguousarray(a_k)
             b_k = b if len(b) == 1 else b[programs]
             step = make_step(part)
             for k in range(a.shape[-1]):
                 step(part, a_k[k], b_k[:, k, None, :])
-            if not whole:
+            if not contiguous:
                 out[programs, rows] = part
         result = out.astype(acc_fmt.storage, copy=False)
-        if out.size and np.isnan(out.max()):  # max hands NaN on
+        if out.size and np.isnan(out.max()):  # max propagates NaN
             result[np.isnan(out)] = acc_fmt.nan
     return result
 
@@ -69,20 +69,27 @@ def _step_for(
     return (_step_fp64 if in_range else _step_odd(np.float32)), np.float64, _CHUNK // 4
 
 
+def exponents(x: Array, fmt: Format) -> Array:
+    """Exponent e of float32 values m * 2**(e - p + 1), emin for subnormals and zeros; int32."""
+    field = (np.ascontiguousarray(x).view(np.int32) >> 23) & 0xFF
+    return np.maximum(field - 127, fmt.emin)
+
+
+def exponent_range(x: Array, fmt: Format) -> tuple[int, int]:
+    """The least and the greatest exponent of the nonzero finite float32 values of x."""
+    e = exponents(x, fmt)
+    used = (x != 0) & (e < 128)
+    return int(e.min(where=used, initial=fmt.emax)), int(e.max(where=used, initial=fmt.emin))
+
+
 def _products_in_range(a: Array, b: Array, a_fmt: Format, b_fmt: Format) -> bool:
     """Whether every finite product is below 2**127 and a multiple of 2**-149."""
     high, low = 0, 0
     for x, fmt in ((a, a_fmt), (b, b_fmt)):
-        top, bottom = fmt.emax, fmt.emin - fmt.p + 1
-        if fmt.emax > 63 and x.size:
-            e = (np.ascontiguousarray(x).view(np.uint32) >> 23) & 0xFF
-            e_max = int(e.max(where=e < 255, initial=0))
-            e_min = int(e.min(where=e > 0, initial=255))
-            if ((e == 0) & (x != 0)).any():
-                e_min = 1
-            top, bottom = e_max - 127, e_min - 127 - fmt.p + 1
+        # narrow formats are in range whatever the data
+        least, top = exponent_range(x, fmt) if fmt.emax > 63 else (fmt.emin, fmt.emax)
         high += top + 1
-        low += bottom
+        low += least - fmt.p + 1
     return high <= 127 and low >= -149
 
 
@@ -90,8 +97,8 @@ def _step_fp32(like: Array) -> Step:
     """The product is exact in fp32, so a multiply and an add round once.
 
     A single matrix takes its products from a matrix product of depth 1, which has nothing to round
-    or to reorder and half the cost of broadcasting. A library may give +0 for -0 there, which an
-    acc that is not -0 swallows: x + 0 is x, and sums that cancel are +0.
+    or to reorder and half the cost of broadcasting. A library may give +0 for -0 there, which only
+    an acc of -0 would show: x + 0 is x, and sums that cancel are +0.
     """
     product = np.empty_like(like)
     minus_zero = np.signbit(like) & (like == 0)
@@ -111,7 +118,7 @@ def _step_fp32(like: Array) -> Step:
 
 
 def _step_fp64(like: Array) -> Step:
-    """The product is exact in fp64; the fp64 sum misleads only where it is a tie of fp32.
+    """The product is exact in fp64; rounding the fp64 sum errs only where it is a tie of fp32.
 
     Below 2**-126 the sum is exact, because the product and acc are multiples of 2**-149.
     """
@@ -133,7 +140,7 @@ def _step_fp64(like: Array) -> Step:
 
 
 def _step_odd(target: type) -> Callable[[Array], Step]:
-    """Any finite operands: the sum is rounded to odd first, in at least 2 bits more than twice.
+    """Any finite operands: the sum is first rounded to odd, in at least 2 p + 2 bits.
 
     fp16 and fp8 products are exact in fp32 (24 = 2 * 11 + 2 bits), all others in fp64.
     """

@@ -8,7 +8,7 @@ import numpy as np
 from gemmproof.reference.arithmetic.conversions import Array, to_fp32
 from gemmproof.reference.formats import FORMATS
 
-# MX and PTX have the same names for the formats of bytes.
+# MX and PTX share the names of the 8-bit formats.
 _BYTES = {f.ptx: f.storage for f in FORMATS.values() if f.is_fp8 and f.ptx}
 KNOWN = ("e2m1", *_BYTES, "bf16", "fp16")
 # The eight magnitudes of e2m1; the fourth bit is the sign.
@@ -18,8 +18,7 @@ _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 def widen(x: Array, name: str, packed_axis: int) -> Array:
     """The values of the format `name`, one of KNOWN, as float32, exactly.
 
-    Two of e2m1 lie in a byte, the first in its low half, so that `packed_axis` becomes twice as
-    long.
+    A byte packs two values of e2m1, the first in its low half, so `packed_axis` doubles in length.
     """
     if name == "e2m1":
         raw = x.view(np.uint8)

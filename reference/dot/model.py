@@ -27,7 +27,7 @@ class DotModel:
 
     The operands, read as `as_format` where given, pass through `unit` in chains over ascending k,
     or over `order` within every len(order) of k. With `part`, every `part` of k is a chain from
-    zero that an IEEE addition joins to acc. `BLOCK_K` is the k of one tl.dot (0: all of it); with
+    zero, added to acc in IEEE arithmetic. `BLOCK_K` is the k of one tl.dot (0: all of it); with
     `from_zero` each starts at zero and is added to acc; with `split` it is one chain over products
     of operand pieces.
     """
@@ -91,8 +91,8 @@ def dot_model(
     target: None for the IEEE fma chain, or one of gpus.TARGETS. in_format: of both operands, or a
     pair of fp8 formats. acc_format: fp32 where not given (int32 for int8, fp64 for fp64).
     instruction: wgmma, mma, tcgen05 or fma; not given, what Triton picks for a large tile. An fp8
-    `mma` on sm_90 and sm_100 is the PTX instruction, which those compile to fp16 ones; what Triton
-    does there instead is `triton_dot`'s.
+    `mma` on sm_90 and sm_100 is the PTX instruction, which those compile to fp16 ones; for what
+    Triton does there instead see `triton_dot`.
     Raises ValueError naming the value for every combination without a model.
     """
     a_format, b_format = (in_format, in_format) if isinstance(in_format, str) else in_format

@@ -29,7 +29,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stacking:
-    """How programs run through the pairs of a block of a and a block of b.
+    """The order in which programs go through the pairs of a block of a and a block of b.
 
     `order` is "rows" or "columns" first, or the permutation that puts rows first.
     """
@@ -116,6 +116,6 @@ def _fused_chain(a: np.ndarray, b: np.ndarray, acc: np.ndarray | None) -> np.nda
         lines = _as_fp32(b)[:, None, :].unbind()
         for column, line in zip(columns, lines, strict=True):
             add_product(column, line)
-    if c.size and np.isnan(c.max()):  # max hands NaN on
+    if c.size and np.isnan(c.max()):  # max propagates NaN
         c[np.isnan(c)] = FORMATS["fp32"].nan
     return c

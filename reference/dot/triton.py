@@ -1,6 +1,6 @@
-"""What Triton makes of a `tl.dot`: the instruction, the order of k, and additions around it.
+"""What Triton compiles a `tl.dot` to: the instruction, the order of k, and additions around it.
 
-Read in Triton's sources (3.6 to 3.9) and in the PTX compiled from them;
+Taken from Triton's sources (3.6 to 3.9) and the PTX that they compile to;
 `tests/reference/dot/test_dot_triton.py` compiles and compares.
 """
 
@@ -42,13 +42,20 @@ def triton_dot(
     Raises ValueError naming the value for what Triton refuses and for what has no model.
     """
     a_format, b_format = (in_format, in_format) if isinstance(in_format, str) else in_format
-    precision = _checked_precision(input_precision)
-    if target is None:
-        return _ieee_chain(in_format, acc_format, precision, BLOCK_K)
-    if target not in TARGETS:
+    precision = "tf32" if input_precision is None else input_precision
+    if precision not in _PRECISIONS:
+        raise ValueError(
+            f"input_precision: got {precision!r}, expected None or one of {' '.join(_PRECISIONS)}"
+        )
+    if target not in (None, *TARGETS):
         raise ValueError(f"target: got {target!r}, expected None or one of {' '.join(TARGETS)}")
+    computed: str | tuple[str, str] = a_format if a_format == b_format else (a_format, b_format)
+    split: Split = ""
+    if computed == "fp32":
+        computed, split = _fp32_inputs(target, precision)
+    if target is None:
+        return _split_operands(dot_model(None, computed, acc_format), split, BLOCK_K)
     gpu = GPUS[target]
-    computed, split = _fp32_inputs(target, precision) if a_format == "fp32" else (a_format, "")
     fp8 = a_format in FP8 and b_format in FP8
     takes_e4m3 = any("fp8e4m3" in core.formats for core in gpu.cores)
     if fp8 and "fp8e4m3" in (a_format, b_format) and not takes_e4m3:
@@ -80,37 +87,31 @@ def triton_dot(
             order=kwidth_order(8, 16, BLOCK_K),
         )
     else:
-        formats = in_format if fp8 else computed
-        model = dot_model(target, formats, acc_format, instruction)
+        model = dot_model(target, computed, acc_format, instruction)
         if instruction == "mma" and loaded_bits is not None and loaded_bits < bits:
             model = replace(model, order=kwidth_order(loaded_bits, bits, BLOCK_K))
-    if split:
-        model = replace(model, a_format="fp32", b_format="fp32", as_format=computed, split=split)
-    from_zero = bool(split) or not (acc_passed or folds(promotion))
+    from_zero = not (acc_passed or folds(promotion))
     part = 0
     if fp8 and instruction == "wgmma" and model.acc_format == "fp32" and promotion <= BLOCK_K:
         part = -(-promotion // _WGMMA_FP8_K) * _WGMMA_FP8_K
-    return replace(model, part=part, from_zero=from_zero, BLOCK_K=BLOCK_K)
+    model = replace(model, part=part, from_zero=from_zero, BLOCK_K=BLOCK_K)
+    return _split_operands(model, split, BLOCK_K)
 
 
-def _ieee_chain(
-    in_format: str | tuple[str, str], acc_format: str | None, precision: str, BLOCK_K: int
-) -> DotModel:
-    """The model without a target."""
-    if in_format != "fp32":
-        return dot_model(None, in_format, acc_format)
-    computed, split = _fp32_inputs(None, precision)
-    model = dot_model(None, computed, acc_format)
+def _split_operands(model: DotModel, split: Split, BLOCK_K: int) -> DotModel:
+    """The model for fp32 operands, each split into pieces of the given model's format."""
     if not split:
         return model
-    split_model = replace(model, a_format="fp32", b_format="fp32", as_format=computed, split=split)
-    return replace(split_model, from_zero=True, BLOCK_K=BLOCK_K)
+    return replace(
+        model, a_format="fp32", b_format="fp32", as_format=model.a_format, split=split,
+        from_zero=True, BLOCK_K=BLOCK_K,
+    )  # fmt: skip
 
 
 def imprecise_acc(
     target: str | None, in_format: str | tuple[str, str], given: int | None, BLOCK_K: int
 ) -> int:
-    """max_num_imprecise_acc as the compiler sees it.
+    """max_num_imprecise_acc as the compiler resolves it.
 
     None is 0, but 2**30 for two fp8 operands where there is wgmma. ValueError where Triton refuses
     the value.
@@ -184,14 +185,6 @@ def kwidth_order(loaded_bits: int, bits: int, BLOCK_K: int) -> tuple[int, ...]:
         for t in range(4)
         for e in range(E)
     )
-
-
-def _checked_precision(given: str | None) -> str:
-    if given is not None and given not in _PRECISIONS:
-        raise ValueError(
-            f"input_precision: got {given!r}, expected None or one of {' '.join(_PRECISIONS)}"
-        )
-    return given or "tf32"
 
 
 def _fp32_inputs(target: str | None, precision: str) -> tuple[str, Split]:

@@ -1,4 +1,4 @@
-"""What torch.cuda and its neighbours answer for the fake device, as one table for a target."""
+"""What torch.cuda and its neighbours answer for the fake device, as tables."""
 
 from __future__ import annotations
 
@@ -7,44 +7,36 @@ import sys
 import types
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 from gemmproof.reference.fake_cuda import streams
-from gemmproof.reference.fake_cuda.tensors import making_host
+from gemmproof.reference.fake_cuda.tensors import mark_result_host
 from gemmproof.reference.fake_cuda.unknown import no_device, refusal
 from gemmproof.reference.gpus import GPU
 
-Change = tuple[Any, str, Any]  # an owner, the name of its attribute, and what stands for it
+Change = tuple[Any, str, Any]  # an owner, the name of its attribute, and the replacement
 _PARTS = "memory random streams graphs nvtx profiler tunable jiterator nccl gds green_contexts"
 _CUDA, _HIP = "12.8", "6.4.43484-123eb5128"
 
 
-class NullContext:
+class NullContext(ContextDecorator, nullcontext[None]):
     """A context, and a decorator, that changes nothing: of a device, of a range, of a guard."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
         self.idx, self.prev_idx = 0, 0
-
-    def __enter__(self) -> NullContext:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        return None
-
-    def __call__(self, function: Any) -> Any:
-        return function
 
 
 def always(answer: Any) -> Callable[..., Any]:
-    """A function that answers the same whatever it is asked."""
+    """A function that returns `answer` for any arguments."""
     return lambda *args, **kwargs: answer
 
 
 def _compile(model: Any = None, **kwargs: Any) -> Any:
-    """torch.compile runs nothing but what it is given."""
+    """torch.compile, which leaves every function as it is."""
     return model if model is not None else lambda function: function
 
 
@@ -57,82 +49,68 @@ def _seed(seed: int) -> None:
     torch.default_generator.manual_seed(int(seed))
 
 
-def _reseed() -> None:
-    torch.default_generator.seed()
+def _table(*rows: tuple[str, Any]) -> dict[str, Any]:
+    """From (names, the replacement of each)."""
+    return {name: answer for names, answer in rows for name in names.split()}
 
 
 _NOTHING: Any = always(None)
-_FIGURES = (
-    "memory_allocated memory_reserved memory_cached max_memory_allocated max_memory_reserved"
-    " max_memory_cached device_memory_used"
+_MEMORY = _table(
+    (
+        "memory_allocated memory_reserved memory_cached max_memory_allocated max_memory_reserved"
+        " max_memory_cached device_memory_used",
+        always(0),
+    ),
+    ("memory_stats host_memory_stats", lambda device=None: defaultdict(int)),
+    (
+        "reset_peak_memory_stats reset_accumulated_memory_stats reset_peak_host_memory_stats"
+        " reset_accumulated_host_memory_stats",
+        _NOTHING,
+    ),
 )
-_ORDERS = (
-    "synchronize set_device init empty_cache ipc_collect check_error reset_peak_memory_stats"
-    " reset_accumulated_memory_stats reset_max_memory_allocated reset_max_memory_cached"
-    " reset_peak_host_memory_stats reset_accumulated_host_memory_stats"
-    " set_per_process_memory_fraction set_sync_debug_mode"
+_RANDOM = _table(
+    ("manual_seed manual_seed_all", _seed),
+    ("seed seed_all", torch.default_generator.seed),
+    ("initial_seed", torch.default_generator.initial_seed),
+    ("get_rng_state", lambda device=None: torch.default_generator.get_state()),
+    ("get_rng_state_all", lambda: [torch.default_generator.get_state()]),
+    ("set_rng_state", lambda state, device=None: torch.default_generator.set_state(state)),
+    ("set_rng_state_all", lambda states: torch.default_generator.set_state(states[0])),
 )
-_MEMORY = dict.fromkeys(_FIGURES.split(), always(0))
-_DONE = dict.fromkeys(_ORDERS.split(), _NOTHING)
-_RANDOM: dict[str, Any] = {
-    "manual_seed": _seed,
-    "manual_seed_all": _seed,
-    "seed": _reseed,
-    "seed_all": _reseed,
-    "initial_seed": lambda: torch.default_generator.initial_seed(),
-    "get_rng_state": lambda device=None: torch.default_generator.get_state(),
-    "get_rng_state_all": lambda: [torch.default_generator.get_state()],
-    "set_rng_state": lambda state, device=None: torch.default_generator.set_state(state),
-    "set_rng_state_all": lambda states: torch.default_generator.set_state(states[0]),
-}
-_STREAMS: dict[str, Any] = {
-    "Stream": streams.Stream,
-    "ExternalStream": streams.Stream,
-    "Event": streams.Event,
-    "stream": streams.in_stream,
-    "StreamContext": streams.in_stream,
-    "current_stream": streams.current_stream,
-    "default_stream": streams.default_stream,
-    "get_stream_from_external": lambda pointer, device=None: streams.Stream(),
-    "set_stream": streams.set_stream,
-    "CUDAGraph": streams.Graph,
-    "graph": streams.Capturing,
-    "graph_pool_handle": always((0, 0)),
-    "is_current_stream_capturing": streams.is_capturing,
-    "make_graphed_callables": streams.make_graphed_callables,
-}
-_RANGES: dict[str, Any] = {
-    "range_push": always(0),
-    "range_pop": always(0),
-    "range_start": always(0),
-    "range_end": _NOTHING,
-    "mark": _NOTHING,
-    "range": NullContext,
-    "start": _NOTHING,
-    "stop": _NOTHING,
-    "profile": NullContext,
-}
-_BENCHES = dict.fromkeys(
-    ("do_bench", "do_bench_cudagraph", "do_bench_proton", "do_bench_cudagraph_proton"),
-    streams.do_bench,
+_STREAMS = _table(
+    ("Stream ExternalStream", streams.Stream),
+    ("Event", streams.Event),
+    ("stream StreamContext", streams.in_stream),
+    ("current_stream", streams.current_stream),
+    ("default_stream", streams.default_stream),
+    ("get_stream_from_external", lambda pointer, device=None: streams.Stream()),
+    ("set_stream", streams.set_stream),
+    ("CUDAGraph", streams.Graph),
+    ("graph", streams.capture),
+    ("graph_pool_handle", always((0, 0))),
+    ("is_current_stream_capturing", streams.is_capturing),
+    ("make_graphed_callables", streams.make_graphed_callables),
 )
-# These two are asked of the device's own tool, which is not there.
+_RANGES = _table(
+    ("range_push range_pop range_start", always(0)),
+    ("range_end mark start stop", _NOTHING),
+    ("range profile", NullContext),
+)
+_BENCHES = _table(
+    ("do_bench do_bench_cudagraph do_bench_proton do_bench_cudagraph_proton", streams.do_bench),
+)
+# Both call nvidia-smi, which may not be there.
 _TOOLS = ("nvsmi", "set_gpu_clock")
-_ACCELERATOR: dict[str, Any] = {
-    "is_available": always(True),
-    "device_count": always(1),
-    "current_accelerator": always(torch.device("cuda")),
-    "current_device_index": always(0),
-    "current_device_idx": always(0),
-    "set_device_index": _NOTHING,
-    "set_device_idx": _NOTHING,
-    "device_index": NullContext,
-    "current_stream": streams.current_stream,
-    "set_stream": streams.set_stream,
-    "synchronize": _NOTHING,
-    "empty_cache": _NOTHING,
-    "empty_host_cache": _NOTHING,
-}
+_ACCELERATOR = _table(
+    ("is_available", always(True)),
+    ("device_count", always(1)),
+    ("current_accelerator", always(torch.device("cuda"))),
+    ("current_device_index current_device_idx", always(0)),
+    ("set_device_index set_device_idx synchronize empty_cache empty_host_cache", _NOTHING),
+    ("device_index", NullContext),
+    ("current_stream", streams.current_stream),
+    ("set_stream", streams.set_stream),
+)
 
 
 def properties(gpu: GPU) -> Any:
@@ -172,40 +150,37 @@ def _of_cuda(gpu: GPU) -> dict[str, Any]:
     def is_bf16_supported(including_emulation: bool = True) -> bool:
         return including_emulation or since_ampere
 
-    return {
-        **_MEMORY, **_DONE, **_RANDOM, **_STREAMS,
-        "is_available": always(True),
-        "is_initialized": always(True),
-        "device_count": always(1),
-        "current_device": always(0),
-        "get_device_capability": always(gpu.capability),
-        "get_device_properties": lambda device=None: properties(gpu),
-        "get_device_name": always(gpu.card),
-        "device": NullContext,
-        "device_of": NullContext,
-        "is_bf16_supported": is_bf16_supported,
-        "is_tf32_supported": always(since_ampere and not gpu.is_amd),
-        "get_arch_list": always([gpu.name]),
-        "get_gencode_flags": always(""),
-        "get_sync_debug_mode": always(0),
-        "get_per_process_memory_fraction": always(1.0),
-        "get_allocator_backend": always("native"),
-        "can_device_access_peer": always(False),
-        "mem_get_info": always((gpu.memory, gpu.memory)),
-        "memory_stats": lambda device=None: defaultdict(int),
-        "host_memory_stats": lambda device=None: defaultdict(int),
-        "memory_summary": always(""),
-        "memory_snapshot": lambda *args, **kwargs: [],
-        "list_gpu_processes": always(""),
-        "_lazy_init": no_device,
-        "_exchange_device": always(0),
-        "_maybe_exchange_device": always(0),
-    }  # fmt: skip
+    own = _table(
+        ("is_available is_initialized", always(True)),
+        ("device_count", always(1)),
+        ("current_device get_sync_debug_mode _exchange_device _maybe_exchange_device", always(0)),
+        (
+            "synchronize set_device init empty_cache ipc_collect check_error"
+            " reset_max_memory_allocated reset_max_memory_cached"
+            " set_per_process_memory_fraction set_sync_debug_mode",
+            _NOTHING,
+        ),
+        ("get_device_capability", always(gpu.capability)),
+        ("get_device_properties", lambda device=None: properties(gpu)),
+        ("get_device_name", always(gpu.card)),
+        ("device device_of", NullContext),
+        ("is_bf16_supported", is_bf16_supported),
+        ("is_tf32_supported", always(since_ampere and not gpu.is_amd)),
+        ("get_arch_list", always([gpu.name])),
+        ("get_gencode_flags memory_summary list_gpu_processes", always("")),
+        ("get_per_process_memory_fraction", always(1.0)),
+        ("get_allocator_backend", always("native")),
+        ("can_device_access_peer", always(False)),
+        ("mem_get_info", always((gpu.memory, gpu.memory))),
+        ("memory_snapshot", lambda *args, **kwargs: []),
+        ("_lazy_init", no_device),
+    )
+    return {**_MEMORY, **_RANDOM, **_STREAMS, **own}
 
 
 @functools.cache
 def changes(gpu: GPU) -> tuple[Change, ...]:
-    """All that is answered, refused or renamed while the device is imagined."""
+    """Every attribute that is replaced while the fake device is there."""
     import triton.testing
 
     cuda, amd = _of_cuda(gpu), gpu.is_amd
@@ -213,9 +188,9 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
         (torch.cuda, "_sleep", _NOTHING),
         (torch.cuda, "_get_device_properties", cuda["get_device_properties"]),
         (torch._C, "_cuda_getCurrentRawStream", always(0)),
-        # torch's own takes no stream but its own
+        # torch's own accepts no stream but torch's
         (torch.Tensor, "record_stream", _NOTHING),
-        # Nobody reads the times of a device that is imagined, and large products take minutes.
+        # Times of a fake device mean nothing, and large products take minutes.
         (triton.testing.Mark, "run", _NOTHING),
     ]
     for module in [
@@ -227,7 +202,7 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
         made += _list_refused(module, known)
     accelerator = {
         **_ACCELERATOR,
-        **{k: v for k, v in cuda.items() if k.endswith("memory_stats") or k in _MEMORY},
+        **_MEMORY,
         "get_memory_info": always((gpu.memory, gpu.memory)),
     }
     for name in ("torch.accelerator", "torch.accelerator.memory"):
@@ -241,8 +216,8 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
             "Stream": streams.Stream,
             "Event": streams.Event,
             "Generator": streams.Generator,
-            "from_numpy": making_host(torch.from_numpy),
-            "frombuffer": making_host(torch.frombuffer),
+            "from_numpy": mark_result_host(torch.from_numpy),
+            "frombuffer": mark_result_host(torch.frombuffer),
         },
     )
     made += _list_answered(
@@ -259,7 +234,7 @@ def _list_answered(module: Any, known: dict[str, Any]) -> list[Change]:
 
 
 def _list_refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
-    """The functions and classes of a module that are not answered, but for torch's old types."""
+    """The functions and classes of a module that have no answer, except torch's old types."""
     for name, value in vars(module).items():
         if name.startswith("_") or name in known or name.endswith(("Tensor", "Storage", "Error")):
             continue
@@ -271,7 +246,7 @@ def _list_refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
 
 @contextmanager
 def swap(made: tuple[Change, ...]) -> Iterator[None]:
-    """Within it every attribute is what stands for it."""
+    """Within it every attribute has its replacement."""
     before = [(owner, name, vars(owner).get(name, swap)) for owner, name, _ in made]
     try:
         for owner, name, answer in made:

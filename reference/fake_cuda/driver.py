@@ -17,11 +17,11 @@ from gemmproof.reference.fake_cuda.tensors import CUDA, OnCpu, default_device
 from gemmproof.reference.fake_cuda.unknown import explain_missing, refusal
 from gemmproof.reference.gpus import DEFAULT, GPU, GPUS
 
-# What only a launch on a device needs, of Triton's drivers and of their utilities.
-_ONLY_THERE = (
+# What Triton's drivers and their utilities have only for launches on a device.
+_TO_LAUNCH = (
     "launcher_cls map_python_to_cpp_type assemble_tensormap_to_arg allocate_default_profile_scratch"
 )
-_UTILITIES_ONLY_THERE = (
+_UTILITIES_TO_LAUNCH = (
     "load_binary unload_module launch build_signature_metadata cuOccupancyMaxActiveClusters"
     " fill_tma_descriptor fill_tma_descriptor_tiled fill_tma_descriptor_im2col"
     " fill_1d_tma_descriptor fill_2d_tma_descriptor create_tdm_descriptor"
@@ -42,11 +42,8 @@ def _utilities(gpu: GPU) -> Any:
     if gpu.is_amd:
         arch = answers.properties(gpu).gcnArchName
         figures |= {"arch": arch, "max_threads_per_sm": 2048, "cooperativeLaunch": 1}
-    refused = {
-        name: refusal(f"driver.active.utils.{name}", None) for name in _UTILITIES_ONLY_THERE.split()
-    }
     return types.SimpleNamespace(
-        **refused,
+        **_refusals("driver.active.utils", _UTILITIES_TO_LAUNCH),
         get_device_properties=lambda device=0: dict(figures),
         get_device_capability=lambda device=0: gpu.capability,
         get_current_device=lambda: 0,
@@ -57,64 +54,39 @@ def _utilities(gpu: GPU) -> Any:
     )
 
 
-class _Driver:
-    """Triton's active driver as a wrapper may ask it; it launches nothing."""
+def _driver(gpu: GPU) -> Any:
+    """driver.active: what a wrapper may ask of it; it launches nothing."""
+    from triton.backends.compiler import GPUTarget
 
-    def __init__(self, gpu: GPU) -> None:
-        self.gpu = gpu
-        self.utils = _utilities(gpu)
-        for name in _ONLY_THERE.split():
-            setattr(self, name, refusal(f"driver.active.{name}", None))
+    major, minor = gpu.capability
+    kind, arch = ("hip", gpu.name) if gpu.is_amd else ("cuda", major * 10 + minor)
+    return types.SimpleNamespace(
+        **_refusals("driver.active", _TO_LAUNCH),
+        utils=_utilities(gpu),
+        get_current_target=lambda: GPUTarget(kind, arch, gpu.warp_size),
+        get_current_device=lambda: 0,
+        set_current_device=lambda device: None,
+        get_current_stream=lambda device=0: current_stream().cuda_stream,
+        get_active_torch_device=lambda: CUDA,
+        get_device_interface=lambda: torch.cuda,
+        get_device_capability=lambda device=0: gpu.capability,
+        get_benchmarker=lambda: do_bench,
+        get_empty_cache_for_benchmark=lambda: torch.empty(0, dtype=torch.int32),
+        clear_cache=lambda cache: None,
+        is_active=lambda: True,
+    )
 
-    def get_current_target(self) -> Any:
-        from triton.backends.compiler import GPUTarget
 
-        major, minor = self.gpu.capability
-        kind, arch = ("hip", self.gpu.name) if self.gpu.is_amd else ("cuda", major * 10 + minor)
-        return GPUTarget(kind, arch, self.gpu.warp_size)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def set_current_device(self, device: int) -> None:
-        return None
-
-    def get_current_stream(self, device: int = 0) -> int:
-        return current_stream().cuda_stream
-
-    def get_active_torch_device(self) -> torch.device:
-        return CUDA
-
-    def get_device_interface(self) -> Any:
-        return torch.cuda
-
-    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        return self.gpu.capability
-
-    def get_benchmarker(self) -> Any:
-        return do_bench
-
-    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
-        return torch.empty(0, dtype=torch.int32)
-
-    def clear_cache(self, cache: Any) -> None:
-        return None
-
-    @classmethod
-    def is_active(cls) -> bool:
-        return True
+def _refusals(owner: str, names: str) -> dict[str, Any]:
+    return {name: refusal(f"{owner}.{name}", None) for name in names.split()}
 
 
 @functools.cache
 def _changes(gpu: GPU) -> tuple[answers.Change, ...]:
     from triton.runtime import driver
 
-    active = _Driver(gpu)
-    return (
-        *answers.changes(gpu),
-        (driver, "_active", active),
-        (driver, "_default", active),
-    )
+    active = _driver(gpu)
+    return (*answers.changes(gpu), (driver, "_active", active), (driver, "_default", active))
 
 
 @contextmanager
@@ -122,8 +94,8 @@ def fake_gpu(target: str | None = None) -> Iterator[None]:
     """Within it CUDA seems present, with the figures of `target` (gpus.DEFAULT where None).
 
     Modules that ask for the device when they are imported, and wrappers that check `a.is_cuda`,
-    run unchanged; no device that the machine may have is reached. What is not known is refused:
-    Unsupported, with the line that asks. Raises ValueError for an unknown target.
+    run unchanged; no device that the machine may have is reached. What the fake device does not
+    know raises Unsupported with the caller's line, an unknown target ValueError.
     """
     target = target or DEFAULT
     if target not in GPUS:
@@ -131,7 +103,7 @@ def fake_gpu(target: str | None = None) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(answers.swap(_changes(GPUS[target])))
         stack.enter_context(default_device())
-        if "torch._dynamo" in sys.modules:  # what was compiled before shall run as it is written
+        if "torch._dynamo" in sys.modules:  # what was compiled before runs uncompiled
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(OnCpu())
         try:

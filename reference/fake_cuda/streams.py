@@ -1,18 +1,23 @@
-"""Streams, events and graphs of the fake device: all that is asked for is done at once."""
+"""Streams, events and graphs of the fake device: all work is done at once."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from gemmproof.reference.fake_cuda.tensors import CUDA, changes
+from gemmproof.reference.fake_cuda.tensors import CUDA, count_changes
 from gemmproof.reference.fake_cuda.unknown import make_unknown
 
-# Long, so that whoever measures a call repeats it as few times as may be.
+# Long, so that a benchmark repeats its call as few times as it may.
 MILLISECONDS = 1000.0
+
+_numbers = itertools.count()
+_entered: list[Any] = []
+_capturing: list[Graph] = []
 
 
 class Event:
@@ -22,12 +27,12 @@ class Event:
         self.device, self.cuda_event = CUDA, 0
 
     def record(self, stream: Any = None) -> None:
-        """Nothing is under way that could be recorded."""
+        """Nothing is in flight that could be recorded."""
 
     synchronize = wait = record
 
     def query(self) -> bool:
-        """It has happened."""
+        """The event has happened."""
         return True
 
     def elapsed_time(self, end_event: Any) -> float:
@@ -40,12 +45,11 @@ class Stream:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.device, self.device_index, self.device_type = CUDA, 0, 1
-        self.cuda_stream = self.stream_id = self.native_handle = _Streams.made
+        self.cuda_stream = self.stream_id = self.native_handle = next(_numbers)
         self.priority = kwargs.get("priority", 0)
-        _Streams.made += 1
 
     def synchronize(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing is under way."""
+        """Nothing is in flight."""
 
     wait_event = wait_stream = synchronize
 
@@ -63,45 +67,40 @@ class Stream:
         return 0, -5
 
     def __enter__(self) -> Stream:
-        _Streams.entered.append(self)
+        _entered.append(self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        _Streams.entered.pop()
+        _entered.pop()
 
 
-class _Streams:
-    made = 0
-    entered: list[Any] = []  # noqa: RUF012 - one list for the process, as there is one device
-
-
-_Streams.entered.append(Stream())
+_entered.append(Stream())
 
 
 def current_stream(device: Any = None) -> Any:
     """The stream of the innermost context."""
-    return _Streams.entered[-1]
+    return _entered[-1]
 
 
 def default_stream(device: Any = None) -> Any:
     """The stream outside every context."""
-    return _Streams.entered[0]
+    return _entered[0]
 
 
 def set_stream(stream: Any) -> None:
-    """Make it the current one, as far as the innermost context goes."""
-    if stream is not None and len(_Streams.entered) > 1:
-        _Streams.entered[-1] = stream
+    """Make it the current one within the innermost context."""
+    if stream is not None and len(_entered) > 1:
+        _entered[-1] = stream
 
 
 @contextmanager
 def in_stream(stream: Any) -> Iterator[None]:
     """torch.cuda.stream(s)."""
-    _Streams.entered.append(current_stream() if stream is None else stream)
+    _entered.append(current_stream() if stream is None else stream)
     try:
         yield
     finally:
-        _Streams.entered.pop()
+        _entered.pop()
 
 
 class Graph:
@@ -111,17 +110,17 @@ class Graph:
         self.captured: int | None = None
 
     def capture_begin(self, *args: Any, **kwargs: Any) -> None:
-        """From here on what is launched is the graph's."""
-        _Capture.under_way = True
+        """What is launched from here on belongs to the graph."""
+        _capturing.append(self)
 
     def capture_end(self) -> None:
         """The graph is whole, and has run."""
-        _Capture.under_way = False
-        self.captured = changes()
+        _capturing.clear()
+        self.captured = count_changes()
 
     def replay(self) -> None:
-        """Nothing, where nothing was written since the capture; else it would be a lie."""
-        if self.captured != changes():
+        """Does nothing; refused once memory was written since the capture, which it would miss."""
+        if self.captured != count_changes():
             raise make_unknown(
                 "torch.cuda.CUDAGraph.replay, once memory was written since its capture,"
             )
@@ -131,30 +130,23 @@ class Graph:
         self.captured = None
 
     def pool(self) -> tuple[int, int]:
-        """The name of a pool of memory."""
+        """The handle of a memory pool."""
         return 0, 0
 
 
-class _Capture:
-    under_way = False
-
-
-class Capturing:
-    """torch.cuda.graph(g), a context."""
-
-    def __init__(self, cuda_graph: Graph, *args: Any, **kwargs: Any) -> None:
-        self.graph = cuda_graph
-
-    def __enter__(self) -> None:
-        self.graph.capture_begin()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.graph.capture_end()
+@contextmanager
+def capture(cuda_graph: Graph, *args: Any, **kwargs: Any) -> Iterator[None]:
+    """torch.cuda.graph(g)."""
+    cuda_graph.capture_begin()
+    try:
+        yield
+    finally:
+        cuda_graph.capture_end()
 
 
 def is_capturing() -> bool:
     """Whether a graph is being captured."""
-    return _Capture.under_way
+    return bool(_capturing)
 
 
 def make_graphed_callables(callables: Any, *args: Any, **kwargs: Any) -> Any:
@@ -177,16 +169,16 @@ def do_bench(
 
 
 class Generator(torch.Generator):
-    """torch.Generator(device="cuda"): one for the CPU, where all tensors are."""
+    """torch.Generator(device="cuda"): a CPU generator, as all tensors are on the CPU."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:
-        """Of whatever device."""
+        """For any device."""
         made = super().__new__(cls)
-        made.asked = device  # type: ignore[attr-defined]
+        made.requested = device  # type: ignore[attr-defined]
         return made
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """The device that was asked for."""
-        asked = self.asked  # type: ignore[attr-defined]
-        return CUDA if torch.device(asked).type == "cuda" else torch.device("cpu")
+        """The device that was requested."""
+        requested = self.requested  # type: ignore[attr-defined]
+        return CUDA if torch.device(requested).type == "cuda" else torch.device("cpu")

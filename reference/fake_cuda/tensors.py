@@ -1,4 +1,4 @@
-"""Tensors under the fake device: all lie on the CPU, each says where it would lie."""
+"""Tensors under the fake device: all are on the CPU, each reports where it would be."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _HOST = "_gemmproof_host"
 
 
 def is_host(tensor: torch.Tensor) -> bool:
-    """Whether a wrapper made the tensor on the host; where that is not known it is no."""
+    """Whether a wrapper made the tensor on the host; False where that is not known."""
     return _HOST in tensor.__dict__
 
 
-def making_host(function: Any) -> Any:
-    """`function`, one that torch shows to no mode, with its tensor known to be on the host."""
+def mark_result_host(function: Any) -> Any:
+    """`function`, whose calls torch hides from modes, with its result marked as a host tensor."""
 
     def made(*args: Any, **kwargs: Any) -> torch.Tensor:
         tensor = function(*args, **kwargs)
@@ -58,12 +58,12 @@ class OnCpu(TorchFunctionMode):
             return words if is_host(args[0]) else words.replace("torch.", "torch.cuda.")
         elif _writes(name, kwargs):
             note_change()
-        args, asked = _on_cpu(func, name, args, kwargs)
+        args, place = _on_cpu(func, name, args, kwargs)
         result = func(*args, **kwargs)
         if name == "__set__" and getattr(func.__self__, "__name__", "") == "data":
             _mark(args[0], is_host(args[1]))
         if isinstance(result, torch.Tensor | tuple | list):
-            _place(result, asked, args, kwargs)
+            _mark_place(result, place, args, kwargs)
         return result
 
 
@@ -99,12 +99,12 @@ class _Changes:
 
 
 def note_change() -> None:
-    """Note that memory which is already there was written to."""
+    """Note a write to existing memory."""
     _Changes.count += 1
 
 
-def changes() -> int:
-    """How often `note_change` was called: equal answers say that nothing was written between."""
+def count_changes() -> int:
+    """How often `note_change` was called: if it has not grown, nothing was written."""
     return _Changes.count
 
 
@@ -134,29 +134,29 @@ def _custom_op(func: Any) -> Any:
 def _on_cpu(
     func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], str | None]:
-    """The arguments without any CUDA device, and the place that they ask for, if they do."""
-    asked = _place_of(kwargs.get("device"))
-    if asked == "cuda":
+    """The arguments with the CPU for any CUDA device, and the place that they name, if any."""
+    place = _place_of(kwargs.get("device"))
+    if place == "cuda":
         kwargs["device"] = "cpu"
     elif _default_is_cuda() and kwargs.get("device") is None and func in _constructors():
-        kwargs["device"], asked = "cpu", "cuda"
+        kwargs["device"], place = "cpu", "cuda"
     if kwargs.get("pin_memory"):
         kwargs["pin_memory"] = False  # torch has no pinned memory without a device
     if name not in ("to", "type") or not args or not isinstance(args[0], torch.Tensor):
-        return args, asked
+        return args, place
     first = kwargs.get("other", args[1] if len(args) > 1 else kwargs.get("dtype"))
     if isinstance(first, torch.Tensor):
-        asked = "cpu" if is_host(first) else "cuda"
+        place = "cpu" if is_host(first) else "cuda"
     elif name == "type" and isinstance(first, str) and len(args) > 1:
-        asked = "cuda" if first.startswith("torch.cuda.") else "cpu"
+        place = "cuda" if first.startswith("torch.cuda.") else "cpu"
         args = (args[0], first.replace("torch.cuda.", "torch."), *args[2:])
-    elif asked is None:
-        asked = _place_of(first)
+    elif place is None:
+        place = _place_of(first)
         args = tuple("cpu" if i and _place_of(x) == "cuda" else x for i, x in enumerate(args))
     here = "cpu" if is_host(args[0]) else "cuda"
-    if name == "to" and asked not in (None, here) and len(args) < 5:
+    if name == "to" and place not in (None, here) and len(args) < 5:
         kwargs["copy"] = True  # as between two devices
-    return args, asked
+    return args, place
 
 
 def _place_of(x: Any) -> str | None:
@@ -172,17 +172,17 @@ def _place_of(x: Any) -> str | None:
     return kind if kind in ("cuda", "cpu") else None
 
 
-def _place(result: Any, asked: str | None, args: Any, kwargs: dict[str, Any]) -> None:
-    """Let what a call of torch made say where it lies: where it was asked to, or its operands."""
+def _mark_place(result: Any, place: str | None, args: Any, kwargs: dict[str, Any]) -> None:
+    """Mark what a call of torch made with its place: the one named, else that of the operands."""
     made = [result] if isinstance(result, torch.Tensor) else result
     made = [x for x in made if isinstance(x, torch.Tensor)]
     if not made:
         return
     operands = list(_tensors((*args, *kwargs.values())))
     # without operands: torch's own default, the CPU
-    host = all(map(is_host, operands)) if asked is None else asked == "cpu"
+    host = all(map(is_host, operands)) if place is None else place == "cpu"
     for tensor in made:
-        if tensor.is_cuda:  # a device of this machine's, by a way that is not known here
+        if tensor.is_cuda:  # a real one, by a path that is not intercepted here
             raise make_unknown("a tensor that torch makes on CUDA here")
         if not any(tensor is x for x in operands):
             _mark(tensor, host)
@@ -218,9 +218,9 @@ class _Default:
 
 @contextmanager
 def default_device() -> Iterator[None]:
-    """What torch.set_default_device(...) sets within it holds again the next time, only there.
+    """A default device that is set within it is restored on the next entry, and only there.
 
-    A module may set it when it is imported; everybody else's tensors stay where they were.
+    A module may set one when it is imported; tensors of others are not affected.
     """
     before = _device.CURRENT_DEVICE
     if _Default.device is not None:

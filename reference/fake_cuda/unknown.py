@@ -1,4 +1,4 @@
-"""What the fake device does not know: told as unknown, with the line that asks for it."""
+"""What the fake device does not know is an error that names it and the caller's line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_unknown(what: str) -> Unsupported:
 
 
 def explain_missing(error: Exception) -> Unsupported | None:
-    """The error that stands for one that only a missing device can cause, None for any other.
+    """The error to raise for one that only a missing device can cause, None for any other.
 
     A machine with a GPU would not have raised it, so it says nothing about the kernel.
     """
@@ -48,18 +48,18 @@ def explain_missing(error: Exception) -> Unsupported | None:
         return None
     if not any(words in text for words in _MISSING):
         return None
-    asked = _find_asked(list(walk_tb(error.__traceback__))[::-1]) or "what this line asks of CUDA"
-    words = f"{asked} is not known to the fake device ({text[:120]})"
+    called = _find_called(list(walk_tb(error.__traceback__))[::-1]) or "what this line asks of CUDA"
+    words = f"{called} is not known to the fake device ({text[:120]})"
     return Unsupported(words, raising_line(error))
 
 
 def no_device() -> NoReturn:
-    """Stands for torch.cuda._lazy_init, by which all of torch reaches the real device."""
-    raise make_unknown(_find_asked(walk_stack(sys._getframe())) or "what this line asks of CUDA")
+    """Replaces torch.cuda._lazy_init, by which all of torch reaches the real device."""
+    raise make_unknown(_find_called(walk_stack(sys._getframe())) or "what this line asks of CUDA")
 
 
 def refusal(name: str, original: Any) -> Any:
-    """What stands for a function or class that the device does not know: calling it is refused."""
+    """Replaces a function or class that the fake device does not know: calling it raises."""
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise make_unknown(name)
@@ -69,7 +69,7 @@ def refusal(name: str, original: Any) -> Any:
     return refuse
 
 
-def _find_asked(lines: Iterable[Line]) -> str | None:
+def _find_called(lines: Iterable[Line]) -> str | None:
     """What the innermost user's line calls: the outermost function of torch below it."""
     found = None
     for frame, _ in lines:

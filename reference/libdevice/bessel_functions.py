@@ -5,6 +5,7 @@ Up to _SPLIT Miller's backward recurrence (DLMF 3.6(iii)), beyond it Hankel's ex
 """
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -16,37 +17,17 @@ _TERMS = 90  # |J_90(25)| < 1e-36: what the recurrence starts from is negligible
 _EULER = 0.5772156649015329
 
 
-def j0(x: Array) -> Array:
-    """J_0, even."""
-    return _first_kind(0, x)
-
-
-def j1(x: Array) -> Array:
-    """J_1, odd."""
-    return _first_kind(1, x)
-
-
-def y0(x: Array) -> Array:
-    """Y_0; -inf at 0, NaN below."""
-    return _second_kind(0, x)
-
-
-def y1(x: Array) -> Array:
-    """Y_1; -inf at 0, NaN below."""
-    return _second_kind(1, x)
-
-
 def _first_kind(order: int, x: Array) -> Array:
-    with np.errstate(all="ignore"):
-        size = np.abs(x)
-        small = _first_kinds(np.minimum(size, _SPLIT))[order]
-        y = np.where(size <= _SPLIT, small, _hankel(order, np.maximum(size, _SPLIT))[0])
-        y = np.where(np.isinf(x), 0.0, y)
-        return np.where(np.isnan(x), np.nan, np.copysign(1.0, x) * y if order else y)
+    """J_0 or J_1, one even and one odd."""
+    size = np.abs(x)
+    small = _first_kinds(np.minimum(size, _SPLIT))[order]
+    y = np.where(size <= _SPLIT, small, _hankel(order, np.maximum(size, _SPLIT))[0])
+    y = np.where(np.isinf(x), 0.0, y)
+    return np.where(np.isnan(x), np.nan, np.copysign(1.0, x) * y if order else y)
 
 
 def _first_kinds(x: Array) -> list[Array]:
-    """J_0 to J_90 for 0 <= x <= _SPLIT: backward recurrence, normed by DLMF 10.12.4.
+    """J_0 to J_90 for 0 <= x <= _SPLIT: backward recurrence, normalised by DLMF 10.12.4.
 
     Below 1 the recurrence would overflow; the power series DLMF 10.2.2 takes its place there.
     """
@@ -73,11 +54,11 @@ def _series(order: int, x: Array, sign: float, terms: int = 12) -> Array:
 
 
 def _second_kind(order: int, x: Array) -> Array:
-    with np.errstate(all="ignore"):
-        inside = np.minimum(np.where(x > 0, x, 1.0), _SPLIT)
-        y = np.where(x <= _SPLIT, _neumann(order, inside), _hankel(order, np.maximum(x, _SPLIT))[1])
-        y = np.where(np.isinf(x), 0.0, np.where(x == 0, -np.inf, y))
-        return np.where((x < 0) | np.isnan(x), np.nan, y)
+    """Y_0 or Y_1: -inf at 0, NaN below."""
+    inside = np.minimum(np.where(x > 0, x, 1.0), _SPLIT)
+    y = np.where(x <= _SPLIT, _neumann(order, inside), _hankel(order, np.maximum(x, _SPLIT))[1])
+    y = np.where(np.isinf(x), 0.0, np.where(x == 0, -np.inf, y))
+    return np.where((x < 0) | np.isnan(x), np.nan, y)
 
 
 def _neumann(order: int, x: Array) -> Array:
@@ -109,39 +90,28 @@ def _hankel(order: int, x: Array) -> tuple[Array, Array]:
     return scale * (p * c - q * s), scale * (p * s + q * c)
 
 
-def i0(x: Array) -> Array:
-    """The modified function I_0."""
-    return _modified(0, x)
-
-
-def i1(x: Array) -> Array:
-    """The modified function I_1."""
-    return _modified(1, x)
-
-
 def _modified(order: int, x: Array) -> Array:
-    """The power series (DLMF 10.25.2), whose terms have one sign, and DLMF 10.40.1 beyond 30."""
-    with np.errstate(all="ignore"):
-        size = np.abs(x)
-        small = _series(order, np.minimum(size, 30.0), 1.0, 90)
-        z = np.maximum(size, 30.0)
-        term, total = np.ones_like(z), np.ones_like(z)
-        for k in range(1, 30):
-            term = term * (((2 * k - 1) ** 2 - 4 * order * order) / (8.0 * k)) / z
-            total = total + term
-        half = np.exp(z / 2)  # exp(z) itself would overflow before the product does
-        large = half * (total / np.sqrt(2 * np.pi * z)) * half
-        y = np.where(size <= 30, small, np.where(np.isinf(z), np.inf, large))
-        return np.where(np.isnan(x), np.nan, np.copysign(1.0, x) * y if order else y)
+    """I_0 or I_1: the power series (DLMF 10.25.2), all of one sign, and DLMF 10.40.1 beyond 30."""
+    size = np.abs(x)
+    small = _series(order, np.minimum(size, 30.0), 1.0, 90)
+    z = np.maximum(size, 30.0)
+    term, total = np.ones_like(z), np.ones_like(z)
+    for k in range(1, 30):
+        term = term * (((2 * k - 1) ** 2 - 4 * order * order) / (8.0 * k)) / z
+        total = total + term
+    half = np.exp(z / 2)  # exp(z) itself would overflow before the product does
+    large = half * (total / np.sqrt(2 * np.pi * z)) * half
+    y = np.where(size <= 30, small, np.where(np.isinf(z), np.inf, large))
+    return np.where(np.isnan(x), np.nan, np.copysign(1.0, x) * y if order else y)
 
 
 def _jn(n: float, x: float) -> float:
     """J_n by recurrence (DLMF 10.6.1): upwards while n < |x|, else Miller's, downwards."""
     order, size = int(n), abs(x)
     if order < 0 or math.isnan(x):
-        return math.nan  # of negative orders CUDA has no value
+        return math.nan  # CUDA defines no value for negative orders
     sign = -1.0 if x < 0 and order % 2 else 1.0
-    first, second = (float(f(np.array([size]))[0]) for f in (j0, j1))
+    first, second = (float(_first_kind(k, np.array([size]))[0]) for k in (0, 1))
     if order < 2:
         return sign * (first, second)[order]
     if size == 0 or math.isinf(x):
@@ -170,7 +140,7 @@ def _yn(n: float, x: float) -> float:
         return math.nan
     if x == 0 or math.isinf(x):
         return 0.0 if x else -math.inf
-    first, second = (float(f(np.array([x]))[0]) for f in (y0, y1))
+    first, second = (float(_second_kind(k, np.array([x]))[0]) for k in (0, 1))
     if order == 0:
         return first
     for k in range(1, order):
@@ -180,5 +150,7 @@ def _yn(n: float, x: float) -> float:
     return second
 
 
-jn = map_scalars(_jn)
-yn = map_scalars(_yn)
+j0, j1 = partial(_first_kind, 0), partial(_first_kind, 1)
+y0, y1 = partial(_second_kind, 0), partial(_second_kind, 1)
+i0, i1 = partial(_modified, 0), partial(_modified, 1)
+jn, yn = map_scalars(_jn), map_scalars(_yn)

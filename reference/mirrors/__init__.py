@@ -1,27 +1,55 @@
-"""What every program of each kernel of ours should do, stated in numpy from its specification.
+"""What every program of each of our kernels should do, stated in numpy from its specification.
 
 A mirror takes a `MirrorLaunch` (launch.py: sizes, strides, tile sizes) and a memory (memory.py)
-that records accesses, computes values, or both. Kernels and mirrors share no code.
+that records accesses, and computes values if it holds any. Kernels and mirrors share no code.
 """
 
 from __future__ import annotations
 
-from gemmproof.reference.mirrors import matmul, matmul_grouped, matmul_persistent, matmul_swizzled
-from gemmproof.reference.mirrors.launch import Mirror, MirrorLaunch, launch_of
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gemmproof.reference.mirrors.access import Pid
+from gemmproof.reference.mirrors.launch import MirrorLaunch, launch_of
+from gemmproof.reference.mirrors.memory import Addresses
+from gemmproof.reference.mirrors.schedule import (
+    Order,
+    grouped_tile,
+    own_tile,
+    persistent_tiles,
+    swizzled_tile,
+)
+from gemmproof.reference.mirrors.tile import compute_tile
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A kernel as it should be: its grid, and the tiles that each program computes in turn.
+
+    `wraps`: rows and columns past the end are read from the start again instead of masked.
+    """
+
+    grid: Callable[[MirrorLaunch], Pid]
+    tiles: Callable[[MirrorLaunch, Pid], Order]
+    wraps: bool = False
+
+    def pids(self, launch: MirrorLaunch) -> Iterator[Pid]:
+        """Every program of the grid, the first axis outermost."""
+        x, y, z = self.grid(launch)
+        return ((i, j, k) for i in range(x) for j in range(y) for k in range(z))
+
+    def run(self, mem: Addresses, launch: MirrorLaunch) -> None:
+        """Compute the tiles of program `mem.pid`."""
+        for tile in self.tiles(launch, mem.pid):
+            compute_tile(mem, tile, launch, self.wraps)
+
 
 MIRRORS = {
-    "matmul": Mirror("matmul", matmul.program, matmul.grid, matmul.tiles),
-    "matmul_grouped": Mirror(
-        "matmul_grouped", matmul_grouped.program, matmul_grouped.grid, matmul_grouped.tiles
-    ),
-    "matmul_swizzled": Mirror(
-        "matmul_swizzled", matmul_swizzled.program, matmul_swizzled.grid, matmul_swizzled.tiles
-    ),
+    "matmul": Mirror(lambda x: (x.num_pid_m, x.num_pid_n, 1), own_tile),
+    "matmul_grouped": Mirror(lambda x: (x.num_pid_m * x.num_pid_n, 1, 1), grouped_tile, wraps=True),
+    "matmul_swizzled": Mirror(lambda x: (x.num_pid_n, x.num_pid_m, 1), swizzled_tile),
     "matmul_persistent": Mirror(
-        "matmul_persistent",
-        matmul_persistent.program,
-        matmul_persistent.grid,
-        matmul_persistent.tiles,
+        lambda x: (min(x.NUM_SMS, x.num_pid_m * x.num_pid_n), 1, 1), persistent_tiles
     ),
 }
 

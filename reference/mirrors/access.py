@@ -1,4 +1,4 @@
-"""One access of one program, as data, and where two lists of accesses part ways."""
+"""One access of one program, as data, and where two lists of accesses first differ."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def first_difference(got: Sequence[Touch], expected: Sequence[Touch]) -> str | N
 
 
 def touch_difference(got: Touch, expected: Touch) -> str | None:
-    """Where one access differs from another, None if they touch the same lanes alike."""
+    """Where one access differs from another, None if they touch the same elements."""
     if (got.kind, got.operand, got.pid) != (expected.kind, expected.operand, expected.pid):
         return f"got {got}, expected {expected}"
     if got.offsets.shape != expected.offsets.shape:

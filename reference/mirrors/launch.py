@@ -1,13 +1,9 @@
-"""What a launch is given, and the shape of a mirror."""
+"""What a launch of a kernel is given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from gemmproof.reference.mirrors.access import Pid
-from gemmproof.reference.mirrors.memory import MirrorMemory
-from gemmproof.reference.mirrors.schedule import Order
 
 Pair = tuple[int, int]
 
@@ -45,21 +41,6 @@ class MirrorLaunch:
     def num_pid_n(self) -> int:
         """Tiles along N."""
         return -(-self.N // self.BLOCK_N)
-
-
-@dataclass(frozen=True, slots=True)
-class Mirror:
-    """A kernel as it should be: what each program does, how many there are, and their tiles."""
-
-    name: str
-    program: Callable[[MirrorMemory, Pid, MirrorLaunch], None]
-    grid: Callable[[MirrorLaunch], Pid]
-    tiles: Callable[[MirrorLaunch, Pid], Order]
-
-    def pids(self, launch: MirrorLaunch) -> Iterator[Pid]:
-        """Every program of the grid, the first axis outermost."""
-        x, y, z = self.grid(launch)
-        return ((i, j, k) for i in range(x) for j in range(y) for k in range(z))
 
 
 def launch_of(

@@ -5,7 +5,7 @@ registers. What is not known is refused by name, for a guess would be a wrong va
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,7 @@ def compile_asm(
 ) -> Callable[..., list[Array]]:
     """A function from input arrays, one element a lane, to the list of result arrays.
 
-    Registers are laid out as by Triton's lowering. Lanes up to a multiple of `pack` are padded
+    Registers are laid out as in Triton's lowering. Lanes up to a multiple of `pack` are padded
     with zeros, where Triton leaves them undefined, and their results dropped. Without inputs the
     function takes the number of lanes as its second argument. Raises UnknownAsm.
     """
@@ -61,8 +61,9 @@ def compile_asm(
     def evaluate(inputs: Sequence[Array], lanes: int | None = None) -> list[Array]:
         count = len(inputs[0]) if inputs else pack if lanes is None else lanes
         env, groups = layout.load(inputs, count)
-        for instruction in program:
-            _execute(instruction, env, groups)
+        with np.errstate(all="ignore"):
+            for instruction in program:
+                _execute(instruction, env, groups)
         return layout.store(env, count)
 
     return evaluate
@@ -128,10 +129,10 @@ def _read_instruction(statement: str, scopes: list[Scope]) -> Instruction:
         raise UnknownAsm(
             f"asm: got {_quote(text)}, expected {needed} results and {len(operation.reads)} sources"
         )
-    several = form[2].startswith("mov.")
+    is_move = form[2].startswith("mov.")
     types = [*operation.writes[: len(first)], *operation.reads]
     parsed = tuple(
-        parse_operand(operand, TYPES[t], scopes, text, loose=operation.loose, vector=several)
+        parse_operand(operand, TYPES[t], scopes, text, loose=operation.loose, vector=is_move)
         for operand, t in zip([*first, *operands[1:]], types, strict=True)
     )
     for operand in parsed[: len(first)]:
@@ -139,31 +140,27 @@ def _read_instruction(statement: str, scopes: list[Scope]) -> Instruction:
             raise UnknownAsm(f"asm: got {_quote(text)}, expected a register for the result")
     guard = None
     if form[1]:
-        found = parse_operand(form[1].replace(" ", ""), TYPES["pred"], scopes, text)
-        guard = found if isinstance(found, Register) else None
+        operand = parse_operand(form[1].replace(" ", ""), TYPES["pred"], scopes, text)
+        if not isinstance(operand, Register):
+            raise UnknownAsm(f"asm: got {_quote(text)}, expected a predicate as the guard")
+        guard = operand
     return Instruction(text, operation, parsed[: len(first)], parsed[len(first) :], guard)
 
 
 def _resolve(mnemonic: str) -> Opcode:
     words = Words(mnemonic)
-    types = [TYPES[w] for w in words.left if w in TYPES]
     # roots such as add are shared: the types say whose they are
-    arithmetic = floats if any(t.kind == "f" for t in types) else integers
-    tables: list[Mapping[str, Callable[[Words], Opcode]]] = [
-        select.FAMILIES,
-        convert.FAMILIES,
-        arithmetic.FAMILIES,
-    ]
-    for table in tables:
-        if words.root in table:
-            operation = table[words.root](words)
-            words.finish()
-            return operation
-    raise UnknownAsm(f"asm: got {mnemonic}, expected an instruction that this evaluator knows")
+    is_float = any(TYPES[word].kind == "f" for word in words.left if word in TYPES)
+    families = (floats if is_float else integers).FAMILIES | convert.FAMILIES | select.FAMILIES
+    if words.root not in families:
+        raise UnknownAsm(f"asm: got {mnemonic}, expected an instruction that this evaluator knows")
+    operation = families[words.root](words)
+    words.finish()
+    return operation
 
 
 def _check_order(program: list[Instruction], layout: RegisterLayout) -> None:
-    """Refuse a register that is read, or handed out as a result, before anything is in it."""
+    """Refuse a register that is read, or returned as a result, before it is written."""
     written = set(layout.given)
     for instruction in program:
         reads = [*instruction.reads, *([instruction.guard] if instruction.guard else [])]

@@ -1,6 +1,7 @@
 """PTX's cvt: every conversion between integers, floats and the packed narrow formats."""
 
 from collections.abc import Callable
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -16,18 +17,20 @@ from gemmproof.reference.arithmetic.conversions import (
 )
 from gemmproof.reference.arithmetic.rounding import (
     TO_INTEGRAL,
+    Mode,
     float_to_integer,
     integer_to_float,
     round_float,
 )
-from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.ptx.floats import MODES, flush, rectify, saturate
-from gemmproof.reference.ptx.operation import TYPES, Opcode, Words
+from gemmproof.reference.formats import FORMATS, Format
+from gemmproof.reference.ptx.floats import MODES, apply_modifiers, rectify
+from gemmproof.reference.ptx.operation import TYPES, Family, Opcode, PtxType, Words
 
-_TO_WHOLE = {f"{mode}i": mode for mode in MODES.values()}
+Rule = Callable[..., Array]
+
+_TO_WHOLE = {f"{mode}i": mode for mode in MODES}
 _SCALARS = ("f16", "bf16", "f32", "f64")
-_PAIRS = ("f16x2", "bf16x2")
-_BYTES = {f"{f.ptx}x2": f.name for f in FORMATS.values() if f.is_fp8 and f.ptx}
+_BYTES = tuple(f"{f.ptx}x2" for f in FORMATS.values() if f.is_fp8 and f.ptx)
 _SMALL = {
     "e2m1x2": (np.dtype(ml_dtypes.float4_e2m1fn), 6.0),
     "e2m3x2": (np.dtype(ml_dtypes.float6_e2m3fn), 7.5),
@@ -41,69 +44,79 @@ def _convert(words: Words) -> Opcode:
     found = words.types()
     if len(found) != 2:
         raise words.unknown("expected a result type, then a source type")
-    target, source = found
-    for known in (_between_numbers, _to_tf32, _to_pair, _to_bytes, _from_bytes):
-        operation = known(words, target, source)
-        if operation:
-            return operation
+    to, of = (TYPES[name] for name in found)
+    match found:
+        case _ if all(t.name in _SCALARS or (t.kind in "us" and t.lanes == 1) for t in (to, of)):
+            return _between_numbers(words, to, of)
+        case ["tf32", "f32"]:
+            return Opcode(("tf32",), ("f32",), _to_tf32(words))
+        case ["f16x2" | "bf16x2" as target, "f32"]:
+            return _pair(target, _narrow_single(words, to, "rn", "rz"))
+        case [target, "f32"] if target in (*_BYTES, *_SMALL):
+            return _pair(target, _to_bytes(words, target))
+        case [target, "f16x2"] if target in _BYTES:
+            return Opcode((target,), ("f16x2",), _to_bytes(words, target))
+        case ["f16x2", source] if source in (*_BYTES, *_SMALL):
+            return Opcode(("f16x2",), (source,), _from_bytes(words, to, source, "relu"))
+        case ["bf16x2", "ue8m0x2"]:
+            return Opcode(("bf16x2",), ("ue8m0x2",), _from_bytes(words, to, "ue8m0x2"))
     raise words.unknown("expected a conversion of the PTX ISA that this evaluator has")
 
 
-def _between_numbers(words: Words, target: str, source: str) -> Opcode | None:
-    to, of = TYPES[target], TYPES[source]
-    numbers = all(
-        t.name in _SCALARS or (t.kind in "us" and t.lanes == 1 and t.width <= 64) for t in (to, of)
-    )
-    if not numbers:
-        return None
-    flushes = "f32" in (target, source) and words.flag("ftz")
-    clamps = words.flag("sat")
-    compute = _number_rule(words, target, source, clamps)
-
-    def run(a: Array) -> Array:
-        with np.errstate(all="ignore"):
-            y = compute(flush(a) if flushes and of.kind == "f" else a)
-            y = flush(y) if flushes and to.kind == "f" else y
-            return saturate(y) if clamps and to.kind == "f" else y
-
-    return Opcode((target,), (source,), run, loose=True)
+def _pair(target: str, narrow: Rule) -> Opcode:
+    """cvt.rn.f16x2.f32 d, a, b: a goes to the high half."""
+    return Opcode((target,), ("f32", "f32"), lambda a, b: narrow(_interleave(b, a)))
 
 
-def _number_rule(words: Words, target: str, source: str, clamps: bool) -> Callable[[Array], Array]:
-    to, of = TYPES[target], TYPES[source]
-    if of.kind != "f" and to.kind != "f":
+def _between_numbers(words: Words, to: PtxType, of: PtxType) -> Opcode:
+    rule = _number_rule(words, to, of)
+    flushed = ("ftz",) if "f32" in (to.name, of.name) else ()
+    run = apply_modifiers(words, rule, *flushed, *(("sat",) if to.kind == "f" else ()))
+    return Opcode((to.name,), (of.name,), run, loose=True)
+
+
+def _number_rule(words: Words, to: PtxType, of: PtxType) -> Rule:
+    if to.kind != "f":
+        clamps = words.flag("sat")
+        if of.kind == "f":  # which always clamps
+            return partial(float_to_integer, dtype=to.dtype, mode=words.pick(_TO_WHOLE))
         return lambda a: _clamp(a, to.dtype) if clamps else a.astype(to.dtype)
-    if of.kind == "f" and to.kind != "f":
-        mode = words.one_of(_TO_WHOLE)
-        return lambda a: float_to_integer(a, to.dtype, mode)
-    name = format_of(to.dtype).name
+    target = format_of(to.dtype)
     if of.kind != "f":
-        mode = words.one_of(MODES)
-        return lambda a: integer_to_float(a, name, mode)
-    if target == source and set(words.left) & set(_TO_WHOLE):
-        whole = TO_INTEGRAL[words.one_of(_TO_WHOLE)]
-        return lambda a: round_to(whole(widen(a)), name)
-    into, out_of = format_of(to.dtype), format_of(of.dtype)
-    if into.p >= out_of.p and into.emin <= out_of.emin:
-        return lambda a: round_to(a, name)
-    mode = words.one_of(MODES if source in ("f32", "f64") else {"rn": MODES["rn"]})
-    bound = np.float32(_finite_bound(words, target, source))
-    rectifies = source == "f32" and to.width == 16 and words.flag("relu")
-
-    def narrow(a: Array) -> Array:
-        y = round_float(a if np.isinf(bound) else np.clip(a, -bound, bound), name, mode)
-        return rectify(y) if rectifies else y
-
-    return narrow
+        return partial(integer_to_float, name=target.name, mode=words.one_of(*MODES))
+    if to is of and set(words.left) & set(_TO_WHOLE):
+        whole = TO_INTEGRAL[words.pick(_TO_WHOLE)]
+        return lambda a: round_to(whole(widen(a)), target)
+    source = format_of(of.dtype)
+    if target.p >= source.p and target.emin <= source.emin:
+        return partial(round_to, fmt=target)
+    if source.name == "fp32":
+        return _narrow_single(words, to, *MODES)
+    mode = words.one_of(*(MODES if source.name == "fp64" else MODES[:1]))
+    return partial(round_float, name=target.name, mode=mode)
 
 
-def _finite_bound(words: Words, target: str, source: str) -> float:
-    """The magnitude to which .satfinite clips, or infinity without it."""
-    allowed = source == "f32" and target in (*_PAIRS, "f16", "bf16", "tf32")
-    if not (allowed and words.flag("satfinite")):
-        return np.inf
-    name = "tf32" if target == "tf32" else format_of(TYPES[target].dtype).name
-    return FORMATS[name].max
+def _narrow_single(words: Words, to: PtxType, *modes: Mode) -> Rule:
+    """f32 to half its width."""
+    fmt = format_of(to.dtype)
+    rule = partial(round_float, name=fmt.name, mode=words.one_of(*modes))
+    return _bound(words, rule, fmt, "relu")
+
+
+def _to_tf32(words: Words) -> Rule:
+    rules: dict[str, Rule] = {
+        "rn": lambda a: round_to(a, "tf32"),
+        "rz": lambda a: np.where(np.isnan(a), FORMATS["tf32"].nan, truncate_tf32(a)),
+        "rna": round_tf32_rna,
+    }
+    rule = words.pick(rules)
+    return _bound(words, rule, FORMATS["tf32"], *(("relu",) if rule is not round_tf32_rna else ()))
+
+
+def _bound(words: Words, rule: Rule, fmt: Format, *allowed: str) -> Rule:
+    """rule of f32 with .satfinite, which clips to fmt's largest number, and `allowed` modifiers."""
+    top = np.float32(fmt.max if words.flag("satfinite") else np.inf)
+    return apply_modifiers(words, lambda a: rule(np.clip(a, -top, top)), *allowed)
 
 
 def _clamp(x: Array, dtype: np.dtype) -> Array:
@@ -112,92 +125,43 @@ def _clamp(x: Array, dtype: np.dtype) -> Array:
     return np.clip(x, max(low, own.min), min(high, own.max)).astype(dtype)
 
 
-def _to_tf32(words: Words, target: str, source: str) -> Opcode | None:
-    if (target, source) != ("tf32", "f32"):
-        return None
-    mode = words.one_of({"rn": "rn", "rz": "rz", "rna": "rna"})
-    bound = np.float32(_finite_bound(words, target, source))
-    rectifies = mode != "rna" and words.flag("relu")
-    rules: dict[str, Callable[[Array], Array]] = {
-        "rn": lambda a: round_to(a, "tf32"),
-        "rz": lambda a: np.where(np.isnan(a), FORMATS["tf32"].nan, truncate_tf32(a)),
-        "rna": round_tf32_rna,
-    }
-
-    def run(a: Array) -> Array:
-        y = rules[mode](np.clip(a, -bound, bound))
-        return rectify(y) if rectifies else y
-
-    return Opcode(("tf32",), ("f32",), run)
-
-
-def _to_pair(words: Words, target: str, source: str) -> Opcode | None:
-    """cvt.rn.f16x2.f32 d, a, b: a goes to the high half."""
-    if target not in _PAIRS or source != "f32":
-        return None
-    name = format_of(TYPES[target].dtype).name
-    mode = words.one_of({"rn": MODES["rn"], "rz": MODES["rz"]})
-    bound = np.float32(_finite_bound(words, target, source))
+def _to_bytes(words: Words, target: str) -> Rule:
+    """Floats to pairs of eight bits or less; these always saturate."""
+    words.one_of("rn")
+    words.one_of("satfinite")
     rectifies = words.flag("relu")
 
-    def run(high: Array, low: Array) -> Array:
-        y = round_float(np.clip(_interleave(low, high), -bound, bound), name, mode)
-        return rectify(y) if rectifies else y
+    def narrow(x: Array) -> Array:
+        x = rectify(x) if rectifies else x
+        if target in _BYTES:
+            return round_to(x, format_of(TYPES[target].dtype), saturate=True)
+        dtype, largest = _SMALL[target]
+        # the format has no NaN: its largest number stands in
+        value = np.where(np.isnan(x), largest, np.clip(widen(x), -largest, largest))
+        code = fp32_to_odd(value).astype(dtype)
+        if target != "e2m1x2":
+            return code
+        nibbles = code.view(np.uint8) & np.uint8(15)
+        return nibbles[0::2] | (nibbles[1::2] << np.uint8(4))
 
-    return Opcode((target,), ("f32", "f32"), run)
-
-
-def _to_bytes(words: Words, target: str, source: str) -> Opcode | None:
-    """Two of f32 or a pair of f16 to two of eight bits or less; these always saturate."""
-    if target not in _BYTES and target not in _SMALL:
-        return None
-    if source != "f32" and not (source == "f16x2" and target in _BYTES):
-        return None
-    words.one_of({"rn": "rn"})
-    words.one_of({"satfinite": None})
-    rectifies = words.flag("relu")
-
-    def run(*args: Array) -> Array:
-        values = args[0] if source == "f16x2" else _interleave(args[1], args[0])
-        return _narrow_bytes(rectify(values) if rectifies else values, target)
-
-    return Opcode((target,), (source,) * (1 if source == "f16x2" else 2), run)
+    return narrow
 
 
-def _narrow_bytes(x: Array, target: str) -> Array:
-    if target in _BYTES:
-        return round_to(x, _BYTES[target], saturate=True)
-    dtype, largest = _SMALL[target]
-    # without a NaN of its own the format takes the largest number for it
-    value = np.where(np.isnan(x), largest, np.clip(widen(x), -largest, largest))
-    code = fp32_to_odd(value).astype(dtype)
-    if target != "e2m1x2":
-        return code
-    nibbles = code.view(np.uint8) & np.uint8(15)
-    return nibbles[0::2] | (nibbles[1::2] << np.uint8(4))
+def _from_bytes(words: Words, to: PtxType, source: str, *allowed: str) -> Rule:
+    words.one_of("rn")
 
-
-def _from_bytes(words: Words, target: str, source: str) -> Opcode | None:
-    wanted = "bf16x2" if source == "ue8m0x2" else "f16x2"
-    if target != wanted or source not in (*_BYTES, *_SMALL, "ue8m0x2"):
-        return None
-    words.one_of({"rn": "rn"})
-    rectifies = source != "ue8m0x2" and words.flag("relu")
-    name = format_of(TYPES[target].dtype).name
-
-    def run(a: Array) -> Array:
+    def widen_bytes(a: Array) -> Array:
         if source == "e2m1x2":
             nibbles = _interleave(a & np.uint8(15), a >> np.uint8(4))
             a = nibbles.view(ml_dtypes.float4_e2m1fn)
-        y = round_to(a.astype(np.float32), name)
-        return rectify(y) if rectifies else y
+        return round_to(a.astype(np.float32), format_of(to.dtype))
 
-    return Opcode((target,), (source,), run)
+    return apply_modifiers(words, widen_bytes, *allowed)
 
 
 def _pack_integers(words: Words) -> Opcode:
     """cvt.pack.sat.s8.s32.b32 d, a, b, c: b lowest, then a, above them c's low bits."""
-    words.one_of({"sat": None})
+    words.one_of("sat")
     found = words.types()
     narrow = found[0] if found else ""
     byte = narrow in ("s8", "u8") and found[1:] == ["s32", "b32"]
@@ -218,4 +182,4 @@ def _interleave(low: Array, high: Array) -> Array:
     return np.stack((low, high), axis=1).reshape(-1)
 
 
-FAMILIES = {"cvt": _convert}
+FAMILIES: dict[str, Family] = {"cvt": _convert}

@@ -8,7 +8,7 @@ import numpy as np
 
 from gemmproof.reference.arithmetic import bitwise
 from gemmproof.reference.arithmetic.conversions import Array
-from gemmproof.reference.ptx.operation import TYPES, Opcode, Words
+from gemmproof.reference.ptx.operation import TYPES, Family, Opcode, Words, elementwise
 
 SIGNED = ("s16", "s32", "s64")
 NUMBERS = ("u16", "u32", "u64", *SIGNED)
@@ -22,18 +22,18 @@ def _add(words: Words) -> Opcode:
     t = words.one_type(*(("s32",) if saturates else NUMBERS + PAIRS))
     compute: Callable[..., Any] = np.add if words.root == "add" else np.subtract
     if saturates:
-        compute = partial(_saturated, compute)
+        compute = partial(_saturate, compute)
     return Opcode((t,), (t, t), compute)
 
 
-def _saturated(compute: Callable[..., Any], *args: Array) -> Array:
+def _saturate(compute: Callable[..., Any], *args: Array) -> Array:
     info = np.iinfo(args[0].dtype)
     wide = compute(*(a.astype(np.int64) for a in args))
     return np.clip(wide, info.min, info.max).astype(args[0].dtype)
 
 
 def _multiply(words: Words) -> Opcode:
-    part = words.one_of({"lo": "lo", "hi": "hi", "wide": "wide"})
+    part = words.one_of("lo", "hi", "wide")
     t = words.one_type(*(x for x in NUMBERS if part != "wide" or x[1:] != "64"))
     saturates = part == "hi" and t == "s32" and words.root == "mad" and words.flag("sat")
     wide = f"{t[0]}{2 * TYPES[t].width}" if part == "wide" else t
@@ -46,30 +46,21 @@ def _multiply(words: Words) -> Opcode:
 
     if words.root == "mul":
         return Opcode((wide,), (t, t), product)
-    add: Callable[..., Any] = partial(_saturated, np.add) if saturates else np.add
+    add: Callable[..., Any] = partial(_saturate, np.add) if saturates else np.add
     return Opcode((wide,), (t, t, wide), lambda a, b, c: add(product(a, b), c))
 
 
 def _divide(words: Words) -> Opcode:
     """div and rem. By zero, which PTX leaves to the hardware: all ones, and the dividend."""
     t = words.one_type(*NUMBERS)
-    unsigned = TYPES[t.replace("s", "u")].dtype
 
     def compute(a: Array, b: Array) -> Array:
-        top, bottom = (np.where(v < 0, -v, v).astype(unsigned) for v in (a, b))
-        zero = bottom == 0
-        quotient = top // np.where(zero, unsigned.type(1), bottom)
-        quotient = quotient.astype(a.dtype)
-        quotient = np.where((a < 0) != (b < 0), -quotient, quotient)
-        quotient = np.where(zero, np.array(-1).astype(a.dtype), quotient)
-        return quotient if words.root == "div" else a - quotient * b
+        rest = np.where(b == 0, a, np.fmod(a, b))
+        if words.root == "rem":
+            return rest
+        return np.where(b == 0, np.array(-1).astype(a.dtype), (a - rest) // b)
 
     return Opcode((t,), (t, t), compute)
-
-
-def _absolute_or_negative(words: Words) -> Opcode:
-    t = words.one_type(*SIGNED)
-    return Opcode((t,), (t,), np.abs if words.root == "abs" else np.negative)
 
 
 def _extreme(words: Words) -> Opcode:
@@ -92,17 +83,6 @@ def _sad(words: Words) -> Opcode:
     )
 
 
-def _logic(words: Words) -> Opcode:
-    t = words.one_type("pred", *UNTYPED)
-    table: dict[str, Callable[..., Any]] = {
-        "and": np.bitwise_and,
-        "or": np.bitwise_or,
-        "xor": np.bitwise_xor,
-        "not": np.invert,
-    }
-    return Opcode((t,), (t,) if words.root == "not" else (t, t), table[words.root])
-
-
 def _logic3(words: Words) -> Opcode:
     words.one_type("b32")
 
@@ -123,8 +103,8 @@ def _shift(words: Words) -> Opcode:
 
 
 def _funnel(words: Words) -> Opcode:
-    left = words.one_of({"l": True, "r": False})
-    wraps = words.one_of({"wrap": True, "clamp": False})
+    left = words.one_of("l", "r") == "l"
+    wraps = words.one_of("wrap", "clamp") == "wrap"
     words.one_type("b32")
 
     def compute(a: Array, b: Array, c: Array) -> Array:
@@ -165,12 +145,25 @@ def _insert(words: Words) -> Opcode:
     return Opcode((t,), (t, t, "u32", "u32"), compute)
 
 
+# PTX ISA, prmt: each mode's selector, by the low two bits of the operand.
+_BYTE_MODES = {
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}
+
+
 def _permute(words: Words) -> Opcode:
     words.one_type("b32")
-    mode = words.one_of({m: m for m in bitwise.BYTE_MODES}) if words.left else ""
-    return Opcode(
-        ("b32",), ("b32", "b32", "b32"), lambda a, b, c: bitwise.permute_bytes(a, b, c, mode)
-    )
+    selectors = np.array(words.pick(_BYTE_MODES), np.uint32) if words.left else None
+
+    def compute(a: Array, b: Array, c: Array) -> Array:
+        return bitwise.permute_bytes(a, b, c if selectors is None else selectors[c & 3])
+
+    return Opcode(("b32",), ("b32", "b32", "b32"), compute)
 
 
 def _count(words: Words) -> Opcode:
@@ -178,11 +171,6 @@ def _count(words: Words) -> Opcode:
     table = {"popc": bitwise.count_ones, "clz": bitwise.count_leading_zeros}
     compute = table[words.root]
     return Opcode(("u32",), (t,), lambda a: compute(a).astype(np.uint32))
-
-
-def _reverse(words: Words) -> Opcode:
-    t = words.one_type("b32", "b64")
-    return Opcode((t,), (t,), bitwise.reverse_bits)
 
 
 def _find(words: Words) -> Opcode:
@@ -200,7 +188,7 @@ def _find(words: Words) -> Opcode:
 def _dot(words: Words) -> Opcode:
     """dp4a and dp2a: a sum of products of bytes, or of halves and bytes, onto 32 bits."""
     four = words.root == "dp4a"
-    upper = False if four else words.one_of({"lo": False, "hi": True})
+    upper = not four and words.one_of("lo", "hi") == "hi"
     found = words.types()
     if len(found) != 2 or not set(found) <= {"u32", "s32"}:
         raise words.unknown("expected two types of u32 s32")
@@ -216,22 +204,26 @@ def _dot(words: Words) -> Opcode:
     return Opcode((total,), (found[0], found[1], total), compute)
 
 
-FAMILIES: dict[str, Callable[[Words], Opcode]] = {
+FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("add", "sub"), _add),
     **dict.fromkeys(("mul", "mad"), _multiply),
     **dict.fromkeys(("div", "rem"), _divide),
-    **dict.fromkeys(("abs", "neg"), _absolute_or_negative),
     **dict.fromkeys(("min", "max"), _extreme),
-    **dict.fromkeys(("and", "or", "xor", "not"), _logic),
     **dict.fromkeys(("shl", "shr"), _shift),
     **dict.fromkeys(("popc", "clz"), _count),
     **dict.fromkeys(("dp4a", "dp2a"), _dot),
+    "abs": elementwise(np.abs, 1, *SIGNED),
+    "neg": elementwise(np.negative, 1, *SIGNED),
+    "and": elementwise(np.bitwise_and, 2, "pred", *UNTYPED),
+    "or": elementwise(np.bitwise_or, 2, "pred", *UNTYPED),
+    "xor": elementwise(np.bitwise_xor, 2, "pred", *UNTYPED),
+    "not": elementwise(np.invert, 1, "pred", *UNTYPED),
+    "brev": elementwise(bitwise.reverse_bits, 1, "b32", "b64"),
     "sad": _sad,
     "lop3": _logic3,
     "shf": _funnel,
     "bfe": _extract,
     "bfi": _insert,
     "prmt": _permute,
-    "brev": _reverse,
     "bfind": _find,
 }

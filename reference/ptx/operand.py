@@ -28,7 +28,7 @@ class Register:
         return value.astype(f"u{t.width // 8}").view(t.dtype)
 
     def write(self, env: dict[str, Array], t: PtxType, value: Array, guard: Array | None) -> None:
-        """Store where the guard holds; a wider one is filled by the sign of signed types, or 0."""
+        """Store where the guard holds; a wider register is sign-extended for s types, else by 0."""
         if t.kind == "p":
             code = value
         else:
@@ -48,7 +48,7 @@ class Literal:
     code: int
 
     def read(self, env: dict[str, Array], t: PtxType, groups: int) -> Array:
-        """The literal once a group."""
+        """The literal, once per group."""
         if t.kind == "p":
             return np.full(groups, bool(self.code))
         return np.full(groups, self.code, f"u{t.width // 8}").view(t.dtype)

@@ -11,6 +11,7 @@ import numpy as np
 from gemmproof.reference.formats import FORMATS
 
 K = TypeVar("K")
+W = TypeVar("W", bound=str)
 
 
 class UnknownAsm(ValueError):
@@ -68,9 +69,9 @@ TYPES = _types()
 class Opcode:
     """An instruction without its operands: run takes an array a type of `reads`.
 
-    It gives an array for the one type of `writes`, or a tuple where there are more; those beyond
-    `needed` are optional in the text. With `loose`, as for cvt, a register may be wider than its
-    type (PTX ISA, operand size exceeding instruction-type size).
+    It gives an array for the one type of `writes`, or a tuple where there are more, of which the
+    text may leave out the last `optional`. With `loose`, as for cvt, a register may be wider than
+    its type (PTX ISA, operand size exceeding instruction-type size).
     """
 
     writes: tuple[str, ...]
@@ -81,7 +82,7 @@ class Opcode:
 
 
 class Words:
-    """The words of a mnemonic after its root, each to be taken once."""
+    """The words of a mnemonic after its root, each taken once."""
 
     def __init__(self, mnemonic: str) -> None:
         self.mnemonic = mnemonic
@@ -107,20 +108,38 @@ class Words:
             self.left.remove(word)
         return present
 
-    def one_of(self, choices: Mapping[str, K], default: str | None = None) -> K:
-        """Take the one word that is a key of `choices`; without any, `default`."""
-        found = [w for w in self.left if w in choices] or ([default] if default else [])
+    def one_of(self, *choices: W, default: W | None = None) -> W:
+        """Take the one word that is among `choices`; without any, `default`."""
+        found = [w for w in choices if w in self.left]
+        if not found and default:
+            return default
         if len(found) != 1:
             raise self.unknown(f"expected one of .{' .'.join(choices)}")
-        if found[0] in self.left:
-            self.left.remove(found[0])
-        return choices[found[0]]
+        self.left.remove(found[0])
+        return found[0]
+
+    def pick(self, choices: Mapping[str, K]) -> K:
+        """Take the one word that is a key of `choices`, and give what it stands for."""
+        return choices[self.one_of(*choices)]
 
     def finish(self) -> None:
-        """Refuse what nobody took: a modifier left unread would be a guess."""
+        """Refuse the words that are left: to ignore a modifier would be a guess."""
         if self.left:
             raise self.unknown(f"expected no .{' .'.join(self.left)}")
 
     def unknown(self, expected: str) -> UnknownAsm:
         """The error that names this mnemonic."""
         return UnknownAsm(f"asm: got {self.mnemonic}, {expected}")
+
+
+Family = Callable[[Words], Opcode]
+
+
+def elementwise(compute: Callable[..., Any], count: int, *types: str) -> Family:
+    """The family of an operation without modifiers on `count` operands of one type of `types`."""
+
+    def read(words: Words) -> Opcode:
+        t = words.one_type(*types)
+        return Opcode((t,), (t,) * count, compute)
+
+    return read

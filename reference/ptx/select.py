@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.arithmetic.conversions import Array, widen
-from gemmproof.reference.ptx.floats import flush
-from gemmproof.reference.ptx.operation import TYPES, Opcode, Words
+from gemmproof.reference.ptx.floats import FLUSHED, HALVES, flush
+from gemmproof.reference.ptx.operation import TYPES, Family, Opcode, Words, elementwise
 
 Compare = Callable[[Array, Array], Array]
 
@@ -33,7 +33,7 @@ def _and_ordered(compare: Compare) -> Compare:
     return lambda a, b: compare(a, b) & ~_unordered(a, b)
 
 
-# NaN makes every comparison of floats false, .ne included; the ones in -u, true.
+# NaN makes every comparison of floats false, .ne included; those that end in u, true.
 _FLOAT: dict[str, Compare] = {
     **{name: _and_ordered(compare) for name, compare in _ORDERED.items()},
     **{f"{name}u": _or_unordered(compare) for name, compare in _ORDERED.items()},
@@ -58,15 +58,14 @@ _COMBINE: dict[str, Callable[[Array, Array], Array]] = {
 _COMPARED = tuple(
     name
     for name, t in TYPES.items()
-    if (t.kind in "bus" and t.width >= 16 and t.lanes == 1)
-    or name in ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+    if (t.kind in "bus" and t.width >= 16 and t.lanes == 1) or name in (*HALVES, "f32", "f64")
 )
 
 
 def _comparison(words: Words, t: str) -> Compare:
     kind = TYPES[t].kind
-    compare = words.one_of(_BY_KIND[kind])
-    flushes = t in ("f32", "f16", "f16x2") and words.flag("ftz")
+    compare = words.pick(_BY_KIND[kind])
+    flushes = t in FLUSHED and words.flag("ftz")
 
     def run(a: Array, b: Array) -> Array:
         if flushes:
@@ -79,7 +78,7 @@ def _comparison(words: Words, t: str) -> Compare:
 def _set_predicate(words: Words) -> Opcode:
     """setp: p, and q from the opposite; of a pair, p from the low and q from the high lane."""
     t = words.one_type(*_COMPARED)
-    combine = words.one_of(_COMBINE) if set(words.left) & set(_COMBINE) else None
+    combine = words.pick(_COMBINE) if set(words.left) & set(_COMBINE) else None
     compare = _comparison(words, t)
     lanes = TYPES[t].lanes
 
@@ -89,7 +88,7 @@ def _set_predicate(words: Words) -> Opcode:
         return (combine(p, *c), combine(q, *c)) if combine else (p, q)
 
     reads = (t, t, "pred") if combine else (t, t)
-    # a pair has two truths, so its q is not optional
+    # a pair has two truths, so q is not optional
     return Opcode(("pred", "pred"), reads, run, optional=2 - lanes)
 
 
@@ -132,15 +131,10 @@ def _select_by_sign(words: Words) -> Opcode:
     return Opcode((t,), (t, t, by), run)
 
 
-def _move(words: Words) -> Opcode:
-    t = words.one_type(*_MOVED, "pred", "f16", "bf16", "f16x2", "bf16x2")
-    return Opcode((t,), (t,), lambda a: a)
-
-
-FAMILIES: dict[str, Callable[[Words], Opcode]] = {
+FAMILIES: dict[str, Family] = {
     "setp": _set_predicate,
     "set": _set,
     "selp": _select,
     "slct": _select_by_sign,
-    "mov": _move,
+    "mov": elementwise(lambda a: a, 1, *_MOVED, "pred", *HALVES),
 }

@@ -20,16 +20,15 @@ GRID_LIMITS = (2**31 - 1, 65535, 65535)
 
 def check_grid(name: str, grid: tuple[Any, ...]) -> tuple[int, int, int]:
     """The launch grid as three sizes. Raises KernelError for one that CUDA refuses."""
-    if not all(isinstance(n, int | np.integer) for n in grid):
-        got = next(n for n in grid if not isinstance(n, int | np.integer))
-        raise KernelError(f"{name}: grid {grid} with a {type(got).__name__} for an integer")
+    for n in grid:
+        if not isinstance(n, int | np.integer):
+            raise KernelError(f"{name}: grid {grid} with a {type(n).__name__} for an integer")
     sizes = tuple(int(n) for n in grid)
     if min(sizes) < 0:
         raise KernelError(f"{name}: grid {sizes} with a size below 0")
     for axis, limit in enumerate(GRID_LIMITS):
         if sizes[axis] > limit:
-            words = f"CUDA admits {limit} along axis {axis}"
-            raise KernelError(f"{name}: grid {sizes}, where {words}")
+            raise KernelError(f"{name}: grid {sizes}, where CUDA admits {limit} along axis {axis}")
     return sizes[0], sizes[1], sizes[2]
 
 
@@ -43,10 +42,8 @@ def flatten(session: Session, name: str, value: Any, signature: Any) -> Iterator
     elif str(signature).startswith("tensordesc"):
         base = _pointer(session, name, value.base)
         padding = getattr(value, "padding", None)
-        window = describe(base, value.shape, value.strides, value.block_shape, padding)
-        yield window
-        yield from (int(n) for n in value.shape)
-        yield from (int(n) for n in value.strides)
+        yield describe(base, value.shape, value.strides, value.block_shape, padding)
+        yield from map(int, (*value.shape, *value.strides))
     elif str(signature).startswith("*"):
         yield _pointer(session, name, value)
     else:

@@ -14,21 +14,15 @@ from gemmproof.reference.fake_cuda import fake_gpu
 from gemmproof.reference.observation import Run
 from gemmproof.reference.simulator.checks.conclude import conclude
 from gemmproof.reference.simulator.launch import intercept_launches
-from gemmproof.reference.simulator.memory import element_dtype, uninitialised, view_of
+from gemmproof.reference.simulator.memory import element_dtype, uninitialised_value, view_of
 from gemmproof.reference.simulator.session import Session
 
-_EMPTY = {
-    "aten::empty",
-    "aten::empty_strided",
-    "aten::empty_like",
-    "aten::new_empty",
-    "aten::new_empty_strided",
-    "aten::resize_",
-}
+_NEW = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "resize_")
+_EMPTY = {f"aten::{name}" for name in _NEW}
 
 
 class _Allocations(TorchDispatchMode):
-    """Memory from torch.empty is dirty and undefined until something is written to it."""
+    """Fills memory from torch.empty with a pattern; it is undefined until it is written."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -50,26 +44,25 @@ class _Allocations(TorchDispatchMode):
         if schema.name in _EMPTY and isinstance(result, torch.Tensor):
             self._fill_uninitialised(result)
         elif schema.is_mutable:
-            for argument, value in zip(schema.arguments, args, strict=False):
-                self._define(argument, value)
-            for argument in schema.arguments:
-                self._define(argument, kwargs.get(argument.name))
+            given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
+            written = (a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
+            for tensor in _tensors([given.get(name) for name in written]):
+                self._define(tensor)
         return result
 
     def _trace_undefined(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, list[Any]] | None:
-        """What an operator of torch would give with NaN for undefined elements, and its sources.
+        """What a torch operator gives with NaN for undefined elements, and its undefined inputs.
 
-        NaN goes through copies, casts, sums and products just where an undefined value would.
-        None where every operand is defined, or the operator makes a view.
+        NaN propagates through copies, casts, sums and products as an undefined value would.
+        None where every operand is defined, or the operator returns a view.
         """
         undefined = self.session.memory.undefined_in
         sources = [x for x in _tensors((args, kwargs)) if undefined(x) is not None]
-        if not sources:
-            return None
-        if func._schema.is_mutable or any(r.alias_info is not None for r in func._schema.returns):
+        schema = func._schema
+        if not sources or schema.is_mutable or any(r.alias_info for r in schema.returns):
             return None
 
-        def marked(x: Any) -> Any:
+        def mark(x: Any) -> Any:
             if not isinstance(x, torch.Tensor) or not x.is_floating_point():
                 return x
             flags = undefined(x)
@@ -79,10 +72,10 @@ class _Allocations(TorchDispatchMode):
             wide[torch.from_numpy(np.ascontiguousarray(flags))] = torch.nan
             return wide.to(x.dtype)
 
-        return func(*tree_map(marked, args), **tree_map(marked, kwargs)), sources
+        return func(*tree_map(mark, args), **tree_map(mark, kwargs)), sources
 
     def _inherit(self, result: Any, doubt: Any, sources: list[torch.Tensor]) -> None:
-        """Mark what an operator made of undefined elements, and where it came from."""
+        """Mark the elements of a result that depend on undefined ones, and record their sources."""
         for tensor, mark in zip(_tensors(result), _tensors(doubt), strict=True):
             storage = self.session.memory.storage_of(tensor)
             if not tensor.is_floating_point() or not tensor.numel():
@@ -94,7 +87,7 @@ class _Allocations(TorchDispatchMode):
             storage.sources += sources
 
     def _claim(self, tensor: torch.Tensor) -> None:
-        """Memory that appears while the wrapper runs is the wrapper's own."""
+        """Memory first seen while the wrapper runs was allocated by the wrapper."""
         storage = self.session.memory.storage_of(tensor)
         if not storage.views:
             storage.private = True
@@ -104,19 +97,16 @@ class _Allocations(TorchDispatchMode):
         storage.undefined = np.ones(storage.data.size, np.bool_)
         try:
             dtype = element_dtype(tensor)
-        except TypeError:  # a type that no kernel can be given
+        except TypeError:  # a type that no kernel accepts
             return
-        pattern = uninitialised(dtype, self.session.fill)
+        pattern = uninitialised_value(dtype, self.session.fill)
         storage.typed(pattern.dtype)[...] = pattern
 
-    def _define(self, argument: Any, value: Any) -> None:
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            return
-        for tensor in _tensors(value):
-            if tensor.numel():
-                storage = self.session.memory.at(tensor.untyped_storage().data_ptr())
-                if storage is not None and storage.undefined is not None:
-                    storage.elements_of(storage.undefined, view_of(tensor))[...] = False
+    def _define(self, tensor: torch.Tensor) -> None:
+        if tensor.numel():
+            storage = self.session.memory.at(tensor.untyped_storage().data_ptr())
+            if storage is not None and storage.undefined is not None:
+                storage.elements_of(storage.undefined, view_of(tensor))[...] = False
 
 
 def _tensors(x: Any) -> list[torch.Tensor]:

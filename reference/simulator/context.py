@@ -1,4 +1,4 @@
-"""The launch that is running: which programs, at which operation, and what was seen of them.
+"""The running launch: its programs, the operation that they are at, and what was recorded.
 
 Operations reach it through `current()`. One launch runs at a time.
 """
@@ -49,7 +49,7 @@ class TooWide(Exception):
 class Context:
     """One launch: `programs` are the linear ids of the group that runs, `where` its operation.
 
-    `changes` counts the stores that changed memory, `ticks` the looks at a clock. `ordered`: a
+    `changes` counts the stores that changed memory, `ticks` is the simulated clock. `ordered`: a
     branch depended on loaded data. `shared` remembers which programs load the same blocks.
     """
 
@@ -89,13 +89,13 @@ def enter(context: Context | None) -> Context | None:
 
 
 def note_rounding(operation: str) -> None:
-    """Note a float operation that rounds besides the dots: what a GPU may do in another way."""
+    """Record a rounding float operation other than a dot: a GPU may round it differently."""
     if _context is not None:
         _context.rounds.add(operation)
 
 
 def runs_on_nvidia() -> bool:
-    """Whether a launch runs, on a GPU of NVIDIA's."""
+    """Whether a launch runs, and not on an AMD GPU."""
     target = None if _context is None else _context.session.target
     return _context is not None and not (target and GPUS[target].is_amd)
 
@@ -110,14 +110,9 @@ def kernel_error(message: str) -> KernelError:
     return KernelError(message, where())
 
 
-def unsupported(operation: str) -> Unsupported:
-    """The error for an operation that the simulator does not know, with the kernel's line."""
-    return Unsupported(f"{operation} is not known to the tile simulator", where())
-
-
 # -- limits --------------------------------------------------------------------------------------
 def check_width(nbytes: int) -> None:
-    """Ask for a narrower group; raises LimitExceeded when one program alone is too wide."""
+    """Raise TooWide for a value beyond VALUE_BYTES, or LimitExceeded if one program needs it."""
     if nbytes <= VALUE_BYTES:
         return
     if _context is None or len(_context.programs) == 1:
@@ -128,7 +123,7 @@ def check_width(nbytes: int) -> None:
 
 
 def check_time() -> None:
-    """Called on every loop turn: raises LimitExceeded past the session's deadline."""
+    """Called on every loop iteration: raises LimitExceeded past the session's deadline."""
     session = current().session
     if time.monotonic() > session.deadline:
         raise LimitExceeded(
@@ -138,27 +133,22 @@ def check_time() -> None:
 
 
 # -- undefined lanes -----------------------------------------------------------------------------
-def source(
+def poison_bit(
     what: str, operand: Any = None, axis: int | None = None, kind: str = "undefined_stored"
 ) -> np.uint8:
     """The poison bit of what happened on this line; origins past the seventh share the last."""
-    return bit_of(Origin(what, where(), operand, axis, kind))
+    return origin_bit(Origin(what, where(), operand, axis, kind))
 
 
-def bit_of(origin: Origin) -> np.uint8:
+def origin_bit(origin: Origin) -> np.uint8:
     """The poison bit of an origin of undefined lanes."""
-    sources = current().session.sources
-    for i, known in enumerate(sources):
-        if known == origin:
-            return np.uint8(1 << min(i, 7))
-    sources.append(origin)
-    return np.uint8(1 << min(len(sources) - 1, 7))
+    sources = current().session.origins
+    if origin not in sources:
+        sources.append(origin)
+    return np.uint8(1 << min(sources.index(origin), 7))
 
 
-def hinted() -> np.uint8:
-    """The poison bits of lanes that only a false hint makes doubtful."""
-    bits = 0
-    for i, origin in enumerate(current().session.sources[:7]):
-        if origin.kind == "false_hint":
-            bits |= 1 << i
-    return np.uint8(bits)
+def hint_bits() -> np.uint8:
+    """The poison bits whose origin is a false hint."""
+    kinds = [origin.kind for origin in current().session.origins[:7]]
+    return np.uint8(sum(1 << i for i, kind in enumerate(kinds) if kind == "false_hint"))

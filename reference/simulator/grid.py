@@ -11,9 +11,15 @@ from gemmproof.reference.observation import LimitExceeded, SimulatorError, Unsup
 from gemmproof.reference.simulator import context as contexts
 from gemmproof.reference.simulator.context import Context
 from gemmproof.reference.simulator.program import Program
-from gemmproof.reference.simulator.scheduler import MOST_WIDTH, Group, Scheduler, merge_slots
+from gemmproof.reference.simulator.scheduler import (
+    MOST_WIDTH,
+    Group,
+    Scheduler,
+    merge_slots,
+    run_block,
+)
 
-# A first group this wide shows how large the values of the kernel are; groups then grow.
+# The first group is narrow, to see how large the kernel's values are; then groups grow.
 FIRST_WIDTH = 256
 
 
@@ -32,7 +38,11 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
                 if begin >= total:
                     scheduler.wake()
                     continue
-                _check_progress(context, total, begin)
+                if time.monotonic() > context.session.deadline:
+                    raise LimitExceeded(
+                        f"{context.kernel}: got a grid of {total:,} programs, of which {begin:,} "
+                        f"ran in {context.session.seconds:g} s on the tile simulator"
+                    )
                 end = min(total, begin + min(width, scheduler.limit))
                 programs = np.arange(begin, end, dtype=np.int64)
                 scheduler.run(Group(programs, program.enter(args)))
@@ -49,19 +59,10 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
         ) from error
     finally:
         contexts.enter(before)
-    # a branch on what was loaded may order programs, where something is awaited or counted; that
-    # is not proved
+    # where programs wait or use atomics, a branch on loaded data may order them; whether it does is
+    # not proved
     if context.ordered and (context.awaited or context.atomics):
         context.events = [e for e in context.events if e.kind != "race"]
-
-
-def _check_progress(context: Context, total: int, begin: int) -> None:
-    seconds = context.session.seconds
-    if time.monotonic() > context.session.deadline:
-        raise LimitExceeded(
-            f"{context.kernel}: got a grid of {total:,} programs, of which {begin:,} ran in "
-            f"{seconds:g} s on the tile simulator"
-        )
 
 
 def run_region(program: Program, values: list[Any], lanes: int) -> list[Any]:
@@ -69,15 +70,10 @@ def run_region(program: Program, values: list[Any], lanes: int) -> list[Any]:
     context = contexts.current()
     env = program.enter(values)
     where = context.where
-    if program.is_straight:
-        for run, place, dead in program.blocks[0].steps:
-            context.where = place
-            run(env)
-            for slot in dead:
-                env[slot] = None
-        end = program.blocks[0].end
+    if len(program.blocks) == 1:
+        run_block(program.blocks[0], Group(context.programs, env), context)
         context.where = where
-        return [env[slot] for slot in end.uses]
+        return [env[slot] for slot in program.blocks[0].end.uses]
     scheduler = Scheduler(program, context, follow=False)
     scheduler.limit = lanes
     scheduler.run(Group(np.arange(lanes, dtype=np.int64), env))

@@ -1,7 +1,7 @@
 """Kernels decorated under TRITON_INTERPRET=1, as they would be without it.
 
-Triton decides when a function is decorated, its own library's functions included. The simulator
-needs what its frontend can translate.
+Triton decides at decoration, for its own library too. The simulator needs functions that the
+frontend can translate.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def interpreted_class() -> Any:
 
 
 def find_jitted(kernel: Any) -> Any:
-    """The kernel that would be there without TRITON_INTERPRET=1, the same one each time.
+    """The kernel as it would be without TRITON_INTERPRET=1, made once.
 
-    What it names and calls is replaced in the same way.
+    Kernels that it calls by name are replaced in the same way.
     """
     if "_gemmproof_jitted" not in vars(kernel):
         fn = kernel.fn
@@ -42,7 +42,7 @@ def find_jitted(kernel: Any) -> Any:
 
 
 def language_patches() -> Iterator[tuple[Any, str, Any]]:
-    """(owner, name, function) for what in Triton's own library has to be replaced meanwhile."""
+    """(owner, name, function) for each function of Triton's own library to be replaced."""
     kind = interpreted_class()
     if kind is None:
         return

@@ -1,11 +1,10 @@
-"""What stands for a compiled kernel, and one launch of it."""
+"""The stand-in for a compiled kernel, and one launch of it."""
 
 from __future__ import annotations
 
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from triton import knobs
@@ -25,30 +24,19 @@ from gemmproof.reference.ttir.frontend import identify, make_ttir, name_of
 from gemmproof.reference.ttir.module import ReadError
 from gemmproof.reference.ttir.reader import read_module
 
-# Programs kept, the latest used last: a search over many kernels must not fill the memory.
+# Programs cached, the latest used last: a search over many kernels must not fill the memory.
 _MOST_PROGRAMS = 256
 _programs: OrderedDict[str, Program] = OrderedDict()
-_session: Session | None = None
-
-
-@contextmanager
-def use_session(session: Session) -> Iterator[None]:
-    """Within it kernels are compiled and launched for `session`."""
-    global _session
-    before, _session = _session, session
-    try:
-        yield
-    finally:
-        _session = before
 
 
 class Kernel:
-    """What stands for a compiled kernel: its program, and the figures that a wrapper may ask.
+    """The stand-in for a compiled kernel: its program, and the figures that a wrapper may query.
 
     Nothing is compiled to a binary, so it spills nothing and shares no memory; wrappers that size
-    their grid by occupancy then use the device's own limits.
+    their grid by occupancy then use the device's own limits. `session` is that of the running call.
     """
 
+    session: Session
     n_regs = 32
     n_spills = 0
     n_max_threads = 1024
@@ -78,17 +66,17 @@ class Kernel:
         return self
 
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
-        """What Triton's hooks are given: the kernel's name, and what it says of a launch."""
+        """What Triton passes to launch hooks: the kernel's name, and its own launch metadata."""
         if knobs.runtime.launch_enter_hook is None and knobs.runtime.launch_exit_hook is None:
             return None
         facts = {"name": self.name, "function": 0, "stream": stream}
-        says = self.src.fn.launch_metadata
+        describe = self.src.fn.launch_metadata
 
-        def get() -> dict[str, Any]:  # as Triton does, the kernel is asked when a hook asks
-            if says is None:
+        def get() -> dict[str, Any]:  # called by a hook, as Triton's is
+            if describe is None:
                 return facts
             named = dict(zip(self.src.fn.arg_names, args, strict=False))
-            return facts | says(grid, self.metadata, named)
+            return facts | describe(grid, self.metadata, named)
 
         return types.SimpleNamespace(get=get)
 
@@ -97,10 +85,9 @@ class Kernel:
         metadata: Any, enter: Any, exit: Any, *args: Any,
     ) -> None:  # fmt: skip
         """Triton's launcher: runs the grid."""
-        assert _session is not None
         if enter is not None:
             enter(metadata)
-        _launch(_session, self, (x, y, z), args)
+        _launch(self.session, self, (x, y, z), args)
         if exit is not None:
             exit(metadata)
 
@@ -135,12 +122,11 @@ def compile_program(src: Any, target: Any, options: Any, dots: str | None) -> Pr
 
 def compile_kernel(src: Any, target: Any = None, options: Any = None, **_: Any) -> Kernel:
     """What Triton calls to compile a specialisation."""
-    assert _session is not None
     backend = make_backend(target)
-    # asserts are judged whether or not the launch asks for them; the checks of overflow are ours
+    # asserts are always judged; overflow is checked here, not by code that Triton inserts
     wanted = {**dict(options or {}), "debug": True, "sanitize_overflow": False}
     parsed = backend.parse_options(wanted)
-    program = compile_program(src, target, parsed, _session.target)
+    program = compile_program(src, target, parsed, Kernel.session.target)
     return Kernel(src, target, backend.parse_options(dict(options or {})), program)
 
 
@@ -171,9 +157,9 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
     session.events += [(kernel.name, event) for event in context.events]
     if session.trace is not None:
         session.trace.append((kernel.name, sizes, context.touches))
-    constants = {names[path[0]]: x for path, x in src.constants.items() if len(path) == 1}
-    declared = {p.name for p in src.fn.params if p.is_constexpr}
-    shown = {k: getattr(x, "value", x) for k, x in constants.items() if k in declared}
+    declared = {(i,): p.name for i, p in enumerate(src.fn.params) if p.is_constexpr}
+    given = ((declared[k], x) for k, x in src.constants.items() if k in declared)
+    shown = {name: getattr(x, "value", x) for name, x in given}
     session.run.launches.append(
         Launch(
             kernel.name,

@@ -1,7 +1,7 @@
 """Launches on the simulator: Triton's own launch path, up to the compiler and the driver.
 
-The binder, specialisation, heuristics, hooks and the autotuner's pruning are Triton's. In place of
-the compiler stands the frontend alone, in place of the launcher the scheduler.
+The binder, specialisation, heuristics, hooks and the autotuner's pruning are Triton's. The
+compiler is replaced by its frontend alone, the launcher by the scheduler.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any
 
 from triton.runtime import driver
@@ -23,12 +24,12 @@ from gemmproof.reference.simulator.interpreted import (
     interpreted_class,
     language_patches,
 )
-from gemmproof.reference.simulator.kernel import compile_kernel, use_session
+from gemmproof.reference.simulator.kernel import Kernel, compile_kernel
 from gemmproof.reference.simulator.session import Session
 
 
 class _Device(int):
-    """A device number under which Triton keeps what it compiles for the simulator apart."""
+    """A device number that keeps Triton's cache of simulated kernels apart from others."""
 
     key: str
 
@@ -46,17 +47,17 @@ class _Device(int):
 
 @contextmanager
 def intercept_launches(session: Session) -> Iterator[None]:
-    """Within it every launch of a Triton kernel runs on the simulator, for `session`."""
+    """While active, every launch of a Triton kernel runs on the simulator, for `session`."""
     tuned: dict[int, int] = {}
     original_run, original_compile = JITFunction.run, JITFunction._do_compile
+    original_tune = Autotuner.run
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         session.configs = tuned.pop(id(self), 1)
         try:
             return original_run(self, *args, **kwargs)
         except SimulatorError as error:
-            if error.where is None:
-                error.locate(calling_line())
+            error.where = error.where or calling_line()
             raise
         except (TypeError, LookupError, ValueError, AssertionError) as error:
             if not _raised_by_triton(error):
@@ -65,28 +66,21 @@ def intercept_launches(session: Session) -> Iterator[None]:
             raise KernelError(f"{self.fn.__name__}: {words}", calling_line()) from error
 
     def compile_with_frontend(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before, self.compile = self.compile, compile_kernel
-        try:
+        with swap(((self, "compile", compile_kernel),)):
             return original_compile(self, *args, **kwargs)
-        finally:
-            self.compile = before
 
     def tune(self: Any, *args: Any, **kwargs: Any) -> Any:
         configs = _prune(self, args, kwargs)
         config = configs[session.config % len(configs)]
         tuned[id(_innermost(self))] = len(configs)
-        self.best_config = config
-        if config.pre_hook is not None:
-            config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
         try:
-            result = self.fn.run(*args, **kwargs, **config.all_kwargs())
+            with swap(((self, "configs", [config]),)):  # a single one is not timed
+                return original_tune(self, *args, **kwargs)
         except CompileError as error:
             if len(configs) == 1:
                 raise
             shown = " ".join(f"{k}={v}" for k, v in config.kwargs.items())
             raise CompileError(f"{error.message} with [{shown}]", error.where) from error
-        self.nargs = None
-        return result
 
     def run_interpreted(self: Any, *args: Any, **kwargs: Any) -> Any:
         return run(find_jitted(self), *args, **kwargs)
@@ -100,18 +94,17 @@ def intercept_launches(session: Session) -> Iterator[None]:
         (JITFunction, "_do_compile", compile_with_frontend),
         (Autotuner, "run", tune),
         (driver.active, "get_current_device", lambda: device),
+        (Kernel, "session", session),
     )
-    with use_session(session), swap(patches), warnings.catch_warnings():
+    with swap(patches), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION")
         yield
 
 
 def _raised_by_triton(error: BaseException) -> bool:
-    """Whether Triton's own launch path raised: a mistake of the call, not of what it called."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    file = "" if trace is None else trace.tb_frame.f_code.co_filename
+    """Whether Triton's own launch path raised: the call is wrong, not what it called."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    file = frame.f_code.co_filename
     return "/triton/" in file or file.startswith("<") or "dynamic_func" in file
 
 

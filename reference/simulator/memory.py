@@ -1,10 +1,11 @@
-"""Memory with a view: storages, the operands that live in them, and which addresses are theirs."""
+"""Memory: storages, the operands that live in them, and which addresses belong to each."""
 
 from __future__ import annotations
 
 import ctypes
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class StridedView:
 
     @property
     def span(self) -> int:
-        """Elements from the first to the last one of the view, both counted; 0 if it is empty."""
+        """Elements from the first to the last of the view, inclusive; 0 if it is empty."""
         if 0 in self.shape:
             return 0
         return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
@@ -39,7 +40,7 @@ class StridedView:
 
 @dataclass(slots=True, eq=False)
 class Storage:
-    """One allocation: its bytes, which of them nothing has defined, and whose it is.
+    """One allocation: its bytes, which of them are undefined, and who allocated it.
 
     `undefined` is None while all bytes are defined; `private` says that the wrapper allocated it,
     so that every element of it may be touched. `owners` maps an element size to the program that
@@ -62,13 +63,15 @@ class Storage:
         return self.start + self.data.size
 
     def typed(self, dtype: np.dtype) -> np.ndarray:
-        """The storage as a flat array of `dtype` (a rest of bytes at the end is left off)."""
+        """The storage as a flat array of `dtype` (trailing bytes are left off)."""
         n = self.data.size // dtype.itemsize
         return self.data[: n * dtype.itemsize].view(dtype)
 
     def undefined_elements(self, size: int) -> np.ndarray | None:
-        """For each element whether any of its bytes is undefined, as a number that is 0 where none
-        is, in place; None while everything is defined."""
+        """For each element a number, nonzero if any of its bytes is undefined, as a view.
+
+        None while everything is defined.
+        """
         if self.undefined is None:
             return None
         n = self.data.size // size
@@ -148,8 +151,8 @@ class Region:
 def _in_strided(offset: np.ndarray, view: StridedView) -> np.ndarray:
     """Whether offsets from a view's first element are elements of it, by dividing the strides out.
 
-    Exact where no two indices of the view meet (each stride exceeds the span of the smaller
-    ones); a huge view whose indices meet is treated as every element between first and last.
+    Exact where no two indices of the view alias (each stride exceeds the span of the smaller
+    ones); a huge view whose indices alias is treated as every element between first and last.
     """
     inside = (offset >= 0) & (offset < view.span)
     axes = sorted(
@@ -184,12 +187,14 @@ class Argument:
     def region(self, size: int) -> Region:
         """What may be touched through this operand with elements of `size` bytes."""
         if size not in self._regions:
-            # what the caller named is judged by the caller's views, whatever the wrapper made of it
+            # what the caller named is judged by the caller's views, whatever the wrapper passes
             views = self.storage.views or [self.view]
             if self.storage.private:
                 n = self.storage.data.size // size
                 views = [StridedView(self.storage.start, size, (n,), (1,))]
-            elif size != self.view.itemsize:  # a pointer cast: the same bytes in other pieces
+            elif (
+                size != self.view.itemsize
+            ):  # a pointer cast: the same bytes as elements of another size
                 views = [_recut(v, size) for v in views]
             else:
                 views = [v for v in views if v.itemsize == size]
@@ -204,18 +209,17 @@ def _recut(view: StridedView, size: int) -> StridedView:
 
 
 class AddressSpace:
-    """All storages that a run knows, found by address."""
+    """All storages that a run has seen, by address."""
 
     def __init__(self) -> None:
-        self._starts: list[int] = []
         self._storages: list[Storage] = []
         self._empty: dict[int, Storage] = {}
 
     def storage_of(self, tensor: Any) -> Storage:
-        """The storage of a torch tensor, made known on first sight."""
+        """The storage of a torch tensor, registered when first seen."""
         untyped = tensor.untyped_storage()
         start, nbytes = untyped.data_ptr(), untyped.nbytes()
-        if not nbytes:  # it has no address: known by the object that torch keeps for it
+        if not nbytes:  # it has no address: identified by torch's own object
             key = untyped._cdata
             if key not in self._empty:
                 self._empty[key] = Storage(0, np.zeros(0, np.uint8), keep=untyped)
@@ -225,13 +229,11 @@ class AddressSpace:
             return found
         data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(start))
         storage = Storage(start, data, keep=untyped)
-        place = bisect_right(self._starts, start)
-        self._starts.insert(place, start)
-        self._storages.insert(place, storage)
+        insort(self._storages, storage, key=attrgetter("start"))
         return storage
 
     def undefined_in(self, tensor: Any) -> np.ndarray | None:
-        """Which elements of a tensor nothing has defined, None if all are defined."""
+        """Which elements of a tensor are undefined, None if none is."""
         storage = self.storage_of(tensor)
         if storage.undefined is None or not storage.undefined.any() or not tensor.numel():
             return None
@@ -240,14 +242,14 @@ class AddressSpace:
 
     def at(self, address: int) -> Storage | None:
         """The storage that holds the byte at `address`, None if no known one does."""
-        place = bisect_right(self._starts, address) - 1
+        place = bisect_right(self._storages, address, key=attrgetter("start")) - 1
         if place >= 0 and address < self._storages[place].end:
             return self._storages[place]
         return None
 
     def split(self, addresses: np.ndarray) -> list[tuple[Storage | None, np.ndarray]]:
         """Group addresses by the storage that holds them: (storage or None, lanes) pairs."""
-        starts = np.array(self._starts, dtype=np.int64)
+        starts = np.array([s.start for s in self._storages], dtype=np.int64)
         ends = np.array([s.end for s in self._storages], dtype=np.int64)
         place = np.searchsorted(starts, addresses, side="right") - 1
         known = (place >= 0) & (addresses < ends[place.clip(0)]) if len(starts) else place >= 0
@@ -278,7 +280,7 @@ def view_of(tensor: Any) -> StridedView:
     )
 
 
-def uninitialised(dtype: Dtype, kind: str) -> np.ndarray:
+def uninitialised_value(dtype: Dtype, kind: str) -> np.ndarray:
     """What an undefined lane of `dtype` holds, as a zero-dimensional array.
 
     `kind`: "nan" (integers: a large odd pattern), "ones" (bytes 0xFF), "zero", "large" (finite).
@@ -287,13 +289,8 @@ def uninitialised(dtype: Dtype, kind: str) -> np.ndarray:
     if dtype.is_pointer or np_type == np.bool_:
         return np.array(0, dtype=np_type)
     size = dtype.itemsize
-    if kind == "zero":
-        return np.zeros((), np_type)
-    if kind == "ones":
-        return np.frombuffer(b"\xff" * size, np_type)[0].reshape(())
-    if np_type.kind in "iu":
-        pattern = b"\x5b" * size if kind == "nan" else b"\x3d" * size
-        return np.frombuffer(pattern, np_type)[0].reshape(())
-    if kind == "nan":
-        return np.array(np.nan).astype(np_type)
-    return np.array({1: 192.0, 2: 30000.0}.get(size, 1e30)).astype(np_type)
+    if np_type.kind in "iu" or kind in ("zero", "ones"):
+        byte = {"zero": b"\0", "ones": b"\xff", "nan": b"\x5b", "large": b"\x3d"}[kind]
+        return np.frombuffer(byte * size, np_type).reshape(())
+    number = np.nan if kind == "nan" else {1: 192.0, 2: 30000.0}.get(size, 1e30)
+    return np.array(number).astype(np_type)

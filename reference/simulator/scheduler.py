@@ -1,8 +1,8 @@
-"""Groups of programs that go together as far as they agree.
+"""Groups of programs that run in lockstep while they agree.
 
-Where the programs of a group decide differently it splits, and the group that is furthest behind
-in the source goes on first, so that groups meet again where their ways do and go on as one. A
-group that waits for memory which others write lets them go first.
+Where the programs of a group take different branches it splits. The group that is furthest behind
+in the source runs first, so that groups reconverge and are joined. A group that waits for memory
+that others write yields to them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gemmproof.reference.observation import LimitExceeded
 from gemmproof.reference.simulator import context as contexts
 from gemmproof.reference.simulator.checks.judge import check_defined
 from gemmproof.reference.simulator.context import Context, TooWide
-from gemmproof.reference.simulator.program import Count, Env, Exit, Moves, Program
-from gemmproof.reference.simulator.value import Value, is_same, merge
+from gemmproof.reference.simulator.program import BasicBlock, Env, Exit, Moves, Program
+from gemmproof.reference.simulator.value import is_same, merge
 
 MOST_WIDTH = 1 << 16  # programs of a group
 
-# Turns of a loop that a group may take while memory stands still before others go first: a loop
-# that waits for another program is told from a long honest one only by trying again with more.
+# Iterations of a loop that a group may take, while memory does not change, before it yields: only
+# retrying with more tells a long loop from one that waits for another program.
 FIRST_PATIENCE = 64
 MOST_PATIENCE = FIRST_PATIENCE * 8**5
 
@@ -37,18 +37,13 @@ class Group:
     step: int = 0
     spins: int = 0
     changes: int = 0
-    before: tuple[int, list[Any]] | None = None  # the last turn but one of a loop that waits
-    still: bool = False  # the last turn changed nothing: only other programs can end the loop
+    before: tuple[int, list[Any]] | None = None  # the last iteration but one of a loop that waits
+    still: bool = False  # the last iteration changed nothing: only other programs can end it
 
     def select(self, rows: np.ndarray) -> Group:
         """Some of the programs, at the same place."""
-        env = [x if x is None else _select(x, rows) for x in self.env]
+        env = [x if x is None else x.select(rows) for x in self.env]
         return Group(self.programs[rows], env, self.block, self.step)
-
-
-def _select(x: Any, rows: np.ndarray) -> Any:
-    """A value for some of the programs; the very same where all programs have it."""
-    return x if isinstance(x, Value) and x.is_uniform else x.select(rows)
 
 
 class Scheduler:
@@ -71,7 +66,7 @@ class Scheduler:
             self._advance(self._take())
 
     def wake(self) -> None:
-        """Try those that wait again: at once if memory changed, else with more patience.
+        """Retry the waiting groups: with more patience unless memory changed.
 
         Raises LimitExceeded where nothing else can change what they wait for.
         """
@@ -129,7 +124,7 @@ class Scheduler:
             context.programs = group.programs
         while True:
             try:
-                self._block(group)
+                run_block(blocks[group.block], group, context)
             except TooWide:
                 return self._halve(group)
             end = blocks[group.block].end
@@ -138,43 +133,28 @@ class Scheduler:
                 self.done.append(group)
                 return None
             if end.kind == "jump":
-                target, moves = end.ways[0]
+                target, moves = end.edges[0]
                 _move(group.env, moves)
                 back = target <= group.block
                 group.block = target
                 if back:
                     contexts.check_time()
-                    if end.spins and self._spun(group):
+                    if end.spins and self._count_spin(group):
                         return None
             else:
                 context.where = end.where
-                split = (self._branch if end.kind == "branch" else self._turn)(group, end)
+                split = self._branch(group, end)
                 if split is not None:
                     self.ready += split
                     return None
-                if end.spins and self._spun(group, end.polls):
+                if end.spins and self._count_spin(group, end.polls):
                     return None
             if until is not None and group.block >= until:
                 self.ready.append(group)
                 return None
 
-    def _block(self, group: Group) -> None:
-        env, context = group.env, self.context
-        steps = self.program.blocks[group.block].steps
-        at = group.step
-        try:
-            for run, where, dead in steps[at:] if at else steps:
-                context.where = where
-                run(env)
-                for slot in dead:
-                    env[slot] = None
-                at += 1
-        except TooWide:
-            group.step = at
-            raise
-
     def _halve(self, group: Group) -> None:
-        """Cut a group whose values are too wide in two; no wider one is made again."""
+        """Halve a group whose values are too wide, and let no later one be wider."""
         n = len(group.programs)
         half = (n + 1) // 2
         self.limit = min(self.limit, half)
@@ -182,7 +162,7 @@ class Scheduler:
         self.ready += [group.select(rows[:half]), group.select(rows[half:])]
 
     def _branch(self, group: Group, end: Exit) -> list[Group] | None:
-        """Take a branch; the two groups where programs differ, else None."""
+        """Take a branch; returns the two groups where programs diverge, else None."""
         value = group.env[end.uses[0]]
         check_defined(value, "a branch")
         if value.loaded > 0:
@@ -190,34 +170,18 @@ class Scheduler:
             self.context.awaited |= end.spins
         truth = value.data.reshape(-1) != 0
         if truth.all() or not truth.any():
-            group.block, moves = end.ways[0 if truth[0] else 1]
+            group.block, moves = end.edges[0 if truth[0] else 1]
             _move(group.env, moves)
             return None
         spins = group.spins
         parts = [group.select(np.flatnonzero(truth)), group.select(np.flatnonzero(~truth))]
-        for part, (target, moves) in zip(parts, end.ways, strict=True):
+        for part, (target, moves) in zip(parts, end.edges, strict=True):
             _move(part.env, moves)
             part.block, part.step, part.spins = target, 0, spins
         return parts
 
-    def _turn(self, group: Group, end: Exit) -> list[Group] | None:
-        """The next turn of a counted loop; the two groups where some are through, else None."""
-        (state,), (index,), ((body, _), (out, _)) = end.uses, end.makes, end.ways
-        count: Count = group.env[state]
-        more = count.done < count.turns
-        if not more.any():
-            group.block = out
-            return None
-        on, off = group, None
-        if not more.all():
-            on, off = group.select(np.flatnonzero(more)), group.select(np.flatnonzero(~more))
-            count, off.block = on.env[state], out
-        on.env[index], on.env[state] = count.index(), count.next()
-        on.block = body
-        return None if off is None else [on, off]
-
-    def _spun(self, group: Group, polls: bool = False) -> bool:
-        """Count a turn of a loop that may wait; whether the group waits now."""
+    def _count_spin(self, group: Group, polls: bool = False) -> bool:
+        """Count an iteration of a loop that may wait; returns whether the group waits now."""
         contexts.check_time()
         if group.changes != self.context.changes:
             group.changes, group.spins = self.context.changes, 0
@@ -236,8 +200,19 @@ class Scheduler:
         return True
 
 
+def run_block(block: BasicBlock, group: Group, context: Context) -> None:
+    """Run a block's steps from the group's own on; where one raises, the group stays at it."""
+    env = group.env
+    for run, where, dead in block.steps[group.step :] if group.step else block.steps:
+        context.where = where
+        run(env)
+        for slot in dead:
+            env[slot] = None
+        group.step += 1
+
+
 def _same_state(x: tuple[int, list[Any]], y: tuple[int, list[Any]]) -> bool:
-    """Whether two turns of a loop saw the same clock and carried the same values."""
+    """Whether two iterations saw the same clock and carried the same values."""
     return x[0] == y[0] and all(v is w or is_same(v, w) for v, w in zip(x[1], y[1], strict=True))
 
 

@@ -1,4 +1,4 @@
-"""What one simulated call shares between its launches: memory, options, what was found."""
+"""State shared by the launches of one simulated call: memory, options, events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Session:
     run: Run = field(default_factory=Run)
     events: list[Any] = field(default_factory=list)
     operands: list[Argument] = field(default_factory=list)
-    sources: list[Any] = field(default_factory=list)
+    origins: list[Any] = field(default_factory=list)
     deadline: float = 0.0
     configs: int = 1
     _known: dict[Storage, tuple[str, StridedView]] = field(default_factory=dict)
@@ -45,13 +45,9 @@ class Session:
     def __post_init__(self) -> None:
         self.deadline = time.monotonic() + self.seconds
         for name, tensor in self.names.items():
-            self.know(name, tensor)
-
-    def know(self, name: str, tensor: Any) -> None:
-        """Let `tensor` be called `name`; its elements may be touched wherever its storage is."""
-        storage, view = self.memory.storage_of(tensor), view_of(tensor)
-        storage.views.append(view)
-        self._known.setdefault(storage, (name, view))
+            storage, view = self.memory.storage_of(tensor), view_of(tensor)
+            storage.views.append(view)
+            self._known.setdefault(storage, (name, view))
 
     def operand(self, parameter: str, tensor: Any) -> Argument:
         """A kernel's argument as an operand, named as the caller knows it."""
@@ -68,9 +64,9 @@ class Session:
 
 
 def match_axes(view: StridedView, known: StridedView, name: str) -> tuple[str, ...]:
-    """The problem's words for a view's dimensions, told by length and stride from a known view's.
+    """The problem's names for a view's dimensions, matched by length and stride with a known view.
 
-    Numbers where that is not clear.
+    Numbers where the match is ambiguous.
     """
     dims, own = (list(zip(v.shape, v.strides, strict=True)) for v in (view, known))
     axes = axes_of(name, len(own))
@@ -82,7 +78,7 @@ def match_axes(view: StridedView, known: StridedView, name: str) -> tuple[str, .
 
 
 def axes_of(name: str, ndim: int) -> tuple[str, ...]:
-    """The problem's words for the dimensions of a, b and c."""
+    """The problem's names for the dimensions of a, b and c; numbers for any other tensor."""
     words = {"a": ("M", "K"), "b": ("K", "N"), "c": ("M", "N")}.get(name)
     if words is None or ndim not in (2, 3):
         return tuple(map(str, range(ndim)))

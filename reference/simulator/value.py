@@ -2,8 +2,8 @@
 
 `data` has a leading axis over programs, of length 1 where every program holds the same, and then
 the block's axes, each of full length or of length 1 where all lanes along it are the same. A
-pointer's data are byte addresses. Two companions say what the hardware cannot: `poison` (uint8, 0
-for a defined lane) marks undefined lanes by the bits of where they came from, `exact`
+pointer's data are byte addresses. Two companions hold what hardware does not: `poison` (uint8, 0
+for a defined lane) marks undefined lanes, a bit for each origin, `exact`
 (present only after a wrap) is what an integer or an address would be in unbounded arithmetic.
 """
 
@@ -56,7 +56,7 @@ class Value:
     def map(self, view: Callable[[np.ndarray], np.ndarray]) -> Value:
         """The same value after a change of shape, applied to data and companions alike.
 
-        `view` must take lanes of length 1 for full ones: it only moves or adds axes.
+        `view` only moves or adds axes, so that an axis of length 1 still stands for all its lanes.
         """
         poison = None if self.poison is None else view(self.poison)
         exact = None if self.exact is None else view(self.exact)
@@ -96,7 +96,9 @@ class Value:
         return all(p is None or len(p) == 1 for p in (self.data, self.poison, self.exact))
 
     def select(self, rows: np.ndarray) -> Value:
-        """The value for some of the programs."""
+        """The value for some of the programs; itself where all programs share it."""
+        if self.is_uniform:
+            return self
         parts = (self.data, self.poison, self.exact)
         data, poison, exact = (p if p is None or len(p) == 1 else p[rows] for p in parts)
         assert data is not None
@@ -106,7 +108,7 @@ class Value:
 
 
 class Lazy(Value, ABC):
-    """A defined value whose lanes are made when they are asked for."""
+    """A defined value whose lanes are computed on first use."""
 
     __slots__ = ("_made",)
 
@@ -143,12 +145,20 @@ def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | Non
     loaded = loaded_width(*values)
     if first.data.size <= 64 and first.is_uniform and all(is_same(v, first) for v in values):
         return first
-    data = merge_lanes([v.data for v in values], sizes, order)
+
+    def join(parts: list[np.ndarray]) -> np.ndarray:
+        lanes = np.broadcast_shapes(*(p.shape[1:] for p in parts))
+        context.check_width(sum(sizes) * int(np.prod(lanes, dtype=np.int64)) * parts[0].itemsize)
+        whole = [np.broadcast_to(p, (n, *lanes)) for p, n in zip(parts, sizes, strict=True)]
+        joined = np.concatenate(whole)
+        return joined if order is None else joined[order]
+
+    data = join([v.data for v in values])
     poison = exact = None
     if any(v.poison is not None for v in values):
-        poison = merge_lanes([v.marks() for v in values], sizes, order)
+        poison = join([v.marks() for v in values])
     if any(v.exact is not None for v in values):
-        exact = merge_lanes([v.unbounded() for v in values], sizes, order)
+        exact = join([v.unbounded() for v in values])
     return Value(data, first.dtype, poison, exact, base, loaded)
 
 
@@ -162,17 +172,6 @@ def is_same(x: Any, y: Any) -> bool:
         or (p is not None and q is not None and p.shape == q.shape and p.tobytes() == q.tobytes())
         for p, q in pairs
     )
-
-
-def merge_lanes(
-    parts: Sequence[np.ndarray], sizes: Sequence[int], order: np.ndarray | None
-) -> np.ndarray:
-    """The lanes (programs or 1, *block) of several groups of `sizes`, put in `order`."""
-    lanes = np.broadcast_shapes(*(p.shape[1:] for p in parts))
-    whole = [np.broadcast_to(p, (n, *lanes)) for p, n in zip(parts, sizes, strict=True)]
-    context.check_width(sum(sizes) * int(np.prod(lanes, dtype=np.int64)) * parts[0].itemsize)
-    joined = np.concatenate(whole)
-    return joined if order is None else joined[order]
 
 
 def union(*parts: np.ndarray | None) -> np.ndarray | None:

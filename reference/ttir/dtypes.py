@@ -85,9 +85,6 @@ class Type:
     def with_dtype(self, dtype: Dtype) -> Type:
         return Type(self.shape, dtype)
 
-    def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape) if self.shape else ''}"
-
 
 _DIMS = re.compile(r"((?:\d+x)*)(.+)")
 

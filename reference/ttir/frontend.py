@@ -46,7 +46,7 @@ def _translate(src: Any, target: GPUTarget, options: Any) -> str:
     codegen = backend.get_codegen_implementation(options)
     arguments = (target, options, codegen, backend.get_module_map(), context)
     wanted = len(inspect.signature(src.make_ir).parameters)
-    # Triton prints a whole module that it finds to be wrong
+    # Triton prints the whole module when its verifier fails
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         return str(src.make_ir(*arguments[-wanted:]))
@@ -56,7 +56,7 @@ _DIAGNOSTIC = re.compile(r'^"?(.+?)"?:(\d+):\d+: error: (.*)$', re.MULTILINE)
 
 
 def _verifier_refusal(src: Any, target: GPUTarget, options: Any) -> CompileError | None:
-    """What MLIR's verifier says, which it writes to the process's standard error alone.
+    """What MLIR's verifier reports, which goes only to the process's standard error.
 
     None where the translation ends before the verifier.
     """
@@ -164,7 +164,7 @@ def _functions(function: Any, seen: set[int]) -> list[Any]:
 
 
 def _named(function: Any) -> Iterator[Any]:
-    """What a function's body may mean by the names in it."""
+    """What the names in a function's body may refer to."""
     for name in function.__code__.co_names:
         found = function.__globals__.get(name)
         yield found

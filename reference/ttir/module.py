@@ -18,7 +18,6 @@ class Loc:
 
     file: str
     line: int
-    column: int
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ def read_module(text: str) -> dict[str, Function]:
 
 
 _LOC = re.compile(r"^#(loc\d*) = loc\((.*)\)$")
-_PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+_PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):\d+')
 _LINE = re.compile(r'(?:(%[^=]+?) = )?"?([a-z]\w*(?:\.\w+)+)"?(?![\w.])(.*)')
 
 
@@ -64,16 +64,20 @@ class _Reader:
         self.at += 1
         return self.lines[self.at - 1]
 
+    def _split_loc(self, text: str) -> tuple[str, Loc | None]:
+        """An operation's text without the location at its end, and the place that it names."""
+        found = _TRAILING_LOC.search(text)
+        return (text[: found.start()].rstrip(), self._loc(found[1])) if found else (text, None)
+
     def _loc(self, text: str) -> Loc | None:
         """The place that a location names, through names and calls, the innermost first."""
-        seen = 0
-        while seen < 64:
+        for _ in range(64):
             if place := _PLACE.search(text):
-                return Loc(unescape(place[1]), int(place[2]), int(place[3]))
+                return Loc(unescape(place[1]), int(place[2]))
             alias = re.search(r"#(loc\d*)", text)
             if alias is None or alias[1] not in self.places:
                 return None
-            text, seen = self.places[alias[1]], seen + 1
+            text = self.places[alias[1]]
         return None
 
     def _function(self, line: str) -> Function:
@@ -110,9 +114,7 @@ class _Reader:
             raise ReadError(line)
         results, name, rest = found[1], found[2], found[3].strip()
         op = Op(name, name_results(results), text=line)
-        if where := _TRAILING_LOC.search(rest):
-            op.loc = self._loc(where[1])
-            rest = rest[: where.start()].rstrip()
+        rest, op.loc = self._split_loc(rest)
         opens = rest.endswith("{")
         rest = rest[: -2 if rest.endswith("({") else -1].rstrip() if opens else rest
         tail = ""
@@ -122,9 +124,7 @@ class _Reader:
             tail = line[1:].strip()
             opens = tail.endswith("{")
         if op.regions:
-            if where := _TRAILING_LOC.search(tail):
-                op.loc = self._loc(where[1])
-                tail = tail[: where.start()].rstrip()
+            tail, op.loc = self._split_loc(tail)
             rest = f"{rest} {tail.removeprefix(')')}"
         try:
             fill_in(op, rest)

@@ -1,4 +1,4 @@
-"""What stands behind the name of a TTIR operation: operands, attributes, words and types.
+"""The text after the name of a TTIR operation: operands, attributes, words and types.
 
 MLIR prints operands before attributes before types; only branches, loops and calls have a form of
 their own.
@@ -43,7 +43,7 @@ def name_results(text: str | None) -> list[str]:
 
 
 def until_close(text: str) -> tuple[str, str]:
-    """The text up to the parenthesis that closes an opened one, and the text behind it."""
+    """The text up to the parenthesis that closes an opened one, and the text after it."""
     depth, quoted, i = 1, False, 0
     while i < len(text):
         char = text[i]
@@ -87,7 +87,7 @@ def read_arguments(text: str) -> list[tuple[str, Type]]:
 
 
 def fill_in(op: Op, rest: str) -> None:
-    """Take operands, attributes and types from what stands behind an operation's name."""
+    """Fill in operands, attributes and types from the text after an operation's name."""
     op.strings = [unescape(s) for s in _STRING.findall(rest)]
     numbers = iter(range(len(op.strings)))
     rest = _STRING.sub(lambda _: f'"{next(numbers)}"', rest)
@@ -140,28 +140,25 @@ def _fill_structured(op: Op, rest: str) -> None:
     for region in op.regions:  # a region that hands nothing on is printed without its last line
         if not region[-1].ops or region[-1].ops[-1].name not in ("scf.yield", "scf.condition"):
             region[-1].ops.append(Op("scf.yield", []))
-    head, arrow, types = rest.partition(" -> ")
-    if op.name == "scf.for":
-        before, _, carried = head.partition("iter_args(")
-        names = _OPERAND.findall(before)
-        pairs = re.findall(r"(%[\w$.-]+) = (%[\w$.-]+(?:#\d+)?)", carried)
-        op.operands = [*names[1:4], *(value for _, value in pairs)]
-        op.words = ["unsigned"] if "unsigned" in before else []
-        kind = types.rpartition(" : ")[2] if arrow else head.rpartition(" : ")[2]
-        types = types.rpartition(" : ")[0] or types
-        index = parse_type(kind.strip())
-        op.types = _type_list(types) if arrow else []
-        args = [(names[0], index), *((n, t) for (n, _), t in zip(pairs, op.types, strict=True))]
-        op.regions[0][0].args = args
-    elif op.name == "scf.while":
-        pairs = re.findall(r"(%[\w$.-]+) = (%[\w$.-]+(?:#\d+)?)", head)
-        op.operands = [value for _, value in pairs]
-        before_types = _type_list(head.rpartition(" : ")[2]) if pairs else []
-        op.types = _type_list(types) if arrow else []
-        op.regions[0][0].args = [(n, t) for (n, _), t in zip(pairs, before_types, strict=True)]
+    head, _, types = rest.partition(" -> ")
+    if op.name == "scf.if":
+        op.operands, op.types = _OPERAND.findall(head), _type_list(types)
+        return
+    start, _, carried = head.partition("iter_args(") if op.name == "scf.for" else ("", "", head)
+    pairs = re.findall(r"(%[\w$.-]+) = (%[\w$.-]+(?:#\d+)?)", carried)
+    op.operands = [value for _, value in pairs]
+    if op.name == "scf.while":
+        op.types = _type_list(types)
+        kinds = _type_list(head.rpartition(" : ")[2]) if pairs else []
+        op.regions[0][0].args = [(n, t) for (n, _), t in zip(pairs, kinds, strict=True)]
     else:
-        op.operands = _OPERAND.findall(head)
-        op.types = _type_list(types) if arrow else []
+        index, *bounds = _OPERAND.findall(start)
+        op.operands = [*bounds[:3], *op.operands]
+        op.words = ["unsigned"] if "unsigned" in start else []
+        kind = (types or head).rpartition(" : ")[2]
+        op.types = _type_list(types.rpartition(" : ")[0] or types)
+        carried_args = ((n, t) for (n, _), t in zip(pairs, op.types, strict=True))
+        op.regions[0][0].args = [(index, parse_type(kind.strip())), *carried_args]
 
 
 def _type_list(text: str) -> list[Type]:
@@ -184,8 +181,7 @@ def _result_types(op: Op, text: str) -> list[Type]:
     if not kinds:
         raise ValueError("no type")
     if op.name == "tt.make_tensor_descriptor":
-        block = parse_type(f"!tt.tensordesc{kinds[-1]}")
-        return [block]
+        return [parse_type(f"!tt.tensordesc{kinds[-1]}")]
     if op.name in ("arith.cmpi", "arith.cmpf"):
         return [parse_type(kinds[0]).with_dtype(DTYPES["i1"])]
     if op.name == "tt.load":

@@ -1,4 +1,4 @@
-"""gemmproof says whether a Triton GEMM kernel is right: its addresses, its masks, its bits."""
+"""gemmproof checks whether a Triton GEMM kernel is right: its addresses, its masks, its bits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Contract", "KernelUnderTest", "__version__", "check", "simulate"]
 
-# Where each public name lives. They are loaded when first asked for, because numpy and torch
-# take seconds and the command line, the plugin and completion need neither.
+# Where each public name is defined. They are loaded on first use, because numpy and torch take
+# seconds to load and the command line, the plugin and shell completion need neither.
 _HOMES = {
     "Contract": "gemmproof.properties.contract",
     "KernelUnderTest": "gemmproof.properties.contract",

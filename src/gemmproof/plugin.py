@@ -34,6 +34,20 @@ class GemmItem:
         return f"{self.kernel.name}-{self.format}-{self.property}"
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of the plugin, from the command line or else from the ini file."""
+
+    max_examples: int
+    seed: int
+    target: str | None
+    case: Case | None
+    drift: bool
+
+
+OPTIONS = pytest.StashKey[Options]()
+
+
 class Hooks:
     """Hook specifications; pytest takes them as an object."""
 
@@ -56,18 +70,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     ):
         group.addoption(f"--{name}", metavar=metavar, help=text)
         parser.addini(name.replace("-", "_"), text, default=default)
-    text = "measured the accumulator and the drift of each kernel too, in seconds each"
+    text = "measure the accumulator and the drift of each kernel too, some seconds each"
     group.addoption("--gemm-drift", action="store_true", default=None, help=text)
     parser.addini("gemm_drift", text, default="false")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A wrong option is told before anything is imported or run.
-    _number(config, "gemm_max_examples", 1)
-    _number(config, "gemm_seed", 0)
-    _target(config)
-    _case(config)
-    _drift(config)
+    # A wrong option is refused before any test is imported or run.
+    config.stash[OPTIONS] = Options(
+        max_examples=_read_integer(config, "gemm_max_examples", 1),
+        seed=_read_integer(config, "gemm_seed", 0),
+        target=_read_target(config),
+        case=_read_case(config),
+        drift=_read_drift(config),
+    )
     config.addinivalue_line("markers", "gemm: an item of gemmproof: one kernel, format, property")
 
 
@@ -77,78 +93,66 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             GemmItem(kernel, format_, name)
             for kernel in _kernels(metafunc)
             for format_ in kernel.contract.formats
-            for name in _list_properties(kernel, format_, _drift(metafunc.config))
+            for name in _list_properties(kernel, format_, metafunc.config.stash[OPTIONS].drift)
         ]
         metafunc.parametrize("gemm_item", items, ids=str)
 
 
 @pytest.fixture(scope="session")
 def gemm_reports() -> dict[Any, Report]:
-    """The reports made so far: all properties of a kernel and format are judged in one go."""
+    """The reports made so far: all properties of a kernel and format are judged together."""
     return {}
 
 
 @pytest.fixture(scope="session")
-def gemm_case(pytestconfig: pytest.Config) -> Case | None:
-    """The one case that is asked for, if any is."""
-    return _case(pytestconfig)
-
-
-@pytest.fixture(scope="session")
-def gemm_target(pytestconfig: pytest.Config) -> str | None:
-    """The GPU whose dot products are predicted; None for exact IEEE ones."""
-    return _target(pytestconfig)
+def gemm_options(pytestconfig: pytest.Config) -> Options:
+    """The options of this run."""
+    return pytestconfig.stash[OPTIONS]
 
 
 @pytest.fixture
 def gemm_report(
-    gemm_item: GemmItem,
-    gemm_reports: dict[Any, Report],
-    gemm_case: Case | None,
-    gemm_target: str | None,
-    pytestconfig: pytest.Config,
+    gemm_item: GemmItem, gemm_reports: dict[Any, Report], gemm_options: Options
 ) -> Report:
     """The report on the item's kernel and format."""
     from gemmproof import check
 
     kernel, name = gemm_item.kernel, gemm_item.format
     if gemm_item.property == ACCUMULATOR:
-        return _measure(kernel, name, gemm_target)
+        return _measure(kernel, name, gemm_options.target)
     # Kernels of two folders may share their name.
     key = (kernel.name, id(kernel.launch), kernel.contract, name)
     if key not in gemm_reports:
         try:
             gemm_reports[key] = check(
                 replace(kernel, contract=replace(kernel.contract, formats=(name,))),
-                max_examples=_number(pytestconfig, "gemm_max_examples", 1),
-                seed=_number(pytestconfig, "gemm_seed", 0),
-                target=gemm_target,
-                case=gemm_case,
+                max_examples=gemm_options.max_examples,
+                seed=gemm_options.seed,
+                target=gemm_options.target,
+                case=gemm_options.case,
             )
-        except ValueError as error:  # the case is of no use to this kernel: check's own words
+        except ValueError as error:  # this kernel does not take the case: check says why
             pytest.fail(str(error), pytrace=False)
     return gemm_reports[key]
 
 
 @pytest.fixture
-def gemm_reproduce(
-    request: pytest.FixtureRequest, gemm_item: GemmItem, pytestconfig: pytest.Config
-) -> Callable[[Case], str]:
+def gemm_reproduce(request: pytest.FixtureRequest, gemm_item: GemmItem) -> Callable[[Case], str]:
     """The command that judges one case by this item."""
-    stated = pytestconfig.getoption("gemm_target")
-    words = ["pytest", request.node.nodeid, *(["--gemm-target", stated] if stated else [])]
+    typed = request.config.getoption("gemm_target")
+    words = ["pytest", request.node.nodeid, *(["--gemm-target", typed] if typed else [])]
     if gemm_item.property == ACCUMULATOR:  # measured on sizes of its own
         return lambda case: shlex.join([*words, "--gemm-drift"])
     return lambda case: shlex.join([*words, "--gemm-case", case.to_json()])
 
 
 def _kernels(metafunc: pytest.Metafunc) -> list[KernelUnderTest]:
-    """The kernels that the conftest.py files above the test register; a usage error for others."""
+    """The kernels that the conftest.py files above a test register; anything else is refused."""
     from gemmproof.fake_device import fake_device
     from gemmproof.properties.contract import KernelUnderTest
     from gemmproof.target import line_of
 
-    # ihook: a conftest.py speaks for its own folder, whatever others were loaded before.
+    # ihook: a conftest.py applies to its own folder only, whatever others were loaded before.
     try:
         with fake_device():
             answers = metafunc.definition.ihook.pytest_gemm_kernels()
@@ -158,12 +162,12 @@ def _kernels(metafunc: pytest.Metafunc) -> list[KernelUnderTest]:
         raise _make_refusal(f"{where}: pytest_gemm_kernels() raised {what}") from None
     kernels: list[KernelUnderTest] = []
     for answer in answers:
-        wrong = [answer] if not isinstance(answer, (list, tuple)) else answer
-        for kernel in wrong:
-            if wrong is not answer or not isinstance(kernel, KernelUnderTest):
-                got = f"pytest_gemm_kernels: got {_short(kernel)}"
-                raise _make_refusal(f"{got}, expected a list of KernelUnderTest")
-            kernels.append(kernel)
+        listed = isinstance(answer, (list, tuple))
+        wrong = [k for k in answer if not isinstance(k, KernelUnderTest)] if listed else [answer]
+        if wrong:
+            got = f"pytest_gemm_kernels: got {_short(wrong[0])}"
+            raise _make_refusal(f"{got}, expected a list of KernelUnderTest")
+        kernels += answer
     names = [kernel.name for kernel in kernels]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         got = f"pytest_gemm_kernels: got two kernels named {twice[0]!r}"
@@ -176,19 +180,19 @@ def _kernels(metafunc: pytest.Metafunc) -> list[KernelUnderTest]:
 
 
 def _make_refusal(message: str) -> Exception:
-    """What makes pytest print the message alone, in one line, and fail."""
+    """The error for which pytest prints the message alone, in one line, and fails."""
     return pytest.Collector.CollectError(" ".join(message.split()))
 
 
 def _short(value: object) -> str:
-    # of whatever a hook returns: its repr may be long, or raise
+    # a hook may return anything: its repr may be long, or raise
     short = reprlib.Repr()
     short.maxother = 100
     return short.repr(value)
 
 
 def _list_properties(kernel: KernelUnderTest, format_: str, drift: bool) -> list[str]:
-    """The properties that this kernel is held to in a format."""
+    """The properties that this kernel must have in a format."""
     from gemmproof.properties.table import list_required
     from gemmproof.reference.formats import FLOAT_OPERANDS
 
@@ -213,7 +217,7 @@ def _measure(kernel: KernelUnderTest, format_: str, target: str | None) -> Repor
 
 
 def _is_measurable(kernel: KernelUnderTest) -> bool:
-    """Does the contract admit the operands that the drift is measured on?"""
+    """Whether the contract admits the operands that the drift is measured on."""
     contract = kernel.contract
     sides = ((128,), (64,), (512, 2048, 4096))  # M, N, K of engine/drift.py
     return "row" in contract.layout_names and all(
@@ -224,19 +228,19 @@ def _is_measurable(kernel: KernelUnderTest) -> bool:
 
 
 def _read_option(config: pytest.Config, name: str) -> str:
-    """The option as it was typed, else what the ini file says; "" for neither."""
+    """The option from the command line, else from the ini file; "" where neither has it."""
     typed = config.getoption(name)
     return config.getini(name).strip() if typed is None else typed
 
 
-def _number(config: pytest.Config, name: str, least: int) -> int:
+def _read_integer(config: pytest.Config, name: str, least: int) -> int:
     text = _read_option(config, name)
     if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) < 2**31):
         raise pytest.UsageError(f"{name}: got {text!r}, expected an integer from {least}")
     return int(text)
 
 
-def _target(config: pytest.Config) -> str | None:
+def _read_target(config: pytest.Config) -> str | None:
     text = _read_option(config, "gemm_target")
     if not text:
         return None
@@ -247,7 +251,7 @@ def _target(config: pytest.Config) -> str | None:
     return text
 
 
-def _drift(config: pytest.Config) -> bool:
+def _read_drift(config: pytest.Config) -> bool:
     if config.getoption("gemm_drift"):
         return True
     text = config.getini("gemm_drift").strip().lower()
@@ -256,7 +260,7 @@ def _drift(config: pytest.Config) -> bool:
     return text in ("true", "1", "yes", "on")
 
 
-def _case(config: pytest.Config) -> Case | None:
+def _read_case(config: pytest.Config) -> Case | None:
     text = _read_option(config, "gemm_case")
     if not text and config.getoption("gemm_case") is None:
         return None

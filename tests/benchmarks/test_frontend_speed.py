@@ -1,13 +1,11 @@
 """What a check spends in Triton's frontend, and a larger product beside Triton's interpreter."""
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from unittest.mock import patch
 
 import torch
+from interpreter_process import start_interpreter
 
 from gemmproof.engine.check import check
 from gemmproof.properties.contract import KernelUnderTest
@@ -18,16 +16,6 @@ from gemmproof.target import load_file
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "right.py"
 SIDE, SMALL_SIDE = 512, 64
 RATIO, SECONDS = 40, 1.0
-
-INTERPRETED = """
-import sys, time, torch
-sys.path.insert(0, sys.argv[1])
-import right
-a, b = (torch.randn(int(sys.argv[2]), int(sys.argv[2]), dtype=torch.float16) for _ in "ab")
-started = time.process_time()
-right.matmul(a, b)
-print(time.process_time() - started)
-"""
 
 
 def test_a_hundred_cases_build_few_programs(benchmark):
@@ -55,13 +43,10 @@ def test_a_hundred_cases_build_few_programs(benchmark):
 def test_ratio_on_a_larger_product(benchmark):
     """CPU time of docs/examples/right.py on the interpreter over that on the simulator."""
     side = SIDE if benchmark.enabled else SMALL_SIDE
-    env = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-c", INTERPRETED, str(EXAMPLE.parent), str(side)]
-    theirs = float(
-        subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
-    )
     matmul = load_file(EXAMPLE).matmul
     a, b = (torch.randn(side, side, dtype=torch.float16) for _ in "ab")
+    with start_interpreter() as call:
+        _, theirs = call("interpreter_process:time_call", "right:matmul", a, b)
     run(matmul, a, b)
     ours = []
     for _ in range(7):

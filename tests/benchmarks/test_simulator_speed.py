@@ -3,9 +3,9 @@
 import time
 
 import pytest
+from interpreter_process import start_interpreter
 from simulator_cases import Case, operands_of
-from simulator_interpreter import Interpreter
-from simulator_kernels import WRAPPERS
+from simulator_kernels import multiply
 
 from gemmproof.reference.simulator import run
 
@@ -15,21 +15,21 @@ OTHERS = [
     Case(kernel, 256, 256, 512, "fp16", BLOCK_M=32, BLOCK_N=32, BLOCK_K=32, PARTS=7)
     for kernel in ("grouped", "swizzled", "persistent", "splitk")
 ]
+TIMED = ("interpreter_process:time_call", "simulator_kernels:multiply")
 ROUNDS = 15
 RATIO = 200
 
 
 @pytest.fixture(scope="module")
 def interpreter():
-    server = Interpreter()
-    yield server
-    server.close()
+    with start_interpreter() as call:
+        yield call
 
 
 def on_simulator(case):
     """A call of the wrapper on the simulator, its operands made beforehand."""
     a, b = operands_of(case)
-    return lambda: run(lambda a, b: WRAPPERS[case.kernel](a, b, case), a, b)
+    return lambda: run(lambda a, b: multiply(case, a, b), a, b)
 
 
 @pytest.mark.parametrize("case", [GOAL, *OTHERS], ids=lambda c: c.kernel)
@@ -41,7 +41,7 @@ def test_simulator(benchmark, case):
 
 def test_interpreter(benchmark, interpreter):
     case = GOAL if benchmark.enabled else SMALL
-    benchmark.pedantic(interpreter.ask, ("timed", case), rounds=1)
+    benchmark.pedantic(interpreter, (*TIMED, case, *operands_of(case)), rounds=1)
 
 
 def test_ratio(benchmark, interpreter):
@@ -53,7 +53,7 @@ def test_ratio(benchmark, interpreter):
     case = GOAL if benchmark.enabled else SMALL
     call, wall, cpu = on_simulator(case), [], []
     call()
-    theirs = interpreter.ask("timed", case)
+    theirs = interpreter(*TIMED, case, *operands_of(case))
     for _ in range(ROUNDS):
         started = time.perf_counter(), time.process_time()
         call()

@@ -1,5 +1,7 @@
 """A product that goes wrong in the way that its wrapper names: each is one run of the command."""
 
+from functools import partial
+
 import triton
 import triton.language as tl
 
@@ -41,44 +43,16 @@ def launch(a, b, way="", extra=0, grid=None, kernel=body, **sizes):
     return c
 
 
-def right(a, b):
-    return launch(a, b, B=16)
-
-
-def endless(a, b):
-    return launch(a, b, "endless", B=16)
-
-
-def beyond(a, b):
-    return launch(a, b, grid=(1, 65536), B=16)
-
-
-def many(a, b):
-    return launch(a, b, grid=(10**9,), B=16)
-
-
-def wide(a, b):
-    return launch(a, b, "wide", B=16)
-
-
-def unnamed(a, b):
-    return launch(a, b, "unnamed", B=16)
-
-
-def assembly(a, b):
-    return launch(a, b, "assembly", B=16)
-
-
-def dictionary(a, b):
-    return launch(a, b, extra={"x": 1}, B=16)
-
-
-def imaginary(a, b):
-    return launch(a, b, extra=1j, B=16)
-
-
-def one_config(a, b):
-    return launch(a, b, kernel=tuned)
+right = partial(launch, B=16)
+endless = partial(right, way="endless")
+beyond = partial(right, grid=(1, 65536))
+many = partial(right, grid=(10**9,))
+wide = partial(right, way="wide")
+unnamed = partial(right, way="unnamed")
+assembly = partial(right, way="assembly")
+dictionary = partial(right, extra={"x": 1})
+imaginary = partial(right, extra=1j)
+one_config = partial(launch, kernel=tuned)
 
 
 def with_ttir(change, a, b):
@@ -88,7 +62,7 @@ def with_ttir(change, a, b):
     made = launched_kernel.make_ttir
     launched_kernel.make_ttir = lambda *args: change(made(*args))
     try:
-        return launch(a, b, B=16)
+        return right(a, b)
     finally:
         launched_kernel.make_ttir = made
 

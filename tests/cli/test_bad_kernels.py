@@ -16,7 +16,7 @@ def at(words):
     return f"bad_kernels.py:{line}"
 
 
-def checked(name, capsys, monkeypatch, *words):
+def run_check(name, capsys, monkeypatch, *words):
     monkeypatch.chdir(HERE)
     status = main(["check", f"bad_kernels.py:{name}", "--max-examples", "20", *words])
     said = capsys.readouterr()
@@ -42,7 +42,7 @@ FINDINGS = [
 
 @pytest.mark.parametrize(("name", "claim", "line"), FINDINGS)
 def test_a_kernel_that_cannot_run_is_a_finding(name, claim, line, capsys, monkeypatch):
-    status, out, err = checked(name, capsys, monkeypatch)
+    status, out, err = run_check(name, capsys, monkeypatch)
     assert (status, err) == (EXIT["fail"], [])
     assert out[0].startswith(f"{name} does not {claim}")
     assert out[1] == f"  {line}"
@@ -51,7 +51,7 @@ def test_a_kernel_that_cannot_run_is_a_finding(name, claim, line, capsys, monkey
 
 
 def test_one_configuration_that_does_not_compile_is_named(capsys, monkeypatch):
-    status, out, _ = checked("one_config", capsys, monkeypatch)
+    status, out, _ = run_check("one_config", capsys, monkeypatch)
     assert status == EXIT["fail"]
     assert out[0].startswith(f"one_config does not {COMPILES}")
     assert out[1] == (
@@ -64,7 +64,7 @@ def test_one_configuration_that_does_not_compile_is_named(capsys, monkeypatch):
 
 @pytest.mark.parametrize("name", ["endless", "many"])
 def test_what_does_not_end_is_a_finding_within_the_time_limit(name, capsys, monkeypatch):
-    status, out, _ = checked(name, capsys, monkeypatch, "--time-limit", "2")
+    status, out, _ = run_check(name, capsys, monkeypatch, "--time-limit", "2")
     assert status == EXIT["fail"]
     assert out[0].startswith(f"{name} does not {ENDS}")
     assert out[1] == f"  {LAUNCH}: got no end after 2 s, expected a result"
@@ -88,20 +88,20 @@ def test_the_default_limits_reach_the_worker(monkeypatch):
     ],
 )
 def test_ttir_that_cannot_be_read_is_an_error_in_one_line(name, line, capsys, monkeypatch):
-    status, out, err = checked(name, capsys, monkeypatch)
+    status, out, err = run_check(name, capsys, monkeypatch)
     assert (status, out, len(err)) == (EXIT["error"], [], 1)
     assert line in err[0]
 
 
-def test_an_operation_that_is_not_known_is_told_with_its_place(capsys, monkeypatch):
-    status, out, err = checked("assembly", capsys, monkeypatch)
+def test_an_unknown_operation_is_an_error_with_its_place(capsys, monkeypatch):
+    status, out, err = run_check("assembly", capsys, monkeypatch)
     assert (status, out, len(err)) == (EXIT["error"], [], 1)
     assert err[0].startswith(f"gemmproof check: {at('frob $0')}: inline assembly 'frob $0, $1;': ")
 
 
 def test_a_promise_of_fp32_is_broken_by_the_default_of_dot(capsys, monkeypatch):
-    status, out, _ = checked("right", capsys, monkeypatch, "--dtype", "fp32")
+    status, out, _ = run_check("right", capsys, monkeypatch, "--dtype", "fp32")
     assert status == EXIT["fail"]
     assert out[0].startswith("right violates within_bound: ")
     assert out[1].endswith("what operands truncated to tf32 give")
-    assert checked("right", capsys, monkeypatch, "--dtype", "fp16")[0] == EXIT["pass"]
+    assert run_check("right", capsys, monkeypatch, "--dtype", "fp16")[0] == EXIT["pass"]

@@ -1,4 +1,4 @@
-"""`gemmproof check`: exit codes, reports, lines to paste, and answers that fit a screen."""
+"""`gemmproof check`: exit codes, reports, lines to paste, and reports that fit a screen."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def finding(i: int, **changes: str) -> Finding:
     return Finding("stays_in_bounds", "out_of_bounds", f"message {i}", Case(i, 1, 1), **changes)
 
 
-def test_an_answer_fits_a_screen():
+def test_a_report_fits_a_screen():
     held = PropertyResult("stays_in_bounds", "every lane is in", "fail", 40)
     found = tuple(finding(i) for i in range(30))
     followers = tuple(finding(i, cause="stays_in_bounds") for i in range(30))
@@ -126,7 +126,7 @@ def test_an_answer_fits_a_screen():
     said = [text for text, _ in lines(report, lambda case: "again")]
     assert len(said) < 40
     assert said[0] == "matmul does not stay in bounds: every lane is in"
-    assert "and 26 findings more: --json has all" in said
+    assert "and 26 more findings: --json has all" in said
 
 
 def test_the_table_breaks_into_blocks_that_fit():

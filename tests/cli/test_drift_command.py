@@ -30,7 +30,7 @@ def reports() -> dict[str, Report]:
     }
 
 
-def answered(report: Report | None, monkeypatch, *words: str, gpu=None, **events) -> int:
+def run_with(report: Report | None, monkeypatch, *words: str, gpu=None, **events) -> int:
     """The command's exit code where its worker left this report, or these events."""
     outcome = WorkerExit()
     outcome.events = {"device": {"gpu": gpu}, **events}
@@ -54,32 +54,32 @@ def test_reports_survive_json(reports: dict[str, Report]) -> None:
     )
 
 
-def test_the_answer_says_what_was_found(reports, monkeypatch, capsys, tmp_path: Path) -> None:
+def test_the_output_says_what_was_found(reports, monkeypatch, capsys, tmp_path: Path) -> None:
     path = tmp_path / "drift.json"
-    assert answered(reports["good"], monkeypatch, "--json", str(path)) == 0
+    assert run_with(reports["good"], monkeypatch, "--json", str(path)) == 0
     said = capsys.readouterr().out
     assert "accumulator  fp32 tensor core F=25 L=16" in said
     assert "passed, fp16 on sm_90: pass: accumulates in fp32" in said
     assert json.loads(path.read_text())["verdict"] == "pass"
-    assert answered(reports["bad"], monkeypatch) == 1
+    assert run_with(reports["bad"], monkeypatch) == 1
     said = capsys.readouterr().out
     assert "the sum over k: got 10 bits (fp16), expected 23 bits (fp32)" in said
 
 
 def test_without_a_gpu_a_launch_is_incomplete(reports, monkeypatch, capsys) -> None:
-    assert answered(reports["good"], monkeypatch, "--device", "cuda") == 3
+    assert run_with(reports["good"], monkeypatch, "--device", "cuda") == 3
     assert "torch finds no CUDA GPU here" in capsys.readouterr().out
-    assert answered(reports["bad"], monkeypatch, "--device", "cuda") == 1
-    assert answered(reports["good"], monkeypatch, "--device", "cuda", gpu="NVIDIA H200") == 0
+    assert run_with(reports["bad"], monkeypatch, "--device", "cuda") == 1
+    assert run_with(reports["good"], monkeypatch, "--device", "cuda", gpu="NVIDIA H200") == 0
 
 
 def test_a_dead_worker_is_a_finding_and_a_mistake_is_not(monkeypatch, capsys) -> None:
     case = {"case": {"case": "product 3"}}
-    assert answered(None, monkeypatch, **case) == 1
+    assert run_with(None, monkeypatch, **case) == 1
     assert "product 3" in capsys.readouterr().out
-    assert answered(None, monkeypatch, error={"message": "k.py:3: tl.foo"}) == 2
+    assert run_with(None, monkeypatch, error={"message": "k.py:3: tl.foo"}) == 2
     assert capsys.readouterr().err == "gemmproof drift: k.py:3: tl.foo\n"
-    assert answered(None, monkeypatch, internal={"message": "KeyError: 1"}) == 2
+    assert run_with(None, monkeypatch, internal={"message": "KeyError: 1"}) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Workers that are forked from one process start, and are told of, as spawned ones are."""
+"""Workers forked from one process start, and are reported, as spawned ones are."""
 
 from __future__ import annotations
 

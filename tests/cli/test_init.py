@@ -36,7 +36,7 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def registered(conftest: Path) -> list:
+def load_registered(conftest: Path) -> list:
     """What the hook of a written conftest.py returns, in a fresh process in another folder."""
     code = (
         "import runpy, sys\n"
@@ -103,7 +103,7 @@ def test_the_hook_finds_the_kernel_from_any_folder(project, command, launch, con
     Path(folder).mkdir(exist_ok=True)
     assert main(["init", *shlex.split(command), "--directory", folder]) == 0
     name = launch.rpartition(".")[2]
-    assert registered(project / folder / "conftest.py") == [[name, launch, *contract]]
+    assert load_registered(project / folder / "conftest.py") == [[name, launch, *contract]]
 
 
 def test_files_that_are_there_stay_without_force(project, capsys):
@@ -131,7 +131,7 @@ def test_a_conftest_that_is_there_gets_lines_to_add(project, capsys):
     )
     assert Path("conftest.py").read_text() == "theirs = 1\n"
     Path("conftest.py").write_text(out.split("add:\n\n")[1])
-    (kernel,) = registered(project / "conftest.py")
+    (kernel,) = load_registered(project / "conftest.py")
     assert kernel[:3] == ["matmul", "matmul", ("bf16",)]
     assert main(["init", "wrappers.py:bmm"]) == 0
     assert "; add to its pytest_gemm_kernels():\n" in capsys.readouterr().out

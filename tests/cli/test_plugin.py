@@ -176,8 +176,10 @@ def test_each_option_is_an_ini_line_too(project):
     )
     (project / "test_kernels.py").write_text(
         "from gemmproof.suite import *\n"
-        "def test_all_reach_the_run(monkeypatch, gemm_target, gemm_case):\n"
-        "    assert (gemm_target, str(gemm_case)) == ('sm_80', 'M=1 N=1 K=1 fp16, a row, b row')\n"
+        "def test_all_reach_the_run(gemm_options):\n"
+        "    assert (gemm_options.max_examples, gemm_options.seed) == (6, 3)\n"
+        "    assert (gemm_options.target, gemm_options.drift) == ('sm_80', True)\n"
+        "    assert str(gemm_options.case) == 'M=1 N=1 K=1 fp16, a row, b row'\n"
     )
     options = ("-k", "reach or right-fp16-stays_in_bounds or right-fp16-accumulator", "-v")
     status, out = run(project, *options)

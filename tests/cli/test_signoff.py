@@ -36,7 +36,7 @@ def test_signoff_judges_every_kernel_in_one_table(project, capsys):
     assert "matmul: pass after " in captured.err
 
 
-def test_signoff_tells_the_gravest_verdict_and_how_to_reproduce_it(project, capsys):
+def test_signoff_reports_the_gravest_verdict_and_how_to_reproduce_it(project, capsys):
     Path("conftest.py").write_text(CONFTEST.format(3))
     command = ["signoff", "--json", "report.json", "--junit", "report.xml"]
     assert main([*command, "--max-examples", "5"]) == EXIT["fail"]

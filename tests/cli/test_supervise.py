@@ -118,7 +118,7 @@ def test_death_while_loading_is_an_error_not_a_finding(run):
     assert report.note == "returns: loading it: a process that ended itself with status 3"
 
 
-def test_a_hang_while_loading_is_told_with_its_line(run):
+def test_a_hang_while_loading_is_reported_with_its_line(run):
     Path("targets.py").write_text("import time\n\ntime.sleep(60)\n")
     report, _ = run("returns", Limits(load=1))
     assert report.verdict == "error"

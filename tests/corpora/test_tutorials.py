@@ -20,7 +20,7 @@ RIGHT = [
 STRAYING = ["step_by_step:matmul", "any_layout:matmul"]
 
 
-def judged(place: str, contract: Contract):
+def check_tutorial(place: str, contract: Contract):
     module, _, function = place.partition(":")
     launch = getattr(importlib.import_module(f"tutorials.{module}"), function)
     return check(KernelUnderTest(place, launch, contract), max_examples=40)
@@ -28,19 +28,20 @@ def judged(place: str, contract: Contract):
 
 @pytest.mark.parametrize(("place", "contract"), RIGHT, ids=lambda x: str(x)[:30])
 def test_a_tutorial_that_is_right_for_what_it_promises(place, contract):
-    report = judged(place, contract)
+    report = check_tutorial(place, contract)
     assert [f.message for f in report.findings] == []
     assert report.verdict == "pass"
 
 
 @pytest.mark.parametrize("place", STRAYING)
 def test_two_read_rows_of_a_beyond_m_and_columns_of_b_beyond_n(place):
-    found = {(f.operand, f.axis): f for f in judged(place, DENSE).findings if f.cause is None}
+    report = check_tutorial(place, DENSE)
+    found = {(f.operand, f.axis): f for f in report.findings if f.cause is None}
     assert set(found) == {("a", "M"), ("b", "N")}
     assert {f.property for f in found.values()} == {"stays_in_bounds"}
     assert {f.case for f in found.values()} == {Case(1, 1, 1)}
 
 
 def test_one_rounds_fp16_operands_to_bf16():
-    first = judged("masked_everywhere:matmul", DENSE).findings[0]
+    first = check_tutorial("masked_everywhere:matmul", DENSE).findings[0]
     assert (first.property, first.fault) == ("within_bound", "rounding")

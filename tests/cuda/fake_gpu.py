@@ -30,10 +30,10 @@ NAMES = (
 )
 
 
-class Pretended:
+class FakeGpu:
     """A device that is the tile simulator with the target sm_90; `fault` spoils what it gives."""
 
-    name = "pretended GPU"
+    name = "fake GPU"
     capability: tuple[int, int] | None = (9, 0)
     multiprocessors = 132
     target = "sm_90"
@@ -65,16 +65,16 @@ class Pretended:
         return self.fault(self.calls, result, tensors), made
 
 
-def held(function, contract) -> tuple[KernelUnderTest, Report]:
+def make_kernel(function, contract) -> tuple[KernelUnderTest, Report]:
     kernel = KernelUnderTest(function.__name__, function, contract)
     report = Report(SCHEMA, kernel.name, "pass", (), (), 0.0, {})
     return kernel, report
 
 
 def launch(function, cases=CASES, device=None, contract=CONTRACT):
-    device = device or Pretended()
+    device = device or FakeGpu()
     events = []
-    report = launch_cases(*held(function, contract), cases, device, events.append)
+    report = launch_cases(*make_kernel(function, contract), cases, device, events.append)
     return report, device, events
 
 
@@ -82,7 +82,7 @@ def statuses(report):
     return {p.name: (p.status, p.examples) for p in report.properties}
 
 
-def only(report):
+def only_root(report):
     """The one root cause."""
     roots = [f for f in report.findings if f.cause is None]
     assert len(roots) == 1, roots
@@ -90,7 +90,7 @@ def only(report):
     return roots[0]
 
 
-def flipped(x, at=(-1, -1), bit=1):
+def flip(x, at=(-1, -1), bit=1):
     x = x.clone()
     x.view(torch.int32)[at] ^= bit
     return x

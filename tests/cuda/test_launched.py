@@ -8,7 +8,7 @@ from pathlib import Path
 import launched_kernels as kernels
 import pytest
 import torch
-from fake_gpu import CASES, CONTRACT, NAMES, Pretended, flipped, held, launch, only, statuses
+from fake_gpu import CASES, CONTRACT, NAMES, FakeGpu, flip, launch, make_kernel, only_root, statuses
 
 from gemmproof.backends import cuda as lane
 from gemmproof.backends.autotune import PassedOver
@@ -29,8 +29,8 @@ def test_a_right_kernel_holds_on_the_device():
     assert tuple(statuses(report)) == NAMES
     assert statuses(report)["equals_prediction"] == ("pass", 3)
     assert statuses(report)["within_bound"] == ("pass", 2)  # special values have no bound
-    assert "9 launches of 3 of 3 cases on the pretended GPU (sm_90, driver 1.2)" in report.note
-    assert report.versions["device"] == "pretended GPU"
+    assert "9 launches of 3 of 3 cases on the fake GPU (sm_90, driver 1.2)" in report.note
+    assert report.versions["device"] == "fake GPU"
     assert device.fill == [*FILLS] * 3
     assert [e["phase"] for e in events if e["event"] == "case"] == ["launch"] * 3
     assert sum(e["event"] == "judged" for e in events) == 3
@@ -46,8 +46,8 @@ def test_every_configuration_is_forced_and_the_tuners_own_choice_is_compared():
 
 # -- what does not, and why ----------------------------------------------------------------------
 def test_a_bit_that_was_not_predicted():
-    report, *_ = launch(kernels.plain, CASES[1:], Pretended(lambda n, c, t: flipped(c)))
-    finding = only(report)
+    report, *_ = launch(kernels.plain, CASES[1:], FakeGpu(lambda n, c, t: flip(c)))
+    finding = only_root(report)
     assert (finding.property, finding.fault) == ("equals_prediction", "not_as_predicted")
     assert "as predicted for sm_90; 1 of 1122 elements differ" in finding.message
     assert finding.case == replace(CASES[1], calls=3)
@@ -55,27 +55,27 @@ def test_a_bit_that_was_not_predicted():
 
 
 def test_an_integer_that_is_not_exact_comes_before_the_prediction():
-    report, *_ = launch(kernels.plain, CASES[:1], Pretended(lambda n, c, t: flipped(c)))
-    assert only(report).property == "exact_on_integers"
+    report, *_ = launch(kernels.plain, CASES[:1], FakeGpu(lambda n, c, t: flip(c)))
+    assert only_root(report).property == "exact_on_integers"
     assert {f.cause for f in report.findings} == {None, "exact_on_integers"}
 
 
 def test_bits_that_differ_from_call_to_call():
     def fault(call, c, tensors):
-        return flipped(c, (2, 3)) if call == 2 else c
+        return flip(c, (2, 3)) if call == 2 else c
 
-    finding = only(launch(kernels.plain, CASES[1:2], Pretended(fault))[0])
+    finding = only_root(launch(kernels.plain, CASES[1:2], FakeGpu(fault))[0])
     assert (finding.property, finding.fault) == ("same_bits_on_dirty_outputs", "bits_differ")
     assert finding.message.startswith("c[2, 3]: got ")
     assert "in call 2 over 0x00 bytes" in finding.message
 
 
-def test_nobody_who_promised_no_determinism_is_accused_of_its_lack():
+def test_a_kernel_that_promises_no_determinism_is_not_accused_of_its_lack():
     def fault(call, c, tensors):
-        return flipped(c, (2, 3)) if call == 2 else c
+        return flip(c, (2, 3)) if call == 2 else c
 
     loose = Contract(deterministic=False)
-    report, *_ = launch(kernels.plain, CASES[1:2], Pretended(fault), loose)
+    report, *_ = launch(kernels.plain, CASES[1:2], FakeGpu(fault), loose)
     assert report.verdict == "pass"
     assert "same_bits_on_dirty_outputs" not in statuses(report)
 
@@ -89,19 +89,19 @@ def test_memory_that_a_launch_changed(where, fault):
         torch.as_strided(a, (1,), (1,), a.storage_offset() + where).view(torch.int16)[0] ^= 1
         return c
 
-    report, *_ = launch(kernels.plain, CASES[1:2], Pretended(touch))
+    report, *_ = launch(kernels.plain, CASES[1:2], FakeGpu(touch))
     finding = next(f for f in report.findings if f.cause is None)
     assert (finding.property, finding.fault) == ("leaves_inputs_untouched", fault)
-    assert finding.message.endswith("on the pretended GPU")
+    assert finding.message.endswith("on the fake GPU")
 
 
 def test_a_cuda_error_ends_the_lane_and_earlier_findings_stay():
     def fault(call, c, tensors):
         if call > 3:
             raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-        return flipped(c)
+        return flip(c)
 
-    report, device, _ = launch(kernels.plain, CASES, Pretended(fault))
+    report, device, _ = launch(kernels.plain, CASES, FakeGpu(fault))
     assert device.calls == 4
     error = next(f for f in report.findings if f.fault == "cuda_error")
     assert error.property == "runs_to_completion"
@@ -117,21 +117,21 @@ def test_an_exception_is_a_finding_and_the_next_case_is_launched():
             raise ValueError("only here")
         return c
 
-    report, device, _ = launch(kernels.plain, CASES, Pretended(fault))
-    assert only(report).message.endswith(
-        "got ValueError: only here, expected a result on the pretended GPU"
+    report, device, _ = launch(kernels.plain, CASES, FakeGpu(fault))
+    assert only_root(report).message.endswith(
+        "got ValueError: only here, expected a result on the fake GPU"
     )
     assert device.calls == 1 + 3 + 3
 
 
 def test_a_result_of_another_format():
-    report, *_ = launch(kernels.plain, CASES[1:2], Pretended(lambda n, c, t: c.half()))
-    assert only(report).fault == "other_result"
+    report, *_ = launch(kernels.plain, CASES[1:2], FakeGpu(lambda n, c, t: c.half()))
+    assert only_root(report).fault == "other_result"
 
 
-# -- what cannot be told -------------------------------------------------------------------------
+# -- what cannot be judged -------------------------------------------------------------------------
 def test_a_capability_without_a_model_is_incomplete():
-    device = Pretended()
+    device = FakeGpu()
     device.capability = (10, 3)
     report, *_ = launch(kernels.plain, device=device)
     assert report.verdict == "incomplete"
@@ -157,8 +157,8 @@ def test_bits_that_a_compiler_may_choose_are_compared_only_where_sums_are_exact(
     assert "1 without predicted bits: a product and a sum that the compiler may fuse" in report.note
 
 
-def test_a_configuration_that_does_not_fit_is_passed_over_and_said():
-    class Small(Pretended):
+def test_a_configuration_that_does_not_fit_is_passed_over_with_a_note():
+    class Small(FakeGpu):
         def call(self, function, tensors, index, choices, beat):
             if choices:
                 raise PassedOver("configuration BLOCK_M: 32: out of resource: shared memory")
@@ -167,7 +167,7 @@ def test_a_configuration_that_does_not_fit_is_passed_over_and_said():
     report, *_ = launch(kernels.tuned, CASES[1:2], Small())
     assert report.verdict == "pass"
     assert "passed over 1: configuration BLOCK_M: 32: out of resource" in report.note
-    report, *_ = launch(kernels.tuned, CASES[1:2], replace_room(Pretended(), 100))
+    report, *_ = launch(kernels.tuned, CASES[1:2], replace_room(FakeGpu(), 100))
     assert report.verdict == "incomplete"
     assert "an operand of 0.0 GiB" in report.note
 
@@ -178,8 +178,8 @@ def replace_room(device, room):
 
 
 def test_nothing_is_launched_after_a_finding_of_a_simulated_case():
-    kernel, report = held(kernels.plain, CONTRACT)
-    device = Pretended()
+    kernel, report = make_kernel(kernels.plain, CONTRACT)
+    device = FakeGpu()
     after = launch_cases(kernel, replace(report, verdict="fail"), CASES, device, print)
     assert device.calls == 0
     assert after.verdict == "fail"
@@ -187,7 +187,7 @@ def test_nothing_is_launched_after_a_finding_of_a_simulated_case():
 
 
 def test_the_engine_and_the_lane_agree_on_a_checked_kernel():
-    kernel, _ = held(kernels.tuned, CONTRACT)
+    kernel, _ = make_kernel(kernels.tuned, CONTRACT)
     cases = []
 
     def listener(event):
@@ -195,7 +195,7 @@ def test_the_engine_and_the_lane_agree_on_a_checked_kernel():
             cases.append(Case.from_json(event["case"]))
 
     report = check(kernel, max_examples=6, listener=listener)
-    after = launch_cases(kernel, report, cases, Pretended(), lambda event: None)
+    after = launch_cases(kernel, report, cases, FakeGpu(), lambda event: None)
     assert after.verdict == "pass", after
     assert len(after.properties) == len(report.properties) + len(NAMES)
     assert Report.from_json(after.to_json()) == after

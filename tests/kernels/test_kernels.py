@@ -1,10 +1,10 @@
-"""The wrappers: what they refuse and how they say so, what they launch, and the empty products."""
+"""The wrappers: what they refuse, in which words, what they launch, and empty products."""
 
 import inspect
 import re
 from importlib import import_module
 from types import SimpleNamespace
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
@@ -31,90 +31,53 @@ def zeros(*shape: int, dtype: torch.dtype = F16, device: str = "cpu") -> torch.T
 
 A, B = zeros(3, 4), zeros(4, 5)
 SHARED = zeros(4, 20)
-BAD_CALLS = {
-    "list": (([[1.0]], B), {}, TypeError, "got a of list, expected torch.Tensor"),
-    "sparse": (
-        (A.to_sparse(), B),
-        {},
-        TypeError,
-        "got a with torch.sparse_coo, expected torch.str",
-    ),
-    "dtype": ((A.double(), B), {}, TypeError, "got a of torch.float64, expected torch.float16 or"),
-    "uint8": ((A, B.to(torch.uint8)), {}, TypeError, "got b of torch.uint8, expected"),
-    "mixed": ((A, B.float()), {}, TypeError, "got a of torch.float16 and b of torch.float32, exp"),
-    "mixed fp8": ((A.to(FP8[0]), B.to(FP8[1])), {}, TypeError, "expected one format"),
-    "device": ((A, B.to("meta")), {}, TypeError, "got a on cpu and b on meta, expected one device"),
-    "inner": ((A, zeros(5, 4)), {}, ValueError, "got a (3, 4) and b (5, 4), expected (M, K) and"),
-    "1-D": ((zeros(4), B), {}, ValueError, "got a of shape (4,), expected two dimensions"),
-    "3-D": ((A, zeros(1, 4, 5)), {}, ValueError, "got b of shape (1, 4, 5), expected two dim"),
-    "size": (
-        (zeros(1, 1).expand(MAX_SIZE + 1, 1), zeros(1, 1)),
-        {},
-        ValueError,
-        f"expected sizes up to {MAX_SIZE}",
-    ),
-    "out_dtype": ((A, B, torch.float64), {}, TypeError, "got out_dtype=torch.float64 for torch.fl"),
-    "int to float": ((A.to(I8), B.to(I8), F32), {}, TypeError, "for torch.int8, expected torch.i"),
-    "float to int": ((A, B, torch.int32), {}, TypeError, "got out_dtype=torch.int32 for torch.flo"),
-    "precision": (
-        (A, B),
-        {"input_precision": "high"},
-        ValueError,
-        "got input_precision='high', ex",
-    ),
-    "tf32": ((A, B), {"input_precision": "tf32"}, TypeError, "got input_precision='tf32' for tor"),
-    "out list": ((A, B), {"out": []}, TypeError, "got out of list, expected torch.Tensor"),
-    "out format": (
-        (A, B),
-        {"out": zeros(3, 5, dtype=F32)},
-        TypeError,
-        "got out of torch.float32, e",
-    ),
-    "out asked": (
-        (A, B, F32),
-        {"out": zeros(3, 5)},
-        TypeError,
-        "got out of torch.float16, expecte",
-    ),
-    "out shape": (
-        (A, B),
-        {"out": zeros(5, 3)},
-        ValueError,
-        "got out of shape (5, 3), expected (3,",
-    ),
-    "out device": ((A, B), {"out": zeros(3, 5, device="meta")}, TypeError, "got out on meta, exp"),
-    "out expanded": (
-        (A, B),
-        {"out": zeros(1, 5).expand(3, 5)},
-        ValueError,
-        "got out with shape (3, 5) and strides (0, 1), expected one address per element",
-    ),
-    "out folded": (
-        (A, B),
-        {"out": zeros(20).as_strided((3, 5), (2, 1))},
-        ValueError,
-        "strides (2, 1), expected one address per element",
-    ),
-    "out is a": (
-        (SHARED[:3, :4], zeros(4, 4)),
-        {"out": SHARED[:3, :4]},
-        ValueError,
-        "got out in the memory of a, expected memory of its own",
-    ),
-    "out in b": (
-        (A, SHARED[:, :5]),
-        {"out": SHARED[1:, 4:9]},
-        ValueError,
-        "got out in the memory of b, expected memory of its own",
-    ),
+
+
+def call(*arguments, **options):
+    return arguments, options
+
+
+APART, OWN = "expected one address per element", "expected memory of its own"
+TYPE_ERRORS = {
+    "got a of list, expected torch.Tensor": call([[1.0]], B),
+    "got a with torch.sparse_coo, expected torch.str": call(A.to_sparse(), B),
+    "got a of torch.float64, expected torch.float16 or": call(A.double(), B),
+    "got b of torch.uint8, expected": call(A, B.to(torch.uint8)),
+    "got a of torch.float16 and b of torch.float32, exp": call(A, B.float()),
+    "expected one format": call(A.to(FP8[0]), B.to(FP8[1])),
+    "got a on cpu and b on meta, expected one device": call(A, B.to("meta")),
+    "got out_dtype=torch.float64 for torch.fl": call(A, B, torch.float64),
+    "for torch.int8, expected torch.i": call(A.to(I8), B.to(I8), F32),
+    "got out_dtype=torch.int32 for torch.flo": call(A, B, torch.int32),
+    "got input_precision='tf32' for tor": call(A, B, input_precision="tf32"),
+    "got out of list, expected torch.Tensor": call(A, B, out=[]),
+    "got out of torch.float32, e": call(A, B, out=zeros(3, 5, dtype=F32)),
+    "got out of torch.float16, expecte": call(A, B, F32, out=zeros(3, 5)),
+    "got out on meta, exp": call(A, B, out=zeros(3, 5, device="meta")),
 }
+VALUE_ERRORS = {
+    "got a (3, 4) and b (5, 4), expected (M, K) and": call(A, zeros(5, 4)),
+    "got a of shape (4,), expected two dimensions": call(zeros(4), B),
+    "got b of shape (1, 4, 5), expected two dim": call(A, zeros(1, 4, 5)),
+    f"expected sizes up to {MAX_SIZE}": call(zeros(1, 1).expand(MAX_SIZE + 1, 1), zeros(1, 1)),
+    "got input_precision='high', ex": call(A, B, input_precision="high"),
+    "got out of shape (5, 3), expected (3,": call(A, B, out=zeros(5, 3)),
+    f"out with shape (3, 5) and strides (0, 1), {APART}": call(A, B, out=zeros(1, 5).expand(3, 5)),
+    f"strides (2, 1), {APART}": call(A, B, out=zeros(20).as_strided((3, 5), (2, 1))),
+    f"out in the memory of a, {OWN}": call(SHARED[:3, :4], zeros(4, 4), out=SHARED[:3, :4]),
+    f"out in the memory of b, {OWN}": call(A, SHARED[:, :5], out=SHARED[1:, 4:9]),
+}
+BAD_CALLS = [
+    *((TypeError, *case) for case in TYPE_ERRORS.items()),
+    *((ValueError, *case) for case in VALUE_ERRORS.items()),
+]
 
 
 @wrappers
-@pytest.mark.parametrize("call", BAD_CALLS)
-def test_a_bad_call_gets_one_line_that_names_what_it_got(wrapper, call):
+@pytest.mark.parametrize(("error", "message", "bad"), BAD_CALLS)
+def test_a_bad_call_gets_one_line_that_names_what_it_got(wrapper, error, message, bad):
     """The type of the error, the wrapper's name, the value, and what was expected."""
-    arguments, options, error, message = BAD_CALLS[call]
+    arguments, options = bad
     with pytest.raises(error, match=re.escape(message)) as caught:
         wrapper(*arguments, **options)
     assert str(caught.value).startswith(f"{wrapper.__name__}: got ")
@@ -130,21 +93,15 @@ def test_an_empty_product_launches_nothing(wrapper, dtype, M, N):
     assert (c.shape, c.dtype) == ((M, N), DEFAULT_OUT_DTYPE[dtype])
 
 
-def launched(wrapper, *arguments, **options):
+def capture_launch(wrapper, *arguments, **options):
     """What a wrapper would launch: the grid function, the arguments and the constants."""
-    seen = {}
-
-    class Kernel:
-        def __getitem__(self, grid):
-            def launch(*args, **constants):
-                seen.update(grid=grid, args=args, constants=constants)
-
-            return launch
-
     module = import_module(wrapper.__module__)
-    with patch.object(module, f"{wrapper.__name__}_kernel", Kernel()):
-        seen["returned"] = wrapper(*arguments, **options)
-    return SimpleNamespace(**seen)
+    kernel = MagicMock(configs=module.CONFIGS)
+    with patch.object(module, f"{wrapper.__name__}_kernel", kernel):
+        returned = wrapper(*arguments, **options)
+    (grid,), _ = kernel.__getitem__.call_args
+    args, constants = kernel.__getitem__.return_value.call_args
+    return SimpleNamespace(grid=grid, args=args, constants=constants, returned=returned)
 
 
 @wrappers
@@ -161,15 +118,15 @@ def launched(wrapper, *arguments, **options):
     ids=str,
 )
 def test_each_format_is_summed_as_documented(wrapper, dtype, acc, promote):
-    """fp32 or int32 accumulator, fp8 promoted, fp32 operands whole unless tf32 is asked for."""
+    """fp32 or int32 accumulator, fp8 promoted, fp32 operands in full unless tf32 is requested."""
     a, b = zeros(3, 4, dtype=dtype), zeros(4, 5, dtype=dtype)
-    constants = launched(wrapper, a, b).constants
+    constants = capture_launch(wrapper, a, b).constants
     assert constants["ACC_DTYPE"] == acc
     assert constants["PROMOTE"] is promote
     assert constants["INPUT_PRECISION"] == "ieee"
     if dtype == torch.float32:
-        asked = launched(wrapper, a, b, input_precision="tf32").constants
-        assert asked["INPUT_PRECISION"] == "tf32"
+        cut = capture_launch(wrapper, a, b, input_precision="tf32").constants
+        assert cut["INPUT_PRECISION"] == "tf32"
 
 
 @wrappers
@@ -178,7 +135,7 @@ def test_global_switches_do_not_change_the_precision(wrapper):
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        assert launched(wrapper, A.float(), B.float()).constants["INPUT_PRECISION"] == "ieee"
+        assert capture_launch(wrapper, A.float(), B.float()).constants["INPUT_PRECISION"] == "ieee"
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
@@ -188,7 +145,7 @@ def test_sizes_and_strides_reach_the_kernel_as_they_are(wrapper):
     """Six different strides, each in its place; a given out is written and returned."""
     a, b = zeros(7, 33)[::2, ::3][:3, :4], zeros(40, 9)[::5, ::2][:4, :5]
     out = zeros(11, 70)[::3, ::7][:3, :5]
-    launch = launched(wrapper, a, b, out=out)
+    launch = capture_launch(wrapper, a, b, out=out)
     assert [x.data_ptr() for x in launch.args[:3]] == [x.data_ptr() for x in (a, b, out)]
     assert launch.args[3:] == (3, 5, 4, *a.stride(), *b.stride(), *out.stride())
     assert len({a.stride(), b.stride(), out.stride()}) == 3
@@ -200,7 +157,7 @@ def test_out_may_share_a_parent_without_sharing_an_element(wrapper):
     """Column ranges of one buffer side by side."""
     parent = zeros(4, 20)
     out = parent[:3, 9:14]
-    assert launched(wrapper, parent[:3, :4], parent[:, 4:9], out=out).returned is out
+    assert capture_launch(wrapper, parent[:3, :4], parent[:, 4:9], out=out).returned is out
 
 
 @wrappers
@@ -208,7 +165,7 @@ def test_a_view_that_negates_is_resolved(wrapper):
     """The imaginary part of a conjugate stores the opposite sign of its values."""
     a = torch.full((3, 4), 1 + 2j, dtype=torch.complex64).conj().imag
     assert a.is_neg()
-    given = launched(wrapper, a, zeros(4, 5, dtype=F32)).args[0]
+    given = capture_launch(wrapper, a, zeros(4, 5, dtype=F32)).args[0]
     assert not given.is_neg()
     assert (given == -2.0).all()
     with pytest.raises(TypeError, match="negated: True"):
@@ -219,9 +176,8 @@ def test_a_view_that_negates_is_resolved(wrapper):
 @wrappers
 def test_no_grid_is_taller_than_cuda_allows(wrapper, M, N):
     """A side of five million is put on the first axis, for every configuration."""
-    launch = launched(wrapper, zeros(M, 1), zeros(1, N))
-    configs = import_module(wrapper.__module__).CONFIGS
-    for config in configs:
+    launch = capture_launch(wrapper, zeros(M, 1), zeros(1, N))
+    for config in import_module(wrapper.__module__).CONFIGS:
         grid = launch.grid(config.kwargs)
         tiles = -(-max(M, N) // config.kwargs["BLOCK_N" if launch.args[4] > 1 else "BLOCK_M"])
         assert all(programs <= MAX_GRID_Y for programs in grid[1:])

@@ -29,7 +29,9 @@ CASES = [
 ]
 
 
-def compiled(name, config, in_format, integers="i32", unit=("stride_ak", "stride_bn", "stride_cn")):
+def compile_ptx(
+    name, config, in_format, integers="i32", unit=("stride_ak", "stride_bn", "stride_cn")
+):
     """The kernel's PTX for sm_90: `unit` strides are 1, other integers multiples of 16 if i32."""
     kernel = getattr(import_module(f"gemmproof.kernels.{name}"), f"{name}_kernel").fn
     operand, _, _, result = FORMATS[in_format]
@@ -61,7 +63,7 @@ def test_a_configuration_uses_the_tensor_core_of_its_format(name, index, in_form
     """wgmma for 64 rows and a whole warp group, mma.sync for less, fused multiply-adds for fp32."""
     config = CONFIGS[name][index]
     _, instruction, bits, _ = FORMATS[in_format]
-    ptx = compiled(name, config, in_format)
+    ptx = compile_ptx(name, config, in_format)
     wgmma = rf"wgmma\.mma_async\.sync\.aligned\.m64n\d+k{256 // bits}\.[fs]32\.{instruction}\."
     BLOCK_M, BLOCK_N = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
     if in_format == "fp32":
@@ -78,16 +80,12 @@ def test_a_configuration_uses_the_tensor_core_of_its_format(name, index, in_form
     assert additions >= promoted if in_format.startswith("fp8") else additions == 0
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_wide_and_odd_strides_compile_too(name):
-    """All six strides 64 bits wide and without alignment, as for a narrow view of a huge parent."""
-    config = min(CONFIGS[name], key=lambda c: c.kwargs["BLOCK_M"] * c.kwargs["BLOCK_N"])
-    assert ".entry" in compiled(name, config, "fp16", integers="i64", unit=())
+STRIDES = tuple(f"stride_{x}" for x in ("am", "ak", "bk", "bn", "cm", "cn"))
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_sizes_of_one_compile_too(name):
-    """Triton turns sizes and strides of 1 into constants, M, N and K included."""
+@pytest.mark.parametrize(("integers", "unit"), [("i64", ()), ("i32", ("M", "N", "K", *STRIDES))])
+def test_odd_strides_and_sizes_of_one_compile_too(name, integers, unit):
+    """64-bit strides without alignment, as of a view of a huge parent; sizes of 1 are constants."""
     config = min(CONFIGS[name], key=lambda c: c.kwargs["BLOCK_M"] * c.kwargs["BLOCK_N"])
-    strides = [f"stride_{x}" for x in ("am", "ak", "bk", "bn", "cm", "cn")]
-    assert ".entry" in compiled(name, config, "fp16", unit=("M", "N", "K", *strides))
+    assert ".entry" in compile_ptx(name, config, "fp16", integers, unit)

@@ -1,4 +1,4 @@
-"""A simulator that launches nothing and finds the faults it is told, and checks that use it."""
+"""A simulator that launches nothing and reports the faults it is given, and checks on it."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def right(a, b):
     return as_tensor(round_to(c, FORMATS["fp32"]), "fp32")
 
 
-def pretended(wrong=lambda a, b, config: [], configs=1, tiles=TILES):
+def fake_run(wrong=lambda a, b, config: [], configs=1, tiles=TILES):
     """A runner that launches nothing and finds the faults that `wrong(a, b, config)` states."""
 
     def run(function, *tensors, config=0, **options):
@@ -33,11 +33,11 @@ def pretended(wrong=lambda a, b, config: [], configs=1, tiles=TILES):
     return run
 
 
-def stray(operand="a", axis="K", where=HERE):
+def stray_load(operand="a", axis="K", where=HERE):
     return Fault("out_of_bounds", "k", "load", operand, axis, where, "got", "expected", 1, 1)
 
 
-def judged_by(run, launch=right, contract=None, **options):
+def check_with(run, launch=right, contract=None, **options):
     events = []
     kernel = KernelUnderTest("matmul", launch, contract or Contract())
     report = check(kernel, listener=events.append, _run=run, **options)

@@ -20,7 +20,6 @@ from gemmproof.properties.cases.generate import (
     list_relations,
     smallest,
 )
-from gemmproof.properties.cases.layouts import LAYOUTS
 from gemmproof.properties.contract import Contract, KernelUnderTest
 from gemmproof.properties.finding import Finding
 from gemmproof.reference.formats import OPERANDS
@@ -248,7 +247,3 @@ def test_reports_and_findings_survive_json(data):
 def test_a_report_of_another_kind_is_refused(text, words):
     with pytest.raises(ValueError, match=words):
         Report.from_json(text)
-
-
-def test_every_layout_has_a_name_of_its_own():
-    assert all(name == layout.name for name, layout in LAYOUTS.items())

@@ -1,4 +1,4 @@
-"""Wrong results made by hand are diagnose: which part of c, of k, which strides, which format."""
+"""Wrong results made by hand are diagnosed: which part of c, of k, which strides, which format."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_numbers_in_the_lanes_beyond_k_are_named():
     assert "the 15 lanes from k = 17 to the end of its block held products of 4" in found.message
 
 
-def test_one_wrong_element_tells_no_class():
+def test_one_wrong_element_has_no_class():
     outcome = outcome_of(Case(1, 1, 3), lambda a, b: product(a, b, "fp32", lambda c: c + 0.5))
     assert diagnose(next(values.judge_exact(outcome)), outcome) is None
 

@@ -74,8 +74,8 @@ def of_source(name: str, in_format: str, target: str | None = "sm_90"):
     return simulate_product(getattr(drift_kernels, name), in_format, target)
 
 
-def recorded() -> dict[tuple[str, str], Accumulator]:
-    """What probes of the same kernels, launched on an H200, found (scripts/measured.py drift)."""
+def read_recorded() -> dict[tuple[str, str], Accumulator]:
+    """What probes of the same kernels, launched on an H200, found (scripts/measure.py drift)."""
     text = (ROOT / "tests" / "witnesses" / "recorded" / "drift_h200.json").read_text()
     found = {}
     for row in json.loads(text)["kernels"]:
@@ -93,12 +93,12 @@ def test_accumulators_are_told_apart_from_the_source(
     report = drift(of_source(name, in_format), in_format, sizes=[512])
     assert report.drift.accumulator is not None
     assert report.drift.accumulator.name == found
-    assert report.drift.accumulator == recorded()[name, in_format]
+    assert report.drift.accumulator == read_recorded()[name, in_format]
     assert [deviation.fault for deviation in report.findings] == faults
     assert report.verdict == ("fail" if faults else "pass")
 
 
-def test_a_gpu_is_asked_by_the_same_code() -> None:
+def test_the_same_code_probes_a_gpu() -> None:
     """The wrapper is called on tensors of a device; here one that computes as an H200 does."""
     model = dot_model("sm_90", "fp16")
 
@@ -129,9 +129,9 @@ def test_the_page_on_tensor_cores_holds_the_tables_of_the_models() -> None:
 
 
 def test_every_kernel_above_was_launched_too() -> None:
-    """And launches told as many apart."""
+    """And the launches tell as many apart."""
     names = {row[2] for row in KERNELS}
-    assert {recorded()[row[0], row[1]].name for row in KERNELS} == names
+    assert {read_recorded()[row[0], row[1]].name for row in KERNELS} == names
     assert len(names) == 12
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fake_simulator import HERE, cases_in, judged_by, pretended, right, stray
+from fake_simulator import HERE, cases_in, check_with, fake_run, right, stray_load
 
 from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
@@ -34,8 +34,8 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_shrinks_to_its_boundary(name):
     shows, expected = FAULTS[name]
-    run = pretended(lambda a, b, config: [stray()] if shows(a, b, config) else [], configs=4)
-    report, events = judged_by(run)
+    run = fake_run(lambda a, b, config: [stray_load()] if shows(a, b, config) else [], configs=4)
+    report, events = check_with(run)
     assert report.verdict == "fail"
     (finding,) = report.findings
     assert finding.property == "stays_in_bounds"
@@ -50,7 +50,7 @@ def test_a_fault_shrinks_to_its_boundary(name):
     if name == "repetition":
         assert (finding.case.layout("a"), finding.case.M) == ("expanded", 2)
     assert len(cases_in(events, "shrink")) <= 60
-    replayed = judged_by(run, case=finding.case)[0]
+    replayed = check_with(run, case=finding.case)[0]
     assert [f.key for f in replayed.findings] == [finding.key]
     assert replayed.findings[0].case == finding.case
 
@@ -59,9 +59,10 @@ def test_faults_that_differ_in_operand_axis_or_line_are_each_reported():
     other = Where("/somewhere/kernels.py", 40, "matmul_kernel")
 
     def wrong(a, b, config):
-        return [stray("a"), stray("b", "K", other)] + [stray("b", "N")] * (b.shape[1] > 4)
+        always = [stray_load("a"), stray_load("b", "K", other)]
+        return always + [stray_load("b", "N")] * (b.shape[1] > 4)
 
-    report, _ = judged_by(pretended(wrong))
+    report, _ = check_with(fake_run(wrong))
     assert {(f.operand, f.axis, f.where, f.case.N) for f in report.findings} == {
         ("a", "K", "kernels.py:31", 1),
         ("b", "K", "kernels.py:40", 1),
@@ -74,12 +75,12 @@ def test_a_consequence_is_listed_after_causes_unless_it_also_comes_alone():
         lanes = Fault(
             "undefined_stored", "k", "load", "a", "K", HERE, "g", "e", 1, 1, "out_of_bounds"
         )
-        return [lanes, stray()]
+        return [lanes, stray_load()]
 
     def nan(a, b):
         return torch.full((a.shape[0], b.shape[1]), torch.nan)
 
-    report, _ = judged_by(pretended(wrong), nan)
+    report, _ = check_with(fake_run(wrong), nan)
     causes = [(f.property, f.cause) for f in report.findings]
     assert causes[0] == ("stays_in_bounds", None)
     assert ("undefined_lanes_never_stored", "stays_in_bounds") in causes
@@ -93,7 +94,7 @@ def test_a_consequence_is_listed_after_causes_unless_it_also_comes_alone():
         return [] if a.shape[0] > 20 else wrong(a, b, config)
 
     for shows in (sometimes, mostly):
-        report, _ = judged_by(pretended(shows), nan)
+        report, _ = check_with(fake_run(shows), nan)
         alone = {f.property: f.cause for f in report.findings}
         assert alone["exact_on_integers"] is None
 
@@ -102,7 +103,7 @@ def test_a_value_beyond_the_bound_is_laid_to_integers_that_are_wrong_too():
     def launch(a, b):
         return right(a, b) + (1000 if a.shape[0] == 7 else 0)  # the corners of the fills
 
-    report, _ = judged_by(pretended(), launch)
+    report, _ = check_with(fake_run(), launch)
     causes = {f.property: f.cause for f in report.findings}
     assert causes == {"exact_on_integers": None, "within_bound": "exact_on_integers"}
 
@@ -111,7 +112,7 @@ def test_an_unknown_operation_ends_the_check_with_its_line():
     def run(function, *tensors, **options):
         raise Unsupported("tl.nonsense is not known", HERE)
 
-    report, events = judged_by(run)
+    report, events = check_with(run)
     assert report.verdict == "error"
     assert report.note == "kernels.py:31: tl.nonsense is not known; judged before: no property"
     assert len(cases_in(events)) == 1
@@ -122,22 +123,22 @@ def test_an_unknown_operation_on_some_path_keeps_what_was_found_before():
     def run(function, *tensors, **options):
         if tensors[0].shape[0] > 16:
             raise Unsupported("tl.nonsense is not known", HERE)
-        return pretended(lambda a, b, config: [stray()])(function, *tensors, **options)
+        return fake_run(lambda a, b, config: [stray_load()])(function, *tensors, **options)
 
-    report, _ = judged_by(run)
+    report, _ = check_with(run)
     assert report.verdict == "fail"
     assert "judged before: compiles, runs_to_completion, stays_in_bounds" in report.note
 
 
 def test_our_own_mistake_accuses_no_kernel():
-    report, _ = judged_by(lambda *tensors, **options: table.BY_NAME["no such property"])
+    report, _ = check_with(lambda *tensors, **options: table.BY_NAME["no such property"])
     assert report.verdict == "fail", "an error raised here is a wrapper's as far as frames tell"
 
     def broken(function, *tensors, **options):
         function(*tensors)
         raise_in_ours()
 
-    report, _ = judged_by(broken)
+    report, _ = check_with(broken)
     assert report.verdict == "error"
     assert report.note.startswith("gemmproof itself failed at M=1 N=1 K=1 fp16")
     assert report.findings == ()
@@ -160,9 +161,9 @@ def test_what_a_call_raises_is_a_finding_with_the_smallest_case(error, fault):
     def run(function, *tensors, **options):
         if tensors[0].shape[0] > 16:
             raise error
-        return pretended()(function, *tensors, **options)
+        return fake_run()(function, *tensors, **options)
 
-    report, _ = judged_by(run)
+    report, _ = check_with(run)
     (finding,) = report.findings
     assert (finding.property, finding.fault) == ("runs_to_completion", fault)
     assert finding.case == Case(17, 1, 1)
@@ -172,13 +173,13 @@ def test_a_wrapper_that_never_launches_is_found_and_one_that_sometimes_does_not_
     def without(function, *tensors, **options):
         return Run(result=function(*tensors))
 
-    report, _ = judged_by(without, max_examples=20)
+    report, _ = check_with(without, max_examples=20)
     (finding,) = report.findings
     assert (finding.property, finding.fault) == ("runs_to_completion", "no_launch")
     assert "got no kernel launch in" in finding.message
 
     def small(function, *tensors, **options):
-        run = pretended() if tensors[0].shape[0] > 8 else without
+        run = fake_run() if tensors[0].shape[0] > 8 else without
         return run(function, *tensors, **options)
 
-    assert judged_by(small, max_examples=40)[0].verdict == "pass"
+    assert check_with(small, max_examples=40)[0].verdict == "pass"

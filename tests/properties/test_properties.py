@@ -127,7 +127,7 @@ def test_a_fault_of_the_simulator_is_a_finding_with_operand_axis_and_line():
     assert memory._from_fault("p", nameless, outcome).message == "mask: got x, expected y"
 
 
-def test_every_fault_that_the_simulator_tells_has_a_property():
+def test_every_fault_that_the_simulator_reports_has_a_property():
     from gemmproof.reference.observation import KINDS
 
     for kind in set(KINDS) - {"false_hint"}:

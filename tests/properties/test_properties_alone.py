@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import alone_kernels as kernels
 import pytest
 import torch
+from mutants import scheduling, strides, tuning
 
+from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.check import check
+from gemmproof.engine.judge import judge
+from gemmproof.engine.observe import observe
 from gemmproof.engine.wrapper_state import keep_state
+from gemmproof.kernels import matmul_persistent
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import Survey, corners
 from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.reference.mirrors import mirror_for
+from gemmproof.reference.simulator import run
 
 INVARIANT = Contract(batch_invariant=True)
 ANY = Contract()
 
 
-def judged(launch, contract=ANY, **options):
-    return check(KernelUnderTest(launch.__name__, launch, contract), **options)
+def check_launch(launch, contract=ANY, **options):
+    return check(KernelUnderTest("matmul", launch, contract), **options)
 
 
 # wrapper, contract, property, fault, operand, axis, what the message holds
@@ -48,6 +58,8 @@ ALONE = [
      "call_order", "stale", None, None, "after them"),
     (kernels.split_where_rows_are_few, INVARIANT,
      "row_bits_at_any_m", "bits_differ", "c", "M", "as at M="),
+    (strides.batch_stride_of_b_forgotten, Contract(batched=True),
+     "exact_on_integers", "wrong_strides", "b", None, "a batch stride of 0"),
 ]  # fmt: skip
 
 
@@ -57,38 +69,94 @@ ALONE = [
     ids=[f"{row[2]}-{row[0].__name__}" for row in ALONE],
 )
 def test_one_property_alone_kills_it(launch, contract, name, fault, operand, axis, words):
-    report = judged(launch, contract)
+    report = check_launch(launch, contract)
     assert {f.property for f in report.findings if f.cause is None} == {name}
     first = report.findings[0]
     assert (first.fault, first.operand, first.axis) == (fault, operand, axis), first.message
     assert words in first.message
-    replayed = judged(launch, contract, case=Case.from_json(first.case.to_json()))
+    replayed = check_launch(launch, contract, case=Case.from_json(first.case.to_json()))
     assert name in {f.property for f in replayed.findings}
 
 
+@pytest.mark.parametrize(
+    ("flaw", "operand", "axis"),
+    [("no_row_mask", "a", "M"), ("no_column_mask", "b", "N"), ("no_k_mask", "a", "K")],
+)
+def test_a_missing_mask_is_found_at_one_element(flaw, operand, axis):
+    first = check_launch(kernels.flawed(flaw)).findings[0]
+    assert (first.property, first.fault) == ("stays_in_bounds", "out_of_bounds")
+    assert (first.cause, first.operand, first.axis) == (None, operand, axis)
+    assert first.case == Case(1, 1, 1)
+    assert first.where.startswith("alone_kernels.py:")
+    replayed = check_launch(kernels.flawed(flaw), case=first.case)
+    assert first.property in {f.property for f in replayed.findings}
+
+
+def test_a_missing_k_mask_is_one_cause_and_all_else_its_consequence():
+    report = check_launch(kernels.flawed("no_k_mask"))
+    roots = [(f.property, f.operand, f.axis) for f in report.findings if f.cause is None]
+    assert roots == [("stays_in_bounds", "a", "K"), ("stays_in_bounds", "b", "K")]
+    assert {f.property for f in report.findings if f.cause is not None} == {
+        "undefined_lanes_never_stored",
+        "exact_on_integers",
+        "within_bound",
+        "same_bits_on_dirty_outputs",
+    }
+
+
+def test_assumed_strides_are_named_by_the_values_and_accused_only_where_promised():
+    report = check_launch(strides.b_assumed_contiguous)
+    assert report.verdict == "fail"
+    named = [f for f in report.findings if f.fault == "wrong_strides"]
+    assert [f.operand for f in named] == ["b"]
+    assert {f.cause for f in report.findings if f.property == "within_bound"} == {named[0].property}
+    dense = Contract(layouts="contiguous")
+    assert check_launch(strides.b_assumed_contiguous, dense, max_examples=20).verdict == "pass"
+
+
+def test_few_multiprocessors_make_a_persistent_kernel_walk():
+    contract = Contract(max_side=40, multiples=(1, 1, 64))  # K = 0 is all there is
+    assert check_launch(scheduling.launch_persistent, contract, max_examples=60).verdict == "pass"
+    apart = partial(scheduling.launch_persistent, flaw="steps_apart")
+    first = check_launch(apart, contract, max_examples=60).findings[0]
+    assert (first.property, first.fault) == ("stores_each_element_once", "never_stored")
+    assert first.case.sms in (1, 7)
+
+
+def test_our_persistent_kernel_is_run_with_few_multiprocessors_and_so_is_its_mirror():
+    made = corners(Contract(), Survey(asks_sms=True), "fp16")
+    assert {case.sms for case in made} == {None, 1, 7}
+    kernel = KernelUnderTest("p", matmul_persistent, mirror=mirror_for("matmul_persistent"))
+    case = Case(200, 300, 20, config=4, sms=7)
+    outcome = observe(kernel, case, Simulator(None, run))
+    assert outcome.asked_sms
+    assert outcome.calls[0].run.launches[0].grid[0] == 7
+    assert judge(outcome).findings == ()
+
+
 def test_a_fault_of_one_configuration_names_its_constants():
-    report = judged(kernels.one_configuration_is_wrong, max_examples=60)
+    report = check_launch(tuning.one_configuration_has_wider_tiles, max_examples=60)
     first = report.findings[0]
     assert first.case.config == 2
-    assert first.message.endswith("(configuration 2: BLOCK=64)")
+    assert first.message.endswith("(configuration 2: BLOCK_M=32 BLOCK_N=64)")
 
 
 def test_every_configuration_is_run_even_by_few_examples():
     seen = []
-    kernel = KernelUnderTest("tuned", kernels.one_configuration_is_wrong)
-    check(kernel, max_examples=3, listener=lambda e: seen.append(e.get("case", "")))
+    launch = tuning.one_configuration_has_wider_tiles
+    check_launch(launch, max_examples=3, listener=lambda e: seen.append(e.get("case", "")))
     assert [sum(f'"config":{i}' in case for case in seen) > 0 for i in (1, 2)] == [True, True]
 
 
 def test_sums_added_to_nothing_are_named_at_the_atomic():
-    report = judged(kernels.atomics_onto_empty, max_examples=20)
+    report = check_launch(kernels.atomics_onto_empty, max_examples=20)
     first = report.findings[0]
     assert first.property in ("stores_each_element_once", "undefined_lanes_never_stored")
     assert first.operand == "c"
     assert "uninitialised" in first.message or "undefined" in first.message
 
 
-# a right kernel, the contract it keeps, and how often the property must have been asked
+# a right kernel and the contract it keeps
 INNOCENT = [
     (kernels.flawed("none"), INVARIANT),
     (kernels.flawed("assumes_what_is_so"), ANY),
@@ -96,10 +164,13 @@ INNOCENT = [
     (kernels.flawed("masks_by_multiplying"), Contract(formats=("bf16",))),
     (kernels.flawed("saturates", out=torch.float8_e4m3fn), Contract(formats=("fp8e4m3",))),
     (kernels.flawed("none", out=torch.float8_e5m2), Contract(formats=("fp16", "bf16"))),
-    (kernels.flawed("none"), Contract(formats=("fp32", "tf32", "fp8e4m3"))),
+    (kernels.flawed("none", out=torch.float8_e4m3fn), ANY),
+    (kernels.flawed("none", out=FP32), ANY),
+    (kernels.flawed("none"), Contract(formats=("fp16", "bf16", "fp32", "tf32", "fp8e4m3"))),
     (kernels.flawed("products_in_tf32"), Contract(formats=("tf32",))),
     (kernels.offsets_in_32_bits, Contract(layouts="contiguous")),
-    (kernels.workspace_of_the_first_call, ANY),
+    (kernels.small_by_torch, ANY),
+    (kernels.atomics_onto_zeros, ANY),
     (kernels.atomics_onto_zeros, Contract(deterministic=False)),
     (kernels.split_where_rows_are_few, ANY),
 ]
@@ -110,8 +181,8 @@ INNOCENT = [
     INNOCENT,
     ids=[f"{f.__name__}-{'-'.join(c.formats)}" for f, c in INNOCENT],
 )
-def test_a_right_kernel_is_asked_and_not_accused(launch, contract):
-    report = judged(launch, contract, max_examples=60)
+def test_a_right_kernel_passes_every_property(launch, contract):
+    report = check_launch(launch, contract, max_examples=60)
     assert [f.message for f in report.findings] == []
     assert {p.name: p.status for p in report.properties if p.status != "pass"} == {}
 
@@ -134,8 +205,8 @@ def test_what_a_module_keeps_between_calls_is_put_back():
     before = dict(kernels._STRIDES)
     kernels._STRIDES["x"] = 1
     kernels.NEW = 1
-    table = kernels._WORKSPACE
+    table = kernels._STRIDES
     state.restore()
     assert before == kernels._STRIDES == {}
     assert not hasattr(kernels, "NEW")
-    assert kernels._WORKSPACE is table
+    assert kernels._STRIDES is table

@@ -7,10 +7,7 @@ import pytest
 from dot_oracle import STYLES, problem
 
 from gemmproof.reference.arithmetic.conversions import round_to, widen
-from gemmproof.reference.bound import (
-    bound_accumulation,
-    gemm_bound,
-)
+from gemmproof.reference.bound import bound_accumulation, gemm_bound
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.dot.triton import triton_dot
 from gemmproof.reference.exact import exact_product, special_values
@@ -25,14 +22,12 @@ def rationals(x):
 @pytest.mark.parametrize("spread", [0, 3, 14])
 def test_exact_product_knows_its_error(name, spread):
     rng = np.random.default_rng(spread)
-    a, b = (
-        round_to(
-            np.ldexp(rng.standard_normal(s), rng.integers(-spread, spread + 1, s)),
-            name,
-            saturate=True,
-        )
-        for s in ((5, 40), (40, 6))
-    )
+
+    def draw(shape):
+        e = rng.integers(-spread, spread + 1, shape)
+        return round_to(np.ldexp(rng.standard_normal(shape), e), name, saturate=True)
+
+    a, b = draw((5, 40)), draw((40, 6))
     a[:, -1], b[-1] = -a[:, 0], b[0]
     c, e = exact_product(a, b)
     true = rationals(a) @ rationals(b)
@@ -40,20 +35,15 @@ def test_exact_product_knows_its_error(name, spread):
     assert (e <= 40 * 2.0**-52 * (np.abs(a.astype("f8")) @ np.abs(b.astype("f8")))).all()
 
 
-def test_small_integers_have_no_error():
-    rng = np.random.default_rng(0)
-    a = rng.integers(-8, 9, (4, 50)).astype(np.float16)
+SMALL = np.random.default_rng(0).integers(-8, 9, (4, 50)).astype(np.float16)
+RANGES = [np.iinfo(name) for name in ("int8", "uint8", "int32", "int64")]
+EXTREMES = [np.array([[x.max, x.min], [x.max, x.max]], x.dtype) for x in RANGES]
+
+
+@pytest.mark.parametrize("a", [SMALL, *EXTREMES], ids=lambda a: a.dtype.name)
+def test_products_of_integers_are_exact(a):
     c, e = exact_product(a, a.T)
-    assert np.array_equal(c, a.astype(np.int64) @ a.T.astype(np.int64))
-    assert not e.any()
-
-
-@pytest.mark.parametrize("name", ["int8", "uint8", "int32", "int64"])
-def test_integer_products_are_exact(name):
-    info = np.iinfo(name)
-    a = np.array([[info.max, info.min], [info.max, info.max]], name)
-    c, e = exact_product(a, a)
-    assert c.tolist() == (a.astype(object) @ a.astype(object)).tolist()
+    assert c.tolist() == (a.astype(object) @ a.T.astype(object)).tolist()
     assert not e.any()
 
 
@@ -211,16 +201,14 @@ def test_tf32_inputs_cost_what_the_data_lose():
 
 
 def test_bound_is_infinite_only_where_something_may_overflow():
-    one = np.ones((1, 1), np.float16)
-    large = np.full((1, 1), 7e4, np.float32)
-    assert np.isinf(gemm_bound(one, one, dot_model(None, "fp16"), "fp16", c=large)).all()
-    assert np.isfinite(gemm_bound(one, one, dot_model(None, "fp16"), "bf16", c=large)).all()
+    ieee = MODELS["ieee fp16"]
+    one, large = np.ones((1, 1), np.float16), np.full((1, 1), 7e4, np.float32)
+    assert np.isinf(gemm_bound(one, one, ieee, "fp16", c=large)).all()
+    assert np.isfinite(gemm_bound(one, one, ieee, "bf16", c=large)).all()
     wide = np.full((1, 64), 60.0, np.float16)
     assert np.isinf(gemm_bound(wide, wide.T, dot_model("sm_90", "fp16", "fp16"), "fp32")).all()
     special = np.array([[np.inf, 1.0]], np.float16)
-    assert not gemm_bound(
-        special, np.ones((2, 1), np.float16), dot_model(None, "fp16"), "fp16"
-    ).any()
+    assert not gemm_bound(special, np.ones((2, 1), np.float16), ieee, "fp16").any()
     top = np.full((1, 1), np.finfo(np.float32).max)
     assert np.isinf(gemm_bound(top, top * 0 + 1, MODELS["tf32x3"], "fp32")).all()
 

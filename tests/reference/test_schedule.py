@@ -11,9 +11,9 @@ from gemmproof.reference.mirrors.schedule import order_grouped, persistent
 SIZES = list(itertools.product(range(8), range(8)))
 
 
-def row_major(num_pid_m: int, num_pid_n: int) -> list[list[int]]:
+def row_major(num_pid_m: int, num_pid_n: int) -> list[tuple[int, int]]:
     """Row after row of tiles, each from left to right."""
-    return [[m, n] for m in range(num_pid_m) for n in range(num_pid_n)]
+    return list(np.ndindex(num_pid_m, num_pid_n))
 
 
 def launch(num_pid_m: int, num_pid_n: int, GROUP_M: int, NUM_SMS: int) -> MirrorLaunch:
@@ -25,44 +25,40 @@ def launch(num_pid_m: int, num_pid_n: int, GROUP_M: int, NUM_SMS: int) -> Mirror
 @pytest.mark.parametrize("GROUP_M", range(1, 10))
 def test_orders_visit_every_tile_once(GROUP_M):
     """Grouped orders are bijections for every grid up to 7 x 7."""
-    for num_pid_m, num_pid_n in SIZES:
-        order = order_grouped(num_pid_m, num_pid_n, GROUP_M).tolist()
-        assert sorted(order) == row_major(num_pid_m, num_pid_n)
+    for size in SIZES:
+        assert sorted(order_grouped(*size, GROUP_M)) == row_major(*size)
 
 
 @pytest.mark.parametrize("name", MIRRORS)
 @pytest.mark.parametrize("GROUP_M", [1, 2, 3, 8])
 def test_programs_of_a_grid_share_out_the_tiles(name, GROUP_M):
-    """Over the whole launched grid each tile belongs to one program, whatever NUM_SMS."""
+    """Over the launched grid each tile belongs to one program, whatever NUM_SMS."""
     mirror = MIRRORS[name]
-    for (num_pid_m, num_pid_n), NUM_SMS in itertools.product(SIZES, (1, 2, 7, 60)):
-        given = launch(num_pid_m, num_pid_n, GROUP_M, NUM_SMS)
-        tiles = [
-            [int(n) for n in t] for pid in mirror.pids(given) for t in mirror.tiles(given, pid)
-        ]
-        assert sorted(tiles) == row_major(num_pid_m, num_pid_n)
+    for size, NUM_SMS in itertools.product(SIZES, (1, 2, 7, 60)):
+        given = launch(*size, GROUP_M, NUM_SMS)
+        tiles = [tile for pid in mirror.pids(given) for tile in mirror.tiles(given, pid)]
+        assert sorted(tiles) == row_major(*size)
 
 
 def test_the_grouped_order_is_triton_s_documented_swizzle():
     """The 4 x 4 example in the documentation of `tl.swizzle2d`, GROUP_M = 2."""
     number = np.empty((4, 4), int)
-    number[tuple(order_grouped(4, 4, 2).T)] = np.arange(16)
+    number[tuple(np.transpose(order_grouped(4, 4, 2)))] = np.arange(16)
     assert number.tolist() == [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14], [9, 11, 13, 15]]
 
 
 def test_a_group_of_one_row_is_row_major_and_of_all_rows_column_major():
     """The two ends of GROUP_M."""
-    for num_pid_m, num_pid_n in SIZES:
-        assert order_grouped(num_pid_m, num_pid_n, 1).tolist() == row_major(num_pid_m, num_pid_n)
-        columns = [tile[::-1] for tile in row_major(num_pid_n, num_pid_m)]
-        assert order_grouped(num_pid_m, num_pid_n, 8).tolist() == columns
+    for size in SIZES:
+        assert order_grouped(*size, 1) == tuple(row_major(*size))
+        assert order_grouped(*size, 8) == tuple((m, n) for n, m in row_major(*size[::-1]))
 
 
 def test_a_persistent_program_steps_by_the_number_of_programs():
     """Tiles p, p + NUM_SMS, p + 2 NUM_SMS, ... of the order."""
-    order = np.array(row_major(3, 4))
-    assert persistent(order, 1, 5).tolist() == [[0, 1], [1, 2], [2, 3]]
-    assert persistent(order, 4, 5).tolist() == [[1, 0], [2, 1]]
+    order = tuple(row_major(3, 4))
+    assert persistent(order, 1, 5) == ((0, 1), (1, 2), (2, 3))
+    assert persistent(order, 4, 5) == ((1, 0), (2, 1))
 
 
 def test_orders_refuse_a_group_or_a_step_of_zero():

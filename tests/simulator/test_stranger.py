@@ -1,38 +1,37 @@
-"""What a first user met: atomics on the bits of floats, launch metadata, loops that never end."""
+"""What a first user ran into: atomics on bits of floats, launch metadata, endless loops."""
 
 from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
+from simulator_lanes import launcher, result_of
 
 from gemmproof.reference.simulator import LimitExceeded, run, simulate
 
 
 @triton.jit
-def swap_if_same(old, memory, wanted, new, N: tl.constexpr):
+def swap_if_same(memory, wanted, new, old, N: tl.constexpr):
     at = tl.arange(0, N)
     tl.store(old + at, tl.atomic_cas(memory + at, tl.load(wanted + at), tl.load(new + at)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_compare_and_swap_compares_the_bits_of_floats(dtype):
-    def call(memory, wanted, new):
-        old, memory = torch.empty_like(memory), memory.clone()
-        swap_if_same[(1,)](old, memory, wanted, new, 4)
-        return memory
-
     memory = torch.tensor([0.0, torch.nan, 1.0, 2.0], dtype=dtype)
     wanted = torch.tensor([-0.0, torch.nan, 1.0, 3.0], dtype=dtype)
-    after = simulate(call, memory, wanted, torch.full((4,), 9.0, dtype=dtype))
-    assert after.tolist() == [0.0, 9.0, 9.0, 2.0]
+    tensors = memory, wanted, torch.full((4,), 9.0, dtype=dtype)
+    old = result_of(swap_if_same, (1,), 4, tensors=tensors, shape=(4,), dtype=dtype)
+    np.testing.assert_array_equal(old, [0.0, np.nan, 1.0, 2.0])
+    assert memory.tolist() == [0.0, 9.0, 9.0, 2.0]
 
 
 @triton.jit
-def update_bits(memory, mask, OP: tl.constexpr, N: tl.constexpr):
+def update_bits(memory, mask, _, OP: tl.constexpr, N: tl.constexpr):
     at = tl.arange(0, N)
     if OP == "and":
         tl.atomic_and(memory + at, tl.load(mask + at))
@@ -44,14 +43,10 @@ def update_bits(memory, mask, OP: tl.constexpr, N: tl.constexpr):
 
 @pytest.mark.parametrize("word", ["and", "or", "xor"])
 def test_bitwise_atomics_work_on_the_bits_of_floats(word):
-    def call(memory, mask):
-        memory = memory.clone()
-        update_bits[(1,)](memory, mask, word, 8)
-        return memory
-
     x, y = torch.randn(2, 8)
     bits = getattr(torch, f"bitwise_{word}")(x.view(torch.int32), y.view(torch.int32))
-    assert torch.equal(simulate(call, x, y).view(torch.int32), bits)
+    result_of(update_bits, (1,), word, 8, tensors=[x, y])
+    assert torch.equal(x.view(torch.int32), bits)
 
 
 def wrong_metadata(grid, metadata, args):
@@ -64,13 +59,9 @@ def double(x, out, N: tl.constexpr):
     tl.store(out + at, tl.load(x + at) * 2)
 
 
-def test_launch_metadata_is_asked_for_only_where_a_hook_asks():
-    def call(x):
-        out = torch.empty_like(x)
-        double[(1,)](x, out, 16)
-        return out
-
+def test_launch_metadata_is_computed_only_for_a_hook():
     x = torch.randn(16)
+    call = launcher(double, (1,), 16, shape=x.shape, dtype=x.dtype, make=torch.empty)
     assert torch.equal(simulate(call, x), 2 * x)
 
     def hook(metadata):
@@ -93,32 +84,23 @@ def wait_for(flag, out, HOW: tl.constexpr):
         while tl.atomic_add(flag, 0) != 1:
             pass
     else:
-        looks = 0
-        while tl.load(flag, volatile=True) != 1 and looks < 5000:
-            looks += 1
+        polls = 0
+        while tl.load(flag, volatile=True) != 1 and polls < 5000:
+            polls += 1
     tl.store(out + tl.program_id(0), 1.0)
 
 
 @pytest.mark.parametrize("how", ["cas", "add"])
-def test_a_loop_that_no_program_can_end_is_told_at_once(how):
-    def call(x):
-        out = torch.empty(3)
-        wait_for[(3,)](torch.zeros(1, dtype=torch.int32), out, how)
-        return out
-
+def test_a_loop_that_no_program_can_end_is_reported_at_once(how):
     began = time.monotonic()
     with pytest.raises(LimitExceeded, match=r"programs 0, 1, 2 wait for ever"):
-        run(call, torch.zeros(1))
+        run(launcher(wait_for, (3,), how), torch.zeros(1, dtype=torch.int32))
     assert time.monotonic() - began < 5
 
 
-def test_a_loop_that_counts_its_looks_may_end():
-    def call(x):
-        out = torch.empty(3)
-        wait_for[(3,)](torch.zeros(1, dtype=torch.int32), out, "count")
-        return out
-
-    assert simulate(call, torch.zeros(1)).tolist() == [1.0, 1.0, 1.0]
+def test_a_loop_that_counts_its_polls_may_end():
+    flag = torch.zeros(1, dtype=torch.int32)
+    assert result_of(wait_for, (3,), "count", tensors=[flag], shape=(3,)).tolist() == [1, 1, 1]
 
 
 @triton.jit
@@ -131,10 +113,6 @@ def add_rows(x, many, out, N: tl.constexpr):
 
 
 def test_a_branch_on_an_input_orders_no_programs():
-    def call(x, many):
-        out = torch.zeros(16)
-        add_rows[(8,)](x, many, out, 16)
-        return out
-
-    seen = run(call, torch.ones(8, 16), torch.tensor([8], dtype=torch.int32))
+    tensors = torch.ones(8, 16), torch.tensor([8], dtype=torch.int32)
+    seen = run(launcher(add_rows, (8,), 16, shape=(16,), dtype=torch.float32), *tensors)
     assert "race" in {fault.kind for fault in seen.faults}

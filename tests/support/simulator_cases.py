@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+import triton
 import triton.language as tl
 
 DTYPES = {"fp16": torch.float16, "fp32": torch.float32, "int8": torch.int8}
-LAYOUTS = ("row", "column", "padded", "sliced", "expanded_rows", "expanded_columns")
+LAYOUTS = ("row", "column", "padded", "sliced", "misaligned", "expanded_rows", "expanded_columns")
+MAP_NORESERVE = 0x4000  # Linux; the mmap module names it from Python 3.13 on
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call: wrapper, sizes, tile, order of tiles, layouts, and what the operands hold."""
+    """One call: wrapper, sizes, tile, order of tiles, layouts, and what the operands hold.
+
+    `PARTS` is how many programs share a tile, or how many persistent ones there are.
+    """
 
     kernel: str
     M: int
@@ -24,6 +30,7 @@ class Case:
     dtype: str
     a: str = "row"
     b: str = "row"
+    out: str = "row"
     BLOCK_M: int = 16
     BLOCK_N: int = 16
     BLOCK_K: int = 16
@@ -33,26 +40,35 @@ class Case:
     seed: int = 0
 
 
-def _view(layout: str, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+def make_view(layout: str, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+    """A (rows, columns) view, in the named layout, of memory that holds 99 everywhere."""
     if layout == "column":
-        return _view("row", columns, rows, dtype).T
-    if 0 in (rows, columns):
-        return torch.empty((rows, columns), dtype=dtype)
-    if layout == "expanded_rows":
-        return _view("row", 1, columns, dtype).expand(rows, columns)
-    if layout == "expanded_columns":
-        return _view("row", rows, 1, dtype).expand(rows, columns)
-    parent = torch.full((2 * rows + 2, 3 * columns + 8), 77, dtype=dtype)
+        return make_view("row", columns, rows, dtype).T
+    if layout.startswith("expanded") and rows and columns:
+        shape = (1, columns) if layout == "expanded_rows" else (rows, 1)
+        return make_view("row", *shape, dtype).expand(rows, columns)
+    parent = torch.full((2 * rows + 3, 3 * columns + 40), 99, dtype=dtype)
     if layout == "padded":
-        return parent[:rows, :columns]
+        return parent[1 : rows + 1, 3 : columns + 3]
     if layout == "sliced":
-        return parent[1 : 1 + 2 * rows : 2, 2 : 2 + 3 * columns : 3]
-    return torch.full((rows, columns), 77, dtype=dtype)
+        return parent[1 : 1 + 2 * rows : 2, 3 : 3 + 3 * columns : 3]
+    if layout == "misaligned":
+        return parent.flatten()[1 : 1 + rows * columns].view(rows, columns)
+    return torch.full((rows, columns), 99, dtype=dtype)
 
 
-def _filled(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
-    """Small integers, whose sums are exact in every order, or normal numbers."""
+def reserve(rows: int, columns: int, strides: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+    """A view of address space of which only the pages in use take memory."""
+    extent = (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+    memory = mmap.mmap(-1, extent * dtype.itemsize, flags=flags)
+    return torch.frombuffer(memory, dtype=dtype).as_strided((rows, columns), strides)
+
+
+def fill(x: torch.Tensor, seed: int, kind: str = "integers") -> torch.Tensor:
+    """x with small integers, whose sums are exact in every order, or with normal numbers."""
     rng = np.random.default_rng(seed)
+    whole = x
     for axis, stride in enumerate(x.stride()):
         if stride == 0:
             x = x.narrow(axis, 0, 1)
@@ -61,7 +77,8 @@ def _filled(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
     else:
         low, high = (-3, 4) if x.is_floating_point() else (-128, 128)
         values = rng.integers(low, high, tuple(x.shape))
-    return x.copy_(torch.from_numpy(values))
+    x.copy_(torch.from_numpy(values))
+    return whole
 
 
 def operands_of(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
@@ -72,16 +89,36 @@ def operands_of(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
         a, b = a.to(dtype), b.to(dtype)
         a = a.transpose(1, 2).contiguous().transpose(1, 2) if case.a == "column" else a
     else:
-        a = _view(case.a, case.M, case.K, dtype)
-        b = _view(case.b, case.K, case.N, dtype)
-    _filled(a, case.fill, case.seed), _filled(b, case.fill, case.seed + 1)
-    return a, b
+        a = make_view(case.a, case.M, case.K, dtype)
+        b = make_view(case.b, case.K, case.N, dtype)
+    return fill(a, case.seed, case.fill), fill(b, case.seed + 1, case.fill)
 
 
-def output_of(a: torch.Tensor, M: int, N: int, make: Any = torch.empty) -> torch.Tensor:
-    dtype = torch.int32 if a.dtype == torch.int8 else a.dtype
-    return make((M, N), device=a.device, dtype=dtype)
+def output_of(a: torch.Tensor, *shape: int) -> torch.Tensor:
+    """New memory for a product of the operand's type; that of int8 is int32."""
+    return torch.empty(shape, device=a.device, dtype=torch.int32 if is_int8(a) else a.dtype)
 
 
-def acc_of(a: torch.Tensor) -> Any:
-    return tl.int32 if a.dtype == torch.int8 else tl.float32
+def sums_of(a: torch.Tensor, *shape: int, make: Any = torch.empty) -> torch.Tensor:
+    """New memory for sums that several programs join."""
+    return make(shape, device=a.device, dtype=torch.int32 if is_int8(a) else torch.float32)
+
+
+def is_int8(a: torch.Tensor) -> bool:
+    return a.dtype == torch.int8
+
+
+def tiles_of(case: Case) -> tuple[int, int]:
+    """The grid of one program for each tile of c."""
+    return triton.cdiv(case.M, case.BLOCK_M), triton.cdiv(case.N, case.BLOCK_N)
+
+
+def launch(
+    kernel: Any, grid: Any, case: Case, a: torch.Tensor, b: torch.Tensor, c: Any, **how: Any
+) -> None:
+    """The kernel on operands, sizes, all strides, the case's tile, and what is its own."""
+    kernel[grid](
+        a, b, c, case.M, case.N, case.K, *a.stride(), *b.stride(), *c.stride(),
+        BM=case.BLOCK_M, BN=case.BLOCK_N, BK=case.BLOCK_K,
+        ACC=tl.int32 if is_int8(a) else tl.float32, **how,
+    )  # fmt: skip

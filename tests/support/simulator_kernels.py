@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from simulator_cases import acc_of, output_of
+from simulator_cases import launch, output_of, tiles_of
 from simulator_kernels_split import batched, locked, splitk, workspace
 
 
@@ -36,13 +36,8 @@ def masked_kernel(
 
 
 def masked(a, b, case):
-    M, K, N = *a.shape, b.shape[1]
-    c = output_of(a, M, N)
-    grid = (triton.cdiv(M, case.BLOCK_M), triton.cdiv(N, case.BLOCK_N))
-    masked_kernel[grid](
-        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
-        BM=case.BLOCK_M, BN=case.BLOCK_N, BK=case.BLOCK_K, ACC=acc_of(a),
-    )  # fmt: skip
+    c = output_of(a, case.M, case.N)
+    launch(masked_kernel, tiles_of(case), case, a, b, c)
     return (c,)
 
 
@@ -80,14 +75,11 @@ def grouped_kernel(
 
 
 def grouped(a, b, case):
-    M, K, N = *a.shape, b.shape[1]
-    c = output_of(a, M, N)
-    grid = lambda META: (triton.cdiv(M, META["BM"]) * triton.cdiv(N, META["BN"]),)  # noqa: E731
-    grouped_kernel[grid](
-        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
-        BM=case.BLOCK_M, BN=case.BLOCK_N, BK=case.BLOCK_K, GM=case.GROUP_M, ACC=acc_of(a),
-        num_warps=4,
-    )  # fmt: skip
+    c = output_of(a, case.M, case.N)
+    grid = lambda META: (  # noqa: E731
+        triton.cdiv(META["M"], META["BM"]) * triton.cdiv(META["N"], META["BN"]),
+    )
+    launch(grouped_kernel, grid, case, a, b, c, GM=case.GROUP_M, num_warps=4)
     return (c,)
 
 
@@ -127,13 +119,8 @@ def swizzled_kernel(
 
 
 def swizzled(a, b, case):
-    M, K, N = *a.shape, b.shape[1]
-    c = output_of(a, N, M).T  # a transposed result
-    grid = (triton.cdiv(M, case.BLOCK_M), triton.cdiv(N, case.BLOCK_N))
-    swizzled_kernel[grid](
-        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
-        case.BLOCK_M, case.BLOCK_N, case.BLOCK_K, case.GROUP_M, acc_of(a),
-    )  # fmt: skip
+    c = output_of(a, case.N, case.M).T  # a transposed result
+    launch(swizzled_kernel, tiles_of(case), case, a, b, c, GM=case.GROUP_M)
     return (c,)
 
 
@@ -175,12 +162,9 @@ def persistent_kernel(
 
 
 def persistent(a, b, case):
-    M, K, N = *a.shape, b.shape[1]
-    c = output_of(a, M, N)
-    persistent_kernel[(case.PARTS,)](
-        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
-        case.BLOCK_M, case.BLOCK_N, case.BLOCK_K, case.GROUP_M, NS=case.PARTS, ACC=acc_of(a),
-    )  # fmt: skip
+    c = output_of(a, case.M, case.N)
+    how = {"GM": case.GROUP_M, "NS": case.PARTS}
+    launch(persistent_kernel, (case.PARTS,), case, a, b, c, **how)
     return (c,)
 
 
@@ -188,3 +172,8 @@ WRAPPERS = {
     f.__name__: f
     for f in (masked, grouped, swizzled, persistent, splitk, batched, locked, workspace)
 }
+
+
+def multiply(case, a, b):
+    """What the wrapper of a case returns: c, then its workspaces."""
+    return WRAPPERS[case.kernel](a, b, case)

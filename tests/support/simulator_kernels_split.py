@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 import triton
 import triton.language as tl
-from simulator_cases import acc_of, output_of
+from simulator_cases import launch, output_of, sums_of, tiles_of
 
 
 # -- 5. split-K with atomics ---------------------------------------------------------------------
@@ -39,14 +41,8 @@ def splitk_kernel(
 
 
 def splitk(a, b, case):
-    M, K, N = *a.shape, b.shape[1]
-    c = torch.zeros((M, N), device=a.device, dtype=torch.float32)
-    c = c.to(torch.int32) if a.dtype == torch.int8 else c
-    tiles = triton.cdiv(M, case.BLOCK_M) * triton.cdiv(N, case.BLOCK_N)
-    splitk_kernel[tiles, case.PARTS](
-        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
-        BM=case.BLOCK_M, BN=case.BLOCK_N, BK=case.BLOCK_K, SK=case.PARTS, ACC=acc_of(a),
-    )  # fmt: skip
+    c = sums_of(a, case.M, case.N, make=torch.zeros)
+    launch(splitk_kernel, (prod(tiles_of(case)), case.PARTS), case, a, b, c, SK=case.PARTS)
     return (c,)
 
 
@@ -75,21 +71,15 @@ def batched_kernel(
 
 
 def batched(a, b, case):
-    B, M, K, N = *a.shape, b.shape[2]
-    dtype = torch.int32 if a.dtype == torch.int8 else a.dtype
-    c = torch.empty((B, M, N), device=a.device, dtype=dtype)
-    grid = (triton.cdiv(M, case.BLOCK_M), triton.cdiv(N, case.BLOCK_N), B)
-    batched_kernel[grid](
-        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
-        case.BLOCK_M, case.BLOCK_N, case.BLOCK_K, acc_of(a),
-    )  # fmt: skip
+    c = output_of(a, len(a), case.M, case.N)
+    launch(batched_kernel, (*tiles_of(case), len(a)), case, a, b, c)
     return (c,)
 
 
 # -- 7. partial sums added under a lock ------------------------------------------------------------
 @triton.jit
 def locked_kernel(
-    a_ptr, b_ptr, c_ptr, lock_ptr, count_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
+    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn, lock_ptr, count_ptr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SK: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
@@ -120,22 +110,18 @@ def locked_kernel(
 
 
 def locked(a, b, case):
-    M, K, N = *a.shape, b.shape[1]
-    dtype = torch.int32 if a.dtype == torch.int8 else torch.float32
-    c = torch.empty((M, N), device=a.device, dtype=dtype)
-    tiles = triton.cdiv(M, case.BLOCK_M) * triton.cdiv(N, case.BLOCK_N)
+    c = sums_of(a, case.M, case.N)
+    tiles = prod(tiles_of(case))
     locks = torch.zeros(2 * tiles + 1, device=a.device, dtype=torch.int32)
-    locked_kernel[(tiles, case.PARTS)](
-        a, b, c, locks, locks[tiles:], M, N, K, *a.stride(), *b.stride(), *c.stride(),
-        case.BLOCK_M, case.BLOCK_N, case.BLOCK_K, case.PARTS, acc_of(a),
-    )  # fmt: skip
+    how = {"lock_ptr": locks, "count_ptr": locks[tiles:], "SK": case.PARTS}
+    launch(locked_kernel, (tiles, case.PARTS), case, a, b, c, **how)
     return c, locks
 
 
 # -- 8. partial sums in a workspace, reduced by a second launch ------------------------------------
 @triton.jit
 def partial_kernel(
-    a_ptr, b_ptr, w_ptr, M, N, K, sam, sak, sbk, sbn, swp, swm,
+    a_ptr, b_ptr, w_ptr, M, N, K, sam, sak, sbk, sbn, swp, swm, swn,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SK: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     part = tl.program_id(2)
@@ -152,7 +138,8 @@ def partial_kernel(
         a = tl.load(a_ptr + rm[:, None] * sam + rk[None, :] * sak, mask=a_mask, other=0)
         b = tl.load(b_ptr + rk[:, None] * sbk + rn[None, :] * sbn, mask=b_mask, other=0)
         acc += tl.dot(a, b, input_precision="ieee")
-    tl.store(w_ptr + part * swp + rm[:, None] * swm + rn[None, :], acc)  # padded, no mask
+    # no mask: the workspace has whole tiles
+    tl.store(w_ptr + part * swp + rm[:, None] * swm + rn[None, :] * swn, acc)
 
 
 @triton.jit
@@ -167,15 +154,10 @@ def reduce_kernel(w_ptr, c_ptr, M, N, swp, swm, SK: tl.constexpr, B: tl.constexp
 
 
 def workspace(a, b, case):
-    M, K, N = *a.shape, b.shape[1]
+    M, N, parts = case.M, case.N, case.PARTS
+    tiles_m, tiles_n = tiles_of(case)
     c = output_of(a, M, N)
-    grid = (triton.cdiv(M, case.BLOCK_M), triton.cdiv(N, case.BLOCK_N), case.PARTS)
-    shape = (case.PARTS, grid[0] * case.BLOCK_M, grid[1] * case.BLOCK_N)
-    dtype = torch.int32 if a.dtype == torch.int8 else torch.float32
-    w = torch.empty(shape, device=a.device, dtype=dtype)
-    partial_kernel[grid](
-        a, b, w, M, N, K, *a.stride(), *b.stride(), w.stride(0), w.stride(1),
-        case.BLOCK_M, case.BLOCK_N, case.BLOCK_K, case.PARTS, acc_of(a),
-    )  # fmt: skip
-    reduce_kernel[M, triton.cdiv(N, 32)](w, c, M, N, w.stride(0), w.stride(1), case.PARTS, 32)
+    w = sums_of(a, parts, tiles_m * case.BLOCK_M, tiles_n * case.BLOCK_N)
+    launch(partial_kernel, (tiles_m, tiles_n, parts), case, a, b, w, SK=parts)
+    reduce_kernel[M, triton.cdiv(N, 32)](w, c, M, N, w.stride(0), w.stride(1), parts, 32)
     return c, w

@@ -55,7 +55,7 @@ def limits(dtype):
     return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dtype in SIGNED else (0, 2**bits - 1)
 
 
-def wrapped(x, dtype):
+def wrap(x, dtype):
     """The Python integer x in the type's range, as two's complement hardware keeps it."""
     low, high = limits(dtype)
     return (x - low) % (high - low + 1) + low
@@ -82,10 +82,10 @@ def array_of(x):
 
 
 @cache
-def expression(text, **names):
-    """A jitted function of x and y that returns what `text` says; `names` are its constants."""
+def expression(text, parameters="x, y", **names):
+    """A jitted function of the parameters that returns `text`; `names` are its constants."""
     file = f"<expression {text} {names}>"
-    source = f"def evaluate(x, y):\n    return {text}\n"
+    source = f"def evaluate({parameters}):\n    return {text}\n"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     found = {"tl": tl, **{name: tl.constexpr(value) for name, value in names.items()}}
     exec(compile(source, file, "exec"), found)
@@ -101,25 +101,17 @@ def lanes_kernel(x_ptr, y_ptr, o_ptr, n, F: tl.constexpr, N: tl.constexpr):
     tl.store(o_ptr + i, F(x, y), mask=mask)
 
 
-def outcome(function, x, y, dtype, **names):
-    """The run of `function` on all lanes of x and y, its result stored as `dtype`.
-
-    `function` is a jitted one, or the text of an expression in x, y and `names`.
-    """
-    called = expression(function, **names) if isinstance(function, str) else function
-
-    def wrapper(x, y):
-        o = torch.empty(x.shape, dtype=TORCH_OF[dtype], device=x.device)
-        n = x.numel()
-        lanes_kernel[(triton.cdiv(n, 4096),)](x, y, o, n, called, 4096)
-        return o
-
-    return run(wrapper, x, y)
+def run_lanes(text, x, y, dtype, **names):
+    """The run of an expression in x, y and `names` on all lanes, its result stored as `dtype`."""
+    kernel_args = x.numel(), expression(text, **names), 4096
+    grid = (triton.cdiv(x.numel(), 4096),)
+    how = {"shape": x.shape, "dtype": TORCH_OF[dtype], "make": torch.empty}
+    return run(launcher(lanes_kernel, grid, *kernel_args, **how), x, y)
 
 
-def compute(function, x, y, dtype, **names):
-    """As `outcome`, faultless, as a numpy array."""
-    seen = outcome(function, x, y, dtype, **names)
+def compute(text, x, y, dtype, **names):
+    """As `run_lanes`, faultless, as a numpy array."""
+    seen = run_lanes(text, x, y, dtype, **names)
     assert seen.faults == []
     return array_of(seen.result)
 
@@ -142,7 +134,7 @@ def finite_values(dtype):
     return np.unique(values[np.isfinite(values)] + 0.0)
 
 
-def rounded(x, dtype, saturate):
+def round_once(x, dtype, saturate):
     """Nearest even by comparing each float64 with the exact midpoint of its two neighbours."""
     values = finite_values(dtype)
     top = values[-1]
@@ -185,20 +177,20 @@ def cast(x, source, target, **how):
     return compute(f"x.to(TARGET{words})", t, t, target, TARGET=target, **names)
 
 
-def launched(kernel, grid, *args, shape=(64,), dtype=torch.int32, make=torch.zeros, **how):
-    """A wrapper that launches `kernel` on an output of this shape, then args."""
+def launcher(kernel, grid, *args, shape=(64,), dtype=torch.int32, make=torch.zeros, **how):
+    """A wrapper that launches `kernel` on its tensors, an output of this shape, then args."""
 
-    def wrapper(x):
-        o = make(shape, dtype=dtype, device=x.device)
-        kernel[grid](o, *args, **how)
+    def wrapper(*tensors):
+        o = make(shape, dtype=dtype, device="cuda")
+        kernel[grid](*tensors, o, *args, **how)
         return o
 
     return wrapper
 
 
-def result_of(kernel, grid, *args, **how):
+def result_of(kernel, grid, *args, tensors=(), **how):
     """What a faultless launch leaves in its output, as numpy."""
-    seen = run(launched(kernel, grid, *args, **how), torch.zeros(1))
+    seen = run(launcher(kernel, grid, *args, **how), *tensors)
     assert seen.faults == []
     return seen.result.numpy()
 
@@ -212,7 +204,7 @@ def integers(*shape, dtype=torch.float16, seed=0):
     return torch.from_numpy(values).to(dtype)
 
 
-def innocent(wrapper, *tensors, expected=None, **how):
+def assert_innocent(wrapper, *tensors, expected=None, **how):
     """No fault and the exact product, over every kind of dirty memory."""
     a, b = tensors[:2]
     if expected is None:

@@ -2,10 +2,10 @@
 
 import inspect
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
+from simulator_cases import fill, make_view
 
 from gemmproof.reference.simulator import run
 
@@ -15,9 +15,9 @@ M, N, K = 21, 27, 19  # no two alike, none a multiple of a tile
 @triton.jit
 def kernel(
     a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
-    A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, S: tl.constexpr,
+    A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, S: tl.constexpr, ONTO: tl.constexpr = False,
 ):  # fmt: skip
-    """A, B and C say which axes the mask of each operand tests; "-" is no mask."""
+    """A, B and C say which axes the mask of each operand tests; "-" is no mask. ONTO adds to c."""
     rm = (tl.program_id(0) * S + tl.arange(0, S))[:, None]
     rn = (tl.program_id(1) * S + tl.arange(0, S))[None, :]
     acc = tl.zeros((S, S), tl.float32)
@@ -44,6 +44,8 @@ def kernel(
             b = tl.load(b_ptrs, mask=rn < N, other=0.0)
         acc += tl.dot(a, b)
     c_ptrs = c_ptr + rm * scm + rn * scn
+    if ONTO:
+        acc += tl.load(c_ptrs, mask=(rm < M) & (rn < N), other=0.0)
     if C == "MN":
         tl.store(c_ptrs, acc, mask=(rm < M) & (rn < N))
     elif C == "M":
@@ -52,6 +54,8 @@ def kernel(
         tl.store(c_ptrs, acc, mask=rn < N)
     elif C == "short":
         tl.store(c_ptrs, acc, mask=(rm < M - 1) & (rn < N))
+    elif C == "-":
+        tl.store(c_ptrs, acc)
     else:
         tl.store(c_ptrs, acc, mask=(rm < M) & (rn <= N))
 
@@ -64,42 +68,36 @@ def line(function, text):
     return found[0]
 
 
-def matmul(A="MK", B="KN", C="MN", S=16, out=None):
+def into(a, b, c, A="MK", B="KN", C="MN", S=16, ONTO=False):
+    """c = a @ b, or c += a @ b."""
+    (M, K), N = a.shape, b.shape[1]
+    grid = (triton.cdiv(M, S), triton.cdiv(N, S))
+    strides = (*a.stride(), *b.stride(), *c.stride())
+    kernel[grid](a, b, c, M, N, K, *strides, A=A, B=B, C=C, S=S, ONTO=ONTO)
+    return c
+
+
+def matmul(out=None, **masks):
+    """A wrapper that multiplies into `out`, or into new memory."""
+
     def wrapper(a, b):
-        c = out
-        if c is None:
-            c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=torch.float32)
-        grid = (triton.cdiv(a.shape[0], S), triton.cdiv(b.shape[1], S))
-        kernel[grid](
-            a, b, c, a.shape[0], b.shape[1], a.shape[1], *a.stride(), *b.stride(), *c.stride(),
-            A=A, B=B, C=C, S=S,
-        )  # fmt: skip
-        return c
+        shape = (a.shape[0], b.shape[1])
+        c = torch.empty(shape, device=a.device) if out is None else out
+        return into(a, b, c, **masks)
 
     return wrapper
 
 
-def laid_out(layout, rows, columns, dtype=torch.float16):
+def lay_out(layout, rows, columns, dtype=torch.float16):
     """Small integers in the named layout."""
-    values = torch.from_numpy(np.random.default_rng(rows).integers(-3, 4, (rows, columns)))
-    if layout == "dense":
-        return values.to(dtype)
-    if layout == "transposed":
-        return values.to(dtype).T.contiguous().T
-    if layout == "expanded":
-        return values[:1].to(dtype).expand(rows, columns)
-    parent = torch.full((2 * rows + 3, 2 * columns + 40), 99).to(dtype)
-    view = parent[1 : rows + 1, 3 : columns + 3]
-    if layout == "sliced":
-        view = parent[1 : 2 * rows + 1 : 2, 3 : 2 * columns + 3 : 2]
-    return view.copy_(values)
+    return fill(make_view(layout, rows, columns, dtype), rows)
 
 
-LAYOUTS = ("dense", "padded", "sliced", "transposed")
+LAYOUTS = ("row", "padded", "sliced", "column", "misaligned")
 
 
-def faults_of(wrapper, layout="dense", **how):
-    a, b = laid_out(layout, M, K), laid_out(layout, K, N)
+def faults_of(wrapper, layout="row", **how):
+    a, b = lay_out(layout, M, K), lay_out(layout, K, N)
     return run(wrapper, a, b, **how)
 
 

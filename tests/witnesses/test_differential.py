@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 from differential.generator import draw_program, write_module
-from differential.runner import BATCH, compare, find_difference, tell
+from differential.runner import BATCH, compare, describe, find_difference
 
 PROGRAMS = int(os.environ.get("GEMMPROOF_DRAWN_PROGRAMS", "1000"))
 FIRST = int(os.environ.get("GEMMPROOF_DRAWN_FROM", "0"))
@@ -16,11 +16,11 @@ FIRST = int(os.environ.get("GEMMPROOF_DRAWN_FROM", "0"))
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + PROGRAMS, BATCH))
 def test_a_drawn_program_stores_what_the_interpreter_stores(first):
-    """A batch of seeds; each difference is told with its source and how to see it again."""
+    """A batch of seeds; each difference comes with its source and what reproduces it."""
     count = min(BATCH, FIRST + PROGRAMS - first)
     compared = list(compare(first, count))
     assert len(compared) == count
-    found = [tell(program, difference) for program, difference in compared if difference]
+    found = [describe(program, difference) for program, difference in compared if difference]
     assert not found, "\n\n".join(found)
 
 
@@ -44,7 +44,7 @@ def test_a_changed_bit_is_a_difference():
         assert found.startswith(f"{name}[5]")
     assert find_difference(program, theirs, "Unsupported: no") == "simulator: Unsupported: no"
     assert find_difference(program, "ValueError: no", theirs) == "interpreter: ValueError: no"
-    again = tell(program, "p1[5]: got 1, expected 2")
+    again = describe(program, "p1[5]: got 1, expected 2")
     assert "seed 3: p1[5]" in again
     assert "runner.py 3 1" in again
     assert "def kernel3(" in again

@@ -67,7 +67,7 @@ BY_HAND = [
 SOURCES = [*FILES, Path("by hand")]
 
 
-def made_by_hand():
+def work_by_hand():
     for target, instruction, name, acc, entries, c, d in BY_HAND:
         fmt, acc_fmt = FORMATS[name], FORMATS[acc]
         a, b = np.zeros((1, 1, 16), fmt.storage), np.zeros((1, 16, 1), fmt.storage)
@@ -78,7 +78,7 @@ def made_by_hand():
         yield f"{target} {entries}", model, a, b, acc_array, np.array([d], np.float32)
 
 
-def recorded(path):
+def read_recording(path):
     """(key, model, a, b, c, d) for each kind of result in a file."""
     data = np.load(path)
     target = TARGET_OF[path.stem]
@@ -98,7 +98,7 @@ def recorded(path):
 
 
 def results(source):
-    return list(recorded(source) if source in FILES else made_by_hand())
+    return list(read_recording(source) if source in FILES else work_by_hand())
 
 
 def differs(model, a, b, c, d):

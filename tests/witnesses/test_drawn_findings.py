@@ -3,8 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-
-from gemmproof.reference.simulator import run
+from simulator_lanes import result_of
 
 
 @triton.jit
@@ -15,16 +14,9 @@ def constant_kernel(o_ptr):
 
 
 def test_reductions_of_constants():
-    """What is known before the launch is reduced in it, as everything else."""
-
-    def wrapper():
-        o = torch.empty(2, dtype=torch.int32)
-        constant_kernel[(1,)](o)
-        return o
-
-    seen = run(wrapper)
-    assert seen.faults == []
-    assert seen.result.tolist() == [12, 18]
+    """A block that is known before the launch is reduced like any other."""
+    got = result_of(constant_kernel, (1,), shape=(2,), make=torch.empty)
+    assert got.tolist() == [12, 18]
 
 
 @triton.jit
@@ -37,13 +29,8 @@ def split_kernel(o_ptr):
 
 def test_the_two_parts_of_a_split():
     """TTIR names their type once."""
-
-    def wrapper():
-        o = torch.empty(8, dtype=torch.int32)
-        split_kernel[(1,)](o)
-        return o
-
-    assert run(wrapper).result.tolist() == [0, 1, 2, 3, 0, 10, 20, 30]
+    got = result_of(split_kernel, (1,), shape=(8,), make=torch.empty)
+    assert got.tolist() == [0, 1, 2, 3, 0, 10, 20, 30]
 
 
 @triton.jit
@@ -54,13 +41,7 @@ def fill_kernel(x_ptr, o_ptr):
 
 
 def test_programs_that_load_the_same_and_fill_in_their_own():
-    """A block that all programs share is loaded once only where they fill in the same, too."""
-
-    def wrapper(x):
-        o = torch.empty((5, 4), dtype=torch.int32)
-        fill_kernel[(5,)](x, o)
-        return o
-
-    seen = run(wrapper, torch.full((4,), -1, dtype=torch.int32))
-    assert seen.faults == []
-    assert seen.result.tolist() == [[-1, -1, p + 2, p + 3] for p in range(5)]
+    """A block is loaded once for all programs only where their `other` is the same too."""
+    x = torch.full((4,), -1, dtype=torch.int32)
+    got = result_of(fill_kernel, (5,), tensors=[x], shape=(5, 4), make=torch.empty)
+    assert got.tolist() == [[-1, -1, p + 2, p + 3] for p in range(5)]

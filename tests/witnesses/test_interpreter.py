@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interpreter_process import start_interpreter
 from simulator_cases import LAYOUTS, Case, operands_of
-from simulator_interpreter import Interpreter
-from simulator_kernels import WRAPPERS
+from simulator_kernels import WRAPPERS, multiply
 
 from gemmproof.reference.arithmetic.conversions import format_of
 from gemmproof.reference.bound import gemm_bound
@@ -23,9 +23,8 @@ seen: Counter[str] = Counter()
 
 @pytest.fixture(scope="module")
 def interpreter():
-    server = Interpreter()
-    yield server
-    server.close()
+    with start_interpreter() as call:
+        yield call
 
 
 def by_program(touches, homes):
@@ -65,7 +64,7 @@ def simulator_touches(trace):
                 yield pid, t.kind, at, lanes, t.other
 
 
-def difference(got, expected):
+def find_difference(got, expected):
     """The first disagreement of two traces, None if they are equal in every lane."""
     if got.keys() != expected.keys():
         return f"programs: got {sorted(got)}, expected {sorted(expected)}"
@@ -84,18 +83,18 @@ def difference(got, expected):
     return None
 
 
-def judge(case, interpreter):
+def compare_witnesses(case, interpreter):
     """Both witnesses on one case: traces, bits, and the bound of the exact product."""
-    theirs = interpreter.ask("recorded", case)
+    theirs = interpreter("interpreted:record", case)
     a, b = operands_of(case)
     trace = []
-    outcome = run(lambda a, b: WRAPPERS[case.kernel](a, b, case), a, b, trace=trace)
+    outcome = run(lambda a, b: multiply(case, a, b), a, b, trace=trace)
     assert outcome.faults == []
     results = outcome.result
     homes = [x.untyped_storage().data_ptr() for x in (a, b, *results)]
     expected = by_program(theirs["touches"], theirs["homes"])
     got = by_program(simulator_touches(trace), homes)
-    assert difference(got, expected) is None
+    assert find_difference(got, expected) is None
     seen["cases"] += 1
     seen["accesses"] += sum(map(len, got.values()))
     mine, other = results[0].numpy(), theirs["results"][0]
@@ -142,7 +141,7 @@ def test_the_simulator_touches_and_returns_what_the_interpreter_does(interpreter
     @settings(max_examples=EXAMPLES)
     @given(case=cases(kernel))
     def check(case):
-        judge(case, interpreter)
+        compare_witnesses(case, interpreter)
 
     check()
     assert seen["cases"] >= EXAMPLES
@@ -152,9 +151,9 @@ def test_the_simulator_touches_and_returns_what_the_interpreter_does(interpreter
 def test_a_changed_access_is_a_difference(interpreter):
     """The comparison can fail: one offset, one mask lane, one access fewer."""
     case = Case("masked", 17, 16, 16, "fp16")
-    theirs = interpreter.ask("recorded", case)
+    theirs = interpreter("interpreted:record", case)
     expected = by_program(theirs["touches"], theirs["homes"])
-    assert difference(expected, expected) is None
+    assert find_difference(expected, expected) is None
     pid, kind, address, lanes, other = theirs["touches"][0]
     for changed in (
         (pid, kind, address + 2, lanes, other),
@@ -162,6 +161,6 @@ def test_a_changed_access_is_a_difference(interpreter):
         (pid, "store", address, lanes, other),
     ):
         got = by_program([changed, *theirs["touches"][1:]], theirs["homes"])
-        assert difference(got, expected) is not None
+        assert find_difference(got, expected) is not None
     got = by_program(theirs["touches"][:-1], theirs["homes"])
-    assert difference(got, expected) is not None
+    assert find_difference(got, expected) is not None

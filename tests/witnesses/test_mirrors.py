@@ -1,38 +1,28 @@
 """The mirrors agree with Triton's own interpreter of the kernels, access by access and in bits."""
 
-import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from interpreter_process import start_interpreter
 
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.mirrors import MIRRORS, MirrorLaunch, launch_of, mirror_for
-from gemmproof.reference.mirrors.access import Touch, first_difference
+from gemmproof.reference.mirrors.access import first_difference
 from gemmproof.reference.mirrors.run import run_grid, touches_of
 
 CASES = 40
-ROOT = Path(__file__).parents[2]
-PROGRAM = Path(__file__).with_name("interpreted.py")
 
 
 @pytest.fixture(scope="module")
 def interpreted():
-    """What the interpreter and the mirrors said of each other, by kernel."""
-    command = [sys.executable, str(PROGRAM), str(CASES), *MIRRORS]
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    """How the mirrors differ from what the interpreter does, by kernel."""
+    with start_interpreter() as call:
+        return {name: call("interpreted:report", name, CASES) for name in MIRRORS}
 
 
 @pytest.mark.parametrize("name", MIRRORS)
@@ -43,9 +33,9 @@ def test_the_mirror_touches_what_the_interpreter_touches(interpreted, name):
     byte around the output changes.
     """
     cases = interpreted[name]["cases"]
-    assert [case for case in cases if case["difference"] is not None] == []
+    assert [(case, difference) for case, _, difference in cases if difference is not None] == []
     assert len(cases) == CASES
-    assert sum(case["accesses"] for case in cases) >= 5 * CASES
+    assert sum(accesses for _, accesses, _ in cases) >= 5 * CASES
 
 
 @pytest.mark.parametrize("name", MIRRORS)
@@ -54,7 +44,7 @@ def test_offsets_past_2_to_the_31_are_exact(interpreted, name):
     assert interpreted[name]["huge"] == []
 
 
-def given(name: str, **changes: int) -> MirrorLaunch:
+def make_launch(name: str, **changes: int) -> MirrorLaunch:
     """Contiguous operands of odd sizes for one mirror."""
     M, N, K = (changes.pop(size, value) for size, value in (("M", 37), ("N", 41), ("K", 29)))
     constants = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP_M": 2, "NUM_SMS": 3}
@@ -66,7 +56,7 @@ def given(name: str, **changes: int) -> MirrorLaunch:
 @pytest.mark.parametrize("in_format", ["fp16", "bf16", "tf32", "fp8e4m3", "fp8e5m2", "int8"])
 def test_a_mirror_computes_the_product_in_every_format(name, in_format):
     """Small integers are exact in every format, with and without promotion."""
-    launch = given(name, promote=in_format.startswith("fp8"))
+    launch = make_launch(name, promote=in_format.startswith("fp8"))
     model = dot_model(None, in_format)
     storage = FORMATS[in_format].storage
     rng = np.random.default_rng(0)
@@ -80,7 +70,7 @@ def test_a_mirror_computes_the_product_in_every_format(name, in_format):
 
 def test_a_mirror_stores_fp8_saturated_and_keeps_the_whole_tile():
     """448 x 448 becomes 448; the tiles handed back hold the masked lanes too."""
-    launch = given("matmul", M=1, N=1, K=1)
+    launch = make_launch("matmul", M=1, N=1, K=1)
     one = np.array([448], ml_dtypes.float8_e4m3fn)
     c = np.zeros(1, ml_dtypes.float8_e4m3fn)
     arrays = {"a": one, "b": one, "c": c}
@@ -92,7 +82,7 @@ def test_a_mirror_stores_fp8_saturated_and_keeps_the_whole_tile():
 @pytest.mark.parametrize("name", MIRRORS)
 def test_without_k_a_mirror_only_stores_zeros(name):
     """K = 0: no loads, every element of c written."""
-    launch = given(name, K=0)
+    launch = make_launch(name, K=0)
     c = np.full(launch.M * launch.N, 99.0, np.float32)
     empty = np.zeros(0, np.float32)
     runs = run_grid(
@@ -105,50 +95,41 @@ def test_without_k_a_mirror_only_stores_zeros(name):
 @pytest.mark.parametrize(("promote", "expected"), [(False, 1.0), (True, 1.0 + 2.0**-23)])
 def test_promotion_sums_each_block_from_zero(promote, expected):
     """Two terms of half an ulp are lost one by one, but not when their block is summed first."""
-    launch = given("matmul", M=1, N=1, K=18, promote=promote)
+    launch = make_launch("matmul", M=1, N=1, K=18, promote=promote)
     a = np.array([1.0] + 15 * [0.0] + 2 * [2.0**-24], np.float32)
     arrays = {"a": a, "b": np.ones(18, np.float32), "c": np.zeros(1, np.float32)}
     run_grid(mirror_for("matmul"), launch, arrays, dot_model(None, "fp32").dot)
     assert arrays["c"][0] == expected
 
 
-def shifted(touch: Touch) -> Touch:
-    return replace(touch, offsets=touch.offsets + 1)
-
-
-def unmasked(touch: Touch) -> Touch:
-    return replace(touch, mask=None)
-
-
-def without_other(touch: Touch) -> Touch:
-    return replace(touch, other=None)
-
-
-def of_another_program(touch: Touch) -> Touch:
-    return replace(touch, pid=(7, 0, 0))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (shifted, r"access 0, offsets of load a by pid .* got \d+, expected \d+"),
-        (unmasked, r"access 0, mask of load a .* got True, expected False"),
-        (without_other, r"access 0, other of load a .* lanes: got None, expected 0\.0"),
-        (of_another_program, r"access 0, got load a by pid \(7, 0, 0\).*expected load a by pid"),
+        (
+            lambda t: {"offsets": t.offsets + 1},
+            r"access 0, offsets of load a by pid .* got \d+, expected \d+",
+        ),
+        (lambda t: {"mask": None}, r"access 0, mask of load a .* got True, expected False"),
+        (lambda t: {"other": None}, r"access 0, other of load a .* lanes: got None, expected 0\.0"),
+        (
+            lambda t: {"pid": (7, 0, 0)},
+            r"access 0, got load a by pid \(7, 0, 0\).*expected load a by pid",
+        ),
     ],
 )
 def test_a_difference_names_the_access_and_the_lane(change, message):
     """Each field of a touch, changed alone, is seen."""
-    touches = touches_of(mirror_for("matmul"), given("matmul", M=3), (0, 0, 0))
+    touches = touches_of(mirror_for("matmul"), make_launch("matmul", M=3), (0, 0, 0))
     assert first_difference(touches, touches) is None
-    difference = first_difference([change(touches[0]), *touches[1:]], touches)
+    changed = replace(touches[0], **change(touches[0]))
+    difference = first_difference([changed, *touches[1:]], touches)
     assert difference is not None
     assert re.match(message, difference)
 
 
 def test_a_missing_access_is_a_difference():
     """The shorter trace is told apart from the longer one."""
-    touches = touches_of(mirror_for("matmul"), given("matmul"), (0, 0, 0))
+    touches = touches_of(mirror_for("matmul"), make_launch("matmul"), (0, 0, 0))
     message = "access 4, store c by pid (0, 0, 0), 16x32 lanes: got 4 accesses, expected 5"
     assert first_difference(touches[:-1], touches) == message
 

@@ -13,7 +13,7 @@ from gemmproof.reference.simulator.memory import Argument, StridedView
 
 
 def mask_axes(mask: Any) -> tuple[int, ...] | None:
-    """The block axes a mask varies along, as far as its own shape tells; None without a mask."""
+    """The block axes along which a mask has more than one lane; None without a mask."""
     return None if mask is None else tuple(i for i, n in enumerate(mask.data.shape[1:]) if n > 1)
 
 
@@ -49,9 +49,8 @@ def note_stray_lanes(
     tested: tuple[int, ...] | None = None
 
     def note_stray(lanes: int, axis: int | None = None, **more: Any) -> None:
-        masked = tests is not None
-        kept = {"operand": operand, "axis": axis, "masked": masked, "tests": tested, **more}
-        note("out_of_bounds", access, hit, lanes, **kept)
+        facts = {"operand": operand, "axis": axis, "masked": tests is not None, "tests": tested}
+        note("out_of_bounds", access, hit, lanes, **facts, **more)
 
     count = int(stray.sum())
     if operand is None:
@@ -65,7 +64,8 @@ def note_stray_lanes(
         stray & ((i < 0) | (i >= n))
         for i, n in zip(indices or [], operand.view.shape, strict=False)
     ]
-    blamed = [k for k in range(len(beyond)) if _alone(beyond, k).any()]
+    alone = np.sum(beyond, axis=0) == 1  # lanes beyond one axis only: it is to blame
+    blamed = [k for k, lanes in enumerate(beyond) if (lanes & alone).any()]
     blamed = blamed or [k for k, lanes in enumerate(beyond) if lanes.any()][:1]
     if indices is None or not blamed:
         axis, step = _missed_stride(offset, operand.view)
@@ -77,15 +77,6 @@ def note_stray_lanes(
         index = indices[axis][beyond[axis]]
         note_stray(index.size, axis, low=int(index.min()), high=int(index.max()))
     return None
-
-
-def _alone(beyond: list[np.ndarray], axis: int) -> np.ndarray:
-    """Lanes beyond this axis and no other."""
-    lanes = beyond[axis]
-    for k, other in enumerate(beyond):
-        if k != axis:
-            lanes = lanes & ~other
-    return lanes
 
 
 def logical_indices(
@@ -139,10 +130,8 @@ def _common_step(offset: np.ndarray, d: int) -> int:
 def _missed_stride(offset: np.ndarray, view: StridedView) -> tuple[int | None, int]:
     """The one axis whose stride no block axis keeps, and the step taken in its place."""
     taken = _block_axes(offset, view)
-    steps = []
-    for d in range(offset.ndim - 1):
-        if offset.shape[d + 1] > 1 and d not in taken:
-            steps.append(_common_step(offset, d))
+    free = [d for d in range(offset.ndim - 1) if offset.shape[d + 1] > 1 and d not in taken]
+    steps = [_common_step(offset, d) for d in free]
     left = [k for k, n in enumerate(view.shape) if n > 1 and k not in taken.values()]
     return (left[0], steps[0]) if len(left) == 1 == len(steps) else (None, 0)
 
@@ -219,7 +208,7 @@ def _bounds_words(group: list[Event], programs: int) -> tuple[str, str]:
     n = view.shape[e.axis]
     label = e.operand.axes[e.axis]
     size = f"{label}={n}" if label.isalpha() else f"{n} {one if n == 1 else many}"
-    what = f"{one} {low}" if low == high else f"{many} {low}..{high}"
+    what = name_range(e.axis, len(view.shape), low, high)
     tests = {(g.masked, g.tests) for g in group}
     tail = _mask_words(e, *tests.pop()) if len(tests) == 1 else ""
     allowed = f"{many} 0..{n - 1}" if n > 1 else (f"{one} 0" if n else f"no {one}")
@@ -232,6 +221,12 @@ def _axis_words(axis: int, rank: int) -> tuple[str, str]:
         return "element", "elements"
     from_end = rank - 1 - axis
     return {0: ("column", "columns"), 1: ("row", "rows")}.get(from_end, ("batch", "batches"))
+
+
+def name_range(axis: int, rank: int, low: int, high: int) -> str:
+    """Indices along an axis in words: "row 3", "columns 16..31"."""
+    one, many = _axis_words(axis, rank)
+    return f"{one} {low}" if low == high else f"{many} {low}..{high}"
 
 
 def _mask_words(e: Event, masked: bool, tests: tuple[int, ...] | None) -> str:

@@ -1,4 +1,4 @@
-"""The end of a simulated call: what was seen becomes faults, as far as it concerns the result."""
+"""The end of a simulated call: events that concern the result, or no memory, become faults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gemmproof.reference.observation import NOWHERE, Fault, Where
-from gemmproof.reference.simulator.checks.blame import gather
+from gemmproof.reference.simulator.checks.blame import gather, name_range
 from gemmproof.reference.simulator.checks.events import Event, count_programs
 from gemmproof.reference.simulator.checks.judge import STRAY
 from gemmproof.reference.simulator.memory import view_of
@@ -38,7 +38,7 @@ def conclude(session: Session, result: Any) -> None:
 
 
 def _fault(kind: str, kernel: str, hit: np.ndarray, events: list[Event], **words: Any) -> Fault:
-    """The fault of the marked elements of the result, as far as `words` do not say otherwise."""
+    """The fault of the marked elements of the result; `words` override its defaults."""
     facts = {"access": "store", "operand": "c", "axis": _ragged_axis(hit), **words}
     facts["where"] = facts["where"] or NOWHERE
     programs = count_programs(events) if events else 0
@@ -69,12 +69,6 @@ def _find_stored_twice(
             yield _fault("stored_twice", kernel, hit, group, **words)
 
 
-_EXPECTED = {
-    "undefined_stored": "defined lanes only",
-    "false_hint": "a hint that holds",
-}
-
-
 def _find_undefined_stored(
     session: Session, kernel: str, events: list[Event], tensor: torch.Tensor
 ) -> Iterator[Fault]:
@@ -82,9 +76,9 @@ def _find_undefined_stored(
     still = session.memory.undefined_in(tensor)
     if still is None:
         return
-    mine, met = _lanes_behind(session, events, tensor)
-    for i, origin in enumerate(session.sources[:8]):
-        hit = met(1 << i) & still
+    mine, elements_with = _lanes_behind(session, events, tensor)
+    for i, origin in enumerate(session.origins[:8]):
+        hit = elements_with(1 << i) & still
         if not hit.any():
             continue
         operand, axis = origin.operand, None
@@ -101,26 +95,15 @@ def _find_undefined_stored(
             axis=axis,
             where=origin.where or mine[0].where,
             got=f"{span(hit)} of c {'depends' if hit.sum() == 1 else 'depend'} on {source}",
-            expected=_EXPECTED[origin.kind],
+            expected="a hint that holds" if origin.kind == "false_hint" else "defined lanes only",
             follows="out_of_bounds" if origin.what == STRAY else "",
         )
 
 
 def span(hit: np.ndarray) -> str:
     """The bounding ranges of the marked elements: "rows 0..3, columns 16..31"."""
-    words = (
-        ("row", "column") if hit.ndim == 2 else tuple(f"axis {i} index" for i in range(hit.ndim))
-    )
-    if hit.ndim == 3:
-        words = ("batch", "row", "column")
-    parts = []
-    for axis, word in enumerate(words):
-        other = tuple(i for i in range(hit.ndim) if i != axis)
-        at = np.flatnonzero(hit.any(axis=other))
-        low, high = int(at[0]), int(at[-1])
-        many = {"batch": "batches", "row": "rows", "column": "columns"}.get(word, word)
-        parts.append(f"{word} {low}" if low == high else f"{many} {low}..{high}")
-    return ", ".join(parts)
+    at = [np.flatnonzero(_hit_along(hit, axis)).tolist() for axis in range(hit.ndim)]
+    return ", ".join(name_range(i, hit.ndim, x[0], x[-1]) for i, x in enumerate(at))
 
 
 def _lanes_behind(
@@ -128,8 +111,8 @@ def _lanes_behind(
 ) -> tuple[list[Event], Callable[[int], np.ndarray]]:
     """The events that stored undefined lanes into a tensor or into what torch made it from.
 
-    The function gives, for poison bits, the elements of the tensor that such lanes met; of a source
-    of another shape all elements count as met.
+    The function gives, for poison bits, the elements of the tensor that such lanes hit; of a source
+    of another shape all elements count as hit.
     """
     found: list[tuple[torch.Tensor, list[Event]]] = []
     for part in _lineage(session, tensor):
@@ -138,7 +121,7 @@ def _lanes_behind(
         if mine:
             found.append((part, mine))
 
-    def met(bits: int) -> np.ndarray:
+    def elements_with(bits: int) -> np.ndarray:
         hit = np.zeros(tuple(tensor.shape), np.bool_)
         for part, mine in found:
             wanted = np.concatenate([e.bits for e in mine]) & bits != 0
@@ -147,7 +130,7 @@ def _lanes_behind(
             hit |= _mark_elements(session, part, elements) if alike else elements.size > 0
         return hit
 
-    return [e for _, mine in found for e in mine], met
+    return [e for _, mine in found for e in mine], elements_with
 
 
 def _lineage(session: Session, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -166,8 +149,8 @@ def _find_never_stored(session: Session, tensor: torch.Tensor) -> Iterator[Fault
     missing = session.memory.undefined_in(tensor)
     if missing is None:
         return
-    _, met = _lanes_behind(session, [e for _, e in session.events], tensor)
-    missing &= ~met(0xFF)
+    _, elements_with = _lanes_behind(session, [e for _, e in session.events], tensor)
+    missing &= ~elements_with(0xFF)
     if missing.any():
         last = session.run.launches[-1] if session.run.launches else None
         kernel, where = (last.kernel, last.where) if last is not None else ("", NOWHERE)
@@ -178,10 +161,11 @@ def _find_never_stored(session: Session, tensor: torch.Tensor) -> Iterator[Fault
 
 def _ragged_axis(hit: np.ndarray) -> str | None:
     """The axis along which only a part is hit while the other is hit wholly."""
-    names = axes_of("c", hit.ndim)
-    partial = []
-    for axis, name in enumerate(names):
-        other = tuple(i for i in range(hit.ndim) if i != axis)
-        if not hit.any(axis=other).all():
-            partial.append(name)
+    names = enumerate(axes_of("c", hit.ndim))
+    partial = [name for axis, name in names if not _hit_along(hit, axis).all()]
     return partial[0] if len(partial) == 1 else None
+
+
+def _hit_along(hit: np.ndarray, axis: int) -> np.ndarray:
+    """Which indices along an axis have a marked element."""
+    return np.asarray(hit.any(axis=tuple(i for i in range(hit.ndim) if i != axis)))

@@ -1,4 +1,4 @@
-"""What a launch saw that must not be: single events, which are joined into faults in the end."""
+"""Events: what must not happen in a launch, joined into faults when the call ends."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Event:
 
     `low`..`high` are the stray indices along the operand's axis; `between` says that lanes step by
     `low` along an axis of stride `high` instead. `tests` are the axes its mask varies along (None:
-    there is no mask, or it could not be told). `elements` are byte offsets into `storage` where it
-    matters which elements were met, `bits` the poison stored there.
+    there is no mask, or its axes are unclear). `elements` are byte offsets into `storage` where it
+    matters which elements were hit, `bits` the poison stored there.
     """
 
     kind: str
@@ -53,7 +53,7 @@ def note_lanes(kind: str, access: str, marked: np.ndarray, **more: Any) -> None:
 
 
 def count_programs(events: list[Event]) -> int:
-    """How many programs had a part in the events."""
+    """How many programs the events involve."""
     return len(np.unique(np.concatenate([e.programs for e in events])))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from gemmproof.reference.simulator.memory import Argument, Region, Storage, Stri
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import I8, Dtype
 
-# What undefined lanes are, of an operand.
+# What undefined lanes are, in words.
 STRAY = "out-of-bounds lanes of {}"
 MASKED = "lanes of {} that the load's mask disables, with no `other`"
 UNWRITTEN = "uninitialised elements of {}"
@@ -35,7 +34,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class RawTouch:
-    """One access of all programs of a part, as the trace keeps it until the launch is over."""
+    """One access of all programs of a group, as the trace keeps it."""
 
     kind: str
     operand: Argument
@@ -47,7 +46,7 @@ class RawTouch:
 
 def check_defined(value: Value, what: str) -> None:
     """Note where an undefined lane decides `what`."""
-    if value.poison is not None and (value.poison & ~context.hinted()).any():
+    if value.poison is not None and (value.poison & ~context.hint_bits()).any():
         note_lanes("undefined_used", what, value.poison)
 
 
@@ -84,8 +83,8 @@ def _without_doubtful(
     if ptr.poison is not None:
         bits = np.broadcast_to(ptr.poison, full)
         if kind != "load":
-            _note_hint(kind, ptr, np.where(live, bits & context.hinted(), np.uint8(0)))
-        hidden = (bits & ~context.hinted() != 0) & live
+            _note_hint(kind, ptr, np.where(live, bits & context.hint_bits(), np.uint8(0)))
+        hidden = (bits & ~context.hint_bits() != 0) & live
         if hidden.any():
             note_lanes("undefined_used", "an address", hidden)
             live = live & ~hidden
@@ -102,7 +101,7 @@ def _note_hint(kind: str, ptr: Value, bits: np.ndarray) -> None:
     lanes = bits != 0
     if lanes.any():
         lowest = int(bits[lanes].min())
-        origin = context.current().session.sources[(lowest & -lowest).bit_length() - 1]
+        origin = context.current().session.origins[(lowest & -lowest).bit_length() - 1]
         note_lanes(
             "false_hint",
             kind,
@@ -142,25 +141,23 @@ def _judge_in(
     storage = operand.storage
     region = operand.region(size)
     index = address - storage.start
-    uneven = None
+    stray = None
     if operand.view.itemsize != size or (operand.view.start - storage.start) % size:
-        uneven = (index & (size - 1)) != 0  # an address between two elements
+        stray = (index & (size - 1)) != 0  # an address between two elements
     if size > 1:
         index >>= size.bit_length() - 1
     if good is not None:
         index = np.where(good, index, region.low)
-    stray = None
     if not all_inside(region, index):
-        stray = ~region.contains(index)
-        stray = stray if good is None else stray & good
-    if uneven is not None:
-        uneven = uneven if good is None else uneven & good
-        stray = uneven if stray is None else stray | uneven
-    if stray is not None and stray.any():
-        note_stray_lanes(kind, operand, address, stray, size, mask_axes(mask))
-        good = ~stray if good is None else good & ~stray
+        outside = ~region.contains(index)
+        stray = outside if stray is None else stray | outside
     if stray is not None:
-        index = np.where(good, index, 0) if good is not None else index
+        stray = stray if good is None else stray & good
+        if stray.any():
+            note_stray_lanes(kind, operand, address, stray, size, mask_axes(mask))
+            good = ~stray if good is None else good & ~stray
+        if good is not None:
+            index = np.where(good, index, 0)
     return Lanes(storage, index, good)
 
 
@@ -187,10 +184,7 @@ def _any_operand(storage: Storage, size: int) -> Argument:
 def _note_wrapped(kind: str, ptr: Value, wrapped: np.ndarray) -> None:
     """Note lanes whose address is not what it would be in unbounded arithmetic."""
     assert ptr.exact is not None
-    address, exact = (
-        np.broadcast_to(ptr.data, wrapped.shape),
-        np.broadcast_to(ptr.exact, wrapped.shape),
-    )
+    address, exact = (np.broadcast_to(x, wrapped.shape) for x in (ptr.data, ptr.exact))
     start = ptr.base.view.start if ptr.base is not None else 0
     size = element_of(ptr).itemsize
     lane = np.unravel_index(int(np.argmax(wrapped)), wrapped.shape)
@@ -204,12 +198,15 @@ def _note_wrapped(kind: str, ptr: Value, wrapped: np.ndarray) -> None:
     )
 
 
-def trace(kind: str, ptr: Value, mask: Value | None, other: Any, full: tuple[int, ...]) -> None:
-    """Keep an access for the trace, if one is wanted."""
+def trace(
+    kind: str, ptr: Value, mask: Value | None, fill: Value | None, full: tuple[int, ...]
+) -> None:
+    """Record an access in the trace, if there is one."""
     launch = context.current()
     if launch.session.trace is None or ptr.base is None:
         return
     size = element_of(ptr).itemsize
     offsets = (np.broadcast_to(ptr.data, full) - ptr.base.view.start) // size
     lanes = None if mask is None else np.broadcast_to(mask.data, full)
+    other = None if fill is None or fill.data.size != 1 else float(fill.data.item())
     launch.touches.append(RawTouch(kind, ptr.base, offsets, lanes, other, launch.programs))

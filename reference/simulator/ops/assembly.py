@@ -11,7 +11,7 @@ from gemmproof.reference.libdevice import function_of
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.ptx import UnknownAsm, compile_asm
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.registry import elementwise, operation
 from gemmproof.reference.simulator.ops.special import special_register
 from gemmproof.reference.simulator.value import Value, union
 from gemmproof.reference.ttir.module import Op
@@ -52,16 +52,8 @@ def _build_assembly(op: Op) -> Callable[..., Any]:
 
 @operation("tt.extern_elementwise", constant=False)
 def _build_extern(op: Op) -> Callable[..., Value]:
-    symbol, dtype = op.attrs["symbol"], op.types[0].dtype
+    symbol = op.attrs["symbol"]
     function = function_of(symbol)
     if function is None:
         raise Unsupported(f"the library function {symbol} is not known to the tile simulator")
-
-    def compute(*values: Value) -> Value:
-        context.note_rounding("math")
-        data = np.asarray(function(*(v.data for v in values)))
-        if data.dtype != dtype.numpy:
-            data = data.astype(dtype.numpy)
-        return Value(data, dtype, union(*(v.poison for v in values)))
-
-    return compute
+    return elementwise(function, op.types[0].dtype, "math")

@@ -11,7 +11,7 @@ from gemmproof.reference.arithmetic.rounding import float_to_integer, round_floa
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.ops.floats import canonical
-from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.registry import elementwise, operation
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import F32, F64, I1, Dtype, unsigned
 from gemmproof.reference.ttir.module import Op
@@ -46,59 +46,50 @@ def build_integer_cast(op: Op) -> Callable[..., Value]:
 
 @operation("arith.fptosi", "arith.fptoui")
 def _build_to_integer(op: Op) -> Callable[..., Value]:
-    dtype = op.types[0].dtype
-    without_sign = op.name == "arith.fptoui"
-
-    def compute(x: Value) -> Value:
-        data = _to_integer(x.data, dtype, without_sign)
-        return Value(data, dtype, x.poison, loaded=x.loaded)
-
-    return compute
-
-
-def _to_integer(data: np.ndarray, dtype: Dtype, without_sign: bool) -> np.ndarray:
     """Floats to integers: cut toward zero, saturating at the width that PTX converts to.
 
     PTX has no conversion to 8 bits: cvt.rzi.s16 (u16) saturates at 16 and the low byte is kept.
     """
-    wide = np.dtype(f"{'u' if without_sign else 'i'}{max(2, dtype.itemsize)}")
-    whole = float_to_integer(data, wide, "rz")
-    return (whole & 1).astype(np.bool_) if dtype is I1 else whole.astype(dtype.numpy)
+    dtype = op.types[0].dtype
+    sign = "u" if op.name == "arith.fptoui" else "i"
+    wide = np.dtype(f"{sign}{max(2, dtype.itemsize)}")
+
+    def convert(data: np.ndarray) -> np.ndarray:
+        whole = float_to_integer(data, wide, "rz")
+        return whole & 1 if dtype is I1 else whole
+
+    return elementwise(convert, dtype)
 
 
 @operation("arith.sitofp", "arith.uitofp")
 def _build_from_integer(op: Op) -> Callable[..., Value]:
-    dtype = op.types[0].dtype
+    source, dtype = op.operand_types[0].dtype, op.types[0].dtype
     without_sign = op.name == "arith.uitofp"
 
-    def compute(x: Value) -> Value:
-        read = unsigned(x.data) if without_sign else x.data
-        if x.dtype is I1:
-            read = read.astype(np.int8) if without_sign else -read.astype(np.int8)
-        return Value(to_float(read, dtype), dtype, x.poison, loaded=x.loaded)
+    def convert(data: np.ndarray) -> np.ndarray:
+        if source is I1:
+            data = data.astype(np.int8) if without_sign else -data.astype(np.int8)
+        return to_float(unsigned(data) if without_sign else data, dtype)
 
-    return compute
+    return elementwise(convert, dtype)
 
 
 @operation("arith.extf", "arith.truncf", "tt.fp_to_fp")
 def _build_float_cast(op: Op) -> Callable[..., Value]:
-    dtype = op.types[0].dtype
+    source, dtype = op.operand_types[0].dtype, op.types[0].dtype
     cut = op.attrs.get("rounding") == "rtz"
-    source = op.operand_types[0].dtype
     by_bias = source.name == "f8E5M2" and dtype.name == "bf16"
     missing = _lacks_conversion(source, dtype, cut)
 
-    def compute(x: Value) -> Value:
+    def convert(data: np.ndarray) -> np.ndarray:
         if missing and context.runs_on_nvidia():
-            way = f"{x.dtype} to {dtype}{' toward zero' if cut else ''}"
+            way = f"{source} to {dtype}{' toward zero' if cut else ''}"
             raise context.kernel_error(f"Triton's compiler has no conversion of {way}")
         if by_bias and context.runs_on_nvidia():
-            data = _widen_e5m2(x.data)
-        else:
-            data = round_float(x.data, dtype.format, "rz") if cut else to_float(x.data, dtype)
-        return Value(data, dtype, x.poison, loaded=x.loaded)
+            return _widen_e5m2(data)
+        return round_float(data, dtype.format, "rz") if cut else to_float(data, dtype)
 
-    return compute
+    return elementwise(convert, dtype)
 
 
 def _lacks_conversion(source: Dtype, target: Dtype, cut: bool) -> bool:

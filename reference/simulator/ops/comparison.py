@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.registry import elementwise, operation
 from gemmproof.reference.simulator.value import Value, loaded_width, union
 from gemmproof.reference.ttir.dtypes import I1, unsigned
 from gemmproof.reference.ttir.module import Op
@@ -26,32 +26,25 @@ _COMPARE: dict[str, Any] = {
 def _build_compare(op: Op) -> Callable[..., Value]:
     word = op.words[0]
     function = _COMPARE[word if word in _COMPARE else word[1:]]
-    without_sign = word[0] == "u"
-
-    def compute(a: Value, b: Value) -> Value:
-        x, y = (unsigned(a.data), unsigned(b.data)) if without_sign else (a.data, b.data)
-        return Value(function(x, y), I1, union(a.poison, b.poison), loaded=loaded_width(a, b))
-
-    return compute
+    if word[0] == "u":
+        return elementwise(lambda x, y: function(unsigned(x), unsigned(y)), I1)
+    return elementwise(function, I1)
 
 
 @operation("arith.cmpf")
 def _build_float_compare(op: Op) -> Callable[..., Value]:
     word = op.words[0]
 
-    def compute(a: Value, b: Value) -> Value:
-        x, y = a.data, b.data
+    def compare(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         unordered = np.isnan(x) | np.isnan(y)
         if word in ("true", "false"):
-            data = np.full(unordered.shape, word == "true")
-        elif word in ("ord", "uno"):
-            data = unordered if word == "uno" else ~unordered
-        else:
-            found = _COMPARE[word[1:]](x, y)
-            data = found | unordered if word[0] == "u" else found & ~unordered
-        return Value(data, I1, union(a.poison, b.poison), loaded=loaded_width(a, b))
+            return np.full(unordered.shape, word == "true")
+        if word in ("ord", "uno"):
+            return unordered if word == "uno" else ~unordered
+        holds = _COMPARE[word[1:]](x, y)
+        return holds | unordered if word[0] == "u" else holds & ~unordered
 
-    return compute
+    return elementwise(compare, I1)
 
 
 @operation("arith.select")
@@ -60,9 +53,10 @@ def build_select(op: Op) -> Callable[..., Any]:
         """A lane that is not picked leaves no trace, undefined or not."""
         if not isinstance(x, Value):
             return x.choose(condition, y)
+        if condition.data.ndim != x.data.ndim:  # one condition for the whole block
+            ones = (1,) * (x.data.ndim - 1)
+            condition = condition.map(lambda d: d.reshape(len(d), *ones))
         c = condition.data
-        if c.ndim != x.data.ndim:  # one condition for the whole block
-            c = c.reshape(len(c), *(1,) * (x.data.ndim - 1))
         data = np.where(c, x.data, y.data)
         poison = exact = None
         if x.poison is not None or y.poison is not None:
@@ -70,13 +64,8 @@ def build_select(op: Op) -> Callable[..., Any]:
         if x.exact is not None or y.exact is not None:
             exact = np.where(c, x.unbounded(), y.unbounded())
             exact = exact if (exact != data).any() else None
-        if condition.poison is not None:
-            mask = condition.poison.reshape(
-                len(condition.poison), *(condition.poison.shape[1:] or (1,) * (data.ndim - 1))
-            )
-            poison = union(poison, mask)
         base = x.base if x.base is y.base else None
-        loaded = loaded_width(x, y)
-        return Value(data, x.dtype, poison, exact, base, loaded)
+        poison = union(poison, condition.poison)
+        return Value(data, x.dtype, poison, exact, base, loaded_width(x, y))
 
     return compute

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.value import Value, loaded_width, union
+from gemmproof.reference.simulator.ops.registry import elementwise, operation
+from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.module import Op
 
 Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -58,33 +57,20 @@ def canonical(data: np.ndarray) -> np.ndarray:
 @operation(*_FLOAT)
 def _build_float(op: Op) -> Callable[..., Value]:
     function, rounds = _FLOAT[op.name]
-    dtype = op.types[0].dtype
-
-    def compute(a: Value, b: Value) -> Value:
-        if rounds:
-            context.note_rounding(rounds)
-        data = function(a.data, b.data)
-        if data.dtype != dtype.numpy:
-            data = data.astype(dtype.numpy)
-        return Value(canonical(data), dtype, union(a.poison, b.poison), loaded=loaded_width(a, b))
-
-    return compute
+    return elementwise(lambda x, y: canonical(function(x, y)), op.types[0].dtype, rounds)
 
 
 @operation("arith.negf")
 def _build_negation(op: Op) -> Callable[..., Value]:
-    dtype = op.types[0].dtype
-    return lambda a: Value(-a.data, dtype, a.poison, loaded=a.loaded)
+    return elementwise(np.negative, op.types[0].dtype)
 
 
 @operation("tt.clampf")
 def _build_clamp(op: Op) -> Callable[..., Value]:
     keep = op.attrs.get("propagateNan", "none") == "all"
     low_of, high_of = (np.maximum, np.minimum) if keep else (np.fmax, np.fmin)
-    dtype = op.types[0].dtype
 
-    def compute(x: Value, low: Value, high: Value) -> Value:
-        data = least(high_of, greatest(low_of, x.data, low.data), high.data)
-        return Value(canonical(data), dtype, union(x.poison, low.poison, high.poison))
+    def clamp(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        return canonical(least(high_of, greatest(low_of, x, low), high))
 
-    return compute
+    return elementwise(clamp, op.types[0].dtype)

@@ -18,10 +18,10 @@ _MOST_PRINTS = 1000  # lines
 
 
 def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
-    """`compute`, with the hints that its operation carries judged on what it gives."""
+    """`compute`, with the hints that its operation carries judged on its result's defined lanes."""
     shape = op.types[0].shape
 
-    def judged(*values: Value) -> Value:
+    def compute_and_judge(*values: Value) -> Value:
         x = compute(*values)
         if x.dtype.is_float:
             return x
@@ -32,12 +32,7 @@ def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
                 x = judge(x, numbers[: len(shape) or 1])
         return x
 
-    return judged
-
-
-def _find_defined(x: Value) -> np.ndarray:
-    """Lanes whose value is defined; a hint says nothing of the others."""
-    return x.marks() == 0
+    return compute_and_judge
 
 
 def _mark_doubtful(x: Value, failed: np.ndarray, words: str) -> Value:
@@ -45,7 +40,7 @@ def _mark_doubtful(x: Value, failed: np.ndarray, words: str) -> Value:
 
     A hint is at fault where such a lane reaches a store; the idle lanes of a ragged tile do not.
     """
-    bits = failed * context.source(words, x.base, kind="false_hint")
+    bits = failed * context.poison_bit(words, x.base, kind="false_hint")
     return Value(x.data, x.dtype, union(x.poison, bits), x.exact, x.base, x.loaded)
 
 
@@ -61,7 +56,7 @@ def _judge_multiple(x: Value, values: list[int]) -> Value:
     contiguous run (AxisInfo's divisibility); a pointer's counts bytes.
     """
     for axis, v in enumerate(values):
-        failed = (x.data % v != 0) & _find_defined(x)
+        failed = (x.data % v != 0) & (x.marks() == 0)
         if x.data.ndim > 1 and v > 1 and failed.any():
             inner = (slice(None),) * (axis + 1)
             goes_on = np.zeros(x.data.shape, np.bool_)
@@ -86,61 +81,44 @@ def _first(x: Value, failed: np.ndarray) -> int:
     return int(np.broadcast_to(x.data, failed.shape)[tuple(np.argwhere(failed)[0])])
 
 
-def _judge_groups(x: Value, values: list[int], hint: str, expected: Any) -> Value:
-    """A hint on aligned groups of lanes; a lane must hold `expected(first lane, its number)`."""
+def _judge_groups(x: Value, values: list[int], hint: str, step: int) -> Value:
+    """A hint that in aligned groups of so many lanes each value is the last one plus `step`."""
     for axis, n in enumerate(values):
         if x.data.ndim == 1 or n <= 1:
             continue
         data = np.moveaxis(x.data, axis + 1, -1)
         n = min(n, data.shape[-1])
         groups = data.reshape(*data.shape[:-1], data.shape[-1] // n, n)
-        wrong = groups != expected(groups[..., :1], np.arange(n, dtype=data.dtype))
-        failed = np.moveaxis(wrong.reshape(data.shape), -1, axis + 1) & _find_defined(x)
+        wrong = groups != (groups[..., :1] + step * np.arange(n)).astype(data.dtype)
+        failed = np.moveaxis(wrong.reshape(data.shape), -1, axis + 1) & (x.marks() == 0)
         if failed.any():
             words = f"a false hint: tl.{hint}({n}) where a lane holds {_first(x, failed)}"
             x = _mark_doubtful(x, failed, words)
     return x
 
 
-def _judge_contiguous(x: Value, values: list[int]) -> Value:
-    """tl.max_contiguous: aligned groups of so many lanes hold consecutive values."""
-    step = _step(x)
-    return _judge_groups(x, values, "max_contiguous", lambda first, i: first + i * step)
-
-
-def _judge_constant(x: Value, values: list[int]) -> Value:
-    """tl.max_constancy: aligned groups of so many lanes hold one value."""
-    return _judge_groups(x, values, "max_constancy", lambda first, i: first)
-
-
 # Attributes that tl.multiple_of, tl.max_contiguous and tl.max_constancy leave on an operation.
 HINTS: dict[str, Callable[[Value, list[int]], Value]] = {
     "tt.divisibility": _judge_multiple,
-    "tt.contiguity": _judge_contiguous,
-    "tt.constancy": _judge_constant,
+    "tt.contiguity": lambda x, values: _judge_groups(x, values, "max_contiguous", _step(x)),
+    "tt.constancy": lambda x, values: _judge_groups(x, values, "max_constancy", 0),
 }
 
 
 # -- claims and prints ---------------------------------------------------------------------------
-def _judge_claim(kind: str, condition: Value, got: str) -> None:
-    """Note the lanes of a claim that does not hold."""
-    failed = condition.data == 0
-    if failed.any():
-        note_lanes(kind, "hint", failed, got=got, expected="a true condition")
+@operation("llvm.intr.assume", "tt.assert", pure=False)
+def _build_claim(op: Op) -> Callable[..., None]:
+    """What must hold for every program: the compiler takes an assumption for granted."""
+    kind, got = "false_hint", "tl.assume of a condition that is false"
+    if op.name == "tt.assert":
+        kind, got = "failed_assert", f"device_assert failed: {''.join(op.strings[:1])}"[:200]
 
+    def compute(condition: Value) -> None:
+        failed = condition.data == 0
+        if failed.any():
+            note_lanes(kind, "hint", failed, got=got, expected="a true condition")
 
-@operation("llvm.intr.assume", pure=False)
-def _build_assume(op: Op) -> Callable[..., None]:
-    """The compiler takes it for granted, so it must hold for every program."""
-    words = "tl.assume of a condition that is false"
-    return lambda condition: _judge_claim("false_hint", condition, words)
-
-
-@operation("tt.assert", pure=False)
-def _build_assert(op: Op) -> Callable[..., None]:
-    words = f"device_assert failed: {op.strings[0] if op.strings else ''}"[:200]
-
-    return lambda condition: _judge_claim("failed_assert", condition, words)
+    return compute
 
 
 @operation("tt.print", pure=False)
@@ -149,7 +127,7 @@ def _build_print(op: Op) -> Callable[..., None]:
     in_hex = op.attrs.get("hex", "false") == "true"
 
     def compute(*values: Value) -> None:
-        """Kept for who asks, at most a thousand lines: one for each program, by its place."""
+        """Keeps at most a thousand lines, one for each program, with its place in the grid."""
         launch = current()
         blocks = [
             v.spread(kind.shape).data for v, kind in zip(values, op.operand_types, strict=True)
@@ -171,18 +149,18 @@ def _describe(block: np.ndarray, in_hex: bool) -> str:
     """A value in one line: its shape if it has one, and its first and last lanes."""
     digits = 2 * block.dtype.itemsize
 
-    def hexed(lane: Any) -> str:
+    def to_hex(lane: Any) -> str:
         return f"0x{int(lane) % (1 << 4 * digits):0{digits}x}"
 
     whole = in_hex and block.dtype.kind in "iu"
     if block.ndim == 0:
-        return hexed(block) if whole else str(block)
+        return to_hex(block) if whole else str(block)
     text = np.array2string(
         block,
         threshold=64,
         edgeitems=4,
         max_line_width=1 << 20,
-        formatter={"int": hexed} if whole else None,
+        formatter={"int": to_hex} if whole else None,
     )
     shape = "x".join(map(str, block.shape))
     return f"({shape}) {' '.join(text.split()).replace('[ ', '[')}"

@@ -9,12 +9,13 @@ import numpy as np
 from gemmproof.reference.arithmetic import bitwise
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.ops.outer import join, parts_of
-from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.registry import elementwise, operation
 from gemmproof.reference.simulator.value import Value, loaded_width, union
 from gemmproof.reference.ttir.dtypes import I1, Dtype, unsigned
 from gemmproof.reference.ttir.module import Op
 
 Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Interval = tuple[int, int]
 
 
 def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -82,7 +83,7 @@ def build_integer(op: Op) -> Callable[..., Value]:
     dtype = op.types[0].dtype
     bits = dtype.bits
     if dtype is I1:
-        return _boolean(_BOOLEAN.get(op.name, np.logical_and))
+        return elementwise(_BOOLEAN.get(op.name, np.logical_and), I1)
 
     def compute(a: Value, b: Value) -> Value:
         if function is np.add and (waiting := _wait(a, b, dtype)) is not None:
@@ -119,15 +120,11 @@ def _build_division(op: Op) -> Callable[..., Value]:
         made = plain(a, b)
         zero = b.data == 0
         if zero.any():
-            bits = zero * context.source("a division by zero")
+            bits = zero * context.poison_bit("a division by zero")
             made.poison = union(made.poison, bits)
         return made
 
     return compute
-
-
-def _boolean(function: Function) -> Callable[..., Value]:
-    return lambda a, b: Value(function(a.data, b.data), I1, union(a.poison, b.poison))
 
 
 def _exact(
@@ -146,45 +143,47 @@ def _wide(value: Value, without_sign: bool) -> np.ndarray:
     return value.unbounded()
 
 
-def _span(function: Function, a: Value, b: Value, dtype: Dtype) -> tuple[int, int] | None:
+def _span(function: Function, a: Value, b: Value, dtype: Dtype) -> Interval | None:
     """Bounds of the result of integers by interval arithmetic, None if they leave the type.
 
     They settle nearly every case without a second pass. The operands are looked at anew only where
     what is known of them does not.
     """
     low, high = -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-    known = _corners(function, a.bounds(), b.bounds())
+    interval = _INTERVALS[function]
+    known = interval(a.bounds(), b.bounds())
     if known is not None and (known[0] < low or known[1] > high):
         a.span = b.span = None
-        known = _corners(function, a.bounds(), b.bounds())
+        known = interval(a.bounds(), b.bounds())
     return known if known is not None and low <= known[0] and known[1] <= high else None
 
 
-def _corners(
-    function: Function, p: tuple[int, int] | None, q: tuple[int, int] | None
-) -> tuple[int, int] | None:
-    """The interval of `function` over two intervals, None where one of them is not known."""
-    if p is None or q is None:
-        return None
-    if function is np.add:
-        return p[0] + q[0], p[1] + q[1]
-    if function is np.subtract:
-        return p[0] - q[1], p[1] - q[0]
-    if function is np.multiply:
-        corners = p[0] * q[0], p[0] * q[1], p[1] * q[0], p[1] * q[1]
-        return min(corners), max(corners)
-    if function is np.minimum:
-        return min(p[0], q[0]), min(p[1], q[1])
-    if function is np.maximum:
-        return max(p[0], q[0]), max(p[1], q[1])
-    if function in (_divide, _remainder):
-        most = max(abs(p[0]), abs(p[1]))
-        return (0 if p[0] >= 0 and q[0] >= 0 else -most), most
-    if function is _shift_right:
-        return min(p[0], 0), max(p[1], 0)
-    if q[0] < 0 or q[1] > 62:  # a shift to the left
-        return None
-    return _corners(np.multiply, p, (1 << q[0], 1 << q[1]))
+def _product(p: Interval, q: Interval) -> Interval:
+    corners = [x * y for x in p for y in q]
+    return min(corners), max(corners)
+
+
+def _quotient(p: Interval, q: Interval) -> Interval:
+    most = max(map(abs, p))
+    return (0 if p[0] >= 0 and q[0] >= 0 else -most), most
+
+
+def _shifted_left(p: Interval, q: Interval) -> Interval | None:
+    return None if q[0] < 0 or q[1] > 62 else _product(p, (1 << q[0], 1 << q[1]))
+
+
+# A function -> its interval over two intervals, None where that is not known.
+_INTERVALS: dict[Function, Callable[[Interval, Interval], Interval | None]] = {
+    np.add: lambda p, q: (p[0] + q[0], p[1] + q[1]),
+    np.subtract: lambda p, q: (p[0] - q[1], p[1] - q[0]),
+    np.multiply: _product,
+    np.minimum: lambda p, q: (min(p[0], q[0]), min(p[1], q[1])),
+    np.maximum: lambda p, q: (max(p[0], q[0]), max(p[1], q[1])),
+    _divide: _quotient,
+    _remainder: _quotient,
+    _shift_left: _shifted_left,
+    _shift_right: lambda p, q: (min(p[0], 0), max(p[1], 0)),
+}
 
 
 @operation(*_BITWISE)
@@ -244,9 +243,5 @@ def build_pointer_sum(op: Op) -> Callable[..., Value]:
 @operation("tt.mulhiui")
 def _build_high_product(op: Op) -> Callable[..., Value]:
     dtype = op.types[0].dtype
-
-    def compute(a: Value, b: Value) -> Value:
-        data = bitwise.multiply_high(unsigned(a.data), unsigned(b.data)).view(dtype.numpy)
-        return Value(data, dtype, union(a.poison, b.poison))
-
-    return compute
+    multiply = bitwise.multiply_high
+    return elementwise(lambda x, y: multiply(unsigned(x), unsigned(y)).view(dtype.numpy), dtype)

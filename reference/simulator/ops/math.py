@@ -8,10 +8,9 @@ import numpy as np
 
 from gemmproof.reference.arithmetic import bitwise
 from gemmproof.reference.libdevice import function_of
-from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.ops.floats import canonical
-from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.value import Value, union
+from gemmproof.reference.simulator.ops.registry import elementwise, operation
+from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import unsigned
 from gemmproof.reference.ttir.module import Op
 
@@ -39,16 +38,9 @@ _EXACT = {
 @operation(*_ROUNDED, *_EXACT)
 def _build_function(op: Op) -> Callable[..., Value]:
     function = function_of(f"__nv_{(_ROUNDED | _EXACT)[op.name]}")
-    rounds, dtype = op.name in _ROUNDED, op.types[0].dtype
     assert function is not None
-
-    def compute(*values: Value) -> Value:
-        if rounds:
-            context.note_rounding("math")
-        data = canonical(function(*(v.data for v in values)))
-        return Value(data, dtype, union(*(v.poison for v in values)))
-
-    return compute
+    rounds = "math" if op.name in _ROUNDED else ""
+    return elementwise(lambda *data: canonical(function(*data)), op.types[0].dtype, rounds)
 
 
 @operation("arith.remf")
@@ -58,14 +50,11 @@ def _build_remainder(op: Op) -> Callable[..., Value]:
     multiply_add = function_of("__nv_fma")
     assert multiply_add is not None
 
-    def compute(a: Value, b: Value) -> Value:
-        context.note_rounding("/")
-        quotient = np.trunc(np.true_divide(a.data, b.data).astype(dtype.numpy))
-        rest = multiply_add(-quotient, b.data, a.data)
-        data = np.where(np.isinf(b.data), a.data, rest)
-        return Value(canonical(data), dtype, union(a.poison, b.poison))
+    def remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        quotient = np.trunc(np.true_divide(a, b).astype(dtype.numpy))
+        return canonical(np.where(np.isinf(b), a, multiply_add(-quotient, b, a)))
 
-    return compute
+    return elementwise(remainder, dtype, "/")
 
 
 _BITS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -78,5 +67,4 @@ _BITS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @operation(*_BITS)
 def _build_bit_function(op: Op) -> Callable[..., Value]:
-    function, dtype = _BITS[op.name], op.types[0].dtype
-    return lambda x: Value(function(x.data).astype(dtype.numpy), dtype, x.poison)
+    return elementwise(_BITS[op.name], op.types[0].dtype)

@@ -1,7 +1,7 @@
-"""Sums and conjunctions of a row of lanes with a column of lanes, made where each lane is needed.
+"""Sums and conjunctions of rows and columns of lanes, materialised only where all are needed.
 
 Most pointers are `base + rows + columns` and most masks `rows & columns`: programs that load the
-same block are told by the small parts, and only the blocks that differ are ever made.
+same block are recognised by the small parts, and only distinct blocks are materialised.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.value import Lazy, Value
 from gemmproof.reference.ttir.dtypes import I1, Dtype
 
-# Blocks of fewer lanes are made at once.
+# Blocks of fewer lanes are materialised immediately.
 FEWEST_LANES = 4096
 
 
@@ -36,8 +36,9 @@ class Outer(Lazy):
         return combine(self.parts)
 
     def bounds(self) -> tuple[int, int]:
+        """Numbers between which every lane of the sum lies."""
         if self.span is None:
-            self.span = sum_bounds(self.parts)
+            self.span = sum(int(p.min()) for p in self.parts), sum(int(p.max()) for p in self.parts)
         return self.span
 
     def select(self, rows: np.ndarray) -> Value:
@@ -51,11 +52,6 @@ def combine(parts: list[np.ndarray]) -> np.ndarray:
     return reduce(function, sorted(parts, key=lambda p: p.size))
 
 
-def sum_bounds(parts: list[np.ndarray]) -> tuple[int, int]:
-    """Numbers between which every lane of a sum lies."""
-    return sum(int(p.min()) for p in parts), sum(int(p.max()) for p in parts)
-
-
 def parts_of(value: Value) -> list[np.ndarray]:
     return value.parts if isinstance(value, Outer) else [value.data]
 
@@ -63,7 +59,7 @@ def parts_of(value: Value) -> list[np.ndarray]:
 def join(
     left: list[np.ndarray], right: list[np.ndarray], dtype: Dtype, base: Any, loaded: int
 ) -> Outer | None:
-    """The parts of both sides, those that fit into each other combined; None where that saves
+    """The parts of both sides, combined where one broadcasts to the other; None where that saves
     little. The caller has made sure that nothing overflows.
     """
     parts = list(left)

@@ -9,6 +9,7 @@ import numpy as np
 
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.shape import concatenate
 from gemmproof.reference.simulator.program import Program
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.module import Op
@@ -25,12 +26,11 @@ def _apply(program: Program, values: Sequence[Value]) -> list[Value]:
         whole = part if part.size == 1 else np.broadcast_to(part, shape)
         return whole.reshape(-1)
 
-    flat = [v.map(flatten) for v in values]
-    return [_unflatten(v, shape) for v in run_region(program, flat, lanes)]
+    def unflatten(part: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(part, (lanes,)).reshape(shape)
 
-
-def _unflatten(value: Value, shape: tuple[int, ...]) -> Value:
-    return value.map(lambda part: np.broadcast_to(part, (int(np.prod(shape)),)).reshape(shape))
+    results = run_region(program, [v.map(flatten) for v in values], lanes)
+    return [v.map(unflatten) for v in results]
 
 
 def _take(x: Value, axis: int, part: slice) -> Value:
@@ -56,26 +56,12 @@ def _build_reduce(op: Op) -> Callable[..., Any]:
             joined = _apply(program, [*left, *right])
             if n % 2:
                 rest = [_take(v, axis, slice(n - 1, n)) for v in parts]
-                joined = [_join([j, r], axis) for j, r in zip(joined, rest, strict=True)]
+                joined = [concatenate([j, r], axis) for j, r in zip(joined, rest, strict=True)]
             parts = joined
         made = tuple(v.map(lambda d: d.squeeze(axis)) for v in parts)
         return made[0] if len(made) == 1 else made
 
     return compute
-
-
-def _join(values: Sequence[Value], axis: int) -> Value:
-    """Values side by side along an axis."""
-    programs = max(len(v.data) for v in values)
-
-    def joined(parts: list[np.ndarray]) -> np.ndarray:
-        lanes = [v.data.shape[1:] for v in values]
-        whole = [np.broadcast_to(p, (programs, *n)) for p, n in zip(parts, lanes, strict=True)]
-        return np.concatenate(whole, axis=axis)
-
-    marked = any(v.poison is not None for v in values)
-    poison = joined([v.marks() for v in values]) if marked else None
-    return Value(joined([v.data for v in values]), values[0].dtype, poison)
 
 
 @operation("tt.scan", constant=False)
@@ -97,7 +83,7 @@ def _build_scan(op: Op) -> Callable[..., Any]:
             lanes.append(_apply(program, [*lanes[-1], *lane]) if lanes else lane)
         if reverse:
             lanes.reverse()
-        made = tuple(_join(column, axis) for column in zip(*lanes, strict=True))
+        made = tuple(concatenate(column, axis) for column in zip(*lanes, strict=True))
         return made[0] if len(made) == 1 else made
 
     return compute
@@ -120,7 +106,7 @@ def _build_map(op: Op) -> Callable[..., Any]:
         results = _apply(program, packed)
         whole = []
         for r in range(len(results) // pack):
-            joined = _join(results[r * pack : (r + 1) * pack], 2)
+            joined = concatenate(results[r * pack : (r + 1) * pack], 2)
             whole.append(joined.map(lambda d: d.reshape(len(d), *shape)))
         return whole[0] if len(whole) == 1 else tuple(whole)
 

@@ -6,9 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.value import Value, loaded_width, union
+from gemmproof.reference.ttir.dtypes import Dtype
 from gemmproof.reference.ttir.module import Op
 
-# From an operation as it is written, made once, to what computes its results from its operands.
+# From an operation of the text to the function that computes its results from its operands.
 Build = Callable[[Op], Callable[..., Any]]
 
 
@@ -52,3 +57,22 @@ def operation(
         return build
 
     return register
+
+
+def elementwise(
+    function: Callable[..., np.ndarray], dtype: Dtype, rounds: str = ""
+) -> Callable[..., Value]:
+    """`function` lane by lane, then cast to `dtype`; a lane is undefined where an operand's is.
+
+    `rounds` names the operation if a GPU may round it in another way.
+    """
+
+    def compute(*values: Value) -> Value:
+        if rounds:
+            context.note_rounding(rounds)
+        data = function(*[v.data for v in values])
+        if data.dtype != dtype.numpy:
+            data = data.astype(dtype.numpy)
+        return Value(data, dtype, union(*[v.poison for v in values]), loaded=loaded_width(*values))
+
+    return compute

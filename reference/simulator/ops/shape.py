@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,7 +78,7 @@ def _build_undefined(op: Op) -> Callable[..., Value]:
 
     def compute() -> Value:
         ones = (1,) * (1 + len(kind.shape))
-        bits = np.full(ones, context.source("an undefined value"))
+        bits = np.full(ones, context.poison_bit("an undefined value"))
         return Value(np.zeros(ones, kind.dtype.numpy), kind.dtype, bits)
 
     return compute
@@ -128,25 +128,30 @@ def _build_transpose(op: Op) -> Callable[..., Value]:
     return lambda x: x.map(lambda data: data.transpose(axes))
 
 
-def _stack(x: Value, y: Value, shape: tuple[int, ...], axis: int, place: Any) -> Value:
-    programs = max(len(x.data), len(y.data))
+def concatenate(values: Sequence[Value], axis: int) -> Value:
+    """Blocks with every lane present, side by side along an axis of their data."""
+    programs = max(len(v.data) for v in values)
 
-    def placed(*parts: np.ndarray) -> np.ndarray:
-        whole: np.ndarray = place(
-            [np.broadcast_to(p, (programs, *shape)) for p in parts], axis=axis
-        )
-        return whole
+    def join(parts: list[np.ndarray]) -> np.ndarray:
+        shapes = [(programs, *v.data.shape[1:]) for v in values]
+        whole = [np.broadcast_to(p, shape) for p, shape in zip(parts, shapes, strict=True)]
+        return np.concatenate(whole, axis=axis)
 
-    marked = x.poison is not None or y.poison is not None
-    poison = placed(x.marks(), y.marks()) if marked else None
-    data = placed(x.data, y.data)
-    return Value(data, x.dtype, poison, base=x.base if x.base is y.base else None)
+    marked = any(v.poison is not None for v in values)
+    poison = join([v.marks() for v in values]) if marked else None
+    base = values[0].base if all(v.base is values[0].base for v in values) else None
+    return Value(join([v.data for v in values]), values[0].dtype, poison, base=base)
 
 
 @operation("tt.join")
 def _build_join(op: Op) -> Callable[..., Value]:
     shape = op.operand_types[0].shape
-    return lambda x, y: _stack(x, y, shape, 1 + len(shape), np.stack)
+
+    def compute(*values: Value) -> Value:
+        columns = [v.spread(shape).map(lambda d: d[..., None]) for v in values]
+        return concatenate(columns, 1 + len(shape))
+
+    return compute
 
 
 @operation("tt.split")
@@ -162,12 +167,9 @@ def _build_split(op: Op) -> Callable[..., tuple[Value, Value]]:
 
 @operation("tt.cat")
 def _build_cat(op: Op) -> Callable[..., Value]:
-    kinds = op.operand_types
-    axes = [
-        i for i, (m, n) in enumerate(zip(kinds[0].shape, op.types[0].shape, strict=True)) if m != n
-    ]
-    axis = axes[0] if axes else 0
-    return lambda x, y: _stack(x, y, kinds[0].shape, axis + 1, np.concatenate)
+    shape = op.operand_types[0].shape
+    grown = [m != n for m, n in zip(shape, op.types[0].shape, strict=True)]
+    return lambda *values: concatenate([v.spread(shape) for v in values], 1 + grown.index(True))
 
 
 @operation("tt.gather", constant=False)
@@ -185,7 +187,7 @@ def _build_gather(op: Op) -> Callable[..., Value]:
         def pick(part: np.ndarray) -> np.ndarray:
             return np.take_along_axis(np.broadcast_to(part, (programs, *source)), safe, axis=axis)
 
-        stray = None if inside.all() else ~inside * context.source("a gather beyond the block")
+        stray = None if inside.all() else ~inside * context.poison_bit("a gather beyond the block")
         poison = union(stray, at.poison, None if x.poison is None else pick(x.poison))
         return Value(pick(x.data), x.dtype, poison, loaded=x.loaded)
 
@@ -214,7 +216,7 @@ def _build_histogram(op: Op) -> Callable[..., Value]:
         bits: np.ndarray | None = None
         if stray.any():
             bad = np.asarray(stray.reshape(programs, -1).any(axis=1, keepdims=True))
-            bits = bad * context.source("a histogram of values beyond its bins")
+            bits = bad * context.poison_bit("a histogram of values beyond its bins")
         return Value(counts, op.types[0].dtype, bits)
 
     return compute

@@ -21,7 +21,7 @@ _READS = re.compile(
     r"|(s_memrealtime|s_sendmsg_rtn_b64|s_getreg_b32) \$0\b.*"
 )
 _GRID_CONTROL = re.compile(r"griddepcontrol\.(?:wait|launch_dependents) ?;?")
-_TICK = 1000  # a clock goes on by so much at each look, so that a kernel that waits for it ends
+_TICK = 1000  # a clock advances by this at each read, so that a kernel that waits for it ends
 
 
 def special_register(asm: str, kind: Type) -> Callable[[], Value] | None:
@@ -38,6 +38,6 @@ def special_register(asm: str, kind: Type) -> Callable[[], Value] | None:
         launch = context.current()
         launch.ticks += _TICK
         now = np.array([launch.ticks]).astype(kind.dtype.numpy)
-        return Value(now, kind.dtype, np.ones(1, np.uint8) * context.source(words))
+        return Value(now, kind.dtype, np.ones(1, np.uint8) * context.poison_bit(words))
 
     return compute

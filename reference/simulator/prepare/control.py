@@ -1,8 +1,9 @@
-"""Control flow as it is written, made flat: branches, loops, choices and what waits."""
+"""Structured control flow, flattened: branches, loops, conditionals and polls."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.reference.observation import Unsupported, Where
@@ -10,9 +11,9 @@ from gemmproof.reference.simulator.checks.judge import check_defined
 from gemmproof.reference.simulator.ops.hints import HINTS
 from gemmproof.reference.simulator.ops.registry import refusal
 from gemmproof.reference.simulator.prepare.draft import Draft, Frame, Instr, Scope
-from gemmproof.reference.simulator.program import Exit, start_count
+from gemmproof.reference.simulator.program import Exit, count_turn, start_count
 from gemmproof.reference.simulator.value import Value
-from gemmproof.reference.ttir.dtypes import I1, Type
+from gemmproof.reference.ttir.dtypes import I1, I64, Type
 from gemmproof.reference.ttir.module import Block, Op
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def write_blocks(
         last = low.straight(block, frame)
         back = {b.label for b in reached[: i + 1]}
         if last.name == "tt.return":
-            moves = frame.hand(last.operands, results)
+            moves = frame.moves(last.operands, results)
             low.draft.end = Exit("end") if types is None else Exit("jump", ((out, moves),))
         else:
             low.draft.end = _branch_end(last, frame, entries, back, low.where(last.loc, frame))
@@ -58,24 +59,26 @@ def write_blocks(
 
 
 def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
-    """scf.for."""
+    """scf.for: a loop that counts its turns, whether or not its index wraps."""
     index_name, index_type = op.regions[0][0].args[0]
-    state = low.slot(index_type)
+    state = tuple(low.slot(Type((), I64)) for _ in range(4))  # as start_count gives them
 
     def start(first: Value, last: Value, step: Value) -> Any:
         for bound in (first, last, step):
             check_defined(bound, "a loop bound")
-        return start_count(first, last, step, index_type.dtype, "unsigned" in op.words)
+        return start_count(first, last, step, "unsigned" in op.words)
 
     bounds = frame.find(op.operands[:3])
-    low.draft.instrs.append(Instr(op, start, bounds, (state,), where, pure=True))
+    low.draft.instrs.append(Instr(op, start, bounds, state, where, pure=True))
     before, head, body, out, outer = low.draft, Draft(), Draft(), Draft(), low.scope
     low.loops.append((before, outer))
     carried = low.enter(frame, op.regions[0][0].args[1:])
     frame.slots[index_name] = index = low.slot(index_type)
-    before.end = Exit("jump", ((head, frame.hand(op.operands[3:], carried)),))
-    ways = (body, ()), (out, ())
-    low.place(head).end = Exit("turn", ways, (state,), (index,), where)
+    more = low.slot(Type((), I1))
+    before.end = Exit("jump", ((head, frame.moves(op.operands[3:], carried)),))
+    turn, made = partial(count_turn, index_type.dtype), (more, index, state[3])
+    low.place(head).instrs.append(Instr(op, turn, state, made, where, pure=True))
+    head.end = Exit("branch", ((body, ()), (out, ())), (more,), where=where)
     low.place(body)
     low.scope = Scope(outer=outer)
     _hint_carried(low, op, frame, where)
@@ -88,16 +91,16 @@ def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple
 def _close_loop(
     low: Lowering, body: Block, frame: Frame, start: tuple[Draft, tuple[int, ...]], out: Draft
 ) -> None:
-    """Write a loop's body, which goes back to its start, and go on behind the loop."""
+    """Write a loop's body, which jumps back to its head, and go on after the loop."""
     head, carried = start
     last = low.straight(body, frame)
-    low.draft.end = Exit("jump", ((head, frame.hand(last.operands, carried)),))
+    low.draft.end = Exit("jump", ((head, frame.moves(last.operands, carried)),))
     _, low.scope = low.loops.pop()
     low.place(out)
 
 
 def _hint_carried(low: Lowering, op: Op, frame: Frame, where: Where | None) -> None:
-    """Hints on what a loop carries stand on the loop, with the argument's number."""
+    """Hints on loop-carried values are attributes of the loop, with the argument's number."""
     for i, (name, kind) in enumerate(op.regions[0][0].args):
         attrs = {h: op.attrs[f"{h}_arg{i}"] for h in HINTS if f"{h}_arg{i}" in op.attrs}
         if attrs:
@@ -106,22 +109,22 @@ def _hint_carried(low: Lowering, op: Op, frame: Frame, where: Where | None) -> N
 
 
 def write_while(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
-    """scf.while: a region that decides and hands on, a region that is done while it holds."""
+    """scf.while: a region that computes the condition and what is carried, then the body."""
     first, second = (region[0] for region in op.regions)
     before, head, body, out, outer = low.draft, Draft(), Draft(), Draft(), low.scope
     low.loops.append((before, outer))
     carried = low.enter(frame, first.args)
-    before.end = Exit("jump", ((head, frame.hand(op.operands, carried)),))
+    before.end = Exit("jump", ((head, frame.moves(op.operands, carried)),))
     low.scope = Scope(outer=outer)
     low.place(head)
     condition, *handed = frame.find(low.straight(first, frame).operands)
     inner = low.enter(frame, second.args)
     results = tuple(low.slot(kind, len(low.loops) - 1) for kind in op.types)
-    ways = (
+    edges = (
         (body, tuple(zip(inner, handed, strict=True))),
         (out, tuple(zip(results, handed, strict=True))),
     )
-    low.draft.end = Exit("branch", ways, (condition,), where=where, spins=True)
+    low.draft.end = Exit("branch", edges, (condition,), where=where, spins=True)
     low.place(body)
     low.scope = Scope(outer=low.scope)
     _close_loop(low, second, frame, (head, carried), out)
@@ -129,7 +132,7 @@ def write_while(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tup
 
 
 def write_poll(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
-    """tt.atomic_poll: a loop that looks until every lane holds what is waited for."""
+    """tt.atomic_poll: a loop that reads until every lane holds the expected value."""
     sources = frame.find(op.operands)
     op = replace(op, operand_types=[low.types[s] for s in sources])
     done, seen = low.slot(Type((), I1)), low.slot(op.types[0])
@@ -137,8 +140,8 @@ def write_poll(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tupl
     low.draft.end = Exit("jump", ((head, ()),))
     look = Instr(op, low.build(op, where), sources, (done, seen), where, pure=False)
     low.place(head).instrs.append(look)
-    ways = (out, ()), (head, ())
-    head.end = Exit("branch", ways, (done,), where=where, spins=True, polls=True)
+    edges = (out, ()), (head, ())
+    head.end = Exit("branch", edges, (done,), where=where, spins=True, polls=True)
     low.place(out)
     return (seen,)
 
@@ -157,7 +160,7 @@ def write_if(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[
         entries.append(low.place(Draft()))
         low.scope = Scope(outer=outer)
         last = low.straight(region[0], frame)
-        low.draft.end = Exit("jump", ((out, frame.hand(last.operands, results)),))
+        low.draft.end = Exit("jump", ((out, frame.moves(last.operands, results)),))
     low.scope = outer
     before.end = Exit("branch", tuple((e, ()) for e in entries), (condition,), where=where)
     low.place(out)
@@ -184,17 +187,17 @@ def _branch_end(
     where: Where | None,
 ) -> Exit:
     """How a block of a function with branches ends; `back` are the labels of those before it."""
-    ways = tuple(
-        (entries[label][0], frame.hand(given, entries[label][1])) for label, given in last.targets
+    edges = tuple(
+        (entries[label][0], frame.moves(given, entries[label][1])) for label, given in last.targets
     )
     kinds = {"cf.br": "jump", "cf.cond_br": "branch"}
     if last.name not in kinds:
         raise Unsupported(refusal(last.name), where)
     spins = any(label in back for label, _ in last.targets)
-    return Exit(kinds[last.name], ways, frame.find(last.operands), where=where, spins=spins)
+    return Exit(kinds[last.name], edges, frame.find(last.operands), where=where, spins=spins)
 
 
-# Operations that decide what is done next: how each is written.
+# Control-flow operations, and what writes each.
 CONTROL = {
     "scf.for": write_for,
     "scf.while": write_while,

@@ -1,4 +1,4 @@
-"""A program that is being written: its blocks, its instructions, and what is known where."""
+"""A program under construction: its blocks, its instructions, and what is known where."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Instr:
 
 @dataclass(slots=True, eq=False)
 class Draft:
-    """A block that is being written; the ways of its exit lead to other drafts."""
+    """A block under construction; the edges of its exit lead to other drafts."""
 
     instrs: list[Instr] = field(default_factory=list)
     end: Exit = field(default_factory=lambda: Exit("end"))
@@ -34,7 +34,7 @@ class Draft:
 
 @dataclass(slots=True)
 class Scope:
-    """What was computed where it can be seen from here: (operation, operands) -> results."""
+    """What has been computed on every path to here: (operation, operands) -> results."""
 
     known: dict[Any, tuple[int, ...]] = field(default_factory=dict)
     outer: Scope | None = None
@@ -60,6 +60,6 @@ class Frame:
         """The slots of these values."""
         return tuple(self.slots[name] for name in names)
 
-    def hand(self, names: Iterable[str], to: Iterable[int]) -> Moves:
+    def moves(self, names: Iterable[str], to: Iterable[int]) -> Moves:
         """The moves of these values to other slots."""
         return tuple(zip(to, self.find(names), strict=True))

@@ -1,8 +1,8 @@
-"""The last step of preparing a kernel: what is needed, what is alive where, and the steps."""
+"""The last step of lowering a kernel: dead code, liveness, and the steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from gemmproof.reference.ttir.dtypes import Type
 
 
 def finish(
-    name: str,
     drafts: list[Draft],
     constants: dict[int, Value],
     args: tuple[int, ...],
@@ -26,24 +25,21 @@ def finish(
         draft.instrs = [
             i for i in draft.instrs if not i.pure or any(r in needed for r in i.results)
         ]
-    live = _find_alive(drafts, needed, constants)
+        moved = [tuple(m for m in moves if m[0] in needed) for _, moves in draft.end.edges]
+        targets = (target for target, _ in draft.end.edges)
+        draft.end = replace(draft.end, edges=tuple(zip(targets, moved, strict=True)))
+    live = _find_alive(drafts, constants)
     places = {id(draft): i for i, draft in enumerate(drafts)}
     blocks = []
     for draft in drafts:
-        after = {s for way in _find_alive_after(draft, live, needed) for s in way}
-        after.update(draft.end.uses)
-        steps = _make_steps(draft.instrs, after, constants)
-        ways = tuple(
-            (places[id(target)], tuple((to, source) for to, source in moves if to in needed))
-            for target, moves in draft.end.ways
-        )
-        blocks.append(
-            BasicBlock(steps, replace(draft.end, ways=ways), tuple(sorted(live[id(draft)])))
-        )
+        steps = _make_steps(draft.instrs, _find_alive_after(draft, live), constants)
+        edges = tuple((places[id(target)], moves) for target, moves in draft.end.edges)
+        end = replace(draft.end, edges=edges)
+        blocks.append(BasicBlock(steps, end, tuple(sorted(live[id(draft)]))))
     template: Env = [None] * len(types)
     for slot, value in constants.items():
         template[slot] = value
-    return Program(name, blocks, template, args, tuple(types[a] for a in args), text)
+    return Program(blocks, template, args, tuple(types[a] for a in args), text)
 
 
 def _find_needed(drafts: list[Draft]) -> set[int]:
@@ -58,7 +54,7 @@ def _find_needed(drafts: list[Draft]) -> set[int]:
                 makers.setdefault(result, []).append(instr.sources)
             if not instr.pure:
                 todo += instr.sources
-        for _, moves in draft.end.ways:
+        for _, moves in draft.end.edges:
             for to, source in moves:
                 makers.setdefault(to, []).append((source,))
     while todo:
@@ -70,28 +66,23 @@ def _find_needed(drafts: list[Draft]) -> set[int]:
     return needed
 
 
-def _find_alive_after(
-    draft: Draft, live: dict[int, set[int]], needed: set[int]
-) -> Iterator[set[int]]:
-    """For each way out of a block, the slots that are alive at its end."""
-    for target, moves in draft.end.ways:
-        taken = [(to, source) for to, source in moves if to in needed]
-        alive = live[id(target)] - {to for to, _ in taken} - set(draft.end.makes)
-        yield alive | {source for _, source in taken}
+def _find_alive_after(draft: Draft, live: dict[int, set[int]]) -> set[int]:
+    """The slots that are alive at the end of a block, whichever way it is left."""
+    alive = set(draft.end.uses)
+    for target, moves in draft.end.edges:
+        alive |= live[id(target)] - {to for to, _ in moves}
+        alive.update(source for _, source in moves)
+    return alive
 
 
-def _find_alive(
-    drafts: list[Draft], needed: set[int], constants: dict[int, Value]
-) -> dict[int, set[int]]:
+def _find_alive(drafts: list[Draft], constants: dict[int, Value]) -> dict[int, set[int]]:
     """The slots that are alive where each block begins; constants always are and do not count."""
     live: dict[int, set[int]] = {id(draft): set() for draft in drafts}
     changed = True
     while changed:
         changed = False
         for draft in reversed(drafts):
-            alive = {s for way in _find_alive_after(draft, live, needed) for s in way} | set(
-                draft.end.uses
-            )
+            alive = _find_alive_after(draft, live)
             for instr in reversed(draft.instrs):
                 alive.difference_update(instr.results)
                 alive.update(instr.sources)
@@ -103,7 +94,7 @@ def _find_alive(
 
 
 def _make_steps(instrs: list[Instr], after: set[int], constants: dict[int, Value]) -> list[Step]:
-    """Steps of a block, each with the slots that nothing uses behind it."""
+    """Steps of a block, each with the slots that are dead after it."""
     alive = after | set(constants)
     steps: list[Step] = []
     for instr in reversed(instrs):
@@ -117,7 +108,7 @@ def _make_steps(instrs: list[Instr], after: set[int], constants: dict[int, Value
 def _make_step(
     compute: Callable[..., Any], sources: tuple[int, ...], results: tuple[int, ...]
 ) -> Callable[[Env], None]:
-    """One step: the few shapes that nearly all operations have go without a loop."""
+    """One step; the arities of nearly all operations are special-cased to avoid a loop."""
     if len(results) == 1:
         to = results[0]
         if len(sources) == 1:

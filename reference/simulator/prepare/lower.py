@@ -1,7 +1,7 @@
-"""From operations as they are written to a program that runs: flat, inlined, nothing done twice.
+"""Lowers TTIR to a flat program.
 
-Calls are inlined. What is constant is computed here, what does not change in a loop before it,
-what is computed twice once, and what nothing uses (Triton's overflow checks) not at all.
+Calls are inlined, constants folded, loop invariants hoisted, common subexpressions shared and
+unused operations (Triton's overflow checks) dropped.
 """
 
 from __future__ import annotations
@@ -38,18 +38,14 @@ def lower(functions: dict[str, Function], target: str | None = None, text: str =
     if kernel is None:
         raise Unsupported("the module has no public function")
     lowering = Lowering(functions, target)
-    frame = Frame(kernel.name, None)
     try:
-        args = lowering.enter(frame, kernel.args)
-        lowering.place(Draft())
-        write_blocks(lowering, kernel.body, frame, None)
+        return lowering.write(kernel.body, Frame(kernel.name, None), text)
     except (LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
         what, where = lowering.at
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise Unsupported(
             f"the tile simulator cannot read this {what}, please report it: {words}", where
         ) from error
-    return lowering.finish(kernel.name, args, text)
 
 
 class Lowering:
@@ -67,8 +63,12 @@ class Lowering:
         self.depth = 0
         self.at: tuple[str, Where | None] = ("kernel", None)
 
-    def finish(self, name: str, args: tuple[int, ...], text: str = "") -> Program:
-        return finish(name, self.drafts, self.constants, args, self.types, text)
+    def write(self, blocks: list[Block], frame: Frame, text: str = "") -> Program:
+        """The program of a kernel's or a region's blocks; the first block has its arguments."""
+        args = self.enter(frame, blocks[0].args)
+        self.place(Draft())
+        write_blocks(self, blocks, frame, None)
+        return finish(self.drafts, self.constants, args, self.types, text)
 
     # -- slots and blocks ------------------------------------------------------------------------
     def slot(self, kind: Type, level: int | None = None) -> int:
@@ -83,7 +83,7 @@ class Lowering:
         return made
 
     def place(self, draft: Draft) -> Draft:
-        """Let `draft` be the block that is written now, the last in order so far."""
+        """Append `draft` to the blocks and make it the current one."""
         self.drafts.append(draft)
         self.draft = draft
         return draft
@@ -96,7 +96,7 @@ class Lowering:
         return Where(loc.file, loc.line, name)
 
     def straight(self, block: Block, frame: Frame) -> Op:
-        """Write a block's operations; returns the last one, which says how it ends."""
+        """Write a block's operations but the last; returns that one, its terminator."""
         for op in block.ops[:-1]:
             self.op(op, frame)
         return block.ops[-1]
@@ -157,21 +157,17 @@ class Lowering:
         try:
             function = OPERATIONS[op.name].build(op)
         except Unsupported as error:
-            text = str(error)
-            raise error if error.where is not None else Unsupported(text, where) from None
+            error.where = error.where or where
+            raise
         return judge_hints(function, op) if any(name in op.attrs for name in HINTS) else function
 
     def _region(self, op: Op, where: Where | None) -> Program:
         """The program of an operation's region, over scalars."""
         lowering = Lowering(self.functions, self.target)
-        frame = Frame("", where)
-        args = lowering.enter(frame, op.regions[0][0].args)
-        lowering.place(Draft())
         try:
-            write_blocks(lowering, op.regions[0], frame, None)
+            return lowering.write(op.regions[0], Frame("", where))
         except KeyError as error:
             raise Unsupported(f"{op.name} whose region uses {error} from outside", where) from None
-        return lowering.finish(op.name, args)
 
     def _constants(self, op: Op, sources: tuple[int, ...], where: Where | None) -> tuple[int, ...]:
         """The results of an operation on constants, computed now."""

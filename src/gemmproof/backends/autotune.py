@@ -28,7 +28,7 @@ class Choice:
 
 @contextmanager
 def choose(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]:
-    """Within it the simulator runs tuned launches in `choices`, in turn; beyond them the index-th.
+    """Within it the simulator runs tuned launches in `choices`, in turn, then in the index-th.
 
     Yields the list of what was chosen.
     """
@@ -48,7 +48,7 @@ def choose(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]
 
 @contextmanager
 def force(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]:
-    """Within it a tuned launch measures nothing: it runs in `choices`, beyond them the index-th.
+    """Within it a tuned launch measures nothing: it runs in `choices`, in turn, then the index-th.
 
     Yields the list of what was chosen. A launch raises PassedOver where the tuner would pass over
     the configuration.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gemmproof.backends.autotune import Choice
-from gemmproof.backends.on_device import Placed, count_bytes, find_changes
+from gemmproof.backends.on_device import Placed, find_changes
 from gemmproof.backends.predict import Prediction, find_target, predict
 from gemmproof.backends.select import select_cases
 from gemmproof.engine.dedupe import dedupe
@@ -19,14 +19,14 @@ from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.observe import PassedOver, observe
 from gemmproof.engine.tally import tally
 from gemmproof.engine.wrapper_state import keep_state
-from gemmproof.properties import prediction as predicted
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import Operand, Touched
 from gemmproof.properties.completion import is_cuda_error
 from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.determinism import PREDICTED
 from gemmproof.properties.memory import ENDS
 from gemmproof.properties.observation import SIMULATOR, Observation
-from gemmproof.properties.table import list_required
+from gemmproof.properties.table import BY_NAME, list_required
 from gemmproof.reference.observation import Run
 from gemmproof.report.report import PropertyResult, Report
 
@@ -55,10 +55,10 @@ class Launches:
 
     def place(self, operand: Operand, case: Case) -> torch.Tensor:
         """The operand in the device's memory, between the same guards."""
-        wanted = count_bytes(operand)
-        if wanted > self.device.room():
-            raise PassedOver(f"an operand of {wanted / 2**30:.1f} GiB")
+        wanted = operand.parent.nbytes
         try:
+            if wanted > self.device.room():
+                raise torch.OutOfMemoryError
             placed: Placed = self.device.place(operand, case.dtype)
         except torch.OutOfMemoryError:
             raise PassedOver(f"an operand of {wanted / 2**30:.1f} GiB") from None
@@ -104,7 +104,7 @@ class Launches:
 
 @dataclass(slots=True)
 class _Lane:
-    """One kernel on one device: what was judged, and what is lacking."""
+    """One kernel on one device: what was judged, and what could not be."""
 
     kernel: KernelUnderTest
     device: Any
@@ -124,18 +124,17 @@ def launch_cases(
 ) -> Report:
     """The report of the simulated cases with that of their launches; `device` None: there is none.
 
-    `emit` is told of cases, judgements and findings as the engine's listener is.
+    `emit` gets the same events of cases, judgements and findings as the engine's listener.
     """
     if report.verdict == "error":
         return report
     if device is None:
-        return _explain_no_launch(
-            kernel, report, "torch finds no CUDA GPU here; the kernel was simulated only"
-        )
+        why = "torch finds no CUDA GPU here; the kernel was simulated only"
+        return _explain_no_launch(report, why)
     if report.verdict != "pass":
         why = f"nothing was launched on the {device.name}"
         why += ": what fails when simulated could damage its memory"
-        return _explain_no_launch(kernel, report, why)
+        return _explain_no_launch(report, why)
     lane = _Lane(kernel, device, emit, find_target(device.capability))
     if lane.target is None:
         capability = ".".join(map(str, device.capability or ("none",)))
@@ -208,18 +207,21 @@ def _compare(
     lane: _Lane, observation: Observation, prediction: Prediction, ran: list[Choice]
 ) -> None:
     """Give an observation its prediction, or say why there is none."""
-    lacks = prediction.lacks
-    if lacks is None and len(ran) != len(prediction.choices):
-        lacks = "the wrapper launches other kernels on the device than when simulated"
-    if lacks is not None:
-        lane.lacks.append(lacks)
+    simulated = prediction.observation
+    if prediction.lacks is not None:
+        lane.lacks.append(prediction.lacks)
+    elif len(ran) != len(prediction.choices):
+        lane.lacks.append("the wrapper launches other kernels on the device than when simulated")
     elif prediction.free is not None:
         lane.free[prediction.free] += 1
-    else:
-        observation.predicted = prediction.observation.result
-        out = prediction.observation.out
-        kept = (c if c.out is out else replace(c, result=None) for c in observation.calls)
-        observation.calls = tuple(kept)
+    elif simulated.has_result:
+        expected = observation.predicted = simulated.result
+        observation.calls = tuple(
+            call
+            if call.result is not None and call.result.dtype == expected.dtype
+            else replace(call, result=None)
+            for call in observation.calls
+        )
 
 
 def _take(lane: _Lane, judged: Judged) -> None:
@@ -230,9 +232,9 @@ def _take(lane: _Lane, judged: Judged) -> None:
             lane.emit({"event": "finding", "finding": finding.to_dict()})
 
 
-def _explain_no_launch(kernel: KernelUnderTest, report: Report, why: str) -> Report:
+def _explain_no_launch(report: Report, why: str) -> Report:
     """The report of a run that was to launch and did not: it lacks the strongest claim."""
-    strongest = next(p for p in list_required(kernel, launched=True) if p.name == predicted.NAME)
+    strongest = BY_NAME[PREDICTED]
     result = PropertyResult(strongest.name, strongest.claim, "not run", 0, None, CUDA)
     return replace(
         report,
@@ -248,12 +250,12 @@ def _report(lane: _Lane, report: Report, drawn: int) -> Report:
     results = tally(list_required(lane.kernel, launched=True), launched, findings, CUDA)
     if lane.lacks:
         results = tuple(
-            replace(r, status="not run") if (r.name, r.status) == (predicted.NAME, "pass") else r
+            replace(r, status="not run") if (r.name, r.status) == (PREDICTED, "pass") else r
             for r in results
         )
     failed = {f.property for f in findings if f.backend == SIMULATOR}
     simulated = (replace(p, status="fail") if p.name in failed else p for p in report.properties)
-    lacking = any(r.status == "not run" for r in results if r.name in (ENDS, predicted.NAME))
+    lacking = any(r.status == "not run" for r in results if r.name in (ENDS, PREDICTED))
     return replace(
         report,
         verdict="fail" if findings else "incomplete" if lacking else report.verdict,
@@ -279,4 +281,4 @@ def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
     for what, count in lane.free.items():
         yield f"{count} without predicted bits: {what}"
     for what in dict.fromkeys(lane.lacks):
-        yield f"{predicted.NAME} not run: {what}"
+        yield f"{PREDICTED} not run: {what}"

@@ -21,7 +21,7 @@ class Gpu:
     """The current CUDA device of torch.
 
     `name`, `capability` (None if it is not NVIDIA's), `multiprocessors` and `facts` say which one;
-    the tests have another object with these names and methods, on the CPU.
+    the tests have another object with the same names and methods, on the CPU.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Gpu:
     ) -> tuple[Any, list[Choice]]:
         """The wrapper's result, waited for, and the configurations that it ran in.
 
-        They are `choices`, beyond them the index-th; if that is None, the tuner's own, and `beat`
+        They are `choices`, then the index-th; if `choices` is None, the tuner's own, and `beat`
         is called before it measures one. Raises whatever the wrapper raises, and PassedOver.
         """
         with watch_tuners(beat) if choices is None else force(index, choices) as made:

@@ -1,4 +1,4 @@
-"""What a wrapper is told of the device's multiprocessors, and whether it asked."""
+"""How many multiprocessors a wrapper sees, and whether it asked."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from triton.runtime import driver
 def multiprocessors(count: int | None) -> Iterator[list[int]]:
     """Within it the device has `count` multiprocessors; None leaves the number as it is.
 
-    Yields a list that has an entry for every time somebody asks for the device's properties. A
-    persistent kernel walks several tiles a program only where there are more tiles than programs,
-    and few multiprocessors make that so at small sizes.
+    Yields a list that grows by one entry whenever the device's properties are asked for. A program
+    of a persistent kernel loops over several tiles only where there are more tiles than programs,
+    and few multiprocessors bring that about at small sizes.
     """
     asked: list[int] = []
     of_torch = torch.cuda.get_device_properties
@@ -28,8 +28,7 @@ def multiprocessors(count: int | None) -> Iterator[list[int]]:
         answer = of_torch(device)
         if count is None:
             return answer
-        names = [name for name in dir(answer) if not name.startswith("_")]
-        known = {name: getattr(answer, name) for name in names}
+        known = {name: getattr(answer, name) for name in dir(answer) if not name.startswith("_")}
         return types.SimpleNamespace(**{**known, "multi_processor_count": count})
 
     with ExitStack() as stack:

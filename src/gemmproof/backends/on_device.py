@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -29,15 +29,10 @@ class Placed:
     poison: int
 
 
-def count_bytes(operand: Operand) -> int:
-    """The bytes that an operand's storage takes, guards and gaps included."""
-    return operand.view.extent * operand.parent.itemsize
-
-
 def place(operand: Operand, dtype: str, device: torch.device) -> Placed:
     """The operand as it is, on `device`. Raises torch.OutOfMemoryError if it has no room there."""
     poison = POISON_INT if FORMATS[dtype].kind == "int" else POISON_FLOAT
-    storage = torch.full((count_bytes(operand),), poison, dtype=torch.uint8, device=device)
+    storage = torch.full((operand.parent.nbytes,), poison, dtype=torch.uint8, device=device)
     width = operand.parent.itemsize
     for (start, stop), before in zip(operand.watched, operand.before, strict=True):
         storage[start * width : stop * width] = torch.from_numpy(before.view(np.uint8)).to(device)
@@ -56,7 +51,8 @@ def find_changes(placed: Placed) -> list[Touched]:
         here = slice(start * width, stop * width)
         parent[here] = placed.storage[here].cpu().numpy()
     found = find_host_changes(replace(operand, tensor=placed.tensor))
-    for start, stop in _unwatched(operand):
+    edges = [0, *chain.from_iterable(operand.watched), operand.view.extent]
+    for start, stop in zip(edges[::2], edges[1::2], strict=True):  # what is not watched
         for begin in range(start * width, stop * width, CHUNK):
             part = placed.storage[begin : min(begin + CHUNK, stop * width)]
             wrong = part != placed.poison
@@ -65,13 +61,3 @@ def find_changes(placed: Placed) -> list[Touched]:
                 where = f"{operand.role.name} offset {at}"
                 return [*found, Touched(operand.role.name, "gap", where, int(wrong.sum()))]
     return found
-
-
-def _unwatched(operand: Operand) -> Iterator[tuple[int, int]]:
-    last = 0
-    for start, stop in operand.watched:
-        if last < start:
-            yield last, start
-        last = stop
-    if last < operand.view.extent:
-        yield last, operand.view.extent

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +14,7 @@ from gemmproof.engine.observe import observe
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.observation import Observation
-from gemmproof.properties.prediction import sums_are_exact
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.observation import Launch
 
 # Operators of torch whose order of summation is the library's own on each device.
 _SUMS = ("sum", "mean", "mm", "bmm", "addmm", "baddbmm", "dot", "mv", "cumsum", "prod", "norm")
@@ -49,25 +45,23 @@ def predict(
 ) -> Prediction:
     """Simulate one call for `target` with `sms` multiprocessors, tuned kernels in `choices`."""
     one = replace(case, calls=1, compare=None, sms=sms if case.sms is None else case.sms)
-    with choose(case.config, choices or ()) as made, _watch_sums_of_torch() as sums:
+    with choose(case.config, choices or ()) as made, _Watch() as watch:
         observation = observe(replace(kernel, mirror=None), one, Simulator(target))
-    lacks = None
-    if observation.raised is not None and not observation.is_known:
-        lacks = observation.raised.text
+    raised = observation.raised
+    lacks = None if raised is None or observation.is_known else raised.text
     judged = judge(observation)
     judged = replace(judged, findings=tuple(replace(f, case=case) for f in judged.findings))
-    launches = observation.calls[0].run.launches if observation.calls else []
-    return Prediction(observation, judged, made, lacks, _free(observation, launches, sums))
+    return Prediction(observation, judged, made, lacks, _find_freedom(observation, watch.sums))
 
 
-def _free(observation: Observation, launches: list[Launch], sums: list[str]) -> str | None:
+def _find_freedom(observation: Observation, sums: list[str]) -> str | None:
     """What a compiler, a scheduler or a library may do in its own order."""
-    for launch in launches:
+    for launch in observation.launches:
         if {"/", "math"} & set(launch.rounds):
             return "a division or function that the device approximates"
-    if sums_are_exact(observation):
+    if observation.case.sums_are_exact:
         return None
-    for launch in launches:
+    for launch in observation.launches:
         rounds = set(launch.rounds)
         if launch.atomics:
             return "the order of atomics"
@@ -79,9 +73,11 @@ def _free(observation: Observation, launches: list[Launch], sums: list[str]) -> 
 
 
 class _Watch(TorchDispatchMode):
-    def __init__(self, seen: list[str]) -> None:
+    """Within it, `sums` gets the name of every operator of _SUMS that is called."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self.seen = seen
+        self.sums: list[str] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -90,12 +86,5 @@ class _Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.partition("::")[2]
         if name in _SUMS:
-            self.seen.append(name)
+            self.sums.append(name)
         return func(*args, **(kwargs or {}))
-
-
-@contextmanager
-def _watch_sums_of_torch() -> Iterator[list[str]]:
-    seen: list[str] = []
-    with _Watch(seen):
-        yield seen

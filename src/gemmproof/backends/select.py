@@ -30,8 +30,8 @@ def select_cases(cases: Iterable[Case]) -> list[Case]:
             facets |= set(case.layouts)
             (rest if facets <= seen else new).append(case)
             seen |= facets
-        room = max(0, MOST_CASES - len(new))
-        step = max(1, -(-len(rest) // room)) if room else len(rest) + 1
-        chosen = [*new[:MOST_CASES], *(rest[::step] if room else [])]
+        chosen = new[:MOST_CASES]
+        if room := MOST_CASES - len(chosen):
+            chosen += rest[:: max(1, -(-len(rest) // room))]
         found += sorted(chosen, key=lambda c: (c.M * c.N * c.K, c.M + c.N + c.K))
     return found

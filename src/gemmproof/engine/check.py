@@ -16,14 +16,7 @@ from gemmproof.engine.observe import make_related_calls, observe
 from gemmproof.engine.tally import list_claims, make_report
 from gemmproof.engine.wrapper_state import State, keep_state
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import (
-    Survey,
-    Tile,
-    corners,
-    draw_case,
-    probe,
-    smallest,
-)
+from gemmproof.properties.cases.generate import Survey, corners, draw_case, probe, smallest
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.finding import Finding
@@ -45,9 +38,9 @@ KEPT_BYTES = 1 << 30  # of observations whose wrong values are still to be expla
 
 @dataclass(slots=True)
 class _Bench:
-    """One check under way: what calls the kernel, who is told, and every case judged so far.
+    """One check under way: what calls the kernel, who listens, and every case judged so far.
 
-    `kept` are the observations of wrong values, until these are explained.
+    `kept` are the observations of wrong values that are still to be explained.
     """
 
     kernel: KernelUnderTest
@@ -75,9 +68,9 @@ def check(
     The same seed draws the same cases. `case` replays one case instead, as it is. `target` is the
     GPU whose dots the simulator imitates, None for exact IEEE chains. With `launch`, what held when
     simulated is launched on `device` too (None: there is none, and the report is incomplete).
-    `listener` is told of every event but the answer's (worker/protocol.py lists them): what the
-    kernel is held to, each case before it runs and when it is judged, and each fault when it is
-    first seen. Raises ValueError for arguments out of range.
+    `listener` gets every event but the answer (worker/protocol.py lists them): what the kernel is
+    held to, each case before it runs and when it is judged, and each fault when it is first seen.
+    Raises ValueError for arguments out of range.
     """
     if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
         raise ValueError(f"check: got {max_examples=}, expected a positive integer")
@@ -87,7 +80,7 @@ def check(
         stated = "no batch" if case.batch is None else f"batch={case.batch}"
         wanted = "a batch" if kernel.contract.batched else "no batch"
         raise ValueError(f"check case: got {stated}, expected {wanted} for {kernel.name}")
-    tell: Listener = listener if listener is not None else _ignore
+    tell: Listener = listener or (lambda event: None)
     backend = Simulator(target) if _run is None else Simulator(target, _run)
     bench = _Bench(kernel, backend, tell, keep_state(kernel.launch))
     tell({"event": "properties", "claims": list_claims(kernel, launch)})
@@ -120,7 +113,11 @@ def _check(
                 break
     drawn = list(bench.judged.values())
     findings = find_no_launch(drawn)
-    seen = drawn if case is not None else [*drawn, *_judge_on_integers(bench, drawn)]
+    seen = list(drawn)
+    if case is None:
+        # where other data gave wrong values, index data that are not exact either say more
+        beyond = (f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None)
+        seen += [_judge(bench, on_integers(finding.case), "shrink") for finding in beyond]
     for position, finding in enumerate(dedupe(seen)):
         if case is None and position < SHRUNK_FAULTS:
             finding = _shrink(bench, finding)
@@ -136,11 +133,11 @@ def _check(
 
 
 def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -> bool:
-    """Judge up to max_examples cases of one format; False when going on is of no use."""
+    """Judge up to max_examples cases of one format; False where no property applies to one."""
     stop_at = len(bench.judged) + max_examples
     failed, repeats, until = False, 0, float("inf")
     for one in _cases(bench, dtype, rng):
-        # a contract may admit fewer cases than were asked for
+        # a contract may admit fewer cases than requested
         if len(bench.judged) >= stop_at or repeats > REPEATS or time.monotonic() > until:
             break
         if one in bench.judged:
@@ -161,25 +158,27 @@ def _cases(bench: _Bench, dtype: str, rng: random.Random) -> Iterator[Case]:
     first = smallest(contract, dtype)
     yield first
     seen = bench.judged[first]
-    tiles = [_tiles(seen)]
-    for config in range(1, seen.configs):
+    usual = Survey().tiles[0]
+    tiles = [seen.tiles or usual]
+    for config in range(1, max((launch.configs for launch in seen.launches), default=1)):
         one = replace(first, config=config)
         yield one
-        tiles.append(_tiles(bench.judged[one]))
+        tiles.append(bench.judged[one].tiles or usual)
     larger = probe(contract, dtype)
     yield larger
     # a wrapper may choose its tiles by the sizes
     tiles[0] = tuple(dict.fromkeys((*tiles[0], *bench.judged[larger].tiles)))
-    splits = {s for judged in bench.judged.values() for s in judged.splits}
+    constants = (pair for judged in bench.judged.values() for pair in judged.constants)
+    splits = {
+        value
+        for name, value in constants
+        if "SPLIT" in name.upper() and type(value) is int and 2 <= value <= 64
+    }
     asks_sms = any(judged.asked_sms for judged in bench.judged.values())
     survey = Survey(tuple(tiles), tuple(sorted(splits)), asks_sms)
     yield from corners(contract, survey, dtype)
     while True:
         yield draw_case(rng.choice, contract, survey, dtype)
-
-
-def _tiles(judged: Judged) -> tuple[Tile, ...]:
-    return judged.tiles or Survey().tiles[0]
 
 
 def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
@@ -219,12 +218,6 @@ def _keep(bench: _Bench, observation: Observation) -> None:
         del bench.kept[max(bench.kept, key=lambda case: case.rank)]
 
 
-def _judge_on_integers(bench: _Bench, drawn: list[Judged]) -> list[Judged]:
-    """Cases with other wrong values again on index data: what is not exact there says more."""
-    beyond = [f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None]
-    return [_judge(bench, on_integers(finding.case), "shrink") for finding in beyond]
-
-
 def _shrink(bench: _Bench, finding: Finding) -> Finding:
     runs, until = len(bench.judged), time.monotonic() + PATIENCE
 
@@ -240,7 +233,3 @@ def _shrink(bench: _Bench, finding: Finding) -> Finding:
 
     case = shrink(finding.case, bench.kernel.contract, fails)
     return instance(bench.judged[case]) or finding
-
-
-def _ignore(event: dict[str, Any]) -> None:
-    """Nobody listens."""

@@ -13,7 +13,7 @@ from gemmproof.properties.finding import Finding, Key
 def dedupe(judged: Iterable[Judged]) -> list[Finding]:
     """The simplest instance of every fault, root causes first, in the table's order.
 
-    An instance that is nobody's consequence comes before any that is.
+    An instance that is a root cause comes before any that is a consequence.
     """
     best: dict[Key, Finding] = {}
     for one in judged:

@@ -8,12 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties import accumulator
-from gemmproof.properties.accumulator import (
-    Deviation,
-    Drift,
-    declared_model,
-    declared_split,
-)
+from gemmproof.properties.accumulator import Deviation, Drift, declared_model, declared_split
 from gemmproof.properties.cases.tensors import as_array, as_tensor
 from gemmproof.properties.measure import measure, slope
 from gemmproof.reference.accumulator.infer import infer_accumulator
@@ -43,30 +38,30 @@ def drift(
     gpu: str = "ieee",
     listener: Listener = lambda event: None,
 ) -> Report:
-    """Probe and measured `product`, which takes (128, K) and (K, 64) storage arrays.
+    """Probe and measure `product`, which takes (128, K) and (K, 64) storage arrays.
 
-    declared: the accumulator that the contract promises, a name of accumulator.KEPT. `listener`
-    is told of every product before it runs. Raises what the product raises, ValueError for what is
-    unknown, and Unprobed where c is of a format that tells too little.
+    `declared` is the accumulator that the contract promises, a name in KEPT. `listener` gets an
+    event for every product before it runs. Raises what the product raises, and ValueError for an
+    unknown name.
     """
     if in_format not in FLOAT_OPERANDS:
         raise ValueError(f"format: got {in_format!r}, expected one of {' '.join(FLOAT_OPERANDS)}")
     if declared not in KEPT:
         raise ValueError(f"accumulator: got {declared!r}, expected one of {' '.join(KEPT)}")
     began = time.monotonic()
-    asked = 0
+    count = 0
 
-    def told(a: Array, b: Array) -> Array:
-        nonlocal asked
-        asked += 1
-        said = f"product {asked}: {a.shape[0]} x {a.shape[1]} by {b.shape[0]} x {b.shape[1]}"
-        listener({"event": "case", "case": said})
+    def announce(a: Array, b: Array) -> Array:
+        nonlocal count
+        count += 1
+        words = f"product {count}: {a.shape[0]} x {a.shape[1]} by {b.shape[0]} x {b.shape[1]}"
+        listener({"event": "case", "case": words})
         return product(a, b)
 
     made = Drift(in_format, gpu, declared)
     lengths = tuple(sizes)
     try:
-        found = infer_accumulator(told, in_format)
+        found = infer_accumulator(announce, in_format)
     except ProbeError as error:
         place, _, rest = str(error).partition(": got ")
         got, _, expected = rest.partition(", expected ")
@@ -75,12 +70,12 @@ def drift(
     else:
         model = declared_model(found, declared, in_format)
         split = declared_split(found, declared)
-        measures = [m for K in lengths for m in measure(told, in_format, K, model, split)]
+        measures = [m for K in lengths for m in measure(announce, in_format, K, model, split)]
         made = replace(made, accumulator=found, measures=tuple(measures), slope=slope(measures))
         findings = list(accumulator.judge(made, lengths))
     verdict = "fail" if findings else "pass"
     ratio = max((m.ratio for m in made.measures), default=None)
-    result = PropertyResult(accumulator.NAME, accumulator.CLAIM, verdict, asked, ratio)
+    result = PropertyResult(accumulator.NAME, accumulator.CLAIM, verdict, count, ratio)
     seconds = time.monotonic() - began
     return Report(
         SCHEMA, name, verdict, (result,), tuple(findings), seconds, versions(), drift=made
@@ -120,7 +115,7 @@ def simulate_product(
 ) -> Product:
     """The wrapper as a product of storage arrays, its kernels run by the tile simulator.
 
-    config: which configuration of autotuned kernels.
+    `config` is the index of the configuration of autotuned kernels.
     """
     from gemmproof.reference.simulator import run
 

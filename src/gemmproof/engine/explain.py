@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gemmproof.engine.judge import Judged
-from gemmproof.properties import batch_invariance, metamorphic, special, values
+from gemmproof.properties import determinism, metamorphic, special, values
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import is_admitted
+from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.diagnose import diagnose
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation
 
 # what integers that are not exact explain
-INEXACT = (values.BOUND, special.NAME, metamorphic.NAME, batch_invariance.NAME)
+INEXACT = (values.BOUND, special.NAME, metamorphic.NAME, determinism.ROWS)
 # what diagnose.py finds a class for
 DIAGNOSED = (values.EXACT, values.BOUND)
 
@@ -37,7 +37,7 @@ def explain(
     A finding of other values is a consequence where index data of the same case are not exact
     either.
     """
-    if finding.property not in (values.EXACT, *INEXACT) or finding.cause is not None:
+    if finding.cause is not None:
         return finding
     if finding.property in INEXACT:
         whole = judge(on_integers(finding.case))
@@ -45,8 +45,14 @@ def explain(
             return finding.caused_by(values.EXACT)
     if finding.property not in DIAGNOSED:
         return finding
-    found = diagnose(finding, recall(finding.case))
-    return found or _explain_by_larger(finding, contract, judge, recall)
+    if explained := diagnose(finding, recall(finding.case)):
+        return explained
+    # a few more rows and columns may tell a class that so few do not
+    larger = vary(finding.case, contract, M=finding.case.M + 2, N=finding.case.N + 3)
+    if larger is None or all(f.key != finding.key for f in judge(larger).findings):
+        return finding
+    note = f" (seen at M={larger.M} N={larger.N})"
+    return diagnose(finding, recall(larger), note) or finding
 
 
 def name_configuration(finding: Finding, judged: Mapping[Case, Judged]) -> Finding:
@@ -56,31 +62,6 @@ def name_configuration(finding: Finding, judged: Mapping[Case, Judged]) -> Findi
     # a kernel that does not compile has no constants here, and its message names them
     if not config or own is None or first is None or not own.constants:
         return finding
-    different = (
-        f"{name}={value}" for name, value in own.constants if (name, value) not in first.constants
-    )
-    named = " ".join(different) or "the same constants"
+    different = dict.fromkeys(pair for pair in own.constants if pair not in first.constants)
+    named = " ".join(f"{name}={value}" for name, value in different) or "the same constants"
     return replace(finding, message=f"{finding.message} (configuration {config}: {named})")
-
-
-def _explain_by_larger(
-    finding: Finding,
-    contract: Contract,
-    judge: Callable[[Case], Judged],
-    recall: Callable[[Case], Observation],
-) -> Finding:
-    """The finding with the class that a few more rows and columns tell, where they tell any."""
-    larger = replace(finding.case, M=finding.case.M + 2, N=finding.case.N + 3)
-    if not is_admitted(larger, contract):
-        return finding
-    again = next((f for f in judge(larger).findings if f.key == finding.key), None)
-    if again is None or (found := diagnose(again, recall(larger))) is None:
-        return finding
-    words = found.message.removeprefix(again.message)
-    return replace(
-        finding,
-        fault=found.fault,
-        operand=found.operand,
-        axis=found.axis,
-        message=f"{finding.message}{words} (seen at M={larger.M} N={larger.N})",
-    )

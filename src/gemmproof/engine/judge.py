@@ -1,4 +1,4 @@
-"""What all properties say of one observation, and which finding brings which other about."""
+"""What all properties say of one observation, and which finding causes which other."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Tile
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation, Raised
+from gemmproof.reference.observation import Launch
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     """One case judged by every property that applies; the observation's memory is not kept.
 
-    `tiles` are the dots of the launches, `splits` constexprs that divide K, `configs` how many
-    autotune configurations the kernel has, `launches` how many kernels ran, `constants` the
-    constexprs of all of them, `asked_sms` whether the wrapper asked how many multiprocessors there
-    are.
+    `tiles` are those of the dots of all `launches`. `asked_sms`: whether the wrapper asked how many
+    multiprocessors there are.
     """
 
     case: Case
@@ -29,14 +28,16 @@ class Judged:
     ratios: dict[str, float]
     raised: Raised | None
     tiles: tuple[Tile, ...]
-    splits: tuple[int, ...]
-    configs: int
-    launches: int
-    constants: tuple[tuple[str, Any], ...]
+    launches: tuple[Launch, ...]
     asked_sms: bool
 
+    @property
+    def constants(self) -> list[tuple[str, Any]]:
+        """The names and values of the constexprs of all launches."""
+        return [pair for launch in self.launches for pair in launch.constexprs.items()]
+
     def to_event(self, index: int, seconds: float) -> dict[str, Any]:
-        """What a listener is told of it."""
+        """The event for a listener."""
         facts = {"examples": sorted(self.applied), "ratios": self.ratios, "backend": self.backend}
         return {"event": "judged", "index": index, "seconds": seconds, **facts}
 
@@ -54,7 +55,6 @@ def judge(observation: Observation) -> Judged:
         ratio = each.ratio(observation) if each.ratio is not None else None
         if ratio is not None:
             ratios[each.name] = ratio
-    launches = [launch for call in observation.calls for launch in call.run.launches]
     return Judged(
         case=observation.case,
         backend=observation.backend,
@@ -63,21 +63,7 @@ def judge(observation: Observation) -> Judged:
         ratios=ratios,
         raised=observation.raised,
         tiles=observation.tiles,
-        splits=tuple(
-            sorted(
-                {
-                    value
-                    for launch in launches
-                    for name, value in launch.constexprs.items()
-                    if "SPLIT" in name.upper() and type(value) is int and 2 <= value <= 64
-                }
-            )
-        ),
-        configs=max((launch.configs for launch in launches), default=1),
-        launches=len(launches),
-        constants=tuple(
-            dict.fromkeys(pair for launch in launches for pair in launch.constexprs.items())
-        ),
+        launches=tuple(observation.launches),
         asked_sms=observation.asked_sms,
     )
 
@@ -88,15 +74,13 @@ def _with_cause(finding: Finding, before: list[Finding], observation: Observatio
     Only a stray store moves what is stored where. A stray load explains a wrong value only through
     lanes that reach a store, and then the simulator says so.
     """
-    follows = table.BY_NAME[finding.property].follows
-    roots = {f.property for f in before}
-    if finding.cause is not None:
-        return finding
-    if finding.property == memory.ONCE and not any(
+    stray_store = any(
         fault.kind == "out_of_bounds" and fault.access != "load" for fault in observation.faults
-    ):
+    )
+    if finding.cause is not None or (finding.property == memory.ONCE and not stray_store):
         return finding
-    for cause in follows:
-        if cause in roots:
+    known = {f.property for f in before}
+    for cause in table.BY_NAME[finding.property].follows:
+        if cause in known:
             return finding.caused_by(cause)
     return finding

@@ -10,19 +10,19 @@ from typing import Protocol
 import torch
 
 from gemmproof.engine.wrapper_state import State
-from gemmproof.properties import determinism, table
+from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import Operand, Touched, operands
 from gemmproof.properties.cases.tensors import as_array, format_of_tensor
 from gemmproof.properties.contract import KernelUnderTest
-from gemmproof.properties.observation import Call, Observation, Raised, Related, RelatedCall
+from gemmproof.properties.observation import Call, Observation, Raised, Related
 from gemmproof.reference.arithmetic.conversions import Array
-from gemmproof.reference.formats import Format
 from gemmproof.reference.observation import (
     CompileError,
     KernelError,
     LimitExceeded,
     Run,
+    SimulatorError,
     Unsupported,
 )
 from gemmproof.reference.provenance import is_ours, raising_line
@@ -73,17 +73,14 @@ def observe(kernel: KernelUnderTest, case: Case, backend: Backend) -> Observatio
 def make_related_calls(observation: Observation, backend: Backend, state: State) -> None:
     """Make the calls that a case is to be compared with, where its own call gave a result."""
     compare = observation.case.compare
-    if compare is None or observation.result is None:
+    if compare is None or not observation.has_result:
         return
     state.restore()
     for asked in table.RELATED[compare](observation):
-        if compare != determinism.COMPARE:
+        if compare != "order":  # whose calls are to find what the ones before them left
             state.restore()
-        observation.related += (_relate(backend, observation, asked),)
-
-
-def _relate(backend: Backend, observation: Observation, asked: RelatedCall) -> Related:
-    return Related(asked, *_call(backend, observation, asked.case, asked.tensors, 0))
+        related = Related(asked, *_call(backend, observation, asked.case, asked.tensors, 0))
+        observation.related += (related,)
 
 
 def _call(
@@ -100,7 +97,7 @@ def _call(
         raise
     except BaseException as error:  # sys.exit in a wrapper is the wrapper's fault too
         return None, describe_error(error)
-    return Call(run, *read_result(run.result, case.result_shape), backend.fills[number]), None
+    return Call(run, read_result(run.result, case.result_shape), backend.fills[number]), None
 
 
 class PassedOver(BaseException):
@@ -110,14 +107,13 @@ class PassedOver(BaseException):
     """
 
 
-def read_result(result: object, shape: tuple[int, ...]) -> tuple[Array | None, Format | None]:
-    """A result of this shape as a storage array, and its format; None for anything else."""
+def read_result(result: object, shape: tuple[int, ...]) -> Array | None:
+    """A result of this shape as a storage array; None for anything else."""
     if not isinstance(result, torch.Tensor) or result.layout != torch.strided:
-        return None, None
-    fmt = format_of_tensor(result)
-    if fmt is None or tuple(result.shape) != shape or result.device.type != "cpu":
-        return None, None
-    return as_array(result), fmt
+        return None
+    if tuple(result.shape) != shape or result.device.type != "cpu":
+        return None
+    return as_array(result) if format_of_tensor(result) is not None else None
 
 
 _KINDS: dict[str, type[Exception]] = {
@@ -130,24 +126,18 @@ _KINDS: dict[str, type[Exception]] = {
 
 def describe_error(error: BaseException) -> Raised:
     """What a call raised, in one line, with the user's line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    line = raising_line(error)
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 300 else f"{text[:297]}..."
+    line = (error.where if isinstance(error, SimulatorError) else None) or raising_line(error)
     where = None if line is None else str(line)
-    text = _one_line(error)
-    for kind, known in _KINDS.items():
-        if isinstance(error, known):
-            stated = getattr(error, "where", None)
-            return Raised(kind, text, str(stated) if stated is not None else where)
+    for kind, raised in _KINDS.items():
+        if isinstance(error, raised):
+            return Raised(kind, text, where)
+    frames = traceback.extract_tb(error.__traceback__)
     # torch raises through the simulator's own hooks: that is the wrapper's call, not our mistake
     hooked = bool(frames) and frames[-1].name in ("__torch_function__", "__torch_dispatch__")
     if frames and is_ours(frames[-1].filename) and not hooked:
         at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
         return Raised("internal", f"{type(error).__name__} at {at}: {text}", where)
-    return Raised(
-        "raised", f"{type(error).__name__}: {text}" if text else type(error).__name__, where
-    )
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= 300 else f"{text[:297]}..."
+    name = type(error).__name__
+    return Raised("raised", f"{name}: {text}" if text else name, where)

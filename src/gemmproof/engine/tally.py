@@ -31,10 +31,10 @@ def tally(
 
 def list_claims(kernel: KernelUnderTest, launched: bool) -> list[list[str]]:
     """The name, claim and backend of each property that a kernel is held to."""
-    simulated = [[p.name, p.claim, SIMULATOR] for p in list_required(kernel)]
-    if not launched:
-        return simulated
-    return simulated + [[p.name, p.claim, "cuda"] for p in list_required(kernel, launched=True)]
+    claims = [[p.name, p.claim, SIMULATOR] for p in list_required(kernel)]
+    if launched:
+        claims += [[p.name, p.claim, "cuda"] for p in list_required(kernel, launched=True)]
+    return claims
 
 
 def make_report(kernel: KernelUnderTest, drawn: list[Judged], findings: list[Finding]) -> Report:
@@ -58,8 +58,8 @@ def _note(drawn: list[Judged], results: Iterable[PropertyResult]) -> str | None:
     for judged in drawn:
         raised = judged.raised
         if raised is not None and not judged.applied:
-            ran = [r.name for r in results if r.examples]
             if raised.kind == "internal":
                 return f"gemmproof itself failed at {judged.case}: {raised.text}"
+            ran = [r.name for r in results if r.examples]
             return f"{raised.text}; judged before: {', '.join(ran) or 'no property'}"
     return None

@@ -1,16 +1,17 @@
 """What a kernel's modules keep between calls, and how to put it back as it was.
 
-A case must give in the midst of a check what it gives alone, or no reproduce line is true. So what
-earlier calls left in a wrapper's modules (caches, workspaces, counters) is put back before each
-case, and the property `call_order` alone judges what one call does to the next.
+A case must give the same in the middle of a check as alone, or its reproduce line would be wrong.
+So what earlier calls left in a wrapper's modules (caches, workspaces, counters) is put back before
+each case, and the property `call_order` alone judges what one call does to the next.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,12 +57,11 @@ def _walk(value: Any, seen: set[int]) -> Iterator[Callable[[], None]]:
     if id(value) in seen:
         return
     seen.add(id(value))
+    parts: Iterable[Any] = ()
     if isinstance(value, functools.partial):
-        for part in (value.func, value.args, value.keywords):
-            yield from _walk(part, seen)
+        parts = (value.func, value.args, value.keywords)
     elif isinstance(value, types.MethodType):
-        yield from _walk(value.__self__, seen)
-        yield from _walk(value.__func__, seen)
+        parts = (value.__self__, value.__func__)
     elif isinstance(value, types.FunctionType):
         yield from _function(value, seen)
     elif isinstance(value, types.ModuleType):
@@ -69,22 +69,19 @@ def _walk(value: Any, seen: set[int]) -> Iterator[Callable[[], None]]:
             yield from _variables(value.__dict__, seen)
     elif isinstance(value, torch.Tensor):
         if value.device.type == "cpu" and value.numel() <= MAX_ELEMENTS:
-            before = value.detach().clone()
-            yield functools.partial(_fill, value.detach(), before)
-    elif isinstance(value, dict):
-        yield from _contents(value, list(value.values()), dict(value), seen)
-    elif isinstance(value, list):
-        yield from _contents(value, list(value), list(value), seen)
-    elif isinstance(value, set):
-        yield from _contents(value, [], set(value), seen)
+            yield functools.partial(_fill, value.detach(), value.detach().clone())
+    elif isinstance(value, dict | list | set):
+        yield functools.partial(_refill, value, value.copy())
+        parts = _parts(value)
     elif isinstance(value, tuple):
-        for part in value:
-            yield from _walk(part, seen)
+        parts = value
     elif hasattr(value, "cache_clear") and hasattr(value, "__wrapped__"):
         yield value.cache_clear
-        yield from _walk(value.__wrapped__, seen)
+        parts = (value.__wrapped__,)
     elif _theirs(type(value).__module__) and isinstance(getattr(value, "__dict__", None), dict):
         yield from _variables(value.__dict__, seen)
+    for part in parts:
+        yield from _walk(part, seen)
 
 
 def _function(value: types.FunctionType, seen: set[int]) -> Iterator[Callable[[], None]]:
@@ -109,40 +106,35 @@ def _variables(names: dict[str, Any], seen: set[int]) -> Iterator[Callable[[], N
     if id(names) in seen:
         return
     seen.add(id(names))
-    plain = {k: v for k, v in names.items() if not (k.startswith("__") and k.endswith("__"))}
+    plain = {name: value for name, value in names.items() if not _is_dunder(name)}
     yield functools.partial(_rebind, names, plain)
     for value in plain.values():
         yield from _walk(value, seen)
 
 
-def _contents(
-    value: Any, parts: list[Any], before: Any, seen: set[int]
-) -> Iterator[Callable[[], None]]:
-    yield functools.partial(_refill, value, before)
-    for part in parts:
-        yield from _walk(part, seen)
-
-
 def _rebind(names: dict[str, Any], before: dict[str, Any]) -> None:
-    for name in [k for k in names if k not in before]:
-        if not (name.startswith("__") and name.endswith("__")):
-            del names[name]
-    for name, value in before.items():
-        if name not in names or names[name] is not value:
-            names[name] = value
+    for name in [k for k in names if k not in before and not _is_dunder(k)]:
+        del names[name]
+    names.update(before)
+
+
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 def _refill(value: Any, before: Any) -> None:
+    now, then = _parts(value), _parts(before)
+    if len(now) == len(then) and all(map(operator.is_, now, then)):
+        return
+    value.clear()
     if isinstance(value, list):
-        if len(value) != len(before) or any(x is not y for x, y in zip(value, before, strict=True)):
-            value[:] = before
-    elif isinstance(value, dict):
-        if list(value) != list(before) or any(value[k] is not v for k, v in before.items()):
-            value.clear()
-            value.update(before)
+        value.extend(before)
     else:
-        value.clear()
         value.update(before)
+
+
+def _parts(value: dict[Any, Any] | list[Any] | set[Any]) -> list[Any]:
+    return [*value, *value.values()] if isinstance(value, dict) else list(value)
 
 
 def _fill(tensor: torch.Tensor, before: torch.Tensor) -> None:

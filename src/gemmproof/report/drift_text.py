@@ -14,9 +14,9 @@ def lines(report: Report) -> list[Line]:
     name, drift = kernel_name(report), report.drift
     assert drift is not None
     out: list[Line] = []
-    for found in report.findings:
-        said = f"{name} does not accumulate as declared: {found.message}"
-        out.append((clean(said), "bold"))
+    for finding in report.findings:
+        text = f"{name} does not accumulate as declared: {finding.message}"
+        out.append((clean(text), "bold"))
     if report.findings:
         out.append(("", ""))
     if drift.accumulator:

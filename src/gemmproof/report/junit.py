@@ -41,9 +41,10 @@ def _case(report: Report, result: PropertyResult, reproduce: Reproduce) -> TestC
             failure.text = finding_text(name, finding, result.claim, reproduce)
             outcomes.append(failure)
     if result.status == "not run":
-        # What was asked for and could not run turns a build red; a note says that there is such.
-        lacking = report.note is not None and report.verdict != "pass"
-        told = clean(report.note if lacking and report.note else "no case bears on it")
-        outcomes.append(Error(told, "incomplete") if lacking else Skipped(told))
+        # The note of a check that did not pass says what could not run: that turns a build red.
+        if report.note is not None and report.verdict != "pass":
+            outcomes.append(Error(clean(report.note), "incomplete"))
+        else:
+            outcomes.append(Skipped("it applies to no case"))
     case.result = outcomes
     return case

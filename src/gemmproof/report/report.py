@@ -21,7 +21,7 @@ EXIT = {"pass": 0, "fail": 1, "error": 2, "incomplete": 3}
 
 @dataclass(frozen=True, slots=True)
 class PropertyResult:
-    """How one property fared: `status` is "pass", "fail" or "not run".
+    """What became of one property: `status` is "pass", "fail" or "not run".
 
     `examples` is how many cases it judged; `ratio` the largest error over its bound, None where the
     property has no bound. `backend` is "simulator", or "cuda" for what was launched.
@@ -44,9 +44,9 @@ class PropertyResult:
 class Report:
     """The outcome of one check; findings come root causes first, each with its smallest case.
 
-    `target` is the kernel's name (a command line puts its own spelling there). `note` says in one
-    line what an error or an incomplete run lacks, None otherwise. `versions` are those of the
-    packages that took part. `drift` is what was probed and measured, where that was asked for.
+    `target` is the kernel's name (a command puts TARGET there as it was typed). `note` says in one
+    line why there was an error, what could not run or what was launched where, None otherwise.
+    `versions` are those of the packages involved. `drift` is what `gemmproof drift` found.
     """
 
     schema: int
@@ -92,24 +92,18 @@ class Report:
             raise ValueError(
                 f"report verdict: got {data['verdict']!r}, expected one of {tuple(EXIT)}"
             )
-        return Report(
-            **{
-                **data,
-                "properties": tuple(PropertyResult(**p) for p in data["properties"]),
-                "findings": tuple(Finding.from_dict(f) for f in data["findings"]),
-                "drift": data["drift"] and _read_drift(data["drift"]),
-            }
-        )
+        drift = data["drift"]
+        if drift is not None:
+            from gemmproof.properties.accumulator import Drift  # brings numpy, which few need
 
-
-def _read_drift(data: dict[str, Any]) -> Drift:
-    from gemmproof.properties.accumulator import Drift  # brings numpy, which few reports need
-
-    return Drift.from_dict(data)
+            drift = Drift.from_dict(drift)
+        properties = tuple(PropertyResult(**p) for p in data["properties"])
+        findings = tuple(Finding.from_dict(f) for f in data["findings"])
+        return Report(**{**data, "properties": properties, "findings": findings, "drift": drift})
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that take part, those that are installed."""
+    """The versions of Python and of the packages involved, where they are installed."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

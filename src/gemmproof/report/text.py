@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import Any
 
 from gemmproof.properties.cases.case import Case
@@ -19,23 +18,21 @@ STYLES = {
     "error": "bold red",
     "incomplete": "bold yellow",
 }
-SHOWN_FINDINGS = 4  # of a fault each: more than a screen is read by nobody
-_VERBS = {"stays": "stay", "stores": "store", "leaves": "leave", "runs": "run"}
-_VERBS |= {"compiles": "compile"}
+SHOWN_FINDINGS = 4  # one a fault: nobody reads more than a screen
+_VERBS = ("compiles", "leaves", "runs", "stays", "stores")  # that names of properties begin with
+# Cc control, Cf invisible formatting such as reversed text, Cs half a pair, Cn no character, Co
+# private use, Zl and Zp ends of lines
+_MOVING = ("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp")
 
 
 def clean(text: str) -> str:
-    """The text with everything that could move a terminal's cursor or break XML spelled out."""
-    return "".join(c if c == "\n" or _is_plain(c) else _escape(c) for c in text)
-
-
-def _is_plain(c: str) -> bool:
-    # Cc control, Cf invisible formatting such as reversed text, Cs half a pair, Cn no character
-    return unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp")
-
-
-def _escape(c: str) -> str:
-    return c.encode("unicode_escape", "surrogatepass").decode("ascii")
+    """The text with everything that could move a terminal's cursor or break XML escaped."""
+    return "".join(
+        c.encode("unicode_escape", "surrogatepass").decode("ascii")
+        if unicodedata.category(c) in _MOVING and c != "\n"
+        else c
+        for c in text
+    )
 
 
 def document(report: Report, reproduce: Reproduce) -> dict[str, Any]:
@@ -58,7 +55,7 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
         out += _finding(name, finding, claims.get(finding.property, ""), reproduce)
         out.append(("", ""))
     if len(roots) > SHOWN_FINDINGS:
-        out += [(f"and {len(roots) - SHOWN_FINDINGS} findings more: --json has all", ""), ("", "")]
+        out += [(f"and {len(roots) - SHOWN_FINDINGS} more findings: --json has all", ""), ("", "")]
     followers = [f for f in report.findings if f.cause is not None and f not in roots]
     if followers:
         out.append(("consequences, on cases where the above is found too:", ""))
@@ -67,7 +64,7 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
     if not report.findings:
         width = max([30, *(len(p.label) for p in report.properties)])
         out += [(clean(_describe(p, width)), "") for p in report.properties]
-    out.append((clean(f"{name}: {summary(report)}"), STYLES[report.verdict]))
+    out.append((clean(f"{name}: {_summarise(report)}"), STYLES[report.verdict]))
     return out
 
 
@@ -96,7 +93,7 @@ def _negate(property_name: str) -> str:
     verb, _, rest = property_name.partition("_")
     if verb not in _VERBS:
         return f"violates {property_name}"
-    return f"does not {_VERBS[verb]} {rest.replace('_', ' ')}".rstrip()
+    return f"does not {verb.removesuffix('s')} {rest.replace('_', ' ')}".rstrip()
 
 
 def _describe(result: PropertyResult, width: int) -> str:
@@ -106,10 +103,8 @@ def _describe(result: PropertyResult, width: int) -> str:
     return f"  {result.label:<{width}} {result.examples} cases{worst}"
 
 
-def summary(report: Report) -> str:
+def _summarise(report: Report) -> str:
     """The verdict in a line."""
-    if report.verdict == "error":
-        return f"error: {report.note}"
     failed = sum(p.status == "fail" for p in report.properties)
     judged = sum(p.status != "not run" for p in report.properties)
     cases = max((p.examples for p in report.properties), default=0)
@@ -123,32 +118,24 @@ def summary(report: Report) -> str:
 
 
 def table(reports: list[Report], width: int) -> list[str]:
-    """Property x kernel: cases judged and worst error over bound, FAIL, or a dash if not run."""
+    """Property x kernel: cases judged and worst error over bound, FAIL, or a dash if not run.
+
+    Kernels that do not fit the width begin a new block of rows.
+    """
     names = list(dict.fromkeys(p.name for r in reports for p in r.properties))
-    first = max(map(len, [*names, "verdict"]), default=0)
-    columns = [_column(report, names) for report in reports]
-    widths = [max(map(len, column)) for column in columns]
-    out: list[str] = []
-    start = 0
-    while start < len(columns):
-        room = width - first
-        stop = start
-        while stop < len(columns) and (room := room - widths[stop] - 2) >= 0:
-            stop += 1
-        stop = max(stop, start + 1)
-        rows = zip(["", *names, "verdict", "seconds"], *columns[start:stop], strict=True)
-        for head, *cells in rows:
-            padded = zip(cells, widths[start:stop], strict=True)
-            out.append(f"{head:<{first}}  " + "  ".join(f"{c:>{w}}" for c, w in padded))
-        start = stop
-        out.append("")
-    return list(islice(out, max(len(out) - 1, 0)))
-
-
-def _column(report: Report, names: list[str]) -> list[str]:
-    by_name = {p.name: p for p in report.properties}
-    cells = [_cell(by_name.get(name)) for name in names]
-    return [clean(kernel_name(report)), *cells, report.verdict, f"{report.seconds:.1f}"]
+    first = max(map(len, [*names, "verdict"]))
+    heads = [f"{head:<{first}}" for head in ("", *names, "verdict", "seconds")]
+    blocks = [heads]
+    for report in reports:
+        results = {p.name: p for p in report.properties}
+        judged = (_cell(results.get(name)) for name in names)
+        cells = [clean(kernel_name(report)), *judged, report.verdict, f"{report.seconds:.1f}"]
+        wide = max(map(len, cells)) + 2
+        if blocks[-1] is not heads and len(blocks[-1][0]) + wide > width:
+            blocks.append(heads)
+        rows = zip(blocks[-1], cells, strict=True)
+        blocks[-1] = [f"{row}{cell:>{wide}}" for row, cell in rows]
+    return [row for block in blocks for row in ("", *block)][1:]
 
 
 def _cell(result: PropertyResult | None) -> str:
@@ -156,6 +143,5 @@ def _cell(result: PropertyResult | None) -> str:
         return "-"
     if result.status == "fail":
         return "FAIL"
-    return (
-        f"{result.examples}" if result.ratio is None else f"{result.ratio:.3f}  {result.examples}"
-    )
+    ratio = "" if result.ratio is None else f"{result.ratio:.3f}  "
+    return f"{ratio}{result.examples}"

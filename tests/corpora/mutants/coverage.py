@@ -1,8 +1,10 @@
 """Class C: kernels that store an element of c never, twice, or outside of it."""
 
-import torch
+from functools import partial
+
 import triton
 import triton.language as tl
+from tiled import launch
 
 
 @triton.jit
@@ -44,52 +46,21 @@ def covering_kernel(
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
 
 
-def _launch(a, b, flaw="", grid=None):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
-    strides = (*a.stride(), *b.stride(), *c.stride())
-    covering_kernel[grid or (triton.cdiv(M, 16), triton.cdiv(N, 32))](
-        a, b, c, M, N, K, *strides, FLAW=flaw, BLOCK_M=16, BLOCK_N=32, BLOCK_K=16
-    )
-    return c
-
-
-def no_row_mask_on_store(a, b):
-    return _launch(a, b, "no_row_mask")
-
-
-def no_column_mask_on_store(a, b):
-    return _launch(a, b, "no_column_mask")
-
-
-def store_mask_of_wrapped_rows(a, b):
-    return _launch(a, b, "wrapped_mask")
-
-
-def store_to_wrapped_columns(a, b):
-    return _launch(a, b, "wrapped_index")
-
-
-def last_row_not_stored(a, b):
-    return _launch(a, b, "one_row_short")
-
-
-def store_mask_of_the_other_axis(a, b):
-    return _launch(a, b, "axes_swapped")
-
-
-def store_mask_admits_one_more_column(a, b):
-    return _launch(a, b, "one_column_far")
+right = partial(launch, covering_kernel, FLAW="", BLOCK_M=16, BLOCK_N=32, BLOCK_K=16)
+no_row_mask_on_store = partial(right, FLAW="no_row_mask")
+no_column_mask_on_store = partial(right, FLAW="no_column_mask")
+store_mask_of_wrapped_rows = partial(right, FLAW="wrapped_mask")
+store_to_wrapped_columns = partial(right, FLAW="wrapped_index")
+last_row_not_stored = partial(right, FLAW="one_row_short")
+store_mask_of_the_other_axis = partial(right, FLAW="axes_swapped")
+store_mask_admits_one_more_column = partial(right, FLAW="one_column_far")
+every_tile_launched_twice = partial(right, depth=2)
 
 
 def grid_rounded_down(a, b):
-    return _launch(a, b, grid=(a.shape[0] // 16, triton.cdiv(b.shape[1], 32)))
+    return right(a, b, grid=(a.shape[0] // 16, triton.cdiv(b.shape[1], 32)))
 
 
 def grid_of_the_other_block(a, b):
     """The columns are counted in tiles of 64, the kernel walks tiles of 32."""
-    return _launch(a, b, grid=(triton.cdiv(a.shape[0], 16), triton.cdiv(b.shape[1], 64)))
-
-
-def every_tile_launched_twice(a, b):
-    return _launch(a, b, grid=(triton.cdiv(a.shape[0], 16), triton.cdiv(b.shape[1], 32), 2))
+    return right(a, b, grid=(triton.cdiv(a.shape[0], 16), triton.cdiv(b.shape[1], 64)))

@@ -1,8 +1,11 @@
 """Class K: kernels and wrappers that fail where a size is 0 or 1."""
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
+from tiled import launch
 
 
 @triton.jit
@@ -41,45 +44,31 @@ def tile_kernel(
         tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
 
 
-def _launch(a, b, flaw="", grid=None):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
-    grid = grid or (triton.cdiv(M, 16), triton.cdiv(N, 16))
-    tile_kernel[grid](a, b, c, M, N, K, a.stride(), b.stride(), c.stride(), FLAW=flaw, BLOCK=16)
-    return c
-
-
-def no_store_without_k(a, b):
-    return _launch(a, b, "leaves")
-
-
-def first_k_tile_peeled(a, b):
-    return _launch(a, b, "peeled")
-
-
-def stores_only_inside_the_k_loop(a, b):
-    return _launch(a, b, "stores_in_loop")
+right = partial(launch, tile_kernel, FLAW="")
+no_store_without_k = partial(right, FLAW="leaves")
+first_k_tile_peeled = partial(right, FLAW="peeled")
+stores_only_inside_the_k_loop = partial(right, FLAW="stores_in_loop")
 
 
 def wrapper_divides_by_k(a, b):
     (M, K), N = a.shape, b.shape[1]
     rows_at_a_time = max(1, 65536 // K)
     grid = (triton.cdiv(min(M, rows_at_a_time), 16), triton.cdiv(N, 16))
-    return _launch(a, b, grid=grid) if rows_at_a_time >= M else _launch(a, b)
+    return right(a, b, grid=grid) if rows_at_a_time >= M else right(a, b)
 
 
 def wrapper_squeezes_one_row(a, b):
-    return _launch(a, b).squeeze(0)
+    return right(a, b).squeeze(0)
 
 
 def wrapper_returns_early_without_k(a, b):
     """No work to do, so nothing is launched; c is as torch.empty left it."""
     if a.numel() == 0:
         return torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
-    return _launch(a, b)
+    return right(a, b)
 
 
 def wrapper_refuses_one_column(a, b):
     if b.shape[1] < 2:
         raise ValueError(f"b: got {b.shape[1]} columns, expected at least 2")
-    return _launch(a, b)
+    return right(a, b)

@@ -1,8 +1,11 @@
-"""Class F: kernels that tell the compiler what is not so."""
+"""Class F: kernels that make the compiler false promises."""
+
+from functools import partial
 
 import torch
 import triton
 import triton.language as tl
+from tiled import launch
 
 
 @triton.jit
@@ -39,37 +42,13 @@ def hinting_kernel(
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
 
 
-def _launch(a, b, hint):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
-    grid = (triton.cdiv(M, 16), triton.cdiv(N, 16))
-    strides = (*a.stride(), *b.stride(), *c.stride())
-    hinting_kernel[grid](a, b, c, M, N, K, *strides, HINT=hint, BLOCK=16)
-    return c
-
-
-def stride_said_to_be_a_multiple_of_16(a, b):
-    return _launch(a, b, "stride")
-
-
-def column_stride_assumed_to_be_1(a, b):
-    return _launch(a, b, "unit_stride")
-
-
-def k_assumed_to_be_whole_tiles(a, b):
-    return _launch(a, b, "whole_k")
-
-
-def k_assumed_to_be_many_tiles(a, b):
-    return _launch(a, b, "many_tiles")
-
-
-def offsets_said_to_be_multiples(a, b):
-    return _launch(a, b, "offsets")
-
-
-def offsets_said_to_be_constant(a, b):
-    return _launch(a, b, "constant")
+right = partial(launch, hinting_kernel, HINT="")
+stride_said_to_be_a_multiple_of_16 = partial(right, HINT="stride")
+column_stride_assumed_to_be_1 = partial(right, HINT="unit_stride")
+k_assumed_to_be_whole_tiles = partial(right, HINT="whole_k")
+k_assumed_to_be_many_tiles = partial(right, HINT="many_tiles")
+offsets_said_to_be_multiples = partial(right, HINT="offsets")
+offsets_said_to_be_constant = partial(right, HINT="constant")
 
 
 # sizes of 1 stay runtime values: Triton itself refuses a constant stride that is not aligned

@@ -1,17 +1,10 @@
 """Class A: kernels that are wrong where K is no multiple of the K tile."""
 
-import torch
+from functools import partial
+
 import triton
 import triton.language as tl
-
-
-def _launch(kernel, a, b, **meta):
-    """c from a 2-D grid of 16 x 16 tiles."""
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
-    grid = (triton.cdiv(M, 16), triton.cdiv(N, 16))
-    kernel[grid](a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(), BLOCK=16, **meta)
-    return c
+from tiled import launch
 
 
 @triton.jit
@@ -44,7 +37,7 @@ def even_kernel(
 
 
 def even_k_means_divisible_by_two(a, b):
-    return _launch(even_kernel, a, b, EVEN_K=a.shape[1] % 2 == 0)
+    return launch(even_kernel, a, b, EVEN_K=a.shape[1] % 2 == 0)
 
 
 @triton.jit
@@ -58,7 +51,10 @@ def advancing_kernel(
     a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
     b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
     acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    for k in range(0, tl.cdiv(K, BLOCK)):
+    tiles = tl.cdiv(K, BLOCK)
+    if FLAW == "rounded_down":
+        tiles = K // BLOCK
+    for k in range(0, tiles):
         left = K - k * BLOCK
         a_k, b_k = offs_k[None, :] < left, offs_k[:, None] < left
         if FLAW == "mask_stays":
@@ -73,46 +69,16 @@ def advancing_kernel(
         b = tl.load(b_ptrs, mask=b_k & (offs_n[None, :] < N), other=0.0)
         acc = tl.dot(a, b, acc)
         a_ptrs += BLOCK * tl.cast(stride_ak, tl.int64)
-        b_ptrs += BLOCK * tl.cast(stride_bk, tl.int64)
+        b_ptrs += BLOCK * tl.cast(stride_bn if FLAW == "along_n" else stride_bk, tl.int64)
     _store(c_ptr, acc, offs_m, offs_n, M, N, stride_cm, stride_cn)
 
 
-def mask_does_not_advance(a, b):
-    return _launch(advancing_kernel, a, b, FLAW="mask_stays")
-
-
-def k_mask_admits_one_more(a, b):
-    return _launch(advancing_kernel, a, b, FLAW="one_too_far")
-
-
-def k_mask_loses_the_last(a, b):
-    return _launch(advancing_kernel, a, b, FLAW="one_too_few")
-
-
-def no_k_mask_on_b(a, b):
-    return _launch(advancing_kernel, a, b, FLAW="none")
-
-
-@triton.jit
-def floor_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    for tile in range(0, K // BLOCK):
-        offs_k = tile * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
-        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
-        b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
-        a = tl.load(a_ptrs, mask=(offs_m[:, None] < M) & (offs_k[None, :] < K), other=0.0)
-        b = tl.load(b_ptrs, mask=(offs_k[:, None] < K) & (offs_n[None, :] < N), other=0.0)
-        acc = tl.dot(a, b, acc)
-    _store(c_ptr, acc, offs_m, offs_n, M, N, stride_cm, stride_cn)
-
-
-def k_tiles_rounded_down(a, b):
-    return _launch(floor_kernel, a, b)
+right = partial(launch, advancing_kernel, FLAW="")
+mask_does_not_advance = partial(right, FLAW="mask_stays")
+k_mask_admits_one_more = partial(right, FLAW="one_too_far")
+k_mask_loses_the_last = partial(right, FLAW="one_too_few")
+no_k_mask_on_b = partial(right, FLAW="none")
+k_tiles_rounded_down = partial(right, FLAW="rounded_down")
 
 
 @triton.jit
@@ -136,5 +102,4 @@ def pairs_kernel(
     _store(c_ptr, acc, offs_m, offs_n, M, N, stride_cm, stride_cn)
 
 
-def bound_in_packed_units(a, b):
-    return _launch(pairs_kernel, a, b)
+bound_in_packed_units = partial(launch, pairs_kernel)

@@ -1,8 +1,11 @@
 """Classes I, O and P: right integers within every bound, and still a promise that is not kept."""
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
+from tiled import launch
 
 
 @triton.jit
@@ -36,37 +39,19 @@ def promising_kernel(
     tl.store(c_ptrs, c, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
 
 
-def _launch(a, b, flaw="", dtype=None):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=dtype or a.dtype)
-    grid = (triton.cdiv(M, 16), triton.cdiv(N, 16))
-    promising_kernel[grid](
-        a, b, c, M, N, K, a.stride(), b.stride(), c.stride(), FLAW=flaw, BLOCK=16
-    )
-    return c
-
-
-def nan_becomes_zero(a, b):
-    return _launch(a, b, "nan_dropped")
-
-
-def overflow_clamped(a, b):
-    return _launch(a, b, "clamped")
-
-
-def tiles_of_zeros_skipped(a, b):
-    """0 times NaN is NaN, and a tile of zeros is never multiplied."""
-    return _launch(a, b, "zeros_skipped")
-
-
-def positive_sums_rounded_up(a, b):
-    """One unit in the last place, which the bound of a long sum hides; -c is not what -a gives."""
-    return _launch(a, b, "upward", dtype=torch.float32)
+right = partial(launch, promising_kernel, FLAW="")
+right_in_fp32 = partial(right, dtype=torch.float32)
+nan_becomes_zero = partial(right, FLAW="nan_dropped")
+overflow_clamped = partial(right, FLAW="clamped")
+# 0 times NaN is NaN, and a tile of zeros is never multiplied
+tiles_of_zeros_skipped = partial(right, FLAW="zeros_skipped")
+# one unit in the last place, which the bound of a long sum hides; -c is not what -a gives
+positive_sums_rounded_up = partial(right_in_fp32, FLAW="upward")
 
 
 def operand_scaled_in_place(a, b):
     """a is doubled for the kernel and left so; the result is halved."""
-    c = _launch(a.mul_(2), b, dtype=torch.float32)
+    c = right_in_fp32(a.mul_(2), b)
     return (c / 2).to(a.dtype)
 
 
@@ -77,5 +62,4 @@ def every_other_call_splits_k(a, b):
     """Right each time, and other bits than the time before."""
     _CALLS[0] += 1
     half = a.shape[1] // 2 if _CALLS[0] % 2 else 0
-    first = _launch(a[:, :half], b[:half], dtype=torch.float32)
-    return first + _launch(a[:, half:], b[half:], dtype=torch.float32)
+    return right_in_fp32(a[:, :half], b[:half]) + right_in_fp32(a[:, half:], b[half:])

@@ -1,8 +1,10 @@
 """Class Q: kernels that Triton's frontend refuses, in every specialisation or in one."""
 
-import torch
+from functools import partial
+
 import triton
 import triton.language as tl
+from tiled import launch
 
 
 @triton.jit
@@ -31,35 +33,13 @@ def refused_kernel(
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
 
 
-def _launch(a, b, flaw, kernel=refused_kernel, **constants):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
-
-    def grid(meta):
-        return triton.cdiv(M, 16), triton.cdiv(N, meta["BLOCK_N"])
-
-    strides = (*a.stride(), *b.stride(), *c.stride())
-    kernel[grid](a, b, c, M, N, K, *strides, FLAW=flaw, BLOCK=16, **constants)
-    return c
-
-
-def accumulator_changes_its_type(a, b):
-    return _launch(a, b, "type", BLOCK_N=16)
-
-
-def hint_on_a_stride_of_1(a, b):
-    """A stride of 1 is a constant in the kernel, and a constant takes no hint."""
-    return _launch(a, b, "hint", BLOCK_N=16)
-
-
-def loop_left_with_break(a, b):
-    return _launch(a, b, "break", BLOCK_N=16)
-
+right = partial(launch, refused_kernel, FLAW="", BLOCK_N=16)
+accumulator_changes_its_type = partial(right, FLAW="type")
+# a stride of 1 is a constant in the kernel, and a constant takes no hint
+hint_on_a_stride_of_1 = partial(right, FLAW="hint")
+loop_left_with_break = partial(right, FLAW="break")
 
 _CONFIGS = [triton.Config({"BLOCK_N": 16}), triton.Config({"BLOCK_N": 24})]
 tuned_kernel = triton.autotune(_CONFIGS, key=["M", "N", "K"])(refused_kernel)
-
-
-def one_configuration_of_24_columns(a, b):
-    """A block's sides are powers of two; only the tuner's second choice is not."""
-    return _launch(a, b, "", kernel=tuned_kernel)
+# a block's sides are powers of two; only the tuner's second choice is not
+one_configuration_of_24_columns = partial(launch, tuned_kernel, FLAW="")

@@ -4,6 +4,8 @@ The wrappers divide a by powers of two, one for each row and group of K, which l
 fp32, and the kernels multiply by them again.
 """
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
@@ -43,7 +45,7 @@ def scaled_kernel(
     tl.store(c_ptrs, acc, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
 
 
-def _launch(a, b, flaw="", strided=True):
+def launch_scaled(a, b, flaw="", strided=True):
     (M, K), N = a.shape, b.shape[1]
     groups = triton.cdiv(K, GROUP)
     exponents = (torch.arange(M)[:, None] + 3 * torch.arange(groups)[None, :]) % 5 - 2
@@ -59,24 +61,11 @@ def _launch(a, b, flaw="", strided=True):
     return c.to(a.dtype)
 
 
-def scale_of_the_k_tile(a, b):
-    return _launch(a, b, "per_tile")
-
-
-def scale_group_depends_on_the_row_tile(a, b):
-    return _launch(a, b, "precedence")
-
-
-def tail_group_unscaled(a, b):
-    return _launch(a, b, "tail_unscaled")
-
-
-def sum_scaled_again_by_every_tile(a, b):
-    return _launch(a, b, "scaled_after")
-
-
-def strides_of_scales_ignored(a, b):
-    return _launch(a, b, strided=False)
+scale_of_the_k_tile = partial(launch_scaled, flaw="per_tile")
+scale_group_depends_on_the_row_tile = partial(launch_scaled, flaw="precedence")
+tail_group_unscaled = partial(launch_scaled, flaw="tail_unscaled")
+sum_scaled_again_by_every_tile = partial(launch_scaled, flaw="scaled_after")
+strides_of_scales_ignored = partial(launch_scaled, strided=False)
 
 
 @triton.jit
@@ -110,7 +99,7 @@ def packed_kernel(
     tl.store(c_ptrs, acc, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
 
 
-def _launch_packed(a, b, flaw):
+def launch_packed(a, b, flaw=""):
     (M, K), N = a.shape, b.shape[1]
     pairs = triton.cdiv(K, 2)
     a, b = a.contiguous(), b.contiguous()
@@ -124,13 +113,6 @@ def _launch_packed(a, b, flaw):
     return c
 
 
-def low_byte_unsigned(a, b):
-    return _launch_packed(a, b, "unsigned")
-
-
-def bytes_swapped(a, b):
-    return _launch_packed(a, b, "swapped")
-
-
-def high_byte_shifted_by_seven(a, b):
-    return _launch_packed(a, b, "shift")
+low_byte_unsigned = partial(launch_packed, flaw="unsigned")
+bytes_swapped = partial(launch_packed, flaw="swapped")
+high_byte_shifted_by_seven = partial(launch_packed, flaw="shift")

@@ -1,5 +1,8 @@
 """The kernels behind the mutants without their flaws: right, or the flaw is not what is caught."""
 
+from functools import partial
+
+import tiled
 import torch
 from mutants import (
     coverage,
@@ -11,75 +14,45 @@ from mutants import (
     scales,
     scheduling,
     split_k,
-    strides,
     tuning,
     undefined,
 )
+from tiled import launch
 
-
-def masks_that_test_k(a, b):
-    return k_tail._launch(k_tail.even_kernel, a, b, EVEN_K=False)
-
-
-def masks_that_advance(a, b):
-    return k_tail._launch(k_tail.advancing_kernel, a, b, FLAW="")
-
-
-def slices_of_whole_tiles(a, b):
-    return split_k._atomic(a, b, split_k._zeros(a, b), split_k._whole_tiles(a.shape[1]))
-
-
-def partials_all_written(a, b):
-    return split_k._with_workspace(a, b)
-
-
-def other_is_zero(a, b):
-    return undefined._launch(a, b, "")
-
-
-def every_element_stored(a, b):
-    return coverage._launch(a, b)
-
-
-def strides_as_they_are(a, b):
-    return strides._launch(a, b)
-
-
-def batch_strides_as_they_are(a, b):
-    return strides._launch_batched(a, b)
-
-
-def no_hints(a, b):
-    return hints._launch(a, b, "")
-
-
-def groups_clamped(a, b):
-    return scheduling._launch_grouped(a, b, "")
-
-
-def persistent_over_all_tiles(a, b):
-    return scheduling._launch_persistent(a, b, "")
+from gemmproof.properties.contract import Contract, KernelUnderTest
 
 
 def single_precision_sums(a, b):
-    return precision._launch(a, b, dtype=torch.int32 if a.dtype == torch.int8 else a.dtype)
+    return precision.right(a, b, dtype=torch.int32 if a.dtype == torch.int8 else a.dtype)
 
 
-def scales_of_their_groups(a, b):
-    return scales._launch(a, b)
-
-
-def bytes_unpacked(a, b):
-    return scales._launch_packed(a, b, "")
-
-
-def zero_k_stored(a, b):
-    return degenerate._launch(a, b)
-
-
-def offsets_in_64_bits(a, b):
-    return offsets._launch(a, b)
-
-
-def one_slice_whatever_m(a, b):
-    return tuning._split(a, b, 2)
+_WRAPPERS = {
+    "masks_that_test_k": partial(launch, k_tail.even_kernel, EVEN_K=False),
+    "masks_that_advance": k_tail.right,
+    "slices_of_whole_tiles": split_k.launch_atomic,
+    "partials_all_written": split_k.launch_with_workspace,
+    "other_is_zero": undefined.right,
+    "every_element_stored": coverage.right,
+    "strides_as_they_are": tiled.plain,
+    "batch_strides_as_they_are": tiled.batched,
+    "no_hints": hints.right,
+    "groups_clamped": scheduling.launch_grouped,
+    "persistent_over_all_tiles": scheduling.launch_persistent,
+    "single_precision_sums": single_precision_sums,
+    "scales_of_their_groups": scales.launch_scaled,
+    "bytes_unpacked": scales.launch_packed,
+    "zero_k_stored": degenerate.right,
+    "offsets_in_64_bits": offsets.right,
+    "one_slice_whatever_m": tuning.split,
+}
+_CONTRACTS = {
+    "batch_strides_as_they_are": Contract(batched=True),
+    "bytes_unpacked": Contract(formats=("int8",)),
+    "single_precision_sums": Contract(formats=("fp16", "fp32", "int8")),
+    "slices_of_whole_tiles": Contract(deterministic=False),
+    "one_slice_whatever_m": Contract(batch_invariant=True),
+}
+KERNELS = tuple(
+    KernelUnderTest(name, launch, _CONTRACTS.get(name, Contract()))
+    for name, launch in _WRAPPERS.items()
+)

@@ -1,25 +1,11 @@
 """Right kernels whose addresses or masks look wrong."""
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
-
-B = 16
-
-
-def _launch(kernel, a, b, *more, **meta):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
-    grid = (triton.cdiv(M, B), triton.cdiv(N, B))
-    kernel[grid](a, b, c, M, N, K, a.stride(), b.stride(), c.stride(), *more, BLOCK=B, **meta)
-    return c
-
-
-@triton.jit
-def _store(c_ptr, acc, offs_m, offs_n, M, N, sc):
-    c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
-    mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
-    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
+from tiled import launch, product, store
 
 
 @triton.jit
@@ -36,12 +22,11 @@ def wrapped_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr
         acc += tl.dot(a, b)
         a_ptrs += BLOCK * tl.cast(sa[1], tl.int64)
         b_ptrs += BLOCK * tl.cast(sb[0], tl.int64)
-    _store(c_ptr, acc, offs_m, offs_n, M, N, sc)
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
-def rows_and_columns_wrapped(a, b):
-    """Lanes beyond M and N read the first rows and columns again; the store drops them."""
-    return _launch(wrapped_kernel, a, b)
+# lanes beyond M and N read the first rows and columns again; the store drops them
+rows_and_columns_wrapped = partial(launch, wrapped_kernel)
 
 
 @triton.jit
@@ -59,12 +44,11 @@ def clamped_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr
         a = tl.load(a_ptrs, mask=offs_k[None, :] < K, other=0.0)
         b = tl.load(b_ptrs, mask=offs_k[:, None] < K, other=0.0)
         acc = tl.dot(a, b, acc)
-    _store(c_ptr, acc, offs_m.to(tl.int64), offs_n.to(tl.int64), M, N, sc)
+    store(c_ptr, acc, offs_m.to(tl.int64), offs_n.to(tl.int64), M, N, sc)
 
 
-def rows_and_columns_clamped_to_zero(a, b):
-    """The hints on clamped offsets fail only in lanes that are never stored."""
-    return _launch(clamped_kernel, a, b)
+# the hints on clamped offsets fail only in lanes that are never stored
+rows_and_columns_clamped_to_zero = partial(launch, clamped_kernel)
 
 
 @triton.jit
@@ -81,11 +65,10 @@ def one_mask_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexp
         a = tl.where(inside[None, :], a, 0.0)
         b_ptrs = b_ptr + held[:, None] * sb[0] + columns[None, :] * sb[1]
         acc = tl.dot(a, tl.load(b_ptrs, mask=inside[:, None], other=0.0), acc)
-    _store(c_ptr, acc, offs_m, offs_n, M, N, sc)
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
-def addresses_clamped_and_one_load_unmasked(a, b):
-    return _launch(one_mask_kernel, a, b)
+addresses_clamped_and_one_load_unmasked = partial(launch, one_mask_kernel)
 
 
 @triton.jit
@@ -103,11 +86,10 @@ def no_other_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexp
         a = tl.where(offs_k[None, :] < K, a, 0.0)
         b = tl.where(offs_k[:, None] < K, b, 0.0)
         acc = tl.dot(a, b, acc)
-    _store(c_ptr, acc, offs_m, offs_n, M, N, sc)
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
-def undefined_rows_never_stored(a, b):
-    return _launch(no_other_kernel, a, b)
+undefined_rows_never_stored = partial(launch, no_other_kernel)
 
 
 @triton.jit
@@ -127,11 +109,10 @@ def reverse_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr
         a_ptrs -= BLOCK * tl.cast(sa[1], tl.int64)
         b_ptrs -= BLOCK * tl.cast(sb[0], tl.int64)
         offs_k -= BLOCK
-    _store(c_ptr, acc, offs_m, offs_n, M, N, sc)
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
-def k_walked_backwards(a, b):
-    return _launch(reverse_kernel, a, b)
+k_walked_backwards = partial(launch, reverse_kernel)
 
 
 @triton.jit
@@ -151,12 +132,11 @@ def two_level_kernel(
             b = tl.load(b_ptr + offs_k[:, None] * sb[0] + offs_n[None, :] * sb[1], b_mask, 0.0)
             part = tl.dot(a, b, part)
         acc += part
-    _store(c_ptr, acc, offs_m, offs_n, M, N, sc)
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
-def two_loops_over_k(a, b):
-    """The inner tiles of the last outer step may lie wholly beyond K."""
-    return _launch(two_level_kernel, a, b, OUTER=3)
+# the inner tiles of the last outer step may lie wholly beyond K
+two_loops_over_k = partial(launch, two_level_kernel, OUTER=3)
 
 
 @triton.jit
@@ -178,11 +158,10 @@ def prefetch_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexp
         next_b = tl.load(b_ptrs, mask=(offs_k[:, None] < K - k) & columns, other=0.0)
         acc = tl.dot(a, b, acc)
         a, b = next_a, next_b
-    _store(c_ptr, acc, offs_m, offs_n, M, N, sc)
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
-def next_tile_loaded_past_the_end(a, b):
-    return _launch(prefetch_kernel, a, b)
+next_tile_loaded_past_the_end = partial(launch, prefetch_kernel)
 
 
 @triton.jit
@@ -203,11 +182,11 @@ def even_k_kernel(
             a = tl.load(a_ptrs, mask=offs_k[None, :] < K, other=0.0)
             b = tl.load(b_ptrs, mask=offs_k[:, None] < K, other=0.0)
         acc = tl.dot(a, b, acc)
-    _store(c_ptr, acc, offs_m, offs_n, M, N, sc)
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
 def no_masks_at_all_where_k_is_whole_tiles(a, b):
-    return _launch(even_k_kernel, a, b, EVEN_K=a.shape[1] % B == 0)
+    return launch(even_k_kernel, a, b, EVEN_K=a.shape[1] % 16 == 0)
 
 
 @triton.jit
@@ -217,18 +196,11 @@ def gathered_kernel(
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     offs_m = tl.load(order_ptr + lane, mask=lane < M, other=M)
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    for k in range(0, K, BLOCK):
-        offs_k = k + tl.arange(0, BLOCK).to(tl.int64)
-        a_mask = (offs_m[:, None] < M) & (offs_k[None, :] < K)
-        b_mask = (offs_k[:, None] < K) & (offs_n[None, :] < N)
-        a = tl.load(a_ptr + offs_m[:, None] * sa[0] + offs_k[None, :] * sa[1], a_mask, 0.0)
-        b = tl.load(b_ptr + offs_k[:, None] * sb[0] + offs_n[None, :] * sb[1], b_mask, 0.0)
-        acc = tl.dot(a, b, acc)
-    _store(c_ptr, acc, offs_m, offs_n, M, N, sc)
+    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
 def rows_in_an_order_read_from_memory(a, b):
     """As mixtures of experts do: the row numbers of a tile are loaded."""
     order = torch.arange(a.shape[0] - 1, -1, -1, dtype=torch.int64, device=a.device)
-    return _launch(gathered_kernel, a, b, order)
+    return launch(gathered_kernel, a, b, order)

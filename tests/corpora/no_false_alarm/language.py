@@ -1,20 +1,14 @@
 """Right kernels in rarely used words of the language."""
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
+from tiled import launch
 
 B = 16
-
-
-def _launch(kernel, a, b, *more, out=None, **meta):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=out or a.dtype)
-    grid = (triton.cdiv(M, B), triton.cdiv(N, B))
-    kernel[grid](a, b, c, M, N, K, a.stride(), b.stride(), c.stride(), *more, BLOCK=B, **meta)
-    return c
 
 
 @triton.jit
@@ -58,8 +52,7 @@ def nested_kernel(
     _put(c_ptr, EPILOGUE(acc), offs_m, offs_n, (M, N), sc)
 
 
-def epilogue_as_an_argument(a, b):
-    return _launch(nested_kernel, a, b, EPILOGUE=_same)
+epilogue_as_an_argument = partial(launch, nested_kernel, EPILOGUE=_same)
 
 
 class Operand(NamedTuple):
@@ -113,12 +106,12 @@ def branching_kernel(
 
 
 def branches_on_constants(a, b):
-    return _launch(branching_kernel, a, b, None, ORDER="rows", ACC=tl.float32)
+    return launch(branching_kernel, a, b, None, ORDER="rows", ACC=tl.float32)
 
 
 def bias_of_zeros(a, b):
     zeros = torch.zeros(b.shape[1], device=a.device, dtype=torch.float32)
-    return _launch(branching_kernel, a, b, zeros, ORDER="rows", ACC=tl.float32)
+    return launch(branching_kernel, a, b, zeros, ORDER="rows", ACC=tl.float32)
 
 
 @triton.jit
@@ -136,8 +129,7 @@ def scalar_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr)
     _put(c_ptr, acc, offs_m, offs_n, (M, N), sc)
 
 
-def outer_products(a, b):
-    return _launch(scalar_kernel, a, b)
+outer_products = partial(launch, scalar_kernel)
 
 
 @triton.jit

@@ -3,34 +3,9 @@
 import torch
 import triton
 import triton.language as tl
+from tiled import compute, launch
 
 B = 16
-
-
-@triton.jit
-def _compute(
-    a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK: tl.constexpr,
-):  # fmt: skip
-    offs_m = pid_m.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_n = pid_n.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    for k in range(0, K, BLOCK):
-        offs_k = k + tl.arange(0, BLOCK).to(tl.int64)
-        a_mask = (offs_m[:, None] < M) & (offs_k[None, :] < K)
-        b_mask = (offs_k[:, None] < K) & (offs_n[None, :] < N)
-        a = tl.load(a_ptr + offs_m[:, None] * sa[0] + offs_k[None, :] * sa[1], a_mask, 0.0)
-        b = tl.load(b_ptr + offs_k[:, None] * sb[0] + offs_n[None, :] * sb[1], b_mask, 0.0)
-        acc = tl.dot(a, b, acc)
-    c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
-    mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
-    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
-
-
-def _launch(kernel, a, b, grid, *more, **meta):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
-    kernel[grid](a, b, c, M, N, K, a.stride(), b.stride(), c.stride(), *more, BLOCK=B, **meta)
-    return c
 
 
 def _tiles(a, b):
@@ -48,12 +23,12 @@ def rotation_kernel(
     group_size = min(num_pid_m - group * GROUP_M, GROUP_M)
     pid_m = group * GROUP_M + pid % group_size
     pid_n = pid % width // group_size
-    _compute(a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK)
+    compute(a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK, BLOCK, BLOCK)
 
 
 def rotation_by_the_global_pid(a, b):
     """`pid`, not `pid % width`, picks the row of the group: rotated, and still one to one."""
-    return _launch(rotation_kernel, a, b, (_tiles(a, b),), GROUP_M=3)
+    return launch(rotation_kernel, a, b, grid=(_tiles(a, b),), GROUP_M=3)
 
 
 @triton.jit
@@ -63,12 +38,12 @@ def swizzle_kernel(
     pid_m, pid_n = tl.swizzle2d(
         tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1), GROUP_M
     )
-    _compute(a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK)
+    compute(a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK, BLOCK, BLOCK)
 
 
 def swizzle2d_over_the_grid(a, b):
     grid = (triton.cdiv(a.shape[0], B), triton.cdiv(b.shape[1], B))
-    return _launch(swizzle_kernel, a, b, grid, GROUP_M=2)
+    return launch(swizzle_kernel, a, b, grid=grid, GROUP_M=2)
 
 
 @triton.jit
@@ -80,11 +55,11 @@ def leaving_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr
     # serpentine: every other row of tiles from right to left
     pid_m, pid_n = pid // num_pid_n, pid % num_pid_n
     pid_n = tl.where(pid_m % 2 == 0, pid_n, num_pid_n - 1 - pid_n)
-    _compute(a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK)
+    compute(a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK, BLOCK, BLOCK)
 
 
 def more_programs_than_tiles(a, b):
-    return _launch(leaving_kernel, a, b, (triton.cdiv(_tiles(a, b), 8) * 8 + 8,))
+    return launch(leaving_kernel, a, b, grid=(triton.cdiv(_tiles(a, b), 8) * 8 + 8,))
 
 
 @triton.jit
@@ -95,15 +70,14 @@ def persistent_kernel(
     tiles = num_pid_m * tl.cdiv(N, BLOCK)
     tile = tl.program_id(0)
     while tile < tiles:
-        _compute(
-            a_ptr, b_ptr, c_ptr, tile % num_pid_m, tile // num_pid_m, M, N, K, sa, sb, sc, BLOCK
-        )
+        pid_m, pid_n = tile % num_pid_m, tile // num_pid_m
+        compute(a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK, BLOCK, BLOCK)
         tile += NUM_SMS
 
 
 def persistent_while_loop(a, b):
     sms = torch.cuda.get_device_properties("cuda").multi_processor_count
-    return _launch(persistent_kernel, a, b, (sms,), NUM_SMS=sms)
+    return launch(persistent_kernel, a, b, grid=(sms,), NUM_SMS=sms)
 
 
 @triton.jit
@@ -141,7 +115,7 @@ def flat_kernel(
 
 def tiles_and_k_in_one_loop(a, b):
     sms = torch.cuda.get_device_properties(a.device).multi_processor_count
-    return _launch(flat_kernel, a, b, (sms,), NUM_SMS=sms)
+    return launch(flat_kernel, a, b, grid=(sms,), NUM_SMS=sms)
 
 
 @triton.jit
@@ -150,13 +124,14 @@ def tabled_kernel(
 ):  # fmt: skip
     tile = tl.load(order_ptr + tl.program_id(0))
     num_pid_n = tl.cdiv(N, BLOCK)
-    _compute(a_ptr, b_ptr, c_ptr, tile // num_pid_n, tile % num_pid_n, M, N, K, sa, sb, sc, BLOCK)
+    pid_m, pid_n = tile // num_pid_n, tile % num_pid_n
+    compute(a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK, BLOCK, BLOCK)
 
 
 def tile_order_from_a_table(a, b):
     tiles = _tiles(a, b)
     order = torch.arange(tiles, dtype=torch.int32).flip(0).to(a.device)
-    return _launch(tabled_kernel, a, b, (tiles,), order)
+    return launch(tabled_kernel, a, b, order, grid=(tiles,))
 
 
 @triton.jit
@@ -169,10 +144,10 @@ def taking_kernel(
     tile = tl.atomic_add(next_ptr, 1)
     while tile < tiles:
         pid_m, pid_n = tile // num_pid_n, tile % num_pid_n
-        _compute(a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK)
+        compute(a_ptr, b_ptr, c_ptr, pid_m, pid_n, M, N, K, sa, sb, sc, BLOCK, BLOCK, BLOCK)
         tile = tl.atomic_add(next_ptr, 1)
 
 
 def tiles_taken_from_a_counter(a, b):
     counter = torch.zeros(1, dtype=torch.int32, device=a.device)
-    return _launch(taking_kernel, a, b, (4,), counter)
+    return launch(taking_kernel, a, b, counter, grid=(4,))

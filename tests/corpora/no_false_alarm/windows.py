@@ -1,35 +1,17 @@
 """Right kernels that use block pointers and tensor descriptors."""
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
+from tiled import launch, window_kernel
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 B = 16
 
 
-@triton.jit
-def window_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr):
-    row, column = tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK
-    a_block = tl.make_block_ptr(a_ptr, (M, K), sa, (row, 0), (BLOCK, BLOCK), (1, 0))
-    b_block = tl.make_block_ptr(b_ptr, (K, N), sb, (0, column), (BLOCK, BLOCK), (1, 0))
-    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    for _ in range(0, K, BLOCK):
-        a = tl.load(a_block, boundary_check=(0, 1), padding_option="zero")
-        b = tl.load(b_block, boundary_check=(0, 1), padding_option="zero")
-        acc = tl.dot(a, b, acc)
-        a_block = tl.advance(a_block, (0, BLOCK))
-        b_block = tl.advance(b_block, (BLOCK, 0))
-    c_block = tl.make_block_ptr(c_ptr, (M, N), sc, (row, column), (BLOCK, BLOCK), (1, 0))
-    tl.store(c_block, acc.to(c_ptr.dtype.element_ty), boundary_check=(0, 1))
-
-
-def block_pointers(a, b):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
-    grid = (triton.cdiv(M, B), triton.cdiv(N, B))
-    window_kernel[grid](a, b, c, M, N, K, a.stride(), b.stride(), c.stride(), BLOCK=B)
-    return c
+block_pointers = partial(launch, window_kernel, PAD_B="zero")
 
 
 @triton.jit
@@ -49,18 +31,14 @@ def half_checked_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.cons
 
 def block_pointers_unpadded_rows(a, b):
     """Rows beyond M and columns beyond N are undefined, and not stored."""
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
-    up = triton.cdiv(K, B) * B
-    a = torch.nn.functional.pad(a, (0, up - K))
-    b = torch.nn.functional.pad(b, (0, 0, 0, up - K))
-    grid = (triton.cdiv(M, B), triton.cdiv(N, B))
-    half_checked_kernel[grid](a, b, c, M, N, up, a.stride(), b.stride(), c.stride(), BLOCK=B)
-    return c
+    beyond = -a.shape[1] % B
+    a = torch.nn.functional.pad(a, (0, beyond))
+    b = torch.nn.functional.pad(b, (0, 0, 0, beyond))
+    return launch(half_checked_kernel, a, b)
 
 
 def _aligned(x):
-    """A copy whose rows begin every 16 bytes, as the copy engine asks for."""
+    """A copy whose rows begin every 16 bytes, as the copy engine requires."""
     rows, columns = x.shape
     per = 16 // x.element_size()
     wide = x.new_zeros(max(rows, 1), max(triton.cdiv(columns, per), 1) * per)

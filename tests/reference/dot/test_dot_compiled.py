@@ -75,18 +75,18 @@ PTX_TYPE = {"fp8e4m3": "e4m3", "fp8e5m2": "e5m2", "fp16": "f16", "bf16": "bf16",
 PTX_TYPE |= {"int8": "s8"}
 
 
-def ptx_of(target, in_format, options):
+# Arguments of triton_dot, where a case does not give others.
+GIVEN = {"BLOCK_M": 64, "BLOCK_N": 16, "BLOCK_K": 64, "num_warps": 4, "acc_format": "fp32"}
+GIVEN |= {"input_precision": "tf32", "max_num_imprecise_acc": None, "acc_passed": True}
+
+
+def compile_ptx(target, in_format, given):
     """The PTX that Triton compiles for a target without having it."""
-    options = dict(options)
-    acc = options.pop("acc_format", "fp32")
-    warps = options.pop("num_warps", 4)
-    constants = {
-        "BLOCK_M": options.pop("BLOCK_M", 64),
-        "BLOCK_N": 16,
-        "BLOCK_K": 64,
-        "PRECISION": options.pop("input_precision", "tf32"),
-        "IMPRECISE": options.pop("max_num_imprecise_acc", None),
-        "PASSED": options.pop("acc_passed", True),
+    acc = given["acc_format"]
+    constants = {name: given[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K")} | {
+        "PRECISION": given["input_precision"],
+        "IMPRECISE": given["max_num_imprecise_acc"],
+        "PASSED": given["acc_passed"],
         "OUT_TYPE": OUT[acc],
     }
     pointers = {"a": in_format, "b": in_format, "c": acc}
@@ -99,7 +99,8 @@ def ptx_of(target, in_format, options):
         attrs={(names.index(k),): [["tt.divisibility", 16]] for k in ("a", "b", "K")},
     )
     target = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
-    return triton.compile(source, target=target, options={"num_warps": warps}).asm["ptx"]
+    options = {"num_warps": given["num_warps"]}
+    return triton.compile(source, target=target, options=options).asm["ptx"]
 
 
 def label(case):
@@ -111,9 +112,9 @@ def test_the_model_is_what_triton_compiles(case, tmp_path, monkeypatch):
     target, in_format, options = case
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # 3.9 warns where it is unset
-    ptx = ptx_of(target, in_format, options)
-    tile = {"BLOCK_M": 64, "BLOCK_N": 16, "BLOCK_K": 64} | options
-    model = triton_dot(target, in_format, **tile)
+    given = GIVEN | options
+    ptx = compile_ptx(target, in_format, given)
+    model = triton_dot(target, in_format, **given)
     found = set(re.findall(r"(wgmma\.mma_async|mma\.sync|tcgen05\.mma)\.([\w.:]*)", ptx))
     name = PTX_NAME[model.instruction]
     assert {kind for kind, _ in found} == ({name} if name else set())

@@ -1,5 +1,7 @@
 """Around the instruction: order of k, promotion, split operands, and what is refused."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from dot_oracle import fused_chain, operand
@@ -12,10 +14,6 @@ from gemmproof.reference.formats import FORMATS
 
 FP8 = FORMATS["fp8e4m3"].storage
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
-
-
-def ones(K):
-    return np.ones((1, K), FP8), np.ones((K, 1), FP8)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +35,8 @@ def ones(K):
 )
 def test_ones_stick_where_the_accumulator_keeps_13_bits(target, options, expected):
     model = triton_dot(target, "fp8e4m3", **TILE | options)
-    assert float(model.dot(*ones(20480))[0, 0]) == expected
+    ones = np.ones((1, 20480), FP8)
+    assert float(model.dot(ones, ones.T)[0, 0]) == expected
 
 
 @pytest.mark.parametrize("interval", [32, 48, 64, 96, 128])
@@ -84,11 +83,15 @@ def test_blocks_and_one_long_call_give_the_same_bits():
         assert np.array_equal(bits(acc), bits(model.dot(a, b)))
 
 
-def leaves(model, K, name):
+# Per format a large value, and a small one that a sum with the large one loses.
+EXTREMES = {"fp16": (2.0**15, 2.0**-24), "tf32": (2.0**60, 2.0**-60)}
+EXTREMES |= {"fp8e5m2": (2.0**15, 2.0**-16)}
+
+
+def leaves(model, K):
     """FPRev: how many products lie under the lowest common ancestor of k = i and j, for all j."""
-    fmt = FORMATS[name]
-    large = {"fp16": 2.0**15, "tf32": 2.0**60, "fp8e5m2": 2.0**15}[name]
-    small = {"fp16": 2.0**-24, "tf32": 2.0**-60, "fp8e5m2": 2.0**-16}[name]
+    fmt = FORMATS[model.a_format]
+    large, small = EXTREMES[fmt.name]
     a = np.full((K - 1, K), small)
     a[:, 0] = large
     a[np.arange(K - 1), np.arange(1, K)] = -large
@@ -98,23 +101,21 @@ def leaves(model, K, name):
 
 
 def test_order_of_k_is_the_instructions():
-    chain = dot_model("sm_90", "fp16", instruction="mma")
-    assert leaves(chain, 64, "fp16") == [16 * (k // 16 + 1) for k in range(1, 64)]
-    ampere = dot_model("sm_80", "fp16")
-    assert leaves(ampere, 32, "fp16") == [8 * (k // 8 + 1) for k in range(1, 32)]
-    assert leaves(dot_model("sm_90", "tf32"), 32, "tf32") == [
-        8 * (k // 8 + 1) for k in range(1, 32)
-    ]
-    fma = dot_model(None, "fp16")
-    assert leaves(fma, 16, "fp16") == [k + 1 for k in range(1, 16)]
+    for model, K, L in (
+        (dot_model("sm_90", "fp16", instruction="mma"), 64, 16),
+        (dot_model("sm_80", "fp16"), 32, 8),
+        (dot_model("sm_90", "tf32"), 32, 8),
+        (dot_model(None, "fp16"), 16, 1),
+    ):
+        assert leaves(model, K) == [L * (k // L + 1) for k in range(1, K)]
     upcast = triton_dot("sm_90", "fp8e5m2", **TILE | {"BLOCK_M": 16})
     first = {0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29}
     expected = [16 if k in first else 32 for k in range(1, 32)]
-    assert leaves(upcast, 32, "fp8e5m2") == expected
+    assert leaves(upcast, 32) == expected
     ampere = triton_dot("sm_80", "fp8e5m2", **TILE)
     steps = ({0, 1, 4, 5, 8, 9, 12, 13}, {16, 17, 20, 21, 24, 25, 28, 29})
     expected = [8 if k in steps[0] else 16 if k in steps[1] else 0 for k in range(1, 32)]
-    got = leaves(ampere, 32, "fp8e5m2")
+    got = leaves(ampere, 32)
     assert [x if x <= 16 else 0 for x in got] == expected
     assert {x for x in got if x > 16} == {24, 32}
 
@@ -146,59 +147,49 @@ def test_emulated_fp8_mma_adds_c_once_at_the_end():
     assert np.array_equal(bits(model.dot(a, b, acc)), bits(expected))
 
 
-def away(x):
-    """Round half away to 11 bits, in float64."""
+def tf32_pieces(x):
+    """The leading piece rounded half away to 11 bits, the rest cut to 11; in float64."""
     m, e = np.frexp(x)
-    return np.ldexp(np.copysign(np.floor(np.abs(m) * 2**11 + 0.5), m), e - 11)
+    high = np.ldexp(np.copysign(np.floor(np.abs(m) * 2**11 + 0.5), m), e - 11)
+    m, e = np.frexp(x - high)
+    return [high, np.ldexp(np.trunc(m * 2**11), e - 11)]
 
 
-def cut(x):
-    m, e = np.frexp(x)
-    return np.ldexp(np.trunc(m * 2**11), e - 11)
+def bf16_pieces(x):
+    """Three pieces, each the remainder rounded to nearest; in float64."""
+    out = []
+    for _ in range(3):
+        out.append(widen(x.astype(np.float32).astype(FORMATS["bf16"].storage)))
+        x = x - out[-1]
+    return out
+
+
+LAST = [(1, 0), (0, 1), (0, 0)]
+SPLITS = {
+    "tf32x3": ("tf32", tf32_pieces, LAST),
+    "bf16x3": ("bf16", bf16_pieces, LAST),
+    "bf16x6": ("bf16", bf16_pieces, [(1, 1), (2, 0), (0, 2), *LAST]),
+}
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
-def test_tf32x3_is_three_chains_from_zero_per_block(target):
+@pytest.mark.parametrize("precision", SPLITS)
+def test_a_split_is_one_chain_from_zero_per_block_over_pairs_of_pieces(precision, target):
     rng = np.random.default_rng(5)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((6, 64), (64, 6)))
-    model = triton_dot(target, "fp32", input_precision="tf32x3", **TILE | {"BLOCK_K": 32})
-    fmt, acc_fmt = FORMATS["tf32"], FORMATS["fp32"]
-    acc = np.zeros((6, 6))
+    model = triton_dot(target, "fp32", input_precision=precision, **TILE | {"BLOCK_K": 32})
+    name, pieces, order = SPLITS[precision]
+    fmt, acc_fmt = FORMATS[name], FORMATS["fp32"]
+    acc = np.zeros((6, 6), np.float32)
     for k in (0, 32):
-        x, y = widen(a[:, k : k + 32]), widen(b[k : k + 32])
-        x_high, y_high = away(x), away(y)
-        x_low, y_low = cut(x - x_high), cut(y - y_high)
+        x, y = pieces(widen(a[:, k : k + 32])), pieces(widen(b[k : k + 32]))
         part = np.zeros((6, 6))
-        for p, q in ((x_low, y_high), (x_high, y_low), (x_high, y_high)):
-            part = fused_chain(p, q, part, model.unit, fmt, fmt, acc_fmt)
-        acc = (acc.astype(np.float32) + part.astype(np.float32)).astype(np.float64)
-    assert np.array_equal(widen(model.dot(a, b)), acc)
-    whole = triton_dot(target, "fp32", input_precision="tf32x3", **TILE).dot(a, b)
-    assert not np.array_equal(widen(whole), acc)
-
-
-@pytest.mark.parametrize("precision", ["bf16x3", "bf16x6"])
-def test_bf16_splits_follow_their_order(precision):
-    rng = np.random.default_rng(6)
-    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((5, 32), (32, 5)))
-    model = triton_dot("sm_90", "fp32", input_precision=precision, **TILE)
-    fmt = FORMATS["bf16"]
-
-    def parts(x):
-        out = []
-        for _ in range(3):
-            out.append(x.astype(fmt.storage).astype(np.float32))
-            x = x - out[-1]
-        return [p.astype(np.float64) for p in out]
-
-    x, y = parts(a), parts(b)
-    order = [(1, 0), (0, 1), (0, 0)]
-    if precision == "bf16x6":
-        order = [(1, 1), (2, 0), (0, 2), *order]
-    acc = np.zeros((5, 5))
-    for i, j in order:
-        acc = fused_chain(x[i], y[j], acc, model.unit, fmt, fmt, FORMATS["fp32"])
-    assert np.array_equal(widen(model.dot(a, b)), acc)
+        for i, j in order:
+            part = fused_chain(x[i], y[j], part, model.unit, fmt, fmt, acc_fmt)
+        acc = acc + part.astype(np.float32)
+    assert np.array_equal(model.dot(a, b), acc)
+    whole = triton_dot(target, "fp32", input_precision=precision, **TILE).dot(a, b)
+    assert not np.array_equal(whole, acc)
 
 
 def test_split_operands_keep_infinities_and_lose_no_nan():
@@ -254,35 +245,29 @@ def test_dots_that_triton_refuses_are_refused(options, text):
         triton_dot(**arguments)
 
 
+half = partial(np.zeros, dtype=np.float16)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "acc", "text"),
     [
-        (np.zeros((2, 4), np.float32), np.zeros((4, 2), np.float16), None, "a: got dtype float32"),
-        (np.zeros((2, 4), ">f2"), np.zeros((4, 2), np.float16), None, "a: got dtype >f2"),
-        (np.zeros((2, 4), np.float16), np.zeros((3, 2), np.float16), None, "expected one K"),
-        (np.zeros(4, np.float16), np.zeros((4, 2), np.float16), None, "at least two axes"),
-        ([[1.0]], np.zeros((1, 2), np.float16), None, "a: got list"),
-        (
-            np.zeros((2, 4), np.float16),
-            np.zeros((4, 2), np.float16),
-            np.zeros((3, 2), np.float32),
-            "acc|shape",
-        ),
-        (
-            np.zeros((2, 4), np.float16),
-            np.zeros((4, 2), np.float16),
-            np.zeros((2, 2), np.float64),
-            "acc: got dtype float64",
-        ),
-        (
-            np.zeros((2, 2, 4), np.float16),
-            np.zeros((3, 4, 2), np.float16),
-            None,
-            "shape",
-        ),
+        (np.zeros((2, 4), np.float32), half((4, 2)), None, "a: got dtype float32"),
+        (np.zeros((2, 4), ">f2"), half((4, 2)), None, "a: got dtype >f2"),
+        (half((2, 4)), half((3, 2)), None, "expected one K"),
+        (half(4), half((4, 2)), None, "at least two axes"),
+        ([[1.0]], half((1, 2)), None, "a: got list"),
+        (half((2, 4)), half((4, 2)), np.zeros((3, 2), np.float32), "acc|shape"),
+        (half((2, 4)), half((4, 2)), np.zeros((2, 2), np.float64), "acc: got dtype float64"),
+        (half((2, 2, 4)), half((3, 4, 2)), None, "shape"),
     ],
 )
 def test_wrong_operands_are_named(a, b, acc, text):
     for target in (None, "sm_90"):
         with pytest.raises(ValueError, match=text):
             dot_model(target, "fp16").dot(a, b, acc)
+
+
+@pytest.mark.parametrize("target", [None, "sm_80", "sm_90"])
+def test_floats_of_two_formats_that_are_not_fp8_have_no_dot(target):
+    with pytest.raises(ValueError, match="expected one format or two fp8 formats"):
+        triton_dot(target, ("fp16", "bf16"), **TILE)

@@ -6,15 +6,13 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from libdevice_calls import call, same_bits
-from rational import drawn
+from rational import draw, same_bits
 
-from gemmproof.reference.libdevice import bessel_functions as bessel
-from gemmproof.reference.libdevice import special_functions as special
+from gemmproof.reference.libdevice import function_of
 
 mpmath.mp.dps = 60
 
-# By base name: the witness, and the arguments it is asked at.
+# By base name: the witness, and the ends of the arguments.
 WIDE = (-40.0, 40.0)
 UNIT = (-1.0, 1.0)
 ABOVE = (1e-6, 60.0)
@@ -42,13 +40,20 @@ REAL = {
     "cyl_bessel_i0": (lambda x: mpmath.besseli(0, x), WIDE),
     "cyl_bessel_i1": (lambda x: mpmath.besseli(1, x), WIDE),
 }  # fmt: skip
-OCML = ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh",
-        "cosh", "tanh", "asinh", "acosh", "atanh", "asin", "acos", "atan", "sqrt", "rsqrt", "erf",
-        "erfc", "erfcx", "erfinv", "lgamma", "j0", "j1", "y0", "y1"]  # fmt: skip
 
 
-def _within_half_an_ulp(got, exact, slack=1.001):
-    """A float32 next to the exact value: half of its spacing, and what the last double leaves."""
+def _exact(witness, *args):
+    """The witness of each row of args, to 60 digits."""
+    return [witness(*(mpmath.mpf(float(v)) for v in row)) for row in zip(*args, strict=True)]
+
+
+def _check_digits(got, exact, relative, scale=0):
+    for y, x in zip(got, exact, strict=True):
+        assert abs(mpmath.mpf(float(y)) - x) <= relative * max(abs(x), scale), (y, x)
+
+
+def _check_half_an_ulp(got, exact, slack=1.001):
+    """Numbers next to the exact values: half of their spacing, and what the last double leaves."""
     for y, x in zip(got, exact, strict=True):
         spacing = float(np.spacing(np.abs(y)))
         assert abs(mpmath.mpf(float(y)) - x) <= slack * spacing / 2, (y, x)
@@ -56,36 +61,27 @@ def _within_half_an_ulp(got, exact, slack=1.001):
 
 @pytest.mark.parametrize("name", REAL)
 def test_float32_functions_are_rounded_from_the_real_ones(name):
-    witness, (low, high) = REAL[name]
-    x = np.random.default_rng(0).uniform(low, high, 60).astype(np.float32)
-    exact = [witness(mpmath.mpf(float(v))) for v in x]
-    got = call(f"__nv_{name}f", x)
-    _within_half_an_ulp(got, exact)
-    if name in OCML:
-        same_bits(call(f"__ocml_{name}_f32", x), got)
+    witness, ends = REAL[name]
+    x = np.random.default_rng(0).uniform(*ends, 60).astype(np.float32)
+    got = function_of(f"__nv_{name}f")(x)
+    _check_half_an_ulp(got, _exact(witness, x))
+    same_bits(function_of(f"__ocml_{name}_f32")(x), got)
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_float64_functions_hold_twelve_digits(name):
-    witness, (low, high) = REAL[name]
-    x = np.random.default_rng(1).uniform(low, high, 60)
-    got = call(f"__nv_{name}", x)
+    witness, ends = REAL[name]
+    x = np.random.default_rng(1).uniform(*ends, 60)
     # near a zero of an oscillating function only its scale is held
     scale = 0.1 if name in ("j0", "j1", "y0", "y1", "lgamma") else 0
-    for y, v in zip(got, x, strict=True):
-        exact = witness(mpmath.mpf(float(v)))
-        assert abs(mpmath.mpf(float(y)) - exact) <= 1e-12 * max(abs(exact), scale), (v, y)
+    _check_digits(function_of(f"__nv_{name}")(x), _exact(witness, x), 1e-12, scale)
 
 
-def test_tails_keep_their_digits_where_the_exponent_is_large():
+@pytest.mark.parametrize("name", ["erfcx", "normcdf"])
+def test_tails_keep_their_digits_where_the_exponent_is_large(name):
     """The rounding error of x^2 or x/sqrt 2, times the exponent's slope, would take two digits."""
     x = np.random.default_rng(5).uniform(-25, -5, 60)
-    for y, v in zip(call("__nv_erfcx", x), x, strict=True):
-        exact = REAL["erfcx"][0](mpmath.mpf(float(v)))
-        assert abs(mpmath.mpf(float(y)) - exact) <= 1e-15 * exact
-    for y, v in zip(call("__nv_normcdf", x), x, strict=True):
-        exact = mpmath.ncdf(mpmath.mpf(float(v)))
-        assert abs(mpmath.mpf(float(y)) - exact) <= 1e-15 * exact
+    _check_digits(function_of(f"__nv_{name}")(x), _exact(REAL[name][0], x), 1e-15)
 
 
 @pytest.mark.parametrize(
@@ -96,39 +92,36 @@ def test_inverse_functions_invert(function, forward):
     """forward(got) = y within what an error of 1e-15 in got makes of it."""
     rng = np.random.default_rng(2)
     y = np.concatenate([rng.uniform(0.01, 0.99, 40), 10 ** rng.uniform(-300, -1, 40)])
-    x = call(f"__nv_{function}", y)
-    for value, root in zip(y, x, strict=True):
-        exact = mpmath.mpf(float(root))
-        wide = abs(exact) * 1e-15 + mpmath.mpf(10) ** -16
-        ends = sorted((forward(exact - wide), forward(exact + wide)))
-        assert ends[0] <= value <= ends[1]
-    single = call(f"__nv_{function}f", y[:40].astype(np.float32))
-    again = call(f"__nv_{function}", y[:40].astype(np.float32).astype(np.float64))
-    same_bits(single, again.astype(np.float32))
+    for value, root in zip(y, _exact(lambda x: x, function_of(f"__nv_{function}")(y)), strict=True):
+        wide = abs(root) * 1e-15 + mpmath.mpf(10) ** -16
+        low, high = sorted((forward(root - wide), forward(root + wide)))
+        assert low <= value <= high
+    single = y[:40].astype(np.float32)
+    again = function_of(f"__nv_{function}")(single.astype(np.float64)).astype(np.float32)
+    same_bits(function_of(f"__nv_{function}f")(single), again)
 
 
-def test_bessel_functions_of_integer_order():
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 40, 90])
+@pytest.mark.parametrize(("symbol", "witness"), [("jn", mpmath.besselj), ("yn", mpmath.bessely)])
+def test_bessel_functions_of_integer_order(symbol, witness, n):
     x = np.concatenate([np.random.default_rng(3).uniform(0.1, 120, 12), [1.0, 50.0]])
-    for n in (0, 1, 2, 5, 40, 90):
-        order = np.full(x.shape, n, np.int32)
-        for symbol, witness in (("jn", mpmath.besselj), ("yn", mpmath.bessely)):
-            got = call(f"__nv_{symbol}", order, x)
-            for y, v in zip(got, x, strict=True):
-                exact = witness(n, mpmath.mpf(float(v)))
-                if abs(exact) < 1e300:
-                    scale = max(abs(exact), 0.01 if n < v else mpmath.mpf(10) ** -290)
-                    assert abs(mpmath.mpf(float(y)) - exact) <= 1e-12 * scale, (n, v)
-    five = np.array([5, 5, -1, 3, 4], np.int32)
+    got = function_of(f"__nv_{symbol}")(np.full(x.shape, n, np.int32), x)
+    exact = _exact(lambda v: witness(n, v), x)
+    for y, e, v in zip(got, exact, x, strict=True):
+        if abs(e) < 1e300:
+            _check_digits([y], [e], 1e-12, 0.01 if n < v else mpmath.mpf(10) ** -290)
+
+
+def test_bessel_functions_at_the_ends():
+    orders = np.array([5, 5, -1, 3, 4], np.int32)
     z = np.array([-2.5, 2.5, 1.0, np.inf, 0.0], np.float32)
-    odd = call("__nv_jnf", five, z)
-    assert odd[0] == -odd[1]
-    assert np.isnan(odd[2])
-    same_bits(odd[3:], [0.0, 0.0])
-    y = call("__nv_ynf", five, z)
-    assert np.isnan(y[[0, 2]]).all()
+    j, y = function_of("__nv_jnf")(orders, z), function_of("__nv_ynf")(orders, z)
+    assert j[0] == -j[1]
+    assert np.isnan([j[2], y[0], y[2]]).all()
+    same_bits(j[3:], [0.0, 0.0])
     same_bits(y[3:], [0.0, -np.inf])
-    assert call("__nv_jn", np.array([10**6], np.int32), np.array([3.0]))[0] == 0
-    assert call("__nv_yn", np.array([10**6], np.int32), np.array([3.0]))[0] == -np.inf
+    assert function_of("__nv_jn")(np.array([10**6], np.int32), np.array([3.0]))[0] == 0
+    assert function_of("__nv_yn")(np.array([10**6], np.int32), np.array([3.0]))[0] == -np.inf
 
 
 SPECIAL = {
@@ -149,70 +142,71 @@ def test_special_values(name):
     x = np.array([np.inf, -np.inf, 0.0, -0.0, np.nan], np.float32)
     wanted = np.array([*(np.nan if v == "nan" else v for v in SPECIAL[name]), np.nan], np.float32)
     wanted.view(np.uint32)[np.isnan(wanted)] = 0x7FFFFFFF
-    same_bits(call(f"__nv_{name}f", x), wanted)
-    double = call(f"__nv_{name}", x.astype(np.float64))
+    same_bits(function_of(f"__nv_{name}f")(x), wanted)
+    double = function_of(f"__nv_{name}")(x.astype(np.float64))
     np.testing.assert_array_equal(double, wanted.astype(np.float64))
     assert (double.view(np.uint64)[np.isnan(double)] == 0x7FFFFFFFFFFFFFFF).all()
 
 
-def test_ends_of_domains():
-    assert call("__nv_erfinv", np.array([1.0, -1.0])).tolist() == [np.inf, -np.inf]
-    assert np.isnan(call("__nv_erfinv", np.array([1.5]))[0])
-    assert call("__nv_erfcinv", np.array([2.0, 1.0])).tolist() == [-np.inf, 0]
-    assert call("__nv_normcdfinv", np.array([1.0, 0.5])).tolist() == [np.inf, 0]
-    assert np.isnan(call("__nv_tgamma", np.array([-3.0]))[0])
-    assert call("__nv_tgammaf", np.array([36.0], np.float32))[0] == np.inf
-    assert call("__nv_lgamma", np.array([-3.0]))[0] == np.inf
-    assert call("__nv_sinpi", np.array([1e300, -3.0, 0.5])).tolist() == [0, 0, 1]
-    assert call("__nv_cospi", np.array([1e300, 0.5, 1.0])).tolist() == [1, 0, -1]
-    assert not np.signbit(call("__nv_cospi", np.array([0.5, 1.5, -0.5]))).any()
-    assert call("__nv_y1f", np.array([1e-45], np.float32))[0] == -np.inf
-    # beyond the split of recurrence and asymptotics both agree
-    for f in (bessel.j0, bessel.j1, bessel.y0, bessel.y1):
-        two = f(np.array([25.0, np.nextafter(25.0, 26)]))
-        assert abs(two[0] - two[1]) < 1e-14
-    two = special.erfcx(np.array([2.0, np.nextafter(2.0, 3)]))
-    assert abs(two[0] / two[1] - 1) < 1e-15
+@pytest.mark.parametrize(
+    ("name", "x", "wanted"),
+    [("erfinv", [1.0, -1.0, 1.5], [np.inf, -np.inf, np.nan]),
+     ("erfcinv", [2.0, 1.0], [-np.inf, 0]), ("normcdfinv", [1.0, 0.5], [np.inf, 0]),
+     ("tgamma", [-3.0], [np.nan]), ("lgamma", [-3.0], [np.inf]),
+     ("sinpi", [1e300, -3.0, 0.5], [0, 0, 1]), ("cospi", [1e300, 0.5, 1.0], [1, 0, -1])],
+)  # fmt: skip
+def test_ends_of_domains(name, x, wanted):
+    np.testing.assert_array_equal(function_of(f"__nv_{name}")(np.array(x)), wanted)
+
+
+def test_ends_of_domains_in_float32_and_the_sign_of_zeros():
+    assert function_of("__nv_tgammaf")(np.array([36.0], np.float32))[0] == np.inf
+    assert function_of("__nv_y1f")(np.array([1e-45], np.float32))[0] == -np.inf
+    assert not np.signbit(function_of("__nv_cospi")(np.array([0.5, 1.5, -0.5]))).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "error"),
+    [*((name, 25.0, 1e-14) for name in ("j0", "j1", "y0", "y1")), ("erfcx", 2.0, 1e-15)],
+)
+def test_both_methods_agree_where_one_takes_over(name, split, error):
+    below, above = function_of(f"__nv_{name}")(np.array([split, np.nextafter(split, 26)]))
+    assert abs(below - above) < error * (abs(below) if name == "erfcx" else 1)
 
 
 TWO = {
-    "pow": (lambda x, y: abs(x) ** y, True), "atan2": (mpmath.atan2, False),
-    "hypot": (lambda x, y: mpmath.sqrt(x * x + y * y), False),
-    "rhypot": (lambda x, y: 1 / mpmath.sqrt(x * x + y * y), False),
-    "fdim": (lambda x, y: max(x - y, 0), False),
+    "pow": lambda x, y: abs(x) ** y, "atan2": mpmath.atan2,
+    "hypot": lambda x, y: mpmath.sqrt(x * x + y * y),
+    "rhypot": lambda x, y: 1 / mpmath.sqrt(x * x + y * y),
+    "fdim": lambda x, y: max(x - y, 0),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TWO)
 def test_functions_of_two(name):
-    witness, positive = TWO[name]
-    x, y = drawn(np.float32, 60, 0, spread=4), drawn(np.float32, 60, 1, spread=4)
-    x = np.abs(x) if positive else x
-    y = np.clip(y, -5, 5)
-    rows = list(zip(x, y, strict=True))
-    exact = [witness(mpmath.mpf(float(a)), mpmath.mpf(float(b))) for a, b in rows]
-    _within_half_an_ulp(call(f"__nv_{name}f", x, y), exact)
-    if name in ("pow", "atan2", "hypot"):
-        same_bits(call(f"__ocml_{name}_f32", x, y), call(f"__nv_{name}f", x, y))
+    x, y = draw(np.float32, 60, 0, spread=4), draw(np.float32, 60, 1, spread=4)
+    x, y = np.abs(x) if name == "pow" else x, np.clip(y, -5, 5)
+    got = function_of(f"__nv_{name}f")(x, y)
+    _check_half_an_ulp(got, _exact(TWO[name], x, y))
+    same_bits(function_of(f"__ocml_{name}_f32")(x, y), got)
 
 
-def test_norms_and_remainders():
-    args = [drawn(np.float32, 40, seed, spread=6) for seed in range(4)]
-    for count in (3, 4):
-        rows = list(zip(*args[:count], strict=True))
-        exact = [mpmath.sqrt(sum(mpmath.mpf(float(v)) ** 2 for v in row)) for row in rows]
-        _within_half_an_ulp(call(f"__nv_norm{count}df", *args[:count]), exact)
-        inverse = [1 / e for e in exact]
-        _within_half_an_ulp(call(f"__nv_rnorm{count}df", *args[:count]), inverse)
-    large = call("__nv_norm3d", *(np.array([1e300]),) * 3)  # whose squares overflow
-    _within_half_an_ulp(large, [mpmath.sqrt(3) * mpmath.mpf(1e300)], slack=2)
-    x, y = drawn(np.float32, 100, 5, spread=20), drawn(np.float32, 100, 6, spread=3)
-    for a, b, f, r in zip(
-        x, y, call("__nv_fmodf", x, y), call("__nv_remainderf", x, y), strict=True
-    ):
-        quotient = Fraction(float(a)) / Fraction(float(b))
-        assert Fraction(float(f)) == Fraction(float(a)) - math.trunc(quotient) * Fraction(float(b))
-        assert Fraction(float(r)) == Fraction(float(a)) - round(quotient) * Fraction(float(b))
-    one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
-    assert np.isnan(call("__nv_remainderf", one, zero)[0])
-    assert np.isnan(call("__nv_fmodf", one, zero)[0])
+@pytest.mark.parametrize("count", [3, 4])
+def test_norms(count):
+    args = [draw(np.float32, 40, seed, spread=6) for seed in range(count)]
+    exact = _exact(lambda *row: mpmath.sqrt(sum(v**2 for v in row)), *args)
+    _check_half_an_ulp(function_of(f"__nv_norm{count}df")(*args), exact)
+    _check_half_an_ulp(function_of(f"__nv_rnorm{count}df")(*args), [1 / e for e in exact])
+    large = function_of(f"__nv_norm{count}d")(
+        *(np.array([1e300]),) * count
+    )  # whose squares overflow
+    _check_half_an_ulp(large, [mpmath.sqrt(count) * mpmath.mpf(1e300)], slack=2)
+
+
+@pytest.mark.parametrize(("name", "whole"), [("fmod", math.trunc), ("remainder", round)])
+def test_remainders(name, whole):
+    x, y = draw(np.float32, 100, 5, spread=20), draw(np.float32, 100, 6, spread=3)
+    for row in zip(x, y, function_of(f"__nv_{name}f")(x, y), strict=True):
+        a, b, rest = (Fraction(float(v)) for v in row)
+        assert rest == a - whole(a / b) * b
+    assert np.isnan(function_of(f"__nv_{name}f")(x[:1], np.zeros_like(x[:1]))[0])

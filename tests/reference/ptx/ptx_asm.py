@@ -1,14 +1,14 @@
-"""One result of inline assembly for arrays, its types, and the numbers that tests feed it."""
+"""What inline assembly gives for arrays, its types, and the numbers that tests feed it."""
 
 import ml_dtypes
 import numpy as np
+from rational import same_bits
 
 from gemmproof.reference.ptx import compile_asm
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F16, F32, F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
-I32, U32, I64, U64 = (np.dtype(d) for d in ("i4", "u4", "i8", "u8"))
-E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
+I32 = np.dtype("i4")
 LETTERS = {1: "r", 2: "h", 4: "r", 8: "l"}  # by bytes
 SCALARS = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64}
 WORDS = np.array(
@@ -16,33 +16,45 @@ WORDS = np.array(
     np.uint32,
 )
 ODD = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.5, 2.5], np.float32)
-NAN = {F16: 0x7FFF, BF16: 0x7FFF, F32: 0x7FFFFFFF, F64: 0x7FFFFFFFFFFFFFFF}
+NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
 
 
-def ask(asm, *args, out, pack=1, constraints=None):
-    """The one result of `asm` for the arrays args, with a register class by size."""
+def integer_dtype(t):
+    """The numpy dtype of PTX's u32, s16 and their like."""
+    return np.dtype(f"{'i' if t[0] == 's' else 'u'}{int(t[1:]) // 8}")
+
+
+def canonical(x, name):
+    """x in the PTX type of that name, its NaN the device's."""
+    with np.errstate(all="ignore"):
+        y = x.astype(SCALARS[name])
+    y.view(f"u{y.itemsize}")[np.isnan(x)] = NAN[name]
+    return y
+
+
+def run(asm, *args, out, pack=1, constraints=None):
+    """The one result of `asm` for the arrays args, with a register class by size.
+
+    An instruction without operands takes the result, then args in order.
+    """
     out = np.dtype(out)
     if constraints is None:
-        letters = [
-            "r" if pack > 1 else LETTERS[d.itemsize] for d in (out, *(a.dtype for a in args))
-        ]
-        constraints = "=" + ",".join(letters)
+        sizes = [d.itemsize for d in (out, *(a.dtype for a in args))]
+        constraints = "=" + ",".join("r" if pack > 1 else LETTERS[size] for size in sizes)
+    if not asm.endswith((";", "}")):
+        asm += " " + ", ".join(f"${i}" for i in range(len(args) + 1)) + ";"
     return compile_asm(asm, constraints, [a.dtype for a in args], [out], pack)(list(args))[0]
 
 
-def same_bits(got, wanted):
-    """Bitwise equality, so that NaN payloads and signs of zeros count."""
-    wanted = np.asarray(wanted)
-    assert got.dtype == wanted.dtype
-    np.testing.assert_array_equal(
-        got.view(f"u{got.itemsize}"), np.ascontiguousarray(wanted).view(f"u{got.itemsize}")
-    )
+def check(asm, *args, gives, **layout):
+    """The one result of `asm` has the dtype and the bits of the array `gives`."""
+    same_bits(run(asm, *args, out=gives.dtype, **layout), gives)
 
 
-def words(count=200, seed=0, dtype=np.uint32):
+def draw_integers(count=200, seed=0, dtype=np.uint32):
     """Random integers beside those at the edges."""
     rng = np.random.default_rng(seed)
     info = np.iinfo(dtype)
-    drawn_ = rng.integers(info.min, info.max, count, dtype, endpoint=True)
+    inner = rng.integers(info.min, info.max, count, dtype, endpoint=True)
     edges = np.array([info.min, info.min + 1, 0, 1, info.max - 1, info.max], dtype)
-    return np.concatenate([edges, drawn_, rng.permutation(edges)])
+    return np.concatenate([edges, inner, rng.permutation(edges)])

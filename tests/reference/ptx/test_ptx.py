@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from ptx_asm import F16, F32, F64, I32, U32, U64, WORDS, ask, same_bits, words
-from rational import drawn
+from ptx_asm import F32, I32, WORDS, check, draw_integers, run
+from rational import draw, same_bits
 
 from gemmproof.reference.ptx import UnknownAsm, compile_asm
 
@@ -32,8 +32,8 @@ def test_the_example_of_tritons_documentation():
     """
     a = np.arange(250, 256, dtype=np.uint8)  # 6 elements: the last group of 4 is padded
     b = np.array([0, 300, 251, 400, 1, 256], np.float32)
-    run = compile_asm(asm, ",".join(["=r"] * 8 + ["r"] * 5), [a.dtype, b.dtype], [I32, F32], 4)
-    c, d = run([a, b])
+    constraints = ",".join(["=r"] * 8 + ["r"] * 5)
+    c, d = compile_asm(asm, constraints, [a.dtype, b.dtype], [I32, F32], 4)([a, b])
     same_bits(c, a.astype(np.int32))
     same_bits(d, np.maximum(a.astype(np.float32), b))
 
@@ -45,12 +45,12 @@ def test_tritons_own_conversion_of_e4b15_to_fp16():
         "add.u32 b1, b1, a1; lop3.b32 $0, b0, 0x80008000, a0, 0xf8; shl.b32 $1, b1, 7; }"
     )
     codes = np.arange(256, dtype=np.uint8)
-    got = ask(asm, codes, out=F16, pack=4, constraints="=r,=r,r")
     sign, exponent, mantissa = codes >> 7, (codes >> 3) & 15, codes & 7
     value = np.where(
         exponent == 0, mantissa / 8 * 2.0**-14, (1 + mantissa / 8) * 2.0 ** (exponent - 15.0)
     )
-    same_bits(got, np.where(sign == 1, -value, value).astype(np.float16))
+    wanted = np.where(sign == 1, -value, value).astype(np.float16)
+    check(asm, codes, gives=wanted, pack=4, constraints="=r,=r,r")
 
 
 def test_tritons_own_conversion_of_fp16_to_e4b15_with_predicates():
@@ -66,15 +66,13 @@ def test_tritons_own_conversion_of_fp16_to_e4b15_with_predicates():
         lop3.b32 b0, $1, 0x80008000, a0, 0xea; lop3.b32 b1, $2, 0x80008000, a1, 0xea;
         prmt.b32 $0, b0, b1, 0x7531; }"""
     x = np.array([0, 1, -1.75, 5, -0.125, 0.11, 1e-3, -(2**-10)], np.float16)
-    got = ask(asm, x, out=np.uint8, pack=4, constraints="=r,r,r")
     code = np.minimum(np.abs(x), np.float16(1.75)).view(np.uint16)
     rounded_up = ((code.astype(np.uint32) * 2 + 0x80) >> 8) & 0x7F
-    same_bits(got, (rounded_up | (np.signbit(x) << 7)).astype(np.uint8))
-    shorter = asm.replace("setp.lt.f16x2  p0|p1, a0, top2; setp.lt.f16x2  p2 | p3, a1, top2;", "")
-    cut = shorter.index("mov.b32 {c0, c1}, a0"), shorter.index("mad.lo.u32 a0")
-    minimum = "min.f16x2 a0, a0, top2; min.f16x2 a1, a1, top2;"
-    again = shorter[: cut[0]] + minimum + shorter[cut[1] :]
-    same_bits(ask(again, x, out=np.uint8, pack=4, constraints="=r,r,r"), got)
+    wanted = (rounded_up | (np.signbit(x) << 7)).astype(np.uint8)
+    check(asm, x, gives=wanted, pack=4, constraints="=r,r,r")
+    start, end = asm.index("setp.lt.f16x2  p0|p1"), asm.index("mad.lo.u32 a0")
+    by_minimum = asm[:start] + "min.f16x2 a0, a0, top2; min.f16x2 a1, a1, top2;" + asm[end:]
+    check(by_minimum, x, gives=wanted, pack=4, constraints="=r,r,r")
 
 
 @pytest.mark.parametrize(
@@ -83,38 +81,37 @@ def test_tritons_own_conversion_of_fp16_to_e4b15_with_predicates():
      ("i4", 1, "rfl"), ("i8", 1, "ld"), ("u1", 3, "r")],
 )  # fmt: skip
 def test_elements_share_registers_as_triton_packs_them(dtype, pack, classes):
-    x = words(11, dtype=dtype)
+    x = draw_integers(11, dtype=dtype)
     width = {"h": 16, "r": 32, "f": 32, "l": 64, "d": 64}
     for letter in classes:
-        move = f"mov.b{width[letter]} $0, $1;"
-        same_bits(ask(move, x, out=dtype, pack=pack, constraints=f"=&{letter},{letter}"), x)
+        check(f"mov.b{width[letter]}", x, gives=x, pack=pack, constraints=f"=&{letter},{letter}")
     if pack == 1:
-        raw = ask("mov.b64 $0, $1;", x, out=U64, constraints="=l,l")
+        raw = run("mov.b64", x, out=np.uint64, constraints="=l,l")
         assert raw[-1] == int(x[-1]) % 2 ** (8 * x.itemsize)  # the first element in the low bits
     else:
         mask = 2 ** (8 * x.itemsize) - 1
-        first = ask(f"and.b32 $0, $1, {mask};", x, out=dtype, pack=pack)
+        first = run(f"and.b32 $0, $1, {mask};", x, out=dtype, pack=pack)
         assert (first[0::pack] == x[0::pack]).all()
         assert not first[1::pack].any()
 
 
 def test_wide_elements_of_a_pack_have_a_register_each():
     x = np.arange(6, dtype=np.int32)
-    swapped = ask("mov.b32 $0, $3; mov.b32 $1, $2;", x, out=I32, pack=2, constraints="=r,=r,r,r")
-    same_bits(swapped, np.array([1, 0, 3, 2, 5, 4], np.int32))
+    swapped = np.array([1, 0, 3, 2, 5, 4], np.int32)
+    check("mov.b32 $0, $3; mov.b32 $1, $2;", x, gives=swapped, pack=2, constraints="=r,=r,r,r")
 
 
 def test_no_inputs_and_no_lanes():
-    run = compile_asm("mov.u32 ${0}, 7;", "=r", [], [I32], 1)
-    same_bits(run([], 3)[0], np.full(3, 7, np.int32))
-    assert len(run([])[0]) == 1
-    assert len(ask("add.s32 $0, $1, $1;", np.array([], np.int32), out=I32)) == 0
+    seven = compile_asm("mov.u32 ${0}, 7;", "=r", [], [I32], 1)
+    same_bits(seven([], 3)[0], np.full(3, 7, np.int32))
+    assert len(seven([])[0]) == 1
+    none = np.array([], np.int32)
+    check("add.s32 $0, $1, $1;", none, gives=none)
 
 
 def test_a_tied_operand_starts_in_its_result():
     x = np.arange(4, dtype=np.int32)
-    run = compile_asm("add.s32 $0, $0, 1;", "=r,0,~{memory}", [I32], [I32], 1)
-    same_bits(run([x])[0], x + 1)
+    check("add.s32 $0, $0, 1;", x, gives=x + 1, constraints="=r,0,~{memory}")
     same_bits(x, np.arange(4, dtype=np.int32))  # the argument itself is left alone
 
 
@@ -124,30 +121,32 @@ def test_predicates_guard_every_kind_of_write():
         @p mov.u32 $0, 1; @!p mov.u32 $0, 2; @q mov.u32 $0, 3;
         mov.b32 {lo, hi}, $0; @!p mov.b32 {_, lo}, $1; mov.b32 $0, {lo, hi}; }"""
     x = np.array([-0x50000, 5, 0, -0x10000], np.int32)
-    same_bits(ask(asm, x, out=I32), np.array([0xFFFB, 1, 1, 0xFFFF], np.int32))
+    check(asm, x, gives=np.array([0xFFFB, 1, 1, 0xFFFF], np.int32))
 
 
 def test_pairs_of_floats_in_wide_registers():
     asm = """{ .reg .b64 a, b, c; mov.b64 a, { $2, $3 }; mov.b64 b, { $4, $5 };
         mul.f32x2 c, a, b; mov.b64 { $0, $1 }, c; }"""
-    a, b = drawn(F32, 8, 0, spread=4), drawn(F32, 8, 1, spread=4)
-    got = ask(asm, a, b, out=F32, pack=2, constraints="=r,=r,r,r,r,r")
-    same_bits(got, a * b)
+    a, b = draw(F32, 8, 0, spread=4), draw(F32, 8, 1, spread=4)
+    check(asm, a, b, gives=a * b, pack=2, constraints="=r,=r,r,r,r,r")
 
 
 def test_a_block_hides_the_names_outside():
     asm = "{ .reg .b32 t; mov.b32 t, 1; { .reg .b32 t; mov.b32 t, $1; } mov.b32 $0, t; }"
-    same_bits(ask(asm, WORDS, out=U32), np.ones_like(WORDS))
+    check(asm, WORDS, gives=np.ones_like(WORDS))
 
 
-def test_literals():
-    x = np.zeros(1, np.uint32)
-    for text, wanted in (("010", 8), ("0x1F", 31), ("0b101", 5), ("-1", 2**32 - 1), ("7U", 7),
-                         ("0f3f800000", 0x3F800000)):  # fmt: skip
-        assert ask(f"mov.b32 $0, {text}; add.u32 $0, $0, $1;", x, out=U32)[0] == wanted
-    y = np.zeros(1)
-    for text, wanted in (("0d3ff8000000000000", 1.5), ("0f3fc00000", 1.5), ("2.5e-3", 0.0025)):
-        assert ask(f"add.f64 $0, $1, {text};", y, out=F64)[0] == wanted
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("010", 8), ("0x1F", 31), ("0b101", 5), ("-1", 2**32 - 1), ("7U", 7),
+     ("0f3f800000", 0x3F800000), ("0d3ff8000000000000", 1.5), ("0f3fc00000", 1.5),
+     ("2.5e-3", 0.0025)],
+)  # fmt: skip
+def test_literals(text, wanted):
+    asm, dtype = f"mov.b32 $0, {text}; add.u32 $0, $0, $1;", "u4"
+    if isinstance(wanted, float):
+        asm, dtype = f"add.f64 $0, $1, {text};", "f8"
+    check(asm, np.zeros(1, dtype), gives=np.array([wanted], dtype))
 
 
 REFUSED = [
@@ -171,6 +170,7 @@ REFUSED = [
     ("add.f32 $0, $1, WARP_SZ;", "WARP_SZ"),
     ("mov.b32 5, $1;", "register for the result"),
     ("add.u32 $0, !$1, $1;", "! before predicates"),
+    ("@1 mov.u32 $0, $1;", "predicate as the guard"),
     ("{ mov.b32 $0, $1;", "without an end"),
     ("mov.b32 $0, $1; }", "block to close"),
     (".reg .b99 t; mov.b32 $0, $1;", "known type"),
@@ -206,6 +206,6 @@ def test_operands_that_do_not_fit_are_refused(constraints, dtype, pack, message)
 
 
 def test_arrays_of_other_types_are_refused():
-    run = compile_asm("add.u32 $0, $1, $1;", "=r,r", [I32], [I32], 1)
+    double = compile_asm("add.u32 $0, $1, $1;", "=r,r", [I32], [I32], 1)
     with pytest.raises(ValueError, match="asm inputs"):
-        run([np.zeros(3)])
+        double([np.zeros(3)])

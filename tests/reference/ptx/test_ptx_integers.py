@@ -5,16 +5,16 @@ import struct
 
 import numpy as np
 import pytest
-from ptx_asm import I32, U32, U64, WORDS, ask, same_bits, words
+from ptx_asm import WORDS, check, draw_integers, integer_dtype, run
+from rational import map_rows
 
 
-def _wrapped(value, t):
-    bits_ = int(t[1:])
-    value %= 1 << bits_
-    return value - (1 << bits_) if t[0] == "s" and value >> (bits_ - 1) else value
+def _check_rows(asm, t, rule, *args):
+    """The result of type t is the rule of each row of args, in Python's integers."""
+    check(asm, *args, gives=map_rows(rule, integer_dtype(t), *args))
 
 
-def _divided(a, b):
+def _divide(a, b):
     return int(math.copysign(1, a) * math.copysign(1, b)) * (abs(a) // abs(b))
 
 
@@ -24,22 +24,17 @@ INTEGER = {
     "mul.lo": lambda a, b: a * b,
     "min": min,
     "max": max,
-    "div": _divided,
-    "rem": lambda a, b: a - b * _divided(a, b),
+    "div": _divide,
+    "rem": lambda a, b: a - b * _divide(a, b),
 }
 
 
 @pytest.mark.parametrize("t", ["u16", "s16", "u32", "s32", "u64", "s64"])
 @pytest.mark.parametrize("op", [*INTEGER, "mul.hi", "sad", "mad.lo", "mad.hi"])
 def test_integer_arithmetic(op, t):
-    dtype = np.dtype(f"{'i' if t[0] == 's' else 'u'}{int(t[1:]) // 8}")
-    a, b, c = (words(100, seed, dtype) for seed in range(3))
+    a, b, c = (draw_integers(100, seed, integer_dtype(t)) for seed in range(3))
     if op in ("div", "rem"):
         b[b == 0] = 3
-    triple = op in ("sad", "mad.lo", "mad.hi")
-    args = (a, b, c) if triple else (a, b)
-    dollars = ", ".join(f"${i}" for i in range(len(args) + 1))
-    got = ask(f"{op}.{t} {dollars};", *args, out=dtype)
     width = int(t[1:])
     rules = INTEGER | {
         "mul.hi": lambda a, b: (a * b) >> width,
@@ -47,99 +42,105 @@ def test_integer_arithmetic(op, t):
         "mad.hi": lambda a, b, c: ((a * b) >> width) + c,
         "sad": lambda a, b, c: abs(a - b) + c,
     }
-    wanted = [_wrapped(rules[op](*row), t) for row in zip(*(x.tolist() for x in args), strict=True)]
-    same_bits(got, np.array(wanted, dtype))
+    args = (a, b, c) if op in ("sad", "mad.lo", "mad.hi") else (a, b)
+    _check_rows(f"{op}.{t}", t, rules[op], *args)
 
 
 @pytest.mark.parametrize("t", ["s16", "u16", "s32", "u32"])
 def test_wide_products(t):
-    dtype = np.dtype(f"{'i' if t[0] == 's' else 'u'}{int(t[1:]) // 8}")
-    wide = np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
-    a, b, c = words(50, 0, dtype), words(50, 1, dtype), words(50, 2, wide)
-    product = a.astype(wide) * b.astype(wide)
-    same_bits(ask(f"mul.wide.{t} $0, $1, $2;", a, b, out=wide), product)
-    same_bits(ask(f"mad.wide.{t} $0, $1, $2, $3;", a, b, c, out=wide), product + c)
+    wide = f"{t[0]}{2 * int(t[1:])}"
+    a, b, c = (draw_integers(50, k, integer_dtype(u)) for k, u in enumerate((t, t, wide)))
+    _check_rows(f"mul.wide.{t}", wide, lambda a, b: a * b, a, b)
+    _check_rows(f"mad.wide.{t}", wide, lambda a, b, c: a * b + c, a, b, c)
 
 
-def test_saturating_sums_and_single_operands():
-    a, b = words(80, 0, np.int32), words(80, 1, np.int32)
-    wide = a.astype(np.int64), b.astype(np.int64)
-    for op, exact in (("add", wide[0] + wide[1]), ("sub", wide[0] - wide[1])):
-        wanted = np.clip(exact, -(2**31), 2**31 - 1).astype(np.int32)
-        same_bits(ask(f"{op}.sat.s32 $0, $1, $2;", a, b, out=I32), wanted)
-    for op, exact in (("abs", abs(wide[0])), ("neg", -wide[0])):
-        same_bits(ask(f"{op}.s32 $0, $1;", a, out=I32), exact.astype(np.int32))
-    relu = np.maximum(np.minimum(a, b), 0)
-    same_bits(ask("min.relu.s32 $0, $1, $2;", a, b, out=I32), relu)
-    pairs = [v.view(np.int16) for v in (a, b)]
-    packed = ask("max.s16x2 $0, $1, $2;", *pairs, out=np.int16, pack=2, constraints="=r,r,r")
-    same_bits(packed, np.maximum(*pairs))
-    by_zero = ask("div.u32 $0, $1, 0;", WORDS, out=U32), ask("rem.u32 $0, $1, 0;", WORDS, out=U32)
-    same_bits(by_zero[0], np.full_like(WORDS, 2**32 - 1))
-    same_bits(by_zero[1], WORDS)
+@pytest.mark.parametrize(
+    ("asm", "rule"),
+    [
+        ("add.sat.s32", lambda a, b: min(max(a + b, -(2**31)), 2**31 - 1)),
+        ("sub.sat.s32", lambda a, b: min(max(a - b, -(2**31)), 2**31 - 1)),
+        ("min.relu.s32", lambda a, b: max(min(a, b), 0)),
+        ("abs.s32 $0, $1;", lambda a, b: abs(a)),
+        ("neg.s32 $0, $1;", lambda a, b: -a),
+    ],
+)
+def test_saturating_sums_and_single_operands(asm, rule):
+    _check_rows(asm, "s32", rule, *(draw_integers(80, seed, np.int32) for seed in (0, 1)))
+
+
+def test_pairs_of_integers():
+    pairs = [draw_integers(80, seed, np.int32).view(np.int16) for seed in (0, 1)]
+    check("max.s16x2", *pairs, gives=np.maximum(*pairs), pack=2)
+
+
+def test_division_by_zero():
+    check("div.u32 $0, $1, 0;", WORDS, gives=np.full_like(WORDS, 2**32 - 1))
+    check("rem.u32 $0, $1, 0;", WORDS, gives=WORDS)
 
 
 @pytest.mark.parametrize("lut", [0x00, 0xEA, 0xF8, 0x96, 0xE4, 0x6A, 0xFF, 0x1B])
 def test_lop3_has_the_truth_table_of_its_literal(lut):
-    a, b, c = (words(40, seed) for seed in range(3))
+    a, b, c = (draw_integers(40, seed) for seed in range(3))
     # the ISA's recipe: the same function of 0xF0, 0xCC and 0xAA is the table itself
     constant = [np.full(1, v, np.uint32) for v in (0xF0, 0xCC, 0xAA)]
-    assert ask(f"lop3.b32 $0, $1, $2, $3, {lut};", *constant, out=U32)[0] & 0xFF == lut
-    got = ask(f"lop3.b32 $0, $1, $2, $3, {lut:#x};", a, b, c, out=U32)
+    assert run(f"lop3.b32 $0, $1, $2, $3, {lut};", *constant, out="u4")[0] & 0xFF == lut
+    got = run(f"lop3.b32 $0, $1, $2, $3, {lut:#x};", a, b, c, out="u4")
     for row in zip(a, b, c, got, strict=True):
         bits_ = [f"{int(v):032b}" for v in row]
         table = [str(lut >> int(x + y + z, 2) & 1) for x, y, z in zip(*bits_[:3], strict=True)]
         assert "".join(table) == bits_[3]
 
 
-def test_logic_and_shifts():
-    a, b = words(60, 0), words(60, 1)
+def test_logic():
+    a, b = draw_integers(60, 0), draw_integers(60, 1)
     for op, wanted in (("and", a & b), ("or", a | b), ("xor", a ^ b)):
-        same_bits(ask(f"{op}.b32 $0, $1, $2;", a, b, out=U32), wanted)
-    same_bits(ask("not.b32 $0, $1;", a, out=U32), ~a)
-    counts = np.concatenate([np.arange(40), [2**31, 2**32 - 1]]).astype(np.uint32)
-    for t in ("b32", "u32", "s32", "b64", "s64", "u64", "b16", "s16"):
-        size = int(t[1:])
-        x = np.full(len(counts), (-123456789012345) % 2**size, f"u{size // 8}")
-        value = _wrapped(int(x[0]), t.replace("b", "u"))
-        right = [(value >> min(int(n), 200)) % 2**size for n in counts]
-        same_bits(ask(f"shr.{t} $0, $1, $2;", x, counts, out=x.dtype), np.array(right, x.dtype))
-        if t[0] == "b":
-            left = [(value << min(int(n), 200)) % 2**size for n in counts]
-            same_bits(ask(f"shl.{t} $0, $1, $2;", x, counts, out=x.dtype), np.array(left, x.dtype))
-    for mode, fold in (("wrap", lambda n: n % 32), ("clamp", lambda n: min(n, 32))):
-        rows = list(zip(a.tolist(), b.tolist(), np.resize(counts, a.shape).tolist(), strict=True))
-        left = [((hi << 32 | lo) << fold(n) >> 32) % 2**32 for lo, hi, n in rows]
-        right = [((hi << 32 | lo) >> fold(n)) % 2**32 for lo, hi, n in rows]
-        for side, wanted in (("l", left), ("r", right)):
-            asm = f"shf.{side}.{mode}.b32 $0, $1, $2, $3;"
-            got = ask(asm, a, b, np.resize(counts, a.shape), out=U32)
-            same_bits(got, np.array(wanted, np.uint32))
+        check(f"{op}.b32", a, b, gives=wanted)
+    check("not.b32", a, gives=~a)
+
+
+COUNTS = np.concatenate([np.arange(40), [2**31, 2**32 - 1]]).astype(np.uint32)
+
+
+@pytest.mark.parametrize("t", ["b32", "u32", "s32", "b64", "s64", "u64", "b16", "s16"])
+def test_shifts(t):
+    signless = t.replace("b", "u")
+    x = np.full(len(COUNTS), -123456789012345).astype(integer_dtype(signless))
+    _check_rows(f"shr.{t}", signless, lambda v, n: v >> min(n, 200), x, COUNTS)
+    if t[0] == "b":
+        _check_rows(f"shl.{t}", signless, lambda v, n: v << min(n, 200), x, COUNTS)
+
+
+@pytest.mark.parametrize(
+    ("mode", "fold"), [("wrap", lambda n: n % 32), ("clamp", lambda n: min(n, 32))]
+)
+def test_funnel_shifts(mode, fold):
+    low, high = draw_integers(60, 0), draw_integers(60, 1)
+    args = low, high, np.resize(COUNTS, low.shape)
+    _check_rows(f"shf.l.{mode}.b32", "u32", lambda a, b, n: (b << 32 | a) << fold(n) >> 32, *args)
+    _check_rows(f"shf.r.{mode}.b32", "u32", lambda a, b, n: (b << 32 | a) >> fold(n), *args)
+
+
+POSITIONS = [0, 1, 5, 24, 31, 32, 63, 64, 255, 256 + 3]
+FIELDS = [(p, n) for p in POSITIONS for n in (0, 1, 8, 31, 32, 33, 64, 200, 256)]
 
 
 @pytest.mark.parametrize("t", ["u32", "s32", "u64", "s64"])
 def test_bit_fields(t):
-    size = int(t[1:])
-    dtype = np.dtype(f"u{size // 8}")
-    positions = [0, 1, 5, 24, 31, 32, 63, 64, 255, 256 + 3]
-    rows = [(p, n) for p in positions for n in (0, 1, 8, 31, 32, 33, 64, 200, 256)]
-    pos, count = (np.array(column, np.uint32) for column in zip(*rows, strict=True))
-    a, b = (words(len(rows), seed, dtype)[: len(rows)] for seed in (5, 6))
-    fields, merged = [], []
-    for x, y, p, n in zip(a.tolist(), b.tolist(), pos & 255, count & 255, strict=True):
-        p, n = int(p), int(n)
-        source = [x >> i & 1 for i in range(size)]
-        sign = source[min(p + n - 1, size - 1)] if n and t[0] == "s" else 0
-        field = [source[p + i] if i < n and p + i < size else sign for i in range(size)]
-        into = [y >> i & 1 for i in range(size)]
-        for i in range(min(n, max(size - p, 0))):
-            into[p + i] = source[i]
-        fields.append(sum(bit << i for i, bit in enumerate(field)))
-        merged.append(sum(bit << i for i, bit in enumerate(into)))
-    same_bits(ask(f"bfe.{t} $0, $1, $2, $3;", a, pos, count, out=dtype), np.array(fields, dtype))
+    def extract(x, position, length):
+        p, n = position & 255, length & 255
+        field = x >> p & (1 << n) - 1
+        return field - (1 << n) if t[0] == "s" and n and field >> (n - 1) else field
+
+    def insert(x, y, position, length):
+        p, n = position & 255, length & 255
+        mask = (1 << n) - 1 << p
+        return y & ~mask | x << p & mask
+
+    where = [np.array(column, np.uint32) for column in zip(*FIELDS, strict=True)]
+    x, y = (draw_integers(len(FIELDS), k, integer_dtype(t))[: len(FIELDS)] for k in (5, 6))
+    _check_rows(f"bfe.{t}", t, extract, x, *where)
     if t[0] == "u":
-        got = ask(f"bfi.b{size} $0, $1, $2, $3, $4;", a, b, pos, count, out=dtype)
-        same_bits(got, np.array(merged, dtype))
+        _check_rows(f"bfi.b{t[1:]}", t, insert, x, y, *where)
 
 
 # The table of PTX ISA, prmt: the source byte of result bytes 3, 2, 1, 0 by selector.
@@ -153,67 +154,48 @@ MODES = {
 }
 
 
-def test_prmt():
-    a, b, s = (words(60, seed) for seed in range(3))
-    plain, by_mode = [], {mode: [] for mode in MODES}
-    for x, y, z in zip(a.tolist(), b.tolist(), s.tolist(), strict=True):
-        pool = struct.pack("<II", x, y)
-        out = []
-        for i in range(4):
-            nibble = z >> 4 * i & 15
-            byte = pool[nibble & 7]
-            out.append((255 if byte & 128 else 0) if nibble & 8 else byte)
-        plain.append(bytes(out))
-        for mode, table in MODES.items():
-            by_mode[mode].append(bytes(pool[int(k)] for k in reversed(table[z & 3])))
-    got = ask("prmt.b32 $0, $1, $2, $3;", a, b, s, out=U32)
-    same_bits(got, np.frombuffer(b"".join(plain), "<u4"))
-    for mode, wanted in by_mode.items():
-        got = ask(f"prmt.b32.{mode} $0, $1, $2, $3;", a, b, s, out=U32)
-        same_bits(got, np.frombuffer(b"".join(wanted), "<u4"))
+@pytest.mark.parametrize("mode", ["", *MODES])
+def test_prmt(mode):
+    def permute(a, b, selector):
+        pool = struct.pack("<II", a, b)
+        if mode:
+            selector = int(MODES[mode][selector & 3], 16)
+        nibbles = [selector >> 4 * i & 15 for i in range(4)]
+        chosen = [pool[n & 7] if n < 8 else 255 * (pool[n & 7] >> 7) for n in nibbles]
+        return int.from_bytes(chosen, "little")
+
+    args = (draw_integers(60, seed) for seed in range(3))
+    _check_rows(f"prmt.b32.{mode}".rstrip("."), "u32", permute, *args)
 
 
-@pytest.mark.parametrize("dtype", [U32, U64])
-def test_counts_of_bits(dtype):
-    size = 8 * dtype.itemsize
-    x = np.concatenate([words(50, 0, dtype), np.array([1 << k for k in range(size)], dtype)])
-    text = [f"{int(v):0{size}b}" for v in x]
-    letter = {4: "r", 8: "l"}[dtype.itemsize]
-    rules = {
-        f"popc.b{size}": [t.count("1") for t in text],
-        f"clz.b{size}": [len(t) - len(t.lstrip("0")) for t in text],
-        f"bfind.u{size}": [int(v).bit_length() - 1 for v in x],
-        f"bfind.shiftamt.u{size}": [size - int(v).bit_length() if v else -1 for v in x],
-        f"bfind.s{size}": [
-            (int(v) if t[0] == "0" else ~int(v) % 2**size).bit_length() - 1
-            for v, t in zip(x, text, strict=True)
-        ],
-    }
-    for op, wanted in rules.items():
-        got = ask(f"{op} $0, $1;", x, out=I32, constraints=f"=r,{letter}")
-        same_bits(got, np.array(wanted, np.int32))
-    same_bits(
-        ask(f"brev.b{size} $0, $1;", x, out=dtype), np.array([int(t[::-1], 2) for t in text], dtype)
-    )
+@pytest.mark.parametrize("size", [32, 64])
+def test_counts_of_bits(size):
+    powers = np.array([1 << k for k in range(size)], f"u{size // 8}")
+    x = np.concatenate([draw_integers(50, 0, powers.dtype), powers])
+    for op, rule in {
+        f"popc.b{size}": int.bit_count,
+        f"clz.b{size}": lambda v: size - v.bit_length(),
+        f"bfind.u{size}": lambda v: v.bit_length() - 1,
+        f"bfind.shiftamt.u{size}": lambda v: size - v.bit_length() if v else -1,
+        f"bfind.s{size}": lambda v: min(v, 2**size - 1 - v).bit_length() - 1,
+    }.items():
+        _check_rows(op, "s32", rule, x)
+    _check_rows(f"brev.b{size}", f"u{size}", lambda v: int(f"{v:0{size}b}"[::-1], 2), x)
 
 
 @pytest.mark.parametrize("left", ["u32", "s32"])
 @pytest.mark.parametrize("right", ["u32", "s32"])
 def test_dot_products_of_bytes(left, right):
-    a, b, c = (words(60, seed) for seed in range(3))
-    sign = "s" if "s32" in (left, right) else "u"
+    args = [draw_integers(60, seed) for seed in range(3)]
 
-    def parts(value, size, t):
-        form = {(8, "s32"): "4b", (8, "u32"): "4B", (16, "s32"): "2h", (16, "u32"): "2H"}[size, t]
+    def split(value, form, t):
+        form = form if t == "s32" else form.upper()
         return struct.unpack(f"<{form}", struct.pack("<I", value))
 
-    four, low, high = [], [], []
-    for x, y, z in zip(a.tolist(), b.tolist(), c.tolist(), strict=True):
-        bytes_, halves, others = parts(x, 8, left), parts(x, 16, left), parts(y, 8, right)
-        four.append(z + sum(p * q for p, q in zip(bytes_, others, strict=True)))
-        low.append(z + halves[0] * others[0] + halves[1] * others[1])
-        high.append(z + halves[0] * others[2] + halves[1] * others[3])
-    for op, wanted in (("dp4a", four), ("dp2a.lo", low), ("dp2a.hi", high)):
-        got = ask(f"{op}.{left}.{right} $0, $1, $2, $3;", a, b, c, out=U32)
-        same_bits(got, np.array([w % 2**32 for w in wanted], np.uint32))
-    assert sign == "s" or min(four) >= 0
+    def dot(a, b, c, form="4b", first=0):
+        row = zip(split(a, form, left), split(b, "4b", right)[first:], strict=False)
+        return sum((p * q for p, q in row), c)
+
+    _check_rows(f"dp4a.{left}.{right}", "u32", dot, *args)
+    _check_rows(f"dp2a.lo.{left}.{right}", "u32", lambda *row: dot(*row, "2h"), *args)
+    _check_rows(f"dp2a.hi.{left}.{right}", "u32", lambda *row: dot(*row, "2h", 2), *args)

@@ -2,16 +2,16 @@
 
 import pytest
 import torch
-from simulator_masks import LAYOUTS, K, M, N, faults_of, kernel, laid_out, line, matmul, the
+from simulator_masks import LAYOUTS, K, M, N, faults_of, kernel, lay_out, line, matmul, the
 
 from gemmproof.reference.simulator import run
 
 
-@pytest.mark.parametrize("layout", [*LAYOUTS, "expanded"])
+@pytest.mark.parametrize("layout", [*LAYOUTS, "expanded_rows"])
 def test_a_right_kernel_has_no_fault_in_any_layout(layout):
     seen = faults_of(matmul(), layout)
     assert seen.faults == []
-    a, b = laid_out(layout, M, K), laid_out(layout, K, N)
+    a, b = lay_out(layout, M, K), lay_out(layout, K, N)
     assert (seen.result == a.float() @ b.float()).all()
 
 
@@ -50,14 +50,14 @@ def test_a_missing_term_of_a_loads_mask(missing, layout):
     assert fault.expected == expected
     tail = got.split(" are read by ")
     head = tail[0].split(" of ")[0]
-    # of a dense or transposed operand only the lanes past its end leave it
+    # where rows or columns follow each other, only the lanes past the operand's end leave it
     assert fault.got.split(" of ")[0] == head
     assert fault.got.endswith(tail[1].split("; ")[1])
     if layout in ("padded", "sliced"):
         assert fault.got == got
 
 
-def test_no_mask_at_all_is_said():
+def test_a_missing_mask_is_reported():
     """Both axes of a, one fault each, and no mask."""
     seen = faults_of(matmul(A="-"), "padded")
     found = {f.axis: f for f in seen.faults if f.kind == "out_of_bounds"}
@@ -78,8 +78,8 @@ def test_no_mask_at_all_is_said():
 )
 def test_a_store_beyond_a_padded_output(store, axis, text, got):
     """The gap between two rows of the caller's output is not the kernel's."""
-    out = laid_out("padded", M, N, torch.float32)
-    a, b = laid_out("dense", M, K), laid_out("dense", K, N)
+    out = lay_out("padded", M, N, torch.float32)
+    a, b = lay_out("row", M, K), lay_out("row", K, N)
     seen = run(matmul(C=store, out=out), a, b, operands={"a": a, "b": b, "c": out})
     fault = the(seen, "out_of_bounds")
     assert (fault.access, fault.operand, fault.axis) == ("store", "c", axis)

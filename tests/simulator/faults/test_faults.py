@@ -1,12 +1,12 @@
-"""Elements stored twice or never, wrapped offsets, false hints, assertions: each named."""
-
-import mmap
+"""Elements stored twice or never, wrapped offsets, false hints, assertions, races: each named."""
 
 import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_masks import K, M, N, faults_of, kernel, laid_out, line, matmul, the
+from simulator_cases import reserve
+from simulator_lanes import FILLS, launcher, result_of
+from simulator_masks import K, M, N, faults_of, into, kernel, lay_out, line, matmul, the
 
 from gemmproof.reference.simulator import run
 
@@ -29,18 +29,13 @@ def test_tiles_that_overlap_are_stored_twice():
         i = tl.program_id(0) * S + tl.arange(0, S)
         tl.store(c_ptr + i, tl.program_id(1))
 
-    def wrapper(a):
-        c = torch.empty(64, device=a.device, dtype=torch.int32)
-        twice[(4, 2)](c, 16)
-        return c
-
-    fault = the(run(wrapper, torch.zeros(4)), "stored_twice")
+    fault = the(run(launcher(twice, (4, 2), 16, make=torch.empty)), "stored_twice")
     assert (fault.lanes, fault.operand) == (64, "c")
     assert fault.where.line == line(twice, "tl.store")
 
 
-def test_two_programs_that_part_ways_and_store_the_same():
-    """Different lines, different moments: still one element and two programs."""
+def test_two_programs_that_diverge_and_store_the_same():
+    """On different lines and at different times: still one element and two programs."""
 
     @triton.jit
     def parted(c_ptr, S: tl.constexpr):
@@ -51,26 +46,21 @@ def test_two_programs_that_part_ways_and_store_the_same():
             tl.store(c_ptr + 5 * S + i, 2)
 
     def wrapper(programs):
-        def call(a):
-            c = torch.empty(300 * 16, device=a.device, dtype=torch.int32)
-            parted[(programs,)](c, 16)
-            return c
+        return launcher(parted, (programs,), 16, shape=(300 * 16,), make=torch.empty)
 
-        return call
-
-    assert run(wrapper(300), torch.zeros(4)).faults == []
-    fault = the(run(wrapper(301), torch.zeros(4)), "stored_twice")
-    assert (fault.lanes, fault.got) == (16, "axis 0 index 80..95 of c stored more than once")
+    assert run(wrapper(300)).faults == []
+    fault = the(run(wrapper(301)), "stored_twice")
+    assert (fault.lanes, fault.got) == (16, "elements 80..95 of c stored more than once")
     assert fault.where.line == line(parted, "5 * S")
 
 
-@pytest.mark.parametrize("fill", ["nan", "ones", "zero", "large"])
+@pytest.mark.parametrize("fill", FILLS)
 def test_an_element_that_is_never_stored(fill):
     """The last row; the wrapper's launch is the place."""
     fault = the(faults_of(matmul(C="short"), fill=fill), "never_stored")
     assert (fault.operand, fault.axis, fault.lanes) == ("c", "M", N)
     assert fault.got == f"row {M - 1}, columns 0..{N - 1} of c never stored"
-    assert fault.where.line == line(matmul, "kernel[grid](")
+    assert fault.where.line == line(into, "kernel[grid](")
 
 
 def test_a_wrapper_that_launches_nothing_leaves_everything_unstored():
@@ -79,14 +69,6 @@ def test_a_wrapper_that_launches_nothing_leaves_everything_unstored():
 
     fault = the(faults_of(wrapper), "never_stored")
     assert (fault.lanes, fault.axis) == (16, None)
-
-
-def reserved(rows, columns, strides, dtype):
-    """A view of address space of which only the pages in use take memory."""
-    extent = (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
-    memory = mmap.mmap(-1, extent * dtype.itemsize, flags=flags)
-    return torch.frombuffer(memory, dtype=dtype).as_strided((rows, columns), strides)
 
 
 @triton.jit
@@ -107,8 +89,8 @@ def copy_kernel(
 @pytest.mark.parametrize("casts", [(True, True), (False, True), (True, False)], ids=str)
 def test_offsets_beyond_32_bits_in_narrow_views_of_huge_parents(strides, casts):
     """One index cast and the other not: the fault names the other one's access and line."""
-    x = reserved(20, 4, strides, torch.int8)
-    c = reserved(20, 4, strides, torch.int8)
+    x = reserve(20, 4, strides, torch.int8)
+    c = reserve(20, 4, strides, torch.int8)
     x.copy_(torch.arange(80).view(20, 4))
 
     def wrapper(x, c):
@@ -127,47 +109,41 @@ def test_offsets_beyond_32_bits_in_narrow_views_of_huge_parents(strides, casts):
     assert fault.where.line == line(copy_kernel, text)
 
 
-def test_a_false_assumption():
-    @triton.jit
-    def assuming(c_ptr, n, S: tl.constexpr):
-        tl.assume(n % 8 == 0)
-        tl.assume(n > 0)
-        tl.store(c_ptr + tl.arange(0, S), n)
-
-    def wrapper(n):
-        def call(a):
-            c = torch.empty(16, device=a.device)
-            assuming[(1,)](c, n, 16)
-            return c
-
-        return call
-
-    assert run(wrapper(16), torch.zeros(1)).faults == []
-    fault = the(run(wrapper(12), torch.zeros(1)), "false_hint")
-    assert fault.where.line == line(assuming, "n % 8")
-    assert "assume" in fault.got
+@triton.jit
+def assuming(c_ptr, n, S: tl.constexpr):
+    tl.assume(n % 8 == 0)
+    tl.assume(n > 0)
+    tl.store(c_ptr + tl.arange(0, S), n)
 
 
-def test_a_false_promise_of_divisibility():
+@triton.jit
+def hinted(c_ptr, n, S: tl.constexpr):
     """Of a computed value: Triton drops a promise about an argument itself."""
+    n = tl.multiple_of(n + tl.program_id(0), 16)
+    tl.store(c_ptr + tl.arange(0, S), n)
 
-    @triton.jit
-    def hinted(c_ptr, n, S: tl.constexpr):
-        n = tl.multiple_of(n + tl.program_id(0), 16)
-        tl.store(c_ptr + tl.arange(0, S), n)
 
-    def wrapper(n):
-        def call(a):
-            c = torch.empty(16, device=a.device)
-            hinted[(1,)](c, n, 16)
-            return c
+@triton.jit
+def hinted_mask(c_ptr, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    mask = tl.max_constancy(i < n + tl.program_id(0), 4)
+    tl.store(c_ptr + i, tl.where(mask, 1, 2))
 
-        return call
 
-    assert run(wrapper(32), torch.zeros(1)).faults == []
-    assert the(run(wrapper(24), torch.zeros(1)), "false_hint").where.line == line(
-        hinted, "multiple_of"
-    )
+@pytest.mark.parametrize(
+    ("kernel", "true", "false", "text", "word"),
+    [
+        (hinted_mask, 8, 6, "max_constancy", "max_constancy(4)"),
+        (assuming, 16, 12, "n % 8", "assume"),
+        (hinted, 32, 24, "multiple_of", "of 24"),
+    ],
+)
+def test_a_false_hint(kernel, true, false, text, word):
+    how = {"shape": (16,), "dtype": torch.float32, "make": torch.empty}
+    result_of(kernel, (1,), true, 16, **how)
+    fault = the(run(launcher(kernel, (1,), false, 16, **how)), "false_hint")
+    assert fault.where.line == line(kernel, text)
+    assert word in fault.got
 
 
 def test_a_failed_assertion_of_the_kernel():
@@ -179,26 +155,22 @@ def test_a_failed_assertion_of_the_kernel():
         tl.store(c_ptr + i, i)
 
     def wrapper(n):
-        def call(a):
-            c = torch.empty(16, device=a.device)
-            asserting[(1,)](c, n, 16)
-            return c
+        how = {"shape": (16,), "dtype": torch.float32, "make": torch.empty}
+        return launcher(asserting, (1,), n, 16, **how)
 
-        return call
-
-    assert run(wrapper(16), torch.zeros(1)).faults == []
-    fault = the(run(wrapper(10), torch.zeros(1)), "failed_assert")
+    assert run(wrapper(16)).faults == []
+    fault = the(run(wrapper(10)), "failed_assert")
     assert fault.lanes == 6
     assert "index beyond n" in fault.got
     assert fault.where.line == line(asserting, "tl.device_assert")
-    words = [f.got for f in run(wrapper(2), torch.zeros(1)).faults]
+    words = [f.got for f in run(wrapper(2)).faults]
     assert len(words) == 2
     assert "n too small" in words[1]
 
 
 def test_faults_of_many_programs_are_one():
     """A fault counts programs and lanes; its words give the whole range."""
-    a, b = laid_out("padded", 100, K), laid_out("padded", K, 100)
+    a, b = lay_out("padded", 100, K), lay_out("padded", K, 100)
     seen = run(matmul(A="M"), a, b)
     fault = the(seen, "out_of_bounds")
     assert fault.programs == 49
@@ -206,7 +178,7 @@ def test_faults_of_many_programs_are_one():
 
 
 def test_an_address_outside_of_every_tensor():
-    """A base pointer moved by gigabytes is nobody's; the process lives on."""
+    """A base pointer moved by a terabyte is in no tensor; the process survives."""
 
     @triton.jit
     def far(a_ptr, c_ptr, S: tl.constexpr):
@@ -234,13 +206,28 @@ def test_an_operand_of_a_batch_names_the_batch():
         x = tl.load(a_ptr + tl.program_id(0) * sab + i)
         tl.store(c_ptr + tl.program_id(0) * S + i, x)
 
-    def wrapper(a):
-        c = torch.empty((4, 16), device=a.device)
-        batched[(4,)](a, c, a.stride(0), 16)
-        return c
-
-    parent = torch.zeros((8, 2, 16))
-    a = parent[:3]
-    fault = the(run(wrapper, a), "out_of_bounds")
+    a = torch.zeros((8, 2, 16))[:3]
+    how = {"shape": (4, 16), "dtype": torch.float32, "make": torch.empty}
+    fault = the(run(launcher(batched, (4,), a.stride(0), 16, **how), a), "out_of_bounds")
     assert (fault.operand, fault.axis) == ("a", "batch")
     assert fault.got.startswith("batch 3 of a")
+
+
+@triton.jit
+def racing_kernel(c, WHICH: tl.constexpr):
+    pid, i = tl.program_id(0), tl.arange(0, 16)
+    if WHICH == "neighbour":
+        tl.store(c + pid * 16 + i, pid)
+        x = tl.load(c + (pid + 1) % 4 * 16 + i)
+        tl.store(c + 64 + pid * 16 + i, x)
+    else:
+        if pid == 0:
+            tl.store(c + i, 0.0)
+        tl.atomic_add(c + i, 1.0)
+
+
+@pytest.mark.parametrize(("which", "size"), [("neighbour", 128), ("initialised", 16)])
+def test_programs_that_race(which, size):
+    """One reads what another stores; one initialises what the others add to."""
+    wrapper = launcher(racing_kernel, (4,), which, shape=(size,), make=torch.empty)
+    assert {f.kind for f in run(wrapper).faults} & {"race", "stored_twice"}

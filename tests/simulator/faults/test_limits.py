@@ -5,17 +5,11 @@ import sys
 import time
 
 import pytest
-import torch
 import triton
 import triton.language as tl
-from simulator_lanes import launched, result_of
+from simulator_lanes import launcher, result_of
 
-from gemmproof.reference.simulator import (
-    CompileError,
-    LimitExceeded,
-    context,
-    run,
-)
+from gemmproof.reference.simulator import CompileError, LimitExceeded, context, run
 
 
 @triton.jit
@@ -36,11 +30,11 @@ def endless_for(o, n):
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kernel", [endless, endless_for])
-def test_an_endless_loop_meets_the_limit(kernel):
-    """One line with the kernel's file, line and the seconds it was given, or that it cannot end."""
+def test_an_endless_loop_hits_the_limit(kernel):
+    """One line: the kernel's file and line, and its time limit or that it can never end."""
     started = time.monotonic()
     with pytest.raises(LimitExceeded) as raised:
-        run(launched(kernel, (2,), 3), torch.zeros(1), seconds=1.0)
+        run(launcher(kernel, (2,), 3), seconds=1.0)
     assert time.monotonic() - started < 10
     text = str(raised.value)
     assert "\n" not in text
@@ -58,9 +52,9 @@ def recursive(o):
     tl.store(o, calls_itself(1))
 
 
-def test_recursion_without_end():
+def test_endless_recursion():
     with pytest.raises(CompileError, match="recursive") as raised:
-        run(launched(recursive, (1,)), torch.zeros(1))
+        run(launcher(recursive, (1,)))
     assert "\n" not in str(raised.value)
 
 
@@ -72,22 +66,22 @@ def tiles(o, n, S: tl.constexpr):
     tl.store(o + pid, tl.sum(tl.sum(x, 1), 0))
 
 
-def test_wide_parts_are_cut_to_the_limit(monkeypatch):
+def test_wide_groups_are_split_to_the_limit(monkeypatch):
     """The same answer with 64 KiB a value as with the default."""
     expected = result_of(tiles, (100,), 0, 32, shape=(100,))
     monkeypatch.setattr(context, "VALUE_BYTES", 1 << 16)
     assert (result_of(tiles, (100,), 0, 32, shape=(100,)) == expected).all()
     monkeypatch.setattr(context, "VALUE_BYTES", 1 << 10)
     with pytest.raises(LimitExceeded, match="one program"):
-        run(launched(tiles, (100,), 0, 32, shape=(100,)), torch.zeros(1))
+        run(launcher(tiles, (100,), 0, 32, shape=(100,)))
 
 
-def test_the_trace_is_the_same_in_smaller_parts(monkeypatch):
-    """Splitting changes neither the accesses nor which program made them."""
+def test_the_trace_is_the_same_in_smaller_groups(monkeypatch):
+    """Splitting groups changes neither the accesses nor which program made them."""
 
     def touches():
         trace = []
-        run(launched(tiles, (100,), 0, 32, shape=(100,)), torch.zeros(1), trace=trace)
+        run(launcher(tiles, (100,), 0, 32, shape=(100,)), trace=trace)
         ((_, _, found),) = trace
         return {
             int(p): int(t.offsets[row if len(t.offsets) > 1 else 0])

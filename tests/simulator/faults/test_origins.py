@@ -4,12 +4,13 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from simulator_lanes import FILLS, launcher
 from simulator_masks import M, N, faults_of, kernel, line, matmul, the
 
 from gemmproof.reference.simulator import run
 
 
-@pytest.mark.parametrize("fill", ["nan", "ones", "zero", "large"])
+@pytest.mark.parametrize("fill", FILLS)
 def test_undefined_lanes_in_the_output_name_their_origin(fill):
     """Masked without `other`: the operand, the axis and the load's line, whatever memory holds."""
     seen = faults_of(matmul(A="no other"), fill=fill)
@@ -57,16 +58,11 @@ def test_split_k_onto_an_uninitialised_output():
         tl.atomic_add(c_ptr + tl.arange(0, S), 1.0)
 
     def wrapper(make):
-        def call(a):
-            c = make(16, device=a.device)
-            add[(3,)](c, 16)
-            return c
+        return launcher(add, (3,), 16, shape=(16,), dtype=torch.float32, make=make)
 
-        return call
-
-    fault = the(run(wrapper(torch.empty), torch.zeros(4)), "undefined_stored")
+    fault = the(run(wrapper(torch.empty)), "undefined_stored")
     assert (fault.operand, fault.access, fault.lanes) == ("c", "atomic", 16)
-    seen = run(wrapper(torch.zeros), torch.zeros(4))
+    seen = run(wrapper(torch.zeros))
     assert seen.faults == []
     assert (seen.result == 3).all()
 
@@ -115,11 +111,7 @@ def undefined_bound(x_ptr, c_ptr, n):
     ],
 )
 def test_a_decision_taken_by_an_undefined_lane(function, what, text):
-    def wrapper(x):
-        c = torch.zeros(32, dtype=torch.int32, device=x.device)
-        function[(1,)](x, c, 10)
-        return c
-
+    wrapper = launcher(function, (1,), 10)
     fault = the(run(wrapper, torch.arange(16, dtype=torch.int32), fill="zero"), "undefined_used")
     assert fault.got == f"{what} that depends on an undefined lane"
     assert fault.where.line == line(function, text)

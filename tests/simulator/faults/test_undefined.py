@@ -1,9 +1,10 @@
-"""How far undefined lanes and offsets that left their type are carried, and where they end."""
+"""How far undefined lanes and overflowed offsets propagate, and where that ends."""
 
 import pytest
 import torch
 import triton
 import triton.language as tl
+from simulator_lanes import FILLS, expression, launcher
 
 from gemmproof.reference.simulator import run
 
@@ -16,91 +17,34 @@ def undefined_kernel(x_ptr, o_ptr, n, F: tl.constexpr, N: tl.constexpr):
     tl.store(o_ptr + i, F(x, y, i < n))
 
 
-@triton.jit
-def times_zero(x, y, ok):
-    return x * 0
+# an expression in x, of whose 16 lanes 6 are undefined, in y, and in ok, true where x is defined
+# -> how many of its lanes are undefined
+SPREAD = {
+    "x * 0": 6,
+    "tl.where(ok, x, 0)": 0,
+    "tl.where(~ok, x, 0)": 6,
+    "((x > 0) & ok).to(tl.int32)": 0,
+    "((x > 0) | ~ok).to(tl.int32)": 0,
+    "((x > 0) | ok).to(tl.int32)": 6,
+    "x.to(tl.int32) & tl.where(ok, -1, 0)": 0,
+    "tl.sum(x, 0) + y * 0": 16,
+    "tl.sum(tl.where(ok, x, 0), 0) + y * 0": 0,
+    "x.to(tl.int32).to(tl.float32) + y": 6,
+    "tl.reshape(tl.trans(tl.reshape(x, (4, 4))), (16,))": 6,
+    "tl.maximum(x, y)": 6,
+    "tl.where(x > 0, y, y)": 6,
+}
 
 
-@triton.jit
-def picked(x, y, ok):
-    return tl.where(ok, x, 0)
-
-
-@triton.jit
-def picked_wrongly(x, y, ok):
-    return tl.where(~ok, x, 0)
-
-
-@triton.jit
-def and_false(x, y, ok):
-    return ((x > 0) & ok).to(tl.int32)
-
-
-@triton.jit
-def or_true(x, y, ok):
-    return ((x > 0) | ~ok).to(tl.int32)
-
-
-@triton.jit
-def or_false(x, y, ok):
-    return ((x > 0) | ok).to(tl.int32)
-
-
-@triton.jit
-def integer_and_zero(x, y, ok):
-    return x.to(tl.int32) & tl.where(ok, -1, 0)
-
-
-@triton.jit
-def summed(x, y, ok):
-    return tl.sum(x, 0) + y * 0
-
-
-@triton.jit
-def summed_picked(x, y, ok):
-    return tl.sum(tl.where(ok, x, 0), 0) + y * 0
-
-
-@triton.jit
-def cast_and_back(x, y, ok):
-    return x.to(tl.int32).to(tl.float32) + y
-
-
-@triton.jit
-def shuffled(x, y, ok):
-    return tl.reshape(tl.trans(tl.reshape(x, (4, 4))), (16,))
-
-
-@triton.jit
-def max_with(x, y, ok):
-    return tl.maximum(x, y)
-
-
-@triton.jit
-def defined_condition(x, y, ok):
-    return tl.where(x > 0, y, y)
-
-
-@pytest.mark.parametrize(
-    ("function", "lanes"),
-    [
-        (times_zero, 6), (picked, 0), (picked_wrongly, 6), (and_false, 0), (or_true, 0),
-        (or_false, 6), (integer_and_zero, 0), (summed, 16), (summed_picked, 0),
-        (cast_and_back, 6), (shuffled, 6), (max_with, 6), (defined_condition, 6),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("fill", ["nan", "ones", "zero", "large"])
-def test_undefined_lanes_spread_as_far_as_they_decide(function, lanes, fill):
-    """How many of 16 stored lanes are undefined, whatever the undefined memory holds."""
-
-    def wrapper(x):
-        o = torch.empty(16)
-        undefined_kernel[(1,)](x, o, 10, function, 16)
-        return o
-
+@pytest.mark.parametrize("text", SPREAD)
+@pytest.mark.parametrize("fill", FILLS)
+def test_undefined_lanes_spread_as_far_as_they_decide(text, fill):
+    """Whatever the undefined memory holds."""
+    how = {"shape": (16,), "dtype": torch.float32, "make": torch.empty}
+    wrapper = launcher(undefined_kernel, (1,), 10, expression(text, "x, y, ok"), 16, **how)
     seen = run(wrapper, torch.arange(1.0, 17.0), fill=fill)
-    found = {f.kind: f.lanes for f in seen.faults}
-    assert found == ({"undefined_stored": lanes} if lanes else {})
+    lanes = SPREAD[text]
+    assert {f.kind: f.lanes for f in seen.faults} == ({"undefined_stored": lanes} if lanes else {})
 
 
 @triton.jit
@@ -122,14 +66,11 @@ def undefined_dot_kernel(a_ptr, b_ptr, c_ptr, k, ZERO_B: tl.constexpr, S: tl.con
 )
 def test_undefined_lanes_in_a_dot(dtype, zero_b, bad):
     """Zeros of the partner save integers, not floats."""
-
-    def wrapper(a, b):
-        c = torch.empty((32, 32), dtype=torch.int32 if dtype == torch.int8 else torch.float32)
-        undefined_dot_kernel[(1,)](a, b, c, 20, zero_b, 32)
-        return c
-
-    a, b = torch.ones((32, 32), dtype=dtype), torch.ones((32, 32), dtype=dtype)
-    kinds = [f.kind for f in run(wrapper, a, b).faults]
+    out = torch.int32 if dtype == torch.int8 else torch.float32
+    how = {"shape": (32, 32), "dtype": out, "make": torch.empty}
+    wrapper = launcher(undefined_dot_kernel, (1,), 20, zero_b, 32, **how)
+    ones = torch.ones((32, 32), dtype=dtype)
+    kinds = [f.kind for f in run(wrapper, ones, ones.clone()).faults]
     assert kinds == (["undefined_stored"] if bad else [])
 
 
@@ -158,64 +99,27 @@ def offset_kernel(x_ptr, o_ptr, big, F: tl.constexpr):
     tl.store(o_ptr + i, tl.load(x_ptr + F(i, big)))
 
 
-@triton.jit
-def straight(i, big):
-    return i * big  # 3 * 2**30 leaves int32
+# an offset of i in 0..3 and big = 2**30, where 2 * big leaves int32 -> whether that is a fault
+WRAPS = {
+    "i * big": True,
+    "i * big - i * big + i": False,
+    "(i * big) // big": True,
+    "((i + 4) * big) >> 30": True,
+    "(i.to(tl.int64) * 4 * big).to(tl.int32) + i": True,
+    "(i.to(tl.int64) * big) // big": False,
+    "((i * big) ^ (i * big)) + i": False,
+    "tl.where(i < 2, i * big // big, i)": False,
+}
 
 
-@triton.jit
-def cancels(i, big):
-    return i * big - i * big + i
-
-
-@triton.jit
-def halves(i, big):
-    return (i * big) // big
-
-
-@triton.jit
-def shifted_back(i, big):
-    return ((i + 4) * big) >> 30
-
-
-@triton.jit
-def wide(i, big):
-    return (i.to(tl.int64) * big) // big
-
-
-@triton.jit
-def hashed(i, big):
-    return ((i * big) ^ (i * big)) + i
-
-
-@triton.jit
-def narrowed(i, big):
-    return (i.to(tl.int64) * 4 * big).to(tl.int32) + i
-
-
-@triton.jit
-def clamped_away(i, big):
-    return tl.where(i < 2, i * big // big, i)
-
-
-@pytest.mark.parametrize(
-    ("function", "kinds"),
-    [
-        (straight, {"wrapped_offset"}), (cancels, set()), (halves, {"wrapped_offset"}),
-        (shifted_back, {"wrapped_offset"}), (narrowed, {"wrapped_offset"}),
-        (wide, set()), (hashed, set()), (clamped_away, set()),
-    ],
-)  # fmt: skip
-def test_a_wrap_is_accused_where_it_reaches_an_address(function, kinds):
-    """Offsets that left int32 and came back the same address nothing wrong."""
-
-    def wrapper(x):
-        o = torch.empty(4)
-        offset_kernel[(1,)](x, o, 2**30, function)
-        return o
-
+@pytest.mark.parametrize("text", WRAPS)
+def test_an_overflow_is_reported_where_it_reaches_an_address(text):
+    """Offsets that leave int32 and come back address the right elements."""
+    how = {"shape": (4,), "dtype": torch.float32, "make": torch.empty}
+    wrapper = launcher(offset_kernel, (1,), 2**30, expression(text, "i, big"), **how)
     seen = run(wrapper, torch.arange(8.0))
-    assert {f.kind for f in seen.faults} - {"out_of_bounds", "undefined_stored"} == kinds
-    if not kinds:
+    kinds = {f.kind for f in seen.faults} - {"out_of_bounds", "undefined_stored"}
+    assert kinds == ({"wrapped_offset"} if WRAPS[text] else set())
+    if not WRAPS[text]:
         assert seen.faults == []
         assert seen.result.tolist() == [0.0, 1.0, 2.0, 3.0]

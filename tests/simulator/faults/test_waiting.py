@@ -4,15 +4,13 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from simulator_lanes import launcher, result_of
 
-from gemmproof.reference.simulator import (
-    LimitExceeded,
-    run,
-)
+from gemmproof.reference.simulator import LimitExceeded, run
 
 
 @triton.jit
-def chain(o, flags, n):
+def chain(flags, o, n):
     """Program p awaits program p + 1: the last one begins."""
     pid = tl.program_id(0)
     if pid < n - 1:
@@ -25,20 +23,13 @@ def chain(o, flags, n):
 
 
 def test_programs_may_wait_for_later_ones():
-    def wrapper(x):
-        o = torch.zeros(12, dtype=torch.int32)
-        flags = torch.zeros(12, dtype=torch.int32)
-        chain[(12,)](o, flags, 12)
-        return o
-
-    seen = run(wrapper, torch.zeros(1))
-    assert seen.faults == []
-    assert seen.result.tolist() == list(range(12, 0, -1))
+    flags = torch.zeros(12, dtype=torch.int32)
+    got = result_of(chain, (12,), 12, tensors=[flags], shape=(12,))
+    assert got.tolist() == list(range(12, 0, -1))
 
 
 @triton.jit
-def barrier(o, count, n):
-    """Everybody waits until everybody has come (a grid barrier)."""
+def barrier(count, o, n):
     pid = tl.program_id(0)
     tl.store(o + pid, pid)
     tl.atomic_add(count, 1)
@@ -47,26 +38,26 @@ def barrier(o, count, n):
     tl.store(o + 16 + pid, tl.load(o + (pid + 1) % n))
 
 
+def test_a_barrier_of_the_whole_grid_orders_what_is_on_its_two_sides():
+    got = result_of(barrier, (8,), 8, tensors=[torch.zeros(1, dtype=torch.int32)])
+    assert got[16:24].tolist() == [1, 2, 3, 4, 5, 6, 7, 0]
+
+
 @triton.jit
-def await_nobody(o, flags):
+def await_nobody(flags, o):
     while tl.load(flags) == 0:
         pass
     tl.store(o, 1)
 
 
-def test_waiting_for_nobody_ends_with_one_line():
-    def wrapper(x):
-        o = torch.zeros(4)
-        await_nobody[(3,)](o, torch.zeros(1, dtype=torch.int32))
-        return o
-
+def test_a_wait_that_nothing_ends_is_one_line():
     with pytest.raises(LimitExceeded, match=r"await_nobody") as raised:
-        run(wrapper, torch.zeros(1), seconds=3)
+        run(launcher(await_nobody, (3,)), torch.zeros(1, dtype=torch.int32), seconds=3)
     assert "\n" not in str(raised.value)
 
 
 @triton.jit
-def spin_lock(o, lock, n):
+def spin_lock(lock, o):
     pid = tl.program_id(0)
     while tl.atomic_cas(lock, 0, 1) == 1:
         pass
@@ -77,12 +68,6 @@ def spin_lock(o, lock, n):
 
 
 def test_a_spin_lock_lets_one_in_at_a_time():
-    def wrapper(x):
-        o = torch.zeros(16, dtype=torch.int32)
-        spin_lock[(10,)](o, torch.zeros(1, dtype=torch.int32), 10)
-        return o
-
-    seen = run(wrapper, torch.zeros(1))
-    assert seen.faults == []
-    assert seen.result[0] == 2**10 - 1
-    assert sorted(seen.result[1:11].tolist()) == [2**k - 1 for k in range(1, 11)]
+    got = result_of(spin_lock, (10,), tensors=[torch.zeros(1, dtype=torch.int32)])
+    assert got[0] == 2**10 - 1
+    assert sorted(got[1:11].tolist()) == [2**k - 1 for k in range(1, 11)]

@@ -23,7 +23,7 @@ def copy(x, o, S: tl.constexpr, DESCRIBES: tl.constexpr):
         tl.store(o + at, tl.load(x + at))
 
 
-def copied(x, describes=True):
+def make_copy(x, describes=True):
     o = torch.empty_like(x)
     copy[1,](x, o, 16, describes)
     return o
@@ -68,7 +68,7 @@ def no_allocator():
     _allocation._allocator.set(before)
 
 
-def judged(wrapper):
+def check_product(wrapper):
     kernel = KernelUnderTest("product", wrapper, Contract(layouts="contiguous"))
     return check(kernel, case=CASE)
 
@@ -77,33 +77,33 @@ def judged(wrapper):
 def test_a_missing_allocator_is_told_with_the_line_of_the_launch(no_allocator, target):
     x = torch.ones(16, 16)
     with pytest.raises(KernelError, match="nothing called triton") as caught:
-        run(copied, x, target=target)
+        run(make_copy, x, target=target)
     assert str(caught.value.where).startswith("test_allocator.py:28")
     triton.set_allocator(allocate)
-    assert torch.equal(run(copied, x, target=target).result, x)
+    assert torch.equal(run(make_copy, x, target=target).result, x)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_89", "gfx942", "gfx950"])
 def test_where_descriptors_become_pointers_none_is_needed(no_allocator, target):
     x = torch.ones(16, 16)
-    assert torch.equal(run(copied, x, target=target).result, x)
+    assert torch.equal(run(make_copy, x, target=target).result, x)
 
 
 def test_kernels_without_descriptors_need_none(no_allocator):
     x = torch.ones(16, 16)
-    assert torch.equal(run(copied, x, kwargs={"describes": False}).result, x)
+    assert torch.equal(run(make_copy, x, kwargs={"describes": False}).result, x)
 
 
-def test_a_check_finds_it_and_one_kernel_gives_the_next_nothing(no_allocator):
-    assert judged(remembering).verdict == "pass"
-    report = judged(forgetting)
+def test_a_check_finds_it_and_kernels_share_no_allocator(no_allocator):
+    assert check_product(remembering).verdict == "pass"
+    report = check_product(forgetting)
     (finding,) = report.findings
     assert finding.property == "runs_to_completion"
     assert "product needs memory for the tensor descriptors" in finding.message
     assert finding.where.startswith("test_allocator.py:46")
-    assert judged(once).verdict == "pass"
-    assert judged(once).verdict == "pass"
-    assert judged(forgetting).verdict == "fail"
+    assert check_product(once).verdict == "pass"
+    assert check_product(once).verdict == "pass"
+    assert check_product(forgetting).verdict == "fail"
 
 
 def test_what_a_module_set_when_it_was_imported_counts(no_allocator):
@@ -111,5 +111,5 @@ def test_what_a_module_set_when_it_was_imported_counts(no_allocator):
         return forgetting(a, b)
 
     triton.set_allocator(allocate)
-    assert judged(apart).verdict == "pass"
-    assert judged(apart).verdict == "pass"
+    assert check_product(apart).verdict == "pass"
+    assert check_product(apart).verdict == "pass"

@@ -12,7 +12,7 @@ import torch
 
 from gemmproof.cli import EXIT, main
 from gemmproof.fake_device import Wanted, fake_device
-from gemmproof.reference.simulator import run
+from gemmproof.reference.simulator import run, simulate
 from gemmproof.target import TargetError, load, load_file, parse
 
 SCRIPT = """
@@ -53,7 +53,7 @@ benchmark.run(show_plots=True, print_data=True)
 
 
 @pytest.fixture
-def written(tmp_path, monkeypatch):
+def write_module(tmp_path, monkeypatch):
     """Writes a module and gives its path."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
@@ -65,9 +65,9 @@ def written(tmp_path, monkeypatch):
     return write
 
 
-def test_a_script_that_launches_and_measures_when_imported(written, monkeypatch):
+def test_a_script_that_launches_and_measures_when_imported(write_module, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    function = load(parse(f"{written(SCRIPT)}:matmul"))
+    function = load(parse(f"{write_module(SCRIPT)}:matmul"))
     assert os.environ["TRITON_INTERPRET"] == "1"
     a = torch.arange(16.0).reshape(4, 4)
     seen = run(function, a, a)
@@ -75,8 +75,31 @@ def test_a_script_that_launches_and_measures_when_imported(written, monkeypatch)
     assert len(seen.launches) == 1
 
 
-def test_an_import_that_asks_for_what_is_unknown(written):
-    path = written("import torch\n\nprint(torch.cuda.temperature())\n")
+ASKS_AT_IMPORT = """
+import torch
+import triton
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+SMS = torch.cuda.get_device_properties(DEVICE).multi_processor_count
+ON_HOPPER = torch.cuda.get_device_capability() >= (9, 0)
+
+
+def matmul(a, b):
+    assert a.device == DEVICE and a.is_cuda
+    return torch.full((1,), SMS if ON_HOPPER else 0, device=DEVICE)
+"""
+
+
+def test_an_import_gets_the_answers_that_the_wrapper_gets(write_module):
+    """And none of them stays behind."""
+    before = torch.cuda.is_available()
+    function = load(parse(f"{write_module(ASKS_AT_IMPORT)}:matmul"))
+    assert torch.cuda.is_available() == before
+    assert simulate(function, torch.zeros(1), torch.zeros(1)).tolist() == [132]
+
+
+def test_an_import_that_asks_for_what_is_unknown(write_module):
+    path = write_module("import torch\n\nprint(torch.cuda.temperature())\n")
     with pytest.raises(TargetError) as caught:
         load_file(path)
     assert str(caught.value) == (
@@ -85,8 +108,8 @@ def test_an_import_that_asks_for_what_is_unknown(written):
     )
 
 
-def test_a_gpu_is_met_only_by_who_launches_on_it(monkeypatch):
-    """Where there is a GPU, it is another one than the imagined unless the launches need it."""
+def test_a_real_gpu_is_seen_only_by_launches_on_it(monkeypatch):
+    """Where there is a GPU, the fake device answers all the same unless launches need the GPU."""
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "the real one")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with fake_device():
@@ -110,18 +133,18 @@ def pytest_gemm_kernels():
 """
 
 
-def test_a_hook_may_ask_for_a_device(written, capsys):
-    written(SCRIPT)
-    written(HOOK, "conftest.py")
+def test_a_hook_may_ask_for_a_device(write_module, capsys):
+    write_module(SCRIPT)
+    write_module(HOOK, "conftest.py")
     main(["signoff", "--max-examples", "1", "--jobs", "1"])
     said = "".join(capsys.readouterr())
     assert "doubled" in said
     assert "CUDA" not in said
 
 
-def test_the_command_says_what_is_unknown_in_one_line(written, capsys):
+def test_the_command_says_what_is_unknown_in_one_line(write_module, capsys):
     text = SCRIPT.partition("\na = torch.rand")[0]
-    path = written(text.replace("    synchronize()\n", "    torch.cuda.clock_rate()\n"))
+    path = write_module(text.replace("    synchronize()\n", "    torch.cuda.clock_rate()\n"))
     line = path.read_text().splitlines().index("    torch.cuda.clock_rate()") + 1
     assert main(["check", f"{path.name}:matmul"]) == EXIT["error"]
     said = [x for x in "".join(capsys.readouterr()).splitlines() if "clock_rate" in x]

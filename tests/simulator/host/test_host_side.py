@@ -1,7 +1,7 @@
 """What wrappers, modules and hooks ask of torch and Triton besides launches: answered or refused.
 
 Whatever the fake device does not know ends as Unsupported, with the line that asks: an error
-that only a missing GPU causes must accuse no kernel.
+that only a missing GPU causes must not be blamed on a kernel.
 """
 
 from __future__ import annotations
@@ -261,8 +261,8 @@ def test_refused_with_name_file_and_line(name):
     assert (caught.value.where.file, caught.value.where.line) == (__file__, line)
 
 
-def test_torch_as_it_was_before_is_refused_too():
-    """A function that was imported where nothing was imagined still reaches no device."""
+def test_what_was_imported_from_torch_before_is_refused_too():
+    """A function taken from torch before the device was faked still reaches no device."""
     early = torch.cuda.current_blas_handle
     with pytest.raises(Unsupported, match=r"torch\.cuda\.current_blas_handle is not known"):
         run(lambda a, b: early(), A, B)

@@ -7,14 +7,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import launched, result_of
+from simulator_lanes import launcher, result_of
 
-from gemmproof.reference.simulator import (
-    KernelError,
-    Unsupported,
-    context,
-    run,
-)
+from gemmproof.reference.simulator import KernelError, Unsupported, context, run
 
 
 @triton.jit
@@ -82,8 +77,8 @@ def test_every_form_of_a_launch(launch):
 def test_wrong_arguments_of_a_launch(args, kwargs, message):
     """The kernel's name, the argument, and the wrapper's line."""
     with pytest.raises(KernelError, match=message) as raised:
-        run(launched(filled, (4,), *args, **kwargs), torch.zeros(1))
-    assert raised.value.where.file == launched.__code__.co_filename
+        run(launcher(filled, (4,), *args, **kwargs))
+    assert raised.value.where.file == launcher.__code__.co_filename
 
 
 @pytest.mark.parametrize(
@@ -93,11 +88,11 @@ def test_wrong_arguments_of_a_launch(args, kwargs, message):
 )
 def test_grids_that_cuda_or_triton_refuses(grid, words):
     with pytest.raises(KernelError, match=f"filled.*{words}"):
-        run(launched(filled, grid, 50, 3, 16), torch.zeros(1))
+        run(launcher(filled, grid, 50, 3, 16))
 
 
 def test_an_empty_grid_runs_nothing():
-    seen = run(launched(filled, (0,), 50, 3, 16), torch.zeros(1))
+    seen = run(launcher(filled, (0,), 50, 3, 16))
     assert not seen.result.any()
 
 
@@ -111,36 +106,29 @@ def heuristic(o, n, value, S: tl.constexpr, EVEN: tl.constexpr):
         tl.store(o + i, -value, mask=i < n)
 
 
-def test_heuristics_are_asked():
-    for n, sign in ((48, 1), (41, -1)):
-
-        def wrapper(x, n=n):
-            o = torch.zeros(64)
-            heuristic[(triton.cdiv(n, 16),)](o, n, 2.0)
-            return o
-
-        seen = run(wrapper, torch.zeros(1))
-        assert seen.faults == []
-        assert seen.result.tolist() == [2.0 * sign] * n + [0.0] * (64 - n)
+@pytest.mark.parametrize(("n", "sign"), [(48, 1), (41, -1)])
+def test_heuristics_are_evaluated(n, sign):
+    got = result_of(heuristic, (triton.cdiv(n, 16),), n, 2.0)
+    assert got.tolist() == [2.0 * sign] * n + [0.0] * (64 - n)
 
 
-def zeroed(nargs):
+def fill_with_nines(nargs):
     nargs["o"].fill_(9)
 
 
-def pruned(configs, named_args, **kwargs):
+def prune(configs, named_args, **kwargs):
     return [c for c in configs if c.kwargs["S"] <= named_args["n"]]
 
 
 @triton.autotune(
     configs=[
         triton.Config({"S": 16}, num_warps=4),
-        triton.Config({"S": 32}, num_stages=2, pre_hook=zeroed),
+        triton.Config({"S": 32}, num_stages=2, pre_hook=fill_with_nines),
         triton.Config({"S": 64}),
         triton.Config({"S": 128}),
     ],
     key=["n"],
-    prune_configs_by={"early_config_prune": pruned},
+    prune_configs_by={"early_config_prune": prune},
 )
 @triton.heuristics({"EVEN": lambda args: args["n"] % args["S"] == 0})
 @triton.jit
@@ -158,12 +146,9 @@ def test_every_configuration_of_an_autotuner(config):
     n = 70  # prunes S = 128
     sizes = (16, 32, 64)
 
-    def wrapper(x):
-        o = torch.zeros(128, device=x.device)
-        tuned[lambda META: (triton.cdiv(n, META["S"]),)](o, n, 1.0)
-        return o
-
-    seen = run(wrapper, torch.zeros(1), config=config)
+    grid = lambda META: (triton.cdiv(n, META["S"]),)  # noqa: E731
+    how = {"shape": (128,), "dtype": torch.float32}
+    seen = run(launcher(tuned, grid, n, 1.0, **how), config=config)
     assert seen.faults == []
     S = sizes[config % 3]
     rest = 9.0 if S == 32 else 0.0

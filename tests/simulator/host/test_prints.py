@@ -42,7 +42,7 @@ def talks(a, b):
 """
 
 
-def shown(tmp_path, monkeypatch, capsys, *words):
+def run_check(tmp_path, monkeypatch, capsys, *words):
     monkeypatch.chdir(tmp_path)
     Path("talks.py").write_text(KERNELS)
     assert main(["check", "talks.py:talks", *words]) == 0
@@ -51,7 +51,7 @@ def shown(tmp_path, monkeypatch, capsys, *words):
 
 def test_a_single_case_shows_names_values_and_programs(tmp_path, monkeypatch, capsys):
     case = ["--case", '{"M": 2, "N": 18, "K": 4}']
-    out = shown(tmp_path, monkeypatch, capsys, *case)
+    out = run_check(tmp_path, monkeypatch, capsys, *case)
     rows = " ".join(map(str, range(16)))
     columns = " ".join(f"0x{(n - 1) % 2**32:08x}" for n in range(16))
     halves = "[0.5 0.5 0.5 0.5 ... 0.5 0.5 0.5 0.5]"
@@ -68,14 +68,14 @@ def test_a_single_case_shows_names_values_and_programs(tmp_path, monkeypatch, ca
     assert out[11] == ""
 
 
-def test_long_talk_is_cut(tmp_path, monkeypatch, capsys):
-    out = shown(tmp_path, monkeypatch, capsys, "--case", '{"M": 2, "N": 320, "K": 4}')
+def test_long_output_is_cut(tmp_path, monkeypatch, capsys):
+    out = run_check(tmp_path, monkeypatch, capsys, "--case", '{"M": 2, "N": 320, "K": 4}')
     assert [line[:4] for line in out[1:41]] == ["  | "] * 40
     assert out[41] == "  and 60 lines more"
 
 
 def test_many_cases_show_nothing_of_it(tmp_path, monkeypatch, capsys):
-    out = shown(tmp_path, monkeypatch, capsys, "--max-examples", "2")
+    out = run_check(tmp_path, monkeypatch, capsys, "--max-examples", "2")
     assert not [line for line in out if "program (" in line]
 
 

@@ -1,10 +1,10 @@
-"""Correct tile orders and masks of odd make: right results, and nobody accused."""
+"""Unusual but correct tile orders and masks: right results and no fault."""
 
 import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import innocent, integers, sizes
+from simulator_lanes import assert_innocent, integers, sizes
 
 
 @triton.jit
@@ -52,7 +52,7 @@ def rotated(a, b, out=None):
 @sizes
 def test_rotation_inside_groups_with_wrapped_offsets(M, N, K):
     """Duplicate lanes of a wrapped row are masked in the store; loops may count down."""
-    innocent(rotated, integers(M, K), integers(K, N, seed=1))
+    assert_innocent(rotated, integers(M, K), integers(K, N, seed=1))
 
 
 @triton.jit
@@ -88,7 +88,7 @@ def one_mask(a, b):
 @sizes
 def test_a_mask_on_one_operand_is_enough_where_the_other_is_in_bounds(M, N, K):
     """The wrapper pads b; a's masked zeros meet defined lanes only."""
-    innocent(one_mask, integers(M, K), integers(K, N, seed=1))
+    assert_innocent(one_mask, integers(M, K), integers(K, N, seed=1))
 
 
 @triton.jit
@@ -149,5 +149,5 @@ def test_the_template_of_inductor(M, N, K, activation):
     full = plain + bias.double()
     if activation:
         plain, full = plain.relu(), full.relu()
-    innocent(wrapper, a, b, expected=plain)
-    innocent(wrapper, a, b, bias, expected=full)
+    assert_innocent(wrapper, a, b, expected=plain)
+    assert_innocent(wrapper, a, b, bias, expected=full)

@@ -1,11 +1,11 @@
-"""Correct kernels on packed and scaled weights accuse nobody."""
+"""Correct kernels on packed and scaled weights: right results and no fault."""
 
 import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import innocent, integers
+from simulator_lanes import assert_innocent, integers
 
 
 @triton.jit
@@ -66,7 +66,7 @@ def test_weights_packed_by_four_bits(M, N, K):
             return c
 
         a = integers(M, K)
-        innocent(
+        assert_innocent(
             wrapper, a, torch.from_numpy(words.astype(np.uint32).view(np.int32)),
             torch.from_numpy(scales).half(),
             torch.from_numpy(packed_zeros.astype(np.uint32).view(np.int32)),
@@ -120,4 +120,4 @@ def test_fp8_with_scales_by_block():
     k, n = np.arange(K) // BLOCK, np.arange(N) // BLOCK
     wide_a = a.double() * a_scale.double()[:, k]
     wide_b = b.double() * b_scale.double()[k][:, n]
-    innocent(wrapper, a, b, a_scale, b_scale, expected=wide_a @ wide_b)
+    assert_innocent(wrapper, a, b, a_scale, b_scale, expected=wide_a @ wide_b)

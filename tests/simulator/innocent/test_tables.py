@@ -1,11 +1,11 @@
-"""Correct kernels whose addresses come from memory accuse nobody."""
+"""Correct kernels whose addresses come from memory: right results and no fault."""
 
 import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import innocent, integers
+from simulator_lanes import assert_innocent, integers
 
 
 @triton.jit
@@ -67,7 +67,7 @@ def test_a_grouped_gemm_through_tables_of_addresses(programs):
 
     a, b = integers(58, 21), integers(21, 40, seed=1)
     factor = torch.repeat_interleave(torch.arange(1, 5), torch.tensor(cuts))
-    innocent(wrapper, a, b, expected=(a.double() @ b.double()) * factor[:, None])
+    assert_innocent(wrapper, a, b, expected=(a.double() @ b.double()) * factor[:, None])
 
 
 @triton.jit
@@ -132,4 +132,4 @@ def test_rows_routed_to_experts():
     expected = torch.stack(
         [a[i // TOP].double() @ b[e].double() for i, e in enumerate(chosen.flat)]
     )
-    innocent(wrapper, a, b, expected=expected)
+    assert_innocent(wrapper, a, b, expected=expected)

@@ -6,6 +6,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from simulator_lanes import integers
+from simulator_masks import lay_out
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gemmproof.reference.simulator import run
@@ -58,21 +60,11 @@ def by_pointer(check):
     return wrapper
 
 
-def integers(rows, columns, layout="row", seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randint(-3, 4, (rows, columns), generator=generator).half()
-    if layout == "column":
-        return x.T.contiguous().T
-    if layout == "padded":
-        return torch.nn.functional.pad(x, (0, 5), value=9)[:, :columns]
-    return x
-
-
 @needs_block_pointers
 @pytest.mark.parametrize("layout", ["row", "column", "padded"])
 @pytest.mark.parametrize(("M", "N", "K"), [(37, 45, 29), (16, 16, 32), (1, 3, 2)], ids=str)
 def test_block_pointers(M, N, K, layout):
-    a, b = integers(M, K, layout), integers(K, N, layout, 1)
+    a, b = lay_out(layout, M, K), lay_out(layout, K, N)
     seen = run(by_pointer("all"), a, b)
     assert seen.faults == []
     assert (seen.result.double() == a.double() @ b.double()).all()
@@ -81,7 +73,7 @@ def test_block_pointers(M, N, K, layout):
 @needs_block_pointers
 def test_a_block_pointer_that_checks_too_little():
     """K of a is not checked: the axis and the line."""
-    a, b = integers(37, 29, "padded"), integers(29, 45, "padded", 1)
+    a, b = lay_out("padded", 37, 29), lay_out("padded", 29, 45)
     found = [f for f in run(by_pointer("rows of a"), a, b).faults if f.kind == "out_of_bounds"]
     assert [(f.operand, f.axis, f.access) for f in found] == [("a", "K", "load")]
     assert found[0].got.startswith("columns 29..31 of a (K=29)")
@@ -89,7 +81,7 @@ def test_a_block_pointer_that_checks_too_little():
 
 @needs_block_pointers
 def test_padding_that_is_not_chosen_is_undefined():
-    """Without padding_option what is beyond the edge is nobody's; NaN padding is NaN."""
+    """Without padding_option what is beyond the edge is undefined; NaN padding is NaN."""
     a, b = integers(37, 29), integers(29, 45, seed=1)
     kinds = {f.kind for f in run(by_pointer("none"), a, b, fill="zero").faults}
     assert kinds == {"undefined_stored"}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import triton.language as tl
+from rational import round_exactly
 from simulator_lanes import (
     ALL,
     INTEGERS,
@@ -16,10 +17,10 @@ from simulator_lanes import (
     finite_values,
     limits,
     name_of,
-    rounded,
+    round_once,
     same,
     samples,
-    wrapped,
+    wrap,
 )
 
 from gemmproof.reference.simulator import CompileError, KernelError
@@ -44,7 +45,7 @@ WIDE = (tl.float32, tl.float64)
         (tl.float64, tl.float16, {"fp_downcast_rounding": "rtz"}),
     ],
 )
-def test_conversions_at_which_tritons_compiler_ends(source, target, how):
+def test_conversions_that_tritons_compiler_cannot_lower(source, target, how):
     """Its frontend lets them through: no GPU of NVIDIA's is given code for them."""
     with pytest.raises(KernelError, match="no conversion of"):
         cast(np.zeros(4, NUMPY[source.name]), source, target, **how)
@@ -60,7 +61,7 @@ def pairs_of(sources, targets):
 def test_casts_between_narrow_floats_are_exact_or_nearest_even(source, target):
     """Every bit pattern of the source; fp8 saturates as PTX's cvt.satfinite does."""
     x = every(source)
-    expected = rounded(x.astype(np.float64), target, saturate=target.primitive_bitwidth == 8)
+    expected = round_once(x.astype(np.float64), target, saturate=target.primitive_bitwidth == 8)
     wrong = ~same(cast(x, source, target), expected)
     if (source, target) == (tl.float8e5, tl.bfloat16):
         wrong &= np.isfinite(x.astype(np.float64))  # Inf and NaN: test_recorded_casts
@@ -77,7 +78,7 @@ def test_casts_from_wide_floats_round_once(source, target):
     x = np.concatenate([values, middles, -middles, [beyond, np.inf, -np.inf, np.nan, 1e30, -1e-40]])
     x = x.astype(kind)
     x = np.concatenate([x, np.nextafter(x, kind.type(np.inf)), np.nextafter(x, -kind.type(np.inf))])
-    expected = rounded(x.astype(np.float64), target, saturate=target.primitive_bitwidth == 8)
+    expected = round_once(x.astype(np.float64), target, saturate=target.primitive_bitwidth == 8)
     wrong = ~same(cast(x, source, target), expected)
     assert not wrong.any(), f"{x[wrong][:5]}: expected {expected[wrong][:5]}"
 
@@ -122,20 +123,7 @@ def test_floats_to_integers_are_cut_and_saturate(source, target):
             expected.append(high if value > 0 else low)
         else:
             expected.append(min(max(int(Fraction(value)), low), high))
-    assert cast(x, source, target).tolist() == [wrapped(v, target) for v in expected]
-
-
-def nearest(x, dtype):
-    """The integer x rounded once to a float type, by comparing exact distances."""
-    p, top = {"fp16": (11, 65504), "bf16": (8, 2**128 - 2**120), "fp32": (24, 2**128 - 2**104)}[
-        dtype.name
-    ]
-    size = abs(x)
-    step = 2 ** max(0, size.bit_length() - p)
-    down, rest = divmod(size, step)
-    up = 2 * rest > step or (2 * rest == step and down % 2 == 1)
-    value = (down + up) * step
-    return float("inf" if value > top else value) * (-1 if x < 0 else 1)
+    assert cast(x, source, target).tolist() == [wrap(v, target) for v in expected]
 
 
 @pytest.mark.parametrize("target", [tl.float16, tl.bfloat16, tl.float32], ids=name_of)
@@ -147,7 +135,8 @@ def test_integers_to_floats_round_once_to_nearest_even(source, target):
     near += [2**60 + 2**36 + 1, 2**62 + 2**38 - 1, 2**53 + 2**29 + 1, 2**61 + 2**53 + 1]
     x = [v for v in [*near, *(-n for n in near), *samples(source)] if low <= v <= high]
     got = cast(np.array(x, NUMPY[source.name]), source, target).astype(np.float64)
-    expected = [nearest(v, target) for v in x]
+    kind = NUMPY[target.name]
+    expected = [float(round_exactly(Fraction(v), kind)) if v else 0.0 for v in x]
     wrong = [(v, g, e) for v, g, e in zip(x, got.tolist(), expected, strict=True) if g != e]
     assert wrong == []
 
@@ -157,7 +146,7 @@ def test_integers_to_integers_keep_the_low_bits(source):
     x = samples(source, 6)
     for target in INTEGERS:
         got = cast(np.array(x, NUMPY[source.name]), source, target)
-        assert got.tolist() == [wrapped(v, target) for v in x]
+        assert got.tolist() == [wrap(v, target) for v in x]
 
 
 @pytest.mark.parametrize("source", [t for t in ALL if t not in FP8], ids=name_of)

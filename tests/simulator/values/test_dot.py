@@ -5,8 +5,15 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from simulator_lanes import expression, integers, launcher, result_of
 
+from gemmproof.properties.cases.tensors import as_array
+from gemmproof.reference.dot.triton import triton_dot
 from gemmproof.reference.simulator import KernelError, run
+
+FORMATS = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2)
+PLAIN = "tl.dot(a, b)"
+SHAPE = "(a.shape[0], b.shape[1])"
 
 
 @triton.jit
@@ -19,111 +26,59 @@ def dot_kernel(
     tl.store(c_ptr + m[:, None] * N + n[None, :], F(a, b))
 
 
-@triton.jit
-def dot_plain(a, b):
-    return tl.dot(a, b)
-
-
-@triton.jit
-def dot_onto(a, b):
-    acc = tl.full((a.shape[0], b.shape[1]), 5, tl.float32)
-    return tl.dot(a, b, acc)
-
-
-@triton.jit
-def dot_every_word(a, b):
-    acc = tl.zeros((a.shape[0], b.shape[1]), tl.float32)
-    return tl.dot(input=a, other=b, acc=acc, input_precision="ieee", out_dtype=tl.float32)
-
-
-@triton.jit
-def dot_old_words(a, b):
-    return tl.dot(a, b, allow_tf32=False, max_num_imprecise_acc=0)
-
-
-@triton.jit
-def dot_half(a, b):
-    acc = tl.zeros((a.shape[0], b.shape[1]), tl.float16)
-    return tl.dot(a, b, acc, out_dtype=tl.float16)
-
-
-@triton.jit
-def dot_whole(a, b):
-    acc = tl.full((a.shape[0], b.shape[1]), 7, tl.int32)
-    return tl.dot(a, b, acc, out_dtype=tl.int32)
-
-
-@triton.jit
-def dot_whole_of_type(a, b):
-    return tl.dot(a, b, out_dtype=tl.int32)
-
-
-@triton.jit
-def dot_transposed(a, b):
-    return tl.trans(tl.dot(tl.trans(b), tl.trans(a)))
-
-
-@triton.jit
-def dot_bad_acc(a, b):
-    return tl.dot(a, b, tl.zeros((a.shape[0], b.shape[1]), tl.int32))
-
-
-@triton.jit
-def dot_bf16_out(a, b):
-    return tl.dot(a, b, out_dtype=tl.bfloat16)
-
-
-@triton.jit
-def dot_inner(a, b):
-    return tl.dot(a, a)
-
-
-def dot_of(function, a, b, out):
-    def wrapper(a, b):
-        c = torch.empty((a.shape[0], b.shape[1]), dtype=out)
-        dot_kernel[(1,)](a, b, c, a.shape[0], b.shape[1], a.shape[1], function)
-        return c
-
-    seen = run(wrapper, a, b)
+def dot_of(text, a, b, out=torch.float32, target=None):
+    """An expression in the blocks a and b, as a tensor of type `out`."""
+    (M, K), N = a.shape, b.shape[1]
+    how = {"shape": (M, N), "dtype": out, "make": torch.empty}
+    wrapper = launcher(dot_kernel, (1,), M, N, K, expression(text, "a, b"), **how)
+    seen = run(wrapper, a, b, target=target)
     assert seen.faults == []
     assert seen.launches[0].tiles
     return seen.result
 
 
-def integers(M, N, dtype, seed):
-    x = torch.from_numpy(np.random.default_rng(seed).integers(-3, 4, (M, N)).astype(np.float32))
-    return x.to(dtype)
-
-
-FORMATS = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2)
-
-
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
-@pytest.mark.parametrize("function", [dot_plain, dot_every_word, dot_old_words, dot_transposed])
-def test_dot_of_every_format(dtype, function):
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAIN,
+        f"tl.dot(input=a, other=b, acc=tl.zeros({SHAPE}, tl.float32), input_precision='ieee',"
+        " out_dtype=tl.float32)",
+        "tl.dot(a, b, allow_tf32=False, max_num_imprecise_acc=0)",
+        "tl.trans(tl.dot(tl.trans(b), tl.trans(a)))",
+    ],
+)
+def test_dot_of_every_format(dtype, text):
     """Small integers, whose product is exact even in tf32; every keyword of tl.dot."""
-    a, b = integers(16, 32, dtype, 1), integers(32, 16, dtype, 2)
-    assert (dot_of(function, a, b, torch.float32) == a.float() @ b.float()).all()
+    a, b = integers(16, 32, dtype=dtype), integers(32, 16, dtype=dtype, seed=1)
+    assert (dot_of(text, a, b) == a.float() @ b.float()).all()
 
 
 def test_dot_adds_onto_the_accumulator():
-    a, b = integers(16, 16, torch.float16, 1), integers(16, 32, torch.float16, 2)
-    assert (dot_of(dot_onto, a, b, torch.float32) == a.float() @ b.float() + 5).all()
+    a, b = integers(16, 16), integers(16, 32)
+    got = dot_of(f"tl.dot(a, b, tl.full({SHAPE}, 5, tl.float32))", a, b)
+    assert (got == a.float() @ b.float() + 5).all()
 
 
 def test_dot_of_mixed_fp8():
-    a = integers(16, 32, torch.float8_e4m3fn, 1)
-    b = integers(32, 16, torch.float8_e5m2, 2)
-    assert (dot_of(dot_plain, a, b, torch.float32) == a.float() @ b.float()).all()
+    a = integers(16, 32, dtype=torch.float8_e4m3fn)
+    b = integers(32, 16, dtype=torch.float8_e5m2, seed=1)
+    assert (dot_of(PLAIN, a, b) == a.float() @ b.float()).all()
 
 
-@pytest.mark.parametrize("function", [dot_whole, dot_whole_of_type, dot_plain])
-def test_dot_of_int8_is_exact_in_int32(function):
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        (f"tl.dot(a, b, tl.full({SHAPE}, 7, tl.int32), out_dtype=tl.int32)", 7),
+        ("tl.dot(a, b, out_dtype=tl.int32)", 0),
+        (PLAIN, 0),
+    ],
+)
+def test_dot_of_int8_is_exact_in_int32(text, more):
     rng = np.random.default_rng(3)
     a = torch.from_numpy(rng.integers(-128, 128, (16, 64)).astype(np.int8))
     b = torch.from_numpy(rng.integers(-128, 128, (64, 16)).astype(np.int8))
-    expected = a.long() @ b.long() + (7 if function is dot_whole else 0)
-    assert (dot_of(function, a, b, torch.int32) == expected).all()
+    assert (dot_of(text, a, b, torch.int32) == a.long() @ b.long() + more).all()
 
 
 def test_dot_with_an_fp16_accumulator_rounds_in_fp16():
@@ -131,8 +86,8 @@ def test_dot_with_an_fp16_accumulator_rounds_in_fp16():
     a = torch.full((16, 512), 4.0).half()
     b = torch.full((512, 16), 2.0).half()
     b[0] = 0.25
-    half = dot_of(dot_half, a, b, torch.float32)
-    whole = dot_of(dot_plain, a, b, torch.float32)
+    half = dot_of(f"tl.dot(a, b, tl.zeros({SHAPE}, tl.float16), out_dtype=tl.float16)", a, b)
+    whole = dot_of(PLAIN, a, b)
     assert (whole == 8 * 511 + 1).all()
     assert (half.half().float() == half).all()
     assert (half != whole).all()
@@ -140,16 +95,16 @@ def test_dot_with_an_fp16_accumulator_rounds_in_fp16():
 
 def test_what_dot_refuses():
     """Another dtype, another inner size, an accumulator of another type, a bf16 result."""
-    a, b = integers(16, 32, torch.float16, 1), integers(32, 64, torch.float16, 2)
-    for function, left, right in (
-        (dot_plain, a, b.float()),
-        (dot_inner, a, b),
-        (dot_bad_acc, a, b),
-        (dot_bf16_out, a, b),
-        (dot_plain, a.double().to(torch.int32), b.to(torch.int32)),
+    a, b = integers(16, 32), integers(32, 64)
+    for text, left, right in (
+        (PLAIN, a, b.float()),
+        ("tl.dot(a, a)", a, b),
+        (f"tl.dot(a, b, tl.zeros({SHAPE}, tl.int32))", a, b),
+        ("tl.dot(a, b, out_dtype=tl.bfloat16)", a, b),
+        (PLAIN, a.to(torch.int32), b.to(torch.int32)),
     ):
         with pytest.raises(KernelError):
-            dot_of(function, left, right, torch.float32)
+            dot_of(text, left, right)
 
 
 @triton.jit
@@ -160,16 +115,10 @@ def dot3_kernel(a_ptr, b_ptr, c_ptr, B: tl.constexpr, S: tl.constexpr):
 
 
 def test_dot_of_rank_three():
-    def wrapper(a, b):
-        c = torch.empty(a.shape, dtype=torch.float32)
-        dot3_kernel[(1,)](a, b, c, *a.shape[:2])
-        return c
-
-    a = integers(64, 16, torch.float16, 1).reshape(4, 16, 16)
-    b = integers(64, 16, torch.float16, 2).reshape(4, 16, 16)
-    seen = run(wrapper, a, b)
-    assert seen.faults == []
-    assert (seen.result == a.float() @ b.float()).all()
+    a, b = integers(4, 16, 16), integers(4, 16, 16, seed=1)
+    how = {"shape": a.shape, "dtype": torch.float32, "make": torch.empty}
+    got = result_of(dot3_kernel, (1,), 4, 16, tensors=(a, b), **how)
+    assert (got == (a.float() @ b.float()).numpy()).all()
 
 
 @triton.jit
@@ -183,11 +132,22 @@ def constant_sum_kernel(c_ptr):
 @pytest.mark.parametrize("target", [None, "sm_80", "sm_90"])
 def test_a_dot_of_constants_onto_constants_waits_for_the_launch(target):
     """The sum is folded into the dot for a target: the dot is no constant for that."""
-
-    def wrapper(c):
-        constant_sum_kernel[(1,)](c)
-        return c
-
-    seen = run(wrapper, torch.empty(16, 16), target=target)
+    how = {"shape": (16, 16), "dtype": torch.float32, "make": torch.empty}
+    seen = run(launcher(constant_sum_kernel, (1,), **how), target=target)
     assert seen.faults == []
     assert (seen.result == 21).all()
+
+
+def test_the_order_of_k_follows_loads_of_bytes_through_functions():
+    """mma.sync lays out fp16 operands as the bytes that they were loaded as (sm_80)."""
+    rng = np.random.default_rng(0)
+    a, b = (torch.from_numpy(rng.integers(-99, 99, s, np.int8)) for s in ((16, 64), (64, 16)))
+    x, y = (f"(tl.clamp({z}.to(tl.float32), -90.0, 90.0) * 0.3).to(tl.float16)" for z in "ab")
+    got = dot_of(f"tl.dot({x}, {y})", a, b, target="sm_80")
+    values = [as_array((z.float().clamp(-90, 90) * 0.3).half()) for z in (a, b)]
+    tile = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 64}
+    by_bytes, by_halves = (
+        triton_dot("sm_80", "fp16", **tile, loaded_bits=n).dot(*values) for n in (8, 16)
+    )
+    assert (by_bytes != by_halves).any()
+    assert np.array_equal(as_array(got), by_bytes)

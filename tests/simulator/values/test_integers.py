@@ -12,26 +12,37 @@ from simulator_lanes import (
     compute,
     limits,
     name_of,
-    outcome,
     pairs,
+    result_of,
+    run_lanes,
     samples,
     tensor,
-    wrapped,
+    wrap,
 )
 
-from gemmproof.reference.simulator import CompileError, run
+from gemmproof.reference.simulator import CompileError
 
-OPERATORS = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
-    "%": operator.mod, "&": operator.and_, "|": operator.or_, "^": operator.xor,
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-    "==": operator.eq, "!=": operator.ne,
+COMPARISONS = {
+    "x < y": operator.lt, "x <= y": operator.le, "x > y": operator.gt, "x >= y": operator.ge,
+    "x == y": operator.eq, "x != y": operator.ne,
 }  # fmt: skip
+EXACT = COMPARISONS | {
+    "x + y": operator.add, "x - y": operator.sub, "x * y": operator.mul, "x & y": operator.and_,
+    "x | y": operator.or_, "x ^ y": operator.xor, "~x": lambda p, _: ~p, "-x": lambda p, _: -p,
+    "tl.minimum(x, y)": min, "tl.maximum(x, y)": max,
+}  # fmt: skip
+
+
+def assert_exact(text, exact, dtype, x, y, out=None):
+    """On every lane `text` is what Python's `exact` gives, cut to the width of the result."""
+    out = out or dtype
+    got = compute(text, tensor(x, dtype), tensor(y, dtype), out)
+    assert got.tolist() == [wrap(exact(p, q), out) for p, q in zip(x, y, strict=True)]
 
 
 def test_integers_of_mixed_sign_do_not_divide():
     with pytest.raises(CompileError, match="signedness"):
-        outcome("x // y", tensor([1], tl.int32), tensor([1], tl.uint32), tl.int32)
+        run_lanes("x // y", tensor([1], tl.int32), tensor([1], tl.uint32), tl.int32)
 
 
 def test_a_literal_out_of_range_is_refused():
@@ -39,17 +50,15 @@ def test_a_literal_out_of_range_is_refused():
     for dtype, literal, words in ((tl.uint8, -1, "negative"), (tl.int8, 200, "out of range")):
         x = tensor([1], dtype)
         with pytest.raises(CompileError, match=words):
-            outcome(f"x + {literal}", x, x, dtype)
+            run_lanes(f"x + {literal}", x, x, dtype)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=name_of)
-@pytest.mark.parametrize("op", ["+", "-", "*"])
-def test_integers_wrap_at_their_width(dtype, op):
-    """Against Python's integers, cut to the width."""
-    exact = OPERATORS[op]
-    x, y = pairs(samples(dtype, 1))
-    got = compute(f"x {op} y", tensor(x, dtype), tensor(y, dtype), dtype)
-    assert got.tolist() == [wrapped(exact(p, q), dtype) for p, q in zip(x, y, strict=True)]
+@pytest.mark.parametrize("text", EXACT)
+def test_integers_wrap_at_their_width(dtype, text):
+    """Arithmetic, bits, comparisons, minimum and maximum."""
+    out = tl.int1 if text in COMPARISONS else dtype
+    assert_exact(text, EXACT[text], dtype, *pairs(samples(dtype, 1)), out)
 
 
 def c_divide(p, q):
@@ -57,66 +66,37 @@ def c_divide(p, q):
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=name_of)
-def test_division_is_cut_toward_zero_and_the_remainder_has_the_dividends_sign(dtype):
+def test_division_truncates_and_the_remainder_has_the_dividends_sign(dtype):
     """C's rules, 8-bit types exhaustively."""
     low, high = limits(dtype)
     values = list(range(low, high + 1)) if dtype.int_bitwidth == 8 else samples(dtype, 2)
     x, y = pairs(values, [q for q in values if q])
-    left, right = tensor(x, dtype), tensor(y, dtype)
-    quotient = compute("x // y", left, right, dtype)
-    rest = compute("x % y", left, right, dtype)
-    both = list(zip(x, y, strict=True))
-    assert quotient.tolist() == [wrapped(c_divide(p, q), dtype) for p, q in both]
-    assert rest.tolist() == [wrapped(p - c_divide(p, q) * q, dtype) for p, q in both]
+    assert_exact("x // y", c_divide, dtype, x, y)
+    assert_exact("x % y", lambda p, q: p - c_divide(p, q) * q, dtype, x, y)
 
 
-@pytest.mark.parametrize("op", ["//", "%"])
-def test_division_by_zero_is_undefined(op):
-    """No exception; the lane is one that nothing defined, and only that lane."""
-    seen = outcome(f"x {op} y", tensor([7, 7], tl.int32), tensor([0, 2], tl.int32), tl.int32)
+@pytest.mark.parametrize(("op", "exact"), [("//", operator.floordiv), ("%", operator.mod)])
+def test_division_by_zero_is_undefined(op, exact):
+    """No exception; the lane that divides by zero is undefined, and only that lane."""
+    seen = run_lanes(f"x {op} y", tensor([7, 7], tl.int32), tensor([0, 2], tl.int32), tl.int32)
     (fault,) = seen.faults
     assert (fault.kind, fault.lanes) == ("undefined_stored", 1)
     assert "division by zero" in fault.got
-    assert seen.result[1] == OPERATORS[op](7, 2)
-
-
-@triton.jit
-def ceil_quotient(x, y):
-    return tl.cdiv(x, y)
+    assert seen.result[1] == exact(7, 2)
 
 
 def test_cdiv_is_c_division_of_the_sum():
     """(x + y - 1) / y, cut toward zero, as Triton's standard library has it."""
     x, y = pairs([-9, -8, -1, 0, 1, 7, 8, 9], [1, 2, 3, 8])
-    got = compute(ceil_quotient, tensor(x, tl.int32), tensor(y, tl.int32), tl.int32)
-    assert got.tolist() == [c_divide(p + q - 1, q) for p, q in zip(x, y, strict=True)]
+    assert_exact("tl.cdiv(x, y)", lambda p, q: c_divide(p + q - 1, q), tl.int32, x, y)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=name_of)
 def test_shifts_inside_the_width(dtype):
     """Left wraps, right keeps the sign of signed types."""
     x, y = pairs(samples(dtype, 3), list(range(dtype.int_bitwidth)))
-    left, right = tensor(x, dtype), tensor(y, dtype)
-    both = list(zip(x, y, strict=True))
-    got = compute("x << y", left, right, dtype)
-    assert got.tolist() == [wrapped(p << q, dtype) for p, q in both]
-    got = compute("x >> y", left, right, dtype)
-    assert got.tolist() == [p >> q for p, q in both]
-
-
-@pytest.mark.parametrize("dtype", INTEGERS, ids=name_of)
-def test_bits_negation_and_comparison(dtype):
-    """& | ^ ~ - and the six comparisons."""
-    x, y = pairs(samples(dtype, 4))
-    left, right = tensor(x, dtype), tensor(y, dtype)
-    for op in ("&", "|", "^"):
-        expected = [OPERATORS[op](p, q) for p, q in zip(x, y, strict=True)]
-        assert compute(f"x {op} y", left, right, dtype).tolist() == expected
-    assert compute("~x", left, right, dtype).tolist() == [wrapped(~p, dtype) for p in x]
-    assert compute("-x", left, right, dtype).tolist() == [wrapped(-p, dtype) for p in x]
-    for op in ("<", "<=", ">", ">=", "==", "!="):
-        got = compute(f"x {op} y", left, right, tl.int1)
-        assert got.tolist() == [OPERATORS[op](p, q) for p, q in zip(x, y, strict=True)]
+    assert_exact("x << y", operator.lshift, dtype, x, y)
+    assert_exact("x >> y", operator.rshift, dtype, x, y)
 
 
 def test_comparison_across_types_happens_in_the_common_type():
@@ -127,17 +107,10 @@ def test_comparison_across_types_happens_in_the_common_type():
     assert got.tolist() == [True]
 
 
-@triton.jit
-def high_product(x, y):
-    return tl.umulhi(x, y)
-
-
 @pytest.mark.parametrize("dtype", [tl.uint32, tl.uint64], ids=name_of)
 def test_umulhi_is_the_upper_half(dtype):
-    x, y = pairs(samples(dtype, 5))
-    got = compute(high_product, tensor(x, dtype), tensor(y, dtype), dtype)
-    bits = dtype.int_bitwidth
-    assert got.tolist() == [p * q >> bits for p, q in zip(x, y, strict=True)]
+    exact = lambda p, q: p * q >> dtype.int_bitwidth  # noqa: E731
+    assert_exact("tl.umulhi(x, y)", exact, dtype, *pairs(samples(dtype, 5)))
 
 
 def test_true_division_of_integers_is_fp32():
@@ -168,18 +141,11 @@ def boolean_kernel(o_ptr, N: tl.constexpr):
 
 def test_booleans():
     """Logic, promotion to numbers, and Python's words for them."""
-
-    def wrapper(x):
-        o = torch.empty((13, 8), dtype=torch.int32)
-        boolean_kernel[(1,)](o, 8)
-        return o
-
-    seen = run(wrapper, torch.zeros(1))
-    assert seen.faults == []
+    got = result_of(boolean_kernel, (1,), 8, shape=(13, 8), make=torch.empty)
     i = np.arange(8)
     even, low = i % 2 == 0, i < 5
     expected = [
         even & low, even | low, even ^ low, ~even, even * 2 + low, even * 3, 0 * i + 5,
         even & low, ~low, even | low, (i >= 2) & (i < 6), even & low, 0 * i + 5,
     ]  # fmt: skip
-    assert seen.result.numpy().tolist() == [x.astype(int).tolist() for x in expected]
+    assert got.tolist() == [x.astype(int).tolist() for x in expected]

@@ -5,6 +5,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from simulator_lanes import launcher, result_of
 
 from gemmproof.reference.simulator import KernelError, run
 
@@ -47,14 +48,8 @@ def reduce_kernel(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr):
 def test_reductions():
     """Against numpy, on integers in which the order does not matter."""
     x = np.random.default_rng(1).integers(-40, 41, (8, 16)).astype(np.int32)
-
-    def wrapper(x):
-        o = torch.empty((16, 8), dtype=torch.int32)
-        reduce_kernel[(1,)](x, o, 8, 16)
-        return o
-
-    seen = run(wrapper, torch.from_numpy(x))
-    assert seen.faults == []
+    how = {"tensors": [torch.from_numpy(x)], "shape": (16, 8), "make": torch.empty}
+    got = result_of(reduce_kernel, (1,), 8, 16, **how)
     whole, ones = x.sum(), np.ones(8, np.int64)
     sums, best = x.sum(1), x.max(1)
     expected = [
@@ -62,7 +57,7 @@ def test_reductions():
         best * 100 + x.argmax(1), sums, ones * whole, ones * whole, x[:, :4].sum(1),
         x[:, 3:].sum(1), 16000 + sums, ones * x.max(), x[:, :3].sum(1),
     ]  # fmt: skip
-    assert seen.result.numpy().tolist() == [e.tolist() for e in expected]
+    assert got.tolist() == [e.tolist() for e in expected]
 
 
 @triton.jit
@@ -82,15 +77,9 @@ def sum_kernel(x_ptr, o_ptr, n: tl.constexpr):
 )
 def test_the_width_of_sums(dtype, value, out, total):
     """Small integers are summed in 32 bits; others wrap or overflow in their own type."""
-
-    def wrapper(x):
-        o = torch.empty(1, dtype=out)
-        sum_kernel[(1,)](x, o, 64)
-        return o
-
-    seen = run(wrapper, torch.full((64,), value, dtype=dtype))
-    assert seen.faults == []
-    assert seen.result.tolist() == [total]
+    x = torch.full((64,), value, dtype=dtype)
+    got = result_of(sum_kernel, (1,), 64, tensors=[x], shape=(1,), dtype=out, make=torch.empty)
+    assert got.tolist() == [total]
 
 
 @triton.jit
@@ -103,15 +92,11 @@ def nan_kernel(x_ptr, o_ptr):
 
 def test_nan_in_reductions():
     """max and min pass NaN over, sum keeps it."""
-
-    def wrapper(x):
-        o = torch.empty(3)
-        nan_kernel[(1,)](x, o)
-        return o
-
-    got = run(wrapper, torch.tensor([1.0, float("nan"), -3, 2, 0, 0, 0, 0])).result
+    x = torch.tensor([1.0, float("nan"), -3, 2, 0, 0, 0, 0])
+    how = {"shape": (3,), "dtype": torch.float32, "make": torch.empty}
+    got = result_of(nan_kernel, (1,), tensors=[x], **how)
     assert got[:2].tolist() == [2.0, -3.0]
-    assert got[2].isnan()
+    assert np.isnan(got[2])
 
 
 @triton.jit
@@ -145,14 +130,8 @@ def shapes_kernel(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr):
 def test_shapes_and_their_order():
     """Row-major order is kept by reshape; the others as numpy has them."""
     x = np.random.default_rng(2).permutation(32).reshape(4, 8).astype(np.int32)
-
-    def wrapper(x):
-        o = torch.empty((15, 32), dtype=torch.int32)
-        shapes_kernel[(1,)](x, o, 4, 8)
-        return o
-
-    seen = run(wrapper, torch.from_numpy(x))
-    assert seen.faults == []
+    how = {"tensors": [torch.from_numpy(x)], "shape": (15, 32), "make": torch.empty}
+    rows = result_of(shapes_kernel, (1,), 4, 8, **how)
     y = x.reshape(4, 2, 4)
     left, right = x[:, 0::2], x[:, 1::2]
     swapped = np.stack([right, left], -1)
@@ -161,7 +140,7 @@ def test_shapes_and_their_order():
         x, x.T, x.T, y.transpose(2, 0, 1), y.transpose(1, 2, 0), swapped, swapped, x, i, x,
         x[:, ::-1], x, i * 100 + j, x * 0 + 3, x[:, np.arange(8) ^ 1],
     ]  # fmt: skip
-    for row, (got, want) in enumerate(zip(seen.result.numpy(), expected, strict=True)):
+    for row, (got, want) in enumerate(zip(rows, expected, strict=True)):
         assert got.tolist() == want.ravel().tolist(), f"row {row}"
 
 
@@ -180,16 +159,9 @@ def of_constants_kernel(o_ptr, N: tl.constexpr):
 
 def test_a_block_known_before_the_launch():
     """Functions over a block that depends on no argument."""
-
-    def wrapper(x):
-        o = torch.empty((3, 16), dtype=torch.int32)
-        of_constants_kernel[(1,)](o, 16)
-        return o
-
-    seen = run(wrapper, torch.zeros(1))
-    assert seen.faults == []
+    got = result_of(of_constants_kernel, (1,), 16, shape=(3, 16), make=torch.empty)
     i = np.arange(16)
-    assert seen.result.tolist() == [(2 * i).tolist(), [120] * 16, np.cumsum(i).tolist()]
+    assert got.tolist() == [(2 * i).tolist(), [120] * 16, np.cumsum(i).tolist()]
 
 
 @triton.jit
@@ -198,9 +170,5 @@ def odd_block_kernel(o_ptr, N: tl.constexpr):
 
 
 def test_blocks_are_powers_of_two():
-    def wrapper(x):
-        odd_block_kernel[(1,)](x, 24)
-        return x
-
     with pytest.raises(KernelError, match="power of 2"):
-        run(wrapper, torch.zeros(32))
+        run(launcher(odd_block_kernel, (1,), 24))

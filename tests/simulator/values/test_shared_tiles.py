@@ -13,7 +13,7 @@ from gemmproof.reference.ttir.dtypes import F32
 M, N, K = 3, 5, 16
 
 
-def shared(n: int, of: np.ndarray, shape: tuple[int, int], seed: int) -> Shared:
+def make_shared(n: int, of: np.ndarray, shape: tuple[int, int], seed: int) -> Shared:
     """Blocks of ordinary values, and in the last one Inf, NaN, zeros of both signs, subnormals."""
     blocks = np.random.default_rng(seed).standard_normal((n, *shape)).astype(np.float16)
     for i, x in enumerate((np.inf, -np.inf, np.nan, 0.0, -0.0, 2.0**-24, 65504.0)):
@@ -40,14 +40,14 @@ def test_stacked_products_have_the_bits_of_single_ones(
 ) -> None:
     """In a grid walked by rows, by columns or in any order, with an accumulator or from zero."""
     of_a, of_b = pairs(kind, 4, 3)
-    a, b = shared(4, of_a, (M, K), 1), shared(3, of_b, (K, N), 2)
+    a, b = make_shared(4, of_a, (M, K), 1), make_shared(3, of_b, (K, N), 2)
     acc = np.random.default_rng(3).standard_normal((12, M, N)).astype(np.float32)
     model = dot_model(target, "fp16")
     lazy = product(model, a, b, Value(acc, F32) if with_acc else None, F32)
     assert lazy is not None
     expected = model.dot(a.blocks[of_a], b.blocks[of_b], acc if with_acc else None)
     assert np.array_equal(lazy.data.view(np.uint32), expected.view(np.uint32))
-    c, d = shared(4, of_a, (M, K), 4), shared(3, of_b, (K, N), 5)
+    c, d = make_shared(4, of_a, (M, K), 4), make_shared(3, of_b, (K, N), 5)
     longer = product(model, c, d, product(model, a, b, None, F32), F32)
     assert longer is not None
     first = model.dot(a.blocks[of_a], b.blocks[of_b], None)
@@ -65,6 +65,6 @@ def test_stacked_products_have_the_bits_of_single_ones(
 )
 def test_other_programs_are_multiplied_one_by_one(of_a: list[int], of_b: list[int]) -> None:
     """Where the pairs are no full grid there is nothing to stack."""
-    a = shared(3, np.array(of_a), (M, K), 1)
-    b = shared(2, np.array(of_b), (K, N), 2)
+    a = make_shared(3, np.array(of_a), (M, K), 1)
+    b = make_shared(2, np.array(of_b), (K, N), 2)
     assert product(dot_model(None, "fp16"), a, b, None, F32) is None

@@ -24,9 +24,9 @@ def draw_statement(w: Writer, shapes: list[Shape]) -> None:
     if how < 0.22 and not deep:
         return draw_branch(w, shapes)
     if how < 0.36 and not deep and w.spend(4):
-        return _loop(w, shapes)
+        return _draw_loop(w, shapes)
     if how < 0.45 and not w.inside:
-        return _call(w, shapes)
+        return _draw_call(w, shapes)
     if how < 0.55 and not w.inside:
         memory.draw_load(w, rng.choice(ALL), shape)
     elif how < 0.60 and not w.inside:
@@ -51,7 +51,7 @@ def assign(w: Writer, var: Var) -> None:
 
 def _assign_some(w: Writer, outer: list[Var]) -> None:
     """Give some of the variables that were there before a block another value, or swap two."""
-    pairs = [(x, y) for x in outer for y in outer if x.name < y.name and _alike(x, y)]
+    pairs = [(x, y) for x in outer for y in outer if x.name < y.name and _same_kind(x, y)]
     if pairs and w.rng.random() < 0.4:
         x, y = w.rng.choice(pairs)
         w.write(f"{x.name}, {y.name} = {y.name}, {x.name}")
@@ -59,7 +59,7 @@ def _assign_some(w: Writer, outer: list[Var]) -> None:
         assign(w, var)
 
 
-def _alike(x: Var, y: Var) -> bool:
+def _same_kind(x: Var, y: Var) -> bool:
     """Whether one can hold what the other does."""
     return (x.dtype, x.shape) == (y.dtype, y.shape)
 
@@ -67,8 +67,8 @@ def _alike(x: Var, y: Var) -> bool:
 def draw_condition(w: Writer) -> str:
     """A scalar condition, more often one in which the programs differ."""
     rng = w.rng
-    if w.whole is not None and rng.random() < 0.4:
-        return f"{w.whole.name} {rng.choice(('<', '>', '==', '!=', '<='))} {rng.randrange(4)}"
+    if w.pid is not None and rng.random() < 0.4:
+        return f"{w.pid.name} {rng.choice(('<', '>', '==', '!=', '<='))} {rng.randrange(4)}"
     text = ex.draw(w, "int1", (), 2)
     how = rng.random()
     if how < 0.15:
@@ -93,7 +93,7 @@ def draw_branch(w: Writer, shapes: list[Shape]) -> None:
             _assign_some(w, outer)
 
 
-def _loop(w: Writer, shapes: list[Shape]) -> None:
+def _draw_loop(w: Writer, shapes: list[Shape]) -> None:
     """A counted loop, a loop with a condition, or one that is written out."""
     rng = w.rng
     outer = [v for v in w.variables if not v.fixed]
@@ -103,7 +103,7 @@ def _loop(w: Writer, shapes: list[Shape]) -> None:
     how = rng.random()
     if how < 0.2:
         name = w.fresh("s")
-        with _turns(w, f"for {name} in tl.static_range({rng.randint(1, 3)}):"):
+        with _loop_body(w, f"for {name} in tl.static_range({rng.randint(1, 3)}):"):
             draw_statements(w, rng.randint(0, 1), shapes)
             numbers = [v for v in w.find() if v.dtype in (*INTEGERS, *FLOATS) and not v.fixed]
             if numbers:
@@ -118,7 +118,7 @@ def _loop(w: Writer, shapes: list[Shape]) -> None:
         step = rng.choice(("", "", f", {rng.randint(2, 3)}"))
         name, shift = w.fresh("i"), rng.choice((0, 0, 2))
         begin = f"{low.name} - {shift}" if kind != "uint32" and shift else low.name
-        with _turns(w, f"for {name} in range({begin}, {high.name}{step}):"):
+        with _loop_body(w, f"for {name} in range({begin}, {high.name}{step}):"):
             w.let(f"{low.name} * 0 + {name}", kind, (), fixed=True)
             draw_statements(w, rng.randint(0, 2), shapes)
             _assign_some(w, outer)
@@ -127,7 +127,7 @@ def _loop(w: Writer, shapes: list[Shape]) -> None:
     rest = w.let(f"{ex.draw(w, kind, (), 1)} & 3", kind, (), fixed=True)
     step = rng.choice((f"{rest.name} - 1", f"{rest.name} >> 1"))
     first = rng.random() < 0.5
-    with _turns(w, f"while {rest.name} {rng.choice(('>', '!='))} 0:"):
+    with _loop_body(w, f"while {rest.name} {rng.choice(('>', '!='))} 0:"):
         if first:
             w.write(f"{rest.name} = {step}")
         draw_statements(w, rng.randint(0, 2), shapes)
@@ -137,7 +137,7 @@ def _loop(w: Writer, shapes: list[Shape]) -> None:
 
 
 @contextmanager
-def _turns(w: Writer, head: str) -> Iterator[None]:
+def _loop_body(w: Writer, head: str) -> Iterator[None]:
     """The body of a loop."""
     w.loops += 1
     with w.block(head):
@@ -145,7 +145,7 @@ def _turns(w: Writer, head: str) -> Iterator[None]:
     w.loops -= 1
 
 
-def _call(w: Writer, shapes: list[Shape]) -> None:
+def _draw_call(w: Writer, shapes: list[Shape]) -> None:
     """Write a helper and call it, perhaps twice."""
     rng = w.rng
     kinds = [(rng.choice(ALL), rng.choice(shapes)) for _ in range(rng.randint(1, 3))]
@@ -166,12 +166,12 @@ def _call(w: Writer, shapes: list[Shape]) -> None:
         draw_statements(inner, rng.randint(0, 1), shapes)
         with inner.block(f"if {truth}:"):
             draw_statements(inner, rng.randint(0, 1), shapes)
-            _return(inner, results)
+            _write_return(inner, results)
     draw_statements(inner, rng.randint(0, 2), shapes)
     number = rng.choice(ex.INTEGERS)
     extra = inner.let(ex.draw(inner, number, (), 1), number, ())
     inner.write(f"{extra.name} = ({extra.name} + C).to(tl.{number})")
-    _return(inner, results)
+    _write_return(inner, results)
     w.cost += inner.cost
     head = "@triton.jit(noinline=True)" if noinline else "@triton.jit"
     names = "x" if packed else ", ".join(f"x{i}" for i in range(len(kinds)))
@@ -187,7 +187,7 @@ def _call(w: Writer, shapes: list[Shape]) -> None:
         w.variables += [Var(v, d, s) for v, (d, s) in zip(made, results, strict=True)]
 
 
-def _return(w: Writer, results: list[tuple[str, Shape]]) -> None:
+def _write_return(w: Writer, results: list[tuple[str, Shape]]) -> None:
     """Return values of these types."""
     made = [ex.draw_var(w, dtype, shape, 1).name for dtype, shape in results]
     w.write(f"return {', '.join(made)}")

@@ -35,7 +35,6 @@ from differential.writer import (
     Var,
     Writer,
     bits,
-    is_int,
     limits,
 )
 
@@ -70,8 +69,8 @@ def draw_leaf(w: Writer, dtype: str, shape: Shape) -> str:
     found = w.find(None, shape)
     if found and rng.random() < 0.8:
         return cast(w, rng.choice(found), dtype)
-    if shape == () and w.whole is not None and rng.random() < 0.5:
-        return cast(w, w.whole, dtype)
+    if shape == () and w.pid is not None and rng.random() < 0.5:
+        return cast(w, w.pid, dtype)
     value = rng.choice(("0", "1")) if dtype == "int1" else draw_literal(w, dtype)
     return f"tl.full({list(shape)}, {value}, tl.{dtype})"
 
@@ -81,7 +80,7 @@ def cast(w: Writer, var: Var, dtype: str) -> str:
     name = var.name
     if var.dtype == dtype:
         return name
-    if var.dtype in FLOATS and is_int(dtype):
+    if var.dtype in FLOATS and dtype in INTEGERS:
         if bits(var.dtype) == bits(dtype) and w.rng.random() < 0.5:
             return f"without_nan({name}).to(tl.{dtype}, bitcast=True)"
         limit = 2.0 ** min(bits(dtype) - (dtype in SIGNED), 15)
@@ -89,7 +88,7 @@ def cast(w: Writer, var: Var, dtype: str) -> str:
         return f"{inner if dtype in SIGNED else f'tl.abs({inner})'}.to(tl.{dtype})"
     if dtype == "int1" and w.rng.random() < 0.5:
         return f"({name} {w.rng.choice(COMPARE)} {draw_literal(w, var.dtype)})"
-    equal = is_int(var.dtype) and dtype != "int1" and bits(var.dtype) == bits(dtype)
+    equal = var.dtype in INTEGERS and dtype != "int1" and bits(var.dtype) == bits(dtype)
     if equal and w.rng.random() < 0.4:
         return f"{name}.to(tl.{dtype}, bitcast=True)"
     return f"{name}.to(tl.{dtype})"
@@ -108,7 +107,7 @@ def draw(w: Writer, dtype: str, shape: Shape, depth: int = 2) -> str:
     return (_draw_float if dtype in FLOATS else _draw_integer)(w, dtype, shape, depth)
 
 
-def _smaller(w: Writer, shape: Shape) -> Shape:
+def _pick_smaller(w: Writer, shape: Shape) -> Shape:
     """A shape that broadcasts to `shape`."""
     if not shape or w.rng.random() < 0.7:
         return shape
@@ -118,34 +117,38 @@ def _smaller(w: Writer, shape: Shape) -> Shape:
     return (*shape[:side], 1, *shape[side + 1 :])
 
 
-def _pair(w: Writer, one: str, other: str, shape: Shape, depth: int) -> tuple[str, str]:
+def _draw_pair(w: Writer, one: str, other: str, shape: Shape, depth: int) -> tuple[str, str]:
     """Two operands, one of them perhaps smaller."""
-    x, y = draw(w, one, shape, depth - 1), draw(w, other, _smaller(w, shape), depth - 1)
+    x, y = draw(w, one, shape, depth - 1), draw(w, other, _pick_smaller(w, shape), depth - 1)
     return x, y
+
+
+def _draw_where(w: Writer, one: str, other: str, shape: Shape, depth: int) -> str:
+    c = draw(w, "int1", shape, depth - 1)
+    x, y = _draw_pair(w, one, other, shape, depth)
+    return f"tl.where({c}, {x}, {y})"
 
 
 def _draw_truth(w: Writer, shape: Shape, depth: int) -> str:
     rng = w.rng
     how = rng.randrange(7)
     if how == 0:
-        x, y = _pair(w, "int1", "int1", shape, depth)
+        x, y = _draw_pair(w, "int1", "int1", shape, depth)
         return f"({x} {rng.choice('&|^')} {y})"
     if how == 6:
-        x, y = _pair(w, "int1", "int1", shape, depth)
+        x, y = _draw_pair(w, "int1", "int1", shape, depth)
         return rng.choice(
             (f"({x} {rng.choice('+-*')} {y})", f"tl.m{rng.choice(('in', 'ax'))}imum({x}, {y})")
         )
     if how == 1:
         return f"(~{draw(w, 'int1', shape, depth - 1)})"
     if how == 2:
-        c = draw(w, "int1", shape, depth - 1)
-        x, y = _pair(w, "int1", "int1", shape, depth)
-        return f"tl.where({c}, {x}, {y})"
+        return _draw_where(w, "int1", "int1", shape, depth)
     kind = rng.choice(ALL[1:])
     if how == 3:
         return f"({draw(w, kind, shape, depth - 1)} {rng.choice(COMPARE)} {draw_literal(w, kind)})"
     other = kind if rng.random() < 0.5 else rng.choice(ALL[1:])
-    x, y = _pair(w, kind, other, shape, depth)
+    x, y = _draw_pair(w, kind, other, shape, depth)
     return f"({x} {rng.choice(COMPARE)} {y})"
 
 
@@ -155,7 +158,7 @@ def _draw_integer(w: Writer, dtype: str, shape: Shape, depth: int) -> str:
     other = kind if rng.random() < 0.6 else rng.choice(INTEGERS)
     how = rng.randrange(13)
     if how <= 2:
-        x, y = _pair(w, kind, other, shape, depth)
+        x, y = _draw_pair(w, kind, other, shape, depth)
         text = f"({x} {rng.choice('+-*&|^')} {y})"
     elif how == 3:
         x = draw(w, kind, shape, depth - 1)
@@ -163,32 +166,30 @@ def _draw_integer(w: Writer, dtype: str, shape: Shape, depth: int) -> str:
         rng.shuffle(sides)
         text = f"({sides[0]} {rng.choice('+-*&|^')} {sides[1]})"
     elif how == 4:
-        x, y = _pair(w, kind, kind, shape, depth)
+        x, y = _draw_pair(w, kind, kind, shape, depth)
         divisor = f"(({y} & 15) + {rng.choice((1, 3))})"
         if kind in SIGNED and rng.random() < 0.5:
             divisor = f"(({y} & 15) - 20)"
         text = f"({x} {rng.choice(('//', '%'))} {divisor})"
     elif how == 5:
-        x, y = _pair(w, kind, kind, shape, depth)
+        x, y = _draw_pair(w, kind, kind, shape, depth)
         text = f"({x} {rng.choice(('<<', '>>'))} ({y} & {bits(kind) - 1}))"
     elif how == 6:
         x = draw(w, kind, shape, depth - 1)
         text = f"({x} {rng.choice(('<<', '>>'))} {rng.randrange(bits(kind))})"
     elif how == 7:
-        x, y = _pair(w, kind, other, shape, depth)
+        x, y = _draw_pair(w, kind, other, shape, depth)
         text = f"tl.{rng.choice(('minimum', 'maximum'))}({x}, {y})"
     elif how == 8:
-        c = draw(w, "int1", shape, depth - 1)
-        x, y = _pair(w, kind, other, shape, depth)
-        text = f"tl.where({c}, {x}, {y})"
+        text = _draw_where(w, kind, other, shape, depth)
     elif how == 9:
         x = draw(w, kind, shape, depth - 1)
         text = rng.choice((f"tl.abs({x})", f"(-{x})", f"(~{x})"))
     elif how == 10:
-        x, y = _pair(w, "int1", kind, shape, depth)
+        x, y = _draw_pair(w, "int1", kind, shape, depth)
         text = f"({x} {rng.choice('+*')} {y})"
     elif how == 11:
-        x, y = _pair(w, "uint32", "uint32", shape, depth)
+        x, y = _draw_pair(w, "uint32", "uint32", shape, depth)
         text = f"tl.umulhi({x}, {y})"
     else:
         text = cast(w, draw_var(w, rng.choice(ALL), shape, depth - 1), dtype)
@@ -208,21 +209,19 @@ def _draw_float(w: Writer, dtype: str, shape: Shape, depth: int) -> str:
     other = kind if rng.random() < 0.6 else rng.choice(ALL[1:])
     how = rng.randrange(11)
     if how <= 2:
-        x, y = _pair(w, kind, other, shape, depth)
+        x, y = _draw_pair(w, kind, other, shape, depth)
         text = f"({x} {rng.choice('+-*/')} {y})"
     elif how == 3:
         x = draw(w, kind, shape, depth - 1)
         text = f"({x} {rng.choice('+-*/')} {draw_literal(w, kind)})"
     elif how == 4:
-        x, y = _pair(w, kind, kind, shape, depth)
+        x, y = _draw_pair(w, kind, kind, shape, depth)
         text = f"tl.where({x} < {y}, {y} * 2.0, {x})"
     elif how == 5:
-        x, y = _pair(w, kind, kind, shape, depth)
+        x, y = _draw_pair(w, kind, kind, shape, depth)
         text = f"tl.{rng.choice(('minimum', 'maximum'))}({x} + 0.0, {y} + 0.0)"
     elif how == 6:
-        c = draw(w, "int1", shape, depth - 1)
-        x, y = _pair(w, kind, other, shape, depth)
-        text = f"tl.where({c}, {x}, {y})"
+        text = _draw_where(w, kind, other, shape, depth)
     elif how == 7:
         x = draw(w, kind, shape, depth - 1)
         text = rng.choice((f"tl.abs({x})", f"(-{x})"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from math import prod
 
 from differential import control, memory
 from differential import expressions as ex
 from differential.shaping import COMBINES
-from differential.writer import ALL, SHAPES, Operand, Program, Shape, Var, Writer
+from differential.writer import ALL, SHAPES, Program, Shape, Var, Writer
 
 GRIDS = ((1,), (2,), (3,), (5,), (6,), (2, 2), (3, 2), (1, 4), (2, 1, 3), (1, 2, 2), (3, 1, 2))
 HEAD = "import triton\nimport triton.language as tl\n\n" + ex.HELPERS + COMBINES
@@ -17,9 +18,7 @@ def draw_program(seed: int) -> Program:
     """The program of a seed."""
     rng = random.Random(seed)
     grid = rng.choice(GRIDS)
-    programs = 1
-    for side in grid:
-        programs *= side
+    programs = prod(grid)
     w = Writer(rng, str(seed), programs)
     w.budget = 600 // programs
     shapes = [(), *rng.sample(SHAPES[1:], rng.randint(1, 3))]
@@ -48,19 +47,19 @@ def _write_place(w: Writer, grid: tuple[int, ...], shapes: list[Shape]) -> None:
     """The linear program id; before it is known, programs may have gone apart and met again."""
     if len(grid) > 1 and w.rng.random() < 0.5:
         axis = w.rng.randrange(1, len(grid))
-        w.whole = w.let(f"tl.program_id({axis})", "int32", (), fixed=True)
+        w.pid = w.let(f"tl.program_id({axis})", "int32", (), fixed=True)
         w.inside = True
-        w.let(f"{w.whole.name} + 1", "int32", ())
+        w.let(f"{w.pid.name} + 1", "int32", ())
         control.draw_statements(w, 1, shapes)
         control.draw_branch(w, shapes)
         w.inside = False
-    w.whole = Var("pid", "int32", (), fixed=True)
+    w.pid = Var("pid", "int32", (), fixed=True)
     w.write("pid = tl.program_id(0)")
     if len(grid) > 1:
         w.write("pid = pid + tl.program_id(1) * tl.num_programs(0)")
     if len(grid) > 2:
         w.write("pid = pid + tl.program_id(2) * tl.num_programs(0) * tl.num_programs(1)")
-    w.variables.append(w.whole)
+    w.variables.append(w.pid)
 
 
 def _draw_number(rng: random.Random) -> int:
@@ -80,6 +79,3 @@ def _store_some(w: Writer, count: int) -> None:
 def write_module(programs: list[Program]) -> str:
     """The source of a module that holds these programs."""
     return HEAD + "\n\n" + "\n\n".join(p.source for p in programs)
-
-
-__all__ = ["Operand", "Program", "draw_program", "write_module"]

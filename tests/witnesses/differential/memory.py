@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from differential import expressions as ex
 from differential.writer import (
     ALL,
@@ -13,7 +15,6 @@ from differential.writer import (
     Shape,
     Var,
     Writer,
-    numel,
 )
 
 INDEX = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -26,26 +27,26 @@ def draw_lanes(w: Writer, shape: Shape) -> str:
     if len(shape) == 2 and w.rng.random() < 0.7:
         rows, columns = (f"tl.arange(0, {n})" for n in shape)
         return f"({rows}[:, None] * {shape[1]} + {columns}[None, :])"
-    lanes = f"tl.arange(0, {numel(shape)})"
+    lanes = f"tl.arange(0, {prod(shape)})"
     return lanes if len(shape) == 1 else f"tl.reshape({lanes}, {list(shape)})"
 
 
-def _input(w: Writer, dtype: str) -> Operand:
+def _pick_input(w: Writer, dtype: str) -> Operand:
     known = [o for o in w.operands if o.kind == "input" and o.dtype == dtype]
     return w.rng.choice(known) if known else w.parameter("input", dtype, INPUT)
 
 
 def draw_load(w: Writer, dtype: str, shape: Shape) -> Var:
     """A load from an operand that nothing stores to."""
-    rng, p = w.rng, _input(w, dtype).name
-    assert w.whole is not None
+    rng, p = w.rng, _pick_input(w, dtype).name
+    assert w.pid is not None
     how = rng.randrange(4)
     if how == 0:  # contiguous, from the program's own place
-        offset = f"{w.whole.name} * {rng.choice((1, 32, 64))} + {draw_lanes(w, shape)}"
+        offset = f"{w.pid.name} * {rng.choice((1, 32, 64))} + {draw_lanes(w, shape)}"
     elif how == 1 and len(shape) == 2:  # strided or transposed
         a, b = rng.choice(((1, shape[0]), (32, 1), (16, 2), (3, 5), (0, 1)))
         rows, columns = (f"tl.arange(0, {n})" for n in shape)
-        offset = f"{rows}[:, None] * {a} + {columns}[None, :] * {b} + {w.whole.name}"
+        offset = f"{rows}[:, None] * {a} + {columns}[None, :] * {b} + {w.pid.name}"
     elif how == 2:
         offset = f"{draw_lanes(w, shape)} * {rng.choice((0, 2, 3, 7))} + {rng.randrange(64)}"
     else:  # wherever data say
@@ -63,10 +64,10 @@ def draw_load(w: Writer, dtype: str, shape: Shape) -> Var:
 
 def draw_store(w: Writer, var: Var) -> None:
     """Store a variable to a new result, each program to its own place."""
-    assert w.whole is not None
-    n = numel(var.shape)
+    assert w.pid is not None
+    n = prod(var.shape)
     p = w.parameter("output", var.dtype, n * w.programs).name
-    offset = f"{w.whole.name} * {n} + {draw_lanes(w, var.shape)}"
+    offset = f"{w.pid.name} * {n} + {draw_lanes(w, var.shape)}"
     if w.rng.random() < 0.3:
         offset += f" ^ {n - 1}" if n > 1 and w.rng.random() < 0.5 else ""
         mask = ex.draw(w, "int1", var.shape, 1)
@@ -77,11 +78,11 @@ def draw_store(w: Writer, var: Var) -> None:
 
 def draw_scratch(w: Writer, shape: Shape) -> Var:
     """Store a block and load it again in another order."""
-    assert w.whole is not None
-    rng, dtype, n = w.rng, w.rng.choice(ALL), numel(shape)
+    assert w.pid is not None
+    rng, dtype, n = w.rng, w.rng.choice(ALL), prod(shape)
     var = ex.draw_var(w, dtype, shape, 1)
     p = w.parameter("output", dtype, n * w.programs).name
-    base = f"{p} + {w.whole.name} * {n}"
+    base = f"{p} + {w.pid.name} * {n}"
     w.write(f"tl.store({base} + {draw_lanes(w, shape)}, {var.name})")
     w.write("tl.debug_barrier()")
     order = f"({draw_lanes(w, shape)} ^ {rng.randrange(n)})"
@@ -103,10 +104,10 @@ def draw_atomic(w: Writer, shape: Shape) -> None:
 def draw_own_atomic(w: Writer) -> Var:
     """Update a place of the program's own and go on with what was there before."""
     rng = w.rng
-    assert w.whole is not None
+    assert w.pid is not None
     dtype = rng.choice(("int32", "int64", "uint32"))
     p = w.parameter("shared", dtype, SLOTS).name
-    place = f"{p} + {w.whole.name} * 2"
+    place = f"{p} + {w.pid.name} * 2"
     value = ex.draw(w, dtype, (), 1)
     if rng.random() < 0.3:
         compare = rng.choice((f"tl.load({place})", ex.draw(w, dtype, (), 1)))
@@ -123,7 +124,7 @@ def draw_dot(w: Writer) -> Var:
     m, n = rng.choice(((16, 16), (32, 16), (16, 32)))
     sides = []
     for shape in ((m, k), (k, n)):
-        source = _input(w, rng.choice(INTEGERS)).name
+        source = _pick_input(w, rng.choice(INTEGERS)).name
         x = f"tl.load({source} + {draw_lanes(w, shape)})"
         sides.append(f"(({x} & 7).to(tl.{kind}) - 3)")
     total = "int32" if kind == "int8" else "float32"

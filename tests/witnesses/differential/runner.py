@@ -1,17 +1,13 @@
-"""Run drawn programs under Triton's interpreter, or on the simulator beside it.
+"""Run drawn programs on the simulator beside Triton's interpreter.
 
 In tests/witnesses/differential:
-python runner.py FIRST COUNT                        compare, and print each difference
-python runner.py --show SEED                        print a program
-python runner.py --interpret MODULE FIRST COUNT     (used by the first)
+python runner.py FIRST COUNT        compare, and print each difference
+python runner.py --show SEED        print a program
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import pickle
-import subprocess
+import runpy
 import sys
 import tempfile
 import time
@@ -22,27 +18,18 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[3] / "src")]
-    if "--interpret" in sys.argv:
-        os.environ["TRITON_INTERPRET"] = "1"
+    tests = Path(__file__).parents[2]
+    sys.path[:0] = [str(tests / "witnesses"), str(tests / "support"), str(tests.parent / "src")]
 
 import numpy as np
 import torch
+from interpreter_process import start_interpreter
 
-from differential.generator import Operand, Program, draw_program, write_module
+from differential.generator import draw_program, write_module
+from differential.writer import Operand, Program
 
 BATCH = 250  # programs in one module, one process of the interpreter
 Answer = dict[str, np.ndarray] | str
-
-
-def load_module(path: str) -> Any:
-    """The module of drawn programs."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def fill(operand: Operand, seed: int) -> np.ndarray:
@@ -97,7 +84,7 @@ def inputs_of(program: Program) -> list[torch.Tensor]:
     return [torch.from_numpy(fill(o, program.seed).copy()) for o in wanted]
 
 
-def named(program: Program, results: list[torch.Tensor]) -> dict[str, np.ndarray]:
+def results_by_name(program: Program, results: list[torch.Tensor]) -> dict[str, np.ndarray]:
     """What a program stored, by parameter; a NaN has the same bits everywhere."""
     names = [o.name for o in program.operands if o.kind in ("shared", "output")]
     arrays = {n: x.numpy().copy() for n, x in zip(names, results, strict=True)}
@@ -107,23 +94,25 @@ def named(program: Program, results: list[torch.Tensor]) -> dict[str, np.ndarray
     return arrays
 
 
-def interpret(module: Any, program: Program) -> Answer:
+def interpret(kernels: Any, program: Program) -> Answer:
     """What a program stores under Triton's interpreter."""
     try:
-        call = wrapper_of(getattr(module, f"kernel{program.seed}"), program)
-        return named(program, call(*inputs_of(program)))
+        call = wrapper_of(kernels[f"kernel{program.seed}"], program)
+        return results_by_name(program, call(*inputs_of(program)))
     except Exception as error:
         return "".join(traceback.format_exception(error)[-12:])
 
 
-def simulate(module: Any, program: Program) -> Answer:
+def simulate(kernels: Any, program: Program) -> Answer:
     """What a program stores on the simulator, which finds no fault in it."""
     from gemmproof.reference.simulator import run
 
     try:
-        call = wrapper_of(getattr(module, f"kernel{program.seed}"), program)
+        call = wrapper_of(kernels[f"kernel{program.seed}"], program)
         seen = run(call, *inputs_of(program))
-        return f"false finding: {seen.faults[0]}" if seen.faults else named(program, seen.result)
+        if seen.faults:
+            return f"false finding: {seen.faults[0]}"
+        return results_by_name(program, seen.result)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
@@ -172,8 +161,8 @@ def find_difference(program: Program, theirs: Answer, mine: Answer) -> str | Non
     return None
 
 
-def tell(program: Program, difference: str) -> str:
-    """A difference with what is needed to see it again."""
+def describe(program: Program, difference: str) -> str:
+    """A difference with what reproduces it."""
     again = f"python tests/witnesses/differential/runner.py {program.seed} 1"
     return f"seed {program.seed}: {difference}\nagain: {again}\n{program.source}"
 
@@ -181,38 +170,26 @@ def tell(program: Program, difference: str) -> str:
 def compare(first: int, count: int) -> Iterator[tuple[Program, str | None]]:
     """Each program of these seeds with its first difference."""
     programs = [draw_program(seed) for seed in range(first, first + count)]
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / f"drawn_{first}.py")
-        Path(path).write_text(write_module(programs))
-        command = [sys.executable, __file__, "--interpret", path, str(first), str(count)]
-        kept = Path(folder) / "answers"
-        with kept.open("wb") as answers:
-            subprocess.run(command, stdout=answers, check=True)
-        with kept.open("rb") as answers:
-            module = load_module(path)
-            for program in programs:
-                theirs = pickle.load(answers)
-                yield program, find_difference(program, theirs, simulate(module, program))
+    with tempfile.TemporaryDirectory() as folder, start_interpreter() as call:
+        path = Path(folder) / f"drawn_{first}.py"
+        path.write_text(write_module(programs))
+        answers = call("differential.runner:interpret_all", path, first, count)
+        kernels = runpy.run_path(str(path))
+        for program, theirs in zip(programs, answers, strict=True):
+            yield program, find_difference(program, theirs, simulate(kernels, program))
 
 
-def answer(path: str, first: int, count: int) -> None:
-    """Interpret the programs of a module and hand on what they store."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+def interpret_all(path: Path, first: int, count: int) -> list[Answer]:
+    """What the programs of a module store under Triton's interpreter."""
     mend_interpreter()
-    module = load_module(path)
-    for seed in range(first, first + count):
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            pickle.dump(interpret(module, draw_program(seed)), answers)
-        answers.flush()
+    kernels = runpy.run_path(str(path))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return [interpret(kernels, draw_program(seed)) for seed in range(first, first + count)]
 
 
 def main(words: list[str]) -> int:
     """Do what the command line says; 1 where a program differs."""
-    if words[0] == "--interpret":
-        answer(words[1], int(words[2]), int(words[3]))
-        return 0
     if words[0] == "--show":
         print(write_module([draw_program(int(words[1]))]))
         return 0
@@ -222,7 +199,7 @@ def main(words: list[str]) -> int:
         for program, difference in compare(begin, min(BATCH, first + count - begin)):
             if difference is not None:
                 differing += 1
-                print(tell(program, difference), flush=True)
+                print(describe(program, difference), flush=True)
     print(f"{count} programs, {differing} differ, {time.perf_counter() - started:.0f} s")
     return 1 if differing else 0
 

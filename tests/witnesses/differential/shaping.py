@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from differential import expressions as ex
-from differential.writer import FLOATS, INTEGERS, SHAPES, Shape, Writer, is_int, numel
+from differential.writer import FLOATS, INTEGERS, SHAPES, Shape, Writer
 
 COMBINES = """
 @triton.jit
@@ -51,7 +53,16 @@ def combine_both(a, i, b, j):
 
 def draw_shaped(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     """A value of this type and shape made from one of another shape, None where none fits."""
-    ways = [_reduced, _scanned, _moved, _broadcast, _made, _joined, _ordered, _gathered]
+    ways = [
+        _draw_reduction,
+        _draw_scan,
+        _draw_move,
+        _draw_broadcast,
+        _draw_constant,
+        _draw_join,
+        _draw_order,
+        _draw_gather,
+    ]
     return w.rng.choice(ways)(w, dtype, shape, depth - 1)
 
 
@@ -61,7 +72,7 @@ def draw_integers(w: Writer, dtype: str, shape: Shape, depth: int) -> str:
     return f"(({ex.draw(w, kind, shape, depth)} & 7).to(tl.{dtype}) - {w.rng.choice((0, 3))})"
 
 
-def _wider(w: Writer, shape: Shape) -> tuple[Shape, int] | None:
+def _pick_wider(w: Writer, shape: Shape) -> tuple[Shape, int] | None:
     """A shape that becomes `shape` without one of its axes."""
     found = []
     for other in SHAPES:
@@ -71,9 +82,9 @@ def _wider(w: Writer, shape: Shape) -> tuple[Shape, int] | None:
     return w.rng.choice(found) if found else None
 
 
-def _reduced(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_reduction(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     rng = w.rng
-    wide = _wider(w, shape)
+    wide = _pick_wider(w, shape)
     if wide is None or dtype == "int1":
         return None
     outer, axis = wide
@@ -86,7 +97,7 @@ def _reduced(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     kind = rng.choice(INTEGERS)
     names = ["sum", "max", "min", "argmax", "argmin"]
     slow = ["xor_sum", "reduce_or", "combine_add", "combine_larger", "combine_bits", "two", "both"]
-    if not w.spend(2 * numel(outer)):
+    if not w.spend(2 * prod(outer)):
         slow = []
     name = rng.choice(names + slow)
     x = ex.draw(w, kind, outer, depth)
@@ -112,7 +123,7 @@ def _reduced(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"{text}.to(tl.{dtype})"
 
 
-def _scanned(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_scan(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     rng = w.rng
     if not shape or dtype == "int1":
         return None
@@ -121,7 +132,7 @@ def _scanned(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
         x = draw_integers(w, "float32", shape, depth)
         return f"tl.cumsum({x}, axis={axis}, reverse={reverse}).to(tl.{dtype})"
     x = ex.draw(w, rng.choice(INTEGERS), shape, depth)
-    if rng.random() < 0.5 or not w.spend(2 * numel(shape)):
+    if rng.random() < 0.5 or not w.spend(2 * prod(shape)):
         name = rng.choice(("cumsum", "cumprod"))
         return f"tl.{name}({x}, axis={axis}, reverse={reverse}).to(tl.{dtype})"
     if rng.random() < 0.7:
@@ -136,12 +147,12 @@ def _scanned(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"({one} ^ {other}).to(tl.{dtype})"
 
 
-def _moved(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_move(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     """Reshape, trans, permute, ravel, expand_dims."""
     rng = w.rng
     if not shape:
         return None
-    others = [s for s in SHAPES if s and numel(s) == numel(shape) and s != shape]
+    others = [s for s in SHAPES if s and prod(s) == prod(shape) and s != shape]
     if len(shape) == 2 and rng.random() < 0.5:
         x = ex.draw(w, dtype, (shape[1], shape[0]), depth)
         return rng.choice((f"tl.trans({x})", f"tl.permute({x}, (1, 0))", f"tl.trans({x}, 1, 0)"))
@@ -151,7 +162,7 @@ def _moved(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
         return f"tl.permute({ex.draw(w, dtype, inner, depth)}, {order})"
     if len(shape) == 2 and 1 in shape and rng.random() < 0.6:
         axis = shape.index(1)
-        x = ex.draw(w, dtype, (numel(shape),), depth)
+        x = ex.draw(w, dtype, (prod(shape),), depth)
         key = "None, :" if axis == 0 else ":, None"
         return rng.choice((f"tl.expand_dims({x}, {axis})", f"{x}[{key}]"))
     if not others:
@@ -162,7 +173,7 @@ def _moved(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"tl.reshape({x}, {list(shape)})"
 
 
-def _broadcast(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_broadcast(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     if not shape:
         return None
     side = w.rng.randrange(len(shape))
@@ -170,10 +181,10 @@ def _broadcast(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"tl.broadcast_to({ex.draw(w, dtype, inner, depth)}, {list(shape)})"
 
 
-def _made(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_constant(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     """arange, zeros, full of a scalar."""
     rng = w.rng
-    if len(shape) == 1 and is_int(dtype):
+    if len(shape) == 1 and dtype in INTEGERS:
         low = rng.choice((0, 0, shape[0], 4 * shape[0]))
         return f"tl.arange({low}, {low + shape[0]}).to(tl.{dtype})"
     if rng.random() < 0.3:
@@ -181,7 +192,7 @@ def _made(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"tl.full({list(shape)}, {ex.draw(w, dtype, (), depth)}, tl.{dtype})"
 
 
-def _joined(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_join(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     """join, split, cat, interleave."""
     rng = w.rng
     if not shape or shape[-1] < 2:
@@ -203,13 +214,13 @@ def _joined(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"tl.reshape(tl.join({x}, {y}), {list(shape)})"
 
 
-def _ordered(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_order(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     """sort, flip, histogram."""
     rng = w.rng
     if len(shape) != 1 or shape[0] < 4 or dtype == "int1":
         return None
     how = rng.randrange(3)
-    if how < 2 and not w.spend(6 * numel(shape)):
+    if how < 2 and not w.spend(6 * prod(shape)):
         return None
     if how == 0:
         x = ex.draw(w, dtype, shape, depth)
@@ -223,7 +234,7 @@ def _ordered(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     return f"tl.histogram({x}, {shape[0]}).to(tl.{dtype})"
 
 
-def _gathered(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
+def _draw_gather(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     if not shape:
         return None
     axis = w.rng.randrange(len(shape))

@@ -27,23 +27,10 @@ def bits(dtype: str) -> int:
     return int("".join(c for c in dtype if c.isdigit()))
 
 
-def is_int(dtype: str) -> bool:
-    """Whether it is an integer of more than one bit."""
-    return dtype in INTEGERS
-
-
 def limits(dtype: str) -> tuple[int, int]:
     """The smallest and the largest integer of a type."""
     n = bits(dtype)
     return (-(2 ** (n - 1)), 2 ** (n - 1) - 1) if dtype in SIGNED else (0, 2**n - 1)
-
-
-def numel(shape: Shape) -> int:
-    """The elements of a block."""
-    n = 1
-    for side in shape:
-        n *= side
-    return n
 
 
 @dataclass(frozen=True)
@@ -98,14 +85,14 @@ class Writer:
     budget: int = 400
     loops: int = 0
     inside: bool = False  # a helper's body: no memory, no program ids
-    whole: Var | None = None  # the linear program id
+    pid: Var | None = None  # the linear program id
 
     def write(self, line: str) -> None:
         """Add a line at the present depth."""
         self.lines.append("    " * self.depth + line)
 
     def fresh(self, stem: str = "v") -> str:
-        """A name that is not taken."""
+        """An unused name."""
         self.count += 1
         return f"{stem}{self.count}"
 

@@ -66,7 +66,7 @@ def case_named(name: str) -> Case | None:
 
 
 @contextmanager
-def translated(make_ttir: Callable[..., str]) -> Iterator[None]:
+def translate_with(make_ttir: Callable[..., str]) -> Iterator[None]:
     """Let `make_ttir` stand for Triton's frontend, also for kernels that ran before."""
     device = launch._Device
     with (
@@ -81,7 +81,7 @@ def record(function: Callable[..., Any], tensors: list[torch.Tensor]) -> list[st
     """The TTIR of each kernel that a call launches, without this machine's paths."""
     texts: list[str] = []
     plain = launched_kernel.make_ttir
-    with translated(lambda *a: texts.append(plain(*a)) or texts[-1]):
+    with translate_with(lambda *a: texts.append(plain(*a)) or texts[-1]):
         run(function, *tensors)
     return [t.replace(_TRITON, "TRITON").replace(f"{ROOT}/", "") for t in texts]
 
@@ -89,7 +89,7 @@ def record(function: Callable[..., Any], tensors: list[torch.Tensor]) -> list[st
 def replay(texts: list[str], function: Callable[..., Any], tensors: list[torch.Tensor]) -> Run:
     """A call whose kernels are these, in the order in which it launches them."""
     rest = iter(texts)
-    with translated(lambda *_: next(rest).replace("TRITON", _TRITON)):
+    with translate_with(lambda *_: next(rest).replace("TRITON", _TRITON)):
         seen = run(function, *tensors)
     assert next(rest, None) is None
     return seen

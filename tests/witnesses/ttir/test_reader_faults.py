@@ -27,7 +27,7 @@ def outcome(text: str) -> str:
     return "read"
 
 
-def garbled(text: str, draw: random.Random) -> str:
+def garble(text: str, draw: random.Random) -> str:
     """A text with a character changed, a line lost, a piece lost, or all behind a place lost."""
     at, way = draw.randrange(len(text)), draw.randrange(4)
     if way == 0:
@@ -42,7 +42,7 @@ def garbled(text: str, draw: random.Random) -> str:
 @pytest.mark.parametrize("number", range(len(SHORT)))
 def test_a_garbled_text_is_read_or_refused(number):
     draw = random.Random(number)
-    seen = [outcome(garbled(SHORT[number], draw)) for _ in range(60)]
+    seen = [outcome(garble(SHORT[number], draw)) for _ in range(60)]
     assert any(words != "read" for words in seen)
     assert not any("\n" in words for words in seen)
 
@@ -68,7 +68,7 @@ def test_a_text_without_its_end_is_refused(text):
         ("tt.call @nowhere(%x) : (i32) -> () loc(#loc)", "kernel.py:7: a call of nowhere"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_the_line(line, words):
+def test_an_error_names_what_is_wrong_and_the_line(line, words):
     assert words in outcome(HEAD + "    " + line + TAIL)
 
 

@@ -8,16 +8,11 @@ import numpy as np
 
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.checks.judge import (
-    UNWRITTEN,
-    element_of,
-    judge,
-    trace,
-)
+from gemmproof.reference.simulator.checks.judge import Lanes, element_of, judge, trace
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.memory import Argument, Storage, uninitialised
-from gemmproof.reference.simulator.ops.access.load import load
-from gemmproof.reference.simulator.ops.access.store import mark, meet
+from gemmproof.reference.simulator.memory import Argument, Storage, uninitialised_value
+from gemmproof.reference.simulator.ops.access.load import load, mark_uninitialised
+from gemmproof.reference.simulator.ops.access.store import mark_defined, record_readers
 from gemmproof.reference.simulator.ops.floats import canonical
 from gemmproof.reference.simulator.ops.registry import operation, refusal
 from gemmproof.reference.simulator.value import Value, union
@@ -76,7 +71,7 @@ def _build_atomic_store(op: Op) -> Callable[..., None]:
 
 @operation("tt.atomic_poll", pure=False)
 def _build_poll(op: Op) -> Callable[..., tuple[Value, Value]]:
-    """One look of tt.atomic_poll: whether every lane holds what is waited for, and which do."""
+    """One read of tt.atomic_poll: whether every lane holds the expected value, and which do."""
     shape = op.operand_types[0].shape
     if len(op.operands) > 2:
         raise Unsupported(
@@ -106,7 +101,7 @@ def atomic(
 ) -> Value:
     """A read-modify-write of each lane; returns the old values.
 
-    `op` is a key of COMBINE, or "cas" with `compare`. Lanes of one program that meet on an element
+    `op` is a key of COMBINE, or "cas" with `compare`. Lanes of one program that hit one element
     are combined in lane order. Adding to uninitialised memory leaves it undefined.
     """
     launch = current()
@@ -123,7 +118,7 @@ def atomic(
     compare = value if compare is None else compare
     new, want = flatten(value.data), flatten(compare.data)
     bits = flatten(value.marks() | compare.marks())
-    old = np.full(flat_shape, uninitialised(dtype, launch.session.fill), new.dtype)
+    old = np.full(flat_shape, uninitialised_value(dtype, launch.session.fill), new.dtype)
     unknown = np.zeros(flat_shape, np.uint8)
     for lanes in judge("atomic", ptr, mask, full):
         index = flatten(lanes.index)
@@ -133,7 +128,7 @@ def atomic(
             if not at.size:
                 continue
             program = launch.programs[row : row + 1]
-            meet(lanes.storage, index[row, at], new.dtype.itemsize, program, ptr.base)
+            record_readers(lanes.storage, index[row, at], new.dtype.itemsize, program, ptr.base)
             parts = (x[row, at] for x in (index, new, want, bits))
             old[row, at], unknown[row, at] = _update(op, lanes.storage, ptr.base, *parts)
     undefined = unknown.reshape(full) if unknown.any() else None
@@ -150,18 +145,14 @@ def _update(
     bits: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """One program's update; returns the old values and their poison bits."""
-    if len(index) > 1 and len(np.unique(index)) != len(index):  # lanes that meet
+    if len(index) > 1 and len(np.unique(index)) != len(index):  # lanes that collide
         single = (slice(i, i + 1) for i in range(len(index)))
         pairs = [_update(op, storage, operand, index[i], new[i], want[i], bits[i]) for i in single]
         return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
     size = new.dtype.itemsize
     seen = storage.typed(new.dtype)[index]
-    undefined = storage.undefined_elements(size)
-    unknown = np.zeros(len(index), np.uint8)
-    if undefined is not None:
-        missing = undefined[index] != 0
-        if missing.any():
-            unknown = missing * context.source(UNWRITTEN, operand)
+    unknown = mark_uninitialised(Lanes(storage, index, None), size, operand)
+    unknown = np.zeros(len(index), np.uint8) if unknown is None else unknown
     if op == "cas":
         after = np.where(unsigned(seen) == unsigned(want), new, seen)  # the hardware compares bits
     else:
@@ -169,5 +160,5 @@ def _update(
     if after.tobytes() != seen.tobytes():
         current().changes += 1
     storage.typed(new.dtype)[index] = after
-    mark(storage, index, size, bits if op == "exch" else bits | unknown, "atomic", operand)
+    mark_defined(storage, index, size, bits if op == "exch" else bits | unknown, "atomic", operand)
     return seen, unknown

@@ -16,7 +16,7 @@ from gemmproof.reference.simulator.ops.access.store import store
 from gemmproof.reference.simulator.ops.access.windows import EXTEND, Window, fill_of
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.value import Value
-from gemmproof.reference.ttir.dtypes import I64, Type
+from gemmproof.reference.ttir.dtypes import I64
 from gemmproof.reference.ttir.module import Op
 
 ALIGNMENT = 16  # bytes, of a descriptor's base and of its strides but the last
@@ -77,33 +77,34 @@ def _box(window: Window, starts: Sequence[Value]) -> tuple[Value, Value | None]:
     return pointers, window.inside(indices, range(len(indices)))
 
 
-@operation("tt.descriptor_load", pure=False)
-def _build_descriptor_load(op: Op) -> Callable[..., Value]:
-    shape = op.types[0].shape
+def _reshape(value: Value, source: tuple[int, ...], shape: tuple[int, ...]) -> Value:
+    """A block of `source` shape in another shape: leading axes of length 1 come or go."""
+    if source == shape:
+        return value
+    return value.spread(source).map(lambda d: d.reshape(len(d), *shape))
 
-    def compute(window: Window, *starts: Value) -> Value:
-        made = load(*_box(window, starts), window.fill, window.block)
-        if shape == window.block:
-            return made
-        whole = made.spread(window.block)  # a block whose leading axes of length 1 are dropped
-        return whole.map(lambda d: d.reshape(len(d), *shape))
+
+@operation("tt.descriptor_load", "tt.descriptor_gather", pure=False)
+def _build_descriptor_load(op: Op) -> Callable[..., Value]:
+    shape, gathers = op.types[0].shape, op.name == "tt.descriptor_gather"
+
+    def compute(window: Window, *at: Value) -> Value:
+        pointers, mask = window.rows(*at) if gathers else _box(window, at)
+        block = shape if gathers else window.block
+        return _reshape(load(pointers, mask, window.fill, block), block, shape)
 
     return compute
 
 
-def _fit_to_window(window: Window, value: Value, kind: Type) -> Value:
-    if kind.shape == window.block:
-        return value
-    return value.spread(kind.shape).map(lambda d: d.reshape(len(d), *window.block))
-
-
-@operation("tt.descriptor_store", pure=False)
+@operation("tt.descriptor_store", "tt.descriptor_scatter", pure=False)
 def _build_descriptor_store(op: Op) -> Callable[..., None]:
-    kind = op.operand_types[-1]
+    shape, scatters = op.operand_types[-1].shape, op.name == "tt.descriptor_scatter"
 
-    def compute(window: Window, *rest: Value) -> None:
-        pointers, mask = _box(window, rest[:-1])
-        store(pointers, _fit_to_window(window, rest[-1], kind), mask, window.block)
+    def compute(window: Window, *operands: Value) -> None:
+        *at, value = operands
+        pointers, mask = window.rows(*at) if scatters else _box(window, at)
+        block = shape if scatters else window.block
+        store(pointers, _reshape(value, shape, block), mask, block)
 
     return compute
 
@@ -118,28 +119,7 @@ def _build_descriptor_reduce(op: Op) -> Callable[..., None]:
 
     def compute(window: Window, *rest: Value) -> None:
         pointers, mask = _box(window, rest[:-1])
-        atomic(word, pointers, _fit_to_window(window, rest[-1], kind), mask, window.block)
-
-    return compute
-
-
-@operation("tt.descriptor_gather", pure=False)
-def _build_descriptor_gather(op: Op) -> Callable[..., Value]:
-    shape = op.types[0].shape
-
-    def compute(window: Window, rows: Value, column: Value) -> Value:
-        pointers, mask = window.rows(rows, column)
-        return load(pointers, mask, window.fill, shape)
-
-    return compute
-
-
-@operation("tt.descriptor_scatter", pure=False)
-def _build_descriptor_scatter(op: Op) -> Callable[..., None]:
-    shape = op.operand_types[-1].shape
-
-    def compute(window: Window, rows: Value, column: Value, value: Value) -> None:
-        pointers, mask = window.rows(rows, column)
-        store(pointers, value, mask, shape)
+        block = _reshape(rest[-1], kind.shape, window.block)
+        atomic(word, pointers, block, mask, window.block)
 
     return compute

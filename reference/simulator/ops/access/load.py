@@ -1,6 +1,6 @@
-"""Loads: every lane is judged, then read where it may be.
+"""Loads: every lane is judged, then read where that is allowed.
 
-A lane that may not be touched never reaches real memory: it gives an undefined value.
+A lane that is not allowed never reads real memory: its value is undefined.
 """
 
 from __future__ import annotations
@@ -22,17 +22,12 @@ from gemmproof.reference.simulator.checks.judge import (
     trace,
 )
 from gemmproof.reference.simulator.context import current
-from gemmproof.reference.simulator.memory import Argument, uninitialised
-from gemmproof.reference.simulator.ops.access.store import column, meet
+from gemmproof.reference.simulator.memory import Argument, uninitialised_value
+from gemmproof.reference.simulator.ops.access.store import program_column, record_readers
 from gemmproof.reference.simulator.ops.dots.shared_tiles import Shared, Tiles, find_shared
 from gemmproof.reference.simulator.ops.outer import combine, parts_of
 from gemmproof.reference.simulator.value import Value, union
-
-
-def lanes_shape(shape: tuple[int, ...], *parts: Value | None) -> tuple[int, ...]:
-    """The shape (programs or 1, *block) of an access."""
-    programs = max(len(x) for p in parts if p is not None for x in parts_of(p))
-    return (programs, *shape)
+from gemmproof.reference.ttir.dtypes import Dtype
 
 
 def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, ...]) -> Value:
@@ -40,18 +35,15 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
     launch = current()
     dtype = element_of(ptr)
     np_type = dtype.numpy
-    full = lanes_shape(shape, ptr, mask, fill)
-    if launch.session.trace is not None:
-        one = None if fill is None or fill.data.size != 1 else float(fill.data.reshape(-1)[0])
-        trace("load", ptr, mask, one, full)
-    plain = _plain_load(ptr, mask, fill, np_type)
+    operands = [x for x in (ptr, mask, fill) if x is not None]
+    full = (max(len(part) for x in operands for part in parts_of(x)), *shape)
+    trace("load", ptr, mask, fill, full)
+    plain = _plain_load(ptr, mask, fill, dtype)
     if plain is not None:
-        if isinstance(plain, Shared):
-            return Tiles(plain, dtype)
-        return Value(plain, dtype, loaded=8 * np_type.itemsize)
+        return plain
     context.check_width(int(np.prod(full, dtype=np.int64)) * max(8, np_type.itemsize))
     found = judge("load", ptr, mask, full)
-    data: np.ndarray = np.broadcast_to(uninitialised(dtype, launch.session.fill), full)
+    data: np.ndarray = np.broadcast_to(uninitialised_value(dtype, launch.session.fill), full)
     done = np.zeros(full, np.bool_) if len(found) != 1 or found[0].good is not None else None
     poison = None
     for lanes in found:
@@ -62,8 +54,8 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
         data = values if lanes.good is None else np.where(lanes.good, values, data)
         if done is not None:
             done = done | (True if lanes.good is None else lanes.good)
-        poison = union(poison, _mark_uninitialised(lanes, np_type.itemsize, ptr.base))
-        _remember_readers(lanes, np_type.itemsize, full, ptr.base)
+        poison = union(poison, mark_uninitialised(lanes, np_type.itemsize, ptr.base))
+        _record_readers(lanes, np_type.itemsize, full, ptr.base)
     if done is not None and not done.all():
         off = None if mask is None else ~np.broadcast_to(mask.data, full)
         if off is not None and fill is not None:
@@ -74,7 +66,7 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
             poison = union(poison, _masked_bits(ptr, off, np_type.itemsize))
         stray = ~done if off is None else ~done & ~off
         if stray.any():
-            poison = union(poison, stray * context.source(STRAY, ptr.base))
+            poison = union(poison, stray * context.poison_bit(STRAY, ptr.base))
     if data.shape != full:
         data = np.broadcast_to(data, full)
     if ptr.poison is not None:
@@ -82,14 +74,12 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
     return Value(data, dtype, poison, loaded=8 * np_type.itemsize)
 
 
-def _plain_load(
-    ptr: Value, mask: Value | None, fill: Value | None, np_type: np.dtype
-) -> np.ndarray | Shared | None:
-    """The lanes of a load with which nothing is amiss, or None where `judge` has to look closer.
+def _plain_load(ptr: Value, mask: Value | None, fill: Value | None, dtype: Dtype) -> Value | None:
+    """The value of a load that is plainly right, or None where `judge` has to look closer.
 
     Programs that load the very same block (a row of tiles shares a's) load it once.
     """
-    base = ptr.base
+    base, np_type = ptr.base, dtype.numpy
     if base is None or ptr.poison is not None or ptr.exact is not None:
         return None
     storage = base.storage
@@ -120,25 +110,27 @@ def _plain_load(
     data = storage.typed(np_type)[index]
     if lanes is not None and fill is not None:
         data = np.where(lanes, data, fill.data)
-    return data if same is None else Shared(data, same[1])
+    if same is not None:
+        return Tiles(Shared(data, same[1]), dtype)
+    return Value(data, dtype, loaded=8 * np_type.itemsize)
 
 
 def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndarray:
     """Poison of lanes loaded from an address that a hint misdescribes: the operand is now known."""
     assert ptr.poison is not None
-    before = np.broadcast_to(ptr.poison, full) & context.hinted()
+    before = np.broadcast_to(ptr.poison, full) & context.hint_bits()
     if mask is not None:
         before = np.where(np.broadcast_to(mask.data, full), before, np.uint8(0))
     bits = np.zeros(full, np.uint8)
-    for i, origin in enumerate(list(current().session.sources[:7])):
+    for i, origin in enumerate(list(current().session.origins[:7])):
         lanes = (before >> i) & 1 == 1
         if origin.kind == "false_hint" and lanes.any():
             named = origin if origin.operand is not None else replace(origin, operand=ptr.base)
-            bits |= lanes * context.bit_of(named)
+            bits |= lanes * context.origin_bit(named)
     return bits
 
 
-def _mark_uninitialised(lanes: Lanes, size: int, operand: Argument | None) -> np.ndarray | None:
+def mark_uninitialised(lanes: Lanes, size: int, operand: Argument | None) -> np.ndarray | None:
     """Poison for lanes that read uninitialised memory."""
     undefined = lanes.storage.undefined_elements(size)
     if undefined is None:
@@ -146,7 +138,7 @@ def _mark_uninitialised(lanes: Lanes, size: int, operand: Argument | None) -> np
     unknown = undefined[lanes.index] != 0
     if lanes.good is not None:
         unknown &= lanes.good
-    return unknown * context.source(UNWRITTEN, operand) if unknown.any() else None
+    return unknown * context.poison_bit(UNWRITTEN, operand) if unknown.any() else None
 
 
 def _masked_bits(ptr: Value, off: np.ndarray, size: int) -> np.ndarray:
@@ -156,20 +148,20 @@ def _masked_bits(ptr: Value, off: np.ndarray, size: int) -> np.ndarray:
     if ptr.base is not None:
         address = np.broadcast_to(ptr.data, off.shape)
         for axis, lanes in beyond_view(ptr.base, address, off, size):
-            bits |= lanes * context.source(MASKED, ptr.base, axis)
+            bits |= lanes * context.poison_bit(MASKED, ptr.base, axis)
             rest = rest & ~lanes
     if rest.any():
-        bits |= rest * context.source(MASKED, ptr.base)
+        bits |= rest * context.poison_bit(MASKED, ptr.base)
     return bits
 
 
-def _remember_readers(
+def _record_readers(
     lanes: Lanes, size: int, full: tuple[int, ...], operand: Argument | None
 ) -> None:
-    """Which program last read each element of memory that the wrapper made: it may add to it."""
+    """Record who last read each element of the wrapper's own memory: it may accumulate there."""
     storage = lanes.storage
     if not storage.private:
         return
-    index, programs = np.broadcast_arrays(lanes.index, column(len(full)))
+    index, programs = np.broadcast_arrays(lanes.index, program_column(len(full)))
     good = slice(None) if lanes.good is None else np.broadcast_to(lanes.good, index.shape)
-    meet(storage, index[good], size, programs[good], operand)
+    record_readers(storage, index[good], size, programs[good], operand)

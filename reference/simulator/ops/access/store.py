@@ -1,4 +1,4 @@
-"""Stores, and the account of which program stored or read each element.
+"""Stores, and the record of which program stored or read each element.
 
 A stray store is dropped. What was wrong is noted as an event of the launch.
 """
@@ -17,7 +17,7 @@ from gemmproof.reference.simulator.memory import Argument, Storage
 from gemmproof.reference.simulator.value import Value
 
 
-def column(ndim: int) -> np.ndarray:
+def program_column(ndim: int) -> np.ndarray:
     """The running programs' ids along the first of `ndim` axes."""
     return current().programs.reshape((-1,) + (1,) * (ndim - 1))
 
@@ -25,7 +25,7 @@ def column(ndim: int) -> np.ndarray:
 def store(ptr: Value, value: Value, mask: Value | None, shape: tuple[int, ...]) -> None:
     """Store a block. Notes elements stored by two programs or lanes, and undefined lanes."""
     launch = current()
-    # a store is done by each program: its lanes always have one row a program
+    # every program stores: the lanes always have one row for each
     full = (len(launch.programs), *shape)
     context.check_width(int(np.prod(full, dtype=np.int64)) * 8)
     trace("store", ptr, mask, None, full)
@@ -41,12 +41,12 @@ def store(ptr: Value, value: Value, mask: Value | None, shape: tuple[int, ...]) 
             continue
         lanes.storage.typed(data.dtype)[index] = data[good].reshape(-1)
         bits = None if poison is None else poison[good].reshape(-1)
-        mark(lanes.storage, index, data.dtype.itemsize, bits, "store", ptr.base)
-        programs = np.broadcast_to(column(len(full)), full)[good].reshape(-1)
-        _own(lanes.storage, index, data.dtype.itemsize, programs, ptr.base)
+        mark_defined(lanes.storage, index, data.dtype.itemsize, bits, "store", ptr.base)
+        programs = np.broadcast_to(program_column(len(full)), full)[good].reshape(-1)
+        _record_owners(lanes.storage, index, data.dtype.itemsize, programs, ptr.base)
 
 
-def mark(
+def mark_defined(
     storage: Storage,
     index: np.ndarray,
     size: int,
@@ -54,7 +54,7 @@ def mark(
     access: str,
     operand: Argument | None,
 ) -> None:
-    """Keep account of which elements are defined after a store; `bits` are the poison stored."""
+    """Record which elements are defined after a store; `bits` are the poison stored."""
     if bits is not None and bits.any():
         if storage.undefined is None:
             storage.undefined = np.zeros(storage.data.size, np.bool_)
@@ -75,7 +75,7 @@ def mark(
         undefined[index] = 0 if bits is None else np.where(bits != 0, every_byte, 0)
 
 
-def _own(
+def _record_owners(
     storage: Storage, index: np.ndarray, size: int, programs: np.ndarray, operand: Argument | None
 ) -> None:
     """Find elements stored twice: by two lanes of this store, or by two programs of the launch.
@@ -107,14 +107,14 @@ def _own(
         )
 
 
-def meet(
+def record_readers(
     storage: Storage,
     index: np.ndarray,
     size: int,
     programs: np.ndarray,
     operand: Argument | None,
 ) -> None:
-    """Remember who reads or updates elements, and note those that another program stored.
+    """Record who reads or updates elements, and note those that another program stored.
 
     Nothing orders the two, unless a branch of the launch depends on what it loaded (grid.py drops
     the events then).
@@ -128,7 +128,7 @@ def meet(
 
 
 def note_race(operand: Argument | None, access: str, programs: np.ndarray, words: str) -> None:
-    """Note that programs meet on elements with nothing to order them."""
+    """Note that programs access the same elements with nothing to order them."""
     if programs.size:
         note(
             "race",

@@ -42,27 +42,25 @@ class Window:
     block: tuple[int, ...]
     fill: Value | None = None
 
-    def _map(self, function: Callable[[Value, int], Value]) -> Window:
-        """The window with `function(scalar, its number)` in place of each of its scalars."""
-        made = [function(x, i) for i, x in enumerate(self._scalars())]
-        n = len(self.sizes)
-        sizes, strides, offsets = made[1 : n + 1], made[n + 1 : 2 * n + 1], made[2 * n + 1 :]
-        return replace(
-            self, base=made[0], sizes=tuple(sizes), strides=tuple(strides), offsets=tuple(offsets)
+    def _map(self, function: Callable[..., Value], *others: Window) -> Window:
+        """The window of what `function` gives for each scalar and the same one of the others."""
+        windows = (self, *others)
+        sizes, strides, offsets = (
+            tuple(map(function, *(getattr(w, name) for w in windows)))
+            for name in ("sizes", "strides", "offsets")
         )
-
-    def _scalars(self) -> tuple[Value, ...]:
-        return (self.base, *self.sizes, *self.strides, *self.offsets)
+        base = function(*(w.base for w in windows))
+        return replace(self, base=base, sizes=sizes, strides=strides, offsets=offsets)
 
     def select(self, rows: np.ndarray) -> Window:
-        return self._map(lambda x, _: x if len(x.data) == 1 else x.select(rows))
+        return self._map(lambda x: x.select(rows))
 
     @staticmethod
     def merge(windows: Sequence[Window], sizes: Sequence[int], order: np.ndarray | None) -> Window:
-        return windows[0]._map(lambda _, i: merge([w._scalars()[i] for w in windows], sizes, order))
+        return windows[0]._map(lambda *scalars: merge(scalars, sizes, order), *windows[1:])
 
     def choose(self, condition: Value, other: Window) -> Window:
-        return self._map(lambda x, i: _CHOOSE(condition, x, other._scalars()[i]))
+        return self._map(lambda x, y: _CHOOSE(condition, x, y), other)
 
     def advance(self, moves: Iterable[Value]) -> Window:
         moved = (_ADD(x, EXTEND(m)) for x, m in zip(self.offsets, moves, strict=True))

@@ -58,9 +58,30 @@ def _build_dot(op: Op) -> Callable[..., Value]:
     """
     a_kind, b_kind, c_kind = op.operand_types
     M, K, N = a_kind.shape[-2], a_kind.shape[-1], b_kind.shape[-1]
-    formats = tuple(format_of(kind.dtype) for kind in (a_kind, b_kind, c_kind))
-    precision = op.attrs.get("inputPrecision", "ieee")
-    imprecise = _interval(op, K)
+    a_format, b_format, c_format = (format_of(kind.dtype) for kind in (a_kind, b_kind, c_kind))
+
+    @lru_cache(maxsize=64)
+    def model_of(target: str | None, num_warps: int, loaded: int, acc_passed: bool) -> DotModel:
+        try:
+            return triton_dot(
+                target if target in TARGETS else None,
+                a_format if a_format == b_format else (a_format, b_format),
+                c_format,
+                BLOCK_M=M,
+                BLOCK_N=N,
+                BLOCK_K=K,
+                num_warps=num_warps,
+                input_precision=op.attrs.get("inputPrecision", "ieee"),
+                max_num_imprecise_acc=_interval(op, K),
+                acc_passed=acc_passed,
+                ndim=len(a_kind.shape),
+                loaded_bits=loaded or None,
+            )
+        except ValueError as error:
+            if c_format not in ("fp32", "fp16") and a_format not in ("int8", "fp64"):
+                words = f"no instruction for a dot of {a_format} and {b_format} onto {c_format}"
+                raise context.kernel_error(f"tl.dot: Triton's compiler has {words}") from None
+            raise Unsupported(f"tl.dot: {error}", context.where()) from None
 
     def compute(a: Value, b: Value, c: Value) -> Value:
         launch = current()
@@ -68,11 +89,7 @@ def _build_dot(op: Op) -> Callable[..., Value]:
         a, b = _spread(a, a_kind.shape), _spread(b, b_kind.shape)
         pending = isinstance(c, shared_tiles.Product)
         from_zero = not pending and c.data.size == 1 and is_zero(c)
-        loaded = loaded_width(a, b)
-        model = _model(
-            launch.session.target, formats, (M, N, K), launch.num_warps, precision, imprecise,
-            len(a_kind.shape), loaded, not from_zero,
-        )  # fmt: skip
+        model = model_of(launch.session.target, launch.num_warps, loaded_width(a, b), not from_zero)
         poison = undefined_outputs(a, b, c)
         start = None if from_zero else c if pending else c.spread(c_kind.shape)
         if a.shared is not None and b.shared is not None and poison is None:
@@ -93,42 +110,6 @@ def _spread(x: Value, shape: tuple[int, ...]) -> Value:
     blocks = np.broadcast_to(x.shared.blocks, (len(x.shared.blocks), *shape))
     made.shared = shared_tiles.Shared(blocks, x.shared.of)
     return made
-
-
-@lru_cache(maxsize=1024)
-def _model(
-    target: str | None,
-    formats: tuple[str, str, str],
-    tile: tuple[int, int, int],
-    num_warps: int,
-    precision: str | None,
-    imprecise: int | None,
-    ndim: int,
-    loaded_bits: int,
-    acc_passed: bool,
-) -> DotModel:
-    a_format, b_format, acc_format = formats
-    M, N, K = tile
-    try:
-        return triton_dot(
-            target if target in TARGETS else None,
-            a_format if a_format == b_format else (a_format, b_format),
-            acc_format,
-            BLOCK_M=M,
-            BLOCK_N=N,
-            BLOCK_K=K,
-            num_warps=num_warps,
-            input_precision=precision,
-            max_num_imprecise_acc=imprecise,
-            acc_passed=acc_passed,
-            ndim=ndim,
-            loaded_bits=loaded_bits or None,
-        )
-    except ValueError as error:
-        if acc_format not in ("fp32", "fp16") and a_format not in ("int8", "fp64"):
-            words = f"no instruction for a dot of {a_format} and {b_format} onto {acc_format}"
-            raise context.kernel_error(f"tl.dot: Triton's compiler has {words}") from None
-        raise Unsupported(f"tl.dot: {error}", context.where()) from None
 
 
 def undefined_outputs(a: Value, b: Value, c: Value) -> np.ndarray | None:

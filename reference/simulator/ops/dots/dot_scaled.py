@@ -13,7 +13,7 @@ from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.ops.dots.dot import undefined_outputs
-from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.ops.registry import operation, refusal
 from gemmproof.reference.simulator.value import Value, union
 from gemmproof.reference.ttir.dtypes import F32
 from gemmproof.reference.ttir.module import Op
@@ -39,18 +39,15 @@ def _build_dot_scaled(op: Op) -> Callable[..., Value]:
 
     def compute(*values: Value) -> Value:
         if current().session.target in TARGETS:
-            raise context.unsupported("tl.dot_scaled with a target")
-        whole = [v.spread(kind.shape) for v, kind in zip(values, kinds, strict=True)]
-        a, rest = whole[0], whole[1:]
-        a_scale, rest = (rest[0], rest[1:]) if scaled[0] else (None, rest)
-        b, rest = rest[0], rest[1:]
-        b_scale, rest = (rest[0], rest[1:]) if scaled[1] else (None, rest)
-        c = rest[0]
-        a = _widen(a, lhs, 2 if lhs_k_pack else 1)
-        b = _widen(b, rhs, 1 if rhs_k_pack else 2)
-        a = a if a_scale is None else _scale(a, a_scale, 2)
-        if b_scale is not None:
-            b = _scale(b, b_scale.map(lambda d: d.swapaxes(1, 2)), 1)
+            raise Unsupported(refusal("tl.dot_scaled with a target"), context.where())
+        operands = (v.spread(kind.shape) for v, kind in zip(values, kinds, strict=True))
+        a = _widen(next(operands), lhs, 2 if lhs_k_pack else 1)
+        if scaled[0]:
+            a = _scale(a, next(operands), 2)
+        b = _widen(next(operands), rhs, 1 if rhs_k_pack else 2)
+        if scaled[1]:
+            b = _scale(b, next(operands).map(lambda d: d.swapaxes(1, 2)), 1)
+        c = next(operands)
         data = model.dot(a.data, b.data, c.data.astype(np.float32))
         return Value(data.astype(c.dtype.numpy), c.dtype, undefined_outputs(a, b, c))
 

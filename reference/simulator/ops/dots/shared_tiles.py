@@ -1,6 +1,6 @@
 """Programs that share tiles: their dots are one product of larger matrices (dot/stacked.py).
 
-The dots of a loop over K wait until somebody looks at their sum.
+The dots of a loop over K are deferred until their sum is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.value import Lazy, Value
 from gemmproof.reference.ttir.dtypes import Dtype
 
-# Blocks that wait in one sum; beyond it they are multiplied.
+# Bytes of blocks deferred in one sum; beyond it they are multiplied.
 MOST_WAITING = 1 << 24
 
 
@@ -39,7 +39,7 @@ class Tiles(Lazy):
 
 
 class Product(Lazy):
-    """A sum of dots of shared blocks onto `start`, multiplied when its data are asked for."""
+    """A sum of dots of shared blocks onto `start`, multiplied when its data are first used."""
 
     __slots__ = ("layout", "model", "pairs", "start", "waiting")
 
@@ -66,7 +66,7 @@ class Product(Lazy):
 def product(
     model: DotModel, a: Shared, b: Shared, acc: Value | None, dtype: Dtype
 ) -> Product | None:
-    """The dot of shared blocks onto acc, to be done later; None where stacking does not pay.
+    """The deferred dot of shared blocks onto acc; None where stacking does not pay.
 
     Every pair of a block of a and a block of b must belong to exactly one program.
     """
@@ -88,7 +88,7 @@ def product(
 
 
 def find_shared(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Programs that stand for all, and which of them each program is like; None if too few meet.
+    """Representative programs, and the one of each program; None if too few coincide.
 
     Programs are alike where all the parts (programs or 1, *lanes) of their access are.
     """
@@ -107,7 +107,7 @@ def find_shared(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None
 
 def _find_shared(several: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
     programs = len(several[0])
-    # the first lanes tell programs apart, mostly; that no other lane does is then looked at
+    # the first lanes usually tell programs apart; the others are compared afterwards
     keys = np.zeros(programs, np.int64)
     for part in several:
         keys = keys * 1000003 + part.reshape(programs, -1)[:, 0]

@@ -1,0 +1,67 @@
+"""The kernels of tests/corpora on a GPU: right ones are exact on integers, wrong ones compile."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+from mutants.table import MUTANTS, SURVIVORS
+from no_false_alarm.table import KERNELS
+from scripts.evidence import Row, collect, run_each
+
+from gemmproof.backends.cuda import Launches
+from gemmproof.backends.device import Gpu
+from gemmproof.engine.judge import judge
+from gemmproof.engine.observe import observe
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.completion import COMPILES
+from gemmproof.properties.contract import KernelUnderTest
+
+BENIGN, SMALLEST = (33, 47, 50, "row", "column"), (1, 1, 1, "row", "row")
+#: M, N, K and the layouts of a and b that a kernel is launched on, by what is stated of it.
+SHAPES = {
+    "right": (
+        BENIGN,
+        SMALLEST,
+        (17, 33, 64, "sliced", "row"),
+        (5, 1, 300, "column", "sliced"),
+        (64, 80, 0, "row", "row"),
+    ),
+    "runs": (BENIGN,),
+    "raises": (SMALLEST,),
+}
+
+
+def launch_corpora(only: str = "", jobs: int = 8, report: Path | None = None) -> int:
+    """Launch the kernels of tests/corpora on the GPU, on integers whose sums are exact.
+
+    A right kernel must be right at five shapes and layouts, over any uninitialised memory. A mutant
+    need only compile and run at one shape, where it often does no harm; one that Triton refuses
+    must raise. With --only TEXT, kernels whose name holds the text. Exits with 0 when all are as
+    expected.
+    """
+    tasks = [(kernel, "right") for kernel in KERNELS]
+    for mutant in (*MUTANTS, *SURVIVORS):
+        tasks.append((mutant.kernel, "raises" if mutant.property == COMPILES else "runs"))
+    chosen = [task for task in tasks if only in task[0].name]
+    return collect(run_each(launch, chosen, jobs), describe, report)
+
+
+def launch(kernel: KernelUnderTest, stated: str) -> Row:
+    """What the properties find; `stated` of the kernel is a key of SHAPES."""
+    contract, device, judged = kernel.contract, Gpu(), []
+    for (M, N, K, a, b), fmt in product(SHAPES[stated], contract.formats):
+        layouts = (("a", a), ("b", b))
+        case = Case(M, N, K, fmt, 2 if contract.batched else None, layouts, calls=3)
+        backend = Launches(device, None, None, lambda event: None)
+        judged.append(judge(observe(kernel, case, backend)))
+    raised = any(one.raised for one in judged)
+    found = [f"{one.case}: {f.message}" for one in judged for f in one.findings]
+    expected = not found if stated == "right" else raised == (stated == "raises")
+    return {"kernel": kernel.name, "stated": stated, "expected": expected, "found": found}
+
+
+def describe(row: Row) -> str:
+    """A line for the kernel, and one for each finding where it is not as expected."""
+    line = f"{'ok ' if row['expected'] else 'BAD'} {row['kernel']} {row['stated']}"
+    return line if row["expected"] else "\n    ".join([line, *row["found"]])
