@@ -1,26 +1,37 @@
 """SpecArray: float64 values with a running bound of what a kernel's evaluation may be off by.
 
 The claim, for every element, about any evaluation of the same formula in the declared formats that
-associates its sums and distributes its products as it likes:
+associates its sums, distributes its products over them, and fuses x * y + z as it likes:
 
-    |computed - value| <= error / (1 - count u),        computed = value where `exact` holds.
+    |computed - value| <= error,        computed = value where `exact` holds,
 
-`size` bounds the sum of the magnitudes of all monomials, and `count` the roundings that any of them
-goes through, in units of u. Adding x + y charges u for the new rounding over both sizes, and lets
-each side ride through the roundings of the other, n_x u size_y + n_y u size_x: a bias may be what
-an accumulator starts from, and (x + y) + z is covered when it is computed as x + (y + z). A product
-charges one rounding over the product of the sizes, which is also the sum of the sizes of the
-products if it is distributed. A factor that is `pure` may be: a scale inside a sum over k. Of two
-sums nobody multiplies out the product, so both are collapsed first: each is one monomial then, off
-by what it was off. Terms of second order are within 1 / (1 - count u), since
-(1 + u)**n - 1 <= n u / (1 - n u) (Higham, Accuracy and Stability, lemma 3.1).
+while no partial product leaves the normal range of its format. `size` bounds the sum of the
+magnitudes of all monomials. `count` bounds, in units of u, the roundings of this array's own sums
+and outer products: whatever is added later may have been what an accumulator started from, and have
+gone through them. A monomial that goes through n more roundings moves by at most
 
-`low` is an exponent such that every monomial is a multiple of 2**low. Where size <= 2**(p + low)
-at every step so far, each partial sum in whatever order is a multiple of 2**low of at most p bits,
-so nothing rounds, and `exact` holds. `error` is kept all the same, for what comes later.
+    g(n) (size + error),        g(n) = exp(n u) - 1 >= (1 + u)**n - 1,
 
-float64's own roundings are charged alike, with 2**-53, so `error` bounds the distance to the exact
-value of the formula too.
+so every rule has the form error + g(n) (size + error), without terms of higher order to leave out:
+
+* x + y: each side goes through one addition, and through the roundings of the other. What is an
+  exact zero is added exactly, and counts for nothing.
+* x * y, y `pure` (an operand, or a product of operands and constants; it may be inside a sum over
+  k): one rounding of every monomial, none for a power of two. Of two sums one may be multiplied
+  out, over the other as it was computed: |x| times the monomials of y, or the reverse.
+* a fused node RN(x y + z) has one of the two roundings that are charged.
+
+`low` is an exponent such that every monomial is a multiple of 2**low. Where size <= 2**(p + low) in
+every format `held` that a partial sum may be in, each partial sum in whatever order is a multiple
+of 2**low of at most p bits, so nothing rounds, and `exact` holds. `error` is kept all the same, for
+what comes later.
+
+Inf and NaN are values like others where any evaluation must have them: exact, with size 0. Where
+evaluations may differ, and where something may overflow, the bound is Inf: unknown. `special` says
+which is which.
+
+float64's own roundings of the value are charged alike, with 2**-53, so `error` bounds the distance
+to the exact value of the formula too.
 """
 
 from __future__ import annotations
@@ -38,6 +49,8 @@ NO_GRID = 1 << 20
 U64 = 2.0**-53
 # The fields of a SpecArray that have an entry for each of its elements.
 ELEMENTS = ("value", "error", "size", "count", "low", "exact")
+# For the roundings of the bounds themselves: fewer than 2**12 for one element.
+_OUTWARD = 1 + 2.0**-40
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +58,15 @@ class Rules:
     """How the kernel may evaluate: the target's dots, their accumulator, what is between them.
 
     `target` is one of gpus.TARGETS or None for IEEE multiply-adds; `accumulator` and `between` are
-    formats by name: of the sums of float dots, and of every other intermediate value.
+    formats by name: of the sums of float dots, and of every other intermediate value. A sum in the
+    narrow registers of fp8 units is added to one in `accumulator` after at most `promotion` k (128
+    in CUTLASS, cuBLAS and DeepGEMM), unless "e8m13" itself is the accumulator.
     """
 
     target: str | None = None
     accumulator: str = "fp32"
     between: str = "fp32"
+    promotion: int = 128
 
     @property
     def fmt(self) -> Format:
@@ -63,7 +79,8 @@ class SpecArray:
     """An array in a spec; all arrays have its shape. `fmt`: the format it is stored in, if any.
 
     `whole`: integers in integer arithmetic, exact below 2**31 and unknown beyond. `pure`: an
-    operand, or a product of operands and constants.
+    operand, or a product of operands and constants. `held`: formats besides the intermediate one
+    that partial sums may have been in.
     """
 
     rules: Rules
@@ -76,6 +93,7 @@ class SpecArray:
     fmt: Format | None = None
     whole: bool = False
     pure: bool = False
+    held: tuple[str, ...] = ()
 
     # Operators, numpy's functions and methods are installed by `operators`.
 
@@ -92,15 +110,18 @@ class SpecArray:
     @property
     def bound(self) -> Array:
         """How far a computed element may lie from `value`; 0 where nothing may round."""
-        slack = 1 - self.count * self.rules.fmt.u
-        with np.errstate(divide="ignore", invalid="ignore"):
-            bound = np.where(slack > 0.5, self.error / slack, np.inf)
-        return np.where(self.exact, 0.0, np.where(np.isnan(bound), np.inf, bound))
+        bound = np.where(np.isnan(self.error), np.inf, self.error * _OUTWARD)
+        return np.where(self.exact, 0.0, bound)
 
     @property
     def reach(self) -> Array:
         """The largest magnitude that a computed element may have."""
         return np.abs(self.value) + self.bound
+
+    @property
+    def known(self) -> Array:
+        """Where any evaluation has `value` within a finite bound."""
+        return np.isfinite(self.bound)
 
     def __bool__(self) -> bool:
         raise ValueError("spec: got an array as a condition, expected np.where(condition, x, y)")
@@ -138,29 +159,40 @@ def exactly(
     """float64 values that every evaluation has exactly."""
     zeros = np.zeros(value.shape)
     true = np.ones(value.shape, bool)
-    size = np.abs(value)
+    size = np.where(np.isfinite(value), np.abs(value), 0.0)
     return SpecArray(rules, value, zeros, size, zeros, lowest_bit(value), true, fmt, whole, True)
+
+
+def growth(n: Any, rules: Rules) -> Any:
+    """g(n): how far n roundings, in units of u, move a monomial of magnitude 1."""
+    return np.expm1(n * rules.fmt.u)
 
 
 def collapse(x: SpecArray) -> SpecArray:
     """x as one monomial, whatever it is a sum of."""
+    finite = np.isfinite(x.value)
     low = np.where(x.exact, lowest_bit(x.value), -NO_GRID)
-    zeros = np.zeros(x.shape)
-    return SpecArray(x.rules, x.value, x.bound, x.reach, zeros, low, x.exact, x.fmt, x.whole)
+    parts = (x.value, x.bound, np.where(finite, x.reach, 0.0), np.zeros(x.shape), low, x.exact)
+    return SpecArray(x.rules, *parts, x.fmt, x.whole)
 
 
 def rounded(x: SpecArray, fmt: Format) -> SpecArray:
-    """x, which a kernel may have rounded to a float format here, or not.
+    """x, which a kernel may have stored in a float format here, or not.
 
-    |RN(x) - x| <= u |x| + eta / 2; Inf where x may overflow; exact where every monomial is a
-    multiple of one unit and size <= 2**p units.
+    |RN(x) - x| <= u |x| + eta / 2 for the number that it has computed, so what is added later goes
+    through no more roundings. Unknown where x may overflow; exact where x is a value of the format.
     """
-    rules, size = x.rules, x.size * (1 + fmt.u) + fmt.eta
-    error = x.error + fmt.u * (x.size + x.error) + fmt.eta / 2
-    error = np.where(x.reach > fmt.max, np.inf, error)
-    count = x.count + fmt.u / rules.fmt.u
-    exact = x.exact & fits(x.size, x.low, fmt)
-    return SpecArray(rules, x.value, error, size, count, x.low, exact, pure=x.pure)
+    reach = x.reach
+    error = x.error + fmt.u * reach + fmt.eta / 2
+    exact = x.exact & fits(reach, lowest_bit(x.value), fmt)
+    error = np.where(exact, x.error, error)
+    size = np.where(exact, x.size, np.maximum(x.size, reach * (1 + fmt.u) + fmt.eta))
+    odd = ~np.isfinite(x.value)
+    keeps = np.isnan(x.value) | (odd & (not fmt.is_fp8))  # conversions to fp8 saturate Inf
+    error = np.where((odd & x.known & keeps) | (reach <= fmt.max), error, np.inf)
+    size, exact = np.where(odd, 0.0, size), np.where(odd, x.exact & keeps, exact)
+    parts = (x.value, error, size, x.count, x.low, exact)
+    return SpecArray(x.rules, *parts, None, False, x.pure, x.held)
 
 
 def fits(size: Array, low: Array, fmt: Format) -> Array:

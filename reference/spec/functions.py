@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
-from gemmproof.reference.formats import FORMATS, Format, format_named
-from gemmproof.reference.spec.arithmetic import broadcast, multiply, negative, pair
+from gemmproof.reference.formats import Format, format_named
+from gemmproof.reference.spec.arithmetic import U32, broadcast, held_by, multiply, pair, to_float
 from gemmproof.reference.spec.array import (
     SpecArray,
     constant,
@@ -25,8 +25,8 @@ from gemmproof.reference.spec.array import (
     lowest_bit,
     rounded,
 )
+from gemmproof.reference.spec.special import settle
 
-U32 = 2.0**-24
 # ex2.approx.ftz and the like give 0 for a subnormal
 FLUSHED = 2.0**-126
 
@@ -65,10 +65,14 @@ def _truth(x: Any) -> tuple[Array, Array]:
 
 
 def compare(x: Any, y: Any, holds: Callable[[Array, Array], Array]) -> Condition:
-    """A comparison of x with y; certain where |x - y| exceeds both bounds, or nothing rounds."""
+    """A comparison of x with y; certain where |x - y| exceeds both bounds, or nothing rounds.
+
+    Of NaN it is never certain: a kernel may as well ask the opposite.
+    """
     x, y = pair(x, y)
     apart = np.abs(x.value - y.value) > x.bound + y.bound
-    return Condition(holds(x.value, y.value), apart | (x.exact & y.exact), x.rules)
+    numbers = ~(np.isnan(x.value) | np.isnan(y.value))
+    return Condition(holds(x.value, y.value), (apart | (x.exact & y.exact)) & numbers, x.rules)
 
 
 def where(condition: Any, x: Any, y: Any) -> SpecArray:
@@ -85,11 +89,11 @@ def where(condition: Any, x: Any, y: Any) -> SpecArray:
 
     with np.errstate(invalid="ignore"):
         other = np.abs(x.value - y.value) + np.where(value, y.bound, x.bound)
-    error = np.where(certain, choose("error"), np.maximum(choose("error"), other))
+        error = np.where(certain, choose("error"), np.maximum(choose("error"), other))
     size = np.where(certain, choose("size"), np.maximum(x.size, y.size))
-    count = np.maximum(x.count, y.count)
+    count = np.where(certain, choose("count"), np.maximum(x.count, y.count))
     parts = (choose("value"), error, size, count, choose("low"), choose("exact") & certain)
-    return SpecArray(rules, *parts, None, x.whole and y.whole)
+    return SpecArray(rules, *parts, None, x.whole and y.whole, held=held_by(x, y))
 
 
 def maximum(x: Any, y: Any) -> SpecArray:
@@ -114,18 +118,22 @@ def _extreme(x: Any, y: Any, choose: Any) -> SpecArray:
     first = value == x.value
     # an operand that cannot be chosen adds nothing
     decided = np.abs(x.value - y.value) > x.bound + y.bound
-    error = np.maximum(x.error, y.error)
-    error = np.where(decided, np.where(first, x.error, y.error), error)
-    size = np.where(decided, np.where(first, x.size, y.size), np.maximum(x.size, y.size))
-    low = np.where(first, x.low, y.low)
-    exact = np.where(decided, np.where(first, x.exact, y.exact), x.exact & y.exact)
-    count = np.maximum(x.count, y.count)
-    return SpecArray(x.rules, value, error, size, count, low, exact, None, x.whole)
+
+    def chosen(name: str, otherwise: Callable[[Array, Array], Array]) -> Array:
+        of_x, of_y = getattr(x, name), getattr(y, name)
+        return np.where(decided, np.where(first, of_x, of_y), otherwise(of_x, of_y))
+
+    error, size, count = (chosen(name, np.maximum) for name in ("error", "size", "count"))
+    low, exact = np.where(first, x.low, y.low), chosen("exact", np.logical_and)
+    parts = (value, error, size, count, low, exact, None, x.whole, False, held_by(x, y))
+    # whether NaN or the other is taken is the kernel's choice
+    numbers = ~(np.isnan(x.value) | np.isnan(y.value))
+    return settle(SpecArray(x.rules, *parts), x.known & y.known & numbers)
 
 
 def absolute(x: SpecArray) -> SpecArray:
-    """|x|."""
-    return maximum(x, negative(x))
+    """|x|: where the sign may be an error's, that moves it by less than the error."""
+    return replace(x, value=np.abs(x.value), fmt=x.fmt if not x.whole else None)
 
 
 def to(x: SpecArray, name: str) -> SpecArray:
@@ -156,9 +164,13 @@ def step(x: SpecArray, function: Callable[[Array], Array], fmt: Format | None) -
     """A function that never falls and is computed exactly: off by how far it goes within bound."""
     with np.errstate(invalid="ignore", over="ignore"):
         value = function(x.value)
-        up, down = function(x.value + x.bound), function(x.value - x.bound)
+        # float64's rounding of the ends is outward
+        up = function(np.nextafter(x.value + x.bound, np.inf))
+        down = function(np.nextafter(x.value - x.bound, -np.inf))
         error = np.where(x.bound > 0, np.maximum(up - value, value - down), 0.0)
-    return _fresh(x, value, error, error == 0, fmt)
+    # conversions to fp8 saturate Inf, or do not
+    keeps = np.isnan(x.value) | (np.isinf(x.value) & (fmt is None or not fmt.is_fp8))
+    return _fresh(x, value, error, error == 0, fmt, x.exact & keeps)
 
 
 def exp(x: SpecArray) -> SpecArray:
@@ -171,28 +183,37 @@ def tanh(x: SpecArray) -> SpecArray:
     """Hyperbolic tangent: 2 ulp (tanhf), or as 2 s - 1 with s = sigmoid(2 x) and __expf.
 
     The latter is off by 2 s (1 - s) times the relative error of the exponential, twice by 2 ulp of
-    the quotient and one rounding of the sum, and by one rounding of the difference: 12 u.
+    the quotient and one rounding of the sum, and by one rounding of the difference: 12 u. The slope
+    4 s (1 - s) is at most 1, and at most 4 exp(-2 |x|).
     """
+
+    def slope(v: Array, d: Array) -> Array:
+        return np.minimum(1.0, 4 * np.exp(-2 * np.maximum(np.abs(v) - d, 0.0)))
+
     exponential = 2 * (2 + np.floor(1.173 * 2 * x.reach)) * U32
-    far = np.exp(-2 * np.abs(x.value) + 2 * x.bound)  # 4 s (1 - s) is at most 4 exp(-2 |x|)
-    absolute_error = 2 * np.minimum(0.25, far) * exponential + 12 * U32
-    slope = lambda v, d: d  # noqa: E731
-    return _approximate(x, np.tanh, slope, 4 * U32, absolute_error)
+    absolute_error = slope(x.value, x.bound) / 2 * exponential + 12 * U32
+    rise = lambda v, d: slope(v, d) * d  # noqa: E731
+    return _approximate(x, np.tanh, rise, 4 * U32, absolute_error)
 
 
 def erf(x: SpecArray) -> SpecArray:
-    """The error function: 2 ulp (erff); its slope is at most 2 / sqrt(pi)."""
-    slope = 2 / math.sqrt(math.pi)
-    return _approximate(x, np.vectorize(math.erf, otypes=[float]), lambda v, d: slope * d, 4 * U32)
+    """The error function: 2 ulp (erff); its slope is 2 / sqrt(pi) exp(-x**2)."""
+
+    def rise(v: Array, d: Array) -> Array:
+        near = np.maximum(np.abs(v) - d, 0.0)
+        return 2 / math.sqrt(math.pi) * np.exp(-near * near) * d
+
+    return _approximate(x, np.vectorize(math.erf, otypes=[float]), rise, 4 * U32)
 
 
 def sqrt(x: SpecArray) -> SpecArray:
-    """The square root: sqrt.approx is off by 1 ulp; sqrt(x + d) - sqrt(x) is below sqrt(d), and
-    below d / (2 sqrt(x - d))."""
+    """The square root: sqrt.approx is off by 1 ulp; sqrt(x) - sqrt(x - d) is at most sqrt(d), and
+    d / (2 sqrt(x - d)). Unknown where an error may make x negative."""
 
     def rise(v: Array, d: Array) -> Array:
         least = np.sqrt(np.maximum(v - d, 0.0))
-        return np.minimum(np.sqrt(d), np.where(least > 0, d / (2 * least), np.inf))
+        small = np.minimum(np.sqrt(d), np.where(least > 0, d / (2 * least), np.inf))
+        return np.where(v >= d, small, np.inf)
 
     return _approximate(x, np.sqrt, rise, 2 * U32)
 
@@ -201,7 +222,7 @@ def sigmoid(x: SpecArray) -> SpecArray:
     """s = 1 / (1 + e**-x): off by 1 - s times the error of the exponential, 2 ulp of the quotient
     and one rounding of the sum, in all 5 u; 0 where the exponential overflows, as s would flush.
 
-    Its slope s (1 - s) changes by no more than e**(2 d) within d.
+    Its slope s (1 - s) changes by no more than e**d within d, as |1 - 2 s| <= 1.
     """
 
     def value(v: Array) -> Array:
@@ -210,7 +231,7 @@ def sigmoid(x: SpecArray) -> SpecArray:
 
     def rise(v: Array, d: Array) -> Array:
         far = np.exp(-np.abs(v))
-        return far / (1 + far) ** 2 * np.expm1(2 * d) / 2
+        return np.minimum(far / (1 + far) ** 2 * np.expm1(d), 1.0)
 
     ulps = 2 + np.floor(1.173 * x.reach)
     with np.errstate(over="ignore"):
@@ -225,25 +246,33 @@ def _approximate(
     relative: Any,
     least: Any = 0.0,
 ) -> SpecArray:
-    """A smooth function: `rise(v, d)` bounds |f(v + e) - f(v)| for |e| <= d, `relative` its own."""
-    u = x.rules.fmt.u
+    """A smooth function: `rise(v, d)` bounds |f(v + e) - f(v)| for |e| <= d, `relative` its own.
+
+    A narrower intermediate format rounds the result once more. Of Inf it is unknown: what the exact
+    limit is, a formula with exponentials may make Inf / Inf.
+    """
+    x, u = to_float(x), x.rules.fmt.u
     with np.errstate(all="ignore"):
         value = function(x.value)
         moved = np.where(x.bound > 0, rise(x.value, x.bound), 0.0)
         own = (relative + (u if u > U32 else 0.0) + 2.0**-50) * (np.abs(value) + moved)
         error = moved + np.maximum(own, least) + FLUSHED + x.rules.fmt.eta
-    return _fresh(x, value, error, np.zeros(x.shape, bool), None)
+        error = np.where(np.isinf(x.value), np.inf, error)
+    nothing = np.zeros(x.shape, bool)
+    return _fresh(x, value, error, nothing, None, x.exact & np.isnan(x.value))
 
 
-def _fresh(x: SpecArray, value: Array, error: Array, exact: Array, fmt: Format | None) -> SpecArray:
-    with np.errstate(invalid="ignore"):
-        top = FORMATS[fmt.name].max if fmt is not None else x.rules.fmt.max
-        error = np.where(np.abs(value) + error <= top, error, np.inf)
+def _fresh(
+    x: SpecArray, value: Array, error: Array, exact: Array, fmt: Format | None, special: Array
+) -> SpecArray:
+    """A new monomial; `special`: where Inf or NaN is every evaluation's."""
     held = fmt if fmt is not None else x.rules.fmt
-    low = lowest_bit(value)
-    exact = exact & fits(np.abs(value), low, held)
-    zeros = np.zeros(value.shape)
-    return SpecArray(x.rules, value, error, np.abs(value), zeros, low, exact, fmt)
+    low, size = lowest_bit(value), np.abs(value)
+    with np.errstate(invalid="ignore"):
+        error = np.where(size + error <= held.max, error, np.inf)
+    exact = exact & fits(size, low, held)
+    made = SpecArray(x.rules, value, error, size, np.zeros(value.shape), low, exact, fmt)
+    return settle(made, special)
 
 
 def rint(x: SpecArray) -> SpecArray:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.formats import CODES, FORMATS, format_named
 from gemmproof.reference.spec.arithmetic import INT32, pair
-from gemmproof.reference.spec.array import SpecArray, fits, lowest_bit
+from gemmproof.reference.spec.array import SpecArray, exactly, fits, lowest_bit
 
 Whole = Callable[[Array, Array], Array]
 
@@ -43,6 +44,21 @@ left_shift = whole("<<", _left)
 right_shift = whole(">>", lambda x, y: x >> np.clip(y, 0, 63))
 floor_divide = whole("//", lambda x, y: np.where(y == 0, 1 << 40, x // np.where(y == 0, 1, y)))
 remainder = whole("%", lambda x, y: np.where(y == 0, 1 << 40, x % np.where(y == 0, 1, y)))
+
+
+def decode(x: SpecArray, name: str) -> SpecArray:
+    """Integers as the codes of a float format, such as e2m1 unpacked from a byte, or e8m0 scales.
+
+    e2m1 takes the low four bits.
+    """
+    fmt = CODES[name] if name in CODES else format_named(name)
+    if not (x.whole and x.exact.all()):
+        raise TypeError("spec: got codes that may be rounded, expected an operand of integers")
+    codes = x.value.astype(np.int64).astype(f"u{fmt.itemsize}")
+    if name == "e2m1":
+        codes &= np.uint8(15)
+    value = codes.view(fmt.storage).astype(np.float64)
+    return exactly(value, x.rules, fmt if fmt.name in FORMATS else None)
 
 
 def invert(x: SpecArray) -> SpecArray:

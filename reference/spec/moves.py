@@ -8,15 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.spec.arithmetic import apply
+from gemmproof.reference.spec.arithmetic import apply, held_by, to_float
 from gemmproof.reference.spec.array import ELEMENTS, SpecArray, constant
+from gemmproof.reference.spec.gather import Gathered, spread
 
 
-def index(x: SpecArray, key: Any) -> SpecArray:
+def index(x: SpecArray, key: Any) -> SpecArray | Gathered:
     """x[key]: slices, None, integers, and arrays of integers, operands among them."""
     keys = key if isinstance(key, tuple) else (key,)
     plain = tuple(_plain(k) for k in keys)
-    return apply(x, lambda z: np.asarray(z[plain]))
+    ids = plain[0]
+    whole = len(plain) == 1 and isinstance(ids, np.ndarray) and ids.dtype.kind in "iu"
+    try:
+        if whole and ids.ndim == 1 and x.ndim == 3:
+            return Gathered(x, np.arange(x.shape[0])[ids])
+        return apply(x, lambda z: np.asarray(z[plain]))
+    except IndexError as error:
+        raise ValueError(f"spec: {error}") from None
 
 
 def _plain(key: Any) -> Any:
@@ -75,10 +83,11 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> SpecArray:
 
 
 def _join(arrays: Sequence[Any], join: Any) -> SpecArray:
-    rules = next(x.rules for x in arrays if isinstance(x, SpecArray))
-    made = [x if isinstance(x, SpecArray) else constant(x, rules) for x in arrays]
+    rules = next(x.rules for x in arrays if hasattr(x, "rules"))
+    made = [spread(x) if hasattr(x, "rules") else constant(x, rules) for x in arrays]
+    whole, pure = all(x.whole for x in made), all(x.pure for x in made)
+    made = made if whole else [to_float(x) for x in made]
     first = made[0]
     parts = {name: join([getattr(x, name) for x in made]) for name in ELEMENTS}
     fmt = first.fmt if all(x.fmt is first.fmt for x in made) else None
-    whole, pure = all(x.whole for x in made), all(x.pure for x in made)
-    return replace(first, **parts, fmt=fmt, whole=whole, pure=pure)
+    return replace(first, **parts, fmt=fmt, whole=whole, pure=pure, held=held_by(*made))

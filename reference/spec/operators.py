@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.spec import arithmetic, functions, integers, moves
+from gemmproof.reference.spec import arithmetic, contraction, functions, integers, moves
 from gemmproof.reference.spec.array import SpecArray
+from gemmproof.reference.spec.gather import Gathered, spread
 
 Function = Callable[..., Any]
 
@@ -25,7 +26,7 @@ FUNCTIONS: Mapping[Any, Function] = {
     np.divide: arithmetic.divide,
     np.negative: arithmetic.negative,
     np.positive: lambda x: x,
-    np.matmul: arithmetic.matmul,
+    np.matmul: contraction.matmul,
     np.square: functions.square,
     np.absolute: functions.absolute,
     np.maximum: functions.maximum,
@@ -73,7 +74,7 @@ _COMPARED = {
     "gt": np.greater, "ge": np.greater_equal, "lt": np.less, "le": np.less_equal,
     "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
-_METHODS = {
+_METHODS: Mapping[str, Any] = {
     "sum": arithmetic.total,
     "to": functions.to,
     "may_round": functions.may_round,
@@ -83,11 +84,12 @@ _METHODS = {
     "swapaxes": moves.swapaxes,
     "repeat": moves.repeat,
     "clip": functions.clip,
+    "decode": integers.decode,
     "__neg__": arithmetic.negative,
     "__abs__": functions.absolute,
     "__invert__": integers.invert,
     "__getitem__": moves.index,
-    "T": property(moves.transpose),
+    "T": property(lambda x: moves.transpose(spread(x))),
     "mT": property(lambda x: moves.swapaxes(x, -1, -2)),
 }
 
@@ -96,7 +98,8 @@ def _find(function: Any) -> Function:
     if function not in FUNCTIONS:
         known = " ".join(sorted({f.__name__ for f in FUNCTIONS}))
         raise TypeError(f"spec: got np.{function.__name__}, expected one of {known}")
-    return FUNCTIONS[function]
+    found = FUNCTIONS[function]
+    return found if function is np.matmul else _spread(found)
 
 
 def _call_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -114,15 +117,22 @@ def _reflected(function: Function) -> Function:
     return lambda x, y: function(y, x)
 
 
+def _spread(function: Function) -> Function:
+    return lambda *args, **options: function(*map(spread, args), **options)
+
+
 def install() -> None:
     """Give SpecArray what this module says; once, when the package is imported."""
-    for name, ufunc in _BINARY.items():
-        setattr(SpecArray, f"__{name}__", FUNCTIONS[ufunc])
-        setattr(SpecArray, f"__r{name}__", _reflected(FUNCTIONS[ufunc]))
-    for name, ufunc in _COMPARED.items():
-        setattr(SpecArray, f"__{name}__", FUNCTIONS[ufunc])
-    for name, method in _METHODS.items():
-        setattr(SpecArray, name, method)
-    for kind in (SpecArray, functions.Condition):
-        setattr(kind, "__array_ufunc__", _call_ufunc)  # noqa: B010
-        setattr(kind, "__array_function__", _call_function)  # noqa: B010
+    for kind in (SpecArray, Gathered):
+        for name, ufunc in _BINARY.items():
+            setattr(kind, f"__{name}__", _find(ufunc))
+            setattr(kind, f"__r{name}__", _reflected(_find(ufunc)))
+        for name, ufunc in _COMPARED.items():
+            setattr(kind, f"__{name}__", _find(ufunc))
+        for name, method in _METHODS.items():
+            if not hasattr(kind, name) or kind is SpecArray:
+                spreads = method if isinstance(method, property) else _spread(method)
+                setattr(kind, name, spreads)
+    for called in (SpecArray, Gathered, functions.Condition):
+        setattr(called, "__array_ufunc__", _call_ufunc)  # noqa: B010
+        setattr(called, "__array_function__", _call_function)  # noqa: B010

@@ -68,7 +68,7 @@ def test_a_rounding_that_the_formula_demands_is_exact_away_from_ties():
     assert result.bound.tolist() == [0, 0, 0]
     assert result.value.tolist() == widen(round_to(result.value, "fp8e4m3")).tolist()
     tie = run(lambda x, t: np.rint(x + t * 3), x=fp32(0.5), t=fp32(1 / 3))
-    assert tie.bound.tolist() == [1.0]  # 1.5, but for the roundings: 1 or 2
+    assert 1 <= tie.bound[0] < 1.001  # 1.5, but for the roundings: 1 or 2
 
 
 def test_what_overflows_a_format_is_unknown_unless_it_is_clipped():
