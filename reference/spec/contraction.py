@@ -192,13 +192,16 @@ def _unread(
 def choose_model(x: SpecArray, y: SpecArray, rules: Rules) -> DotModel:
     """The dot of the target for these operands; IEEE multiply-adds where it has no such unit.
 
-    What is in no format of a dot (an intermediate value) is multiplied in the intermediate format.
-    A tensor core without fp8 gets fp16 (Triton converts, exactly).
+    What is in no format (an intermediate value) may have been stored in its partner's, in fp16
+    beside 8 bits; with none it is in the intermediate format. Of two formats the wider is used
+    where it holds the other's values, as kernels convert int8 and fp8 beside 16 bits. A tensor core
+    without fp8 gets fp16 (Triton converts, exactly).
     """
-    names = tuple(rules.between if z.fmt is None else z.fmt.name for z in (x, y))
-    same = names[0] == names[1] or all(name in FP8 for name in names)
-    other = "tf32" if "tf32" in names else rules.between
-    wanted = names if same else (other, other)
+    a, b = ("" if z.fmt is None else z.fmt.name for z in (x, y))
+    a, b = _stored(a, b, rules), _stored(b, a, rules)
+    if a != b and not (a in FP8 and b in FP8):
+        a = b = next((to for to, of in ((a, b), (b, a)) if _holds(to, of)), rules.between)
+    wanted = a, b
     narrow = FORMATS[rules.accumulator].emin == FORMATS["fp32"].emin
     acc = "fp32" if narrow else rules.accumulator  # what registers hold of fp32's exponents
     for a, b in (wanted, tuple("fp16" if name in FP8 else name for name in wanted)):
@@ -207,3 +210,18 @@ def choose_model(x: SpecArray, y: SpecArray, rules: Rules) -> DotModel:
         except ValueError:  # no such unit
             continue
     return dot_model(None, rules.between if not FORMATS[wanted[0]].sums else wanted[0])
+
+
+def _stored(name: str, partner: str, rules: Rules) -> str:
+    if name or not partner:
+        return name or rules.between
+    return partner if FORMATS[partner].itemsize > 1 else "fp16"
+
+
+def _holds(to: str, of: str) -> bool:
+    """Whether a dot reads operands of both formats as `to`; tf32 reads what fp32 holds."""
+    wide, narrow = FORMATS[to], FORMATS[of]
+    least = wide.emin - wide.p <= narrow.emin - narrow.p
+    return (to, of) == ("tf32", "fp32") or (
+        wide.kind == "float" and wide.p >= narrow.p and wide.emax >= narrow.emax and least
+    )

@@ -84,10 +84,12 @@ def test_what_is_added_may_have_started_the_accumulator():
     a, b = swallowed(256)
     a[0, 0] = 0
     bias = np.array([[1]], F)
-    c = run(lambda a, b, bias: a @ b + bias, a=(a, "fp16"), b=(b, "fp16"), bias=(bias, "fp32"))
     (got,) = dot_model(None, "fp16").dot(a, b, bias)[0]
-    assert float(c.value[0, 0]) - float(got) == 255 * U
-    assert 255 * U <= c.bound[0, 0] < 1.05 * 257 * U
+    given = {"a": (a, "fp16"), "b": (b, "fp16"), "bias": (bias, "fp32")}
+    for spec in (lambda a, b, bias: a @ b + bias, lambda a, b, bias: bias + a @ b):
+        c = run(spec, **given)
+        assert float(c.value[0, 0]) - float(got) == 255 * U
+        assert 255 * U <= c.bound[0, 0] < 1.05 * 257 * U
 
 
 def test_a_zero_is_added_exactly():
@@ -185,7 +187,7 @@ def test_what_may_overflow_on_the_way_is_unknown(name):
 
 
 def test_a_stored_value_is_rounded_not_its_addends():
-    """A sum that cancels is stored with an error of its own size, and a bias is not stored with it."""
+    """A sum that cancels is stored with an error of its size, and a bias is not stored with it."""
     a, b = fp16([[100.0, -100.0, 1 / 3]]), fp16([[100.0], [100.0], [1.0]])
     c = run(lambda a, b, c: (a @ b).may_round("bf16") + c, a=a, b=b, c=fp32(1000.0))
     assert 2.0**-8 / 3 * 0.9 < c.bound[0, 0] < 2.0**-8 / 3 * 1.5 + 5 * 21001 * U
@@ -275,3 +277,21 @@ def test_a_narrow_fp8_sum_must_be_promoted_unless_it_is_declared():
     wide = run(lambda a, b: a @ b, Rules("sm_90"), **given)
     assert wide.bound[0, 0] < abs(alone - wide.value[0, 0]) <= narrow.bound[0, 0]
     assert abs(parts - wide.value[0, 0]) <= wide.bound[0, 0]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_may_be_stored_in_fp16_may_go_through_a_tensor_core(target):
+    """Products just below what a unit keeps beside 1: each is cut away whole."""
+    K = 256
+    a, b = np.full((1, K), 2.0**-12), np.full((K, 1), 2.0**-11 * (1 - 2.0**-10))
+    a[0, 0] = b[0, 0] = 1
+    given = {"a": (a.astype(np.float16), "fp16"), "b": (b.astype(np.float16), "fp16")}
+    (got,) = dot_model(target, "fp16").dot(given["a"][0], given["b"][0])[0]
+    for spec in (lambda a, b: a @ b, lambda a, b: (a + 0).may_round("fp16") @ b):
+        c = run(spec, Rules(target), **given)
+        assert abs(float(got) - c.value[0, 0]) <= c.bound[0, 0]
+    small = b[:, :] * np.where(np.arange(K) > 0, 2.0**-12, 1)[:, None]
+    (got,) = dot_model(target, "fp16").dot(np.ones((1, K), np.float16), small.astype(np.float16))[0]
+    given = {"q": (np.ones((1, K), np.int8), "int8"), "b": (small.astype(np.float16), "fp16")}
+    c = run(lambda q, b: q @ b, Rules(target), **given)
+    assert abs(float(got) - c.value[0, 0]) <= c.bound[0, 0]
