@@ -10,7 +10,7 @@ import pytest
 from gemmproof.reference.arithmetic.conversions import round_to, widen
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.gpus import GPUS, TARGETS
+from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.spec import Rules, erf, evaluate, sigmoid
 
 F = np.float32
@@ -41,10 +41,12 @@ def swallowed(K):
 def test_a_chain_may_lose_all_that_its_bound_says(K):
     a, b = swallowed(K)
     (got,) = dot_model(None, "fp16").dot(a, b)[0]
-    c = run(lambda a, b: a @ b, a=(a, "fp16"), b=(b, "fp16"))
-    off = abs(Fraction(float(got)) - Fraction(float(c.value[0, 0])))
-    assert off == (K - 1) * Fraction(U)
-    assert (K - 1) / K * 0.98 < off / Fraction(float(c.bound[0, 0])) <= 1
+    for target in (None, *TARGETS):  # a GEMV may do without the tensor cores
+        c = run(lambda a, b: a @ b, Rules(target), a=(a, "fp16"), b=(b, "fp16"))
+        off = abs(Fraction(float(got)) - Fraction(float(c.value[0, 0])))
+        assert off == (K - 1) * Fraction(U)
+        assert off <= Fraction(float(c.bound[0, 0]))
+        assert target or off / Fraction(float(c.bound[0, 0])) > (K - 1) / K * 0.98
 
 
 @pytest.mark.parametrize("K", [2, 16, 257, 4096])
@@ -109,56 +111,6 @@ def test_a_zero_is_added_exactly():
 def test_a_power_of_two_scales_exactly():
     x = fp32(0.3, 1.7)
     assert run(lambda x: 0.5 * (x * 4) / 8, x=x).bound.tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_subnormal_operands_are_cut_by_their_encoding(target):
-    """2**-24 2**10 has the exponent -4 in fp16's encoding: 2**-34 beside it is cut away."""
-    a, b = fp16([[2.0**-24, 2.0**-24]]), fp16([[2.0**10], [2.0**-10]])
-    c = run(lambda a, b: a @ b, Rules(target), a=a, b=b)
-    (got,) = dot_model(target, "fp16").dot(a[0], b[0])[0]
-    assert float(got) != c.value[0, 0]
-    assert not c.exact[0, 0]
-    assert abs(float(got) - c.value[0, 0]) <= c.bound[0, 0]
-
-
-def has(target, name):
-    return any(name in core.formats for core in GPUS[target].cores)
-
-
-@pytest.mark.parametrize(
-    ("target", "name", "acc"),
-    [(t, n, acc) for t in TARGETS
-     for n, acc in (("fp16", "fp32"), ("fp16", "fp16"), ("fp8e4m3", "e8m13")) if has(t, n)],
-)  # fmt: skip
-def test_what_is_called_exact_is_what_the_unit_gives(target, name, acc):
-    """Sums up to the last one that fits, and one beyond, with a start of the same grid."""
-    model = dot_model(target, name, "fp32" if acc == "e8m13" else acc)
-    rng, exact = np.random.default_rng(0), 0
-    most = 14 if name == "fp16" else 8
-    for top in range(6, 26):
-        a, b = np.ones((40, 32)), np.ones((32, 1))
-        a[:, 1:] = rng.integers(0, 2, (40, 31))
-        a[:, 0], b[0] = 2.0 ** min(most, max(0, top - most)), 2.0 ** min(top, most)
-        a, b = (round_to(x, name) for x in (a, b))
-        start = rng.integers(-1, 2, (40, 1)) * 2.0 ** rng.integers(0, min(top, 15), (40, 1))
-        held = "fp16" if acc == "fp16" else "fp32"
-        start = round_to(start, held)
-        given = {"a": (a, name), "b": (b, name), "c": (start, held)}
-        c = run(lambda a, b, c: a @ b + c, Rules(target, acc), **given)
-        got = widen(model.dot(a, b, start))
-        assert np.array_equal(got[c.exact], c.value[c.exact])
-        known = c.known
-        assert (np.abs(got[known] - c.value[known]) <= c.bound[known]).all()
-        exact += c.exact.sum()
-    assert exact > 40
-
-
-def test_a_start_that_a_narrow_accumulator_cannot_hold_is_not_exact():
-    ones = fp16(np.ones((1, 4))), fp16(np.ones((4, 1)))
-    for acc, bias in (("fp16", 2.0**11), ("fp16", 2.0**-30), ("e8m13", 2.0**14)):
-        c = run(lambda a, b, c: a @ b + c, Rules("sm_90", acc), a=ones[0], b=ones[1], c=fp32(bias))
-        assert not c.exact.any()
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "fp8e4m3", "fp8e5m2"])
@@ -265,33 +217,13 @@ def test_integer_sums_may_be_scaled_and_added_in_slices(slices):
     assert not c.exact.any()
 
 
-def test_a_narrow_fp8_sum_must_be_promoted_unless_it_is_declared():
-    K = 4096
-    a, b = (round_to(np.full(shape, 1.0), "fp8e4m3") for shape in ((1, K), (K, 1)))
-    b[0, 0] = 256
-    a[0, 0] = 64
-    model, given = dot_model("sm_90", "fp8e4m3"), {"a": (a, "fp8e4m3"), "b": (b, "fp8e4m3")}
-    alone = float(model.dot(a, b)[0, 0])
-    parts = sum(float(model.dot(a[:, k : k + 128], b[k : k + 128])[0, 0]) for k in range(0, K, 128))
-    narrow = run(lambda a, b: a @ b, Rules("sm_90", "e8m13"), **given)
-    wide = run(lambda a, b: a @ b, Rules("sm_90"), **given)
-    assert wide.bound[0, 0] < abs(alone - wide.value[0, 0]) <= narrow.bound[0, 0]
-    assert abs(parts - wide.value[0, 0]) <= wide.bound[0, 0]
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_what_may_be_stored_in_fp16_may_go_through_a_tensor_core(target):
-    """Products just below what a unit keeps beside 1: each is cut away whole."""
-    K = 256
-    a, b = np.full((1, K), 2.0**-12), np.full((K, 1), 2.0**-11 * (1 - 2.0**-10))
-    a[0, 0] = b[0, 0] = 1
-    given = {"a": (a.astype(np.float16), "fp16"), "b": (b.astype(np.float16), "fp16")}
-    (got,) = dot_model(target, "fp16").dot(given["a"][0], given["b"][0])[0]
-    for spec in (lambda a, b: a @ b, lambda a, b: (a + 0).may_round("fp16") @ b):
-        c = run(spec, Rules(target), **given)
-        assert abs(float(got) - c.value[0, 0]) <= c.bound[0, 0]
-    small = b[:, :] * np.where(np.arange(K) > 0, 2.0**-12, 1)[:, None]
-    (got,) = dot_model(target, "fp16").dot(np.ones((1, K), np.float16), small.astype(np.float16))[0]
-    given = {"q": (np.ones((1, K), np.int8), "int8"), "b": (small.astype(np.float16), "fp16")}
-    c = run(lambda q, b: q @ b, Rules(target), **given)
-    assert abs(float(got) - c.value[0, 0]) <= c.bound[0, 0]
+def test_products_that_underflow_may_lose_half_of_the_least_number_each():
+    x = np.full((1, 64), 2.0**-75 * (1 - 2.0**-20), F)
+    given = {"x": (x, "fp32"), "y": (x.T.copy(), "fp32")}
+    one = run(lambda x, y: x * y.T, **given)
+    assert (np.abs(widen(x * x) - one.value) > 2.0**-151).all()
+    assert (np.abs(widen(x * x) - one.value) <= one.bound).all()
+    (got,) = dot_model(None, "fp32").dot(x, given["y"][0])[0]
+    c = run(lambda x, y: x @ y, **given)
+    assert got == 0
+    assert 32 * 2.0**-150 < c.value[0, 0] <= c.bound[0, 0] < 2 * 64 * 2.0**-149
