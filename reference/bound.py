@@ -77,7 +77,7 @@ def bound_accumulation(
         x, y = (np.where(np.isfinite(v), v, v.dtype.type(0)) for v in (_numbers(a), _numbers(b)))
         start = start_at(np.where(np.isfinite(wide_c), wide_c, 0.0))
         running = _dots(x, y, start, model)
-        total = error + _bound_unread(x, y, model) + running.error
+        total = error + bound_unread(x, y, model) + running.error
         size = running.size
         if split_k > 1:
             total = total + _split_error(size, split_k, split_format, model)
@@ -156,7 +156,7 @@ def _overflows(x: Array, model: DotModel, axis: int) -> Array:
     return np.logical_or.reduce(infinite).any(axis=axis, keepdims=True)
 
 
-def _bound_unread(a: Array, b: Array, model: DotModel) -> Array | float:
+def bound_unread(a: Array, b: Array, model: DotModel) -> Array | float:
     """|a b - what is multiplied|, from the data: with a = sum a_i + r_a, and b alike,
 
     |a b - sum of a_i b_j| <= sum over missing (i, j) of |a_i||b_j| + |r_a||b| + |sum a_i||r_b|.

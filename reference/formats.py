@@ -137,6 +137,15 @@ FNUZ = (
            ttir="f8E4M3B11FNUZ"),
 )  # fmt: skip
 
+# Formats of codes that integer tensors hold: packed e2m1, and the scales of the OCP Microscaling
+# Formats specification. What a formula decodes them to; no tensor is drawn in them.
+CODES: Mapping[str, Format] = MappingProxyType(
+    {
+        "e2m1": _float("e2m1", 2, 0, 2, "float4_e2m1fn", 0, has_inf=False, ptx="e2m1"),
+        "e8m0": Format("e8m0", 1, -127, 127, "float8_e8m0fnu", 2.0**127, nan_bits=0xFF),
+    }
+)
+
 OPERANDS = tuple(f.name for f in _FORMATS if f.operand)
 FLOAT_OPERANDS = tuple(f.name for f in _FORMATS if f.operand and f.kind == "float")
 RESULTS = tuple(f.name for f in _FORMATS if f.result)

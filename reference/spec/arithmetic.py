@@ -1,0 +1,233 @@
+"""Sums, products and quotients of SpecArrays; `array` states what they keep true."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.spec.array import (
+    ELEMENTS,
+    NO_GRID,
+    U64,
+    SpecArray,
+    constant,
+    fits,
+    growth,
+    rounded,
+)
+from gemmproof.reference.spec.special import known_product, known_quotient, known_sum, settle
+
+INT32 = FORMATS["int32"]
+U32 = FORMATS["fp32"].u
+
+
+def add(x: Any, y: Any) -> SpecArray:
+    """x + y: error_x + error_y + g(n_y + 1) (size_x + error_x) + g(n_x + 1) (size_y + error_y).
+
+    What is exactly 0 is added exactly.
+    """
+    x, y = pair(x, y)
+    full_x, full_y = x.size + x.error, y.size + y.error
+    both = (full_x > 0) & (full_y > 0)
+    moved = growth(y.count + 1, x.rules) * full_x + growth(x.count + 1, x.rules) * full_y
+    error = x.error + y.error + np.where(both, moved, 0.0)
+    count = np.where(both, x.count + y.count + 1, np.maximum(x.count, y.count))
+    with np.errstate(invalid="ignore"):
+        value = x.value + y.value
+    made = _made(x, y, value, error, x.size + y.size, count, np.minimum(x.low, y.low))
+    return settle(made, known_sum(x, y))
+
+
+def negative(x: SpecArray) -> SpecArray:
+    """-x, exactly."""
+    return replace(x, value=-x.value)
+
+
+def subtract(x: Any, y: Any) -> SpecArray:
+    """x - y, as x + (-y)."""
+    x, y = pair(x, y)
+    return add(x, negative(y))
+
+
+def multiply(x: Any, y: Any) -> SpecArray:
+    """x y: e = error_x size_y + error_y size_x + error_x error_y, and g(1) (size + e), and eta for
+    every product that may underflow.
+
+    Of two sums e is that of the computed values, and the product's rounding is over the larger of
+    |x| size_y and size_x |y|: one may be multiplied out.
+    """
+    x, y = pair(x, y)
+    rules, fmt = x.rules, x.rules.fmt
+    out = x.pure or y.pure
+    with np.errstate(invalid="ignore", over="ignore"):
+        value = x.value * y.value
+        at_x, at_y = (z.size if out else np.abs(z.value) for z in (x, y))
+        error = x.error * at_y + y.error * at_x + x.error * y.error
+        size = x.size * y.size if out else np.maximum(x.reach * y.size, x.size * y.reach)
+        rounds = ~(_is_power(x) | _is_power(y))
+        products = 1 + (x.count + y.count if out else 0.0)
+        some = (size > 0) | (error > 0)
+        error = error + growth(rounds, rules) * (size + error) + some * products * fmt.eta
+    count = x.count + y.count + 1 if out else np.ones(value.shape)
+    if x.pure and y.pure:
+        count = np.zeros(value.shape)  # nothing is added before
+    low = np.where((x.low >= NO_GRID) | (y.low >= NO_GRID), NO_GRID, x.low + y.low)
+    made = _made(x, y, value, error, size, count, low, x.pure and y.pure)
+    return settle(made, known_product(x, y))
+
+
+def divide(x: Any, y: Any) -> SpecArray:
+    """x / y: (error_x + |q| error_y) / (|y| - error_y), and the division's own; exact where y is a
+    power of two.
+
+    div.full.f32, what Triton makes of `/`, is off by at most 2 ulp (PTX ISA), 4 u of the quotient;
+    so is rcp.approx (1 ulp) with the product that follows it. A narrower format rounds once more.
+    y may be divided by factor by factor. Unknown where y or 1 / y may leave the normal range.
+    """
+    x, y = pair(x, y)
+    x, y = to_float(x), to_float(y)
+    rules, fmt = x.rules, x.rules.fmt
+    with np.errstate(all="ignore"):
+        value = x.value / y.value
+        least = np.abs(y.value) - y.bound
+        error = (x.error + np.abs(value) * y.bound) / least
+        size = x.size / least
+        one = 4 * min(U32, fmt.u) + (fmt.u if fmt.u > U32 else 0.0)
+        own = one / fmt.u * (1 + y.count)
+        error = error + growth(own, rules) * (size + error) + (1 + x.count) * fmt.eta
+        error = error + U64 * np.abs(value)
+    power = _is_power(y)
+    normal = (least >= 2.0**fmt.emin) & (y.reach <= 2.0**-fmt.emin)
+    error = np.where(normal, error, np.inf)
+    _, e = np.frexp(y.value)
+    low = np.where(power & (x.low < NO_GRID), x.low - e + 1, -NO_GRID)
+    low = np.where((x.low >= NO_GRID) & (y.value != 0), NO_GRID, low)
+    exact = x.exact & power & _fit(size, low, x.held, fmt)
+    error = _overflow(error, size, fmt.max)
+    pure = x.pure and y.pure
+    count = np.zeros(value.shape) if pure else x.count + own
+    parts = (value, error, size, count, low, exact, None, False, pure, x.held)
+    return settle(SpecArray(rules, *parts), known_quotient(x, y))
+
+
+def total(x: SpecArray, axis: Any = None, keepdims: bool = False) -> SpecArray:
+    """The sum along axes as `add` makes it, in any order: each addend goes through the additions
+    and through the roundings of all the others, but for those that are exactly 0."""
+
+    def over(z: Array, keep: bool = keepdims) -> Array:
+        return np.asarray(np.sum(z, axis=axis, keepdims=keep))
+
+    full = x.size + x.error
+    real = full > 0
+    count = np.where(real, x.count, 0.0)
+    through = over(count + real, True) - count - real
+    with np.errstate(invalid="ignore"):
+        value, size = over(x.value), over(x.size)
+        error = over(x.error + growth(through, x.rules) * full + x.value.size * U64 * x.size)
+    low = np.asarray(np.min(x.low, axis=axis, keepdims=keepdims, initial=NO_GRID))
+    every = np.asarray(np.all(x.exact, axis=axis, keepdims=keepdims))
+    fmt = INT32 if x.whole else x.rules.fmt
+    exact = every & _fit(size, low, x.held, fmt)
+    error = np.where(exact, 0.0, np.inf) if x.whole else _overflow(error, size, fmt.max)
+    count = np.maximum(over(count + real) - 1, 0.0)
+    nan = np.isnan(x.value) & x.exact
+    known = np.any(nan, axis=axis, keepdims=keepdims)
+    known = known | np.all(x.known, axis=axis, keepdims=keepdims)
+    made = SpecArray(x.rules, value, error, size, count, low, exact, None, x.whole, False, x.held)
+    return settle(made, known)
+
+
+def pair(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
+    """Both as arrays of one shape."""
+    x, y = both(x, y)
+    try:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        raise ValueError(
+            f"spec: got shapes {x.shape} and {y.shape}, expected ones that broadcast"
+        ) from None
+    if x.whole != y.whole:
+        x, y = to_float(x), to_float(y)
+    return broadcast(x, shape), broadcast(y, shape)
+
+
+def both(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
+    """Both as SpecArrays, where one is a number or a plain array."""
+    rules = x.rules if isinstance(x, SpecArray) else y.rules
+    x, y = (z if isinstance(z, SpecArray) else constant(z, rules) for z in (x, y))
+    return x, y
+
+
+def to_float(x: SpecArray) -> SpecArray:
+    """Integers as numbers of the intermediate format: one rounding where they are too long.
+
+    A sum of integers may be converted in `count` + 1 slices, which are added as floats.
+    """
+    if not x.whole:
+        return x
+    if x.fmt is not None and x.fmt.p <= x.rules.fmt.p:
+        return replace(x, whole=False)
+    if not x.count.any():
+        return rounded(replace(x, whole=False), x.rules.fmt)
+    exact = x.exact & fits(x.size, x.low, x.rules.fmt)
+    error = x.error + growth(x.count + ~exact, x.rules) * x.size
+    return replace(x, error=error, exact=exact, fmt=None, whole=False)
+
+
+def broadcast(x: SpecArray, shape: tuple[int, ...]) -> SpecArray:
+    """x, repeated to a shape."""
+    if x.shape == shape:
+        return x
+    return apply(x, lambda z: np.broadcast_to(z, shape))
+
+
+def apply(x: SpecArray, move: Any) -> SpecArray:
+    """x with its elements moved about by a function of arrays."""
+    return replace(x, **{name: move(getattr(x, name)) for name in ELEMENTS})
+
+
+def held_by(*arrays: SpecArray) -> tuple[str, ...]:
+    """The formats that partial sums of any of the arrays may be in."""
+    return tuple(dict.fromkeys(name for x in arrays for name in x.held))
+
+
+def _made(
+    x: SpecArray,
+    y: SpecArray,
+    value: Array,
+    error: Array,
+    size: Array,
+    count: Array,
+    low: Array,
+    pure: bool = False,
+) -> SpecArray:
+    rules, whole, held = x.rules, x.whole, held_by(x, y)
+    fmt = INT32 if whole else rules.fmt
+    exact = x.exact & y.exact & _fit(size, low, held, fmt)
+    if whole:
+        error = np.where(exact, 0.0, np.inf)
+    else:
+        error = _overflow(error + U64 * np.abs(value), size, fmt.max)
+    return SpecArray(rules, value, error, size, count, low, exact, None, whole, pure, held)
+
+
+def _fit(size: Array, low: Array, held: tuple[str, ...], fmt: Any) -> Array:
+    inside = fits(size, low, fmt)
+    for name in held:
+        inside = inside & fits(size, low, FORMATS[name])
+    return inside
+
+
+def _is_power(x: SpecArray) -> Array:
+    """Where x is one power of two, by which a product or a quotient is exact."""
+    mantissa, _ = np.frexp(x.value)
+    return np.asarray((np.abs(mantissa) == 0.5) & x.exact & x.pure)
+
+
+def _overflow(error: Array, size: Array, top: float) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.where(size + error <= top, error, np.inf)

@@ -1,0 +1,227 @@
+"""x @ y of SpecArrays: sums of products over k in any order, on any unit that the rules admit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.arithmetic.conversions import Array, round_to
+from gemmproof.reference.bound import bound_unread
+from gemmproof.reference.dot.model import DotModel, dot_model
+from gemmproof.reference.formats import FORMATS, FP8, Format
+from gemmproof.reference.spec import moves
+from gemmproof.reference.spec.arithmetic import INT32, apply, both, held_by, to_float
+from gemmproof.reference.spec.array import (
+    NO_GRID,
+    U64,
+    Rules,
+    SpecArray,
+    collapse,
+    fits,
+    growth,
+)
+from gemmproof.reference.spec.gather import Gathered, spread
+from gemmproof.reference.spec.special import known_contraction, settle
+
+
+def matmul(x: Any, y: Any) -> SpecArray:
+    """x @ y; each row of x by its own matrix where y was gathered."""
+    if isinstance(y, Gathered) and x.ndim == 3 and x.shape[0] == y.shape[0] > 0:
+        return _by_matrix(spread(x), y)
+    return _contract(spread(x), spread(y))
+
+
+def _by_matrix(x: SpecArray, y: Gathered) -> SpecArray:
+    parts, lines = [], []
+    for i in np.unique(y.ids):
+        here = np.flatnonzero(y.ids == i)
+        rows = apply(x, lambda z, here=here: z[here].reshape(-1, x.shape[-1]))
+        part = _contract(rows, apply(y.base, lambda z, i=i: z[i]))
+        parts.append(moves.reshape(part, (len(here), *x.shape[1:-1], y.shape[-1])))
+        lines.append(here)
+    order = np.argsort(np.concatenate(lines))
+    return apply(moves.concatenate(parts), lambda z: z[order])
+
+
+def _contract(x: Any, y: Any) -> SpecArray:
+    """x @ y: e + g(n) (size + e), e what the operands are off by and n the chain's of `_steps`.
+
+    The size is that of all products of monomials: an operand that is a sum may be multiplied out,
+    one of two. It counts subnormal operands of a fused unit by their encoding, 2**emin: that is
+    what products are aligned by.
+    """
+    x, y = both(x, y)
+    rules = x.rules
+    if min(x.ndim, y.ndim) < 2 or x.shape[-1] != y.shape[-2]:
+        raise ValueError(
+            f"spec: got shapes {x.shape} @ {y.shape}, expected (..., M, K) @ (..., K, N)"
+        )
+    if not (x.pure or y.pure):
+        x, y = collapse(x), collapse(y)
+    K = x.shape[-1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        value = x.value @ y.value
+    rows, columns = (
+        z.low.min(axis, initial=NO_GRID, keepdims=True) for z, axis in ((x, -1), (y, -2))
+    )
+    low = np.minimum(rows + columns, NO_GRID)
+    exact = x.exact.all(-1, keepdims=True) & y.exact.all(-2, keepdims=True)
+    if x.whole and y.whole:
+        size = x.size @ y.size
+        exact = exact & fits(size, low, INT32)
+        # each slice of 32 k, the least depth of a tl.dot of bytes, may be a sum of its own
+        count = np.full(value.shape, max(0.0, -(-K // 32) - 1))
+        error = np.where(exact, 0.0, np.inf)
+        return SpecArray(rules, value, error, size, count, low, exact, None, True)
+    x, y = to_float(x), to_float(y)
+    model, acc = choose_model(x, y, rules), FORMATS[rules.accumulator]
+    size_x, size_y = (_aligned(z, f, model) for z, f in zip((x, y), _formats(model), strict=True))
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = size_x @ size_y
+        error = U64 * K * size
+        error = error + _product(x.error, size_y) + _product(size_x + x.error, y.error)
+        n = _products(x, y)
+        n_chain, n_later, tiny = _steps(n, K, model, rules)
+        unread, least = _unread(x, y, model, size)
+        error = error + growth(n_chain, rules) * (size + error) + n * tiny + unread
+    count = x.count.max(-1, initial=0.0, keepdims=True) + y.count.max(
+        -2, initial=0.0, keepdims=True
+    )
+    count = np.broadcast_to(count + n_later, value.shape)
+    registers = (acc, _register(model))
+    exact = exact & (np.asarray(unread) == 0)
+    for fmt in registers:
+        exact = exact & fits(size, low, fmt)
+    top = min(fmt.max for fmt in registers)
+    error = np.where(size + error <= top, error, np.inf)
+    held = tuple(dict.fromkeys((*held_by(x, y), *(f.name for f in registers))))
+    made = SpecArray(rules, value, error, size, count, low, exact, None, held=held)
+    if np.isfinite(value).all():
+        return made
+    # a sum that may overflow, to either sign, before Inf is added to it
+    safe = size + error <= top
+    return settle(made, np.isnan(value) & (known := known_contraction(x, y, least)) | known & safe)
+
+
+def _product(a: Array, b: Array) -> Array | float:
+    """a @ b of errors, which are mostly 0; what is unknown stays so beside a 0."""
+    if not (a.any() and b.any()):
+        return 0.0
+    made: Array = a @ b
+    return made
+
+
+def _products(x: SpecArray, y: SpecArray) -> Array | float:
+    """How many products are not exactly 0: adding a zero rounds nothing."""
+    some = [(z.size + z.error > 0) | ~np.isfinite(z.value) for z in (x, y)]
+    if all(s.all() for s in some):
+        return float(x.shape[-1])
+    return np.asarray(some[0].astype(np.float32) @ some[1].astype(np.float32), np.float64)
+
+
+def _steps(
+    n: Array | float, K: int, model: DotModel, rules: Rules
+) -> tuple[Array | float, Array | float, float]:
+    """Of n products: the chain's roundings in units of u, those that what is added later may go
+    through, and what a product may underflow by.
+
+    IEEE, each product and each sum rounded, in any tree: n u of the accumulator. Fused, in any
+    order of k and in slices of at least L k: a product is cut below 2**(e_max - F), the largest
+    addend is not, so all of n and a start are off by (n + 1) 2**-F. Each step cuts or rounds the
+    sum by r = 2**-fraction; slices are at most J = ceil(K / L), so they have at most 2 J steps
+    (each has one incomplete step at most, besides complete ones) and J additions. Steps without
+    products round nothing. Both are admitted: a kernel may do without the tensor cores, in the
+    intermediate format.
+
+    Narrow fp8 units under a wider accumulator: the chain is of at most `promotion` k, relative to
+    its own share of the size, and what is added later is not in their registers.
+    """
+    u, acc, unit = rules.fmt.u, FORMATS[rules.accumulator], model.unit
+    register = _register(model)
+    ieee = n * (acc.u / u if unit.kind != "fused" or acc.p < register.p else 1.0)
+    if unit.kind != "fused":
+        return ieee, ieee, acc.eta
+    r, promoted = 2.0**-unit.fraction, register.p < acc.p
+    within = min(K, rules.promotion) if promoted else K
+    J, part = np.minimum(n, -(-K // unit.L)), np.minimum(n, within)
+    cut = ((part + 1) * 2.0**-unit.F + 2 * np.minimum(part, -(-within // unit.L)) * r) / u
+    fused = np.where(np.asarray(n) > 0, cut + J * acc.u / u, 0.0)
+    floor = max(acc.eta, 2.0 ** (register.emin - min(unit.F, unit.fraction)))
+    if promoted:
+        return np.maximum(ieee, fused + ieee), ieee, floor
+    most = np.maximum(ieee, fused)
+    return most, most, floor
+
+
+def _register(model: DotModel) -> Format:
+    """The format whose bits the unit's sums keep."""
+    acc = FORMATS[model.acc_format]
+    kept = min(model.unit.F, model.unit.fraction) + 1
+    if model.unit.kind != "fused" or kept >= acc.p:
+        return acc
+    return next(f for f in FORMATS.values() if f.accumulator and (f.p, f.emin) == (kept, acc.emin))
+
+
+def _formats(model: DotModel) -> tuple[Format, Format]:
+    names = (model.as_format or name for name in (model.a_format, model.b_format))
+    a, b = (FORMATS[name] for name in names)
+    return a, b
+
+
+def _aligned(x: SpecArray, fmt: Format, model: DotModel) -> Array:
+    """Sizes, no smaller than the power of two that the unit aligns an operand by."""
+    if model.unit.kind != "fused":
+        return x.size
+    return np.where(x.size > 0, np.maximum(x.size, 2.0**fmt.emin), 0.0)
+
+
+def _unread(
+    x: SpecArray, y: SpecArray, model: DotModel, size: Array
+) -> tuple[Array | float, float]:
+    """What a tf32 unit does not read of the operands, and below what it may read 0."""
+    if "tf32" not in (model.a_format, model.b_format):
+        return 0.0, 0.0
+    tiny = 2.0 ** FORMATS["tf32"].emin
+    if x.fmt is None or y.fmt is None:
+        return 2.0**-9 * size, tiny  # each operand loses less than 2**-10 of itself
+    wide = [round_to(np.where(np.isfinite(z.value), z.value, 0.0), "fp32") for z in (x, y)]
+    return np.asarray(bound_unread(wide[0], wide[1], model)), tiny
+
+
+def choose_model(x: SpecArray, y: SpecArray, rules: Rules) -> DotModel:
+    """The dot of the target for these operands; IEEE multiply-adds where it has no such unit.
+
+    What is in no format (an intermediate value) may have been stored in its partner's, in fp16
+    beside 8 bits; with none it is in the intermediate format. Of two formats the wider is used
+    where it holds the other's values, as kernels convert int8 and fp8 beside 16 bits. A tensor core
+    without fp8 gets fp16 (Triton converts, exactly).
+    """
+    a, b = ("" if z.fmt is None else z.fmt.name for z in (x, y))
+    a, b = _stored(a, b, rules), _stored(b, a, rules)
+    if a != b and not (a in FP8 and b in FP8):
+        a = b = next((to for to, of in ((a, b), (b, a)) if _holds(to, of)), rules.between)
+    wanted = a, b
+    narrow = FORMATS[rules.accumulator].emin == FORMATS["fp32"].emin
+    acc = "fp32" if narrow else rules.accumulator  # what registers hold of fp32's exponents
+    for a, b in (wanted, tuple("fp16" if name in FP8 else name for name in wanted)):
+        try:
+            return dot_model(rules.target, (a, b), acc)
+        except ValueError:  # no such unit
+            continue
+    return dot_model(None, rules.between if not FORMATS[wanted[0]].sums else wanted[0])
+
+
+def _stored(name: str, partner: str, rules: Rules) -> str:
+    if name or not partner:
+        return name or rules.between
+    return partner if FORMATS[partner].itemsize > 1 else "fp16"
+
+
+def _holds(to: str, of: str) -> bool:
+    """Whether a dot reads operands of both formats as `to`; tf32 reads what fp32 holds."""
+    wide, narrow = FORMATS[to], FORMATS[of]
+    least = wide.emin - wide.p <= narrow.emin - narrow.p
+    return (to, of) == ("tf32", "fp32") or (
+        wide.kind == "float" and wide.p >= narrow.p and wide.emax >= narrow.emax and least
+    )

@@ -1,0 +1,29 @@
+"""A spec called on operands: the value of every element of c, and its bound before c is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.spec.array import Rules, SpecArray, constant, operand
+
+
+def evaluate(
+    spec: Callable[..., Any], operands: Mapping[str, tuple[Array, str] | Any], rules: Rules
+) -> tuple[SpecArray, ...]:
+    """What `spec` makes of operands by name: one array for each result.
+
+    An operand is a storage array with the name of its format, or a number. Raises TypeError or
+    ValueError, in one line, where the spec uses what no rule is known for.
+    """
+    given = {
+        name: operand(x[0], rules, x[1]) if isinstance(x, tuple) else x
+        for name, x in operands.items()
+    }
+    with np.errstate(all="ignore"):
+        result = spec(**given)
+        results = result if isinstance(result, tuple) else (result,)
+        return tuple(x if isinstance(x, SpecArray) else constant(x, rules) for x in results)

@@ -1,0 +1,290 @@
+"""Functions of a spec that are no polynomials: each says how far a computed value may be off.
+
+A function starts a new monomial: what it is given may be off by `bound`, which its slope turns into
+an error of the result, and the implementation adds its own. Those of CUDA's single-precision
+functions are the largest errors in the CUDA C++ Programming Guide, appendix Mathematical Functions;
+1 ulp is at most 2 u of the value. Where Triton has two implementations the larger error counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
+from gemmproof.reference.formats import Format, format_named
+from gemmproof.reference.spec.arithmetic import U32, broadcast, held_by, multiply, pair, to_float
+from gemmproof.reference.spec.array import (
+    SpecArray,
+    constant,
+    fits,
+    lowest_bit,
+    rounded,
+)
+from gemmproof.reference.spec.special import settle
+
+# ex2.approx.ftz and the like give 0 for a subnormal
+FLUSHED = 2.0**-126
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison: what it gives for the exact values, and where no error can change that."""
+
+    value: Array
+    certain: Array
+    rules: Any
+
+    def __bool__(self) -> bool:
+        raise ValueError("spec: got a comparison as a condition, expected np.where(...)")
+
+    def __invert__(self) -> Condition:
+        return Condition(~self.value, self.certain, self.rules)
+
+    def __and__(self, other: Any) -> Condition:
+        value, certain = _truth(other)
+        decided = (self.certain & ~self.value) | (certain & ~value)
+        return Condition(self.value & value, (self.certain & certain) | decided, self.rules)
+
+    def __or__(self, other: Any) -> Condition:
+        return ~(~self & ~Condition(*_truth(other), self.rules))
+
+    def __getitem__(self, index: Any) -> Condition:
+        return Condition(self.value[index], self.certain[index], self.rules)
+
+
+def _truth(x: Any) -> tuple[Array, Array]:
+    if isinstance(x, Condition):
+        return x.value, x.certain
+    value = np.asarray(x, bool)
+    return value, np.ones(value.shape, bool)
+
+
+def compare(x: Any, y: Any, holds: Callable[[Array, Array], Array]) -> Condition:
+    """A comparison of x with y; certain where |x - y| exceeds both bounds, or nothing rounds.
+
+    Of NaN it is never certain: a kernel may as well ask the opposite.
+    """
+    x, y = pair(x, y)
+    apart = np.abs(x.value - y.value) > x.bound + y.bound
+    numbers = ~(np.isnan(x.value) | np.isnan(y.value))
+    return Condition(holds(x.value, y.value), (apart | (x.exact & y.exact)) & numbers, x.rules)
+
+
+def where(condition: Any, x: Any, y: Any) -> SpecArray:
+    """x where the condition holds, else y; where an error may decide, both are allowed."""
+    rules = next(z.rules for z in (condition, x, y) if hasattr(z, "rules"))
+    x, y = pair(*(z if isinstance(z, SpecArray) else constant(z, rules) for z in (x, y)))
+    value, certain = _truth(condition)
+    shape = np.broadcast_shapes(value.shape, x.shape)
+    x, y = broadcast(x, shape), broadcast(y, shape)
+    value, certain = np.broadcast_to(value, shape), np.broadcast_to(certain, shape)
+
+    def choose(name: str) -> Array:
+        return np.where(value, getattr(x, name), getattr(y, name))
+
+    with np.errstate(invalid="ignore"):
+        other = np.abs(x.value - y.value) + np.where(value, y.bound, x.bound)
+        error = np.where(certain, choose("error"), np.maximum(choose("error"), other))
+    size = np.where(certain, choose("size"), np.maximum(x.size, y.size))
+    count = np.where(certain, choose("count"), np.maximum(x.count, y.count))
+    parts = (choose("value"), error, size, count, choose("low"), choose("exact") & certain)
+    return SpecArray(rules, *parts, None, x.whole and y.whole, held=held_by(x, y))
+
+
+def maximum(x: Any, y: Any) -> SpecArray:
+    """The larger of both: an error of either is an error of at most that size."""
+    return _extreme(x, y, np.maximum)
+
+
+def minimum(x: Any, y: Any) -> SpecArray:
+    """The smaller of both."""
+    return _extreme(x, y, np.minimum)
+
+
+def clip(x: Any, low: Any, high: Any) -> SpecArray:
+    """x, no less than low and no more than high; None for no limit."""
+    x = x if low is None else maximum(x, low)
+    return x if high is None else minimum(x, high)
+
+
+def _extreme(x: Any, y: Any, choose: Any) -> SpecArray:
+    x, y = pair(x, y)
+    value = choose(x.value, y.value)
+    first = value == x.value
+    # an operand that cannot be chosen adds nothing
+    decided = np.abs(x.value - y.value) > x.bound + y.bound
+
+    def chosen(name: str, otherwise: Callable[[Array, Array], Array]) -> Array:
+        of_x, of_y = getattr(x, name), getattr(y, name)
+        return np.where(decided, np.where(first, of_x, of_y), otherwise(of_x, of_y))
+
+    error, size, count = (chosen(name, np.maximum) for name in ("error", "size", "count"))
+    low, exact = np.where(first, x.low, y.low), chosen("exact", np.logical_and)
+    parts = (value, error, size, count, low, exact, None, x.whole, False, held_by(x, y))
+    # whether NaN or the other is taken is the kernel's choice
+    numbers = ~(np.isnan(x.value) | np.isnan(y.value))
+    return settle(SpecArray(x.rules, *parts), x.known & y.known & numbers)
+
+
+def absolute(x: SpecArray) -> SpecArray:
+    """|x|: where the sign may be an error's, that moves it by less than the error."""
+    return replace(x, value=np.abs(x.value), fmt=x.fmt if not x.whole else None)
+
+
+def to(x: SpecArray, name: str) -> SpecArray:
+    """x stored in a format, as the formula demands: floats to nearest even, integers truncated.
+
+    An integer format takes whole numbers: rounding them is the spec's to say, with np.rint or
+    np.floor. What does not fit overflows, for floats, and must be clipped first, for integers.
+    """
+    fmt = format_named(name)
+    if fmt.kind == "float":
+        return step(x, lambda v: widen(round_to(v, fmt)), fmt)
+    made = step(x, np.trunc, None)
+    inside = (made.reach <= fmt.max) | (made.value == -fmt.max - 1)
+    error = np.where(inside, made.error, np.inf)
+    parts = (made.value, error, made.size, made.count, made.low, made.exact & inside)
+    return SpecArray(x.rules, *parts, fmt, True)
+
+
+def may_round(x: SpecArray, name: str) -> SpecArray:
+    """x, which the kernel may store in a float format on the way, or may not."""
+    fmt = format_named(name)
+    if fmt.kind != "float":
+        raise ValueError(f"spec: got may_round({name!r}), expected a float format")
+    return rounded(x, fmt)
+
+
+def step(x: SpecArray, function: Callable[[Array], Array], fmt: Format | None) -> SpecArray:
+    """A function that never falls and is computed exactly: off by how far it goes within bound."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        value = function(x.value)
+        # float64's rounding of the ends is outward
+        up = function(np.nextafter(x.value + x.bound, np.inf))
+        down = function(np.nextafter(x.value - x.bound, -np.inf))
+        error = np.where(x.bound > 0, np.maximum(up - value, value - down), 0.0)
+    # conversions to fp8 saturate Inf, or do not
+    keeps = np.isnan(x.value) | (np.isinf(x.value) & (fmt is None or not fmt.is_fp8))
+    return _fresh(x, value, error, error == 0, fmt, x.exact & keeps)
+
+
+def exp(x: SpecArray) -> SpecArray:
+    """e**x; __expf is off by at most 2 + floor(1.173 |x|) ulp, expf by 2."""
+    ulps = 2 + np.floor(1.173 * x.reach)
+    return _approximate(x, np.exp, lambda v, d: np.exp(v) * np.expm1(d), 2 * ulps * U32)
+
+
+def tanh(x: SpecArray) -> SpecArray:
+    """Hyperbolic tangent: 2 ulp (tanhf), or as 2 s - 1 with s = sigmoid(2 x) and __expf.
+
+    The latter is off by 2 s (1 - s) times the relative error of the exponential, twice by 2 ulp of
+    the quotient and one rounding of the sum, and by one rounding of the difference: 12 u. The slope
+    4 s (1 - s) is at most 1, and at most 4 exp(-2 |x|).
+    """
+
+    def slope(v: Array, d: Array) -> Array:
+        return np.minimum(1.0, 4 * np.exp(-2 * np.maximum(np.abs(v) - d, 0.0)))
+
+    exponential = 2 * (2 + np.floor(1.173 * 2 * x.reach)) * U32
+    absolute_error = slope(x.value, x.bound) / 2 * exponential + 12 * U32
+    rise = lambda v, d: slope(v, d) * d  # noqa: E731
+    return _approximate(x, np.tanh, rise, 4 * U32, absolute_error)
+
+
+def erf(x: SpecArray) -> SpecArray:
+    """The error function: 2 ulp (erff); its slope is 2 / sqrt(pi) exp(-x**2)."""
+
+    def rise(v: Array, d: Array) -> Array:
+        near = np.maximum(np.abs(v) - d, 0.0)
+        return 2 / math.sqrt(math.pi) * np.exp(-near * near) * d
+
+    return _approximate(x, np.vectorize(math.erf, otypes=[float]), rise, 4 * U32)
+
+
+def sqrt(x: SpecArray) -> SpecArray:
+    """The square root: sqrt.approx is off by 1 ulp; sqrt(x) - sqrt(x - d) is at most sqrt(d), and
+    d / (2 sqrt(x - d)). Unknown where an error may make x negative."""
+
+    def rise(v: Array, d: Array) -> Array:
+        least = np.sqrt(np.maximum(v - d, 0.0))
+        small = np.minimum(np.sqrt(d), np.where(least > 0, d / (2 * least), np.inf))
+        return np.where(v >= d, small, np.inf)
+
+    return _approximate(x, np.sqrt, rise, 2 * U32)
+
+
+def sigmoid(x: SpecArray) -> SpecArray:
+    """s = 1 / (1 + e**-x): off by 1 - s times the error of the exponential, 2 ulp of the quotient
+    and one rounding of the sum, in all 5 u; 0 where the exponential overflows, as s would flush.
+
+    Its slope s (1 - s) changes by no more than e**d within d, as |1 - 2 s| <= 1.
+    """
+
+    def value(v: Array) -> Array:
+        far = np.exp(-np.abs(v))
+        return np.where(v >= 0, 1, far) / (1 + far)
+
+    def rise(v: Array, d: Array) -> Array:
+        far = np.exp(-np.abs(v))
+        return np.minimum(far / (1 + far) ** 2 * np.expm1(d), 1.0)
+
+    ulps = 2 + np.floor(1.173 * x.reach)
+    with np.errstate(over="ignore"):
+        share = 1 / (1 + np.exp(np.minimum(x.value - x.bound, 700.0)))
+    return _approximate(x, value, rise, share * 2 * ulps * U32 + 5 * U32)
+
+
+def _approximate(
+    x: SpecArray,
+    function: Callable[[Array], Array],
+    rise: Callable[[Array, Array], Array],
+    relative: Any,
+    least: Any = 0.0,
+) -> SpecArray:
+    """A smooth function: `rise(v, d)` bounds |f(v + e) - f(v)| for |e| <= d, `relative` its own.
+
+    A narrower intermediate format rounds the result once more. Of Inf it is unknown: what the exact
+    limit is, a formula with exponentials may make Inf / Inf.
+    """
+    x, u = to_float(x), x.rules.fmt.u
+    with np.errstate(all="ignore"):
+        value = function(x.value)
+        moved = np.where(x.bound > 0, rise(x.value, x.bound), 0.0)
+        own = (relative + (u if u > U32 else 0.0) + 2.0**-50) * (np.abs(value) + moved)
+        error = moved + np.maximum(own, least) + FLUSHED + x.rules.fmt.eta
+        error = np.where(np.isinf(x.value), np.inf, error)
+    nothing = np.zeros(x.shape, bool)
+    return _fresh(x, value, error, nothing, None, x.exact & np.isnan(x.value))
+
+
+def _fresh(
+    x: SpecArray, value: Array, error: Array, exact: Array, fmt: Format | None, special: Array
+) -> SpecArray:
+    """A new monomial; `special`: where Inf or NaN is every evaluation's."""
+    held = fmt if fmt is not None else x.rules.fmt
+    low, size = lowest_bit(value), np.abs(value)
+    with np.errstate(invalid="ignore"):
+        error = np.where(size + error <= held.max, error, np.inf)
+    exact = exact & fits(size, low, held)
+    made = SpecArray(x.rules, value, error, size, np.zeros(value.shape), low, exact, fmt)
+    return settle(made, special)
+
+
+def rint(x: SpecArray) -> SpecArray:
+    """To the nearest integer, ties to even."""
+    return step(x, np.rint, None)
+
+
+def floor(x: SpecArray) -> SpecArray:
+    """To the integer below."""
+    return step(x, np.floor, None)
+
+
+def square(x: SpecArray) -> SpecArray:
+    """x * x."""
+    return multiply(x, x)
