@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from simulator_lanes import launcher
 from simulator_masks import the
+from triton.language.semantic import TritonSemantic
 
 from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.simulator import CompileError, run
@@ -126,3 +127,31 @@ def test_undefined_scales_reach_the_output():
 def test_what_triton_refuses_is_refused_in_its_words():
     with pytest.raises(CompileError, match="only mxfp4 inputs can be packed"):
         run_scaled("e4m3", "e4m3", packs=(False, True))
+
+
+@triton.jit
+def batched_kernel(a_ptr, scale_ptr, b_ptr, c_ptr, B: tl.constexpr, S: tl.constexpr):
+    i, m, n = tl.arange(0, B)[:, None, None], tl.arange(0, S)[None, :, None], tl.arange(0, S)
+    at, scales = (i * S + m) * S + n, (i * S + m) * (S // 32) + tl.arange(0, S // 32)
+    scale = tl.load(scale_ptr + scales)
+    c = tl.dot_scaled(tl.load(a_ptr + at), scale, "e5m2", tl.load(b_ptr + at), scale, "e5m2")
+    tl.store(c_ptr + at, c)
+
+
+@pytest.mark.parametrize("target", [None, "sm_90"])
+def test_batches(target):
+    rng = np.random.default_rng(0)
+    B, S = 2, 64
+    (a, wide_a), (b, wide_b) = (operand(rng, "e5m2", B * S, S, 1) for _ in range(2))
+    scale, factor = scales(rng, "e8m0", B * S, S // 32)
+    factor = np.repeat(factor, 32, axis=1).reshape(B, S, S)
+    how = {"shape": (B, S, S), "dtype": torch.float32, "make": torch.empty}
+    wrapper = launcher(batched_kernel, (1,), B, S, **how)
+    if not hasattr(TritonSemantic, "deduce_scale_factor"):  # Triton 3.6 takes no batch of scales
+        with pytest.raises(CompileError, match="lhs_scale must be a tensor of shape"):
+            run(wrapper, a, scale, b, target=target)
+        return
+    seen = run(wrapper, a, scale, b, target=target)
+    assert seen.faults == []
+    wide_a, wide_b = (x.reshape(B, S, S) for x in (wide_a, wide_b))
+    assert (seen.result.numpy() == (wide_a * factor) @ (wide_b * factor.swapaxes(1, 2))).all()
