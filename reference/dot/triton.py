@@ -8,13 +8,17 @@ from dataclasses import replace
 
 from gemmproof.reference.dot.model import DotModel, Split, dot_model
 from gemmproof.reference.formats import FORMATS, FP8
-from gemmproof.reference.gpus import GPUS, TARGETS
+from gemmproof.reference.gpus import GPUS, TARGETS, TensorCore
 
 _PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 # What the compiler takes for max_num_imprecise_acc=None in an fp8 dot where there is wgmma.
 _NEVER_PROMOTED = 1 << 30
 _WGMMA_FP8_K = 32
+
+
+class NoModel(ValueError):
+    """Triton compiles it, but the order in which the products are summed is not known."""
 
 
 def triton_dot(
@@ -39,7 +43,7 @@ def triton_dot(
     the width in memory of operands that the kernel itself widened (8 for int8 weights): it
     permutes k in mma.sync. target None is the IEEE chain whatever the tile, of the operands as
     input_precision cuts or splits them.
-    Raises ValueError naming the value for what Triton refuses and for what has no model.
+    Raises ValueError naming the value for what Triton refuses, and NoModel for what has no model.
     """
     a_format, b_format = (in_format, in_format) if isinstance(in_format, str) else in_format
     precision = "tf32" if input_precision is None else input_precision
@@ -84,12 +88,12 @@ def triton_dot(
             a_format=a_format,
             b_format=b_format,
             as_format="fp16",
-            order=kwidth_order(8, 16, BLOCK_K),
+            order=_loaded_order(mma, 8, 16, BLOCK_K),
         )
     else:
         model = dot_model(target, computed, acc_format, instruction)
         if instruction == "mma" and loaded_bits is not None and loaded_bits < bits:
-            model = replace(model, order=kwidth_order(loaded_bits, bits, BLOCK_K))
+            model = replace(model, order=_loaded_order(mma, loaded_bits, bits, BLOCK_K))
     from_zero = not (acc_passed or folds(promotion))
     part = 0
     if fp8 and instruction == "wgmma" and model.acc_format == "fp32" and promotion <= BLOCK_K:
@@ -155,7 +159,7 @@ def triton_instruction(
     large &= bits < 64
     if gpu.core("wgmma") and large and num_warps % 4 == 0 and not avoid_wgmma:
         if bits == 8 and BLOCK_N % 16:
-            raise ValueError(
+            raise NoModel(
                 f"BLOCK_N: got {BLOCK_N} for 8-bit operands on {target}, expected a multiple of "
                 "16: Triton 3.6 and 3.9 choose different instructions"
             )
@@ -165,22 +169,36 @@ def triton_instruction(
     return "mma"
 
 
+def _loaded_order(
+    mma: TensorCore | None, loaded_bits: int, bits: int, BLOCK_K: int
+) -> tuple[int, ...]:
+    """kwidth_order, or NoModel where one step is not the whole instruction and BLOCK_K is half a
+    group."""
+    order = kwidth_order(loaded_bits, bits, BLOCK_K)
+    if len(order) * loaded_bits == 128 and mma is not None and mma.step_bytes < 32:
+        raise NoModel(f"BLOCK_K: got {BLOCK_K}, expected a multiple of {2 * BLOCK_K} for this GPU")
+    return order
+
+
 def kwidth_order(loaded_bits: int, bits: int, BLOCK_K: int) -> tuple[int, ...]:
     """The order in which mma.sync takes k when operands were loaded as narrower elements.
 
     A thread holds w = 32 / loaded_bits neighbours in k, so within 8 w of k instruction r takes
     k = t w + r E + e for its lower half and 4 w more for its upper, E = 32 / bits, t < 4, e < E.
-    Raises ValueError where BLOCK_K is not a whole number of such groups.
+    A BLOCK_K of 4 w has no upper 4 w: instruction r takes k = t w + 2 r E + e and E more (as an
+    H200 does, whose results do not tell the two halves of an instruction apart).
+    Raises NoModel for any other BLOCK_K.
     """
     w, E = 32 // loaded_bits, 32 // bits
-    if BLOCK_K % (8 * w):
-        raise ValueError(
+    if BLOCK_K % (8 * w) and BLOCK_K != 4 * w:
+        raise NoModel(
             f"BLOCK_K: got {BLOCK_K} for {loaded_bits}-bit operands widened to {bits}, "
-            f"expected a multiple of {8 * w}"
+            f"expected {4 * w} or a multiple of {8 * w}"
         )
+    upper, step = (4 * w, E) if BLOCK_K % (8 * w) == 0 else (E, 2 * E)
     return tuple(
-        half * 4 * w + t * w + r * E + e
-        for r in range(w // E)
+        half * upper + t * w + r * step + e
+        for r in range(w // step)
         for half in range(2)
         for t in range(4)
         for e in range(E)

@@ -16,7 +16,6 @@ from gemmproof.reference.simulator.scheduler import (
     Group,
     Scheduler,
     merge_slots,
-    run_block,
 )
 
 # The first group is narrow, to see how large the kernel's values are; then groups grow.
@@ -65,21 +64,25 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
         context.events = [e for e in context.events if e.kind != "race"]
 
 
-def run_region(program: Program, values: list[Any], lanes: int) -> list[Any]:
-    """Run a region over `lanes` lanes at once, each as a program of its own."""
+def run_region(program: Program, values: list[Any], rows: int, lanes: int) -> list[Any]:
+    """Run a region over `lanes` lanes at once, each as a program of its own.
+
+    They are those of `rows` programs in turn, or of every program where that is 1.
+    """
     context = contexts.current()
-    env = program.enter(values)
-    where = context.where
-    if len(program.blocks) == 1:
-        run_block(program.blocks[0], Group(context.programs, env), context)
-        context.where = where
-        return [env[slot] for slot in program.blocks[0].end.uses]
-    scheduler = Scheduler(program, context, follow=False)
+    programs, where, seen = context.programs, context.where, len(context.events)
+    owners = np.repeat(programs[:rows], lanes // rows)
+    scheduler = Scheduler(program, context, owners)
     scheduler.limit = lanes
-    scheduler.run(Group(np.arange(lanes, dtype=np.int64), env))
-    while scheduler.waiting:
-        scheduler.wake()
-    context.where = where
+    try:
+        scheduler.run(Group(np.arange(lanes, dtype=np.int64), program.enter(values)))
+        while scheduler.waiting:
+            scheduler.wake()
+    finally:
+        context.programs, context.where = programs, where
+    if rows == 1:
+        for event in context.events[seen:]:
+            event.programs = programs
     groups = scheduler.done
     sizes = [len(g.programs) for g in groups]
     order = np.argsort(np.concatenate([g.programs for g in groups]))

@@ -53,6 +53,7 @@ class Program:
     """A prepared kernel or region.
 
     `template` is an environment that holds the constants, `args` the slots of its arguments.
+    `asks_place`: it asks where in the grid it runs, so that no two programs are alike.
     """
 
     blocks: list[BasicBlock]
@@ -60,6 +61,7 @@ class Program:
     args: tuple[int, ...]
     arg_types: tuple[Type, ...]
     text: str = field(repr=False, default="")
+    asks_place: bool = False
 
     def enter(self, values: list[Any]) -> Env:
         """The environment in which it starts with these arguments."""
@@ -78,7 +80,7 @@ def start_count(low: Value, high: Value, step: Value, unsigned: bool) -> tuple[V
     first, last, pace = (_scalars(x, unsigned) for x in (low, high, step))
     some = first < last
     if (some & (pace <= 0)).any():
-        bad = int(np.broadcast_to(pace, some.shape)[some].min())
+        bad = int(np.where(some, pace, 1).min())
         raise context.kernel_error(f"range: got step {bad}, expected a positive one")
     turns = np.where(some, -((first - last) // np.where(pace == 0, 1, pace)), 0)
     return tuple(Value(x, I64) for x in (first, pace, turns, np.zeros(1, np.int64)))

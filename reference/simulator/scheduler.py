@@ -47,12 +47,14 @@ class Group:
 
 
 class Scheduler:
-    """The groups of one launch, or of one region over lanes."""
+    """The groups of one launch, or of one region over lanes, of which `owners` are the programs."""
 
-    def __init__(self, program: Program, context: Context, follow: bool = True) -> None:
+    def __init__(
+        self, program: Program, context: Context, owners: np.ndarray | None = None
+    ) -> None:
         self.program = program
         self.context = context
-        self.follow = follow  # whether the context's programs are those of the group
+        self.owners = owners
         self.ready: list[Group] = []
         self.waiting: list[Group] = []
         self.done: list[Group] = []
@@ -120,8 +122,8 @@ class Scheduler:
         """Run a group until it ends, splits, waits, or is no longer the furthest behind."""
         until = min((g.block for g in self.ready), default=None)
         context, blocks = self.context, self.program.blocks
-        if self.follow:
-            context.programs = group.programs
+        owners = self.owners
+        context.programs = group.programs if owners is None else owners[group.programs]
         while True:
             try:
                 run_block(blocks[group.block], group, context)

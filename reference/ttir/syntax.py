@@ -187,6 +187,8 @@ def _result_types(op: Op, text: str) -> list[Type]:
     if op.name == "tt.load":
         pointer = parse_type(kinds[0])
         return [pointer.with_dtype(pointer.dtype.pointee or pointer.dtype)]
+    if op.name == "tt.unsplat":  # its one lane as a scalar
+        return [Type((), parse_type(kinds[0]).dtype)]
     if op.name in ("tt.addptr", "tt.advance"):
         return [parse_type(kinds[0])] * len(op.results)
     return [parse_type(kinds[-1])] * len(op.results)

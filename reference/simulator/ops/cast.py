@@ -86,7 +86,7 @@ def _build_float_cast(op: Op) -> Callable[..., Value]:
             way = f"{source} to {dtype}{' toward zero' if cut else ''}"
             raise context.kernel_error(f"Triton's compiler has no conversion of {way}")
         if by_bias and context.runs_on_nvidia():
-            return _widen_e5m2(data)
+            return widen_e5m2(data)
         return round_float(data, dtype.format, "rz") if cut else to_float(data, dtype)
 
     return elementwise(convert, dtype)
@@ -120,7 +120,7 @@ def to_float(data: np.ndarray, dtype: Dtype) -> np.ndarray:
     return round_to(data, FORMATS[dtype.format], saturate=target.itemsize == 1)
 
 
-def _widen_e5m2(data: np.ndarray) -> np.ndarray:
+def widen_e5m2(data: np.ndarray) -> np.ndarray:
     """e5m2 as bf16, as Triton's code for NVIDIA does it: by the exponent's bias alone.
 
     So Inf becomes 65536, and NaN a number beyond it (recorded on an H200).

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.ops.shape import concatenate
 from gemmproof.reference.simulator.program import Program
@@ -19,7 +20,10 @@ def _apply(program: Program, values: Sequence[Value]) -> list[Value]:
     """A region's results for every lane of its operands, each lane as a program of its own."""
     from gemmproof.reference.simulator.grid import run_region
 
-    shape = np.broadcast_shapes(*(v.data.shape for v in values))
+    rows = len(current().programs) if program.asks_place else 1
+    shape = np.broadcast_shapes(
+        (rows, *(1,) * (values[0].data.ndim - 1)), *(v.data.shape for v in values)
+    )
     lanes = int(np.prod(shape))
 
     def flatten(part: np.ndarray) -> np.ndarray:
@@ -29,7 +33,7 @@ def _apply(program: Program, values: Sequence[Value]) -> list[Value]:
     def unflatten(part: np.ndarray) -> np.ndarray:
         return np.broadcast_to(part, (lanes,)).reshape(shape)
 
-    results = run_region(program, [v.map(flatten) for v in values], lanes)
+    results = run_region(program, [v.map(flatten) for v in values], shape[0], lanes)
     return [v.map(unflatten) for v in results]
 
 

@@ -165,9 +165,12 @@ class Lowering:
         """The program of an operation's region, over scalars."""
         lowering = Lowering(self.functions, self.target)
         try:
-            return lowering.write(op.regions[0], Frame("", where))
+            program = lowering.write(op.regions[0], Frame("", where))
         except KeyError as error:
             raise Unsupported(f"{op.name} whose region uses {error} from outside", where) from None
+        names = (made.op.name for made in lowering.made_by.values())
+        program.asks_place = "tt.get_program_id" in names
+        return program
 
     def _constants(self, op: Op, sources: tuple[int, ...], where: Where | None) -> tuple[int, ...]:
         """The results of an operation on constants, computed now."""

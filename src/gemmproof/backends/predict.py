@@ -63,6 +63,8 @@ def _find_freedom(observation: Observation, sums: list[str]) -> str | None:
         return None
     for launch in observation.launches:
         rounds = set(launch.rounds)
+        if "dot" in rounds:
+            return "a dot of which no model is verified"
         if launch.atomics:
             return "the order of atomics"
         if rounds & {"reduce", "scan"}:

@@ -8,7 +8,8 @@ from dot_oracle import fused_chain, operand
 
 from gemmproof.reference.arithmetic.conversions import bits, widen
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.dot.triton import folds, kwidth_order, triton_dot
+from gemmproof.reference.dot.microscaled import computed_factors, computed_format, factors
+from gemmproof.reference.dot.triton import NoModel, folds, kwidth_order, triton_dot
 from gemmproof.reference.dot.units import EMULATION_ORDER
 from gemmproof.reference.formats import FORMATS
 
@@ -128,6 +129,30 @@ def test_kwidth_orders_are_permutations():
     model = triton_dot("sm_80", "fp16", **TILE, loaded_bits=8)
     assert model.order == kwidth_order(8, 16, 128)
     assert triton_dot("sm_90", "fp16", **TILE, loaded_bits=8).order == ()
+
+
+def test_a_block_of_half_a_permuted_group():
+    assert sorted(kwidth_order(8, 16, 16)) == list(range(16))
+    first = {8 * t + e for t in range(4) for e in range(4)}
+    assert set(kwidth_order(4, 16, 32)[:16]) == first
+    short = TILE | {"BLOCK_M": 16, "BLOCK_K": 16}
+    assert triton_dot("sm_90", "fp16", **short, loaded_bits=8).order == kwidth_order(8, 16, 16)
+    with pytest.raises(NoModel, match="BLOCK_K: got 16, expected a multiple of 32"):
+        triton_dot("sm_80", "fp16", **short, loaded_bits=8)
+    with pytest.raises(NoModel, match=r"BLOCK_K: got 16 .* expected 32 or a multiple of 64"):
+        triton_dot("sm_90", "bf16", **short, loaded_bits=4)
+
+
+def test_microscales_in_the_format_of_the_dot():
+    codes = np.array([0, 1, 127, 254, 255], np.uint8)
+    assert factors(codes)[:4].tolist() == [2.0**-127, 2.0**-126, 1, 2.0**127]
+    assert np.isnan(factors(codes)[4])
+    assert computed_factors(codes, "bf16", False)[:4].tolist() == [0, 2.0**-126, 1, 2.0**127]
+    assert np.isnan(computed_factors(codes, "bf16", False)[4])
+    assert computed_factors(codes, "fp16", True)[1:].tolist() == [0, 1, np.inf, np.inf]
+    assert computed_format("sm_90", "e2m1", "bf16") == "bf16"
+    assert computed_format("sm_80", "fp16", "bf16") == "fp16"
+    assert computed_format("sm_100", "e2m1", "e2m1") is None
 
 
 def test_emulated_fp8_mma_adds_c_once_at_the_end():

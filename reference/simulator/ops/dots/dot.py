@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.dot import DotModel
-from gemmproof.reference.dot.triton import folds, imprecise_acc, triton_dot
+from gemmproof.reference.dot.triton import NoModel, folds, imprecise_acc, triton_dot
 from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
@@ -48,13 +48,27 @@ def _interval(op: Op, K: int) -> int | None:
     return stated if stated <= K else None
 
 
+def pick_model(target: str | None, in_format: Any, acc_format: str, **how: Any) -> DotModel:
+    """triton_dot's model for a target, or the IEEE chain where there is none."""
+    try:
+        return triton_dot(target if target in TARGETS else None, in_format, acc_format, **how)
+    except NoModel:
+        return triton_dot(None, in_format, acc_format, **how)
+
+
+def note_unmodelled(model: DotModel) -> None:
+    """Record that the target's GPU may round the sum of this dot differently."""
+    if model.target is None and current().session.target in TARGETS:
+        context.note_rounding("dot")
+
+
 @operation("tt.dot", constant=False)
 def _build_dot(op: Op) -> Callable[..., Value]:
     """Product of blocks (..., M, K) and (..., K, N), added onto acc (..., M, N).
 
     Without a target the products are summed by the IEEE chain: one rounding a term, ascending k,
     starting from acc; fp32 operands are cut to tf32 first where that is the input precision. With
-    one, as the instruction does that Triton picks for the tile.
+    one, as the instruction does that Triton picks for the tile (pick_model).
     """
     a_kind, b_kind, c_kind = op.operand_types
     M, K, N = a_kind.shape[-2], a_kind.shape[-1], b_kind.shape[-1]
@@ -63,8 +77,8 @@ def _build_dot(op: Op) -> Callable[..., Value]:
     @lru_cache(maxsize=64)
     def model_of(target: str | None, num_warps: int, loaded: int, acc_passed: bool) -> DotModel:
         try:
-            return triton_dot(
-                target if target in TARGETS else None,
+            return pick_model(
+                target,
                 a_format if a_format == b_format else (a_format, b_format),
                 c_format,
                 BLOCK_M=M,
@@ -90,6 +104,7 @@ def _build_dot(op: Op) -> Callable[..., Value]:
         pending = isinstance(c, shared_tiles.Product)
         from_zero = not pending and c.data.size == 1 and is_zero(c)
         model = model_of(launch.session.target, launch.num_warps, loaded_width(a, b), not from_zero)
+        note_unmodelled(model)
         poison = undefined_outputs(a, b, c)
         start = None if from_zero else c if pending else c.spread(c_kind.shape)
         if a.shared is not None and b.shared is not None and poison is None:

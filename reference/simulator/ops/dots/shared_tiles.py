@@ -78,7 +78,7 @@ def product(
         and acc.layout.fits(a, b)
     ):
         return acc.extend(a, b)
-    layout = Stacking.find(a, b)
+    layout = Stacking.find(a, b) if a.blocks.ndim == 3 else None  # of a batch nothing is stacked
     if layout is None:
         return None
     numel = len(a.of) * a.blocks.shape[1] * b.blocks.shape[2]
