@@ -32,7 +32,7 @@ class Role:
 ROLES: Mapping[str, Role] = MappingProxyType(
     {"a": Role("a", ("M", "K"), 0), "b": Role("b", ("K", "N"), 1)}
 )
-ACCUMULATORS = tuple(dict.fromkeys(acc for name in FLOAT_OPERANDS for acc in FORMATS[name].sums))
+ACCUMULATORS = tuple(dict.fromkeys(sum((FORMATS[name].promises for name in FLOAT_OPERANDS), ())))
 MAX_SIDE = 65536
 
 
@@ -52,7 +52,8 @@ class Contract:
     `formats`: element formats of a and b; "tf32" is float32 operands whose low 13 bits the kernel
     may ignore. `layouts`: "any", "contiguous" (row-major and dense) or names from
     layouts.LAYOUTS. `batched`: operands are (batch, rows, columns). `accumulator`: the format that
-    sums are kept in, from which every bound follows (int8 is always int32). `deterministic`: the
+    sums are kept in, from which every bound follows (int8 is always int32; "e8m13" is fp8 sums
+    that never leave a unit of 13 bits). `deterministic`: the
     same bits in whatever order programs run. `batch_invariant`: the bits of a row of c
     do not depend on M. `min_side`, `max_side`: limits of M, N and K; `multiples`: what M, N and K
     are multiples of.
@@ -100,7 +101,7 @@ class Contract:
         )
         for name in self.formats:
             _require(
-                self.accumulator == "fp32" or self.accumulator in FORMATS[name].sums,
+                self.accumulator == "fp32" or self.accumulator in FORMATS[name].promises,
                 f"contract accumulator: got {self.accumulator!r} for {name}, expected fp32",
             )
         for flag in ("batched", "deterministic", "batch_invariant"):
