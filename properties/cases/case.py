@@ -10,7 +10,9 @@ from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW
 from gemmproof.properties.contract import MAX_SIDE, ROLES
 from gemmproof.reference.formats import FORMATS, OPERANDS, Format
 
-FILLS = ("index", "normal", "positive", "cancelling", "wide", "special")
+FILLS = ("index", "normal", "positive", "cancelling", "wide", "subnormal", "ties", "special")
+# numbers that integers have not
+FLOAT_FILLS = ("subnormal", "ties", "special")
 CALLS = (1, 3)
 # what a further call of the same case must agree with: table.RELATED says how each is made
 COMPARE = (
