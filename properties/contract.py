@@ -35,7 +35,7 @@ class Role:
 ROLES: Mapping[str, Role] = MappingProxyType(
     {"a": Role("a", ("M", "K"), 0), "b": Role("b", ("K", "N"), 1)}
 )
-ACCUMULATORS = tuple(dict.fromkeys(acc for name in FLOAT_OPERANDS for acc in FORMATS[name].sums))
+ACCUMULATORS = tuple(dict.fromkeys(sum((FORMATS[name].promises for name in FLOAT_OPERANDS), ())))
 AXES = ("M", "N", "K", "batch")
 SizesWord = Sizes | int | range | str
 
@@ -56,9 +56,9 @@ class Contract:
     `batched`: operands are (batch, rows, columns). `layouts`: "contiguous" (row-major and dense),
     "any" (every view whose offsets stay below 2**31 elements) or names from layouts.LAYOUTS;
     `huge`: views with offsets from 2**31 elements too. `accumulator`: the format that sums are kept
-    in, from which every bound follows (int8 is always int32). `out`: the format of the result, None
-    for whatever the wrapper returns. `deterministic`: the same bits in whatever order programs run.
-    `batch_invariant`: the bits of a row of c do not depend on M.
+    in, from which every bound follows (int8 is always int32; "e8m13" is fp8 sums that never leave a
+    unit of 13 bits). `out`: the format of the result, None for any. `deterministic`: the same bits
+    in whatever order programs run. `batch_invariant`: the bits of a row of c do not depend on M.
 
     Raises ValueError, in one line, for values that are unknown or contradict each other.
     """
@@ -123,7 +123,7 @@ class Contract:
         )
         for name in self.formats:
             _require(
-                self.accumulator in ("fp32", *FORMATS[name].sums),
+                self.accumulator in ("fp32", *FORMATS[name].promises),
                 f"contract accumulator: got {self.accumulator!r} for {name}, expected fp32",
             )
         _require(

@@ -62,6 +62,7 @@ def _explanations(observation: Observation, wrong: Array) -> Iterator[Explanatio
     yield from _wrapped(observation)
     yield from _strides(observation)
     yield from _part_of_k(observation, wrong)
+    yield from _rounded_twice(observation)
     yield from _rounding(observation, wrong)
     yield from _part_of_c(observation, wrong)
 
@@ -163,6 +164,20 @@ def _part_of_k(observation: Observation, wrong: Array) -> Iterator[Explanation]:
                     yield Explanation(fault, words, axis="K")
 
 
+def _rounded_twice(observation: Observation) -> Iterator[Explanation]:
+    """Whether the exact sums rounded to another format first, then to the result's, give it."""
+    out = observation.out
+    if observation.case.fill != "ties" or out.kind != "float":
+        return
+    sums, got = values.exact(observation).astype(np.float64), widen(observation.result)
+    wider = sorted((FORMATS[n] for n in FLOAT_OPERANDS), key=lambda f: -f.p)
+    between = [f for f in wider if out.p < f.p < FORMATS["fp32"].p and f.stored is f]
+    for fmt in between:
+        if np.array_equal(widen(round_to(round_to(sums, fmt), out)), got):
+            words = f"the sums rounded to {fmt.name} first, then to {out.name}"
+            yield Explanation("rounded_twice", words)
+
+
 def _rounding(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     """Whether operands rounded to fewer bits give the result, or sums kept in fewer the error."""
     own = observation.case.format
@@ -173,7 +188,8 @@ def _rounding(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     rounded = []
     for fewer in (fmt for fmt in finest_first if fmt.p < own.p):
         left, right = (widen(round_to(x, fewer)).astype(own.storage) for x in (a, b))
-        if _agrees(observation, left, right):
+        changed = (left != a).any() or (right != b).any()
+        if changed and _agrees(observation, left, right):
             rounded.append(fewer.name)
     if rounded:
         yield Explanation("rounding", f"what operands rounded to {' or '.join(rounded)} give")

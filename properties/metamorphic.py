@@ -3,7 +3,9 @@
 Bitwise where every correct kernel must give the same bits, within the sum of both bounds elsewhere:
 
 - `negated`: rounding to nearest and toward zero commute with negation, so (-a) b = -(a b) bit for
-  bit, 0 and -0 apart, whatever the order of the sum.
+  bit, 0 and -0 apart, whatever the order of the sum. Integers saturate at ends that are not each
+  other's negatives (-128 and 127, 0 and 255): what is at an end says of the other result only that
+  it lies as far on the other side. Where a product is NaN or Inf an 8-bit float may be either end.
 - `scaled`: index data are integers whose sums are exact, and 2**-s of them stay normal numbers of
   the operands, the accumulator and the result, so (2**-s a) (2**-t b) = 2**-(s + t) (a b) exactly.
 - `permuted_rows`, `permuted_columns`: one program computes all rows (columns) of a tile alike, so
@@ -137,6 +139,8 @@ def judge(observation: Observation) -> Iterator[Finding]:
         return
     here, there = _bring_back(observation, other)
     same = _same(here, there)
+    if observation.case.compare == "negated":
+        same |= _may_saturate(observation, there)
     if observation.case.compare == "scaled":
         # what left the range of the output format may have saturated
         wide = np.abs(widen(here))
@@ -166,7 +170,8 @@ def _bring_back(observation: Observation, related: Related) -> tuple[Array, Arra
     """The case's result, and the related one's with the relation undone where that is exact."""
     first, other, case = observation.result, related.result, observation.case
     if case.compare == "negated":
-        other = _negate(other)
+        # the lowest integer has no negative of its own width
+        other = -other.astype(np.int64) if observation.out.kind == "int" else _negate(other)
     elif case.compare == "scaled":
         first = round_to(widen(first) * 2.0 ** -sum(find_scales(observation)), observation.out)
     elif case.compare == "permuted_rows":  # the order is its own inverse
@@ -186,9 +191,34 @@ def _same(x: Array, y: Array) -> Array:
     return np.asarray((bits(x) == bits(y)) | (wide == other) | (np.isnan(wide) & np.isnan(other)))
 
 
+def _may_saturate(observation: Observation, there: Array) -> Array:
+    """Where a result and a negated one differ as saturation at the ends of the format makes them.
+
+    `there` is the related result negated: int64 for integers. x is the value before saturation:
+    what shows the upper end has x >= high, so -x is at most -high, or the lower end.
+    """
+    out, here = observation.out, observation.result
+    if out.kind == "float":
+        odd = ~np.isfinite(values.exact(observation).astype(np.float64))
+        return odd & (out.itemsize == 1)
+    low, high = values.integer_range(out)
+    first, second = here.astype(np.int64), -there
+    return _saturates(first, second, low, high) | _saturates(second, first, low, high)
+
+
+def _saturates(one: Array, other: Array, low: int, high: int) -> Array:
+    """Whether `one` is at an end, and `other` as far on the other side as that end's negative."""
+    top = (one == high) & (other <= max(-high, low))
+    return np.asarray(top | ((one == low) & (other >= min(-low, high))))
+
+
 def _is_bitwise(observation: Observation, other: Related) -> bool:
     relation = observation.case.compare
-    if relation in ("negated", "scaled") or observation.case.sums_are_exact:
+    if observation.case.sums_are_exact:
+        return True
+    if observation.out.kind == "int":  # a quantiser rounds in whatever direction
+        return False
+    if relation in ("negated", "scaled"):
         return True
     if relation not in ("permuted_rows", "permuted_columns"):
         return False

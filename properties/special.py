@@ -18,6 +18,7 @@ from gemmproof.properties.observation import Observation
 from gemmproof.reference.arithmetic.conversions import Array, widen
 from gemmproof.reference.bound import bound_rounding
 from gemmproof.reference.exact import special_values
+from gemmproof.reference.formats import FORMATS
 
 NAME = "special_values"
 
@@ -74,7 +75,8 @@ def _nan_for_inf(observation: Observation) -> bool:
     tiles = observation.tiles
     whole = bool(tiles) and all(observation.case.K % tile[2] == 0 for tile in tiles)
     pieces = observation.case.dtype in ("fp32", "tf32")
-    return not whole or pieces or observation.kernel.contract.accumulator != "fp32"
+    acc = FORMATS[observation.kernel.contract.accumulator]
+    return not whole or pieces or acc.emax < FORMATS["fp32"].emax
 
 
 def _find_misplaced(

@@ -13,16 +13,25 @@ from gemmproof.properties.observation import Observation, remember
 from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
 from gemmproof.reference.bound import Accumulated, bound_accumulation, bound_rounding
 from gemmproof.reference.dot import DotModel, dot_model
+from gemmproof.reference.dot.fdpa import Unit
 from gemmproof.reference.exact import exact_product
-from gemmproof.reference.formats import FP8
+from gemmproof.reference.formats import FORMATS, FP8, Format
 
 EXACT = "exact_on_integers"
 BOUND = "within_bound"
 
+# How many k an fp8 unit of 13 bits may sum before fp32 sums take over: four wgmma, as in CUTLASS
+# (mma_promotion_interval), DeepGEMM and the report on DeepSeek-V3 (arXiv 2412.19437, 3.5.2).
+PROMOTED = 128
+
 
 def exact_applies(observation: Observation) -> bool:
-    """Whether there is a result, and data whose sums no accumulator rounds."""
-    return observation.has_result and observation.case.sums_are_exact
+    """Whether there is a result, and data whose sums the accumulator does not round."""
+    if not observation.has_result or observation.case.sums_are_exact:
+        return observation.has_result
+    acc = FORMATS[observation.kernel.contract.accumulator]
+    tied = observation.case.fill == "ties" and acc.p >= FORMATS["e8m13"].p
+    return tied and observation.out.kind == "float"
 
 
 def bound_applies(observation: Observation) -> bool:
@@ -49,7 +58,8 @@ def exact(observation: Observation) -> Array:
 @remember
 def accumulator(observation: Observation) -> Accumulated:
     """What the contract's accumulator holds before it is stored: exact value, error bound."""
-    return bound_accumulation(*inputs(observation), declared_model(observation))
+    model = declared_model(observation)
+    return bound_accumulation(*inputs(observation), model, any_order=True)
 
 
 def not_exact(observation: Observation) -> Array:
@@ -63,8 +73,9 @@ def not_exact(observation: Observation) -> Array:
     if out.kind == "int":
         if want.dtype == object:
             want = want.astype(np.float64)
-        low = -out.max - 1 if out.name.startswith("int") else 0
-        return np.asarray(got.astype(np.int64) != np.clip(want, low, out.max).astype(np.int64))
+        return np.asarray(
+            got.astype(np.int64) != np.clip(want, *integer_range(out)).astype(np.int64)
+        )
     nearest = round_to(want.astype(np.float64), out)
     wrong = np.asarray(got != nearest)
     beyond = ~np.isfinite(widen(nearest))
@@ -76,19 +87,37 @@ def not_exact(observation: Observation) -> Array:
     return wrong
 
 
-def declared_model(observation: Observation) -> DotModel:
-    """The dot of the target with the contract's accumulator, the IEEE chain without a target.
+def integer_range(fmt: Format) -> tuple[int, int]:
+    """The lowest and the highest value of an integer format."""
+    high = int(fmt.max)
+    return (-high - 1 if fmt.storage.kind == "i" else 0), high
 
-    A tensor core without the operands' format gets them in fp16 if they are fp8 (Triton converts
-    them, exactly), and leaves the rest to multiply-adds.
+
+def declared_model(observation: Observation) -> DotModel:
+    """What the contract promises of the sums, as a dot whose steps may hold any of the k.
+
+    fp32 and fp16: as the target's tensor cores keep them, as IEEE arithmetic without a target. A
+    tensor core without the operands' format gets them in fp16 if they are fp8 (Triton converts
+    them, exactly), and leaves the rest to multiply-adds. fp8 units that keep fewer bits than fp32
+    count as fp32 where their sums start from zero at least every PROMOTED k and are added in fp32
+    (wider units, to which Triton leaves small tiles, lose less: n (2**-25 + 2**-23) for n additions
+    is below 127 * 2**-13, and below n * 2**-13); sums that never leave the unit are those of e8m13,
+    for which no target is needed.
     """
     target, dtype = observation.target, observation.case.dtype
     acc = observation.kernel.contract.accumulator
+    narrow = FORMATS[acc].stored is not FORMATS[acc]
+    if narrow:
+        bits = FORMATS[acc].p - 1
+        unit = Unit("fused", 1, bits, bits, "rz", FORMATS[acc].emin)
+        return replace(dot_model(None, dtype, FORMATS[acc].stored.name), unit=unit)
     for in_format in (dtype, "fp16" if dtype in FP8 else dtype):
         try:
-            return dot_model(target, in_format, acc)
+            model = dot_model(target, in_format, acc)
         except ValueError:  # no such unit
             continue
+        kept = FORMATS[model.acc_format].p - 1
+        return replace(model, part=PROMOTED) if 0 < model.unit.F < kept else model
     return dot_model(None, dtype, acc)
 
 
@@ -145,11 +174,18 @@ def judge_bound(observation: Observation) -> Iterator[Finding]:
 def _wrong_value(
     observation: Observation, name: str, wrong: Mismatch, bound: float | None
 ) -> Finding:
-    got = _number(observation.result[wrong.at])
-    expected = _number(exact(observation)[wrong.at])
+    got, exactly = observation.result[wrong.at], exact(observation)[wrong.at]
+    expected = _number(exactly)
     note = "" if bound is None else f", allowed error {bound:.3g}"
+    if bound is None and observation.out.kind == "float":
+        nearest = widen(round_to(np.array(exactly, np.float64), observation.out))[()]
+        if np.isfinite(nearest) and nearest != exactly:
+            expected, note = _number(nearest), f", the nearest to {expected}"
     note += wrong.counted("wrong") if wrong.size > 1 else "; the only element wrong"
-    return make_finding(observation, name, "wrong_value", wrong, got, expected, note, bound=bound)
+    more = {"bound": bound}
+    return make_finding(
+        observation, name, "wrong_value", wrong, _number(got), expected, note, **more
+    )
 
 
 def _number(x: object) -> str:

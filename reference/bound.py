@@ -10,6 +10,7 @@ import numpy as np
 
 from gemmproof.reference.arithmetic.conversions import Array, truncate_tf32, widen
 from gemmproof.reference.bound_chain import Running, add_rounded, chain_error, start_at
+from gemmproof.reference.bound_tree import Addends, aligned, sum_by_unit, sum_to_nearest
 from gemmproof.reference.dot.model import DotModel, order_k, slices
 from gemmproof.reference.dot.split import SPLITS, pieces
 from gemmproof.reference.exact import exact_product
@@ -57,6 +58,7 @@ def bound_accumulation(
     c: Array | None = None,
     split_k: int = 1,
     split_format: Format | str | None = None,
+    any_order: bool = False,
 ) -> Accumulated:
     """|acc - (c + a b)| <= E_in + E_acc + E_split + E_ref.
 
@@ -65,6 +67,9 @@ def bound_accumulation(
     E_split: of split_k partial sums added in split_format (the accumulator's where None).
     E_ref: the error of the float64 reference. The bound of a tensor-core chain is for
     ascending k; an IEEE model's holds for every order.
+
+    any_order: the model says what is kept of a sum, and nothing of its order: its units' steps may
+    hold any of the k, sums may be split, and every partial sum may be added to nearest.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         exact, error = exact_product(a, b)
@@ -76,7 +81,7 @@ def bound_accumulation(
         special = ~np.isfinite(exact)
         x, y = (np.where(np.isfinite(v), v, v.dtype.type(0)) for v in (_numbers(a), _numbers(b)))
         start = start_at(np.where(np.isfinite(wide_c), wide_c, 0.0))
-        running = _dots(x, y, start, model)
+        running = (_any_order if any_order else _dots)(x, y, start, model)
         total = error + bound_unread(x, y, model) + running.error
         size = running.size
         if split_k > 1:
@@ -93,19 +98,39 @@ def bound_accumulation(
 def bound_rounding(acc: Accumulated, out_format: Format | str, held: Format | str) -> Accumulated:
     """One rounding to nearest from the format `held`: |RN(x) - x| <= u |x| + eta / 2.
 
-    |x| <= |exact| + error; nothing is added when out_format holds every value of `held`.
+    |x| <= |exact| + error; nothing is added when out_format holds every value of `held`. A float
+    becomes an integer in any direction, as casts cut and quantisers round: by less than 1. Inf
+    where the result may leave the range of out_format.
     """
     out, old = (format_named(f) if isinstance(f, str) else f for f in (out_format, held))
     magnitude, error = np.abs(acc.exact) + acc.error, acc.error
     if out.kind == "float" and (out.p < old.p or out.emin > old.emin):
         error = error + out.u * magnitude + out.eta / 2
     outward = 1.0 + 2.0**-48
-    error = np.where(magnitude * outward < out.max, error * outward, np.inf)
+    fits = magnitude * outward < out.max
+    if out.kind == "int" and old.kind == "float":
+        error = error + 1.0
+    if out.name.startswith("u"):
+        fits &= acc.exact >= acc.error * outward
+    error = np.where(fits, error * outward, np.inf)
     return Accumulated(acc.exact, np.where(np.isfinite(acc.exact), error, 0.0))
 
 
 def _numbers(x: Array) -> Array:
     return x if x.dtype == np.float32 else widen(x)
+
+
+def _any_order(a: Array, b: Array, acc: Running, model: DotModel) -> Running:
+    """What any tree of additions may give, by what the unit keeps in each of them."""
+    assert not model.split
+    formats = _read_formats(model)
+    a, b = _read_operand(a, model.a_format), _read_operand(b, model.b_format)
+    if model.unit.kind == "integer":
+        return chain_error(a, b, acc, model.unit, formats)
+    if model.unit.kind == "fma":
+        return Running(*sum_to_nearest(Addends.of(a, b, acc.size), formats))
+    a, b = aligned(a, formats[0]), aligned(b, formats[1])
+    return Running(*sum_by_unit(Addends.of(a, b, acc.size), model.unit, formats, model.part))
 
 
 def _dots(a: Array, b: Array, acc: Running, model: DotModel) -> Running:
@@ -121,12 +146,13 @@ def _dots(a: Array, b: Array, acc: Running, model: DotModel) -> Running:
     return acc
 
 
+def _read_formats(model: DotModel) -> tuple[Format, Format, Format]:
+    a_format, b_format = (model.as_format or name for name in (model.a_format, model.b_format))
+    return FORMATS[a_format], FORMATS[b_format], FORMATS[model.acc_format]
+
+
 def _parts(a: Array, b: Array, acc: Running, model: DotModel) -> Running:
-    formats = (
-        FORMATS[model.as_format or model.a_format],
-        FORMATS[model.as_format or model.b_format],
-        FORMATS[model.acc_format],
-    )
+    formats = _read_formats(model)
     if model.split:
         a_pieces, b_pieces = _finite_pieces(a, model), _finite_pieces(b, model)
         for i, j in SPLITS[model.split]:

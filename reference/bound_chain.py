@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.bound_tree import Addends, sum_to_nearest
 from gemmproof.reference.dot.fdpa import Unit
 from gemmproof.reference.formats import Format
 
@@ -35,24 +36,9 @@ def chain_error(
     if unit.kind == "integer":
         return Running(start.size + np.abs(a) @ np.abs(b), start.error)
     if unit.kind == "fma":
-        return _sequential(a, b, start, formats[2])
+        size, error = sum_to_nearest(Addends.of(a, b, start.size), formats)
+        return Running(size, start.error + error)
     return _fused(a, b, start, unit, formats)
-
-
-def _sequential(a: Array, b: Array, start: Running, acc: Format) -> Running:
-    """|acc - exact| <= K u S + K eta, S = |c| + |a||b|, for every order of the sum.
-
-    Jeannerod and Rump (SIMAX 34, 2013) for products and sums each rounded, in any tree, so
-    split-K, blocked loops and atomics in the accumulator's format are admitted. A fused node
-    RN(s + p), s a float with n roundings over S, keeps the claim for n + 1: its rounding is at most
-    |p| (s is itself a float) and at most u |s + p|; if |p| <= u S the first gives n u S + u S, else
-    the second gives n u S + u (S + n u S + |p|) < (n + 1) u (S + |p|). Below the normal range an
-    addition is exact, and a product or a fused node is off by at most eta / 2.
-    """
-    K = a.shape[-1]
-    size = start.size + np.abs(a) @ np.abs(b)
-    error = start.error + K * acc.u * size + K * acc.eta
-    return Running(size * (1 + K * acc.u) + K * acc.eta, error)
 
 
 def _fused(
@@ -95,6 +81,7 @@ def power_of(x: Array, fmt: Format) -> Array:
 
 
 def add_rounded(x: Running, y: Running, acc: Format) -> Running:
-    """RN(x + y): the errors add, and u (|x| + |y|) for the rounding, exact if subnormal."""
+    """RN(x + y): the errors add, and u (|x| + |y|) for the rounding, 0 if subnormal or x + 0."""
     size = x.size + y.size
-    return Running(size * (1 + acc.u), x.error + y.error + acc.u * size)
+    u = np.where((x.size > 0) & (y.size > 0), acc.u, 0.0)
+    return Running(size * (1 + u), x.error + y.error + u * size)

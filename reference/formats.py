@@ -25,8 +25,9 @@ class Format:
     conversions and arithmetic deliver. `ttir` and `ptx` are its names there, "" where it has none.
 
     `operand`: a contract may name it for a and b. `sums`: what its products may be accumulated in,
-    the default first; () where no dot takes it. `accumulator`: a kernel may declare that its sums
-    keep this many bits. `result`: c may be of this dtype.
+    the default first; () where no dot takes it. `units`: what else a contract may promise of its
+    sums, of units that keep fewer bits than the register. `accumulator`: a kernel may declare that
+    its sums keep this many bits. `result`: c may be of this dtype.
     """
 
     name: str
@@ -42,8 +43,14 @@ class Format:
     ptx: str = ""
     operand: bool = False
     sums: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
     accumulator: bool = False
     result: bool = True
+
+    @property
+    def promises(self) -> tuple[str, ...]:
+        """What a contract may promise of the sums of its products, the default first."""
+        return self.sums + self.units
 
     @property
     def u(self) -> float:
@@ -118,9 +125,9 @@ _FORMATS = (
     _float("fp64", 53, -1022, 1023, "float64", 0x7FFFFFFFFFFFFFFF, ttir="f64", ptx="f64",
            sums=("fp64",)),
     _float("fp8e4m3", 4, -6, 8, "float8_e4m3fn", 0x7F, has_inf=False, ttir="f8E4M3FN",
-           ptx="e4m3", operand=True, sums=_HALF),
+           ptx="e4m3", operand=True, sums=_HALF, units=("e8m13",)),
     _float("fp8e5m2", 3, -14, 15, "float8_e5m2", 0x7F, ttir="f8E5M2",
-           ptx="e5m2", operand=True, sums=_HALF),
+           ptx="e5m2", operand=True, sums=_HALF, units=("e8m13",)),
     # what the fp8 units of sm_89 and sm_90 keep of a sum, in a float32 register
     _float("e8m13", 14, -126, 127, "float32", 0x7FFFFFFF, accumulator=True, result=False),
     _int(8, "", operand=True, sums=("int32",)),

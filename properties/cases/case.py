@@ -11,7 +11,9 @@ from gemmproof.properties.cases.sizes import MAX_BATCH, MAX_SIDE
 from gemmproof.properties.contract import ROLES
 from gemmproof.reference.formats import FORMATS, OPERANDS, Format
 
-FILLS = ("index", "normal", "positive", "cancelling", "wide", "special")
+FILLS = ("index", "normal", "positive", "cancelling", "wide", "subnormal", "ties", "special")
+# numbers that integers have not
+FLOAT_FILLS = ("subnormal", "ties", "special")
 CALLS = (1, 3)
 # what a further call of the same case must agree with: table.RELATED says how each is made
 COMPARE = (

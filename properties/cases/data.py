@@ -13,7 +13,7 @@ import numpy as np
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Role
 from gemmproof.reference.arithmetic.conversions import Array, round_to
-from gemmproof.reference.formats import Format
+from gemmproof.reference.formats import FORMATS, Format
 
 _CHOICES = 2  # the stream of hashes that picks elements; the values of operands have their own
 
@@ -52,15 +52,15 @@ def elements(case: Case, role: Role, shape: tuple[int, ...]) -> Array:
             x = np.where(differs, _plain(case, role, where, fmt), x)
     else:
         x = _plain(case, role, where, fmt)
-        if case.fill == "special" and fmt.kind == "float":
-            x = _special(case, role, where, x, fmt)
+        if case.fill in _SHAPED and fmt.kind == "float":
+            x = _SHAPED[case.fill](case, role, where, x, fmt)
     x = np.broadcast_to(x, shape)
     return x.astype(fmt.storage) if fmt.kind == "int" else round_to(np.ascontiguousarray(x), fmt)
 
 
 def _plain(case: Case, role: Role, where: tuple[Array, ...], fmt: Format) -> Array:
     code = _hash(case.seed, role.number + (role.number >= _CHOICES), where)
-    if case.fill in ("index", "special"):
+    if case.fill in ("index", "special", "ties"):
         top = _amplitude(case.K, fmt)
         magnitude = (code >> np.uint64(1)) % np.uint64(top) + np.uint64(1)
         return _signed(code, magnitude.astype(np.float64))
@@ -100,6 +100,47 @@ def _special(case: Case, role: Role, where: tuple[Array, ...], x: Array, fmt: Fo
     zeros = (kind == 3) & ~here & (k % np.uint64(2) == 0)
     x = np.where(zeros, 0.0, x)
     return np.where(kind == 5, np.copysign(large, x), x)
+
+
+def _subnormal(case: Case, role: Role, where: tuple[Array, ...], x: Array, fmt: Format) -> Array:
+    """Lines of subnormals, of large numbers and of numbers near 1 in turn, b one ahead of a.
+
+    Subnormals times large numbers are normal: there a flush of one operand loses all of c.
+    Subnormals times numbers near 1 are subnormal in the format: there a flush of the sum or of the
+    result does. Large numbers lift all subnormals of bf16 and fp32 to normal numbers, those of
+    narrower ranges as far as sums of their squares stay in range.
+    """
+    kind = (where[3 - role.k_axis] + np.uint64(role.number)) % np.uint64(3)
+    code = _hash(case.seed, role.number + _CHOICES + 1, where)
+    steps = 1 + (code >> np.uint64(8)) % np.uint64(2 ** (fmt.p - 1) - 1)
+    low = _signed(code, steps.astype(np.float64) * fmt.eta)
+    near = _signed(code, 1 + _uniform(code))
+    high, _ = _exponents(case.K, fmt)
+    large, one = 2.0 ** min(fmt.p + 16, high), 2.0 ** min(0, high)
+    return np.where(kind == 0, low, near * np.where(kind == 1, large, one))
+
+
+def _ties(case: Case, role: Role, where: tuple[Array, ...], x: Array, fmt: Format) -> Array:
+    """Sums that no accumulator of 14 bits rounds, 2**-9 beside a tie of a narrow result's format.
+
+    A row of a holds 16, 16 * 2**-p and +-2**-9 at three places next to each other, and zeros; p is
+    the precision of an fp8 format or bf16, in turn. b holds +-1, one sign a column. Rounding first
+    to another format of 8 to 11 bits loses the last term, and the tie then goes to even.
+    """
+    if role.number > 0:
+        return np.where(_hash(case.seed, _CHOICES + 1, (where[2],)) & np.uint64(1), -1.0, 1.0)
+    row, turns = where[1], np.uint64(len(_TIED))
+    narrow = np.array(_TIED)[(row % turns).astype(np.intp)]
+    K = np.uint64(max(case.K, 1))
+    first = _hash(case.seed, _CHOICES, (where[0], row)) % K
+    place = (where[2] + K - first) % K
+    last = _signed(row // turns, np.full(row.shape, 2.0**-9))
+    return np.select([place == 0, place == 1, place == 2], [16.0, 16.0 * 2.0**-narrow, last], 0.0)
+
+
+# Where results are rounded twice: the precisions of fp8 and bf16.
+_TIED = sorted({float(f.p) for f in FORMATS.values() if f.is_fp8 or f.name == "bf16"})
+_SHAPED = {"special": _special, "subnormal": _subnormal, "ties": _ties}
 
 
 def _amplitude(K: int, fmt: Format) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.properties.cases.case import COMPARE, FILLS, MAX_ELEMENTS, Case
+from gemmproof.properties.cases.case import COMPARE, FILLS, FLOAT_FILLS, MAX_ELEMENTS, Case
 from gemmproof.properties.contract import AXES, ROLES, Contract
 from gemmproof.reference.formats import FORMATS
 
@@ -116,7 +116,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         for M, N in ((3 * bm + 1, 3 * bn), (5 * bm, 2 * bn + 1)):
             yield replace(first, M=M, N=N, K=bk + 1, sms=sms)
     yield from _kinds(small, contract, early=False)
-    for fill in (f for f in FILLS[1:] if f != "special"):
+    for fill in (f for f in list_fills(dtype)[1:] if f != "special"):
         yield replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1)
     # one column or one row may take a path of its own, for which K has to be long
     for M, N in ((bm + 1, 1), (1, bn + 1)):
@@ -150,8 +150,9 @@ def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
 
 
 def list_fills(dtype: str) -> tuple[str, ...]:
-    """The fills that a format has values for: NaN and Inf are no integers."""
-    return FILLS if FORMATS[dtype].kind == "float" else tuple(f for f in FILLS if f != "special")
+    """The fills that a format has values for: NaN, Inf and subnormals are no integers."""
+    is_float = FORMATS[dtype].kind == "float"
+    return tuple(f for f in FILLS if is_float or f not in FLOAT_FILLS)
 
 
 def list_relations(contract: Contract) -> tuple[str, ...]:

@@ -58,3 +58,73 @@ result_rounded_twice = partial(right, FLAW="rounded_twice")
 int8_result_wraps = partial(right, dtype=torch.int8)
 # the products are made, and summed, in the operands' format
 one_column_in_low_precision = partial(launch_column, products=tl.float16)
+
+
+@triton.jit
+def flushed(x):
+    """x with its subnormals as zeros, as .ftz arithmetic of fp32 leaves it."""
+    wide = x.to(tl.float32)
+    code = wide.to(tl.int32, bitcast=True)
+    return tl.where((code & 0x7F800000) == 0, 0.0, wide).to(x.dtype)
+
+
+@triton.jit
+def edges_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc,
+    FLAW: tl.constexpr, BLOCK: tl.constexpr, THROUGH: tl.constexpr = tl.float32,
+):  # fmt: skip
+    """Right but for the smallest numbers, or for results that are rounded to THROUGH before."""
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for k in range(0, K, BLOCK):
+        offs_k = k + tl.arange(0, BLOCK).to(tl.int64)
+        a_mask = (offs_m[:, None] < M) & (offs_k[None, :] < K)
+        b_mask = (offs_k[:, None] < K) & (offs_n[None, :] < N)
+        a = tl.load(a_ptr + offs_m[:, None] * sa[0] + offs_k[None, :] * sa[1], a_mask, 0.0)
+        b = tl.load(b_ptr + offs_k[:, None] * sb[0] + offs_n[None, :] * sb[1], b_mask, 0.0)
+        if FLAW == "operands":
+            a, b = flushed(a), flushed(b)
+        acc = tl.dot(a, b, acc, input_precision="ieee")
+    if FLAW == "results":
+        acc = flushed(acc)
+    c = acc.to(THROUGH).to(c_ptr.dtype.element_ty)
+    c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
+    tl.store(c_ptrs, c, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
+
+
+right_at_the_edges = partial(launch, edges_kernel, FLAW="", BLOCK=32)
+subnormal_operands_flushed = partial(right_at_the_edges, FLAW="operands")
+subnormal_fp32_operands_flushed = partial(right_at_the_edges, FLAW="operands")
+subnormal_results_flushed = partial(right_at_the_edges, FLAW="results")
+subnormal_fp32_results_flushed = partial(right_at_the_edges, FLAW="results")
+fp8_rounded_through_half = partial(right_at_the_edges, THROUGH=tl.float16)
+e5m2_rounded_through_bf16 = partial(
+    right_at_the_edges, THROUGH=tl.bfloat16, dtype=torch.float8_e5m2
+)
+
+
+@triton.jit
+def narrow_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, PROMOTED: tl.constexpr, BLOCK: tl.constexpr
+):
+    """fp8 sums that stay in the unit's own register, or are added in fp32 after every block."""
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for k in range(0, K, BLOCK):
+        offs_k = k + tl.arange(0, BLOCK).to(tl.int64)
+        a_mask = (offs_m[:, None] < M) & (offs_k[None, :] < K)
+        b_mask = (offs_k[:, None] < K) & (offs_n[None, :] < N)
+        a = tl.load(a_ptr + offs_m[:, None] * sa[0] + offs_k[None, :] * sa[1], a_mask, 0.0)
+        b = tl.load(b_ptr + offs_k[:, None] * sb[0] + offs_n[None, :] * sb[1], b_mask, 0.0)
+        if PROMOTED:
+            acc += tl.dot(a, b, max_num_imprecise_acc=BLOCK)
+        else:
+            acc = tl.dot(a, b, acc)
+    c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
+    tl.store(c_ptrs, acc, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
+
+
+fp8_promoted = partial(launch, narrow_kernel, PROMOTED=True, BLOCK=64, dtype=torch.float32)
+fp8_never_promoted = partial(fp8_promoted, PROMOTED=False)

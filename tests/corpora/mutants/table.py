@@ -177,11 +177,18 @@ I precision:fp32_operands_rounded_to_half BOUND rounding c - 1 1 1 dtype=fp32 fi
 I precision:tf32_not_asked_for BOUND rounding c - 1 1 1 dtype=fp32 fill=normal target=sm_90
 I precision:result_rounded_twice EXACT row c M 2 3 1
 I precision:int8_result_wraps EXACT wrapped c - 1 1 1 dtype=int8
+I precision:fp8_never_promoted BOUND rounding c - 1 1 1197 dtype=fp8e4m3 fill=positive target=sm_90
+I precision:subnormal_operands_flushed BOUND scattered c - 1 1 1 dtype=bf16 fill=subnormal
+I precision:subnormal_fp32_operands_flushed BOUND scattered c - 1 1 1 dtype=fp32 fill=subnormal
+I precision:subnormal_results_flushed BOUND column c N 1 2 1 dtype=bf16 fill=subnormal
+I precision:subnormal_fp32_results_flushed BOUND column c N 1 2 1 dtype=fp32 fill=subnormal
+I precision:fp8_rounded_through_half EXACT rounded_twice c - 2 1 3 dtype=fp8e4m3 fill=ties
+I precision:e5m2_rounded_through_bf16 EXACT rounded_twice c - 1 1 3 dtype=fp8e5m2 fill=ties
 I precision:one_column_in_low_precision BOUND rounding c - 1 1 3 fill=normal
 I split_k:half_precision_atomics BOUND rounding c - 1 2 19 fill=normal
 I split_k:half_precision_partials BOUND rounding c - 1 2 19 fill=normal
-I promises:nan_becomes_zero SPECIAL nan_lost c - 2 5 9 fill=special
-I promises:overflow_clamped SPECIAL nan_lost c - 2 5 9 fill=special
+I promises:nan_becomes_zero SPECIAL nan_lost c - 2 5 17 fill=special
+I promises:overflow_clamped SPECIAL nan_lost c - 2 5 17 fill=special
 I promises:positive_sums_rounded_up SYMMETRY not_negated c - 1 1 17 fill=normal compare=negated
 J scales:scale_of_the_k_tile EXACT everywhere c - 1 1 33
 J scales:scale_group_depends_on_the_row_tile EXACT tile_edge c M 17 1 33

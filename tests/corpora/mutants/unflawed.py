@@ -40,6 +40,8 @@ _WRAPPERS = {
     "groups_clamped": scheduling.launch_grouped,
     "persistent_over_all_tiles": scheduling.launch_persistent,
     "single_precision_sums": single_precision_sums,
+    "subnormals_kept_and_rounded_once": precision.right_at_the_edges,
+    "fp8_sums_promoted": precision.fp8_promoted,
     "scales_of_their_groups": scales.launch_scaled,
     "bytes_unpacked": scales.launch_packed,
     "zero_k_stored": degenerate.right,
@@ -50,6 +52,8 @@ _CONTRACTS = {
     "batch_strides_as_they_are": wide(batched=True),
     "bytes_unpacked": wide(formats=("int8",)),
     "single_precision_sums": wide(formats=("fp16", "fp32", "int8")),
+    "subnormals_kept_and_rounded_once": wide(formats=("bf16", "fp32", "fp8e4m3", "fp8e5m2")),
+    "fp8_sums_promoted": wide(formats=("fp8e4m3",)),
     "slices_of_whole_tiles": wide(deterministic=False),
     "one_slice_whatever_m": wide(batch_invariant=True),
 }
