@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import (
-    MAX_VOLUME,
-    Survey,
     cases,
     corners,
     draw_case,
@@ -20,6 +18,7 @@ from gemmproof.properties.cases.generate import (
     list_relations,
     smallest,
 )
+from gemmproof.properties.cases.survey import MAX_VOLUME, Survey
 from gemmproof.properties.contract import Contract, KernelUnderTest
 from gemmproof.properties.finding import Finding
 from gemmproof.reference.formats import OPERANDS
