@@ -7,10 +7,12 @@ import torch
 from mutants import (
     coverage,
     degenerate,
+    fast_paths,
     hints,
     k_tail,
     offsets,
     precision,
+    promises,
     scales,
     scheduling,
     split_k,
@@ -44,6 +46,17 @@ _WRAPPERS = {
     "zero_k_stored": degenerate.right,
     "offsets_in_64_bits": offsets.right,
     "one_slice_whatever_m": tuning.split,
+    "groups_of_eight": fast_paths.launch_swizzled,
+    "groups_or_rows": fast_paths.launch_by_rows,
+    "four_tiles_a_step": fast_paths.launch_unrolled,
+    "long_columns": fast_paths.launch_columns,
+    "halves_of_a_long_k": fast_paths.launch_halves,
+    "masks_where_tiles_are_ragged": fast_paths.launch_whole,
+    "tiles_of_zeros_not_loaded": fast_paths.launch_sparse,
+    "copy_of_b_kept_until_it_changes": tuning.launch_prepared,
+    "zeros_for_each_trial_run": tuning.tuned_onto_zeros_each_time,
+    "planes_in_64_bits": offsets.launch_planes,
+    "result_in_out": promises.launch_into,
 }
 _CONTRACTS = {
     "batch_strides_as_they_are": Contract(batched=True),
@@ -51,6 +64,7 @@ _CONTRACTS = {
     "single_precision_sums": Contract(formats=("fp16", "fp32", "int8")),
     "slices_of_whole_tiles": Contract(deterministic=False),
     "one_slice_whatever_m": Contract(batch_invariant=True),
+    "tiles_of_zeros_not_loaded": Contract(formats=("int8",)),
 }
 KERNELS = tuple(
     KernelUnderTest(name, launch, _CONTRACTS.get(name, Contract()))
