@@ -67,7 +67,7 @@ def _around(c: int, tile: Tile) -> Iterator[Tile]:
         for more in (0, 1):
             yield _shorten((c * bm + more, 2 * bn, bk), tile, 0)
         for more in (0, 1):
-            yield _shorten((2 * bm, c * bn + more, bk), tile, 1)
+            yield _shorten((bm, c * bn + more, bk), tile, 1)
     yield from _on_each_axis((c + 1, c + 1, c + 1), ragged, tile)
     # multiples: of c and of no tile where there is one (3 c), else of both
     multiples = [3 * c if c % b and 3 * c % b else math.lcm(c, b) for b in tile]

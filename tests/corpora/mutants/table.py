@@ -214,6 +214,7 @@ E fast_paths:pointer_stays_at_tiles_of_zeros EXACT everywhere c - 1 1 63 dtype=i
 H fast_paths:second_group_begins_at_its_number ONCE stored_twice c M 129 1 1
 H fast_paths:neither_path_takes_a_whole_group ONCE never_stored c - 113 1 1
 I promises:tiles_of_zeros_skipped SPECIAL nan_lost c - 1 1 1 fill=special
+G tuning:trial_runs_add_to_the_result EXACT last_k_block c K 1 1 1 calls=3
 P tuning:copy_of_b_kept_by_its_address CALLS stale - - 1 2 2 compare=order
 Q refused:accumulator_changes_its_type COMPILES compile_error - - 1 1 1
 Q refused:hint_on_a_stride_of_1 COMPILES compile_error - - 1 1 1
@@ -223,14 +224,12 @@ Q refused:loop_left_with_break COMPILES compile_error - - 1 1 1
 # what Triton has no more is left out
 MUTANTS = tuple(_mutant(line) for line in _LINES if BLOCK_POINTERS or "window_" not in line)
 
-# Wrong, and not found by a hundred cases: no case has 2**31 elements or gives keywords, and no
-# tuner makes trial runs.
+# Wrong, and not found by a hundred cases: no case has 2**31 elements, or gives keywords.
 SURVIVORS = tuple(
     _mutant(line)
     for line in """
 D offsets:row_offset_of_c_in_32_bits FIT wrapped_offset c M 1 1 1
 D offsets:workspace_plane_in_32_bits FIT wrapped_offset w_ptr - 1 1 1
-G tuning:trial_runs_add_to_the_result EXACT everywhere c - 1 1 1
 I promises:out_dtype_reached_in_two_steps BOUND rounding c - 1 1 1 fill=normal
 K promises:out_stays_as_it_was ONCE never_stored c - 1 1 1
 """.strip().splitlines()
