@@ -10,6 +10,7 @@ import numpy as np
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.cases.operands import tensors_of
+from gemmproof.properties.cases.tensors import overwrite
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
 from gemmproof.properties.observation import Observation, Related, RelatedCall
 from gemmproof.reference.arithmetic.conversions import Array, bits, widen
@@ -45,14 +46,19 @@ def judge_same(observation: Observation) -> Iterator[Finding]:
 def call_in_order(observation: Observation) -> Iterator[RelatedCall]:
     """Calls with a larger and a smaller shape, other strides, another format; then the case's own.
 
-    They follow each other in one process; the case's first call was made before all of them.
+    They follow each other in one process; the case's first call was made before all of them. The
+    last one is given tensors that a call has seen, with other elements in them since.
     """
     own = replace(observation.case, compare=None, calls=1)
     case = replace(own, fill="index", seed=own.seed + 1)
     for other in dict.fromkeys(_other_cases(case, observation)):
         if other is not None and other != case:
             yield RelatedCall(other, tensors_of(other), str(other))
-    yield RelatedCall(own, tensors_of(own), "the same call again")
+    tensors = tensors_of(case)
+    yield RelatedCall(case, tensors, "other elements")
+    for name, elements in tensors_of(own).items():
+        overwrite(tensors[name], elements)
+    yield RelatedCall(own, tensors, "the same call again, in the tensors of the call before")
 
 
 def _other_cases(case: Case, observation: Observation) -> Iterator[Case | None]:
@@ -87,7 +93,7 @@ def judge_order(observation: Observation) -> Iterator[Finding]:
     first, (*others, last) = observation.result, observation.related
 
     def stale(got: str, expected: str) -> Finding:
-        place = f"the call after {len(others)} calls with other shapes, strides or formats"
+        place = f"the call after {len(others)} with other shapes, strides, formats or elements"
         return make_finding(observation, ORDER, "stale", place, f"{got} after them", expected)
 
     if lack := last.describe_lack(observation.out):

@@ -9,46 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties.cases.case import COMPARE, FILLS, FLOAT_FILLS, MAX_ELEMENTS, Case
+from gemmproof.properties.cases.data import ZERO_SEEDS
+from gemmproof.properties.cases.survey import MAX_VOLUME, Survey, Tile, list_sizes
 from gemmproof.properties.contract import AXES, ROLES, Contract
 from gemmproof.reference.formats import FORMATS
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-Tile = tuple[int, int, int]
 Choose = Callable[[Sequence[Any]], Any]
 
-# Multiply-adds of all tiles of a case, padding included: keeps a case near a tenth of a second.
-MAX_VOLUME = 2**25
 SEEDS = range(1, 1000)
+LONG_K = 4096  # what a narrow accumulator cannot sum
+MOST_SIZES = 24  # corners around constants; the others are drawn
 # One case in this many is compared under each relation.
 COMPARED = 120
 # the most work that the related calls of a case take, in multiples of its own
 RELATED_WORK = {"order": 16, "rows": 12}
 SMS = (1, 7)  # one program for every tile, and a number that divides no tile count by design
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What the first runs showed of a kernel.
-
-    `tiles[config]` is the (BLOCK_M, BLOCK_N, BLOCK_K) of each dot of that configuration. `splits`
-    are values of constexprs that divide K among programs (SPLIT_K). `asks_sms`: whether the wrapper
-    asks how many multiprocessors there are.
-    """
-
-    tiles: tuple[tuple[Tile, ...], ...] = (((16, 16, 16),),)
-    splits: tuple[int, ...] = ()
-    asks_sms: bool = False
-
-    @property
-    def configs(self) -> int:
-        """How many autotune configurations there are."""
-        return len(self.tiles)
 
 
 def smallest(contract: Contract, dtype: str) -> Case:
@@ -117,18 +99,25 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
             yield replace(first, M=M, N=N, K=bk + 1, sms=sms)
     yield from _kinds(small, contract, early=False)
     for fill in (f for f in list_fills(dtype)[1:] if f != "special"):
-        yield replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1)
+        calls = 3 if fill == "normal" else 1
+        yield replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1, calls=calls)
     # one column or one row may take a path of its own, for which K has to be long
+    long = max(4 * bk, *(c for c in survey.constants if c < LONG_K), 0) + 1
     for M, N in ((bm + 1, 1), (1, bn + 1)):
-        yield replace(one, M=M, N=N, K=4 * bk + 1, fill="normal", seed=1)
+        yield replace(one, M=M, N=N, K=long, fill="normal", seed=1)
     # sums of one sign over a long K: what a narrow accumulator cannot hold
-    yield replace(one, K=4096, fill="positive", seed=1)
+    yield replace(one, K=LONG_K, fill="positive", seed=1)
     for name in contract.layout_names[1:]:
         for operand in ROLES:
             # the last of three matrices is the one that lies far away
             batch = 3 if name == "narrow_batch" else first.batch
             case = replace(first, M=5, N=7, K=bk + 3, batch=batch)
             yield case.with_layout(operand, name)
+    zeros = "special" if one.format.kind == "float" else "wide"
+    for seed in ZERO_SEEDS:
+        yield replace(small, K=2 * small.K, fill=zeros, seed=seed)
+    for M, N, K in list_sizes(survey.constants, (bm, bn, bk))[:MOST_SIZES]:
+        yield replace(one, M=M, N=N, K=K)
 
 
 def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
@@ -167,10 +156,7 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
     """
     config = choose(range(survey.configs))
     tile = choose(survey.tiles[config])
-    sides = {
-        axis: _side(choose, block, survey.splits if axis == "K" else ())
-        for axis, block in zip("MNK", tile, strict=True)
-    }
+    sides = dict(zip("MNK", _sides(choose, survey, tile), strict=True))
     if contract.batched:
         sides["batch"] = choose((1, 2, 3, 0))
     fitted: dict[str, Any] = contract.fit(sides) or smallest(contract, dtype).sides
@@ -228,6 +214,14 @@ def vary(case: Case, contract: Contract, **fields: Any) -> Case | None:
     except ValueError:  # no case is that large
         return None
     return other if is_admitted(other, contract) else None
+
+
+def _sides(choose: Choose, survey: Survey, tile: Tile) -> Tile:
+    if choose((False, False, False, True)):
+        sides: Tile = choose(list_sizes(survey.constants, tile))
+        return sides
+    M, N, K = (_side(choose, n, survey.splits if i == 2 else ()) for i, n in enumerate(tile))
+    return (M, N, K)
 
 
 def _side(choose: Choose, block: int, splits: tuple[int, ...]) -> int:

@@ -26,6 +26,13 @@ def share_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
     return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() != 0
 
 
+def overwrite(tensor: torch.Tensor, other: torch.Tensor) -> None:
+    """Give a tensor the elements of another one of its shape and strides, in place."""
+    # along an expanded axis all elements are one, and torch does not write to all of them
+    own = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
+    tensor[own].copy_(other[own])
+
+
 def as_tensor(storage: Array, dtype: str) -> torch.Tensor:
     """A tensor of format `dtype` on the memory of a contiguous storage array."""
     return torch.from_numpy(storage.view(f"i{storage.itemsize}")).view(TORCH_DTYPES[dtype])

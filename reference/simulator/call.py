@@ -123,17 +123,19 @@ def run(
     trace: list[Any] | None = None,
     kwargs: dict[str, Any] | None = None,
     seconds: float = 60.0,
+    tries: bool = False,
 ) -> Run:
     """Call `function(*tensors, **kwargs)` with its Triton launches on the tile simulator.
 
     The tensors are on the CPU; the wrapper sees CUDA tensors. `operands` gives them the names
     that faults use (default: a, b, ...). `config` picks the autotune configuration. `fill` is what
-    undefined memory holds: "nan", "ones", "zero" or "large". Raises what the wrapper raises, and
-    KernelError, Unsupported or LimitExceeded for the kernel.
+    undefined memory holds: "nan", "ones", "zero" or "large". With `tries` a kernel that has several
+    configurations makes a trial run before it is launched, as where it is tuned. Raises what the
+    wrapper raises, and KernelError, Unsupported or LimitExceeded for the kernel.
     """
     if operands is None:
         operands = dict(zip("abdefghij", tensors, strict=False))
-    session = Session(operands, fill, target, config, seconds, trace)
+    session = Session(operands, fill, target, config, seconds, trace, tries)
     with fake_gpu(target), intercept_launches(session), _Allocations(session):
         result = function(*tensors, **(kwargs or {}))
     session.run.result = result

@@ -72,8 +72,10 @@ def intercept_launches(session: Session) -> Iterator[None]:
     def tune(self: Any, *args: Any, **kwargs: Any) -> Any:
         configs = _prune(self, args, kwargs)
         config = configs[session.config % len(configs)]
-        tuned[id(_innermost(self))] = len(configs)
         try:
+            if session.tries and len(configs) > 1:
+                _try_out(self, config, args, kwargs, session)
+            tuned[id(_innermost(self))] = len(configs)
             with swap(((self, "configs", [config]),)):  # a single one is not timed
                 return original_tune(self, *args, **kwargs)
         except CompileError as error:
@@ -106,6 +108,26 @@ def _raised_by_triton(error: BaseException) -> bool:
     *_, (frame, _) = walk_tb(error.__traceback__)
     file = frame.f_code.co_filename
     return "/triton/" in file or file.startswith("<") or "dynamic_func" in file
+
+
+def _try_out(
+    tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str, Any], session: Session
+) -> None:
+    """A trial run, with the hooks that Triton's tuner calls around one and after the last.
+
+    Its launch and accesses are not those of the call; what it leaves in memory is.
+    """
+    trace, launches = session.trace, list(session.run.launches)
+    given = {**kwargs, **config.all_kwargs()}
+    named = {**tuner.nargs, **given}
+    session.trace = None
+    if config.pre_hook is not None:
+        config.pre_hook(named)
+    tuner.pre_hook(named)
+    tuner.fn.run(*args, **given)
+    tuner.post_hook(named, exception=None)
+    tuner.pre_hook(named, reset_only=True)
+    session.trace, session.run.launches = trace, launches
 
 
 def _innermost(tuner: Any) -> Any:

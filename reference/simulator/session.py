@@ -24,7 +24,7 @@ class Session:
     `fill` is what uninitialised memory holds, `config` the autotune configuration (modulo
     how many there are), `trace` a list that collects every access, or None. `seconds` is the time
     limit, `target` the GPU whose dots are imitated, None for exact IEEE dots, `configs` how many
-    configurations the running kernel has.
+    configurations the running kernel has, `tries` whether tuners make trial runs first.
     """
 
     names: dict[str, Any]
@@ -33,6 +33,7 @@ class Session:
     config: int = 0
     seconds: float = 60.0
     trace: list[Any] | None = None
+    tries: bool = False
     memory: AddressSpace = field(default_factory=AddressSpace)
     run: Run = field(default_factory=Run)
     events: list[Any] = field(default_factory=list)

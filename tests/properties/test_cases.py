@@ -12,8 +12,6 @@ from wide import wide
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import (
-    MAX_VOLUME,
-    Survey,
     cases,
     corners,
     draw_case,
@@ -23,6 +21,7 @@ from gemmproof.properties.cases.generate import (
     smallest,
 )
 from gemmproof.properties.cases.sizes import Sizes, multiple_of
+from gemmproof.properties.cases.survey import MAX_VOLUME, Survey
 from gemmproof.properties.contract import Contract, KernelUnderTest
 from gemmproof.properties.finding import Finding
 from gemmproof.reference.formats import OPERANDS

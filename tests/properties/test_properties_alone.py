@@ -17,7 +17,8 @@ from gemmproof.engine.observe import observe
 from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.kernels import matmul_persistent
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import Survey, corners
+from gemmproof.properties.cases.generate import corners
+from gemmproof.properties.cases.survey import Survey
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.reference.mirrors import mirror_for
 from gemmproof.reference.simulator import run

@@ -34,7 +34,10 @@ class Simulator:
     def call(
         self, observation: Observation, case: Case, tensors: Mapping[str, torch.Tensor], number: int
     ) -> Run:
-        """Call the wrapper; the first call of a kernel with a mirror is traced."""
+        """Call the wrapper; the first call of a kernel with a mirror is traced.
+
+        Tuners make trial runs in the first of several calls, as they do in a program.
+        """
         own = case is observation.case
         trace: list[Any] | None = None
         if own and number == 0 and observation.kernel.mirror is not None:
@@ -54,6 +57,7 @@ class Simulator:
             fill=self.fills[number],
             operands=dict(tensors),
             trace=trace,
+            tries=own and number == 0 and case.calls > 1,
         )
 
     def find_changes(self, operand: Operand) -> list[Touched]:

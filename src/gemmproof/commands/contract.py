@@ -10,7 +10,8 @@ from gemmproof.commands.check import contract_of, reproduce_line, request_of
 from gemmproof.commands.console import deliver, limits_of, progress
 from gemmproof.commands.init import write_contract
 from gemmproof.properties.cases.beyond import list_beyond
-from gemmproof.properties.cases.generate import Survey, is_admitted
+from gemmproof.properties.cases.generate import is_admitted
+from gemmproof.properties.cases.survey import Survey
 from gemmproof.properties.contract import Contract
 from gemmproof.report.report import EXIT, Limit, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_limits

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.backends.simulate import Runner, Simulator
+from gemmproof.engine.constants import find_constants
 from gemmproof.engine.dedupe import dedupe, find_no_launch
 from gemmproof.engine.explain import DIAGNOSED, INEXACT, explain, name_configuration, on_integers
 from gemmproof.engine.judge import Judged, judge
@@ -18,8 +19,9 @@ from gemmproof.engine.tally import list_claims, make_report
 from gemmproof.engine.wrapper_state import State, keep_state
 from gemmproof.properties.cases.beyond import Beyond
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import Survey, corners, draw_case, probe, smallest
+from gemmproof.properties.cases.generate import corners, draw_case, probe, smallest
 from gemmproof.properties.cases.shrink import shrink
+from gemmproof.properties.cases.survey import Survey
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation
@@ -175,14 +177,15 @@ def _cases(bench: _Bench, dtype: str, rng: random.Random) -> Iterator[Case]:
     yield larger
     # a wrapper may choose its tiles by the sizes
     tiles[0] = tuple(dict.fromkeys((*tiles[0], *bench.judged[larger].tiles)))
-    constants = (pair for judged in bench.judged.values() for pair in judged.constants)
+    given = [pair for judged in bench.judged.values() for pair in judged.constants]
     splits = {
         value
-        for name, value in constants
+        for name, value in given
         if "SPLIT" in name.upper() and type(value) is int and 2 <= value <= 64
     }
     asks_sms = any(judged.asked_sms for judged in bench.judged.values())
-    survey = Survey(tuple(tiles), tuple(sorted(splits)), asks_sms)
+    constants = find_constants(bench.kernel.launch, dict.fromkeys(given))
+    survey = Survey(tuple(tiles), tuple(sorted(splits)), asks_sms, constants)
     yield from corners(contract, survey, dtype)
     while True:
         yield draw_case(rng.choice, contract, survey, dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gemmproof.properties import memory, table
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import Tile
+from gemmproof.properties.cases.survey import Tile
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation, Raised
 from gemmproof.reference.observation import Launch

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from gemmproof.properties.cases.tensors import overwrite
 from gemmproof.reference.provenance import owner
 
 MAX_ELEMENTS = 2**24  # a larger tensor is left as it is
@@ -139,9 +140,7 @@ def _parts(value: dict[Any, Any] | list[Any] | set[Any]) -> list[Any]:
 
 def _fill(tensor: torch.Tensor, before: torch.Tensor) -> None:
     if tensor.shape == before.shape:
-        # along an expanded axis all elements are one, and torch does not write to all of them
-        own = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
-        tensor[own].copy_(before[own])
+        overwrite(tensor, before)
 
 
 def _theirs(name: str | None) -> bool:

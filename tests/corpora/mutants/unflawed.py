@@ -7,10 +7,12 @@ import torch
 from mutants import (
     coverage,
     degenerate,
+    fast_paths,
     hints,
     k_tail,
     offsets,
     precision,
+    promises,
     scales,
     scheduling,
     split_k,
@@ -47,6 +49,17 @@ _WRAPPERS = {
     "zero_k_stored": degenerate.right,
     "offsets_in_64_bits": offsets.right,
     "one_slice_whatever_m": tuning.split,
+    "groups_of_eight": fast_paths.launch_swizzled,
+    "groups_or_rows": fast_paths.launch_by_rows,
+    "four_tiles_a_step": fast_paths.launch_unrolled,
+    "long_columns": fast_paths.launch_columns,
+    "halves_of_a_long_k": fast_paths.launch_halves,
+    "masks_where_tiles_are_ragged": fast_paths.launch_whole,
+    "tiles_of_zeros_not_loaded": fast_paths.launch_sparse,
+    "copy_of_b_kept_until_it_changes": tuning.launch_prepared,
+    "zeros_for_each_trial_run": tuning.tuned_onto_zeros_each_time,
+    "planes_in_64_bits": offsets.launch_planes,
+    "result_in_out": promises.launch_into,
 }
 _CONTRACTS = {
     "batch_strides_as_they_are": wide(batched=True),
@@ -56,6 +69,7 @@ _CONTRACTS = {
     "fp8_sums_promoted": wide(formats=("fp8e4m3",)),
     "slices_of_whole_tiles": wide(deterministic=False),
     "one_slice_whatever_m": wide(batch_invariant=True),
+    "tiles_of_zeros_not_loaded": wide(formats=("int8",)),
 }
 KERNELS = tuple(
     KernelUnderTest(name, launch, _CONTRACTS.get(name, wide()))

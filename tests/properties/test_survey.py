@@ -1,0 +1,123 @@
+"""Constants of wrappers and kernels, read from their sources, and the sizes around them."""
+
+import functools
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from gemmproof.engine.constants import find_constants
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import MOST_SIZES, corners
+from gemmproof.properties.cases.operands import tensors_of
+from gemmproof.properties.cases.survey import (
+    MAX_VOLUME,
+    MOST_STEPS,
+    Survey,
+    list_sizes,
+    measure_volume,
+)
+from gemmproof.properties.cases.tensors import overwrite
+from gemmproof.properties.contract import Contract
+
+LONG = 4096
+
+
+def wrapper(a, b, group=24):
+    rows = 7 * 100
+    if a.shape[0] > rows or a.shape[1] in (48, LONG):
+        return _helper(a, group, STEP=40)
+    return a.numel() % (1 << 20), a.shape[1] & 127 == 0, a.shape[1] >> 9, b"not a size" == b
+
+
+def _helper(a, group, STEP):
+    return triton.cdiv(a.shape[0], 96), min(a.shape[1], group), a.shape[0] // (STEP * 2)
+
+
+@triton.autotune([triton.Config({"GROUP": 8}), triton.Config({"GROUP": 12})], key=["M"])
+@triton.heuristics({"EVEN": lambda args: args["M"] % (args["GROUP"] * 11) == 0})
+@triton.jit
+def kernel(M, EVEN: tl.constexpr, GROUP: tl.constexpr):
+    tl.device_assert(tl.minimum(M, GROUP) < 19)
+
+
+def launch(a, b):
+    return kernel[(1,)](a.shape[0])
+
+
+def grows_without_end(a):
+    return a % 9 == 0 and grows_without_end(a // 9)
+
+
+class Layer:
+    def __call__(self, a, b):
+        return self.project(a)
+
+    def project(self, a):
+        return a.shape[0] // 320
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "expected"),
+    [
+        (wrapper, (), {700, 48, 4096, 1 << 20, 128, 512, 96}),
+        (functools.partial(wrapper, group=56), (), {700, 48, 4096, 1 << 20, 128, 512, 96, 56}),
+        (wrapper, (("STEP", 40),), {700, 48, 4096, 1 << 20, 128, 512, 96, 80}),
+        (launch, (("GROUP", 8), ("GROUP", 12)), {88, 132, 8, 12, 19}),
+        (grows_without_end, (), {9}),
+        (Layer().project, (), {320}),
+        (Layer(), (), {320}),
+        (len, (), set()),
+        (eval("lambda a, b: a.shape[0] % 31"), (), set()),  # there is no source to read
+        (lambda a, b: a.shape[0] % 31, (), {31}),
+        (torch.no_grad()(wrapper), (), {700, 48, 4096, 1 << 20, 128, 512, 96}),
+    ],
+)
+def test_constants_are_read_from_whatever_a_wrapper_names(function, given, expected):
+    found = find_constants(function, given)
+    assert set(found) >= expected
+    assert expected or found == ()
+    assert all(n >= 5 for n in found)
+
+
+@pytest.mark.parametrize("tile", [(16, 16, 16), (128, 256, 64), (64, 32, 128)])
+def test_sizes_lie_on_both_sides_of_every_constant_of_every_axis(tile):
+    sizes = list_sizes((8, 48, 1000), tile)
+    for axis in range(3):
+        sides = {size[axis] for size in sizes}
+        for c in (8, 48, 1000):
+            assert {c - 1, c, c + 1} <= sides
+    rows, columns, _ = tile
+    # groups of eight tiles: exactly one, and the beginning of the second
+    assert {(8 * rows), (8 * rows + 1)} <= {M for M, _, _ in sizes}
+    assert {(8 * columns), (8 * columns + 1)} <= {N for _, N, _ in sizes}
+    ragged = [(M, N) for M, N, _ in sizes if M % rows and M * N % (rows * columns) == 0]
+    assert ragged, "a product of whole tiles with a side that is none"
+    for size in sizes:
+        assert measure_volume(size, tile) <= MAX_VOLUME
+        assert size[2] <= MOST_STEPS * tile[2]
+
+
+def test_many_constants_leave_room_for_the_other_cases():
+    few, many = (
+        list(corners(Contract(), Survey(constants=constants), "fp16"))
+        for constants in ((), tuple(range(5, 200)))
+    )
+    assert len(few) < len(many) <= len(few) + MOST_SIZES < 90
+    assert {case.layouts for case in few} == {case.layouts for case in many}
+    assert {case.fill for case in few} == {case.fill for case in many}
+
+
+def test_elements_are_overwritten_where_they_lie():
+    for layout in ("row", "padded", "expanded", "expanded_k", "transposed"):
+        one, other = (
+            tensors_of(Case(5, 7, 6, layouts=(("a", layout), ("b", layout)), seed=seed))
+            for seed in (1, 2)
+        )
+        for name, tensor in one.items():
+            before = tensor.data_ptr()
+            assert not torch.equal(tensor, other[name])
+            overwrite(tensor, other[name])
+            assert torch.equal(tensor, other[name])
+            assert tensor.data_ptr() == before
