@@ -12,7 +12,9 @@ PROPERTIES = (
 )
 
 
-def check(kernel, *, max_examples, seed, target, case, listener, launch=False, device=None):
+def check(
+    kernel, *, max_examples, seed, target, case, listener, launch=False, device=None, seconds=0
+):
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
     listener({"event": "properties", "claims": claims})
     for i in range(max_examples):
@@ -27,3 +29,13 @@ def check(kernel, *, max_examples, seed, target, case, listener, launch=False, d
     from gemmproof.backends.cuda import launch_cases
 
     return launch_cases(kernel, report, [], device, listener)
+
+
+def holding(kernel, **options):
+    """An engine that holds 128 MiB of its own before it begins."""
+    held = bytearray(128 << 20)
+    return check(kernel, **options) if held else None
+
+
+def starving(kernel, **options):
+    raise MemoryError
