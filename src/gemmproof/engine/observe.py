@@ -83,7 +83,7 @@ def make_related_calls(observation: Observation, backend: Backend, state: State)
         related = Related(asked, *_call(backend, observation, asked.case, asked.tensors, 0))
         observation.related += (related,)
         if related.raised is not None and related.raised.kind in UNKNOWN:  # nothing to compare with
-            observation.raised = related.raised
+            observation.raised, observation.related = related.raised, ()
             break
 
 
