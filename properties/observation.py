@@ -19,14 +19,17 @@ from gemmproof.reference.observation import Fault, Launch, Run
 T = TypeVar("T")
 
 SIMULATOR = "simulator"
+# Kinds of errors that say nothing about the kernel.
+UNKNOWN = ("unsupported", "internal", "exhausted")
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
     """What a call raised: `kind` is "raised", "compile_error", "kernel_error", "limit",
-    "unsupported" or "internal".
+    "unsupported", "exhausted" or "internal".
 
-    "internal" is an error of gemmproof itself, which says nothing about the kernel.
+    "limit" is a call that never ends; "exhausted" one that ran out of time or memory but might end;
+    "internal" an error of gemmproof itself.
     """
 
     kind: str
@@ -120,7 +123,7 @@ class Observation:
     @property
     def is_known(self) -> bool:
         """Whether the case says anything: the simulator knew every operation and did not fail."""
-        return self.raised is None or self.raised.kind not in ("unsupported", "internal")
+        return self.raised is None or self.raised.kind not in UNKNOWN
 
     @property
     def faults(self) -> Iterable[Fault]:

@@ -114,4 +114,8 @@ class CompileError(KernelError):
 
 
 class LimitExceeded(SimulatorError):
-    """The kernel loops without end or needs more memory than the simulator gives."""
+    """The kernel never ends: it waits for what nothing brings, or repeats itself."""
+
+
+class Exhausted(SimulatorError):
+    """Time or memory ran out while the kernel may yet end well: nothing is known (exit code 3)."""

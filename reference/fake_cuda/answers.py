@@ -14,7 +14,7 @@ import torch
 
 from gemmproof.reference.fake_cuda import streams
 from gemmproof.reference.fake_cuda.tensors import mark_result_host
-from gemmproof.reference.fake_cuda.unknown import no_device, refusal
+from gemmproof.reference.fake_cuda.unknown import Facts, no_device, refusal
 from gemmproof.reference.gpus import GPU
 
 Change = tuple[Any, str, Any]  # an owner, the name of its attribute, and the replacement
@@ -116,7 +116,8 @@ _ACCELERATOR = _table(
 def properties(gpu: GPU) -> Any:
     """What torch.cuda.get_device_properties() gives."""
     shared, amd = gpu.shared_memory, gpu.is_amd
-    return types.SimpleNamespace(
+    return Facts(
+        "torch.cuda.get_device_properties()",
         name=gpu.card,
         major=gpu.capability[0],
         minor=gpu.capability[1],

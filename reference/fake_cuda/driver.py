@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from gemmproof.reference.fake_cuda import answers
 from gemmproof.reference.fake_cuda.streams import current_stream, do_bench
 from gemmproof.reference.fake_cuda.tensors import CUDA, OnCpu, default_device
-from gemmproof.reference.fake_cuda.unknown import explain_missing, refusal
+from gemmproof.reference.fake_cuda.unknown import Facts, Table, explain_missing, refusal
 from gemmproof.reference.gpus import DEFAULT, GPU, GPUS
 
 # What Triton's drivers and their utilities have only for launches on a device.
@@ -42,9 +41,12 @@ def _utilities(gpu: GPU) -> Any:
     if gpu.is_amd:
         arch = answers.properties(gpu).gcnArchName
         figures |= {"arch": arch, "max_threads_per_sm": 2048, "cooperativeLaunch": 1}
-    return types.SimpleNamespace(
+    return Facts(
+        "driver.active.utils",
         **_refusals("driver.active.utils", _UTILITIES_TO_LAUNCH),
-        get_device_properties=lambda device=0: dict(figures),
+        get_device_properties=lambda device=0: Table(
+            "driver.active.utils.get_device_properties()", figures
+        ),
         get_device_capability=lambda device=0: gpu.capability,
         get_current_device=lambda: 0,
         set_current_device=lambda device: None,
@@ -60,7 +62,8 @@ def _driver(gpu: GPU) -> Any:
 
     major, minor = gpu.capability
     kind, arch = ("hip", gpu.name) if gpu.is_amd else ("cuda", major * 10 + minor)
-    return types.SimpleNamespace(
+    return Facts(
+        "driver.active",
         **_refusals("driver.active", _TO_LAUNCH),
         utils=_utilities(gpu),
         get_current_target=lambda: GPUTarget(kind, arch, gpu.warp_size),

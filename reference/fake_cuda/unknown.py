@@ -1,13 +1,16 @@
-"""What the fake device does not know is an error that names it and the caller's line."""
+"""What the fake device does not know, or this machine lacks: an error with the caller's line."""
 
 from __future__ import annotations
 
+import re
 import sys
+import types
 from collections.abc import Iterable
 from traceback import walk_stack, walk_tb
 from typing import Any, NoReturn
 
-from gemmproof.reference.observation import Unsupported
+from gemmproof.reference.gpus import GPU
+from gemmproof.reference.observation import Exhausted, SimulatorError, Unsupported
 from gemmproof.reference.provenance import Line, calling_line, owner, raising_line
 
 # What torch and Triton say where they look for a device and find none.
@@ -30,12 +33,70 @@ _MISSING = (
     "libamdhip64.so",
     "module 'torch._C' has no attribute '_cuda",
     "module 'torch._C' has no attribute '_accelerator",
+    # A library of operators in C++ that is not loaded.
+    "'_OpNamespace' ",
+    # An operator that the CPU lacks for this dtype or device, whatever a GPU has.
+    "\" not implemented for '",
+    "with arguments from the 'CPU' backend",
 )
+_LIBRARY = re.compile(r"lib\w*\.so[.\d]*: cannot open shared object file")
+_TOOLS = ("nvidia-smi", "nvcc", "ptxas", "cuobjdump", "nvdisasm", "rocm-smi", "amd-smi", "hipcc")
+_REFUSED = re.compile(r"tried to allocate (\d+) bytes")
+
+
+class UnknownName(Unsupported, AttributeError, KeyError):
+    """Something asked for by name; whoever is prepared not to find it may catch it as usual."""
+
+    __str__ = SimulatorError.__str__
+
+
+class Facts(types.SimpleNamespace):
+    """Attributes that are known, of an object that has more: any other name is refused."""
+
+    def __init__(self, _of: str, **known: Any) -> None:
+        super().__init__(**known)
+        self.__dict__["_of"] = _of
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise make_unknown_name(f"{self.__dict__['_of']}.{name}")
+
+
+class Table(dict[str, Any]):
+    """Figures that are known, of a table that has more: any other key is refused."""
+
+    def __init__(self, _of: str, known: dict[str, Any]) -> None:
+        super().__init__(known)
+        self._of = _of
+
+    def __missing__(self, key: str) -> NoReturn:
+        raise make_unknown_name(f"{self._of}[{key!r}]")
 
 
 def make_unknown(what: str) -> Unsupported:
     """The error for `what`, at the user's innermost line on the stack."""
     return Unsupported(f"{what} is not known to the fake device", calling_line())
+
+
+def make_unknown_name(what: str) -> UnknownName:
+    """The error for an attribute or a key, at the user's innermost line on the stack."""
+    return UnknownName(f"{what} is not known to the fake device", calling_line())
+
+
+def explain_lack(error: Exception, gpu: GPU) -> SimulatorError | None:
+    """The error to raise for a call that failed for what this machine lacks, None for any other.
+
+    That is memory which `gpu` has, a Python package, and what comes with the GPU's driver.
+    """
+    text, where = " ".join(str(error).split())[:200], raising_line(error)
+    asked = _find_memory(error, text)
+    if 0 < asked <= gpu.memory:
+        words = text or type(error).__name__
+        return Exhausted(f"this machine lacks memory for this line ({words})", where)
+    if isinstance(error, ImportError) or (isinstance(error, OSError) and _names_driver(error)):
+        return Unsupported(f"this line needs what this machine lacks: {text}", where)
+    return None
 
 
 def explain_missing(error: Exception) -> Unsupported | None:
@@ -51,6 +112,20 @@ def explain_missing(error: Exception) -> Unsupported | None:
     called = _find_called(list(walk_tb(error.__traceback__))[::-1]) or "what this line asks of CUDA"
     words = f"{called} is not known to the fake device ({text[:120]})"
     return Unsupported(words, raising_line(error))
+
+
+def _find_memory(error: Exception, text: str) -> int:
+    """How many bytes an allocation wanted that failed; 1 where that is not told, 0 for no such."""
+    if isinstance(error, MemoryError):
+        return 1
+    refused = _REFUSED.search(text) if "can't allocate memory" in text else None
+    return int(refused[1]) if refused else 0
+
+
+def _names_driver(error: OSError) -> bool:
+    """Whether a library could not be loaded, or a tool of the driver's is not there to be run."""
+    tool = isinstance(error, FileNotFoundError) and str(error.filename).rpartition("/")[2] in _TOOLS
+    return tool or _LIBRARY.search(str(error)) is not None
 
 
 def no_device() -> NoReturn:

@@ -2,6 +2,7 @@
 
 from gemmproof.reference.observation import (
     CompileError,
+    Exhausted,
     KernelError,
     LimitExceeded,
     SimulatorError,
@@ -11,6 +12,7 @@ from gemmproof.reference.simulator.call import run, simulate
 
 __all__ = [
     "CompileError",
+    "Exhausted",
     "KernelError",
     "LimitExceeded",
     "SimulatorError",

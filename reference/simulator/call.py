@@ -10,7 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gemmproof.reference.fake_cuda import fake_gpu
+from gemmproof.reference.fake_cuda import explain_lack, fake_gpu
+from gemmproof.reference.gpus import DEFAULT, GPUS
 from gemmproof.reference.observation import Run
 from gemmproof.reference.simulator.checks.conclude import conclude
 from gemmproof.reference.simulator.launch import intercept_launches
@@ -129,15 +130,22 @@ def run(
 
     The tensors are on the CPU; the wrapper sees CUDA tensors. `operands` gives them the names
     that faults use (default: a, b, ...). `config` picks the autotune configuration. `fill` is what
-    undefined memory holds: "nan", "ones", "zero" or "large". With `tries` a kernel that has several
-    configurations makes a trial run before it is launched, as where it is tuned. Raises what the
-    wrapper raises, and KernelError, Unsupported or LimitExceeded for the kernel.
+    undefined memory holds: "nan", "ones", "zero" or "large"; `seconds` of CPU time are allowed.
+    With `tries` a kernel that has several configurations makes a trial run before it is launched,
+    as where it is tuned. Raises what the wrapper raises, and KernelError, Unsupported,
+    LimitExceeded or Exhausted for the kernel.
     """
     if operands is None:
         operands = dict(zip("abdefghij", tensors, strict=False))
     session = Session(operands, fill, target, config, seconds, trace, tries)
-    with fake_gpu(target), intercept_launches(session), _Allocations(session):
-        result = function(*tensors, **(kwargs or {}))
+    try:
+        with fake_gpu(target), intercept_launches(session), _Allocations(session):
+            result = function(*tensors, **(kwargs or {}))
+    except Exception as error:
+        lack = explain_lack(error, GPUS[target or DEFAULT])
+        if lack is None:
+            raise
+        raise lack from error
     session.run.result = result
     conclude(session, result)
     return session.run

@@ -5,19 +5,13 @@ Operations reach it through `current()`. One launch runs at a time.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.observation import (
-    KernelError,
-    LimitExceeded,
-    Unsupported,
-    Where,
-)
+from gemmproof.reference.observation import Exhausted, KernelError, Unsupported, Where
 
 if TYPE_CHECKING:
     from gemmproof.reference.simulator.session import Session
@@ -112,24 +106,20 @@ def kernel_error(message: str) -> KernelError:
 
 # -- limits --------------------------------------------------------------------------------------
 def check_width(nbytes: int) -> None:
-    """Raise TooWide for a value beyond VALUE_BYTES, or LimitExceeded if one program needs it."""
+    """Raise TooWide for a value beyond VALUE_BYTES, or Exhausted if one program needs it."""
     if nbytes <= VALUE_BYTES:
         return
     if _context is None or len(_context.programs) == 1:
-        raise LimitExceeded(
+        raise Exhausted(
             f"a value of {nbytes:,} bytes in one program, the limit is {VALUE_BYTES:,}", where()
         )
     raise TooWide
 
 
 def check_time() -> None:
-    """Called on every loop iteration: raises LimitExceeded past the session's deadline."""
-    session = current().session
-    if time.monotonic() > session.deadline:
-        raise LimitExceeded(
-            f"{current().kernel} still runs after {session.seconds:g} s on the tile simulator",
-            where(),
-        )
+    """Called on every loop iteration. Raises LimitExceeded or Exhausted when the time is over."""
+    launch = current()
+    launch.session.progress.check(launch.kernel, launch.where)
 
 
 # -- undefined lanes -----------------------------------------------------------------------------

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.observation import LimitExceeded, SimulatorError, Unsupported
+from gemmproof.reference.observation import Exhausted, SimulatorError, Unsupported
 from gemmproof.reference.simulator import context as contexts
 from gemmproof.reference.simulator.context import Context
 from gemmproof.reference.simulator.program import Program
@@ -25,7 +24,7 @@ FIRST_WIDTH = 256
 def run_grid(program: Program, context: Context, args: list[Any]) -> None:
     """Run a kernel for every program of the context's grid, x fastest, in ascending order.
 
-    Raises Unsupported, and LimitExceeded for what takes too long, or waits for ever.
+    Raises Unsupported, LimitExceeded for what never ends, Exhausted where time or memory ran out.
     """
     x, y, z = context.grid
     total, begin, width = x * y * z, 0, FIRST_WIDTH
@@ -37,11 +36,8 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
                 if begin >= total:
                     scheduler.wake()
                     continue
-                if time.monotonic() > context.session.deadline:
-                    raise LimitExceeded(
-                        f"{context.kernel}: got a grid of {total:,} programs, of which {begin:,} "
-                        f"ran in {context.session.seconds:g} s on the tile simulator"
-                    )
+                name = f"{context.kernel}, at program {begin:,} of {total:,},"
+                context.session.progress.check(name, None)
                 end = min(total, begin + min(width, scheduler.limit))
                 programs = np.arange(begin, end, dtype=np.int64)
                 scheduler.run(Group(programs, program.enter(args)))
@@ -50,7 +46,8 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
     except SimulatorError:
         raise
     except MemoryError:
-        raise LimitExceeded(f"{context.kernel}: out of memory", context.where) from None
+        words = "this machine has no memory left to simulate this line"
+        raise Exhausted(f"{context.kernel}: {words}", context.where) from None
     except Exception as error:
         words = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise Unsupported(

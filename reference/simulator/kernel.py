@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import types
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from triton import knobs
 from triton.compiler.compiler import make_backend
 from triton.runtime import _allocation
 
 from gemmproof.reference.fake_cuda.tensors import note_change
+from gemmproof.reference.fake_cuda.unknown import Facts, Table, make_unknown_name
 from gemmproof.reference.observation import KernelError, Launch, Unsupported
 from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulator.arguments import check_grid, flatten, scalar_of
@@ -50,14 +50,19 @@ class Kernel:
         self.program = program
         self.name = src.fn.__name__
         self.hash = src.hash()
-        self.asm = {"ttir": program.text, "source": program.text}
+        self.asm = Table(f"{self.name}.asm", {"ttir": program.text, "source": program.text})
         sizes = ("shared", "tmem_size", "global_scratch_size", "profile_scratch_size")
         facts = {"name": self.name, "hash": self.hash, "target": target}
         facts |= {"warp_size": target.warp_size, **dict.fromkeys(sizes, 0)}
-        self.metadata = types.SimpleNamespace(**{**options.__dict__, **facts})
+        self.metadata = Facts(f"{self.name}.metadata", **{**options.__dict__, **facts})
         # from Hopper on descriptors are made in global memory; elsewhere they become pointers
         describes = "tt.make_tensor_descriptor" in program.text
         self.needs_scratch = describes and target.backend == "cuda" and target.arch >= 90
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise make_unknown_name(f"a compiled kernel's {name}")
 
     def _init_handles(self) -> None:
         return None
@@ -78,7 +83,7 @@ class Kernel:
             named = dict(zip(self.src.fn.arg_names, args, strict=False))
             return facts | describe(grid, self.metadata, named)
 
-        return types.SimpleNamespace(get=get)
+        return Facts("launch_metadata", get=get)
 
     def run(
         self, x: Any, y: Any, z: Any, stream: Any, function: Any, packed: Any,
@@ -151,6 +156,7 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
     except (TypeError, OverflowError) as error:
         raise KernelError(f"{kernel.name}: {error}", where) from None
     session.memory.new_launch()
+    session.progress.launch()
     note_change()
     context = Context(session, kernel.name, sizes, int(kernel.metadata.num_warps))
     run_grid(program, context, values)

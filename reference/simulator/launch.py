@@ -17,7 +17,12 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from gemmproof.reference.fake_cuda.answers import swap
-from gemmproof.reference.observation import CompileError, KernelError, SimulatorError
+from gemmproof.reference.observation import (
+    CompileError,
+    KernelError,
+    SimulatorError,
+    Unsupported,
+)
 from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulator.interpreted import (
     find_jitted,
@@ -63,7 +68,9 @@ def intercept_launches(session: Session) -> Iterator[None]:
             if not _raised_by_triton(error):
                 raise
             words = str(error.args[0]) if error.args else type(error).__name__
-            raise KernelError(f"{self.fn.__name__}: {words}", calling_line()) from error
+            # an option of another backend, or of another version of Triton
+            kind = Unsupported if words.endswith("specified but unrecognised") else KernelError
+            raise kind(f"{self.fn.__name__}: {words}", calling_line()) from error
 
     def compile_with_frontend(self: Any, *args: Any, **kwargs: Any) -> Any:
         with swap(((self, "compile", compile_kernel),)):

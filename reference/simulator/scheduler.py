@@ -184,6 +184,7 @@ class Scheduler:
 
     def _count_spin(self, group: Group, polls: bool = False) -> bool:
         """Count an iteration of a loop that may wait; returns whether the group waits now."""
+        self.context.session.progress.turn(self.context.where)
         contexts.check_time()
         if group.changes != self.context.changes:
             group.changes, group.spins = self.context.changes, 0

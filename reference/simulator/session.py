@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +14,7 @@ from gemmproof.reference.simulator.memory import (
     element_dtype,
     view_of,
 )
+from gemmproof.reference.simulator.progress import Progress
 
 
 @dataclass(slots=True)
@@ -23,8 +23,9 @@ class Session:
 
     `fill` is what uninitialised memory holds, `config` the autotune configuration (modulo
     how many there are), `trace` a list that collects every access, or None. `seconds` is the time
-    limit, `target` the GPU whose dots are imitated, None for exact IEEE dots, `configs` how many
-    configurations the running kernel has, `tries` whether tuners make trial runs first.
+    limit (CPU time, see progress.py), `target` the GPU whose dots are imitated, None for exact IEEE
+    dots, `configs` how many configurations the running kernel has, `tries` whether tuners make
+    trial runs first.
     """
 
     names: dict[str, Any]
@@ -39,12 +40,12 @@ class Session:
     events: list[Any] = field(default_factory=list)
     operands: list[Argument] = field(default_factory=list)
     origins: list[Any] = field(default_factory=list)
-    deadline: float = 0.0
     configs: int = 1
+    progress: Progress = field(init=False)
     _known: dict[Storage, tuple[str, StridedView]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.deadline = time.monotonic() + self.seconds
+        self.progress = Progress(self.seconds)
         for name, tensor in self.names.items():
             storage, view = self.memory.storage_of(tensor), view_of(tensor)
             storage.views.append(view)

@@ -253,7 +253,7 @@ def _add_limits(command: argparse.ArgumentParser, seconds: int) -> None:
     limits = command.add_argument_group("limits of a worker")
     limits.add_argument(
         "--time-limit", type=_positive, default=seconds, metavar="S",
-        help=f"seconds a case (default {seconds})",
+        help=f"CPU seconds a call, seconds without a sign of life (default {seconds})",
     )  # fmt: skip
     limits.add_argument(
         "--memory-limit", type=_positive, default=8, metavar="GIB", help="GiB in all (default 8)"

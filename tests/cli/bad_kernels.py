@@ -1,7 +1,11 @@
 """A product that goes wrong in the way that its wrapper names: each is one run of the command."""
 
+import ctypes
+import resource
+import subprocess
 from functools import partial
 
+import torch
 import triton
 import triton.language as tl
 
@@ -73,3 +77,80 @@ def cut_short(a, b):
 
 def garbled(a, b):
     return with_ttir(lambda text: text.replace(" tt.store ", " tt.store %nothing, "), a, b)
+
+
+def asks_driver(a, b):
+    return right(a, b, extra=triton.runtime.driver.active.utils.sm_partition)
+
+
+def asks_properties(a, b):
+    return right(a, b, extra=torch.cuda.get_device_properties(0).l3_size)
+
+
+def asks_figures(a, b):
+    return right(a, b, extra=triton.runtime.driver.active.utils.get_device_properties(0)["l3"])
+
+
+def compiled(a, b):
+    c = a.new_empty((1, 1))
+    return body[1, 1](a, b, c, 1, 1, 1, B=16, WAY="", extra=0)
+
+
+def asks_assembly(a, b):
+    return right(a, b, extra="wgmma" in compiled(a, b).asm["ptx"])
+
+
+def asks_compiled(a, b):
+    return right(a, b, extra=compiled(a, b).n_barriers)
+
+
+def needs_package(a, b):
+    import no_such_package
+
+    return no_such_package.matmul(a, b)
+
+
+def needs_library(a, b):
+    return ctypes.CDLL("libcudart.so.999").matmul(a, b)
+
+
+def needs_tool(a, b):
+    return right(a, b, extra=len(subprocess.run(["nvidia-smi"], check=True).stdout))
+
+
+def needs_operator(a, b):
+    return right(a, b, extra=torch.max(a.to(torch.float8_e4m3fn)).item())
+
+
+def needs_namespace(a, b):
+    return torch.ops.no_such_library.matmul(a, b)
+
+
+def other_option(a, b):
+    return right(a, b, waves_per_eu=2)
+
+
+def prefers_library(a, b):
+    try:
+        return ctypes.CDLL("libcudart.so.999").matmul(a, b)
+    except OSError:
+        return right(a, b)
+
+
+def prefers_fields(a, b):
+    properties = torch.cuda.get_device_properties(0)
+    utilities = triton.runtime.driver.active.utils
+    size = getattr(properties, "l3_size", 3) if not hasattr(utilities, "sm_partition") else 4
+    return right(a, b, extra=size)
+
+
+def hoards(a, b):
+    torch.empty(1 << 50, dtype=torch.int8)
+    return right(a, b)
+
+
+def reserves(a, b):
+    # as on a machine that is not generous
+    resource.setrlimit(resource.RLIMIT_AS, (24 << 30, resource.RLIM_INFINITY))
+    torch.empty(64 << 30, dtype=torch.int8)
+    return right(a, b)

@@ -13,7 +13,17 @@ PROPERTIES = (
 
 
 def check(
-    kernel, *, max_examples, seed, target, case, listener, launch=False, device=None, limits=False
+    kernel,
+    *,
+    max_examples,
+    seed,
+    target,
+    case,
+    listener,
+    launch=False,
+    device=None,
+    limits=False,
+    seconds=0,
 ):
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
     listener({"event": "properties", "claims": claims})
@@ -29,3 +39,13 @@ def check(
     from gemmproof.backends.cuda import launch_cases
 
     return launch_cases(kernel, report, [], device, listener)
+
+
+def holding(kernel, **options):
+    """An engine that holds 128 MiB of its own before it begins."""
+    held = bytearray(128 << 20)
+    return check(kernel, **options) if held else None
+
+
+def starving(kernel, **options):
+    raise MemoryError

@@ -62,13 +62,65 @@ def test_one_configuration_that_does_not_compile_is_named(capsys, monkeypatch):
     assert out[-1].startswith("one_config: fail: 1 of 15 properties do not hold")
 
 
-@pytest.mark.parametrize("name", ["endless", "many"])
-def test_what_does_not_end_is_a_finding_within_the_time_limit(name, capsys, monkeypatch):
-    status, out, _ = run_check(name, capsys, monkeypatch, "--time-limit", "2")
+def test_what_does_not_end_is_a_finding_within_the_time_limit(capsys, monkeypatch):
+    status, out, _ = run_check("endless", capsys, monkeypatch, "--time-limit", "2")
     assert status == EXIT["fail"]
-    assert out[0].startswith(f"{name} does not {ENDS}")
-    assert out[1] == f"  {LAUNCH}: got no end after 2 s, expected a result"
-    assert out[-1].endswith("stopped after 1 cases: no end after 2 s")
+    assert out[0].startswith(f"endless does not {ENDS}")
+    said = "a loop without end: after 2 s of CPU time it touched no element that it had not touched"
+    assert out[1] == (
+        f"  the call, at {at('while i > 0')}: got body: {said} before, expected a result"
+    )
+    assert out[2] == "  smallest case: M=1 N=1 K=1 fp16, a row, b row"
+
+
+def test_what_is_only_slow_is_incomplete(capsys, monkeypatch):
+    """A grid of 10^9 programs is legal: a GPU runs it in seconds."""
+    status, out, _ = run_check("many", capsys, monkeypatch, "--time-limit", "2")
+    assert status == EXIT["incomplete"]
+    said = out[-1]
+    assert said.startswith("many: incomplete: 0 properties judged")
+    assert "not judged: M=1 N=1 K=1 fp16, a row, b row, nor 2 cases more: " in said
+    assert " was still advancing after 2 s of CPU time" in said
+
+
+UNKNOWN = [
+    ("asks_driver", "driver.active.utils.sm_partition is not known to the fake device"),
+    ("asks_properties", "torch.cuda.get_device_properties().l3_size is not known to the fake"),
+    ("asks_figures", "driver.active.utils.get_device_properties()['l3'] is not known to the fake"),
+    ("asks_assembly", "body.asm['ptx'] is not known to the fake device"),
+    ("asks_compiled", "a compiled kernel's n_barriers is not known to the fake device"),
+    ("needs_package", "this line needs what this machine lacks: No module named 'no_such_package'"),
+    ("needs_library", "this line needs what this machine lacks: libcudart.so.999: cannot open"),
+    ("needs_tool", "this line needs what this machine lacks: [Errno 2] No such file or directory:"),
+    ("needs_operator", 's max is not known to the fake device ("max_'),
+    (
+        "needs_namespace",
+        " is not known to the fake device ('_OpNamespace' 'no_such_library' object",
+    ),
+    ("other_option", "body: Keyword argument waves_per_eu was specified but unrecognised"),
+]
+
+
+@pytest.mark.parametrize(("name", "words"), UNKNOWN)
+def test_a_host_call_or_option_that_is_not_known_is_an_error(name, words, capsys, monkeypatch):
+    status, out, err = run_check(name, capsys, monkeypatch)
+    assert (status, out, len(err)) == (EXIT["error"], [], 1)
+    assert err[0].startswith("gemmproof check: bad_kernels.py:")
+    assert words in err[0]
+
+
+@pytest.mark.parametrize("name", ["prefers_library", "prefers_fields"])
+def test_who_is_prepared_for_what_is_not_there_is_not_stopped(name, capsys, monkeypatch):
+    assert run_check(name, capsys, monkeypatch)[0] == EXIT["pass"]
+
+
+def test_memory_that_no_such_gpu_has_is_a_finding_less_is_incomplete(capsys, monkeypatch):
+    status, out, _ = run_check("hoards", capsys, monkeypatch)
+    assert status == EXIT["fail"]
+    assert "DefaultCPUAllocator: can't allocate memory" in out[1]
+    status, out, _ = run_check("reserves", capsys, monkeypatch)
+    assert status == EXIT["incomplete"]
+    assert f"{at('torch.empty(64 << 30')}: this machine lacks memory for this line" in out[-1]
 
 
 def test_the_default_limits_reach_the_worker(monkeypatch):

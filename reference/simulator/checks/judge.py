@@ -56,6 +56,16 @@ def element_of(ptr: Value) -> Dtype:
     return ptr.dtype.pointee
 
 
+def _note_progress(kind: str, ptr: Value, mask: Value | None, full: tuple[int, ...]) -> None:
+    session = context.current().session
+    address = np.broadcast_to(ptr.data, full)
+    if mask is not None:
+        address = address[np.broadcast_to(mask.data, full)]
+    for storage, here in session.memory.split(address):
+        if storage is not None:
+            session.progress.touch(kind, storage, address[here] - storage.start)
+
+
 # -- judging -----------------------------------------------------------------------------------
 def judge(kind: str, ptr: Value, mask: Value | None, full: tuple[int, ...]) -> list[Lanes]:
     """Judge every lane of an access; returns the lanes to perform, by storage.
@@ -201,8 +211,10 @@ def _note_wrapped(kind: str, ptr: Value, wrapped: np.ndarray) -> None:
 def trace(
     kind: str, ptr: Value, mask: Value | None, fill: Value | None, full: tuple[int, ...]
 ) -> None:
-    """Record an access in the trace, if there is one."""
+    """Record an access in the trace, if there is one, and the progress of a call that runs long."""
     launch = context.current()
+    if launch.session.progress.notes:
+        _note_progress(kind, ptr, mask, full)
     if launch.session.trace is None or ptr.base is None:
         return
     size = element_of(ptr).itemsize

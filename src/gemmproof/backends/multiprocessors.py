@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -10,6 +9,8 @@ from unittest.mock import patch
 
 import torch
 from triton.runtime import driver
+
+from gemmproof.reference.fake_cuda.unknown import Facts, Table
 
 
 @contextmanager
@@ -29,7 +30,8 @@ def multiprocessors(count: int | None) -> Iterator[list[int]]:
         if count is None:
             return answer
         known = {name: getattr(answer, name) for name in dir(answer) if not name.startswith("_")}
-        return types.SimpleNamespace(**{**known, "multi_processor_count": count})
+        known["multi_processor_count"] = count
+        return Facts("torch.cuda.get_device_properties()", **known)
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(torch.cuda, "get_device_properties", torch_properties))
@@ -42,8 +44,11 @@ def multiprocessors(count: int | None) -> Iterator[list[int]]:
 
             def triton_properties(device: int = 0) -> dict[str, Any]:
                 asked.append(1)
-                known = dict(of_triton(device))
-                return known if count is None else {**known, "multiprocessor_count": count}
+                known: dict[str, Any] = of_triton(device)
+                if count is None:
+                    return known
+                name = "driver.active.utils.get_device_properties()"
+                return Table(name, {**known, "multiprocessor_count": count})
 
             stack.enter_context(patch.object(utils, "get_device_properties", triton_properties))
         yield asked

@@ -15,16 +15,23 @@ from gemmproof.reference.observation import Run
 from gemmproof.reference.simulator import run
 
 Runner = Callable[..., Run]
+SECONDS = 30.0  # of CPU time, for a call
 
 
 class Simulator:
-    """Calls wrappers on the tile simulator, for `target`, or with exact IEEE dots for None."""
+    """Calls wrappers on the tile simulator, for `target`, or with exact IEEE dots for None.
+
+    `seconds` of CPU time are allowed for each call.
+    """
 
     name = SIMULATOR
     fills: tuple[str, ...] = ("nan", "ones", "zero")
 
-    def __init__(self, target: str | None = None, runner: Runner = run) -> None:
+    def __init__(
+        self, target: str | None = None, runner: Runner = run, seconds: float = SECONDS
+    ) -> None:
         self.target = target
+        self.seconds = seconds
         self._run = runner
 
     def place(self, operand: Operand, case: Case) -> torch.Tensor:
@@ -58,6 +65,7 @@ class Simulator:
             operands=dict(tensors),
             trace=trace,
             tries=own and number == 0 and case.calls > 1,
+            seconds=self.seconds,
         )
 
     def find_changes(self, operand: Operand) -> list[Touched]:

@@ -12,16 +12,12 @@ from typing import Any
 
 from gemmproof.reference.gpus import UNMODELLED
 from gemmproof.report.text import Line
-from gemmproof.worker.processes import available_memory
 from gemmproof.worker.supervisor import Limits
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
-    """The worker's limits; memory is bounded by what the simulator has left."""
-    return Limits(
-        case=options.time_limit,
-        memory=min(options.memory_limit << 30, int(0.8 * available_memory())),
-    )
+    """The worker's limits that the options state."""
+    return Limits(case=options.time_limit, memory=options.memory_limit << 30)
 
 
 def unwritable(

@@ -12,7 +12,7 @@ from gemmproof.reference.gpus import TARGETS, UNMODELLED
 from gemmproof.report.report import EXIT, Report
 from gemmproof.report.text import STYLES, clean
 from gemmproof.target import TargetError, parse
-from gemmproof.worker.protocol import Request, WorkerExit
+from gemmproof.worker.protocol import UNKNOWN_ENDS, Request, WorkerExit
 from gemmproof.worker.supervisor import watch
 
 
@@ -94,7 +94,7 @@ def _without_report(worker: WorkerExit, name: str) -> int:
         return _refuse(failure)
     died = f"{worker.where or name}: got {worker.how}, expected a product"
     deliver([(clean(f"{name} at {worker.events['case']['case']}: {died}"), STYLES["fail"])])
-    return EXIT["incomplete" if worker.end == "time" else "fail"]
+    return EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "fail"]
 
 
 def _refuse(message: str) -> int:

@@ -15,7 +15,6 @@ from gemmproof.properties.contract import Contract
 from gemmproof.report.report import EXIT
 from gemmproof.report.text import clean
 from gemmproof.target import Target, TargetError, package_of, parse
-from gemmproof.worker.processes import available_memory
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits, watch
 
@@ -72,8 +71,7 @@ def _require_loads(target: Target, contract: Contract) -> None:
     request = Request(
         ask="load", name=target.name, target=asdict(target), contract=contract.to_dict()
     )
-    limits = Limits(memory=min(Limits().memory, int(0.8 * available_memory())))
-    if failure := watch(request, limits).explain_failure(target.name):
+    if failure := watch(request, Limits()).explain_failure(target.name):
         raise TargetError(failure)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.backends.simulate import Runner, Simulator
+from gemmproof.backends.simulate import SECONDS, Runner, Simulator
 from gemmproof.engine.constants import find_constants
 from gemmproof.engine.dedupe import dedupe, find_no_launch
 from gemmproof.engine.explain import DIAGNOSED, INEXACT, explain, name_configuration, on_integers
@@ -35,6 +35,7 @@ Listener = Callable[[dict[str, Any]], None]
 MORE = 12  # cases that are still drawn after the first finding, for faults of another kind
 RUNS_TO_SHRINK = 60  # per fault
 PATIENCE = 30.0  # seconds after a finding, for more of them and for each to shrink
+MOST_SPENT = 3  # cases that may run out of their time or memory, before no more are drawn
 REPEATS = 1000  # draws in a row that bring nothing new
 SHRUNK_FAULTS = 8  # the rest are reported by the smallest case that was drawn
 KEPT_BYTES = 1 << 30  # of observations whose wrong values are still to be explained
@@ -66,6 +67,7 @@ def check(
     launch: bool = False,
     device: Gpu | None = None,
     limits: bool = False,
+    seconds: float = SECONDS,
     _run: Runner | None = None,
 ) -> Report:
     """Judge a kernel by every property over `max_examples` cases of each format of its contract.
@@ -76,6 +78,7 @@ def check(
     `limits`, a kernel that keeps its contract is tried beyond it (engine/limits.py).
     `listener` gets every event but the answer (worker/protocol.py lists them): what the kernel is
     held to, each case before it runs and when it is judged, and each fault when it is first seen.
+    `seconds` of CPU time are allowed for each call.
     Raises ValueError for arguments out of range.
     """
     if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
@@ -87,7 +90,7 @@ def check(
         wanted = "a batch" if kernel.contract.batched else "no batch"
         raise ValueError(f"check case: got {stated}, expected {wanted} for {kernel.name}")
     tell: Listener = listener or (lambda event: None)
-    backend = Simulator(target) if _run is None else Simulator(target, _run)
+    backend = Simulator(target, seconds=seconds, **({} if _run is None else {"runner": _run}))
     bench = _Bench(kernel, backend, tell, keep_state(kernel.launch))
     tell({"event": "properties", "claims": list_claims(kernel, launch)})
     began = time.perf_counter()
@@ -144,17 +147,21 @@ def _check(
 def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -> bool:
     """Judge up to max_examples cases of one format; False where no property applies to one."""
     stop_at = len(bench.judged) + max_examples
-    failed, repeats, until = False, 0, float("inf")
+    failed, repeats, spent, until = False, 0, 0, float("inf")
     for one in _cases(bench, dtype, rng):
         # a contract may admit fewer cases than requested
         if len(bench.judged) >= stop_at or repeats > REPEATS or time.monotonic() > until:
+            break
+        if spent >= MOST_SPENT:
             break
         if one in bench.judged:
             repeats += 1
             continue
         repeats = 0
         judged = _judge(bench, one, "draw")
-        if not judged.applied:
+        if judged.raised is not None and judged.raised.kind == "exhausted":
+            spent += 1  # other cases may need less
+        elif not judged.applied:
             return False
         if judged.findings and not failed:
             failed, until = True, time.monotonic() + PATIENCE

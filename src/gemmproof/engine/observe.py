@@ -15,10 +15,11 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import Operand, Touched, operands
 from gemmproof.properties.cases.tensors import as_array, format_of_tensor
 from gemmproof.properties.contract import KernelUnderTest
-from gemmproof.properties.observation import Call, Observation, Raised, Related
+from gemmproof.properties.observation import UNKNOWN, Call, Observation, Raised, Related
 from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.observation import (
     CompileError,
+    Exhausted,
     KernelError,
     LimitExceeded,
     Run,
@@ -81,6 +82,9 @@ def make_related_calls(observation: Observation, backend: Backend, state: State)
             state.restore()
         related = Related(asked, *_call(backend, observation, asked.case, asked.tensors, 0))
         observation.related += (related,)
+        if related.raised is not None and related.raised.kind in UNKNOWN:  # nothing to compare with
+            observation.raised, observation.related = related.raised, ()
+            break
 
 
 def _call(
@@ -116,11 +120,12 @@ def read_result(result: object, shape: tuple[int, ...]) -> Array | None:
     return as_array(result) if format_of_tensor(result) is not None else None
 
 
-_KINDS: dict[str, type[Exception]] = {
+_KINDS: dict[str, type[Exception] | tuple[type[Exception], ...]] = {
     "unsupported": Unsupported,
     "compile_error": CompileError,
     "kernel_error": KernelError,
     "limit": LimitExceeded,
+    "exhausted": (Exhausted, MemoryError),
 }
 
 

@@ -40,11 +40,11 @@ def list_claims(kernel: KernelUnderTest, launched: bool) -> list[list[str]]:
 def make_report(kernel: KernelUnderTest, drawn: list[Judged], findings: list[Finding]) -> Report:
     """The report of the simulated cases."""
     results = tally(list_required(kernel), drawn, findings, SIMULATOR)
-    note = _note(drawn, results)
+    lack, note = _find_unknown(drawn, results)
     return Report(
         schema=SCHEMA,
         target=kernel.name,
-        verdict="fail" if findings else "error" if note else "pass",
+        verdict="fail" if findings else lack,
         properties=results,
         findings=tuple(findings),
         seconds=0.0,
@@ -53,13 +53,17 @@ def make_report(kernel: KernelUnderTest, drawn: list[Judged], findings: list[Fin
     )
 
 
-def _note(drawn: list[Judged], results: Iterable[PropertyResult]) -> str | None:
-    """What the simulator did not know, or where it failed; None if nothing."""
-    for judged in drawn:
-        raised = judged.raised
-        if raised is not None and not judged.applied:
-            if raised.kind == "internal":
-                return f"gemmproof itself failed at {judged.case}: {raised.text}"
+def _find_unknown(drawn: list[Judged], results: Iterable[PropertyResult]) -> tuple[str, str | None]:
+    """The verdict without findings, and what was not known of some case; None if nothing."""
+    unknown = [(j.case, j.raised) for j in drawn if j.raised is not None and not j.applied]
+    for case, raised in unknown:
+        if raised.kind == "internal":
+            return "error", f"gemmproof itself failed at {case}: {raised.text}"
+        if raised.kind != "exhausted":
             ran = [r.name for r in results if r.examples]
-            return f"{raised.text}; judged before: {', '.join(ran) or 'no property'}"
-    return None
+            return "error", f"{raised.text}; judged before: {', '.join(ran) or 'no property'}"
+    if not unknown:
+        return "pass", None
+    (case, raised), *more = unknown
+    others = f", nor {len(more)} case{'s' * (len(more) != 1)} more" if more else ""
+    return "incomplete", f"not judged: {case}{others}: {raised.text}"

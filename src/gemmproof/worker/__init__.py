@@ -1,1 +1,25 @@
-"""User kernels run in worker processes, where they can crash or hang without losing results."""
+"""User kernels run in worker processes, where they can crash or hang without losing results.
+
+Every end that a worker can have, and what is said then; exit codes in parentheses:
+
+| the worker                                                        | end    | verdict        |
+|-------------------------------------------------------------------|--------|----------------|
+| answers                                                           | done   | its own        |
+| dies of SIGSEGV, SIGABRT or another fault, or of os._exit         | crash  | a finding (1)  |
+| calls sys.exit                                                    | left   | a finding (1)  |
+| spends a case's seconds in the target's Python, with no launch    | hang   | a finding (1)  |
+| spends them in gemmproof's own code                               | slow   | incomplete (3) |
+| spends more than all cases may take                               | time   | incomplete (3) |
+| exceeds --memory-limit, most of it allocated by the target's code | memory | a finding (1)  |
+| exceeds it otherwise, or what the machine has free; is refused it | full   | incomplete (3) |
+| dies of SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT or SIGXCPU      | killed | runs again; if |
+|                                                                   |        | it dies so too,|
+|                                                                   |        | incomplete (3) |
+| has any end but slow, time, full, killed while loading the target | as is  | an error (2)   |
+| holds more than the limit before it loads the target              | full   | an error (2)   |
+
+Within a worker that lives, the engine says as much of a single call: a kernel that repeats itself
+without end is a finding, one that ran out of CPU time or memory otherwise leaves its case unjudged,
+and the check incomplete (reference/simulator/progress.py); a host call or launch option that is not
+known is an error (2).
+"""

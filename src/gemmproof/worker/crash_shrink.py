@@ -10,6 +10,8 @@ from collections.abc import Callable
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.contract import Contract
+from gemmproof.reference.sign_of_life import SignOfLife
+from gemmproof.worker.clock import Clock
 from gemmproof.worker.processes import die_with_parent, resident
 
 SURVIVED = 86  # exit status of a child that came to its end
@@ -52,17 +54,19 @@ def _end_of(run: Callable[[Case], object], case: Case, seconds: float, memory: i
     if child == 0:
         try:
             die_with_parent()
+            SignOfLife.give = staticmethod(lambda: None)  # the parent's to give
             run(case)
         finally:
             os._exit(SURVIVED)
-    until = time.monotonic() + seconds
+    spent, clock = 0.0, Clock(lambda: [child])
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             exited = os.WIFEXITED(status) and os.WEXITSTATUS(status) == SURVIVED
             return "done" if exited else "crash"
-        if time.monotonic() > until or resident(child) > memory:
-            end = "hang" if time.monotonic() > until else "memory"
+        spent += clock.advance()
+        if spent > seconds or resident(child) > memory:
+            end = "hang" if spent > seconds else "memory"
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return end

@@ -11,6 +11,7 @@ from gemmproof.worker.protocol import Request
 
 def serve(request: Request, emit: Listener) -> None:
     """In the worker: the drift of the function that the request names."""
+    emit({"event": "ready"})
     function = load(Target(**(request.target or {})))
     if request.contract["batched"]:
         function = unbatch(function)

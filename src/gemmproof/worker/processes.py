@@ -7,6 +7,8 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 # An environment variable: forked and executed processes inherit it, whatever group they join.
@@ -14,17 +16,79 @@ MARK = "GEMMPROOF_WORKER"
 
 
 def available_memory() -> int:
-    """Bytes that can be used without swapping (without end where there is no /proc)."""
+    """Bytes that can be used without swapping, or leave of the containers around this process.
+
+    Without end where there is no /proc.
+    """
+    free = sys.maxsize
     with contextlib.suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    return sys.maxsize
+                free = int(line.split()[1]) << 10
+    return min([free, *_room_in_containers()])
+
+
+# A container's limit and use, and the part of its use that Linux takes back: cgroups 2 and 1.
+_CGROUPS = (
+    ("0::", "", "memory.max", "memory.current", "inactive_file"),
+    (":memory:", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def _room_in_containers(
+    own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> list[int]:
+    """Bytes that each memory limit around this process leaves."""
+    found = []
+    lines = own.read_text().splitlines() if own.is_file() else []
+    for mark, folder, limit, used, idle in _CGROUPS:
+        for line in (line for line in lines if mark in line):
+            # within a container the path may be the host's: then the limit lies at the root
+            path = root / folder / line.partition(mark)[2].lstrip("/")
+            for place in (path, *path.parents):
+                with contextlib.suppress(OSError, ValueError):
+                    stat = (place / "memory.stat").read_text().split()
+                    held = int((place / used).read_text()) - int(stat[stat.index(idle) + 1])
+                    found.append(int((place / limit).read_text()) - held)
+                if place == root:
+                    break
+    return found
+
+
+def group_of(group: int) -> list[int]:
+    """The processes of a group (none where there is no /proc)."""
+    return [pid for pid in _numbers() if _group(pid) == group]
 
 
 def memory_of_group(group: int) -> int:
     """Bytes of memory that the processes of the group hold (0 where there is no /proc)."""
-    return sum(resident(pid) for pid in _numbers() if _group(pid) == group)
+    return sum(map(resident, group_of(group)))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What processes have used of CPUs, in seconds, and whether one of them waits for more.
+
+    `is_busy`: a thread runs or could, waits for a disk, or was stopped.
+    """
+
+    cpu: float
+    is_busy: bool
+
+
+def look_at(pids: Iterable[int]) -> Look | None:
+    """A look at every thread of some processes; None where there is no /proc."""
+    if not Path("/proc").is_dir():
+        return None
+    ticks, busy = 0, False
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                with contextlib.suppress(OSError):
+                    facts = (thread / "stat").read_text().rpartition(")")[2].split()
+                    ticks += int(facts[11]) + int(facts[12])
+                    busy |= facts[0] in "RDTt"
+    return Look(ticks / os.sysconf("SC_CLK_TCK"), busy)
 
 
 def kill_marked(token: str) -> None:

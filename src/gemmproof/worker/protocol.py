@@ -18,6 +18,12 @@ WHERE_SIGNAL = signal.SIGRTMIN + 7
 
 ENGINE = "gemmproof.engine.check:check"
 
+# Signals that Linux, a person or a batch system ends processes by; all others are a fault's own.
+_NAMES = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGXCPU")
+OUTSIDE = frozenset(getattr(signal, name) for name in _NAMES)
+# The ends of a worker that say nothing about the kernel.
+UNKNOWN_ENDS = frozenset({"time", "slow", "full", "killed"})
+
 Listener = Callable[[dict[str, Any]], None]
 
 
@@ -29,9 +35,8 @@ class Request:
     dies as `end` says, or "drift". The kernel is the one that `conftest` registers as `name`, or
     the function that `target` (fields of a Target) names, under `contract` (fields of a Contract).
     `case` is the JSON of one case, `launch` asks for `--device cuda`, `limits` for what lies beyond
-    the contract, `declared` and `sizes` are
-    the accumulator and the K of a drift, `seconds` and `memory` the limits of each candidate of a
-    shrink.
+    the contract, `declared` and `sizes` are the accumulator and the K of a drift, `seconds` of CPU
+    time are allowed for each simulated call and for each candidate of a shrink, of `memory` bytes.
     """
 
     ask: str
@@ -65,15 +70,16 @@ class Request:
         stated = json.loads((folder / REQUEST).read_text())
         return Request(**{**stated, "sizes": tuple(stated["sizes"])})
 
-    def shrink(self, case: str, end: str, seconds: float, memory: int) -> Request:
+    def shrink(self, case: str, end: str, memory: int) -> Request:
         """The request for the smallest case of which the same kernel dies so."""
-        return replace(self, ask="shrink", case=case, end=end, seconds=seconds, memory=memory)
+        return replace(self, ask="shrink", case=case, end=end, memory=memory)
 
 
 # What a worker tells, by name: an event is {"event": name, **fields}.
 EVENT_FIELDS: dict[str, frozenset[str]] = {
     name: frozenset(fields.split())
     for name, fields in {
+        "ready": "",  # what gemmproof needs is imported, the target is about to be
         "kernels": "names",  # of a conftest, or of the one kernel that was loaded
         "properties": "claims",  # what the kernel is held to: (name, claim, backend) of each
         "start": "examples",  # how many cases are asked for
@@ -82,6 +88,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "finding": "finding",  # the first sight of a fault
         "printed": "lines",  # what the kernel printed
         "launched": "",  # a sign of life between launches
+        "advanced": "",  # a sign of life from a simulation
         "tried": "",  # a sign of life between candidates of a shrink
         "device": "gpu",  # the GPU that launches, None for the simulator
         "promised": "report",  # the answer, before what lies beyond the contract is tried
@@ -90,13 +97,14 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "error": "message",  # the target cannot be judged
         "internal": "message",  # gemmproof itself failed
         "left": "how where",  # the target called sys.exit
+        "full": "how",  # gemmproof itself was refused memory
     }.items()
 }
 ANSWERS = frozenset({"report", "error", "internal", "kernels", "shrunk"})
 
 
-def open_events(folder: Path) -> Listener:
-    """A function that writes events into a worker's folder."""
+def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:
+    """A function that writes events into a worker's folder, each with the memory held by then."""
     worker = os.getpid()
     path = (folder / EVENTS).resolve()
 
@@ -108,7 +116,8 @@ def open_events(folder: Path) -> Listener:
         # Opened each time: a target may close every file descriptor, or change the folder.
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            rest = memoryview(json.dumps(event).encode() + b"\n")
+            told = {**event, "held": memory_of(worker)}
+            rest = memoryview(json.dumps(told).encode() + b"\n")
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
         finally:
@@ -121,10 +130,9 @@ def open_events(folder: Path) -> Listener:
 class WorkerExit:
     """What a worker left: how it ended, its last event of each name, and its output.
 
-    `end` is "done", "crash", "hang", "memory", "time" (all cases together took too long) or
-    "left" (the target called sys.exit). `how` says it in words; `where` is the line of the target
-    that ran, where known. `examples` counts the cases that each property judged, by its name and
-    backend.
+    `end` is a word of the table in gemmproof/worker/__init__.py. `how` says it in words; `where` is
+    the line of the target that ran, where known. `examples` counts the cases that each property
+    judged, by its name and backend.
     """
 
     end: str = "done"
@@ -158,13 +166,20 @@ class WorkerExit:
         """How a worker ended by itself: with its answer, or without."""
         if self.events.keys() & ANSWERS:
             return
-        if "left" in self.events:
+        if "full" in self.events:
+            self.end, self.how = "full", self.events["full"]["how"]
+        elif "left" in self.events:
             self.end, self.how = "left", self.events["left"]["how"]
             self.where = self.events["left"]["where"]
         elif status < 0:
             names = {s.value: s.name for s in signal.Signals}
             name = names.get(-status, f"signal {-status}")
             self.end, self.how = "crash", f"a process that died of {name}"
+            if -status in OUTSIDE:
+                oom = " (Linux does so where memory runs out)" * (name == "SIGKILL")
+                self.end, self.how = "killed", f"killed from outside by {name}{oom}"
+            elif "std::bad_alloc" in self.output:
+                self.end, self.how = "full", f"this machine refused memory: {self.how}"
         else:
             self.end, self.how = "crash", f"a process that ended itself with status {status}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -13,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.fake_device import Wanted, fake_device
+from gemmproof.reference.sign_of_life import SignOfLife
 from gemmproof.target import Target, TargetError, call_theirs, line_of, load, load_file
-from gemmproof.worker.processes import die_with_parent
+from gemmproof.worker.processes import die_with_parent, resident
 from gemmproof.worker.protocol import STACK, WHERE_SIGNAL, Listener, Request, open_events
 
 if TYPE_CHECKING:
@@ -29,14 +31,21 @@ def main(folder: str) -> None:
     stack = (place / STACK).open("w")
     faulthandler.enable(stack, all_threads=False)
     faulthandler.register(WHERE_SIGNAL, stack, all_threads=False)
-    emit = open_events(place)
+    emit = open_events(place, resident)
     try:
         serve(Request.read(place), emit)
     except TargetError as error:
         emit({"event": "error", "message": str(error)})
-    except (SystemExit, KeyboardInterrupt) as error:
+    except SystemExit as error:
         how = f"{type(error).__name__}({error})"
         emit({"event": "left", "how": how, "where": line_of(error)})
+    except KeyboardInterrupt:  # SIGINT, which comes from outside: end as other processes do
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except MemoryError as error:
+        words = str(error) or type(error).__name__
+        how = f"this machine refused memory to gemmproof itself ({words})"
+        emit({"event": "full", "how": how})
     except BaseException as error:  # the engine's own mistake: told apart from the target's
         traceback.print_exc()
         emit({"event": "internal", "message": f"{type(error).__name__}: {error}"})
@@ -48,17 +57,20 @@ def main(folder: str) -> None:
 def serve(request: Request, emit: Listener) -> None:
     """Do what the request asks: list a project's kernels, load or judge one, find what kills it."""
     Wanted.device = request.launch
+    SignOfLife.give = staticmethod(lambda: emit({"event": "advanced"}))
     if request.ask == "drift":
         from gemmproof.worker.drift import serve as serve_drift
 
         return serve_drift(request, emit)
     if request.ask in ("list", "load"):
+        emit({"event": "ready"})
         found = _list_kernels(request) if request.ask == "list" else [_find_kernel(request)]
         return emit({"event": "kernels", "names": [kernel.name for kernel in found]})
     place, _, function = request.engine.partition(":")
     check = getattr(import_module(place), function)
+    emit({"event": "ready"})
     kernel = _find_kernel(request)
-    engine = partial(check, kernel, target=request.gpu)
+    engine = partial(check, kernel, target=request.gpu, seconds=request.seconds)
     case = _read_case(request.case, kernel)
     if request.ask == "shrink":
         assert case is not None

@@ -12,14 +12,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gemmproof.reference.provenance import owner
 from gemmproof.worker import fork_client, processes
+from gemmproof.worker.clock import Clock
 from gemmproof.worker.fork_client import ForkedWorker, ForkServer, Lost
 from gemmproof.worker.protocol import EVENTS, STACK, WHERE_SIGNAL, Listener, Request, WorkerExit
+from gemmproof.worker.stack import find_line, find_own_line
 
 Worker = subprocess.Popen[bytes] | ForkedWorker
 TICK = 0.05  # seconds between two looks at the worker
@@ -30,7 +31,9 @@ KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
 class Limits:
     """Seconds for loading the target, for one case and for all, and bytes of memory.
 
-    All cases together may take `total`, or `each` for every case asked for, if that is more.
+    The seconds are those of worker/clock.py. A case that gives a sign of life has them anew; a call
+    that is simulated has as many of CPU time. All cases together may take `total`, or `each` for
+    every case asked for, if that is more. `memory` was asked for, `free` is what the machine has.
     """
 
     load: float = 120.0
@@ -38,6 +41,7 @@ class Limits:
     total: float = 600.0
     each: float = 3.0
     memory: int = 8 << 30
+    free: int = field(default_factory=lambda: int(0.8 * processes.available_memory()))
 
 
 def watch(
@@ -45,13 +49,23 @@ def watch(
     limits: Limits,
     listener: Listener = lambda event: None,
 ) -> WorkerExit:
-    """Run one worker to its end, told of every event; afterwards nothing that it started runs."""
+    """Run one worker to its end, told of every event; afterwards nothing that it started runs.
+
+    One that was killed from outside is run a second time.
+    """
+    request = replace(request, seconds=limits.case)
     started = time.monotonic()
     server = fork_client.find_server()
     worker = _watch(request, limits, listener, server)
     if worker is None:  # the server died, for no reason of the worker's
         worker = _watch(request, limits, listener, None)
     assert worker is not None
+    if worker.end == "killed":
+        again = _watch(request, limits, listener, None)
+        assert again is not None
+        if again.end == "killed":
+            again.how = f"twice {again.how}"
+        worker = again
     worker.seconds = time.monotonic() - started
     return worker
 
@@ -83,9 +97,9 @@ def _watch(
             _follow(process, place, limits, worker, listener)
         finally:
             _end(process, token)
-        worker.where = worker.where or _find_line(place / STACK)
+        worker.where = worker.where or find_line(place / STACK)
     lost = isinstance(process, ForkedWorker) and process.lost
-    return None if lost and worker.end == "crash" else worker
+    return None if lost and worker.end == "killed" else worker
 
 
 def _root() -> str:
@@ -132,8 +146,9 @@ def _follow(
     selector = selectors.DefaultSelector()
     selector.register(output, selectors.EVENT_READ)
     kept = bytearray()
-    moved = looked = time.monotonic()
-    first: float | None = None
+    clock = Clock(lambda: processes.group_of(process.pid))
+    looked = time.monotonic()
+    still = total = 0.0
     with (place / EVENTS).open("rb") as events:
         while True:
             open_ = bool(selector.get_map())
@@ -146,24 +161,25 @@ def _follow(
             status = process.poll()
             now = time.monotonic()
             if _read_events(events, worker, listener):
-                moved = now
-                first = now if first is None and worker.cases else first
+                still = 0.0
             if status is not None:
                 while _read_events(events, worker, listener):
                     pass
                 _drain(output, kept, worker)
+                worker.output = kept.decode("utf-8", "replace")
                 worker.classify(status)
                 break
             if now - looked < TICK:
                 continue
             looked = now
-            broken = _find_broken_limit(
-                process.pid, limits, worker, now - moved, now - (first or now)
-            )
-            if broken:
-                worker.end, worker.how = broken
+            spent = clock.advance()
+            still, total = still + spent, total + spent * (worker.cases > 0)
+            used = processes.memory_of_group(process.pid)
+            end = _find_broken_limit(limits, worker, used, still, total)
+            if end:
                 # A worker that fills memory gets little time to answer.
-                _ask_where(process, place / STACK, 0.2 if worker.end == "memory" else 1.0)
+                _ask_where(process, place / STACK, 0.2 if end == "memory" else 1.0)
+                _explain_end(worker, end, limits, used, total, find_own_line(place / STACK))
                 break
     worker.output = kept.decode("utf-8", "replace")
 
@@ -201,21 +217,58 @@ def _read_events(events: Any, worker: WorkerExit, listener: Listener) -> bool:
 
 
 def _find_broken_limit(
-    pid: int, limits: Limits, worker: WorkerExit, still: float, total: float
-) -> tuple[str, str] | None:
-    """The limit that the worker broke, and how."""
-    if (used := processes.memory_of_group(pid)) > limits.memory:
-        return (
-            "memory",
-            f"{used / 2**30:.1f} GiB of memory in use ({limits.memory / 2**30:g} allowed)",
-        )
-    allowed = limits.case if worker.cases else limits.load
-    if still > allowed:
-        return "hang", f"no end after {allowed:g} s"
+    limits: Limits, worker: WorkerExit, used: int, still: float, total: float
+) -> str | None:
+    """The limit that the worker broke: "memory", "hang" or "time"."""
+    # what gemmproof itself imports is not the target's
+    if "ready" in worker.events and used > min(limits.memory, limits.free):
+        return "memory"
+    if still > (limits.case if worker.cases else limits.load):
+        return "hang"
     asked = worker.events.get("start", {}).get("examples", 0)
-    if total > max(limits.total, limits.each * asked):
-        return "time", f"{worker.cases} cases took {total:.0f} s"
-    return None
+    return "time" if total > max(limits.total, limits.each * asked) else None
+
+
+def _explain_end(
+    worker: WorkerExit, broken: str, limits: Limits, used: int, total: float, own: str | None
+) -> None:
+    """What a worker that broke a limit is said to have died of.
+
+    `own` is the line of gemmproof's own that ran: then nothing is known of the kernel.
+    """
+    launched = worker.events.get("case", {}).get("phase") == "launch"
+    if broken == "time":
+        worker.end, worker.how = "time", f"{worker.cases} cases took {total:.0f} s"
+    elif broken == "hang" and own and not launched:
+        allowed = limits.case if worker.cases else limits.load
+        worker.end = "slow"
+        worker.how = f"no sign of progress for {allowed:g} s in gemmproof's own code, at {own}"
+    elif broken == "hang":
+        allowed = limits.case if worker.cases else limits.load
+        worker.end, worker.how = "hang", f"no end after {allowed:g} s"
+    else:
+        _explain_memory(worker, limits, used, own)
+
+
+def _explain_memory(worker: WorkerExit, limits: Limits, used: int, own: str | None) -> None:
+    """The kernel is to blame where most was allocated in its own case, by code of its own."""
+    allowed = min(limits.memory, limits.free)
+    asked = limits.memory <= limits.free
+    whose = "by --memory-limit" if asked else "by what this machine has free"
+    worker.how = f"{_gib(used)} of memory in use ({allowed / 2**30:.3g} allowed)"
+    ready = worker.events["ready"]["held"]
+    before = worker.events["case"]["held"] if worker.cases else ready
+    worker.end = "memory" if asked and not own and used - before > used / 2 else "full"
+    if ready > allowed:
+        needs = f"more than the {_gib(ready)} that gemmproof holds before it loads a kernel"
+        message = f"memory: got {allowed / 2**30:.3g} GiB allowed {whose}, expected {needs}"
+        worker.events["error"] = {"event": "error", "message": message}
+    elif worker.end == "full":
+        worker.how += f" {whose}, of which {_gib(before)} before this case"
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"
 
 
 def _ask_where(process: Worker, stack: Path, seconds: float) -> None:
@@ -227,20 +280,6 @@ def _ask_where(process: Worker, stack: Path, seconds: float) -> None:
         # The stack is written whole, and ends with the outermost frame.
         if "<string>" in stack.read_text(errors="replace"):
             return
-
-
-def _find_line(stack: Path) -> str | None:
-    """The line of the innermost frame of the target in a stack that faulthandler wrote."""
-    installed = None
-    for line in stack.read_text(errors="replace").splitlines():
-        head, quote, rest = line.partition('"')
-        name, quote, place = rest.partition('", line ')
-        if head.strip() == "File" and quote and (whose := owner(name)) != "library":
-            where = f"{os.path.basename(name)}:{place.split()[0]}"
-            if whose == "user":
-                return where
-            installed = installed or where
-    return installed
 
 
 def _end(process: Worker, token: str) -> None:

@@ -8,7 +8,7 @@ from gemmproof import __version__
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
 from gemmproof.report.report import SCHEMA, Limit, PropertyResult, Report
-from gemmproof.worker.protocol import Listener, Request, WorkerExit
+from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import Limits, watch
 
 
@@ -27,8 +27,7 @@ def judge(
     if died and request.case is None:
         death, *others = report.findings
         # The worker and its child together stay below the limit of the group.
-        bounds = (limits.case, limits.memory // 2)
-        again = request.shrink(death.case.to_json(), worker.end, *bounds)
+        again = request.shrink(death.case.to_json(), worker.end, limits.memory // 2)
         found = watch(again, limits, listener)
         if "shrunk" in found.events:
             death = replace(death, case=Case.from_json(found.events["shrunk"]["case"]))
@@ -43,10 +42,10 @@ def make_report(worker: WorkerExit, name: str) -> Report:
         return replace(Report.from_dict(worker.events["report"]["report"]), target=name)
     if "promised" in worker.events:
         return _report_promised(worker, name)
+    if worker.end in UNKNOWN_ENDS and "error" not in worker.events:
+        return _report_stopped(worker, name, "incomplete", ())
     if failure := worker.explain_failure(name):
         return make_error(name, failure)
-    if worker.end == "time":
-        return _report_stopped(worker, name, "incomplete", ())
     return _report_stopped(worker, name, "fail", (_make_death(worker, name),))
 
 
@@ -57,7 +56,7 @@ def _report_promised(worker: WorkerExit, name: str) -> Report:
     if "limit" not in case:
         return replace(report, target=name)
     how = f"{worker.where or name}: got {worker.how}, expected a result"
-    status = "not tried" if worker.end in ("time", "done") else "limit"
+    status = "not tried" if worker.end in (*UNKNOWN_ENDS, "done") else "limit"
     step, option = case["limit"]
     limit = Limit(step, option, status, how, Case.from_json(case["case"]))
     note = "what lies further beyond the contract was not tried"
@@ -92,7 +91,8 @@ def _report_stopped(
     found = (*deaths, *(Finding.from_dict(data) for data in worker.findings))
     failed = {(finding.property, finding.backend) for finding in found}
     properties = []
-    for property_name, claim, backend in worker.events["properties"]["claims"]:
+    claims = worker.events.get("properties", {"claims": []})["claims"]
+    for property_name, claim, backend in claims:
         key = (property_name, backend)
         count = worker.examples[key]
         status = "fail" if key in failed else "pass" if count else "not run"

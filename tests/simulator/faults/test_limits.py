@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from simulator_lanes import launcher, result_of
 
-from gemmproof.reference.simulator import CompileError, LimitExceeded, context, run
+from gemmproof.reference.simulator import CompileError, Exhausted, LimitExceeded, context, run
 
 
 @triton.jit
@@ -20,21 +20,12 @@ def endless(o, n):
     tl.store(o, x)
 
 
-@triton.jit
-def endless_for(o, n):
-    x = n
-    for i in range(2**31 - 1):
-        x += i
-    tl.store(o, x)
-
-
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("kernel", [endless, endless_for])
-def test_an_endless_loop_hits_the_limit(kernel):
+def test_an_endless_loop_hits_the_limit():
     """One line: the kernel's file and line, and its time limit or that it can never end."""
     started = time.monotonic()
     with pytest.raises(LimitExceeded) as raised:
-        run(launcher(kernel, (2,), 3), seconds=1.0)
+        run(launcher(endless, (2,), 3), seconds=1.0)
     assert time.monotonic() - started < 10
     text = str(raised.value)
     assert "\n" not in text
@@ -72,7 +63,7 @@ def test_wide_groups_are_split_to_the_limit(monkeypatch):
     monkeypatch.setattr(context, "VALUE_BYTES", 1 << 16)
     assert (result_of(tiles, (100,), 0, 32, shape=(100,)) == expected).all()
     monkeypatch.setattr(context, "VALUE_BYTES", 1 << 10)
-    with pytest.raises(LimitExceeded, match="one program"):
+    with pytest.raises(Exhausted, match="one program"):
         run(launcher(tiles, (100,), 0, 32, shape=(100,)))
 
 

@@ -69,7 +69,6 @@ def test_every_form_of_a_launch(launch):
     ("args", "kwargs", "message"),
     [
         ((50, 3), {}, "S"),
-        ((50, 3, 16), {"nonsense": 1}, "nonsense"),
         ((50, 3, 16), {"value": 1}, "value"),
         ((object(), 3, 16), {}, "n"),
     ],
@@ -78,6 +77,13 @@ def test_wrong_arguments_of_a_launch(args, kwargs, message):
     """The kernel's name, the argument, and the wrapper's line."""
     with pytest.raises(KernelError, match=message) as raised:
         run(launcher(filled, (4,), *args, **kwargs))
+    assert raised.value.where.file == launcher.__code__.co_filename
+
+
+def test_an_option_that_triton_does_not_know_says_nothing_about_the_kernel():
+    """Another backend's, or another version's."""
+    with pytest.raises(Unsupported, match=r"filled.*waves_per_eu") as raised:
+        run(launcher(filled, (4,), 50, 3, 16, waves_per_eu=2))
     assert raised.value.where.file == launcher.__code__.co_filename
 
 

@@ -1,0 +1,115 @@
+"""The time of one call, and whether a call that used it up is slow or never ends.
+
+A call has so many seconds of its thread's CPU time: a busy machine takes none of them away. Memory
+is finite, and so is what a product has to read and to write. A loop that has no bound of its own, a
+`while` of a kernel or of its wrapper, is therefore at work as long as it touches elements that it
+had not touched before. From half-time on the elements are noted. A call never ends if in the last
+quarter of its time it took turns of such a loop and touched no element for the first time since
+half-time: that is LimitExceeded, a finding. Whatever else ran out of time was slow: Exhausted.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+import time
+from functools import lru_cache
+from traceback import walk_stack
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.observation import Exhausted, LimitExceeded, SimulatorError, Where
+from gemmproof.reference.provenance import calling_line, owner
+from gemmproof.reference.sign_of_life import SignOfLife
+
+_CALLS_WRAPPERS = "simulator.call.run"  # the function of ours below the wrapper
+BEAT = 1.0  # seconds of CPU time between two signs of life
+
+
+class Progress:
+    """How far one call of a wrapper got in its `seconds`.
+
+    `turned` is when a `while` of a kernel last took a turn, and where; `launched` when one of the
+    wrapper last launched. `moved` is when an element was touched for the first time since
+    half-time, `beat` when the last sign of life was given.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.began = self.beat = time.thread_time()
+        self.turned: tuple[float, Where | None] = 0.0, None
+        self.launched: tuple[float, Where | None] = 0.0, None
+        self.moved = 0.0
+        self._seen: dict[Any, np.ndarray] | None = None
+
+    @property
+    def notes(self) -> bool:
+        """Whether accesses are noted: a long call's are, from half-time on."""
+        return self._seen is not None
+
+    def check(self, kernel: str, where: Where | None) -> None:
+        """Called at every turn of every loop, and between programs. Raises what `end` gives."""
+        now = time.thread_time()
+        if now - self.beat > BEAT:
+            self.beat = now
+            SignOfLife.give()
+        if self._seen is None and now - self.began > self.seconds / 2:
+            self._seen = {}
+        if now - self.began > self.seconds:
+            raise self.end(kernel, where)
+
+    def turn(self, where: Where | None) -> None:
+        """A `while` of a kernel takes a turn."""
+        self.turned = time.thread_time(), where
+
+    def launch(self) -> None:
+        """The wrapper launches a kernel."""
+        if self.notes and _launches_in_while():
+            self.launched = time.thread_time(), calling_line()
+
+    def touch(self, kind: str, storage: Any, first: np.ndarray) -> None:
+        """Note accesses of elements of a storage, by the place of their first byte."""
+        assert self._seen is not None
+        inside = first[(first >= 0) & (first < storage.data.size)]
+        key = (kind == "load", storage)
+        if key not in self._seen:
+            self._seen[key] = np.zeros(storage.data.size, np.bool_)
+        seen = self._seen[key]
+        if not seen[inside].all():
+            seen[inside] = True
+            self.moved = time.thread_time()
+
+    def end(self, kernel: str, where: Where | None) -> SimulatorError:
+        """The error for a call whose time is over."""
+        last_quarter = self.began + self.seconds * 0.75
+        allowed = f"after {self.seconds:.3g} s of CPU time"
+        loops = (at for turned, at in (self.launched, self.turned) if turned >= last_quarter)
+        if self.moved < last_quarter and (loop := next(loops, None)):
+            words = f"{kernel}: a loop without end: {allowed} it touched no element that it had not"
+            return LimitExceeded(f"{words} touched before", loop)
+        words = f"{kernel} was still advancing {allowed} on the tile simulator"
+        return Exhausted(f"{words}, which is slower than a GPU", where)
+
+
+def _launches_in_while() -> bool:
+    """Whether a line of the wrapper that is being executed stands in a `while` statement."""
+    for frame, line in walk_stack(sys._getframe(1)):
+        name = frame.f_code.co_filename
+        function = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}"
+        if function.endswith(_CALLS_WRAPPERS):
+            return False
+        if owner(name) != "library" and _stands_in_while(name, line):
+            return True
+    return False
+
+
+@lru_cache
+def _stands_in_while(filename: str, line: int) -> bool:
+    try:
+        tree = ast.parse("".join(linecache.getlines(filename)))
+    except SyntaxError:
+        return False
+    loops = (node for node in ast.walk(tree) if isinstance(node, ast.While))
+    return any(loop.lineno <= line <= (loop.end_lineno or line) for loop in loops)

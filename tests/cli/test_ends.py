@@ -1,0 +1,215 @@
+"""What says nothing about a kernel is no finding: what was killed, ran out, or was not its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from supervised import LIMITS, each_way, judging  # noqa: F401
+
+from gemmproof.worker import processes
+from gemmproof.worker.clock import Clock
+from gemmproof.worker.processes import _room_in_containers
+from gemmproof.worker.supervisor import Limits
+
+MORE = """
+import os, signal, sys
+from pathlib import Path
+
+def killed(a, b, number=signal.SIGKILL):
+    if a.M == 3:
+        os.kill(os.getpid(), number)
+
+def terminated(a, b):
+    killed(a, b, signal.SIGTERM)
+
+def interrupted(a, b):
+    killed(a, b, signal.SIGINT)
+
+def killed_once(a, b):
+    if a.M == 3 and not Path("killed").exists():
+        Path("killed").touch()
+        killed(a, b)
+
+def aborts(a, b):
+    if a.M == 3:
+        os.abort()
+
+def aborts_for_memory(a, b):
+    if a.M == 3:
+        os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'")
+        os.abort()
+
+def stays_in_gemmproof(a, b):
+    if a.M == 3:
+        os.mkfifo("request.json")
+        sys.modules["gemmproof.worker.protocol"].Request.read(Path())
+
+def stays_in_torch(a, b):
+    import time
+    while a.M == 3:
+        time.sleep(9)
+
+held = []
+
+def holds(a, b):
+    import time
+    if a.M == 3:
+        held.append(bytearray(96 << 20))
+        time.sleep(5)
+"""
+
+
+@pytest.fixture(autouse=True)
+def more_targets(run):
+    Path("targets.py").write_text(Path("targets.py").read_text() + MORE)
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("killed", "twice killed from outside by SIGKILL (Linux does so where memory runs out)"),
+        ("terminated", "twice killed from outside by SIGTERM"),
+        ("interrupted", "twice killed from outside by SIGINT"),
+        ("aborts_for_memory", "this machine refused memory: a process that died of SIGABRT"),
+        ("stays_in_gemmproof", "no sign of progress for 1 s in gemmproof's own code, at protocol"),
+    ],
+)
+def test_an_end_that_is_not_the_kernel_s_is_incomplete(run, name, how):
+    report, _ = run(name)
+    assert (report.verdict, report.findings) == ("incomplete", ())
+    assert report.note.startswith(f"stopped after 4 cases: {how}")
+    assert {p.name: (p.status, p.examples) for p in report.properties} == {
+        "runs_to_completion": ("not run", 0),
+        "stays_in_bounds": ("pass", 3),
+    }
+
+
+@pytest.mark.parametrize(("name", "fault"), [("aborts", "crash"), ("stays_in_torch", "hang")])
+def test_an_end_of_the_kernel_s_own_is_a_finding(run, name, fault):
+    report, _ = run(name)
+    assert [(f.fault, f.case.M) for f in report.findings] == [(fault, 3)]
+
+
+def test_a_worker_that_is_killed_once_is_run_again(run):
+    report, outcome = run("killed_once")
+    assert (report.verdict, outcome.cases, Path("killed").exists()) == ("pass", 6, True)
+
+
+def test_a_worker_that_is_killed_while_it_loads_is_incomplete(run):
+    Path("targets.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
+    report, _ = run("returns")
+    assert report.verdict == "incomplete"
+    assert report.note.startswith("stopped after 0 cases: twice killed from outside by SIGKILL")
+
+
+def test_memory_that_the_machine_lacks_is_no_finding(run):
+    report, _ = run("eats", Limits(load=20, case=1, free=1 << 28))
+    assert (report.verdict, report.findings) == ("incomplete", ())
+    assert "(0.25 allowed) by what this machine has free, of which 0." in report.note
+
+
+def test_a_limit_below_what_gemmproof_needs_is_an_error_that_says_how_much(run):
+    report, outcome = run("naps", Limits(memory=1 << 20))
+    needs = outcome.events["ready"]["held"] / 2**30
+    assert report.verdict == "error"
+    assert report.note == (
+        "memory: got 0.000977 GiB allowed by --memory-limit, expected more than the"
+        f" {needs:.1f} GiB that gemmproof holds before it loads a kernel"
+    )
+
+
+def test_a_limit_just_above_what_gemmproof_needs_accuses_nobody(run):
+    """The case adds less than what was held before it: the limit is too low, not the case large."""
+    _, outcome = run("returns", engine="fake_engine:holding")
+    report, _ = run(
+        "holds",
+        Limits(load=20, memory=outcome.events["case"]["held"] + (64 << 20)),
+        engine="fake_engine:holding",
+    )
+    assert (report.verdict, report.findings) == ("incomplete", ())
+    assert "allowed) by --memory-limit, of which 0." in report.note
+
+
+def test_memory_that_is_refused_to_the_engine_is_incomplete(run):
+    report, _ = run("returns", engine="fake_engine:starving")
+    assert report.verdict == "incomplete"
+    assert report.note == (
+        "stopped after 0 cases: this machine refused memory to gemmproof itself (MemoryError)"
+    )
+
+
+SPIN = "while True: pass"
+
+
+@pytest.fixture(name="start")
+def starting():
+    started = []
+
+    def start(code):
+        # one CPU for all of them
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def watch_for(process, seconds):
+    clock = Clock(lambda: [process.pid])
+    clock.advance()
+    began, counted = time.monotonic(), 0.0
+    while time.monotonic() - began < seconds:
+        time.sleep(0.05)
+        counted += clock.advance()
+    return counted / (time.monotonic() - began)
+
+
+def test_the_time_that_other_processes_take_does_not_count(start):
+    spinning, *_ = [start(SPIN) for _ in range(5)]
+    time.sleep(0.5)
+    assert 0.02 < watch_for(spinning, 2) < 0.5
+
+
+def test_sleep_counts_and_being_stopped_does_not(start):
+    sleeping = start("import time; time.sleep(60)")
+    time.sleep(0.5)
+    assert watch_for(sleeping, 1) > 0.5
+    sleeping.send_signal(signal.SIGSTOP)
+    assert watch_for(sleeping, 1) < 0.1
+
+
+def test_a_container_s_limit_bounds_what_is_free(tmp_path, monkeypatch):
+    own, root = tmp_path / "cgroup", tmp_path / "fs"
+    own.write_text("4:memory:/outer/inner\n0::/two/deep\n")
+    places = {
+        "memory/outer": ("memory.limit_in_bytes", "memory.usage_in_bytes", 5000, 1000, 400),
+        "memory/outer/inner": ("memory.limit_in_bytes", "memory.usage_in_bytes", 9000, 500, 0),
+        "two": ("memory.max", "memory.current", "max", 1000, 0),
+        "two/deep": ("memory.max", "memory.current", 3000, 900, 100),
+    }
+    for place, (limit, use, most, used, idle) in places.items():
+        (root / place).mkdir(parents=True, exist_ok=True)
+        (root / place / limit).write_text(f"{most}\n")
+        (root / place / use).write_text(f"{used}\n")
+        name = "inactive_file" if limit == "memory.max" else "total_inactive_file"
+        (root / place / "memory.stat").write_text(f"anon 5\n{name} {idle}\n")
+    assert sorted(_room_in_containers(own, root)) == [2200, 4400, 8500]
+    monkeypatch.setattr(processes, "_room_in_containers", lambda: [2200, 4400])
+    assert processes.available_memory() == 2200
+
+
+def test_the_limits_that_are_not_stated_are_the_machine_s(monkeypatch):
+    monkeypatch.setattr(processes, "available_memory", lambda: 1000)
+    assert (Limits().free, LIMITS.memory) == (800, 1 << 28)

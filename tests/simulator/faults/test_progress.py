@@ -1,0 +1,143 @@
+"""A call that used up its time: what never ends is told from what is only slow."""
+
+import time
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from simulator_lanes import launcher
+
+from gemmproof.reference.sign_of_life import SignOfLife
+from gemmproof.reference.simulator import Exhausted, LimitExceeded, run
+
+
+@triton.jit
+def overshoots(a, o, K, B: tl.constexpr):
+    k = 0
+    acc = tl.zeros((B,), tl.float32)
+    while k != K:  # never equal where K is no multiple of B
+        x = k + tl.arange(0, B)
+        acc += tl.load(a + x, x < K, 0.0)
+        k += B
+    tl.store(o + tl.arange(0, B), acc)
+
+
+@triton.jit
+def forgets(a, o, tiles, B: tl.constexpr):
+    tile = tl.program_id(0)
+    while tile < tiles:  # the same tile again and again
+        x = tile * B + tl.arange(0, B)
+        tl.store(o + x, tl.load(a + x))
+        tile += 0 * tiles
+
+
+@triton.jit
+def queues(a, counter, o, tiles, B: tl.constexpr):
+    tile = tl.atomic_add(counter, 1)
+    while tile != tiles:  # program 1 gets tiles + 1
+        x = tile * B + tl.arange(0, B)
+        tl.store(o + x, tl.load(a + x, x < tiles * B, 0.0), x < tiles * B)
+        tile = tl.atomic_add(counter, 1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [(overshoots, "while k != K"), (forgets, "while tile < tiles")],
+)
+def test_a_loop_that_touches_nothing_new_never_ends(kernel, words):
+    with pytest.raises(LimitExceeded, match="a loop without end") as raised:
+        run(launcher(kernel, (2,), 33, 16, shape=(640,)), torch.ones(640), seconds=1)
+    assert _line(raised.value) == _line_of(words)
+
+
+def test_a_queue_that_is_drawn_from_for_ever_never_ends():
+    tensors = torch.ones(64), torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(LimitExceeded, match="a loop without end") as raised:
+        run(launcher(queues, (2,), 4, 16), *tensors, seconds=1)
+    assert _line(raised.value) == _line_of("while tile != tiles")
+
+
+@triton.jit
+def persists(a, o, tiles, B: tl.constexpr):
+    """Right: one program takes tile after tile."""
+    tile = tl.program_id(0)
+    while tile < tiles:
+        x = tile * B + tl.arange(0, B)
+        tl.store(o + x, tl.load(a + x))
+        tile += tl.num_programs(0)
+
+
+@triton.jit
+def counts(o, n):
+    """Right: as many turns as the largest integer, seconds on a GPU."""
+    x = n
+    for i in range(2**31 - 1):
+        x += i
+    tl.store(o, x)
+
+
+@triton.jit
+def idles(o, n):
+    tl.store(o, n)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "grid", "args"),
+    [
+        (persists, (1,), (1 << 20, 4)),
+        (counts, (2,), (3,)),
+        (idles, (2**31 - 1,), (3,)),
+    ],
+)
+def test_what_is_slow_is_not_called_endless(kernel, grid, args):
+    tensors = (torch.ones(1 << 22),) if kernel is persists else ()
+    with pytest.raises(Exhausted, match="still advancing after 1 s of CPU time"):
+        run(launcher(kernel, grid, *args, shape=(1 << 22,)), *tensors, seconds=1)
+
+
+def test_launches_in_a_while_never_end_in_a_for_they_are_slow():
+    def converge(a):
+        o = torch.empty(1)
+        while o.item() != 4:
+            idles[(1,)](o, 3)
+        return o
+
+    def repeat(a):
+        o = torch.empty(1)
+        for _ in range(10**6):
+            idles[(1,)](o, 3)
+        return o
+
+    with pytest.raises(LimitExceeded, match="a loop without end") as raised:
+        run(converge, torch.ones(1), seconds=1)
+    assert _line(raised.value) == _line_of("while o.item() != 4") + 1
+    with pytest.raises(Exhausted):
+        run(repeat, torch.ones(1), seconds=1)
+
+
+def test_the_time_of_a_call_is_its_own(monkeypatch):
+    """A machine that gives the simulation a tenth of its time takes ten times as long."""
+    clock = time.thread_time
+    monkeypatch.setattr(time, "thread_time", lambda: clock() / 10)
+    began = clock()
+    with pytest.raises(Exhausted):
+        run(launcher(counts, (2,), 3), seconds=0.2)
+    assert clock() - began > 1.5
+
+
+def test_what_advances_gives_signs_of_life(monkeypatch):
+    given = []
+    monkeypatch.setattr(SignOfLife, "give", lambda: given.append(time.thread_time()))
+    with pytest.raises(Exhausted):
+        run(launcher(counts, (2,), 3), seconds=2.5)
+    assert len(given) == 2
+
+
+def _line(error):
+    return int(str(error).partition(":")[2].partition(":")[0])
+
+
+def _line_of(words):
+    with open(__file__) as lines:
+        return next(i for i, line in enumerate(lines, 1) if line.strip().startswith(words))
