@@ -6,13 +6,15 @@ each class is tested against the result itself, and claimed only if it explains 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gemmproof.properties import values
+from gemmproof.properties.cases.generate import Tile
 from gemmproof.properties.cases.operands import Operand, view_strided
+from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation
 from gemmproof.reference.arithmetic.conversions import Array, round_to, truncate_tf32, widen
@@ -62,6 +64,7 @@ def _explanations(observation: Observation, wrong: Array) -> Iterator[Explanatio
     yield from _wrapped(observation)
     yield from _strides(observation)
     yield from _part_of_k(observation, wrong)
+    yield from _moved(observation)
     yield from _rounding(observation, wrong)
     yield from _part_of_c(observation, wrong)
 
@@ -99,6 +102,8 @@ def _readings(operand: Operand) -> Iterator[tuple[str, Array]]:
         ("its strides swapped", (plane, column, row)),
         ("row-major dense strides", (rows * columns, columns, 1)),
         ("column-major dense strides", (rows * columns, 1, rows)),
+        ("a column stride of 1", (plane, row, 1)),
+        ("a row stride of 1", (plane, 1, column)),
         ("a batch stride of 0", (0, row, column)),
     ):
         last = sum((n - 1) * s for n, s in zip(view.shape, strides, strict=True))
@@ -106,6 +111,43 @@ def _readings(operand: Operand) -> Iterator[tuple[str, Array]]:
         if any(s != t for s, t in steps) and view.first + last < view.extent:
             other = view_strided(operand.parent, replace(view, strides=strides))
             yield words, np.ascontiguousarray(other).reshape(tuple(operand.tensor.shape))
+
+
+def _moved(observation: Observation) -> Iterator[Explanation]:
+    """Whether a or b read one index further on or back, or wrapped at a tile's side, gives c."""
+    a, b = values.inputs(observation)
+    for name, own in (("a", a), ("b", b)):
+        found = []
+        for words, other in _displaced(own, name, observation.tiles):
+            pair = {"a": a, "b": b, name: other}
+            # zeros give zero, whatever the kernel did
+            if widen(other).any() and _agrees(observation, *pair.values()):
+                found.append(words)
+        if found:
+            words = f"as if {name} were read {' or '.join(found)}"
+            yield Explanation("wrong_indices", words, name)
+
+
+def _displaced(own: Array, name: str, tiles: Iterable[Tile]) -> Iterator[tuple[str, Array]]:
+    """An operand with its indices along each axis moved by one, zero beyond its ends, or wrapped.
+
+    The operand itself is left out, as layouts that repeat elements give it.
+    """
+    one, code = np.ascontiguousarray(own), f"u{own.itemsize}"
+    blocks = sorted({side for tile in tiles for side in tile})
+    for axis in range(own.ndim):
+        axes, n = ("batch", *ROLES[name].axes)[3 - own.ndim :], own.shape[axis]
+        label, index = axes[axis].lower(), np.arange(n)
+        places = [(f"at {label} + 1", index + 1), (f"at {label} - 1", index - 1)]
+        places += [(f"at {label} modulo {block}", index % block) for block in blocks if block < n]
+        for words, place in places:
+            inside = ((place >= 0) & (place < n)).reshape(
+                [-1 if d == axis else 1 for d in range(own.ndim)]
+            )
+            taken = np.take(one.view(code), place.clip(0, n - 1), axis)
+            other = np.where(inside, taken, taken.dtype.type(0))
+            if not np.array_equal(other, one.view(code)):
+                yield words, other.view(own.dtype)
 
 
 def _agrees(observation: Observation, a: Array, b: Array, *, transposed: bool = False) -> bool:
@@ -179,12 +221,38 @@ def _rounding(observation: Observation, wrong: Array) -> Iterator[Explanation]:
         yield Explanation("rounding", f"what operands rounded to {' or '.join(rounded)} give")
     if own.name == "fp32" and _agrees(observation, truncate_tf32(a), truncate_tf32(b)):
         yield Explanation("rounding", "what operands truncated to tf32 give")
+    if narrow := _rounded_first(observation):
+        yield Explanation("rounding", f"what a result rounded to {narrow} first gives")
     if observation.case.fill != "index":  # index sums fit every accumulator
         error, bound = values.error_and_bound(observation)
         K, size = observation.case.K, magnitude_product(a, b)
         for name in ("fp16", "bf16"):
             if (error <= bound + K * FORMATS[name].u * size)[wrong].all():
                 yield Explanation("rounding", f"no more than sums kept in {name} can lose")
+
+
+def _rounded_first(observation: Observation) -> str | None:
+    """The finest format that the result looks rounded to before it got its own.
+
+    Every element is a number of that format, and off by no more than one rounding to it besides
+    what is allowed: |got - exact| <= bound + u (|exact| + bound); on index data, by that alone.
+    """
+    out, got = observation.out, widen(observation.result)
+    exact = values.exact(observation).astype(np.float64)
+    if out.kind == "int":
+        return None
+    narrower = (FORMATS[n] for n in FLOAT_OPERANDS if FORMATS[n].p < out.p)
+    for fewer in sorted(narrower, key=lambda f: (-f.p, f.emin)):
+        if observation.case.fill == "index":
+            twice = round_to(widen(round_to(exact, fewer)), out)
+            agrees = np.array_equal(twice, observation.result)
+        else:
+            error, bound = values.error_and_bound(observation)
+            near = error <= bound + fewer.u * (np.abs(exact) + bound)
+            agrees = bool(near.all() and (widen(round_to(got, fewer)) == got).all())
+        if agrees:
+            return fewer.name
+    return None
 
 
 def _part_of_c(observation: Observation, wrong: Array) -> Iterator[Explanation]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmproof.reference.observation import Where
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.blame import mask_axes, note_stray_lanes
 from gemmproof.reference.simulator.checks.events import note_lanes
@@ -34,7 +35,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class RawTouch:
-    """One access of all programs of a group, as the trace keeps it."""
+    """One access of all programs of a group, as the trace keeps it, and its line."""
 
     kind: str
     operand: Argument
@@ -42,6 +43,7 @@ class RawTouch:
     mask: np.ndarray | None
     other: float | None
     programs: np.ndarray
+    where: Where | None
 
 
 def check_defined(value: Value, what: str) -> None:
@@ -209,4 +211,5 @@ def trace(
     offsets = (np.broadcast_to(ptr.data, full) - ptr.base.view.start) // size
     lanes = None if mask is None else np.broadcast_to(mask.data, full)
     other = None if fill is None or fill.data.size != 1 else float(fill.data.item())
-    launch.touches.append(RawTouch(kind, ptr.base, offsets, lanes, other, launch.programs))
+    touch = RawTouch(kind, ptr.base, offsets, lanes, other, launch.programs, context.where())
+    launch.touches.append(touch)

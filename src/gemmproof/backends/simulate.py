@@ -34,11 +34,16 @@ class Simulator:
     def call(
         self, observation: Observation, case: Case, tensors: Mapping[str, torch.Tensor], number: int
     ) -> Run:
-        """Call the wrapper; the first call of a kernel with a mirror is traced."""
+        """Call the wrapper; the first call of a kernel with a mirror is traced.
+
+        So is that of an observation whose `trace` is a list.
+        """
         own = case is observation.case
         trace: list[Any] | None = None
         if own and number == 0 and observation.kernel.mirror is not None:
-            trace = observation.trace = []
+            observation.trace = []
+        if own and number == 0:
+            trace = observation.trace
 
         def launch(*arguments: torch.Tensor) -> object:
             with multiprocessors(case.sms) as asked:

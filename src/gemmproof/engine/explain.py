@@ -12,10 +12,13 @@ from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.diagnose import diagnose
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.lines import locate
 from gemmproof.properties.observation import Observation
 
 # what integers that are not exact explain
 INEXACT = (values.BOUND, special.NAME, metamorphic.NAME, determinism.ROWS)
+# what a wrong element of c shows
+OF_VALUES = (*INEXACT, values.EXACT, determinism.SAME)
 # what diagnose.py finds a class for
 DIAGNOSED = (values.EXACT, values.BOUND)
 
@@ -53,6 +56,16 @@ def explain(
         return finding
     note = f" (seen at M={larger.M} N={larger.N})"
     return diagnose(finding, recall(larger), note) or finding
+
+
+def name_line(finding: Finding, trace: Callable[[Case], Observation]) -> Finding:
+    """A root cause among the findings of values with the line that it comes from.
+
+    `trace(case)` observes a case once more, with a trace.
+    """
+    if finding.cause is not None or finding.where is not None or finding.property not in OF_VALUES:
+        return finding
+    return locate(finding, trace(finding.case))
 
 
 def name_configuration(finding: Finding, judged: Mapping[Case, Judged]) -> Finding:
