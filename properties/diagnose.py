@@ -6,17 +6,16 @@ each class is tested against the result itself, and claimed only if it explains 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gemmproof.properties import values
-from gemmproof.properties.cases.generate import Tile
-from gemmproof.properties.cases.operands import Operand, view_strided
-from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.naming import introduce
 from gemmproof.properties.observation import Observation
+from gemmproof.properties.readings import list_displaced, list_readings
 from gemmproof.reference.arithmetic.conversions import Array, round_to, truncate_tf32, widen
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.exact import exact_product, magnitude_product
@@ -81,36 +80,22 @@ def _wrapped(observation: Observation) -> Iterator[Explanation]:
 def _strides(observation: Observation) -> Iterator[Explanation]:
     """Whether other strides of a or b, or the transposed result, give exactly what came back."""
     a, b = values.inputs(observation)
-    read = {name: dict(_readings(observation.operands[name])) for name in "ab"}
+    read = {name: dict(list_readings(observation.operands[name])) for name in "ab"}
     for name, others in read.items():
         pairs = {words: {"a": a, "b": b, name: other} for words, other in others.items()}
         fitting = [words for words, pair in pairs.items() if _agrees(observation, *pair.values())]
         if fitting:
-            yield Explanation("wrong_strides", f"as if {name} had {' or '.join(fitting)}", name)
+            yield Explanation(
+                "wrong_strides",
+                f"as if {introduce(observation, name)} had {' or '.join(fitting)}",
+                name,
+            )
+    both = " and ".join(introduce(observation, name) for name in "ab")
     for words in read["a"].keys() & read["b"].keys():
         if _agrees(observation, read["a"][words], read["b"][words]):
-            yield Explanation("wrong_strides", f"as if a and b had {words}", "a")
+            yield Explanation("wrong_strides", f"as if {both} had {words}", "a")
     if observation.case.M == observation.case.N > 1 and _agrees(observation, a, b, transposed=True):
         yield Explanation("wrong_strides", "the result is transposed", "c")
-
-
-def _readings(operand: Operand) -> Iterator[tuple[str, Array]]:
-    view = operand.view
-    _, rows, columns = view.shape
-    plane, row, column = view.strides
-    for words, strides in (
-        ("its strides swapped", (plane, column, row)),
-        ("row-major dense strides", (rows * columns, columns, 1)),
-        ("column-major dense strides", (rows * columns, 1, rows)),
-        ("a column stride of 1", (plane, row, 1)),
-        ("a row stride of 1", (plane, 1, column)),
-        ("a batch stride of 0", (0, row, column)),
-    ):
-        last = sum((n - 1) * s for n, s in zip(view.shape, strides, strict=True))
-        steps = [(s, t) for n, s, t in zip(view.shape, strides, view.strides, strict=True) if n > 1]
-        if any(s != t for s, t in steps) and view.first + last < view.extent:
-            other = view_strided(operand.parent, replace(view, strides=strides))
-            yield words, np.ascontiguousarray(other).reshape(tuple(operand.tensor.shape))
 
 
 def _moved(observation: Observation) -> Iterator[Explanation]:
@@ -118,36 +103,14 @@ def _moved(observation: Observation) -> Iterator[Explanation]:
     a, b = values.inputs(observation)
     for name, own in (("a", a), ("b", b)):
         found = []
-        for words, other in _displaced(own, name, observation.tiles):
+        for words, other in list_displaced(own, name, observation.tiles):
             pair = {"a": a, "b": b, name: other}
             # zeros give zero, whatever the kernel did
             if widen(other).any() and _agrees(observation, *pair.values()):
                 found.append(words)
         if found:
-            words = f"as if {name} were read {' or '.join(found)}"
+            words = f"as if {introduce(observation, name)} were read {' or '.join(found)}"
             yield Explanation("wrong_indices", words, name)
-
-
-def _displaced(own: Array, name: str, tiles: Iterable[Tile]) -> Iterator[tuple[str, Array]]:
-    """An operand with its indices along each axis moved by one, zero beyond its ends, or wrapped.
-
-    The operand itself is left out, as layouts that repeat elements give it.
-    """
-    one, code = np.ascontiguousarray(own), f"u{own.itemsize}"
-    blocks = sorted({side for tile in tiles for side in tile})
-    for axis in range(own.ndim):
-        axes, n = ("batch", *ROLES[name].axes)[3 - own.ndim :], own.shape[axis]
-        label, index = axes[axis].lower(), np.arange(n)
-        places = [(f"at {label} + 1", index + 1), (f"at {label} - 1", index - 1)]
-        places += [(f"at {label} modulo {block}", index % block) for block in blocks if block < n]
-        for words, place in places:
-            inside = ((place >= 0) & (place < n)).reshape(
-                [-1 if d == axis else 1 for d in range(own.ndim)]
-            )
-            taken = np.take(one.view(code), place.clip(0, n - 1), axis)
-            other = np.where(inside, taken, taken.dtype.type(0))
-            if not np.array_equal(other, one.view(code)):
-                yield words, other.view(own.dtype)
 
 
 def _agrees(observation: Observation, a: Array, b: Array, *, transposed: bool = False) -> bool:

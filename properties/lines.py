@@ -16,6 +16,7 @@ import torch
 from gemmproof.properties import values
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.naming import word
 from gemmproof.properties.observation import Observation
 from gemmproof.reference.arithmetic.conversions import Array
 
@@ -55,7 +56,8 @@ def locate(finding: Finding, observation: Observation) -> Finding:
         if not lines:
             return finding
         shown = " and ".join(lines[:SHOWN])
-        message = f"{finding.message}; {finding.operand} is loaded at {shown}"
+        named = word(observation, str(finding.operand))
+        message = f"{finding.message}; {named} is loaded at {shown}"
     else:
         lines = sorted(stores.lines)
         verb = {"": "made of what is stored", "atomic": "updated"}.get(stores.kind, "stored")

@@ -123,17 +123,18 @@ def run(
     trace: list[Any] | None = None,
     kwargs: dict[str, Any] | None = None,
     seconds: float = 60.0,
+    words: dict[str, str] | None = None,
 ) -> Run:
     """Call `function(*tensors, **kwargs)` with its Triton launches on the tile simulator.
 
     The tensors are on the CPU; the wrapper sees CUDA tensors. `operands` gives them the names
-    that faults use (default: a, b, ...). `config` picks the autotune configuration. `fill` is what
-    undefined memory holds: "nan", "ones", "zero" or "large". Raises what the wrapper raises, and
-    KernelError, Unsupported or LimitExceeded for the kernel.
+    that faults use (default: a, b, ...), `words` what messages call them. `config` picks the
+    autotune configuration. `fill` is what undefined memory holds: "nan", "ones", "zero" or "large".
+    Raises what the wrapper raises, and KernelError, Unsupported or LimitExceeded for the kernel.
     """
     if operands is None:
         operands = dict(zip("abdefghij", tensors, strict=False))
-    session = Session(operands, fill, target, config, seconds, trace)
+    session = Session(operands, fill, target, config, seconds, trace, words=words or {})
     with fake_gpu(target), intercept_launches(session), _Allocations(session):
         result = function(*tensors, **(kwargs or {}))
     session.run.result = result

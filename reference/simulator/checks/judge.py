@@ -17,6 +17,7 @@ from gemmproof.reference.ttir.dtypes import I8, Dtype
 # What undefined lanes are, in words.
 STRAY = "out-of-bounds lanes of {}"
 MASKED = "lanes of {} that the load's mask disables, with no `other`"
+UNPADDED = "lanes of {} that boundary_check leaves out, with no `padding_option`"
 UNWRITTEN = "uninitialised elements of {}"
 
 
@@ -187,7 +188,8 @@ def _note_wrapped(kind: str, ptr: Value, wrapped: np.ndarray) -> None:
     """Note lanes whose address is not what it would be in unbounded arithmetic."""
     assert ptr.exact is not None
     address, exact = (np.broadcast_to(x, wrapped.shape) for x in (ptr.data, ptr.exact))
-    start = ptr.base.view.start if ptr.base is not None else 0
+    # of an address that no operand is known for, only how far it is off can be told
+    start = ptr.base.view.start if ptr.base is not None else int(exact.flat[0])
     size = element_of(ptr).itemsize
     lane = np.unravel_index(int(np.argmax(wrapped)), wrapped.shape)
     note_lanes(

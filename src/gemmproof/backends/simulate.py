@@ -10,6 +10,7 @@ import torch
 from gemmproof.backends.multiprocessors import multiprocessors
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import Operand, Touched, find_changes
+from gemmproof.properties.naming import words_of
 from gemmproof.properties.observation import SIMULATOR, Observation
 from gemmproof.reference.observation import Run
 from gemmproof.reference.simulator import run
@@ -58,6 +59,7 @@ class Simulator:
             config=case.config,
             fill=self.fills[number],
             operands=dict(tensors),
+            words=dict(words_of(observation)),
             trace=trace,
         )
 

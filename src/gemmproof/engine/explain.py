@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -48,14 +49,18 @@ def explain(
             return finding.caused_by(values.EXACT)
     if finding.property not in DIAGNOSED:
         return finding
-    if explained := diagnose(finding, recall(finding.case)):
+    explained = diagnose(finding, recall(finding.case))
+    if explained and math.prod(finding.case.result_shape) > 1:
         return explained
-    # a few more rows and columns may tell a class that so few do not
+    # a few more rows and columns may tell a class that so few do not; one element fits too many
     larger = vary(finding.case, contract, M=finding.case.M + 2, N=finding.case.N + 3)
     if larger is None or all(f.key != finding.key for f in judge(larger).findings):
-        return finding
+        return explained or finding
     note = f" (seen at M={larger.M} N={larger.N})"
-    return diagnose(finding, recall(larger), note) or finding
+    confirmed = diagnose(finding, recall(larger), note)
+    if explained and confirmed and explained.key == confirmed.key:
+        return explained
+    return confirmed or explained or finding
 
 
 def name_line(finding: Finding, trace: Callable[[Case], Observation]) -> Finding:
