@@ -11,9 +11,9 @@ from gemmproof.properties import determinism, metamorphic, special, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.contract import Contract
-from gemmproof.properties.diagnose import diagnose
+from gemmproof.properties.diagnosis.diagnose import diagnose
+from gemmproof.properties.diagnosis.lines import locate
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.lines import locate
 from gemmproof.properties.observation import Observation
 
 # what integers that are not exact explain

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemmproof.properties import values
+from gemmproof.properties.diagnosis.readings import list_displaced, list_readings
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.naming import introduce
 from gemmproof.properties.observation import Observation
-from gemmproof.properties.readings import list_displaced, list_readings
 from gemmproof.reference.arithmetic.conversions import Array, round_to, truncate_tf32, widen
 from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.exact import exact_product, magnitude_product
