@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.contract import MAX_SIDE
+from gemmproof.properties.cases.sizes import MAX_SIDE
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.measure import DATA, Measure
 from gemmproof.reference.accumulator.probes import SEEN, M, N

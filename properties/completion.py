@@ -11,6 +11,7 @@ from gemmproof.properties.cases.tensors import format_of_tensor, share_memory
 from gemmproof.properties.finding import Finding, make_finding
 from gemmproof.properties.memory import ENDS, judge_faults
 from gemmproof.properties.observation import Observation
+from gemmproof.reference.formats import FORMATS
 
 COMPILES = "compiles"
 # the frontend's words: a kernel, Triton's message, and the configuration if there are several
@@ -72,6 +73,10 @@ def _judge_result(observation: Observation, number: int) -> Iterator[Finding]:
     integers = observation.case.format.kind == "int"
     if fmt is None or (fmt.kind == "int" and not integers) or result.layout != torch.strided:
         expected = "an integer or float dtype" if integers else "a float dtype"
+        yield wrong("wrong_dtype", str(result.dtype), expected)
+    promised = observation.kernel.contract.out
+    if fmt is not None and promised is not None and fmt.dtype != FORMATS[promised].dtype:
+        expected = f"torch.{FORMATS[promised].dtype}, as promised"
         yield wrong("wrong_dtype", str(result.dtype), expected)
     if result.device.type != "cpu":
         yield wrong("wrong_device", str(result.device), "the inputs' device")

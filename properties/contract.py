@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
-from gemmproof.properties.cases.layouts import ANY, BATCHED, CONTIGUOUS, LAYOUTS
-from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, OPERANDS
+from gemmproof.properties.cases.layouts import ANY, BATCHED, CONTIGUOUS, HUGE, LAYOUTS
+from gemmproof.properties.cases.relation import holds, split
+from gemmproof.properties.cases.sizes import MAX_BATCH, MAX_SIDE, Sizes, neighbours
+from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, OPERANDS, RESULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,8 @@ ROLES: Mapping[str, Role] = MappingProxyType(
     {"a": Role("a", ("M", "K"), 0), "b": Role("b", ("K", "N"), 1)}
 )
 ACCUMULATORS = tuple(dict.fromkeys(acc for name in FLOAT_OPERANDS for acc in FORMATS[name].sums))
-MAX_SIDE = 65536
-
-
-def _is_side(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_SIDE
+AXES = ("M", "N", "K", "batch")
+SizesWord = Sizes | int | range | str
 
 
 def _require(holds: bool, message: str) -> None:
@@ -50,25 +50,32 @@ class Contract:
     """The operands a kernel accepts and what its result promises; no case goes beyond it.
 
     `formats`: element formats of a and b; "tf32" is float32 operands whose low 13 bits the kernel
-    may ignore. `layouts`: "any", "contiguous" (row-major and dense) or names from
-    layouts.LAYOUTS. `batched`: operands are (batch, rows, columns). `accumulator`: the format that
-    sums are kept in, from which every bound follows (int8 is always int32). `deterministic`: the
-    same bits in whatever order programs run. `batch_invariant`: the bits of a row of c
-    do not depend on M. `min_side`, `max_side`: limits of M, N and K; `multiples`: what M, N and K
-    are multiples of.
+    may ignore. `M`, `N`, `K`, `batch`: the sizes of each axis: a number, a range, text such as
+    "16..4096:16" (LOW..HIGH:STEP, each of which may be missing), or `multiple_of(16)`. `where`: a
+    condition on them besides, as text ("K % 32 == 0 and M <= N") or a function of M, N and K.
+    `batched`: operands are (batch, rows, columns). `layouts`: "contiguous" (row-major and dense),
+    "any" (every view whose offsets stay below 2**31 elements) or names from layouts.LAYOUTS;
+    `huge`: views with offsets from 2**31 elements too. `accumulator`: the format that sums are kept
+    in, from which every bound follows (int8 is always int32). `out`: the format of the result, None
+    for whatever the wrapper returns. `deterministic`: the same bits in whatever order programs run.
+    `batch_invariant`: the bits of a row of c do not depend on M.
 
     Raises ValueError, in one line, for values that are unknown or contradict each other.
     """
 
     formats: tuple[str, ...] = ("fp16",)
-    layouts: str | tuple[str, ...] = "any"
+    M: SizesWord = "1.."
+    N: SizesWord = "1.."
+    K: SizesWord = "1.."
+    batch: SizesWord = "1.."
+    where: str | Callable[[int, int, int], bool] | None = None
     batched: bool = False
+    layouts: str | tuple[str, ...] = CONTIGUOUS
+    huge: bool = False
     accumulator: str = "fp32"
+    out: str | None = None
     deterministic: bool = True
     batch_invariant: bool = False
-    min_side: int = 0
-    max_side: int = MAX_SIDE
-    multiples: tuple[int, int, int] = (1, 1, 1)
 
     def __post_init__(self) -> None:
         _require(
@@ -80,6 +87,16 @@ class Contract:
                 name in OPERANDS,
                 f"contract format: got {name!r}, expected one of {' '.join(OPERANDS)}",
             )
+        for flag in ("batched", "huge", "deterministic", "batch_invariant"):
+            value = getattr(self, flag)
+            _require(
+                isinstance(value, bool), f"contract {flag}: got {value!r}, expected True or False"
+            )
+        self._check_layouts()
+        self._check_numerics()
+        self._check_sizes()
+
+    def _check_layouts(self) -> None:
         names = (self.layouts,) if isinstance(self.layouts, str) else self.layouts
         shorthands = (ANY, CONTIGUOUS) if isinstance(self.layouts, str) else ()
         _require(
@@ -94,51 +111,103 @@ class Contract:
             f"contract layouts: got {self.layouts!r} without a batch, expected batched=True",
         )
         _require(
+            not self.huge or self.layouts == ANY,
+            f"contract huge: got True with layouts={self.layouts!r}, expected layouts='any'",
+        )
+
+    def _check_numerics(self) -> None:
+        _require(
             self.accumulator in ACCUMULATORS,
             f"contract accumulator: got {self.accumulator!r}, expected one of"
             f" {' '.join(ACCUMULATORS)}",
         )
         for name in self.formats:
             _require(
-                self.accumulator == "fp32" or self.accumulator in FORMATS[name].sums,
+                self.accumulator in ("fp32", *FORMATS[name].sums),
                 f"contract accumulator: got {self.accumulator!r} for {name}, expected fp32",
             )
-        for flag in ("batched", "deterministic", "batch_invariant"):
-            value = getattr(self, flag)
-            _require(
-                isinstance(value, bool), f"contract {flag}: got {value!r}, expected True or False"
-            )
+        _require(
+            self.out is None or self.out in RESULTS,
+            f"contract out: got {self.out!r}, expected one of {' '.join(RESULTS)}",
+        )
         _require(
             self.deterministic or not self.batch_invariant,
             "contract: got batch_invariant=True with deterministic=False, expected deterministic",
         )
-        _require(
-            _is_side(self.min_side) and _is_side(self.max_side) and self.min_side <= self.max_side,
-            f"contract sides: got min_side={self.min_side!r} max_side={self.max_side!r}, expected"
-            f" 0 <= min_side <= max_side <= {MAX_SIDE}",
-        )
-        _require(
-            isinstance(self.multiples, tuple)
-            and len(self.multiples) == 3
-            and all(_is_side(step) and step > 0 for step in self.multiples),
-            f"contract multiples: got {self.multiples!r}, expected three positive integers"
-            " for M, N and K",
-        )
-        for axis, step in zip("MNK", self.multiples, strict=True):
+
+    def _check_sizes(self) -> None:
+        for axis in AXES:
+            try:
+                sizes = Sizes.of(getattr(self, axis), MAX_BATCH if axis == "batch" else MAX_SIDE)
+            except ValueError as mistake:
+                raise ValueError(f"contract {axis}: {mistake}") from None
+            object.__setattr__(self, axis, sizes)
+        if self.where is not None:
+            try:
+                found = any(self.fit(dict.fromkeys(AXES, n)) for n in (1, 16, 128, 1024))
+            except Exception as mistake:
+                raise ValueError(f"contract where: {mistake}") from None
             _require(
-                -(-self.min_side // step) * step <= self.max_side,
-                f"contract {axis}: got no multiple of {step} within"
-                f" {self.min_side}..{self.max_side}, expected at least one",
+                found, f"contract where: got {self.where!r}, which no size that was tried meets"
             )
+
+    def sizes(self, axis: str) -> Sizes:
+        """The sizes that an axis may have: M, N, K or batch."""
+        sizes: Sizes = getattr(self, axis)
+        return sizes
+
+    def admits(self, sides: Mapping[str, int]) -> bool:
+        """Whether a case may have these sizes, by axis; batch only where there is one."""
+        return all(n in self.sizes(axis) for axis, n in sides.items()) and self._relates(sides)
+
+    def _relates(self, sides: Mapping[str, int], part: str | None = None) -> bool:
+        where = part or self.where
+        if where is None:
+            return True
+        if isinstance(where, str):
+            return holds(where, {"batch": 1, **sides})
+        return bool(where(sides["M"], sides["N"], sides["K"]))
+
+    def fit(self, sides: Mapping[str, int]) -> dict[str, int] | None:
+        """Admitted sizes near the given ones, each the next smaller one where there is one.
+
+        With a condition they are the first found that meet it: one axis as long as another, or an
+        axis some steps longer or shorter, for one condition after another. None if none is found.
+        """
+        axes = {axis: self.sizes(axis) for axis in sides}
+        near = {axis: axes[axis].fit(n) for axis, n in sides.items()}
+        parts = split(self.where) if isinstance(self.where, str) else [None]
+        for count in range(1, len(parts) + 1):
+            candidates = itertools.chain([near], neighbours(near, axes))
+            met = (x for x in candidates if all(self._relates(x, part) for part in parts[:count]))
+            found = next(met, None)
+            if found is None:
+                return None
+            near = found
+        return near
 
     @property
     def layout_names(self) -> tuple[str, ...]:
         """The layouts that are drawn, simplest first."""
         if self.layouts == CONTIGUOUS:
             return ("row",)
+        left_out: tuple[str, ...] = () if self.batched else BATCHED
         if self.layouts == ANY:
-            return tuple(name for name in LAYOUTS if self.batched or name not in BATCHED)
+            left_out += () if self.huge else HUGE
+            return tuple(name for name in LAYOUTS if name not in left_out)
         return tuple(name for name in LAYOUTS if name in self.layouts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The words of the contract as plain data, sizes as text; a function cannot be written."""
+        words = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: str(w) if isinstance(w, Sizes) else w for name, w in words.items()}
+
+    @staticmethod
+    def from_dict(words: Mapping[str, Any]) -> Contract:
+        """The contract that `to_dict` wrote, also after JSON, which knows lists only."""
+        stated: dict[str, Any]
+        stated = {k: tuple(w) if isinstance(w, list) else w for k, w in words.items()}
+        return Contract(**stated)
 
 
 @dataclass(frozen=True, slots=True)

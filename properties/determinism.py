@@ -58,11 +58,11 @@ def call_in_order(observation: Observation) -> Iterator[RelatedCall]:
 
 def _other_cases(case: Case, observation: Observation) -> Iterator[Case | None]:
     contract = observation.kernel.contract
-    step_m, step_n, step_k = contract.multiples
+    step_m, step_n, step_k = (contract.sizes(axis).step for axis in "MNK")
     for M, N, K in (
         (2 * case.M + step_m, 2 * case.N + step_n, 2 * case.K + step_k),
         (case.M, case.N, case.K + step_k),
-        (max(contract.min_side, step_m), max(contract.min_side, step_n), case.K),
+        (contract.sizes("M").fit(step_m), contract.sizes("N").fit(step_n), case.K),
     ):
         yield vary(case, contract, M=M, N=N, K=K)
     names = contract.layout_names

@@ -109,7 +109,7 @@ def _order(observation: Observation, side: int) -> Array:
 
 
 def _more_k(observation: Observation) -> int:
-    step = observation.kernel.contract.multiples[2]
+    step = observation.kernel.contract.sizes("K").step
     block = max((tile[2] for tile in observation.tiles), default=1)
     return -(-(-observation.case.K % block or block) // step) * step
 

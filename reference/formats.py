@@ -139,6 +139,7 @@ FNUZ = (
 
 OPERANDS = tuple(f.name for f in _FORMATS if f.operand)
 FLOAT_OPERANDS = tuple(f.name for f in _FORMATS if f.operand and f.kind == "float")
+RESULTS = tuple(f.name for f in _FORMATS if f.result)
 FP8 = tuple(f.name for f in _FORMATS if f.is_fp8)
 ACCUMULATORS = tuple(f.name for f in sorted(_FORMATS, key=lambda f: -f.p) if f.accumulator)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW
-from gemmproof.properties.contract import MAX_SIDE, ROLES
+from gemmproof.properties.cases.sizes import MAX_BATCH, MAX_SIDE
+from gemmproof.properties.contract import ROLES
 from gemmproof.reference.formats import FORMATS, OPERANDS, Format
 
 FILLS = ("index", "normal", "positive", "cancelling", "wide", "special")
@@ -23,7 +24,6 @@ COMPARE = (
     "order",
     "rows",
 )
-MAX_BATCH = 1024
 MAX_ELEMENTS = 2**26  # of a, b and c together: half a GiB at 8 bytes
 MAX_SEED = 2**31 - 1
 MAX_CONFIGS = 4096
@@ -164,6 +164,12 @@ class Case:
     def result_shape(self) -> tuple[int, ...]:
         """The shape that c must have."""
         return (*self.lead, self.M, self.N)
+
+    @property
+    def sides(self) -> dict[str, int]:
+        """The sizes by axis: M, N, K, and batch where there is one."""
+        sides = {"M": self.M, "N": self.N, "K": self.K}
+        return sides if self.batch is None else {**sides, "batch": self.batch}
 
     def shape_of(self, operand: str) -> tuple[int, int, int]:
         """The (batch, rows, columns) of an operand, a batch of 1 where there is none."""

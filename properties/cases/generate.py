@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties.cases.case import COMPARE, FILLS, MAX_ELEMENTS, Case
-from gemmproof.properties.contract import ROLES, Contract
+from gemmproof.properties.contract import AXES, ROLES, Contract
 from gemmproof.reference.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -53,14 +53,22 @@ class Survey:
 
 def smallest(contract: Contract, dtype: str) -> Case:
     """The simplest admitted case that has any work to do."""
-    M, N, K = (fit_side(step, axis, contract) for axis, step in enumerate(contract.multiples))
-    return Case(M, N, K, dtype, batch=1 if contract.batched else None)
+    first = {axis: contract.sizes(axis).step for axis in AXES}
+    return _make_case(first, contract, dtype)
 
 
 def probe(contract: Contract, dtype: str) -> Case:
     """A case of a middle size, for the tiles that a wrapper chooses by the sizes."""
-    M, N, K = (fit_side(side, axis, contract) for axis, side in enumerate((160, 150, 140)))
-    return Case(M, N, K, dtype, batch=1 if contract.batched else None)
+    return _make_case({"M": 160, "N": 150, "K": 140, "batch": 1}, contract, dtype)
+
+
+def _make_case(sides: dict[str, int], contract: Contract, dtype: str) -> Case:
+    if not contract.batched:
+        sides = {axis: sides[axis] for axis in "MNK"}
+    # a condition that sizes near these do not meet is met by those that it was accepted for
+    starts = (sides, *(dict.fromkeys(sides, n) for n in (1, 16, 128, 1024)))
+    fitted: dict[str, Any] = next(filter(None, map(contract.fit, starts)))
+    return Case(dtype=dtype, **fitted)
 
 
 def corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
@@ -158,13 +166,14 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
     """
     config = choose(range(survey.configs))
     tile = choose(survey.tiles[config])
-    M, N, K = (
-        fit_side(_side(choose, block, survey.splits if axis == 2 else ()), axis, contract)
-        for axis, block in enumerate(tile)
-    )
-    case = Case(M, N, K, dtype, config=config)
+    sides = {
+        axis: _side(choose, block, survey.splits if axis == "K" else ())
+        for axis, block in zip("MNK", tile, strict=True)
+    }
     if contract.batched:
-        case = replace(case, batch=choose((1, 2, 3, 0)))
+        sides["batch"] = choose((1, 2, 3, 0))
+    fitted: dict[str, Any] = contract.fit(sides) or smallest(contract, dtype).sides
+    case = Case(dtype=dtype, config=config, **fitted)
     names = contract.layout_names
     drawn = [(choose(names) if choose((False, True, True)) else names[0]) for _ in ROLES]
     fill = choose(list_fills(dtype)) if choose((False, True)) else FILLS[0]
@@ -177,7 +186,8 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
     if compare is not None and fill != "special":
         fill = "index" if compare == "scaled" else fill
         case = replace(case, calls=1, compare=compare, fill=fill)
-    return _fit_budget(case, contract, tile)
+    fitting = _fit_budget(case, contract, tile)
+    return fitting if is_admitted(fitting, contract) else smallest(contract, dtype)
 
 
 def cases(
@@ -201,13 +211,12 @@ def cases(
 
 def is_admitted(case: Case, contract: Contract) -> bool:
     """Whether the contract promises all that a case needs."""
-    sides = (case.M, case.N, case.K)
     return (
         case.dtype in contract.formats
         and (case.batch is not None) == contract.batched
         and {case.layout(name) for name in ROLES} <= set(contract.layout_names)
         and (case.compare is None or case.compare in list_relations(contract))
-        and all(fit_side(side, axis, contract) == side for axis, side in enumerate(sides))
+        and contract.admits(case.sides)
     )
 
 
@@ -236,15 +245,9 @@ def _tile(survey: Survey, config: int) -> Tile:
 
 
 def _fit_sides(case: Case, contract: Contract) -> Case:
-    M, N, K = (fit_side(side, i, contract) for i, side in enumerate((case.M, case.N, case.K)))
-    return replace(case, M=M, N=N, K=K)
-
-
-def fit_side(side: int, axis: int, contract: Contract) -> int:
-    """The largest admitted side that is no larger than `side`, or the smallest admitted one."""
-    step = contract.multiples[axis]
-    low = -(-contract.min_side // step) * step
-    return max(low, min(max(side, 0), contract.max_side) // step * step)
+    """The case with admitted sizes near its own; as it is where there are none."""
+    fitted: dict[str, Any] = contract.fit(case.sides) or {}
+    return replace(case, **fitted)
 
 
 def _fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:
@@ -261,5 +264,5 @@ def _fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:
         block = tile[longest]
         count = max(1, MAX_VOLUME // (volume // padded[longest] * block))
         side = (count - 1) * block + 1 if count > 1 else block  # one lane into the last tile
-        sides[longest] = fit_side(min(sides[longest], side), longest, contract)
-    return replace(case, M=sides[0], N=sides[1], K=sides[2])
+        sides[longest] = contract.sizes("MNK"[longest]).fit(min(sides[longest], side))
+    return _fit_sides(replace(case, M=sides[0], N=sides[1], K=sides[2]), contract)

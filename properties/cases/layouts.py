@@ -134,6 +134,7 @@ LAYOUTS: Mapping[str, Place] = MappingProxyType(
     }
 )
 BATCHED = ("shared", "batch_inner", "narrow_batch")
+HUGE = ("narrow", "narrow_transposed", "narrow_batch")
 
 
 def view(name: str, shape: Shape, number: int, k_axis: int) -> OperandView:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gemmproof.properties.cases.case import CALLS, FILLS, Case, side_rank
-from gemmproof.properties.cases.generate import fit_side, is_admitted
+from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.contract import ROLES, Contract
 
 SCANNED = 16  # sides tried one by one, where a fault comes and goes with the data
@@ -91,10 +91,8 @@ def _shorten(case: Case, axis: str, contract: Contract, better: Callable[[Case],
     side = getattr(case, axis)
     if side is None:
         return case
-    step, least = 1, 0
-    if axis != "batch":
-        position = "MNK".index(axis)
-        step, least = contract.multiples[position], fit_side(0, position, contract)
+    sizes = contract.sizes(axis)
+    step, least = sizes.step, sizes.fit(0)
 
     def cut(n: int) -> Case:
         sides: dict[str, Any] = {axis: n}

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gemmproof.engine.check import check
+    from gemmproof.properties.cases.sizes import multiple_of
     from gemmproof.properties.contract import Contract, KernelUnderTest
     from gemmproof.reference.simulator import simulate
 
 __version__ = "0.1.0"
-__all__ = ["Contract", "KernelUnderTest", "__version__", "check", "simulate"]
+__all__ = ["Contract", "KernelUnderTest", "__version__", "check", "multiple_of", "simulate"]
 
 # Where each public name is defined. They are loaded on first use, because numpy and torch take
 # seconds to load and the command line, the plugin and shell completion need neither.
@@ -19,6 +20,7 @@ _HOMES = {
     "Contract": "gemmproof.properties.contract",
     "KernelUnderTest": "gemmproof.properties.contract",
     "check": "gemmproof.engine.check",
+    "multiple_of": "gemmproof.properties.cases.sizes",
     "simulate": "gemmproof.reference.simulator",
 }
 

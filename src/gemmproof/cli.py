@@ -7,12 +7,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from gemmproof import __version__
-from gemmproof.reference.formats import ACCUMULATORS, FLOAT_OPERANDS, OPERANDS
+from gemmproof.reference.formats import ACCUMULATORS, FLOAT_OPERANDS, OPERANDS, RESULTS
 from gemmproof.reference.gpus import DEFAULT, TARGETS, UNMODELLED
 from gemmproof.report.report import EXIT
+from gemmproof.settings import find_settings, list_words
 
 
 class _Parser(argparse.ArgumentParser):
@@ -24,7 +26,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code is 0 pass, 1 findings, 2 usage or target, 3 incomplete."""
-    options = parser().parse_args(arguments)
+    options = _parse(list(sys.argv[1:] if arguments is None else arguments))
     # A job that is cancelled shall not leave its worker behind.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     for stream in (sys.stdout, sys.stderr):
@@ -35,6 +37,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"gemmproof {options.command}: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def _parse(typed: list[str]) -> argparse.Namespace:
+    """The options: those of [tool.gemmproof] that the command has, replaced by those typed."""
+    top = parser()
+    commands = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction)).choices
+    words = {name: set(command._option_string_actions) for name, command in commands.items()}
+    if typed and typed[0] in words:
+        where = ""
+        try:
+            where, settings = find_settings(Path.cwd())
+            known = {word for options in words.values() for word in options if word[:2] == "--"}
+            typed[1:1] = list_words(settings, known - {"--help"}, words[typed[0]], typed)
+        except ValueError as mistake:
+            place = f"{where} [tool.gemmproof]: " if where else ""
+            top.exit(EXIT["error"], f"gemmproof {typed[0]}: {place}{mistake}\n")
+    return top.parse_args(typed)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
         help="cuda: launch what held on the GPU as well (default cpu: simulate only)",
     )  # fmt: skip
 
+    _add_widest(commands)
     _add_drift(commands)
     _add_init(commands)
 
@@ -84,14 +104,62 @@ def _add_contract(command: argparse.ArgumentParser) -> None:
         help=f"format of a and b, repeatable (default fp16): {' '.join(OPERANDS)}",
     )  # fmt: skip
     contract.add_argument(
-        "--layouts", choices=("contiguous", "any"), help="views of a and b (default any)"
+        "--sizes", type=_read_sizes, default={}, metavar="AXIS=SIZES,...",
+        help="of M, N, K and batch (default from 1): M=1..4096,K=16..:16,N=1",
+    )  # fmt: skip
+    contract.add_argument(
+        "--where", metavar="CONDITION", help='on the sizes besides: "K %% 32 == 0 and M <= N"'
+    )
+    contract.add_argument(
+        "--layouts", choices=("contiguous", "any"), default="contiguous",
+        help="views of a and b: row-major and dense (default), or any with offsets below 2**31",
+    )  # fmt: skip
+    contract.add_argument(
+        "--huge", action="store_true", help="views with offsets from 2**31 too; any layout"
     )
     contract.add_argument(
         "--batched", action="store_true", help="3-D operands (the default for a function bmm)"
     )
     contract.add_argument(
+        "--accumulator", choices=ACCUMULATORS, default="fp32",
+        help="the format that sums are kept in (default fp32)",
+    )  # fmt: skip
+    contract.add_argument(
+        "--out-dtype",
+        choices=RESULTS,
+        metavar="FORMAT",
+        help="of c (default: whatever it is)",
+    )
+    contract.add_argument(
+        "--any-order", action="store_true", help="bits may depend on the order of programs"
+    )
+    contract.add_argument(
         "--batch-invariant", action="store_true", help="the bits of a row do not depend on M"
     )
+
+
+def _read_sizes(text: str) -> dict[str, str]:
+    words = dict(word.partition("=")[::2] for word in text.split(","))
+    for axis in words:
+        if axis not in ("M", "N", "K", "batch"):
+            raise argparse.ArgumentTypeError(f"got {text!r}, expected such as M=1..4096,K=16..:16")
+    return words
+
+
+def _add_widest(commands: argparse._SubParsersAction[_Parser]) -> None:
+    widest = commands.add_parser(
+        "contract",
+        help="find the widest contract that a kernel keeps",
+        description="Find the widest contract that f(a, b) -> c keeps, from the stated one on.",
+        epilog="exit code: 0 found, 1 findings within the stated one, 2 bad usage or target,"
+        " 3 incomplete",
+        allow_abbrev=False,
+    )
+    widest.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
+    _add_contract(widest)
+    _add_search(widest)
+    _add_limits(widest, 30)
+    widest.set_defaults(device="cpu", case=None, json=None, junit=None)
 
 
 def _add_init(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -161,7 +229,7 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(1 << n for n in range(first, last + 1))
 
 
-def _add_common(command: argparse.ArgumentParser) -> None:
+def _add_search(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--max-examples", type=_positive, default=100, metavar="N", help="cases (default 100)"
     )
@@ -171,6 +239,10 @@ def _add_common(command: argparse.ArgumentParser) -> None:
         help=f"predict this GPU's dot products (default exact IEEE): {' '.join(TARGETS)};"
         f" compile for it, with IEEE ones: {' '.join(UNMODELLED)}",
     )  # fmt: skip
+
+
+def _add_common(command: argparse.ArgumentParser) -> None:
+    _add_search(command)
     command.add_argument("--case", metavar="JSON", help="judge this case only")
     command.add_argument("--json", metavar="FILE", help="write the report")
     command.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML")

@@ -36,7 +36,7 @@ class GemmItem:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of the plugin, from the command line or else from the ini file."""
+    """The options of the plugin: typed, or else of the ini file, or else of [tool.gemmproof]."""
 
     max_examples: int
     seed: int
@@ -45,6 +45,7 @@ class Options:
     drift: bool
 
 
+DEFAULTS = {"gemm_max_examples": "100", "gemm_seed": "0"}
 OPTIONS = pytest.StashKey[Options]()
 
 
@@ -62,14 +63,14 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gemmproof", "Triton GEMM kernels")
-    for name, metavar, default, text in (
-        ("gemm-max-examples", "N", "100", "cases for each kernel and format (default 100)"),
-        ("gemm-seed", "N", "0", "seed that the cases are drawn from (default 0)"),
-        ("gemm-target", "GPU", "", "predict this GPU's dot products (default exact IEEE)"),
-        ("gemm-case", "JSON", "", "judge this case only"),
+    for name, metavar, text in (
+        ("gemm-max-examples", "N", "cases for each kernel and format (default 100)"),
+        ("gemm-seed", "N", "seed that the cases are drawn from (default 0)"),
+        ("gemm-target", "GPU", "predict this GPU's dot products (default exact IEEE)"),
+        ("gemm-case", "JSON", "judge this case only"),
     ):
         group.addoption(f"--{name}", metavar=metavar, help=text)
-        parser.addini(name.replace("-", "_"), text, default=default)
+        parser.addini(name.replace("-", "_"), text, default="")
     text = "measure the accumulator and the drift of each kernel too, some seconds each"
     group.addoption("--gemm-drift", action="store_true", default=None, help=text)
     parser.addini("gemm_drift", text, default="false")
@@ -219,18 +220,24 @@ def _measure(kernel: KernelUnderTest, format_: str, target: str | None) -> Repor
 def _is_measurable(kernel: KernelUnderTest) -> bool:
     """Whether the contract admits the operands that the drift is measured on."""
     contract = kernel.contract
-    sides = ((128,), (64,), (512, 2048, 4096))  # M, N, K of engine/drift.py
-    return "row" in contract.layout_names and all(
-        contract.min_side <= side <= contract.max_side and side % step == 0
-        for axis, step in zip(sides, contract.multiples, strict=True)
-        for side in axis
-    )
+    sides = ({"M": 128, "N": 64, "K": K} for K in (512, 2048, 4096))  # those of engine/drift.py
+    return "row" in contract.layout_names and all(map(contract.admits, sides))
 
 
 def _read_option(config: pytest.Config, name: str) -> str:
-    """The option from the command line, else from the ini file; "" where neither has it."""
+    """The option as typed, else of the ini file, else of [tool.gemmproof]; "" without any."""
+    from gemmproof.settings import find_settings
+
     typed = config.getoption(name)
-    return config.getini(name).strip() if typed is None else typed
+    text = config.getini(name).strip() if typed is None else typed
+    if text or typed is not None:
+        return text
+    try:
+        _, settings = find_settings(config.rootpath)
+    except ValueError as mistake:
+        raise pytest.UsageError(str(mistake)) from None
+    setting = name.removeprefix("gemm_").replace("_", "-")
+    return str(settings.get(setting, DEFAULTS.get(name, "")))
 
 
 def _read_integer(config: pytest.Config, name: str, least: int) -> int:

@@ -12,7 +12,9 @@ PROPERTIES = (
 )
 
 
-def check(kernel, *, max_examples, seed, target, case, listener, launch=False, device=None):
+def check(
+    kernel, *, max_examples, seed, target, case, listener, launch=False, device=None, limits=False
+):
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
     listener({"event": "properties", "claims": claims})
     for i in range(max_examples):

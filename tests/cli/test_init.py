@@ -76,21 +76,21 @@ def test_what_is_written_runs_under_pytest_and_signoff(project, capsys):
 @pytest.mark.parametrize(
     ("command", "launch", "contract"),
     [
-        ("wrappers.py:matmul", "matmul", [("fp16",), "any", False, False]),
-        ("wrappers:matmul", "matmul", [("fp16",), "any", False, False]),
-        ("wrappers.py:bmm", "bmm", [("fp16",), "any", True, False]),
-        ("wrappers.py:Contract", "Contract", [("fp16",), "any", False, False]),
-        ("wrappers.py:Ops.mm", "Ops.mm", [("fp16",), "any", False, False]),
+        ("wrappers.py:matmul", "matmul", [("fp16",), "contiguous", False, False]),
+        ("wrappers:matmul", "matmul", [("fp16",), "contiguous", False, False]),
+        ("wrappers.py:bmm", "bmm", [("fp16",), "contiguous", True, False]),
+        ("wrappers.py:Contract", "Contract", [("fp16",), "contiguous", False, False]),
+        ("wrappers.py:Ops.mm", "Ops.mm", [("fp16",), "contiguous", False, False]),
         (
             "wrappers.py:matmul --dtype bf16 --dtype int8 --layouts contiguous --batch-invariant",
             "matmul",
             [("bf16", "int8"), "contiguous", False, True],
         ),
-        ("package/inner.py:matmul", "matmul", [("fp16",), "any", False, False]),
-        ("package.inner:matmul", "matmul", [("fp16",), "any", False, False]),
-        (""" "it's \\"odd\\" {x}.py:matmul" """, "matmul", [("fp16",), "any", False, False]),
-        ("colorsys.py:matmul", "matmul", [("fp16",), "any", False, False]),
-        ("junitparser.py:matmul", "matmul", [("fp16",), "any", False, False]),
+        ("package/inner.py:matmul", "matmul", [("fp16",), "contiguous", False, False]),
+        ("package.inner:matmul", "matmul", [("fp16",), "contiguous", False, False]),
+        (""" "it's \\"odd\\" {x}.py:matmul" """, "matmul", [("fp16",), "contiguous", False, False]),
+        ("colorsys.py:matmul", "matmul", [("fp16",), "contiguous", False, False]),
+        ("junitparser.py:matmul", "matmul", [("fp16",), "contiguous", False, False]),
     ],
 )
 def test_the_hook_finds_the_kernel_from_any_folder(project, command, launch, contract):

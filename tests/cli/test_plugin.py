@@ -210,7 +210,7 @@ def test_drift_is_an_item_where_asked_for(project):
         HEAD + "import drift_kernels, right\n"
         "    return [K('right', right.matmul, Contract(formats=('fp16', 'int8'))),\n"
         "            K('sums_in_fp16', drift_kernels.half),\n"
-        "            K('small', right.matmul, Contract(max_side=256))]\n"
+        "            K('small', right.matmul, Contract(K='1..256'))]\n"
     )
     status, out = run(project, "--collect-only", "-q")
     assert status == 0

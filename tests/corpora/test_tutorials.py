@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 
 import pytest
+from wide import wide
 
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract, KernelUnderTest
 
-DENSE = Contract(layouts="contiguous")
-BF16 = Contract(formats=("bf16",), layouts="contiguous")
+DENSE = wide(layouts="contiguous")
+BF16 = wide(formats=("bf16",), layouts="contiguous")
 RIGHT = [
     ("masked_everywhere:matmul", BF16),
     ("cast_on_store:matmul", BF16),

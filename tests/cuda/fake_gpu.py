@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import torch
+from wide import wide
 
 from gemmproof.backends.autotune import choose
 from gemmproof.backends.cuda import launch_cases
 from gemmproof.backends.on_device import place
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.reference.simulator import run
 from gemmproof.report.report import SCHEMA, Report
 
 CPU = torch.device("cpu")
-CONTRACT = Contract()
+CONTRACT = wide()
 CASES = (
     Case(1, 1, 1),
     Case(33, 34, 35, layouts=(("a", "padded"), ("b", "transposed")), fill="normal"),

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from fake_gpu import FakeGpu
-from mutants.table import MUTANTS
-from no_false_alarm.table import KERNELS
 from scripts import corpora
 from scripts.command import run
-
-RIGHT = {kernel.name: kernel for kernel in KERNELS}
-WRONG = {mutant.name: mutant.kernel for mutant in MUTANTS}
 
 
 @pytest.mark.parametrize(
     ("kernel", "stated", "expected"),
     [
-        (RIGHT["rows_in_two_launches"], "right", True),
-        (RIGHT["batch_on_the_third_axis"], "right", True),
-        (RIGHT["packed_bytes_interleaved"], "right", True),
-        (WRONG["k_tiles_rounded_down"], "right", False),
-        (WRONG["k_tiles_rounded_down"], "runs", True),
-        (WRONG["k_tiles_rounded_down"], "raises", False),
-        (WRONG["loop_left_with_break"], "raises", True),
-        (WRONG["loop_left_with_break"], "runs", False),
+        ("rows_in_two_launches", "right", True),
+        ("batch_on_the_third_axis", "right", True),
+        ("packed_bytes_interleaved", "right", True),
+        ("k_tiles_rounded_down", "runs", True),
+        ("k_tiles_rounded_down", "raises", False),
+        ("loop_left_with_break", "raises", True),
+        ("loop_left_with_break", "runs", False),
     ],
 )
 def test_a_kernel_is_as_stated(kernel, stated, expected, monkeypatch):
@@ -33,9 +29,25 @@ def test_a_kernel_is_as_stated(kernel, stated, expected, monkeypatch):
     assert corpora.describe(row).startswith("ok " if expected else "BAD")
 
 
+def test_a_wrong_kernel_is_not_as_a_right_one(monkeypatch):
+    monkeypatch.setattr(corpora, "Gpu", FakeGpu)
+    (wrong,) = (m.kernel for m in corpora.MUTANTS if m.name == "k_tiles_rounded_down")
+    monkeypatch.setattr(corpora, "KERNELS", [wrong])
+    assert not corpora.launch("k_tiles_rounded_down", "right")["expected"]
+
+
+def test_tasks_can_be_sent_to_processes(monkeypatch):
+    sent = []
+    monkeypatch.setattr(corpora, "run_each", lambda function, tasks, jobs: sent.extend(tasks) or [])
+    monkeypatch.setattr(corpora, "collect", lambda rows, describe, report: 0)
+    corpora.launch_corpora()
+    assert pickle.loads(pickle.dumps(sent)) == sent
+    assert len(sent) == len(corpora.KERNELS) + len(corpora.MUTANTS) + len(corpora.SURVIVORS)
+
+
 def test_a_device_that_gives_other_bits_is_not_as_stated(monkeypatch):
     monkeypatch.setattr(corpora, "Gpu", lambda: FakeGpu(lambda call, c, t: c + 1))
-    row = corpora.launch(RIGHT["rows_in_two_launches"], "right")
+    row = corpora.launch("rows_in_two_launches", "right")
     assert not row["expected"]
     assert row["found"][0].startswith("M=33 N=47 K=50 fp16, a row, b column, 3 calls: c[0, 0]")
 

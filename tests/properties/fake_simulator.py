@@ -1,11 +1,12 @@
 """A simulator that launches nothing and reports the faults it is given, and checks on it."""
 
 import numpy as np
+from wide import wide
 
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.tensors import as_array, as_tensor
-from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.reference.arithmetic.conversions import round_to
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS
@@ -39,7 +40,7 @@ def stray_load(operand="a", axis="K", where=HERE):
 
 def check_with(run, launch=right, contract=None, **options):
     events = []
-    kernel = KernelUnderTest("matmul", launch, contract or Contract())
+    kernel = KernelUnderTest("matmul", launch, contract or wide())
     report = check(kernel, listener=events.append, _run=run, **options)
     return report, events
 

@@ -2,12 +2,13 @@
 
 import numpy as np
 import torch
+from wide import wide
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.judge import judge
 from gemmproof.engine.observe import observe
 from gemmproof.properties.cases.tensors import TORCH_DTYPES, as_array, as_tensor
-from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.reference.arithmetic.conversions import round_to
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS as KNOWN
@@ -19,7 +20,7 @@ LAUNCH = Launch("matmul_kernel", (1, 1, 1), {}, 0, 1, ((16, 16, 16),), False, HE
 
 def outcome_of(case, function, *, faults=(), contract=None, **more):
     """An outcome of `function(a, b)` as the simulator would give it, with the faults stated."""
-    contract = contract or Contract((case.dtype,), batched=case.batch is not None)
+    contract = contract or wide((case.dtype,), batched=case.batch is not None)
     kernel = KernelUnderTest("matmul", function, contract, **more)
 
     def run(launch, *tensors, trace=None, **options):

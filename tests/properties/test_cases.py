@@ -1,12 +1,14 @@
 """Contracts, cases and the choice of cases: strict, orderly, and never wider than promised."""
 
 import json
+import math
 import random
 import re
 
 import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
+from wide import wide
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import (
@@ -20,6 +22,7 @@ from gemmproof.properties.cases.generate import (
     list_relations,
     smallest,
 )
+from gemmproof.properties.cases.sizes import Sizes, multiple_of
 from gemmproof.properties.contract import Contract, KernelUnderTest
 from gemmproof.properties.finding import Finding
 from gemmproof.reference.formats import OPERANDS
@@ -27,12 +30,15 @@ from gemmproof.report.report import SCHEMA, PropertyResult, Report
 
 SURVEY = Survey((((32, 64, 16),), ((128, 256, 64), (16, 16, 16))), splits=(4,))
 CONTRACTS = {
-    "any": Contract(OPERANDS),
-    "contiguous": Contract(layouts="contiguous"),
-    "batched": Contract(batched=True),
-    "column b": Contract(layouts=("row", "column")),
-    "multiples": Contract(multiples=(1, 16, 64), min_side=16),
-    "large": Contract(min_side=200, max_side=300),
+    "any": wide(OPERANDS),
+    "contiguous": wide(layouts="contiguous"),
+    "batched": wide(batched=True),
+    "column b": wide(layouts=("row", "column")),
+    "multiples": wide(M="16..", N="16..:16", K="64..:64"),
+    "related": wide(where="K % 32 == 0 and M <= N"),
+    "square": Contract(where=lambda M, N, K: M == N),
+    "column": Contract(N=1, K=multiple_of(16), layouts="any"),
+    "large": wide(M="200..300", N="200..300", K="200..300"),
 }
 
 
@@ -49,14 +55,24 @@ CONTRACTS = {
         ({"formats": ("bf16",), "accumulator": "fp16"}, "got 'fp16' for bf16, expected fp32"),
         ({"batched": 1}, "contract batched: got 1, expected True or False"),
         ({"batch_invariant": True, "deterministic": False}, "expected deterministic"),
-        ({"min_side": 9, "max_side": 8}, "got min_side=9 max_side=8"),
-        ({"multiples": (1, 1)}, "expected three positive integers"),
-        ({"min_side": 1, "max_side": 8, "multiples": (16, 1, 1)}, "got no multiple of 16"),
+        ({"M": "9..8"}, "contract M: got 9..8, expected sizes from 0 to 65536, low before high"),
+        ({"N": "x"}, "contract N: got 'x', expected a number, LOW..HIGH, or LOW..HIGH:STEP"),
+        ({"K": 0.5}, "contract K: got 0.5, expected a number, a range, text or multiple_of(n)"),
+        ({"M": "1..8:16"}, "contract M: got 1..8:16, which is no size at all"),
+        ({"M": range(3, 1)}, "contract M: got range(3, 1), expected a number, a range"),
+        ({"M": 65537}, "contract M: got 65537, expected sizes from 0 to 65536"),
+        ({"batch": 1025}, "contract batch: got 1025, expected at most 1024"),
+        ({"where": "K > 70000"}, "contract where: got 'K > 70000', which no size that was tried"),
+        ({"where": "K.real"}, "contract where: got 'K.real', expected a condition on M, N, K"),
+        ({"where": "K ="}, "contract where: got 'K =', expected a condition on M, N, K and batch"),
+        ({"where": lambda M: M}, "contract where: "),
+        ({"huge": True, "layouts": "contiguous"}, "contract huge: got True with layouts='contig"),
+        ({"out": "fp24"}, "contract out: got 'fp24', expected one of fp16"),
     ],
 )
 def test_a_contract_refuses_what_it_cannot_mean(fields, words):
     with pytest.raises(ValueError, match=re.escape(words)) as error:
-        Contract(**fields)
+        wide(**fields)
     assert "\n" not in str(error.value)
 
 
@@ -106,7 +122,7 @@ def test_a_case_is_refused_in_one_clear_line(text, words):
     assert "\n" not in str(error.value)
 
 
-@given(cases(Contract(OPERANDS), SURVEY) | cases(Contract(batched=True), SURVEY))
+@given(cases(wide(OPERANDS), SURVEY) | cases(wide(batched=True), SURVEY))
 def test_a_case_survives_json_repr_and_a_shell(case):
     text = case.to_json()
     assert Case.from_json(text) == case
@@ -158,15 +174,13 @@ def test_no_case_is_wider_than_its_contract(name):
         ]
         for case in made:
             assert is_admitted(case, contract), case
-            for side, step in zip((case.M, case.N, case.K), contract.multiples, strict=True):
-                assert contract.min_side <= side <= contract.max_side
-                assert side % step == 0
+            assert all(n in contract.sizes(axis) for axis, n in case.sides.items())
             assert case.dtype == dtype
             assert case.config < SURVEY.configs
-            least = contract.min_side**3 * 3
+            least = math.prod(contract.sizes(axis).fit(0) for axis in "MNK") * 3
             volume = case.M * case.N * case.K * (case.batch or 1) * case.calls
             assert volume <= max(MAX_VOLUME, least)
-        if contract.min_side == 0:
+        if 0 in contract.sizes("M"):
             assert any(0 in (c.M, c.N, c.K) for c in made)
         assert {c.config for c in made} == {0, 1}
         assert {c.fill for c in made} == set(list_fills(dtype))
@@ -181,17 +195,13 @@ def test_no_case_is_wider_than_its_contract(name):
 
 def test_any_layout_means_narrow_views_too_and_contiguous_never_does():
     case = Case(3, 1, 1, layouts=(("a", "narrow"),))
-    assert is_admitted(case, Contract())
-    assert not is_admitted(case, Contract(layouts="contiguous"))
-    drawn = {c.layout("a") for c in corners(Contract(), SURVEY, "fp16")}
+    assert is_admitted(case, wide())
+    assert not is_admitted(case, wide(layouts="contiguous"))
+    drawn = {c.layout("a") for c in corners(wide(), SURVEY, "fp16")}
     assert {"narrow", "narrow_transposed"} <= drawn
-    assert {c.layout("a") for c in corners(Contract(layouts="contiguous"), SURVEY, "fp16")} == {
-        "row"
-    }
+    assert {c.layout("a") for c in corners(wide(layouts="contiguous"), SURVEY, "fp16")} == {"row"}
     far = [
-        c
-        for c in corners(Contract(batched=True), SURVEY, "fp16")
-        if c.layout("b") == "narrow_batch"
+        c for c in corners(wide(batched=True), SURVEY, "fp16") if c.layout("b") == "narrow_batch"
     ]
     assert [c.batch for c in far] == [3]
 
@@ -199,7 +209,7 @@ def test_any_layout_means_narrow_views_too_and_contiguous_never_does():
 def test_sides_come_on_and_around_the_tiles():
     choose = random.Random(0).choice
     survey = Survey((((32, 64, 16),),), splits=(4,))
-    drawn = [draw_case(choose, Contract(), survey, "fp16") for _ in range(2000)]
+    drawn = [draw_case(choose, wide(), survey, "fp16") for _ in range(2000)]
     for block, sides in ((32, {c.M for c in drawn}), (64, {c.N for c in drawn})):
         assert {0, 1, block - 1, block, block + 1, 2 * block + 1, 3 * block} <= sides
     assert {0, 1, 15, 16, 17, 32, 48, 64, 65, 80} <= {c.K for c in drawn}
@@ -207,7 +217,7 @@ def test_sides_come_on_and_around_the_tiles():
 
 def test_the_same_seed_draws_the_same_cases():
     first, second = (
-        [draw_case(random.Random(7).choice, Contract(), SURVEY, "fp16") for _ in range(20)]
+        [draw_case(random.Random(7).choice, wide(), SURVEY, "fp16") for _ in range(20)]
         for _ in range(2)
     )
     assert first == second
@@ -215,7 +225,7 @@ def test_the_same_seed_draws_the_same_cases():
 
 def test_the_strategy_shrinks_to_the_boundary():
     case = find(
-        cases(Contract(), Survey()),
+        cases(wide(), Survey()),
         lambda case: case.K >= 17 and case.M >= 1,
         settings=settings(phases=(Phase.generate, Phase.shrink), database=None),
         random=random.Random(1),
@@ -225,7 +235,7 @@ def test_the_strategy_shrinks_to_the_boundary():
 
 @given(st.data())
 def test_reports_and_findings_survive_json(data):
-    case = data.draw(cases(Contract(), SURVEY))
+    case = data.draw(cases(wide(), SURVEY))
     finding = Finding("stays_in_bounds", "out_of_bounds", "load of a: got x", case, "a", "K")
     report = Report(
         schema=SCHEMA,
@@ -247,3 +257,39 @@ def test_reports_and_findings_survive_json(data):
 def test_a_report_of_another_kind_is_refused(text, words):
     with pytest.raises(ValueError, match=words):
         Report.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("stated", "shown", "members", "others"),
+    [
+        ("0..", "0..", (0, 1, 65536), (-1, 65537)),
+        ("..300", "1..300", (1, 300), (0, 301)),
+        ("16..4096:16", "16..4096:16", (16, 4096), (0, 8, 4112)),
+        (":16", "16..:16", (16, 65536), (0, 1, 8)),
+        ("7", "7", (7,), (6, 8)),
+        (7, "7", (7,), (6, 8)),
+        (range(16, 65, 16), "16..64:16", (16, 64), (17, 80)),
+        (multiple_of(8), "8..:8", (8, 16), (0, 12)),
+    ],
+)
+def test_sizes_are_stated_in_many_ways(stated, shown, members, others):
+    sizes = Sizes.of(stated)
+    assert str(sizes) == shown
+    assert Sizes.of(shown) == sizes
+    assert all(n in sizes for n in members)
+    assert not any(n in sizes for n in others)
+
+
+@pytest.mark.parametrize("name", [name for name in CONTRACTS if name != "square"])
+def test_a_contract_is_written_and_read_again(name):
+    words = json.loads(json.dumps(CONTRACTS[name].to_dict()))
+    assert Contract.from_dict(words) == CONTRACTS[name]
+
+
+def test_the_default_is_what_authors_mean():
+    for case in corners(Contract(), SURVEY, "fp16"):
+        assert min(case.M, case.N, case.K) >= 1
+        assert case.layouts == ()
+    huge = {"narrow", "narrow_transposed"}
+    assert not huge & set(Contract(layouts="any").layout_names)
+    assert huge <= set(Contract(layouts="any", huge=True).layout_names)

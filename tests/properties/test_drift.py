@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from scripts import tensor_cores
 from scripts.markdown import fill
+from wide import wide
 
 from gemmproof.engine.drift import drift, drift_of, launch_product, simulate_product
 from gemmproof.properties.accumulator import declared_model, deviations, narrow_fp8
 from gemmproof.properties.cases.tensors import as_array, as_tensor
-from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.measure import DATA, Measure, measure, operands, slope
 from gemmproof.reference.accumulator.infer import infer_accumulator
 from gemmproof.reference.accumulator.record import Accumulator
@@ -145,7 +146,7 @@ def test_a_registered_kernel_is_held_to_its_contract(batched: bool, accumulator:
         return as_tensor(model.dot(as_array(a), as_array(b)), accumulator)
 
     for declared in ("fp32", "fp16"):
-        contract = Contract(batched=batched, accumulator=declared)
+        contract = wide(batched=batched, accumulator=declared)
         report = drift_of(KernelUnderTest("k", wrapper, contract), "fp16", sizes=[32])
         assert report.verdict == ("fail" if (accumulator, declared) == ("fp16", "fp32") else "pass")
         assert report.drift.declared == declared

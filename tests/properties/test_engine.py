@@ -4,6 +4,7 @@ import json
 
 import pytest
 from fake_simulator import cases_in, check_with, fake_run, right, stray_load
+from wide import wide
 
 from gemmproof.engine.check import MORE, check
 from gemmproof.properties import table
@@ -11,7 +12,7 @@ from gemmproof.properties.cases import generate as strategies
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.cases.shrink import shrink
-from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.report.report import Report
 
 
@@ -61,7 +62,7 @@ def test_events_are_plain_json():
 
 
 def test_every_configuration_and_every_format_is_run():
-    contract = Contract(("fp16", "fp8e4m3", "int8"))
+    contract = wide(("fp16", "fp8e4m3", "int8"))
     report, events = check_with(fake_run(configs=5), contract=contract, max_examples=40)
     assert report.verdict == "pass"
     assert len(cases_in(events)) == 120
@@ -71,7 +72,7 @@ def test_every_configuration_and_every_format_is_run():
 
 def test_a_tiny_contract_ends_when_its_cases_are_used_up(monkeypatch):
     monkeypatch.setattr(strategies, "SEEDS", range(1, 3))
-    contract = Contract(layouts="contiguous", min_side=1, max_side=1)
+    contract = wide(layouts="contiguous", M=1, N=1, K=1)
     report, events = check_with(fake_run(), contract=contract, max_examples=100_000)
     assert report.verdict == "pass"
     assert 10 < len(cases_in(events)) < 100
@@ -98,13 +99,13 @@ def test_arguments_out_of_range_are_refused(options, words):
 
 def test_a_case_replays_whatever_the_contract_says():
     case = Case(3, 4, 5, "bf16", layouts=(("a", "narrow"),), calls=3)
-    report, events = check_with(fake_run(), case=case, contract=Contract(layouts="contiguous"))
+    report, events = check_with(fake_run(), case=case, contract=wide(layouts="contiguous"))
     assert report.verdict == "pass"
     assert cases_in(events) == [case]
 
 
 def test_shrinking_never_leaves_the_contract():
-    contract = Contract(min_side=3, multiples=(1, 16, 4), layouts=("column", "padded"))
+    contract = wide(M="3..", N="16..:16", K="4..:4", layouts=("column", "padded"))
     tried = []
 
     def fails(case):
@@ -122,12 +123,12 @@ def test_shrinking_never_leaves_the_contract():
 
 def test_shrinking_stops_where_a_case_has_no_answer():
     start = Case(70, 64, 40)
-    assert shrink(start, Contract(), lambda case: None) == start
+    assert shrink(start, wide(), lambda case: None) == start
 
 
 def test_the_smallest_case_is_one_by_one_by_one_where_that_is_admitted():
-    assert smallest(Contract(), "fp16") == Case(1, 1, 1)
-    assert smallest(Contract(multiples=(1, 16, 64)), "fp16") == Case(1, 16, 64)
+    assert smallest(wide(), "fp16") == Case(1, 1, 1)
+    assert smallest(wide(N="16..:16", K="64..:64"), "fp16") == Case(1, 16, 64)
 
 
 def test_a_related_call_that_would_be_too_large_is_left_out():

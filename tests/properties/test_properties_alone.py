@@ -8,6 +8,7 @@ import alone_kernels as kernels
 import pytest
 import torch
 from mutants import scheduling, strides, tuning
+from wide import wide
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.check import check
@@ -17,12 +18,12 @@ from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.kernels import matmul_persistent
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey, corners
-from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.reference.mirrors import mirror_for
 from gemmproof.reference.simulator import run
 
-INVARIANT = Contract(batch_invariant=True)
-ANY = Contract()
+INVARIANT = wide(batch_invariant=True)
+ANY = wide()
 
 
 def check_launch(launch, contract=ANY, **options):
@@ -34,7 +35,7 @@ FP32 = torch.float32
 ALONE = [
     (kernels.flawed("doubles_in_a_loop"), ANY,
      "compiles", "compile_error", None, None, "from Triton's compiler, expected kernel to compile"),
-    (kernels.flawed("products_in_tf32"), Contract(formats=("fp32",)),
+    (kernels.flawed("products_in_tf32"), wide(formats=("fp32",)),
      "within_bound", "rounding", "c", None, "truncated to tf32"),
     (kernels.flawed("assumes_whole_k"), ANY,
      "every_hint_holds", "false_hint", None, None, "tl.assume"),
@@ -58,7 +59,7 @@ ALONE = [
      "call_order", "stale", None, None, "after them"),
     (kernels.split_where_rows_are_few, INVARIANT,
      "row_bits_at_any_m", "bits_differ", "c", "M", "as at M="),
-    (strides.batch_stride_of_b_forgotten, Contract(batched=True),
+    (strides.batch_stride_of_b_forgotten, wide(batched=True),
      "exact_on_integers", "wrong_strides", "b", None, "a batch stride of 0"),
 ]  # fmt: skip
 
@@ -110,12 +111,12 @@ def test_assumed_strides_are_named_by_the_values_and_accused_only_where_promised
     named = [f for f in report.findings if f.fault == "wrong_strides"]
     assert [f.operand for f in named] == ["b"]
     assert {f.cause for f in report.findings if f.property == "within_bound"} == {named[0].property}
-    dense = Contract(layouts="contiguous")
+    dense = wide(layouts="contiguous")
     assert check_launch(strides.b_assumed_contiguous, dense, max_examples=20).verdict == "pass"
 
 
 def test_few_multiprocessors_make_a_persistent_kernel_walk():
-    contract = Contract(max_side=40, multiples=(1, 1, 64))  # K = 0 is all there is
+    contract = wide(M="0..40", N="0..40", K=0)  # K = 0 is all there is
     assert check_launch(scheduling.launch_persistent, contract, max_examples=60).verdict == "pass"
     apart = partial(scheduling.launch_persistent, flaw="steps_apart")
     first = check_launch(apart, contract, max_examples=60).findings[0]
@@ -124,7 +125,7 @@ def test_few_multiprocessors_make_a_persistent_kernel_walk():
 
 
 def test_our_persistent_kernel_is_run_with_few_multiprocessors_and_so_is_its_mirror():
-    made = corners(Contract(), Survey(asks_sms=True), "fp16")
+    made = corners(wide(), Survey(asks_sms=True), "fp16")
     assert {case.sms for case in made} == {None, 1, 7}
     kernel = KernelUnderTest("p", matmul_persistent, mirror=mirror_for("matmul_persistent"))
     case = Case(200, 300, 20, config=4, sms=7)
@@ -161,17 +162,17 @@ INNOCENT = [
     (kernels.flawed("none"), INVARIANT),
     (kernels.flawed("assumes_what_is_so"), ANY),
     (kernels.flawed("masks_by_multiplying"), ANY),
-    (kernels.flawed("masks_by_multiplying"), Contract(formats=("bf16",))),
-    (kernels.flawed("saturates", out=torch.float8_e4m3fn), Contract(formats=("fp8e4m3",))),
-    (kernels.flawed("none", out=torch.float8_e5m2), Contract(formats=("fp16", "bf16"))),
+    (kernels.flawed("masks_by_multiplying"), wide(formats=("bf16",))),
+    (kernels.flawed("saturates", out=torch.float8_e4m3fn), wide(formats=("fp8e4m3",))),
+    (kernels.flawed("none", out=torch.float8_e5m2), wide(formats=("fp16", "bf16"))),
     (kernels.flawed("none", out=torch.float8_e4m3fn), ANY),
     (kernels.flawed("none", out=FP32), ANY),
-    (kernels.flawed("none"), Contract(formats=("fp16", "bf16", "fp32", "tf32", "fp8e4m3"))),
-    (kernels.flawed("products_in_tf32"), Contract(formats=("tf32",))),
-    (kernels.offsets_in_32_bits, Contract(layouts="contiguous")),
+    (kernels.flawed("none"), wide(formats=("fp16", "bf16", "fp32", "tf32", "fp8e4m3"))),
+    (kernels.flawed("products_in_tf32"), wide(formats=("tf32",))),
+    (kernels.offsets_in_32_bits, wide(layouts="contiguous")),
     (kernels.small_by_torch, ANY),
     (kernels.atomics_onto_zeros, ANY),
-    (kernels.atomics_onto_zeros, Contract(deterministic=False)),
+    (kernels.atomics_onto_zeros, wide(deterministic=False)),
     (kernels.split_where_rows_are_few, ANY),
 ]
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from results_by_hand import names, outcome_of, product
+from wide import wide
 
 from gemmproof.engine.judge import judge
 from gemmproof.properties import values
 from gemmproof.properties.cases.case import FILLS, Case
 from gemmproof.properties.cases.tensors import as_array, as_tensor
-from gemmproof.properties.contract import Contract
 from gemmproof.properties.diagnosis.diagnose import diagnose
 from gemmproof.reference.arithmetic.conversions import round_to, widen
 from gemmproof.reference.dot import dot_model
@@ -128,6 +128,6 @@ def test_a_narrow_accumulator_is_beyond_the_bound_and_called_rounding(name, K):
 
 def test_a_contract_that_declares_an_fp16_accumulator_allows_it():
     case = Case(8, 8, 3, "fp16", fill="positive", seed=1)
-    contract = Contract(accumulator="fp16")
+    contract = wide(accumulator="fp16")
     assert names(outcome_of(case, narrow_sums("fp16"), contract=contract)) == []
     assert names(outcome_of(case, narrow_sums("bf16"), contract=contract)) == [values.BOUND]

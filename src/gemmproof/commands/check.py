@@ -8,9 +8,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from gemmproof.commands.console import deliver, limits_of, note_unpredicted, progress, unwritable
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.layouts import ANY, HUGE
 from gemmproof.properties.contract import Contract
 from gemmproof.report.report import EXIT, Report
 from gemmproof.report.text import clean, document, lines
@@ -46,17 +48,18 @@ def request_of(options: argparse.Namespace) -> Request:
         ask="check",
         name=target.name,
         target=asdict(target),
-        contract=asdict(contract_of(options, target, case)),
+        contract=contract_of(options, target, case).to_dict(),
         max_examples=options.max_examples,
         seed=options.seed,
         gpu=options.gpu,
         launch=options.device == "cuda",
+        limits=True,
         case=options.case,
     )
 
 
 def contract_of(options: argparse.Namespace, target: Target, case: Case | None = None) -> Contract:
-    """The contract that the options state; a case alone implies the least that admits it."""
+    """The contract that the options state; a case alone widens it to the least that admits it."""
     formats = tuple(dict.fromkeys(options.dtype or [case.dtype if case else "fp16"]))
     batched = options.batched or target.name == "bmm"
     if case and case.dtype not in formats:
@@ -65,20 +68,44 @@ def contract_of(options: argparse.Namespace, target: Target, case: Case | None =
         )
     if case and batched and case.batch is None:
         raise ValueError("case: got no batch, expected one for 3-D operands")
-    return Contract(
+    contract = Contract(
         formats=formats,
-        layouts=options.layouts or "any",
+        **options.sizes,
+        where=options.where,
+        layouts="any" if options.huge else options.layouts,
+        huge=options.huge,
         batched=batched or (case is not None and case.batch is not None),
+        accumulator=options.accumulator,
+        out=options.out_dtype,
+        deterministic=not options.any_order,
         batch_invariant=options.batch_invariant,
     )
+    return contract if case is None else widen_to(contract, case)
+
+
+def widen_to(contract: Contract, case: Case) -> Contract:
+    """The contract with what a case needs beyond it: empty sides, its layouts, offsets."""
+    huge = contract.huge or any(layout in HUGE for _, layout in case.layouts)
+    layouts = ANY if case.layouts else contract.layouts
+    sides: dict[str, Any] = {
+        axis: f"{min(n, contract.sizes(axis).low)}.."
+        for axis, n in case.sides.items()
+        if n not in contract.sizes(axis)
+    }
+    wider = replace(contract, layouts=layouts, huge=huge, **sides)
+    return wider if wider.admits(case.sides) else replace(wider, where=None)
 
 
 def reproduce_line(options: argparse.Namespace, case: Case) -> str:
     """A command that judges this case alone; it can be pasted into a shell."""
     words = ["gemmproof", "check", options.target]
-    if options.layouts:
-        words += ["--layouts", options.layouts]
-    words += ["--batched"] * options.batched + ["--batch-invariant"] * options.batch_invariant
+    if options.sizes:
+        words += ["--sizes", ",".join(f"{axis}={sizes}" for axis, sizes in options.sizes.items())]
+    for name in ("where", "layouts", "accumulator", "out_dtype"):
+        if getattr(options, name) not in (None, "contiguous", "fp32"):
+            words += [f"--{name.replace('_', '-')}", getattr(options, name)]
+    for flag in ("huge", "batched", "any_order", "batch_invariant"):
+        words += [f"--{flag.replace('_', '-')}"] * getattr(options, flag)
     if options.gpu:
         words += ["--target", options.gpu]
     if options.device != "cpu":

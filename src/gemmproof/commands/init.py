@@ -7,7 +7,7 @@ import importlib.util
 import keyword
 import os
 import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 
 from gemmproof.commands.check import contract_of
@@ -70,7 +70,7 @@ def _require_plain(target: Target, folder: Path) -> None:
 def _require_loads(target: Target, contract: Contract) -> None:
     """Load the target in a worker, as check does. Raises TargetError where that fails."""
     request = Request(
-        ask="load", name=target.name, target=asdict(target), contract=asdict(contract)
+        ask="load", name=target.name, target=asdict(target), contract=contract.to_dict()
     )
     limits = Limits(memory=min(Limits().memory, int(0.8 * available_memory())))
     if failure := watch(request, limits).explain_failure(target.name):
@@ -134,20 +134,20 @@ def conftest_text(target: Target, contract: Contract, folder: Path) -> str:
             "    from gemmproof import Contract, KernelUnderTest",
             *bring,
             "",
-            f"    contract = Contract({_write_contract(contract)})",
+            f"    contract = Contract({write_contract(contract)})",
             f'    return [KernelUnderTest("{target.name}", {function}, contract)]',
             "",
         ]
     )
 
 
-def _write_contract(contract: Contract) -> str:
+def write_contract(contract: Contract) -> str:
     """What the contract says beyond its defaults, and its formats, as keyword arguments."""
-    values = {f.name: (getattr(contract, f.name), f.default) for f in fields(contract)}
+    words, usual = contract.to_dict(), Contract().to_dict()
     return ", ".join(
-        f"{name}={value!r}".replace("'", '"')  # the values are plain names and numbers
-        for name, (value, default) in values.items()
-        if name == "formats" or value != default
+        f"{name}={word!r}".replace("'", '"')  # names, numbers and conditions: no quotes inside
+        for name, word in words.items()
+        if name == "formats" or word != usual[name]
     )
 
 

@@ -89,6 +89,7 @@ def _judge_one(options: argparse.Namespace, name: str) -> Report:
         max_examples=options.max_examples,
         seed=options.seed,
         gpu=options.gpu,
+        limits=True,
         case=options.case,
     )
     return judge(request, limits_of(options))[0]

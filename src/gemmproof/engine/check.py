@@ -20,16 +20,18 @@ from gemmproof.engine.explain import (
     on_integers,
 )
 from gemmproof.engine.judge import Judged, judge
+from gemmproof.engine.limits import find_limits
 from gemmproof.engine.observe import make_related_calls, observe
 from gemmproof.engine.tally import list_claims, make_report
 from gemmproof.engine.wrapper_state import State, keep_state
+from gemmproof.properties.cases.beyond import Beyond
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey, corners, draw_case, probe, smallest
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation
-from gemmproof.report.report import Report
+from gemmproof.report.report import Limit, Report
 
 if TYPE_CHECKING:
     from gemmproof.backends.device import Gpu
@@ -69,13 +71,15 @@ def check(
     listener: Listener | None = None,
     launch: bool = False,
     device: Gpu | None = None,
+    limits: bool = False,
     _run: Runner | None = None,
 ) -> Report:
     """Judge a kernel by every property over `max_examples` cases of each format of its contract.
 
     The same seed draws the same cases. `case` replays one case instead, as it is. `target` is the
     GPU whose dots the simulator imitates, None for exact IEEE chains. With `launch`, what held when
-    simulated is launched on `device` too (None: there is none, and the report is incomplete).
+    simulated is launched on `device` too (None: there is none, and the report is incomplete). With
+    `limits`, a kernel that keeps its contract is tried beyond it (engine/limits.py).
     `listener` gets every event but the answer (worker/protocol.py lists them): what the kernel is
     held to, each case before it runs and when it is judged, and each fault when it is first seen.
     Raises ValueError for arguments out of range.
@@ -101,6 +105,9 @@ def check(
 
             cases = [judged.case for judged in drawn]
             report = launch_cases(kernel, report, cases, device, tell)
+        if limits and report.verdict == "pass" and case is None:
+            tell({"event": "promised", "report": report.to_dict()})
+            report = replace(report, limits=_find_limits(bench))
     finally:
         bench.state.restore()  # another kernel of this process finds what it would find alone
     return replace(report, seconds=time.perf_counter() - began)
@@ -212,6 +219,18 @@ def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
         if finding.key not in known:
             bench.listener({"event": "finding", "finding": finding.to_dict()})
     return judged
+
+
+def _find_limits(bench: _Bench) -> tuple[Limit, ...]:
+    tiles = (tile for judged in bench.judged.values() for tile in judged.tiles)
+
+    def try_beyond(kernel: KernelUnderTest, case: Case, step: Beyond) -> Judged:
+        event = {"event": "case", "phase": "limit", "index": len(bench.judged)}
+        bench.listener({**event, "case": case.to_json(), "limit": [step.name, step.option]})
+        bench.state.restore()
+        return judge(observe(kernel, case, bench.backend))
+
+    return tuple(find_limits(bench.kernel, next(tiles, Survey().tiles[0][0]), try_beyond))
 
 
 def _observe(bench: _Bench, case: Case, traced: bool = False) -> Observation:

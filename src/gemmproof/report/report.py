@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
 
 if TYPE_CHECKING:
@@ -41,12 +42,38 @@ class PropertyResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """What a kernel does one step beyond its contract; `option` turns that into a promise.
+
+    `status` is "holds", "limit" (`message` says what happens at `case`) or "not tried" (why).
+    """
+
+    name: str
+    option: str
+    status: str
+    message: str = ""
+    case: Case | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        case = None if self.case is None else self.case.to_dict()
+        return {name: getattr(self, name) for name in self.__slots__} | {"case": case}
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Limit:
+        """The limit that `to_dict` gave."""
+        case = None if data["case"] is None else Case.from_dict(data["case"])
+        return Limit(**{**data, "case": case})
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The outcome of one check; findings come root causes first, each with its smallest case.
 
     `target` is the kernel's name (a command puts TARGET there as it was typed). `note` says in one
     line why there was an error, what could not run or what was launched where, None otherwise.
-    `versions` are those of the packages involved. `drift` is what `gemmproof drift` found.
+    `versions` are those of the packages involved. `drift` is what `gemmproof drift` found, `limits`
+    what lies beyond the contract, where that was tried: they are no findings.
     """
 
     schema: int
@@ -58,6 +85,7 @@ class Report:
     versions: dict[str, str]
     note: str | None = None
     drift: Drift | None = None
+    limits: tuple[Limit, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, `schema` first."""
@@ -65,6 +93,7 @@ class Report:
         data["properties"] = [asdict(p) for p in self.properties]
         data["findings"] = [f.to_dict() for f in self.findings]
         data["drift"] = None if self.drift is None else self.drift.to_dict()
+        data["limits"] = [limit.to_dict() for limit in self.limits]
         return data
 
     def to_json(self) -> str:
@@ -99,7 +128,9 @@ class Report:
             drift = Drift.from_dict(drift)
         properties = tuple(PropertyResult(**p) for p in data["properties"])
         findings = tuple(Finding.from_dict(f) for f in data["findings"])
-        return Report(**{**data, "properties": properties, "findings": findings, "drift": drift})
+        limits = tuple(Limit.from_dict(x) for x in data["limits"])
+        records = {"properties": properties, "findings": findings, "drift": drift, "limits": limits}
+        return Report(**{**data, **records})
 
 
 def versions() -> dict[str, str]:

@@ -18,6 +18,7 @@ STYLES = {
     "error": "bold red",
     "incomplete": "bold yellow",
 }
+SHOWN_LIMIT = 88  # characters of what a limit says: --json has all
 SHOWN_FINDINGS = 4  # one a fault: nobody reads more than a screen
 SHOWN_FOLLOWERS = 4
 _VERBS = ("compiles", "leaves", "runs", "stays", "stores")  # that names of properties begin with
@@ -63,7 +64,19 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
         width = max([30, *(len(p.label) for p in report.properties)])
         out += [(clean(_describe(p, width)), "") for p in report.properties]
     out.append((clean(f"{name}: {_summarise(report)}"), STYLES[report.verdict]))
-    return out
+    return [*out, *list_limits(report)]
+
+
+def list_limits(report: Report) -> Iterable[Line]:
+    """What stops one step beyond the contract, and the option that would promise it."""
+    shown = [limit for limit in report.limits if limit.status != "holds"]
+    if shown:
+        yield ("limits, beyond what was promised:", "")
+    width = max((len(limit.name) for limit in shown), default=0)
+    for limit in shown:
+        text = limit.message if limit.status == "limit" else f"not tried: {limit.message}"
+        text = text if len(text) <= SHOWN_LIMIT else f"{text[: SHOWN_LIMIT - 3]}..."
+        yield (clean(f"  {limit.name:<{width}}  {text:<{SHOWN_LIMIT}}  {limit.option}"), "")
 
 
 def kernel_name(report: Report) -> str:

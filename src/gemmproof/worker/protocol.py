@@ -28,7 +28,8 @@ class Request:
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
     dies as `end` says, or "drift". The kernel is the one that `conftest` registers as `name`, or
     the function that `target` (fields of a Target) names, under `contract` (fields of a Contract).
-    `case` is the JSON of one case, `launch` asks for `--device cuda`, `declared` and `sizes` are
+    `case` is the JSON of one case, `launch` asks for `--device cuda`, `limits` for what lies beyond
+    the contract, `declared` and `sizes` are
     the accumulator and the K of a drift, `seconds` and `memory` the limits of each candidate of a
     shrink.
     """
@@ -42,6 +43,7 @@ class Request:
     seed: int = 0
     gpu: str | None = None
     launch: bool = False
+    limits: bool = False
     case: str | None = None
     end: str = ""
     seconds: float = 0.0
@@ -75,13 +77,14 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "kernels": "names",  # of a conftest, or of the one kernel that was loaded
         "properties": "claims",  # what the kernel is held to: (name, claim, backend) of each
         "start": "examples",  # how many cases are asked for
-        "case": "case phase index",  # a case is about to run
+        "case": "case phase index limit",  # a case is about to run; which limit it tries
         "judged": "index seconds examples ratios backend",  # the properties that a case bore on
         "finding": "finding",  # the first sight of a fault
         "printed": "lines",  # what the kernel printed
         "launched": "",  # a sign of life between launches
         "tried": "",  # a sign of life between candidates of a shrink
         "device": "gpu",  # the GPU that launches, None for the simulator
+        "promised": "report",  # the answer, before what lies beyond the contract is tried
         "report": "report",  # the answer
         "shrunk": "case",  # the answer to a shrink
         "error": "message",  # the target cannot be judged

@@ -64,6 +64,8 @@ def serve(request: Request, emit: Listener) -> None:
         assert case is not None
         return _shrink(request, kernel, engine, case, emit)
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
+    if request.limits:
+        options["limits"] = True
     if request.launch:
         from gemmproof.backends.device import find_gpu
 
@@ -95,10 +97,8 @@ def _find_kernel(request: Request) -> KernelUnderTest:
     if request.conftest is not None:
         return next(k for k in _list_kernels(request) if k.name == request.name)
     target = Target(**(request.target or {}))
-    # JSON knows lists only, the contract tuples only.
-    stated: dict[str, Any]
-    stated = {k: tuple(v) if isinstance(v, list) else v for k, v in request.contract.items()}
-    return KernelUnderTest(target.name, load(target), Contract(**stated))
+    contract = Contract.from_dict(request.contract)
+    return KernelUnderTest(target.name, load(target), contract)
 
 
 def _list_kernels(request: Request) -> list[KernelUnderTest]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gemmproof import __version__
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
-from gemmproof.report.report import SCHEMA, PropertyResult, Report
+from gemmproof.report.report import SCHEMA, Limit, PropertyResult, Report
 from gemmproof.worker.protocol import Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import Limits, watch
 
@@ -41,11 +41,27 @@ def make_report(worker: WorkerExit, name: str) -> Report:
     """The worker's own report, or what can be said where it made none."""
     if "report" in worker.events:
         return replace(Report.from_dict(worker.events["report"]["report"]), target=name)
+    if "promised" in worker.events:
+        return _report_promised(worker, name)
     if failure := worker.explain_failure(name):
         return make_error(name, failure)
     if worker.end == "time":
         return _report_stopped(worker, name, "incomplete", ())
     return _report_stopped(worker, name, "fail", (_make_death(worker, name),))
+
+
+def _report_promised(worker: WorkerExit, name: str) -> Report:
+    """The report on what was promised, where the worker died beyond that."""
+    report = Report.from_dict(worker.events["promised"]["report"])
+    case = worker.events["case"]
+    if "limit" not in case:
+        return replace(report, target=name)
+    how = f"{worker.where or name}: got {worker.how}, expected a result"
+    status = "not tried" if worker.end in ("time", "done") else "limit"
+    step, option = case["limit"]
+    limit = Limit(step, option, status, how, Case.from_json(case["case"]))
+    note = "what lies further beyond the contract was not tried"
+    return replace(report, target=name, limits=(limit,), note=note)
 
 
 def make_error(name: str, note: str) -> Report:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from block_pointers import BLOCK_POINTERS
+from wide import wide
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract, KernelUnderTest
@@ -101,7 +102,7 @@ def _mutant(line: str) -> Mutant:
     options = {k: int(v) if v.isdigit() else v for k, v in stated.items()}
     layouts = tuple((name, options.pop(name)) for name in "ab" if name in options)
     case = Case(int(M), int(N), int(K), layouts=layouts, **options)
-    contract = Contract(
+    contract = wide(
         formats=(case.dtype,), batched=case.batch is not None, batch_invariant=invariant is not None
     )
     blamed = (None if word == "-" else word for word in (operand, axis))

@@ -18,8 +18,9 @@ from mutants import (
     undefined,
 )
 from tiled import launch
+from wide import wide
 
-from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.properties.contract import KernelUnderTest
 
 
 def single_precision_sums(a, b):
@@ -46,13 +47,13 @@ _WRAPPERS = {
     "one_slice_whatever_m": tuning.split,
 }
 _CONTRACTS = {
-    "batch_strides_as_they_are": Contract(batched=True),
-    "bytes_unpacked": Contract(formats=("int8",)),
-    "single_precision_sums": Contract(formats=("fp16", "fp32", "int8")),
-    "slices_of_whole_tiles": Contract(deterministic=False),
-    "one_slice_whatever_m": Contract(batch_invariant=True),
+    "batch_strides_as_they_are": wide(batched=True),
+    "bytes_unpacked": wide(formats=("int8",)),
+    "single_precision_sums": wide(formats=("fp16", "fp32", "int8")),
+    "slices_of_whole_tiles": wide(deterministic=False),
+    "one_slice_whatever_m": wide(batch_invariant=True),
 }
 KERNELS = tuple(
-    KernelUnderTest(name, launch, _CONTRACTS.get(name, Contract()))
+    KernelUnderTest(name, launch, _CONTRACTS.get(name, wide()))
     for name, launch in _WRAPPERS.items()
 )

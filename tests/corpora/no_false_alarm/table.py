@@ -5,15 +5,16 @@ from __future__ import annotations
 from importlib import import_module
 
 from block_pointers import BLOCK_POINTERS
+from wide import wide
 
 from gemmproof.properties.contract import Contract, KernelUnderTest
 
-ANY = Contract()
-MANY = Contract(formats=("fp16", "bf16"))
-UNORDERED = Contract(deterministic=False)
-BATCHED = Contract(batched=True)
-INT8 = Contract(formats=("int8",))
-SHORT = Contract(max_side=300)  # one k at a time: a long K takes long
+ANY = wide()
+MANY = wide(formats=("fp16", "bf16"))
+UNORDERED = wide(deterministic=False)
+BATCHED = wide(batched=True)
+INT8 = wide(formats=("int8",))
+SHORT = wide(M="0..300", N="0..300", K="0..300")  # one k at a time: a long K takes long
 
 _PLACES = {
     "addressing:rows_and_columns_wrapped": MANY,

@@ -5,8 +5,9 @@ import torch
 import triton
 import triton.language as tl
 from triton.runtime import _allocation
+from wide import wide
 
-from gemmproof import Contract, KernelUnderTest, check
+from gemmproof import KernelUnderTest, check
 from gemmproof.properties.cases.case import Case
 from gemmproof.reference.simulator import KernelError, run
 
@@ -69,7 +70,7 @@ def no_allocator():
 
 
 def check_product(wrapper):
-    kernel = KernelUnderTest("product", wrapper, Contract(layouts="contiguous"))
+    kernel = KernelUnderTest("product", wrapper, wide(layouts="contiguous"))
     return check(kernel, case=CASE)
 
 

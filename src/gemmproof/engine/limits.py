@@ -1,0 +1,48 @@
+"""What a kernel does beyond its contract: a limit where it stops, which is never a finding."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from gemmproof.engine.judge import Judged
+from gemmproof.properties.cases.beyond import Beyond, list_beyond
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import Tile
+from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.report.report import Limit
+
+SECONDS = 20.0  # for all that lies beyond; what is not reached is said to be not tried
+
+Judge = Callable[[KernelUnderTest, Case, Beyond], Judged]
+
+
+def find_limits(kernel: KernelUnderTest, tile: Tile, judge: Judge) -> Iterator[Limit]:
+    """For every step beyond the contract, whether it holds, or the first case that shows a limit.
+
+    Where other strides are a limit, spans are not tried: their strides are other ones.
+    """
+    until, limited = time.monotonic() + SECONDS, set()
+    for step in list_beyond(kernel.contract, tile):
+        if step.option == "--huge" and "any strides" in limited:
+            continue
+        if time.monotonic() > until:
+            yield Limit(step.name, step.option, "not tried", "no time was left")
+            continue
+        limit = _try(kernel, step, judge)
+        if limit.status != "holds":
+            limited.add(step.name)
+        yield limit
+
+
+def _try(kernel: KernelUnderTest, step: Beyond, judge: Judge) -> Limit:
+    wider = replace(kernel, contract=replace(kernel.contract, **step.words))
+    for case in step.cases:
+        judged = judge(wider, case, step)
+        root = next((f for f in judged.findings if f.cause is None), None)
+        if root is not None:
+            return Limit(step.name, step.option, "limit", root.message, case)
+        if judged.raised is not None:  # the simulator does not know what the kernel does there
+            return Limit(step.name, step.option, "not tried", judged.raised.text, case)
+    return Limit(step.name, step.option, "holds")

@@ -1,0 +1,46 @@
+"""[tool.gemmproof] of a project's pyproject.toml: the options that it always gives."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def find_settings(folder: Path) -> tuple[str, dict[str, Any]]:
+    """The nearest pyproject.toml with such a table, from a folder upwards, and the table.
+
+    ("", {}) where there is none. Raises ValueError, in one line, for a file that is no TOML.
+    """
+    for above in (folder, *folder.parents):
+        path = above / "pyproject.toml"
+        if path.is_file():
+            import tomllib
+
+            try:
+                table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as mistake:
+                raise ValueError(f"{path}: got broken TOML ({mistake}), expected TOML") from None
+            if "gemmproof" in table:
+                return str(path), table["gemmproof"]
+    return "", {}
+
+
+def list_words(
+    settings: dict[str, Any], known: Collection[str], taken: Collection[str], typed: Sequence[str]
+) -> Iterator[str]:
+    """The settings as words of a command line, to be put before those that were typed.
+
+    `known` are the options of all commands, `taken` those of the one that was typed; an option
+    that was typed replaces the setting. Raises ValueError for an option that no command has.
+    """
+    for name, value in settings.items():
+        option = f"--{name}"
+        if option not in known:
+            options = " ".join(sorted(word.removeprefix("--") for word in known))
+            raise ValueError(f"got {name!r}, expected one of {options}")
+        replaced = any(word == option or word.startswith(f"{option}=") for word in typed)
+        if option not in taken or replaced or value is False:
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            yield option if one is True else f"{option}={one}"
