@@ -12,6 +12,7 @@ from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.cases.tensors import overwrite
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
+from gemmproof.properties.naming import word
 from gemmproof.properties.observation import Observation, Related, RelatedCall
 from gemmproof.reference.arithmetic.conversions import Array, bits, widen
 
@@ -109,7 +110,8 @@ def judge_order(observation: Observation) -> Iterator[Finding]:
     before = {(fault.kind, fault.where) for fault in observation.faults}
     for fault in last.call.run.faults:
         if (fault.kind, fault.where) not in before:
-            got = f"{fault.kind} ({fault.access} of {fault.operand}: {fault.got})"
+            named = word(observation, fault.operand)
+            got = f"{fault.kind} ({fault.access} of {named}: {fault.got})"
             yield stale(got, "none as in a call of its own")
             return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,34 @@ class Finding:
         if not isinstance(data, dict) or set(data) != set(known):
             raise ValueError(f"finding: got {sorted(data)}, expected fields {' '.join(known)}")
         return Finding(**{**data, "case": Case.from_dict(data["case"])})
+
+
+def list_by_cause(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
+    """Each root cause with what follows from it, in order.
+
+    A finding names the property that it follows from; of several such findings it is the one of
+    the same operand, or the first. Where no root is left, the findings themselves are the roots.
+    """
+    roots = [f for f in findings if f.cause is None] or list(findings)
+    groups: list[tuple[Finding, list[Finding]]] = [(root, []) for root in roots]
+    for finding in findings:
+        if finding not in roots:
+            first = _trace_root(finding, roots, findings)
+            next(under for root, under in groups if root == first).append(finding)
+    return groups
+
+
+def _trace_root(finding: Finding, roots: Sequence[Finding], findings: Sequence[Finding]) -> Finding:
+    seen: set[Finding] = set()
+    here = finding
+    while here not in seen:
+        seen.add(here)
+        causes = [f for f in (*roots, *findings) if f.property == here.cause and f not in seen]
+        alike = [f for f in causes if f.operand in (here.operand, finding.operand)]
+        here = next(iter(alike or causes), here)
+        if here in roots:
+            return here
+    return roots[0]
 
 
 def make_finding(

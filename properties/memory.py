@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from gemmproof.properties.finding import Finding, make_finding
+from gemmproof.properties.naming import introduce, word
 from gemmproof.properties.observation import Observation
 from gemmproof.reference.observation import Fault
 
@@ -50,7 +51,8 @@ def judge_faults(name: str) -> Judge:
 
 def _from_fault(name: str, fault: Fault, observation: Observation) -> Finding:
     where = str(fault.where) if fault.where.line else None
-    place = f"{fault.access} of {fault.operand}" if fault.operand else fault.access
+    named = introduce(observation, fault.operand)
+    place = f"{fault.access} of {named}" if named else fault.access
     if where is not None:
         place = f"{place} at {where}"
     axis, note = fault.axis, ""
@@ -92,7 +94,10 @@ def judge_inputs(observation: Observation) -> Iterator[Finding]:
         if change.what == "view":
             got, expected = change.place, "the view it was given"
         else:
-            got = f"{change.count} {nouns[change.what]} changed, first {change.place}"
+            place = change.place.removeprefix(change.operand)
+            first = f"{word(observation, change.operand)}{place}"
+            got = f"{change.count} {nouns[change.what]} changed, first {first}"
             expected = "none changed"
-        place, fault = f"operand {change.operand}", f"{change.what}_changed"
+        named = introduce(observation, change.operand)
+        place, fault = f"operand {named}", f"{change.what}_changed"
         yield make_finding(observation, INPUTS, fault, place, got, expected, operand=change.operand)

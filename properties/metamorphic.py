@@ -31,6 +31,7 @@ from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.cases.operands import copy_elements, operand_of
 from gemmproof.properties.contract import ANY
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
+from gemmproof.properties.naming import word
 from gemmproof.properties.observation import Observation, Related, RelatedCall
 from gemmproof.reference.arithmetic.conversions import Array, bits, round_to, widen
 from gemmproof.reference.formats import FORMATS
@@ -44,19 +45,20 @@ def make_call(observation: Observation) -> Iterator[RelatedCall]:
     case = replace(observation.case, compare=None, calls=1)
     relation, contract = observation.case.compare, observation.kernel.contract
     operands = observation.operands
+    x, y = (word(observation, name) for name in "ab")
     a, b = operands["a"].data, operands["b"].data
     if relation == "negated" and not (a.dtype == np.int8 and (a == -128).any()):
-        yield _call_on(case, _negate(a), b, "a negated")
+        yield _call_on(case, _negate(a), b, f"{x} negated")
     elif relation == "scaled" and any(find_scales(observation)):
         s, t = find_scales(observation)
         small_a, small_b = (round_to(widen(x) * 2.0**-n, case.format) for x, n in ((a, s), (b, t)))
-        yield _call_on(case, small_a, small_b, f"a times 2**-{s}, b times 2**-{t}")
+        yield _call_on(case, small_a, small_b, f"{x} times 2**-{s}, {y} times 2**-{t}")
     elif relation == "permuted_rows":
         exchanged = _take(a, _order(observation, case.M), 1)
-        yield _call_on(case, exchanged, b, "rows of a exchanged")
+        yield _call_on(case, exchanged, b, f"rows of {x} exchanged")
     elif relation == "permuted_columns":
         exchanged = _take(b, _order(observation, case.N), 2)
-        yield _call_on(case, a, exchanged, "columns of b exchanged")
+        yield _call_on(case, a, exchanged, f"columns of {y} exchanged")
     elif relation == "padded_k" and 0 < case.K == a.shape[2] == b.shape[1]:
         more = _more_k(observation)
         if longer := vary(case, contract, K=case.K + more):
@@ -66,11 +68,11 @@ def make_call(observation: Observation) -> Iterator[RelatedCall]:
     elif relation == "transposed":
         turned = vary(case, contract, M=case.N, N=case.M, layouts=())
         if turned and contract.layouts == ANY:
-            x, y = (operands[name].tensor.transpose(-1, -2) for name in "ba")
-            yield RelatedCall(turned, {"a": x, "b": y}, "b^T a^T")
+            first, second = (operands[name].tensor.transpose(-1, -2) for name in "ba")
+            yield RelatedCall(turned, {"a": first, "b": second}, f"{y}^T {x}^T")
         elif turned:
             left, right = (_turn(copy_elements(operands[name])) for name in "ba")
-            yield _call_on(turned, left, right, "b^T a^T")
+            yield _call_on(turned, left, right, f"{y}^T {x}^T")
 
 
 def _call_on(case: Case, a: Array, b: Array, words: str) -> RelatedCall:

@@ -14,6 +14,7 @@ import numpy as np
 
 from gemmproof.properties import values
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
+from gemmproof.properties.naming import word
 from gemmproof.properties.observation import Observation
 from gemmproof.reference.arithmetic.conversions import Array, widen
 from gemmproof.reference.bound import bound_rounding
@@ -85,7 +86,8 @@ def _find_misplaced(
     got, want = f"{observation.result[wrong.at]}", f"{expected[wrong.at]:g}"
     *_, row, column = wrong.at
     lead = wrong.at[:-2]
-    lines = {f"a[{row}, *]": a[lead][row], f"b[*, {column}]": b[lead][:, column]}
+    x, y = (word(observation, name) for name in "ab")
+    lines = {f"{x}[{row}, *]": a[lead][row], f"{y}[*, {column}]": b[lead][:, column]}
     met = [
         f"{place} is {line[k]:g}"
         for place, line in lines.items()

@@ -125,19 +125,21 @@ def run(
     kwargs: dict[str, Any] | None = None,
     seconds: float = 60.0,
     tries: bool = False,
+    words: dict[str, str] | None = None,
 ) -> Run:
     """Call `function(*tensors, **kwargs)` with its Triton launches on the tile simulator.
 
     The tensors are on the CPU; the wrapper sees CUDA tensors. `operands` gives them the names
-    that faults use (default: a, b, ...). `config` picks the autotune configuration. `fill` is what
-    undefined memory holds: "nan", "ones", "zero" or "large"; `seconds` of CPU time are allowed.
+    that faults use (default: a, b, ...), `words` what messages call them. `config` picks the
+    autotune configuration. `fill` is what undefined memory holds: "nan", "ones", "zero" or "large";
+    `seconds` of CPU time are allowed.
     With `tries` a kernel that has several configurations makes a trial run before it is launched,
     as where it is tuned. Raises what the wrapper raises, and KernelError, Unsupported,
     LimitExceeded or Exhausted for the kernel.
     """
     if operands is None:
         operands = dict(zip("abdefghij", tensors, strict=False))
-    session = Session(operands, fill, target, config, seconds, trace, tries)
+    session = Session(operands, fill, target, config, seconds, trace, tries, words=words or {})
     try:
         with fake_gpu(target), intercept_launches(session), _Allocations(session):
             result = function(*tensors, **(kwargs or {}))

@@ -44,7 +44,8 @@ class Context:
     """One launch: `programs` are the linear ids of the group that runs, `where` its operation.
 
     `changes` counts the stores that changed memory, `ticks` is the simulated clock. `ordered`: a
-    branch depended on loaded data. `shared` remembers which programs load the same blocks.
+    branch depended on loaded data. `shared` remembers which programs load the same blocks, `box`
+    is the block pointer or descriptor that the running access goes through.
     """
 
     session: Session
@@ -63,6 +64,7 @@ class Context:
     changes: int = 0
     ticks: int = 0
     shared: dict[Any, Any] = field(default_factory=dict)
+    box: Any = None
 
 
 _context: Context | None = None

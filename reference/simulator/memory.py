@@ -174,7 +174,7 @@ def _in_strided(offset: np.ndarray, view: StridedView) -> np.ndarray:
 class Argument:
     """A tensor as a kernel received it: its name in messages, its view, its storage.
 
-    `axes` names the view's dimensions in the problem's words ("M", "K", ...), or by number.
+    `axes` names the view's dimensions ("M", "K", ... or a number), `word` it in messages, if set.
     """
 
     name: str
@@ -182,7 +182,12 @@ class Argument:
     view: StridedView
     storage: Storage
     axes: tuple[str, ...]
+    word: str = ""
     _regions: dict[int, Region] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> str:
+        return self.word or self.name
 
     def region(self, size: int) -> Region:
         """What may be touched through this operand with elements of `size` bytes."""
@@ -192,9 +197,7 @@ class Argument:
             if self.storage.private:
                 n = self.storage.data.size // size
                 views = [StridedView(self.storage.start, size, (n,), (1,))]
-            elif (
-                size != self.view.itemsize
-            ):  # a pointer cast: the same bytes as elements of another size
+            elif size != self.view.itemsize:  # a pointer cast: elements of another size
                 views = [_recut(v, size) for v in views]
             else:
                 views = [v for v in views if v.itemsize == size]

@@ -19,7 +19,8 @@ from gemmproof.reference.simulator.progress import Progress
 
 @dataclass(slots=True)
 class Session:
-    """One call of a wrapper. `names` are the tensors that messages call by name ("a", "b").
+    """One call of a wrapper. `names` are the tensors that faults have by name ("a", "b"), `words`
+    what messages call them, where that is something else.
 
     `fill` is what uninitialised memory holds, `config` the autotune configuration (modulo
     how many there are), `trace` a list that collects every access, or None. `seconds` is the time
@@ -42,6 +43,7 @@ class Session:
     origins: list[Any] = field(default_factory=list)
     configs: int = 1
     progress: Progress = field(init=False)
+    words: dict[str, str] = field(default_factory=dict)
     _known: dict[Storage, tuple[str, StridedView]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -56,7 +58,8 @@ class Session:
         storage, view = self.memory.storage_of(tensor), view_of(tensor)
         name, known = self._known.get(storage, (parameter, view))
         axes = match_axes(view, known, name if storage in self._known else "")
-        operand = Argument(name, element_dtype(tensor), view, storage, axes)
+        word = self.words.get(name, "") if storage in self._known else ""
+        operand = Argument(name, element_dtype(tensor), view, storage, axes, word)
         self.operands.append(operand)
         return operand
 

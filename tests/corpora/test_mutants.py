@@ -13,6 +13,8 @@ from gemmproof.properties import mirror
 from gemmproof.properties.table import PROPERTIES
 
 EXAMPLES = 100
+# each operand's load has a mask of its own that is wrong
+TWO_LINES = ("first_k_tile_peeled",)
 _SECONDS: dict[Mutant, float] = {}
 
 
@@ -21,8 +23,9 @@ def test_a_mutant_is_caught_for_its_reason_at_its_smallest_case(mutant):
     report = check(mutant.kernel, max_examples=EXAMPLES, target=mutant.target)
     _SECONDS[mutant] = report.seconds
     assert report.verdict == "fail", f"{mutant.name} survives"
-    first = report.findings[0]
-    assert first.cause is None
+    first, *others = (f for f in report.findings if f.cause is None)
+    assert first == report.findings[0]
+    assert len(others) == (mutant.name in TWO_LINES), f"two causes: {first}, {others}"
     assert mutant.is_stated(first), f"got {first}, expected {mutant}"
     if first.property == "stays_in_bounds":
         assert first.where.partition(":")[0] in (f"{mutant.place.partition(':')[0]}.py", "tiled.py")

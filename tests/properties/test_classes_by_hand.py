@@ -8,7 +8,7 @@ from results_by_hand import outcome_of, product
 from gemmproof.properties import values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.tensors import as_array, as_tensor
-from gemmproof.properties.diagnose import diagnose
+from gemmproof.properties.diagnosis.diagnose import diagnose
 from gemmproof.reference.arithmetic.conversions import round_to, widen
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS as KNOWN

@@ -10,7 +10,7 @@ from gemmproof.engine.judge import judge
 from gemmproof.properties import values
 from gemmproof.properties.cases.case import FILLS, Case
 from gemmproof.properties.cases.tensors import as_array, as_tensor
-from gemmproof.properties.diagnose import diagnose
+from gemmproof.properties.diagnosis.diagnose import diagnose
 from gemmproof.reference.arithmetic.conversions import round_to, widen
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.observation import NOWHERE, Fault
+from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.events import Event, count_programs, note, programs_of
 from gemmproof.reference.simulator.memory import Argument, StridedView
 
@@ -47,10 +48,14 @@ def note_stray_lanes(
     """
     hit = programs_of(stray)
     tested: tuple[int, ...] | None = None
+    box = context.current().box
+    row = int(stray.reshape(len(stray), -1).any(axis=1).argmax())
+    through = "" if box is None or operand is None else box.describe(row, operand)
 
     def note_stray(lanes: int, axis: int | None = None, **more: Any) -> None:
         facts = {"operand": operand, "axis": axis, "masked": tests is not None, "tests": tested}
-        note("out_of_bounds", access, hit, lanes, **facts, **more)
+        more = {**facts, "box": through, **more}
+        note("out_of_bounds", access, hit, lanes, **more)
 
     count = int(stray.sum())
     if operand is None:
@@ -72,11 +77,19 @@ def note_stray_lanes(
         if axis is not None:
             stride = operand.view.strides[axis]
             return note_stray(count, axis, low=step, high=stride, between=True)
-        return note_stray(count, low=int(offset[stray].min()), high=int(offset[stray].max()))
+        # a wrapper may pass other views; what the caller gave is what may be touched
+        own = (address - _own_view(operand).start) // size
+        return note_stray(count, low=int(own[stray].min()), high=int(own[stray].max()))
     for axis in blamed:
         index = indices[axis][beyond[axis]]
         note_stray(index.size, axis, low=int(index.min()), high=int(index.max()))
     return None
+
+
+def _own_view(operand: Argument) -> StridedView:
+    """The view that the caller of the wrapper knows the operand by."""
+    views = operand.storage.views
+    return operand.view if not views or operand.view in views else views[0]
 
 
 def logical_indices(
@@ -192,17 +205,17 @@ def _bounds_words(group: list[Event], programs: int) -> tuple[str, str]:
     if e.operand is None:
         return f"an address outside every tensor is {by}", "an address of an operand"
     low, high = min(g.low for g in group), max(g.high for g in group)
-    name, view = e.operand.name, e.operand.view
+    name, view = e.operand.shown, e.operand.view
     if e.axis is None:
         place = f"offset {low}" if low == high else f"offsets {low}..{high}"
-        return (
-            f"lanes at {place} from the first element of {name}, outside its view, are {by}",
-            f"elements of its view {list(view.shape)} with strides {list(view.strides)}",
-        )
+        view = _own_view(e.operand)
+        what = f"{list(view.shape)} with strides {list(view.strides)}"
+        outside = f"lanes at {place} from the first element of {name}, outside its view of {what}"
+        return f"{outside}, are {by}{_box_words(e)}", f"elements of its view {what}"
     one, many = _axis_words(e.axis, len(view.shape))
     if e.between:
         return (
-            f"memory between the {many} of {name}, in steps of {e.low}, is {by}",
+            f"memory between the {many} of {name}, in steps of {e.low}, is {by}{_box_words(e)}",
             f"steps of {e.high}, the stride of its {many}",
         )
     n = view.shape[e.axis]
@@ -211,6 +224,7 @@ def _bounds_words(group: list[Event], programs: int) -> tuple[str, str]:
     what = name_range(e.axis, len(view.shape), low, high)
     tests = {(g.masked, g.tests) for g in group}
     tail = _mask_words(e, *tests.pop()) if len(tests) == 1 else ""
+    tail = _box_words(e) or tail
     allowed = f"{many} 0..{n - 1}" if n > 1 else (f"{one} 0" if n else f"no {one}")
     return f"{what} of {name} ({size}) {'is' if low == high else 'are'} {by}{tail}", allowed
 
@@ -227,6 +241,10 @@ def name_range(axis: int, rank: int, low: int, high: int) -> str:
     """Indices along an axis in words: "row 3", "columns 16..31"."""
     one, many = _axis_words(axis, rank)
     return f"{one} {low}" if low == high else f"{many} {low}..{high}"
+
+
+def _box_words(e: Event) -> str:
+    return f" through a {e.box}" if e.box else ""
 
 
 def _mask_words(e: Event, masked: bool, tests: tuple[int, ...] | None) -> str:

@@ -82,7 +82,7 @@ def _find_undefined_stored(
         if not hit.any():
             continue
         operand, axis = origin.operand, None
-        source = origin.what.format(operand.name if operand else "memory")
+        source = origin.what.format(operand.shown if operand else "memory")
         if operand is not None and origin.axis is not None:
             axis = operand.axes[origin.axis]
         yield _fault(

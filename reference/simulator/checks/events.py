@@ -18,7 +18,8 @@ class Event:
 
     `low`..`high` are the stray indices along the operand's axis; `between` says that lanes step by
     `low` along an axis of stride `high` instead. `tests` are the axes its mask varies along (None:
-    there is no mask, or its axes are unclear). `elements` are byte offsets into `storage` where it
+    there is no mask, or its axes are unclear), `box` the words for a block pointer or descriptor
+    that it goes through. `elements` are byte offsets into `storage` where it
     matters which elements were hit, `bits` the poison stored there.
     """
 
@@ -36,6 +37,7 @@ class Event:
     masked: bool = True
     tests: tuple[int, ...] | None = None
     between: bool = False
+    box: str = ""
     storage: Storage | None = None
     elements: np.ndarray | None = None
     bits: np.ndarray | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmproof.reference.observation import Where
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.blame import mask_axes, note_stray_lanes
 from gemmproof.reference.simulator.checks.events import note_lanes
@@ -16,6 +17,7 @@ from gemmproof.reference.ttir.dtypes import I8, Dtype
 # What undefined lanes are, in words.
 STRAY = "out-of-bounds lanes of {}"
 MASKED = "lanes of {} that the load's mask disables, with no `other`"
+UNPADDED = "lanes of {} that boundary_check leaves out, with no `padding_option`"
 UNWRITTEN = "uninitialised elements of {}"
 
 
@@ -34,7 +36,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class RawTouch:
-    """One access of all programs of a group, as the trace keeps it."""
+    """One access of all programs of a group, as the trace keeps it, and its line."""
 
     kind: str
     operand: Argument
@@ -42,6 +44,7 @@ class RawTouch:
     mask: np.ndarray | None
     other: float | None
     programs: np.ndarray
+    where: Where | None
 
 
 def check_defined(value: Value, what: str) -> None:
@@ -195,7 +198,8 @@ def _note_wrapped(kind: str, ptr: Value, wrapped: np.ndarray) -> None:
     """Note lanes whose address is not what it would be in unbounded arithmetic."""
     assert ptr.exact is not None
     address, exact = (np.broadcast_to(x, wrapped.shape) for x in (ptr.data, ptr.exact))
-    start = ptr.base.view.start if ptr.base is not None else 0
+    # of an address that no operand is known for, only how far it is off can be told
+    start = ptr.base.view.start if ptr.base is not None else int(exact.flat[0])
     size = element_of(ptr).itemsize
     lane = np.unravel_index(int(np.argmax(wrapped)), wrapped.shape)
     note_lanes(
@@ -221,4 +225,5 @@ def trace(
     offsets = (np.broadcast_to(ptr.data, full) - ptr.base.view.start) // size
     lanes = None if mask is None else np.broadcast_to(mask.data, full)
     other = None if fill is None or fill.data.size != 1 else float(fill.data.item())
-    launch.touches.append(RawTouch(kind, ptr.base, offsets, lanes, other, launch.programs))
+    touch = RawTouch(kind, ptr.base, offsets, lanes, other, launch.programs, context.where())
+    launch.touches.append(touch)

@@ -77,8 +77,17 @@ def _mark_whole_runs(begins: np.ndarray, goes_on: np.ndarray, axis: int) -> np.n
     return np.moveaxis(marked, -1, axis)
 
 
-def _first(x: Value, failed: np.ndarray) -> int:
-    return int(np.broadcast_to(x.data, failed.shape)[tuple(np.argwhere(failed)[0])])
+def _first(x: Value, failed: np.ndarray) -> str:
+    """The first marked lane in words: a number, or how far into its operand a pointer points."""
+    lane = int(np.broadcast_to(x.data, failed.shape)[tuple(np.argwhere(failed)[0])])
+    if x.dtype.pointee is None:
+        return str(lane)
+    if x.base is None:
+        return "a pointer"
+    view = x.base.view
+    past = view.start & -view.start
+    base = f"whose base is {past}-byte aligned" if past < 16 else "whose base is 16-byte aligned"
+    return f"a pointer {lane - view.start} bytes into {x.base.shown}, {base}"
 
 
 def _judge_groups(x: Value, values: list[int], hint: str, step: int) -> Value:

@@ -10,6 +10,7 @@ import torch
 from gemmproof.backends.multiprocessors import multiprocessors
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import Operand, Touched, find_changes
+from gemmproof.properties.naming import words_of
 from gemmproof.properties.observation import SIMULATOR, Observation
 from gemmproof.reference.observation import Run
 from gemmproof.reference.simulator import run
@@ -41,14 +42,17 @@ class Simulator:
     def call(
         self, observation: Observation, case: Case, tensors: Mapping[str, torch.Tensor], number: int
     ) -> Run:
-        """Call the wrapper; the first call of a kernel with a mirror is traced.
+        """Call the wrapper.
 
-        Tuners make trial runs in the first of several calls, as they do in a program.
+        The first call is traced where the kernel has a mirror or the observation's `trace` is a
+        list. Tuners make trial runs in the first of several calls, as they do in a program.
         """
         own = case is observation.case
         trace: list[Any] | None = None
         if own and number == 0 and observation.kernel.mirror is not None:
-            trace = observation.trace = []
+            observation.trace = []
+        if own and number == 0:
+            trace = observation.trace
 
         def launch(*arguments: torch.Tensor) -> object:
             with multiprocessors(case.sms) as asked:
@@ -63,6 +67,7 @@ class Simulator:
             config=case.config,
             fill=self.fills[number],
             operands=dict(tensors),
+            words=dict(words_of(observation)),
             trace=trace,
             tries=own and number == 0 and case.calls > 1,
             seconds=self.seconds,

@@ -9,9 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
+from gemmproof.engine.causes import join, name_axis, same_fault
 from gemmproof.engine.constants import find_constants
 from gemmproof.engine.dedupe import dedupe, find_no_launch
-from gemmproof.engine.explain import DIAGNOSED, INEXACT, explain, name_configuration, on_integers
+from gemmproof.engine.explain import (
+    DIAGNOSED,
+    INEXACT,
+    explain,
+    name_configuration,
+    name_line,
+    on_integers,
+)
 from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.limits import find_limits
 from gemmproof.engine.observe import make_related_calls, observe
@@ -130,18 +138,21 @@ def _check(
         # where other data gave wrong values, index data that are not exact either say more
         beyond = (f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None)
         seen += [_judge(bench, on_integers(finding.case), "shrink") for finding in beyond]
-    for position, finding in enumerate(dedupe(seen)):
+
+    def judge_more(one: Case) -> Judged:
+        return _judge(bench, one, "shrink")
+
+    def recall(one: Case) -> Observation:
+        return bench.kept.get(one) or _observe(bench, one)
+
+    faults = dedupe(seen)
+    for position, finding in enumerate(faults):
         if case is None and position < SHRUNK_FAULTS:
-            finding = _shrink(bench, finding)
-        finding = explain(
-            finding,
-            bench.kernel.contract,
-            lambda one: _judge(bench, one, "shrink"),
-            lambda one: bench.kept.get(one) or _observe(bench, one),
-        )
+            finding = name_axis(_shrink(bench, finding), finding, faults)
+        finding = explain(finding, bench.kernel.contract, judge_more, recall)
         findings.append(name_configuration(finding, bench.judged))
-    findings.sort(key=lambda f: f.cause is not None)
-    return drawn, findings
+    findings = join(findings, judge_more, recall)
+    return drawn, [name_line(f, lambda one: _observe(bench, one, traced=True)) for f in findings]
 
 
 def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -> bool:
@@ -232,10 +243,10 @@ def _find_limits(bench: _Bench) -> tuple[Limit, ...]:
     return tuple(find_limits(bench.kernel, next(tiles, Survey().tiles[0][0]), try_beyond))
 
 
-def _observe(bench: _Bench, case: Case) -> Observation:
+def _observe(bench: _Bench, case: Case, traced: bool = False) -> Observation:
     # what earlier cases left in the wrapper's modules is no part of this one
     bench.state.restore()
-    observation = observe(bench.kernel, case, bench.backend)
+    observation = observe(bench.kernel, case, bench.backend, traced=traced)
     make_related_calls(observation, bench.backend, bench.state)
     return observation
 
@@ -251,7 +262,8 @@ def _shrink(bench: _Bench, finding: Finding) -> Finding:
     runs, until = len(bench.judged), time.monotonic() + PATIENCE
 
     def instance(judged: Judged) -> Finding | None:
-        found = (f for f in judged.findings if f.key == finding.key)
+        found = [f for f in judged.findings if same_fault(f, finding)]
+        found.sort(key=lambda f: f.key != finding.key)  # along the same axis, where it shows so
         return next((f for f in found if (f.cause is None) >= (finding.cause is None)), None)
 
     def fails(candidate: Case) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -10,12 +11,15 @@ from gemmproof.properties import determinism, metamorphic, special, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.contract import Contract
-from gemmproof.properties.diagnose import diagnose
+from gemmproof.properties.diagnosis.diagnose import diagnose
+from gemmproof.properties.diagnosis.lines import locate
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation
 
 # what integers that are not exact explain
 INEXACT = (values.BOUND, special.NAME, metamorphic.NAME, determinism.ROWS)
+# what a wrong element of c shows
+OF_VALUES = (*INEXACT, values.EXACT, determinism.SAME)
 # what diagnose.py finds a class for
 DIAGNOSED = (values.EXACT, values.BOUND)
 
@@ -45,14 +49,28 @@ def explain(
             return finding.caused_by(values.EXACT)
     if finding.property not in DIAGNOSED:
         return finding
-    if explained := diagnose(finding, recall(finding.case)):
+    explained = diagnose(finding, recall(finding.case))
+    if explained and math.prod(finding.case.result_shape) > 1:
         return explained
-    # a few more rows and columns may tell a class that so few do not
+    # a few more rows and columns may tell a class that so few do not; one element fits too many
     larger = vary(finding.case, contract, M=finding.case.M + 2, N=finding.case.N + 3)
     if larger is None or all(f.key != finding.key for f in judge(larger).findings):
-        return finding
+        return explained or finding
     note = f" (seen at M={larger.M} N={larger.N})"
-    return diagnose(finding, recall(larger), note) or finding
+    confirmed = diagnose(finding, recall(larger), note)
+    if explained and confirmed and explained.key == confirmed.key:
+        return explained
+    return confirmed or explained or finding
+
+
+def name_line(finding: Finding, trace: Callable[[Case], Observation]) -> Finding:
+    """A root cause among the findings of values with the line that it comes from.
+
+    `trace(case)` observes a case once more, with a trace.
+    """
+    if finding.cause is not None or finding.where is not None or finding.property not in OF_VALUES:
+        return finding
+    return locate(finding, trace(finding.case))
 
 
 def name_configuration(finding: Finding, judged: Mapping[Case, Judged]) -> Finding:

@@ -79,6 +79,8 @@ def _with_cause(finding: Finding, before: list[Finding], observation: Observatio
     )
     if finding.cause is not None or (finding.property == memory.ONCE and not stray_store):
         return finding
+    if finding.fault == "never_stored" and any(f.fault == "stored_twice" for f in before):
+        return finding.caused_by(memory.ONCE)  # it was stored in another's place
     known = {f.property for f in before}
     for cause in table.BY_NAME[finding.property].follows:
         if cause in known:

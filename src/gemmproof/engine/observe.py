@@ -51,14 +51,17 @@ class Backend(Protocol):
         """What calls changed of an operand."""
 
 
-def observe(kernel: KernelUnderTest, case: Case, backend: Backend) -> Observation:
+def observe(
+    kernel: KernelUnderTest, case: Case, backend: Backend, *, traced: bool = False
+) -> Observation:
     """Call a kernel `case.calls` times over different uninitialised memory.
 
-    The later calls see the same tensors as the first, as in a program that calls again. Never
-    raises for the kernel.
+    The later calls see the same tensors as the first, as in a program that calls again. `traced`:
+    the simulator keeps every access of the first. Never raises for the kernel.
     """
     made = operands(case)
     observation = Observation(kernel, case, backend.target, made, backend.name)
+    observation.trace = [] if traced else None
     tensors = {name: backend.place(operand, case) for name, operand in made.items()}
     for number in range(case.calls):
         call, raised = _call(backend, observation, case, tensors, number)

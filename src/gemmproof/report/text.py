@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.finding import Finding
+from gemmproof.properties.finding import Finding, list_by_cause
 from gemmproof.report.report import PropertyResult, Report
 
 Line = tuple[str, str]  # text, and a style of rich
@@ -20,6 +20,7 @@ STYLES = {
 }
 SHOWN_LIMIT = 88  # characters of what a limit says: --json has all
 SHOWN_FINDINGS = 4  # one a fault: nobody reads more than a screen
+SHOWN_FOLLOWERS = 4
 _VERBS = ("compiles", "leaves", "runs", "stays", "stores")  # that names of properties begin with
 # Cc control, Cf invisible formatting such as reversed text, Cs half a pair, Cn no character, Co
 # private use, Zl and Zp ends of lines
@@ -51,17 +52,14 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
     name = kernel_name(report)
     claims = {p.name: p.claim for p in report.properties}
     out: list[Line] = []
-    roots = [f for f in report.findings if f.cause is None] or list(report.findings)
-    for finding in roots[:SHOWN_FINDINGS]:
+    groups = list_by_cause(report.findings)
+    for finding, followers in groups[:SHOWN_FINDINGS]:
         out += _finding(name, finding, claims.get(finding.property, ""), reproduce)
+        out += _followers(followers)
         out.append(("", ""))
-    if len(roots) > SHOWN_FINDINGS:
-        out += [(f"and {len(roots) - SHOWN_FINDINGS} more findings: --json has all", ""), ("", "")]
-    followers = [f for f in report.findings if f.cause is not None and f not in roots]
-    if followers:
-        out.append(("consequences, on cases where the above is found too:", ""))
-        out += [(clean(f"  {f.property}: {f.message}"), "") for f in followers[:SHOWN_FINDINGS]]
-        out.append(("", ""))
+    if len(groups) > SHOWN_FINDINGS:
+        more = len(groups) - SHOWN_FINDINGS
+        out += [(f"and {more} more finding{'s' * (more > 1)}: --json has all", ""), ("", "")]
     if not report.findings:
         width = max([30, *(len(p.label) for p in report.properties)])
         out += [(clean(_describe(p, width)), "") for p in report.properties]
@@ -99,6 +97,16 @@ def _finding(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> I
         (clean(f"  smallest case: {finding.case}"), ""),
         (f"  reproduce:  {reproduce(finding.case)}", ""),
     ]
+
+
+def _followers(findings: list[Finding]) -> Iterable[Line]:
+    """What follows from a finding: it goes when the cause is mended, so a line each is enough."""
+    if findings:
+        yield ("  what follows from it:", "")
+    for finding in findings[:SHOWN_FOLLOWERS]:
+        yield (clean(f"    {finding.property}: {finding.message}"), "")
+    if len(findings) > SHOWN_FOLLOWERS:
+        yield (f"    and {len(findings) - SHOWN_FOLLOWERS} more: --json has all", "")
 
 
 def _negate(property_name: str) -> str:

@@ -132,9 +132,9 @@ C coverage:no_column_mask_on_store BOUNDS out_of_bounds c N 1 1 1
 C coverage:store_mask_of_wrapped_rows BOUNDS out_of_bounds c M 1 1 1
 C coverage:store_mask_admits_one_more_column BOUNDS out_of_bounds c N 1 1 1
 C coverage:store_mask_of_the_other_axis BOUNDS out_of_bounds c M 1 2 1
-C coverage:store_to_wrapped_columns ONCE stored_twice c N 1 17 1
-C coverage:last_row_not_stored ONCE never_stored c M 2 1 1
-C coverage:grid_rounded_down ONCE never_stored c M 17 1 1
+C coverage:store_to_wrapped_columns ONCE stored_twice c N 1 1 1
+C coverage:last_row_not_stored ONCE never_stored c M 1 1 1
+C coverage:grid_rounded_down ONCE never_stored c M 1 1 1
 C coverage:grid_of_the_other_block ONCE never_stored c N 1 33 1
 C coverage:every_tile_launched_twice ONCE stored_twice c - 1 1 1
 D offsets:row_offset_of_a_in_32_bits FIT wrapped_offset a M 3 1 1 a=narrow
@@ -144,16 +144,16 @@ D offsets:batch_offset_of_a_in_32_bits FIT wrapped_offset a batch 1 1 1 batch=3 
 E strides:strides_of_a_swapped BOUNDS out_of_bounds a M 1 1 2
 E strides:strides_of_b_swapped BOUNDS out_of_bounds b K 1 2 1
 E strides:strides_of_c_swapped BOUNDS out_of_bounds c M 1 2 1
-E strides:a_assumed_contiguous BOUNDS out_of_bounds a K 2 1 2 a=padded
-E strides:b_assumed_contiguous BOUNDS out_of_bounds b N 1 2 2 b=padded
-E strides:unit_column_stride_assumed EXACT column c N 1 2 2 b=column
+E strides:a_assumed_contiguous BOUNDS out_of_bounds a M 2 1 1 a=padded
+E strides:b_assumed_contiguous BOUNDS out_of_bounds b K 1 1 2 b=padded
+E strides:unit_column_stride_assumed EXACT wrong_strides b - 1 2 2 b=column
 E strides:row_length_of_c_is_k BOUNDS out_of_bounds c M 2 1 2
 E strides:storage_offset_dropped BOUNDS out_of_bounds a - 1 1 1
 E strides:stride_zero_replaced BOUNDS out_of_bounds a K 2 1 1 a=expanded
 E strides:weight_taken_for_its_transpose EXACT wrong_strides b - 1 2 2
 E strides:b_advances_along_n EXACT everywhere c - 1 2 17
 E strides:batch_stride_of_b_forgotten EXACT wrong_strides b - 1 1 1 batch=2
-E strides:batch_stride_of_a_assumed BOUNDS out_of_bounds a M 2 1 3 batch=2 a=padded
+E strides:batch_stride_of_a_assumed BOUNDS out_of_bounds a - 1 1 1 batch=2 a=padded
 F hints:stride_said_to_be_a_multiple_of_16 HINTS false_hint a - 2 1 2
 F hints:column_stride_assumed_to_be_1 HINTS false_hint - - 1 1 2 b=column
 F hints:k_assumed_to_be_whole_tiles HINTS false_hint - - 1 1 1
@@ -166,16 +166,16 @@ G tuning:one_configuration_has_wider_tiles ONCE stored_twice c N 1 65 1 config=2
 H scheduling:last_group_not_clamped ONCE never_stored c N 1 17 1
 H scheduling:columns_divided_by_the_full_group ONCE stored_twice c N 1 17 1
 H scheduling:column_taken_from_the_rows ONCE stored_twice c N 1 17 1
-H scheduling:last_tile_dropped ONCE never_stored c N 1 33 1
+H scheduling:last_tile_dropped ONCE never_stored c - 1 1 1
 H scheduling:tail_wave_dropped ONCE never_stored c - 1 1 1
 H scheduling:persistent_steps_overlap ONCE stored_twice c - 33 65 1 sms=7
-H scheduling:early_exit_one_too_late ONCE stored_twice c N 1 17 1
+H scheduling:early_exit_one_too_late ONCE stored_twice c - 1 1 1
 I precision:half_accumulator BOUND rounding c - 1 1 11 fill=normal
 I precision:sums_rounded_between_tiles BOUND rounding c - 2 2 33 fill=normal
 I precision:operands_rounded_to_bf16 BOUND rounding c - 1 1 1 fill=normal
 I precision:fp32_operands_rounded_to_half BOUND rounding c - 1 1 1 dtype=fp32 fill=normal
 I precision:tf32_not_asked_for BOUND rounding c - 1 1 1 dtype=fp32 fill=normal target=sm_90
-I precision:result_rounded_twice EXACT row c M 2 3 1
+I precision:result_rounded_twice EXACT rounding c - 2 3 1
 I precision:int8_result_wraps EXACT wrapped c - 1 1 1 dtype=int8
 I precision:fp8_never_promoted BOUND rounding c - 1 1 1197 dtype=fp8e4m3 fill=positive target=sm_90
 I precision:subnormal_operands_flushed BOUND scattered c - 1 1 1 dtype=bf16 fill=subnormal

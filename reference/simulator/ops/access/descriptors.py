@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from gemmproof.reference.observation import Unsupported
+from gemmproof.reference.simulator.checks.box import through
 from gemmproof.reference.simulator.checks.events import note
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.ops.access.atomics import COMBINE, atomic
@@ -53,21 +55,24 @@ def _check_rules(window: Window) -> None:
     """The rules of the copy engine: 16-byte base and strides, last stride 1."""
     assert window.base.dtype.pointee is not None
     size = window.base.dtype.pointee.itemsize
-    if (window.strides[-1].data != 1).any():
-        _note(window, f"last stride {int(window.strides[-1].data.flat[0])}", "1")
-    if (window.base.data % ALIGNMENT != 0).any():
-        _note(window, "a base that is not 16-byte aligned", "a multiple of 16 bytes")
+    last, excess = window.strides[-1].data, window.base.data % ALIGNMENT
+    if (last != 1).any():
+        _note(window, f"a last stride of {int(last[last != 1][0])}", "1")
+    if excess.any():
+        got = f"a base {int(excess[excess != 0][0])} bytes past a multiple of {ALIGNMENT}"
+        _note(window, got, f"a multiple of {ALIGNMENT} bytes")
     for axis, stride in enumerate(window.strides[:-1]):
         nbytes = stride.data * size
-        if (nbytes % ALIGNMENT != 0).any():
-            got = f"stride {int(stride.data.flat[0])} along axis {axis}"
-            _note(
-                window, f"{got} ({int(nbytes.flat[0])} bytes)", f"a multiple of {ALIGNMENT} bytes"
-            )
+        wrong = nbytes[nbytes % ALIGNMENT != 0]
+        if wrong.size:
+            got = f"a stride of {int(wrong[0])} bytes along axis {axis}"
+            _note(window, got, f"a multiple of {ALIGNMENT} bytes")
 
 
 def _note(window: Window, got: str, expected: str) -> None:
     programs, operand = current().programs, window.base.base
+    shape, strides = ([int(x.data.flat[0]) for x in xs] for xs in (window.sizes, window.strides))
+    got = f"{got}, of shape {shape} with strides {strides} and block {list(window.block)}"
     note("bad_descriptor", "descriptor", programs, 1, operand=operand, got=got, expected=expected)
 
 
@@ -75,6 +80,11 @@ def _box(window: Window, starts: Sequence[Value]) -> tuple[Value, Value | None]:
     """Pointers of the block's lanes from `starts` on, and which lie within the parent."""
     pointers, indices = window.lanes([EXTEND(x) for x in starts])
     return pointers, window.inside(indices, range(len(indices)))
+
+
+def _through(window: Window, starts: Sequence[Value]) -> AbstractContextManager[None]:
+    """An access through the window: every axis is checked."""
+    return through(window.told(starts, range(len(window.block))))
 
 
 def _reshape(value: Value, source: tuple[int, ...], shape: tuple[int, ...]) -> Value:
@@ -91,7 +101,8 @@ def _build_descriptor_load(op: Op) -> Callable[..., Value]:
     def compute(window: Window, *at: Value) -> Value:
         pointers, mask = window.rows(*at) if gathers else _box(window, at)
         block = shape if gathers else window.block
-        return _reshape(load(pointers, mask, window.fill, block), block, shape)
+        with _through(window, at):
+            return _reshape(load(pointers, mask, window.fill, block), block, shape)
 
     return compute
 
@@ -104,7 +115,8 @@ def _build_descriptor_store(op: Op) -> Callable[..., None]:
         *at, value = operands
         pointers, mask = window.rows(*at) if scatters else _box(window, at)
         block = shape if scatters else window.block
-        store(pointers, _reshape(value, shape, block), mask, block)
+        with _through(window, at):
+            store(pointers, _reshape(value, shape, block), mask, block)
 
     return compute
 
@@ -120,6 +132,7 @@ def _build_descriptor_reduce(op: Op) -> Callable[..., None]:
     def compute(window: Window, *rest: Value) -> None:
         pointers, mask = _box(window, rest[:-1])
         block = _reshape(rest[-1], kind.shape, window.block)
-        atomic(word, pointers, block, mask, window.block)
+        with _through(window, rest[:-1]):
+            atomic(word, pointers, block, mask, window.block)
 
     return compute

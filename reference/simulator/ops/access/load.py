@@ -14,6 +14,7 @@ from gemmproof.reference.simulator.checks.blame import beyond_view
 from gemmproof.reference.simulator.checks.judge import (
     MASKED,
     STRAY,
+    UNPADDED,
     UNWRITTEN,
     Lanes,
     all_inside,
@@ -145,13 +146,14 @@ def _masked_bits(ptr: Value, off: np.ndarray, size: int) -> np.ndarray:
     """Poison bits of masked-off lanes: by the axis along which they lie beyond the operand."""
     bits = np.zeros(off.shape, np.uint8)
     rest = off
+    words = MASKED if current().box is None else UNPADDED
     if ptr.base is not None:
         address = np.broadcast_to(ptr.data, off.shape)
         for axis, lanes in beyond_view(ptr.base, address, off, size):
-            bits |= lanes * context.poison_bit(MASKED, ptr.base, axis)
+            bits |= lanes * context.poison_bit(words, ptr.base, axis)
             rest = rest & ~lanes
     if rest.any():
-        bits |= rest * context.poison_bit(MASKED, ptr.base)
+        bits |= rest * context.poison_bit(words, ptr.base)
     return bits
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmproof.reference.simulator.checks.box import BLOCK_POINTER, DESCRIPTOR, Box, through
 from gemmproof.reference.simulator.ops.access.load import load
 from gemmproof.reference.simulator.ops.access.store import store
 from gemmproof.reference.simulator.ops.cast import build_integer_cast
@@ -85,6 +86,17 @@ class Window:
         move = _compute(build_pointer_sum, dtype=self.base.dtype)
         return move(_block(self.base, rank), offsets)
 
+    def told(self, starts: Sequence[Value], checked: Iterable[int]) -> Box:
+        """The window with its block at `starts`, in words, for the messages of an access."""
+        kind = BLOCK_POINTER if self.offsets else DESCRIPTOR
+        # of rows that are picked one by one, the first
+        parts = (
+            [x.data.reshape(len(x.data), -1)[:, 0] for x in xs]
+            for xs in (starts, self.sizes, self.strides)
+        )
+        offsets, sizes, strides = map(tuple, parts)
+        return Box(kind, self.block, offsets, sizes, strides, tuple(checked))
+
     def inside(self, indices: Sequence[Value], axes: Iterable[int]) -> Value | None:
         """Which lanes lie within the parent along these axes."""
         mask, poison = None, None
@@ -151,7 +163,8 @@ def _build_load(op: Op) -> Callable[..., Value]:
         """Axes without a boundary check are not masked."""
         pointers, indices = window.lanes(window.offsets)
         mask = window.inside(indices, axes)
-        return load(pointers, mask, fill if mask is not None else None, kind.shape)
+        with through(window.told(window.offsets, axes)):
+            return load(pointers, mask, fill if mask is not None else None, kind.shape)
 
     return compute
 
@@ -164,6 +177,7 @@ def _build_store(op: Op) -> Callable[..., None]:
 
     def compute(window: Window, value: Value) -> None:
         pointers, indices = window.lanes(window.offsets)
-        store(pointers, value, window.inside(indices, axes), kind.shape)
+        with through(window.told(window.offsets, axes)):
+            store(pointers, value, window.inside(indices, axes), kind.shape)
 
     return compute

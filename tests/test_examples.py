@@ -10,7 +10,7 @@ import pytest
 
 from gemmproof.cli import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 OUTPUT = re.compile(r"^<!-- output: (.+?) -->\n```\n(.*?)```$", re.MULTILINE | re.DOTALL)
 SHOWN = OUTPUT.findall((ROOT / "README.md").read_text(encoding="utf-8"))
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemmproof.properties import values
-from gemmproof.properties.cases.operands import Operand, view_strided
+from gemmproof.properties.diagnosis.readings import list_displaced, list_readings
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.naming import introduce
 from gemmproof.properties.observation import Observation
 from gemmproof.reference.arithmetic.conversions import Array, round_to, truncate_tf32, widen
 from gemmproof.reference.bound import gemm_bound
@@ -63,6 +64,7 @@ def _explanations(observation: Observation, wrong: Array) -> Iterator[Explanatio
     yield from _strides(observation)
     yield from _part_of_k(observation, wrong)
     yield from _rounded_twice(observation)
+    yield from _moved(observation)
     yield from _rounding(observation, wrong)
     yield from _part_of_c(observation, wrong)
 
@@ -79,34 +81,37 @@ def _wrapped(observation: Observation) -> Iterator[Explanation]:
 def _strides(observation: Observation) -> Iterator[Explanation]:
     """Whether other strides of a or b, or the transposed result, give exactly what came back."""
     a, b = values.inputs(observation)
-    read = {name: dict(_readings(observation.operands[name])) for name in "ab"}
+    read = {name: dict(list_readings(observation.operands[name])) for name in "ab"}
     for name, others in read.items():
         pairs = {words: {"a": a, "b": b, name: other} for words, other in others.items()}
         fitting = [words for words, pair in pairs.items() if _agrees(observation, *pair.values())]
         if fitting:
-            yield Explanation("wrong_strides", f"as if {name} had {' or '.join(fitting)}", name)
+            yield Explanation(
+                "wrong_strides",
+                f"as if {introduce(observation, name)} had {' or '.join(fitting)}",
+                name,
+            )
+    both = " and ".join(introduce(observation, name) for name in "ab")
     for words in read["a"].keys() & read["b"].keys():
         if _agrees(observation, read["a"][words], read["b"][words]):
-            yield Explanation("wrong_strides", f"as if a and b had {words}", "a")
+            yield Explanation("wrong_strides", f"as if {both} had {words}", "a")
     if observation.case.M == observation.case.N > 1 and _agrees(observation, a, b, transposed=True):
         yield Explanation("wrong_strides", "the result is transposed", "c")
 
 
-def _readings(operand: Operand) -> Iterator[tuple[str, Array]]:
-    view = operand.view
-    _, rows, columns = view.shape
-    plane, row, column = view.strides
-    for words, strides in (
-        ("its strides swapped", (plane, column, row)),
-        ("row-major dense strides", (rows * columns, columns, 1)),
-        ("column-major dense strides", (rows * columns, 1, rows)),
-        ("a batch stride of 0", (0, row, column)),
-    ):
-        last = sum((n - 1) * s for n, s in zip(view.shape, strides, strict=True))
-        steps = [(s, t) for n, s, t in zip(view.shape, strides, view.strides, strict=True) if n > 1]
-        if any(s != t for s, t in steps) and view.first + last < view.extent:
-            other = view_strided(operand.parent, replace(view, strides=strides))
-            yield words, np.ascontiguousarray(other).reshape(tuple(operand.tensor.shape))
+def _moved(observation: Observation) -> Iterator[Explanation]:
+    """Whether a or b read one index further on or back, or wrapped at a tile's side, gives c."""
+    a, b = values.inputs(observation)
+    for name, own in (("a", a), ("b", b)):
+        found = []
+        for words, other in list_displaced(own, name, observation.tiles):
+            pair = {"a": a, "b": b, name: other}
+            # zeros give zero, whatever the kernel did
+            if widen(other).any() and _agrees(observation, *pair.values()):
+                found.append(words)
+        if found:
+            words = f"as if {introduce(observation, name)} were read {' or '.join(found)}"
+            yield Explanation("wrong_indices", words, name)
 
 
 def _agrees(observation: Observation, a: Array, b: Array, *, transposed: bool = False) -> bool:
@@ -195,12 +200,38 @@ def _rounding(observation: Observation, wrong: Array) -> Iterator[Explanation]:
         yield Explanation("rounding", f"what operands rounded to {' or '.join(rounded)} give")
     if own.name == "fp32" and _agrees(observation, truncate_tf32(a), truncate_tf32(b)):
         yield Explanation("rounding", "what operands truncated to tf32 give")
+    if narrow := _rounded_first(observation):
+        yield Explanation("rounding", f"what a result rounded to {narrow} first gives")
     if observation.case.fill != "index":  # index sums fit every accumulator
         error, bound = values.error_and_bound(observation)
         K, size = observation.case.K, magnitude_product(a, b)
         for name in ("fp16", "bf16"):
             if (error <= bound + K * FORMATS[name].u * size)[wrong].all():
                 yield Explanation("rounding", f"no more than sums kept in {name} can lose")
+
+
+def _rounded_first(observation: Observation) -> str | None:
+    """The finest format that the result looks rounded to before it got its own.
+
+    Every element is a number of that format, and off by no more than one rounding to it besides
+    what is allowed: |got - exact| <= bound + u (|exact| + bound); on index data, by that alone.
+    """
+    out, got = observation.out, widen(observation.result)
+    exact = values.exact(observation).astype(np.float64)
+    if out.kind == "int":
+        return None
+    narrower = (FORMATS[n] for n in FLOAT_OPERANDS if FORMATS[n].p < out.p)
+    for fewer in sorted(narrower, key=lambda f: (-f.p, f.emin)):
+        if observation.case.fill == "index":
+            twice = round_to(widen(round_to(exact, fewer)), out)
+            agrees = np.array_equal(twice, observation.result)
+        else:
+            error, bound = values.error_and_bound(observation)
+            near = error <= bound + fewer.u * (np.abs(exact) + bound)
+            agrees = bool(near.all() and (widen(round_to(got, fewer)) == got).all())
+        if agrees:
+            return fewer.name
+    return None
 
 
 def _part_of_c(observation: Observation, wrong: Array) -> Iterator[Explanation]:

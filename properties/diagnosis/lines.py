@@ -1,0 +1,132 @@
+"""Which line of the source a wrong value comes from: the store of the element, the load to blame.
+
+Asked of an observation with a trace, which has every access of the first call in the order in which
+the programs made them. A line is named only where it is the only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from gemmproof.properties import values
+from gemmproof.properties.contract import ROLES
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.naming import word
+from gemmproof.properties.observation import Observation
+from gemmproof.reference.arithmetic.conversions import Array
+
+_WRONG = {values.EXACT: values.not_exact, values.BOUND: values.beyond_bound}
+SHOWN = 3  # lines, where one operand is loaded on several
+
+
+@dataclass(frozen=True, slots=True)
+class _Stores:
+    """The accesses that stored some elements: their kind, lines, and the programs in each launch.
+
+    Programs are pairs of the launch's number and the program's. The kind is "" where kernels only
+    stored what torch made the elements of.
+    """
+
+    kind: str
+    lines: frozenset[str]
+    programs: frozenset[tuple[int, int]]
+
+
+def locate(finding: Finding, observation: Observation) -> Finding:
+    """A finding of values with its line: the load of the operand it blames, else the store of c.
+
+    `observation` is that of the finding's case, with a trace; the finding stays as it is where no
+    single line is to blame.
+    """
+    run = observation.calls[0].run if observation.calls else None
+    if finding.where is not None or run is None or not observation.has_result:
+        return finding
+    mark = _WRONG.get(finding.property)
+    wrong = np.ones(observation.result.shape, np.bool_) if mark is None else mark(observation)
+    stores = _find_stores(observation, _addresses(run.result)[wrong])
+    if stores is None:
+        return finding
+    if finding.operand in ROLES:
+        lines = sorted(_find_loads(observation, str(finding.operand), stores.programs))
+        if not lines:
+            return finding
+        shown = " and ".join(lines[:SHOWN])
+        named = word(observation, str(finding.operand))
+        message = f"{finding.message}; {named} is loaded at {shown}"
+    else:
+        lines = sorted(stores.lines)
+        verb = {"": "made of what is stored", "atomic": "updated"}.get(stores.kind, "stored")
+        place, _, rest = finding.message.partition(": ")
+        if len(lines) > 1 or not place.startswith("c["):
+            return finding
+        message = f"{place}, {verb} at {lines[0]}: {rest}"
+    return replace(finding, message=message, where=lines[0] if len(lines) == 1 else None)
+
+
+def _addresses(result: torch.Tensor) -> Array:
+    """The address of every element."""
+    steps = [
+        np.arange(n, dtype=np.int64) * stride
+        for n, stride in zip(result.shape, result.stride(), strict=True)
+    ]
+    grid = np.zeros(tuple(result.shape), np.int64)
+    for axis, step in enumerate(steps):
+        grid += step.reshape([-1 if i == axis else 1 for i in range(grid.ndim)])
+    return np.asarray(result.data_ptr() + grid * result.element_size())
+
+
+def _find_stores(observation: Observation, addresses: Array) -> _Stores | None:
+    """What stored to each of the addresses last; else what stored anything; None if nothing did."""
+    sought = np.unique(addresses)
+    last = np.full(sought.size, -1)
+    programs = np.zeros(sought.size, np.int64)
+    accesses = [x for x in _accesses(observation) if x[1].kind != "load"]
+    for number, (_, access) in enumerate(accesses):
+        size = access.operand.view.itemsize
+        address = access.operand.view.start + access.offsets * size
+        program = access.programs.reshape(-1, *(1,) * (address.ndim - 1))
+        address, program = np.broadcast_arrays(address, program)
+        hit = np.isin(address, sought)
+        if access.mask is not None:
+            hit &= access.mask
+        at = np.searchsorted(sought, address[hit])
+        last[at], programs[at] = number, program[hit]
+    if not accesses:
+        return None
+    if (last < 0).any():
+        everyone = {(launch, int(p)) for launch, access in accesses for p in access.programs}
+        lines = {str(access.where) for _, access in accesses}
+        return _Stores("", frozenset(lines), frozenset(everyone))
+    touched = [accesses[number][1] for number in np.unique(last)]
+    kinds = {access.kind for access in touched}
+    return _Stores(
+        "atomic" if kinds == {"atomic"} else "store",
+        frozenset(str(access.where) for access in touched),
+        frozenset((accesses[n][0], int(p)) for n, p in zip(last, programs, strict=True)),
+    )
+
+
+def _find_loads(
+    observation: Observation, operand: str, programs: frozenset[tuple[int, int]]
+) -> set[str]:
+    """The lines on which these programs load an operand."""
+    found = set()
+    for launch, access in _accesses(observation):
+        if access.kind == "load" and access.operand.name == operand:
+            running = {(launch, int(program)) for program in access.programs}
+            if running & programs:
+                found.add(str(access.where))
+    return found
+
+
+def _accesses(observation: Observation) -> Iterator[tuple[int, Any]]:
+    """Every traced access, with the number of its launch."""
+    for number, (_, _, accesses) in enumerate(observation.trace or ()):
+        for access in accesses:
+            if access.where is not None:
+                yield number, access

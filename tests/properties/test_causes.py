@@ -1,0 +1,226 @@
+"""One cause, one finding: what is joined and what is not, lines, and the names of operands."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from fake_simulator import HERE, check_with, fake_run, right, stray_load
+
+from gemmproof.engine.causes import join, name_axis
+from gemmproof.engine.check import check
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.properties.finding import Finding, list_by_cause
+from gemmproof.properties.naming import parameters_of
+from gemmproof.reference.observation import Fault, Where
+from gemmproof.report.text import lines
+
+SMALL, LARGE = Case(1, 1, 1), Case(1, 1, 17)
+
+
+def finding(property, fault, operand="c", case=SMALL, **more):
+    return Finding(property, fault, f"{property} {fault}", case, operand, **more)
+
+
+STRAY_STORE = finding("stays_in_bounds", "out_of_bounds", where="k.py:9", axis="M")
+STRAY_LOAD = finding("stays_in_bounds", "out_of_bounds", "a", where="k.py:5", axis="K")
+TWICE = finding("stores_each_element_once", "stored_twice", where="k.py:9", case=LARGE)
+NEVER = finding("stores_each_element_once", "never_stored", where="k.py:30", case=LARGE)
+MISREAD = finding("exact_on_integers", "wrong_strides", "a", case=LARGE)
+ROUNDED = finding("within_bound", "rounding")
+UNALIGNED = finding("every_hint_holds", "bad_descriptor", "a", expected="a multiple of 16 bytes")
+
+JOINED = {
+    "another axis of the same load": (STRAY_LOAD, replace(STRAY_LOAD, axis="M", case=LARGE)),
+    "stored twice at the line that strays": (STRAY_STORE, TWICE),
+    "never stored where others are stored twice": (TWICE, NEVER),
+    "the wrong elements of the operand that is read astray": (STRAY_LOAD, MISREAD),
+    "bits lost on integers and on numbers": (
+        finding("exact_on_integers", "rounding"), ROUNDED,
+    ),
+    "overflow of the narrow format": (
+        ROUNDED, finding("special_values", "overflow", case=LARGE),
+    ),
+    "the other descriptors of the call": (
+        UNALIGNED, replace(UNALIGNED, operand="b", where="k.py:6"),
+    ),
+    "state that repeated calls show": (
+        finding("undefined_lanes_never_stored", "undefined_stored", case=Case(1, 1, 1, calls=3)),
+        finding("call_order", "stale", None),
+    ),
+}  # fmt: skip
+APART = {
+    "another line": (STRAY_LOAD, replace(STRAY_LOAD, where="k.py:6")),
+    "another operand": (STRAY_LOAD, replace(MISREAD, operand="b")),
+    "a wrong value of no operand": (STRAY_LOAD, finding("exact_on_integers", "last_k_block")),
+    "stored twice at another line": (STRAY_STORE, replace(TWICE, where="k.py:12")),
+    "never stored, and a load astray": (STRAY_LOAD, NEVER),
+    "NaN lost, and bits": (ROUNDED, finding("special_values", "nan_lost")),
+    "a descriptor that breaks another rule": (
+        UNALIGNED, replace(UNALIGNED, operand="b", expected="1"),
+    ),
+    "call order, and one call": (STRAY_LOAD, finding("call_order", "stale", None)),
+    "another backend": (STRAY_LOAD, replace(STRAY_LOAD, axis="M", backend="cuda")),
+}  # fmt: skip
+
+
+def never(case):
+    raise AssertionError("no case has to be run for this")
+
+
+@pytest.mark.parametrize("why", JOINED)
+def test_findings_of_one_cause_are_joined(why):
+    root, other = JOINED[why]
+    joined = join([root, other], never, never)
+    assert joined == [root, other.caused_by(root.property)]
+
+
+@pytest.mark.parametrize("why", APART)
+def test_findings_of_two_causes_stay_two(why):
+    pair = list(APART[why])
+    assert join(pair, never, never) == pair
+
+
+def test_the_simplest_of_one_fault_is_the_root_whatever_came_first():
+    large = replace(STRAY_LOAD, axis="M", case=LARGE)
+    assert join([large, STRAY_LOAD], never, never) == [
+        STRAY_LOAD, large.caused_by("stays_in_bounds"),
+    ]  # fmt: skip
+    assert join([large, large], never, never) == [large]
+
+
+def test_an_axis_is_named_at_the_smallest_case_if_it_is_the_only_one():
+    drawn = replace(NEVER, axis="M", got="row 16 of c never stored", case=Case(17, 5, 1))
+    small = replace(NEVER, case=SMALL)
+    named = name_axis(small, drawn, [drawn])
+    assert (named.axis, named.case) == ("M", SMALL)
+    assert named.message.endswith("(along M at M=17 N=5 K=1: row 16 of c never stored)")
+    assert name_axis(small, drawn, [drawn, replace(drawn, axis="N")]) == small
+    assert name_axis(STRAY_LOAD, replace(STRAY_LOAD, axis="M"), [STRAY_LOAD]) == STRAY_LOAD
+
+
+def test_what_follows_is_listed_under_its_own_cause():
+    b = replace(STRAY_LOAD, operand="b", where="k.py:6")
+    lanes = [
+        finding("undefined_lanes_never_stored", "undefined_stored", name, cause="stays_in_bounds")
+        for name in "ba"
+    ]
+    value = finding("exact_on_integers", "wrong_value", cause="undefined_lanes_never_stored")
+    groups = list_by_cause([STRAY_LOAD, b, *lanes, value])
+    assert groups == [(STRAY_LOAD, [lanes[1]]), (b, [lanes[0], value])]
+    # a cause that is not among them, or a circle, hides nothing
+    alone = [replace(value, cause="no_races"), replace(lanes[0], cause="exact_on_integers")]
+    assert list_by_cause(alone) == [(alone[0], []), (alone[1], [])]
+    assert list_by_cause([STRAY_LOAD, *alone]) == [(STRAY_LOAD, alone)]
+
+
+def test_the_text_lists_consequences_under_the_finding():
+    def wrong(a, b, config):
+        lanes = Fault(
+            "undefined_stored", "k", "load", "a", "K", HERE, "g", "e", 1, 1, "out_of_bounds"
+        )
+        return [stray_load(), lanes, stray_load("b", "K", Where("/x/kernels.py", 40, "k"))]
+
+    report, _ = check_with(fake_run(wrong), right)
+    texts = [text for text, _ in lines(report, lambda case: "")]
+    heads = [i for i, text in enumerate(texts) if text.startswith("matmul does not")]
+    follows = texts.index("  what follows from it:")
+    assert heads[0] < follows < heads[1]
+    assert texts[follows + 1].startswith("    undefined_lanes_never_stored: load of a at")
+
+
+# -- names and lines ------------------------------------------------------------------------------
+def linear(x, weight):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("launch", "names"),
+    [
+        (linear, {"a": "x", "b": "weight"}),
+        (lambda a, b: None, {"a": "a", "b": "b"}),
+        (lambda b, a: None, {"a": "a", "b": "b"}),
+        (lambda c, d: None, {"a": "a", "b": "b"}),
+        (lambda *both: None, {"a": "a", "b": "b"}),
+        (lambda x, *, weight: None, {"a": "a", "b": "b"}),
+        (lambda x, weight, bias=None: None, {"a": "x", "b": "weight"}),
+        (max, {"a": "a", "b": "b"}),
+    ],
+)
+def test_the_wrappers_names_of_its_operands(launch, names):
+    assert parameters_of(launch) == names
+
+
+@triton.jit
+def linear_kernel(x_ptr, w_ptr, c_ptr, M, N, K, sxm, sxk, swk, swn, FLAW: tl.constexpr):
+    rm = tl.program_id(0) * 16 + tl.arange(0, 16)
+    rn = tl.program_id(1) * 16 + tl.arange(0, 16)
+    acc = tl.zeros((16, 16), dtype=tl.float32)
+    for k in range(0, K, 16):
+        rk = k + tl.arange(0, 16)
+        inside = (rm[:, None] < M) & ((rk[None, :] < K) | (FLAW == "K"))
+        x = tl.load(x_ptr + rm[:, None] * sxm + rk[None, :] * sxk, mask=inside, other=0.0)
+        column = rn % 16 if FLAW == "wrap" else rn
+        column = column + 1 if FLAW == "shift" else column
+        both = (rk[:, None] < K) & (column[None, :] < N)
+        w = tl.load(w_ptr + rk[:, None] * swk + column[None, :] * swn, mask=both, other=0.0)
+        acc = tl.dot(x, w, acc)
+    c_ptrs, keep = c_ptr + rm[:, None] * N + rn[None, :], (rm[:, None] < M) & (rn[None, :] < N)
+    if FLAW == "store" and M > 16:
+        tl.store(c_ptrs, acc + 1, mask=keep)
+    else:
+        tl.store(c_ptrs, acc, mask=keep)
+
+
+def flawed(flaw, after=lambda c: c):
+    def linear(x, weight):
+        (M, K), N = x.shape, weight.shape[1]
+        c = torch.empty((M, N), device=x.device, dtype=torch.float32)
+        grid = (triton.cdiv(M, 16), triton.cdiv(N, 16))
+        if M and N:
+            linear_kernel[grid](x, weight, c, M, N, K, *x.stride(), *weight.stride(), FLAW=flaw)
+        return after(c)
+
+    report = check(KernelUnderTest("linear", linear, Contract()), max_examples=60)
+    return [f for f in report.findings if f.cause is None]
+
+
+def line_of(text):
+    source, first = linear_kernel.raw_src, linear_kernel.starting_line_number
+    lines = "".join(source).splitlines()
+    return f"test_causes.py:{first + next(i for i, s in enumerate(lines) if text in s)}"
+
+
+def test_messages_call_operands_as_the_wrapper_does():
+    (root,) = flawed("K")
+    assert root.operand == "a"
+    assert root.message.startswith(f"load of x (a) at {line_of('x = tl.load')}: columns 1..15 of x")
+
+
+def test_a_wrapped_load_is_recognised_with_its_line():
+    (root,) = flawed("wrap")
+    assert (root.fault, root.operand, root.where) == ("wrong_indices", "b", line_of("w = tl.load"))
+    assert "as if weight (b) were read at n modulo 16" in root.message
+
+
+def test_a_shifted_load_is_recognised_with_its_line():
+    (root,) = flawed("shift")
+    assert (root.fault, root.operand, root.where) == ("wrong_indices", "b", line_of("w = tl.load"))
+    assert "as if weight (b) were read at n + 1" in root.message
+    assert root.message.endswith(f"; weight is loaded at {line_of('w = tl.load')}")
+
+
+def test_of_two_stores_the_one_that_stored_the_wrong_element_is_named():
+    (root,) = flawed("store")
+    assert root.case == Case(17, 1, 1)
+    assert root.where == line_of("acc + 1")
+    assert root.message.startswith(f"c[0, 0], stored at {root.where}: got")
+
+
+def test_where_torch_made_the_result_the_line_is_of_what_it_was_made_of():
+    (root,) = flawed("shift", after=lambda c: c.to(torch.float16))
+    assert root.where == line_of("w = tl.load")
+    (root,) = flawed("", after=lambda c: c + 1)
+    assert root.message.startswith(f"c[0, 0], made of what is stored at {root.where}: got")
