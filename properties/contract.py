@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
 from gemmproof.properties.cases.layouts import ANY, BATCHED, CONTIGUOUS, HUGE, LAYOUTS
 from gemmproof.properties.cases.relation import holds, split
 from gemmproof.properties.cases.sizes import MAX_BATCH, MAX_SIDE, Sizes, neighbours
+from gemmproof.properties.operand import Operand
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, OPERANDS, RESULTS
 
 
@@ -59,6 +60,7 @@ class Contract:
     in, from which every bound follows (int8 is always int32; "e8m13" is fp8 sums that never leave a
     unit of 13 bits). `out`: the format of the result, None for any. `deterministic`: the same bits
     in whatever order programs run. `batch_invariant`: the bits of a row of c do not depend on M.
+    `symmetric`: c is a b, whose relations under negation and the like hold; False with a `spec`.
 
     Raises ValueError, in one line, for values that are unknown or contradict each other.
     """
@@ -76,6 +78,7 @@ class Contract:
     out: str | None = None
     deterministic: bool = True
     batch_invariant: bool = False
+    symmetric: bool = True
 
     def __post_init__(self) -> None:
         _require(
@@ -87,7 +90,7 @@ class Contract:
                 name in OPERANDS,
                 f"contract format: got {name!r}, expected one of {' '.join(OPERANDS)}",
             )
-        for flag in ("batched", "huge", "deterministic", "batch_invariant"):
+        for flag in ("batched", "huge", "deterministic", "batch_invariant", "symmetric"):
             value = getattr(self, flag)
             _require(
                 isinstance(value, bool), f"contract {flag}: got {value!r}, expected True or False"
@@ -215,6 +218,8 @@ class KernelUnderTest:
     """A kernel to judge: `launch(a, b)` is its wrapper and returns c.
 
     `mirror` is what the kernel's specification says of its accesses; None where nobody wrote one.
+    `operands`: what the wrapper takes by name besides a and b. `spec`: what c is, as a function of
+    a, b and the operands in numpy's terms (reference/spec says which); a @ b where it is None.
     Raises ValueError in one line.
     """
 
@@ -222,6 +227,8 @@ class KernelUnderTest:
     launch: Callable[..., Any]
     contract: Contract = Contract()
     mirror: Any = None
+    operands: Mapping[str, Operand] = field(default_factory=dict)
+    spec: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         _require(
@@ -236,3 +243,25 @@ class KernelUnderTest:
             isinstance(self.contract, Contract),
             f"kernel {self.name}: got contract={self.contract!r}, expected a Contract",
         )
+        for name, operand in self.operands.items():
+            _require(
+                isinstance(operand, Operand) and name.isidentifier() and name not in (*ROLES, "c"),
+                f"kernel {self.name}: got operand {name!r} of {operand!r}, expected an Operand by"
+                " the name of a parameter other than a, b and c",
+            )
+        _require(
+            self.spec is None or callable(self.spec),
+            f"kernel {self.name}: got spec={self.spec!r}, expected a function",
+        )
+        _require(
+            not self.operands or self.spec is not None,
+            f"kernel {self.name}: got operands without spec, expected spec=lambda a, b,"
+            f" {', '.join(self.operands)}: ...",
+        )
+        if self.spec is not None:
+            # negated, permuted and transposed operands say nothing of a formula of its own
+            object.__setattr__(self, "contract", replace(self.contract, symmetric=False))
+
+    def call(self, *tensors: Any) -> Any:
+        """Call the wrapper: a and b as they are, the operands by their names."""
+        return self.launch(*tensors[:2], **dict(zip(self.operands, tensors[2:], strict=True)))

@@ -11,6 +11,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.cases.tensors import overwrite
+from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
 from gemmproof.properties.naming import word
 from gemmproof.properties.observation import Observation, Related, RelatedCall
@@ -50,14 +51,14 @@ def call_in_order(observation: Observation) -> Iterator[RelatedCall]:
     They follow each other in one process; the case's first call was made before all of them. The
     last one is given tensors that a call has seen, with other elements in them since.
     """
-    own = replace(observation.case, compare=None, calls=1)
+    own, more = replace(observation.case, compare=None, calls=1), observation.kernel.operands
     case = replace(own, fill="index", seed=own.seed + 1)
     for other in dict.fromkeys(_other_cases(case, observation)):
         if other is not None and other != case:
-            yield RelatedCall(other, tensors_of(other), str(other))
-    tensors = tensors_of(case)
+            yield RelatedCall(other, tensors_of(other, more), str(other))
+    tensors = tensors_of(case, more)
     yield RelatedCall(case, tensors, "other elements")
-    for name, elements in tensors_of(own).items():
+    for name, elements in tensors_of(own, more).items():
         overwrite(tensors[name], elements)
     yield RelatedCall(own, tensors, "the same call again, in the tensors of the call before")
 
@@ -72,7 +73,7 @@ def _other_cases(case: Case, observation: Observation) -> Iterator[Case | None]:
     ):
         yield vary(case, contract, M=M, N=N, K=K)
     names = contract.layout_names
-    layouts = ((name, _other_layout(case.layout(name), names)) for name in observation.operands)
+    layouts = ((name, _other_layout(case.layout(name), names)) for name in ROLES)
     yield vary(case, contract, layouts=tuple(layouts))
     formats = [dtype for dtype in contract.formats if dtype != case.dtype]
     yield from (vary(case, contract, dtype=dtype) for dtype in formats[:1])
@@ -123,7 +124,8 @@ def call_at_other_m(observation: Observation) -> Iterator[RelatedCall]:
         other = vary(case, observation.kernel.contract, M=side)
         if other is not None and other != case:
             # an element depends on its place alone, so the rows that both have are the same
-            yield RelatedCall(other, tensors_of(other), f"M={side}")
+            tensors = tensors_of(other, observation.kernel.operands)
+            yield RelatedCall(other, tensors, f"M={side}")
 
 
 def rows_apply(observation: Observation) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.operands import Operand, Touched
+from gemmproof.properties.cases.operands import PlacedOperand, Touched
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.reference.arithmetic.conversions import Array, format_of
 from gemmproof.reference.formats import Format
@@ -102,7 +102,7 @@ class Observation:
     kernel: KernelUnderTest
     case: Case
     target: str | None
-    operands: Mapping[str, Operand]
+    operands: Mapping[str, PlacedOperand]
     backend: str = SIMULATOR
     device: str = ""
     how: str = ""

@@ -38,6 +38,19 @@ def _has_floats(kernel: KernelUnderTest, launched: bool) -> bool:
     return any(FORMATS[name].kind == "float" for name in kernel.contract.formats)
 
 
+def _is_product(kernel: KernelUnderTest, launched: bool) -> bool:
+    # a formula of its own has other special values, and other relations or none
+    return kernel.spec is None
+
+
+def _is_special(kernel: KernelUnderTest, launched: bool) -> bool:
+    return _has_floats(kernel, launched) and _is_product(kernel, launched)
+
+
+def _has_bound(kernel: KernelUnderTest, launched: bool) -> bool:
+    return kernel.spec is not None or _has_floats(kernel, launched)
+
+
 def _is_deterministic(kernel: KernelUnderTest, launched: bool) -> bool:
     # the order of atomics may change bits on a device; the simulator has one order
     return kernel.contract.deterministic or not launched
@@ -153,7 +166,7 @@ PROPERTIES: tuple[Property, ...] = (
         applies=values.bound_applies,
         ratio=values.largest_ratio,
         follows=(*VALUES, mirror.NAME, values.EXACT),
-        promised=_has_floats,
+        promised=_has_bound,
         launched=True,
     ),
     Property(
@@ -171,7 +184,7 @@ PROPERTIES: tuple[Property, ...] = (
         special.judge,
         applies=special.applies,
         sound=True,
-        promised=_has_floats,
+        promised=_is_special,
         launched=True,
     ),
     Property(
@@ -190,6 +203,7 @@ PROPERTIES: tuple[Property, ...] = (
         metamorphic.judge,
         applies=metamorphic.applies,
         sound=True,
+        promised=_is_product,
     ),
     Property(
         determinism.ORDER,

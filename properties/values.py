@@ -16,6 +16,7 @@ from gemmproof.reference.dot import DotModel, dot_model
 from gemmproof.reference.dot.fdpa import Unit
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS, FP8, Format
+from gemmproof.reference.spec import Rules, SpecArray, evaluate
 
 EXACT = "exact_on_integers"
 BOUND = "within_bound"
@@ -27,6 +28,8 @@ PROMOTED = 128
 
 def exact_applies(observation: Observation) -> bool:
     """Whether there is a result, and data whose sums the accumulator does not round."""
+    if observation.kernel.spec is not None:
+        return observation.has_result and bool(evaluated(observation).exact.any())
     if not observation.has_result or observation.case.sums_are_exact:
         return observation.has_result
     acc = FORMATS[observation.kernel.contract.accumulator]
@@ -37,7 +40,8 @@ def exact_applies(observation: Observation) -> bool:
 def bound_applies(observation: Observation) -> bool:
     """Whether there is a result of a float GEMM of numbers; integer ones are exact or wrong."""
     case = observation.case
-    return observation.has_result and case.format.kind == "float" and case.fill != "special"
+    floats = case.format.kind == "float" or observation.kernel.spec is not None
+    return observation.has_result and floats and case.fill != "special"
 
 
 @remember
@@ -48,8 +52,25 @@ def inputs(observation: Observation) -> tuple[Array, Array]:
 
 
 @remember
+def evaluated(observation: Observation) -> SpecArray:
+    """What the kernel's `spec` makes of the operands, (..., M, N). Raises ValueError, in a line."""
+    kernel, given = observation.kernel, observation.operands
+    operands = {name: (stored_elements(x), x.dtype) for name, x in given.items()}
+    accumulator = kernel.contract.accumulator
+    assert kernel.spec is not None
+    (c,) = evaluate(kernel.spec, operands, Rules(observation.target, accumulator))
+    if c.shape != observation.case.result_shape:
+        raise ValueError(
+            f"spec of {kernel.name}: got shape {c.shape}, expected {observation.case.result_shape}"
+        )
+    return c
+
+
+@remember
 def exact(observation: Observation) -> Array:
     """The exact product (of index and integer data), or the nearest float64."""
+    if observation.kernel.spec is not None:
+        return evaluated(observation).value
     if bound_applies(observation):
         return accumulator(observation).exact
     return exact_product(*inputs(observation))[0]
@@ -58,6 +79,9 @@ def exact(observation: Observation) -> Array:
 @remember
 def accumulator(observation: Observation) -> Accumulated:
     """What the contract's accumulator holds before it is stored: exact value, error bound."""
+    if observation.kernel.spec is not None:
+        c = evaluated(observation)
+        return Accumulated(c.value, c.bound)
     model = declared_model(observation)
     return bound_accumulation(*inputs(observation), model, any_order=True)
 
@@ -70,6 +94,12 @@ def not_exact(observation: Observation) -> Array:
     output must saturate.
     """
     got, want, out = observation.result, exact(observation), observation.out
+    if observation.kernel.spec is not None:
+        return evaluated(observation).exact & _differs(got, want, out)
+    return _differs(got, want, out)
+
+
+def _differs(got: Array, want: Array, out: Format) -> Array:
     if out.kind == "int":
         if want.dtype == object:
             want = want.astype(np.float64)
@@ -127,7 +157,8 @@ def error_and_bound(observation: Observation) -> tuple[Array, Array]:
 
     Where the exact result may overflow the output the bound is Inf.
     """
-    held = declared_model(observation).acc_format
+    spec = observation.kernel.spec is not None
+    held = "fp32" if spec else declared_model(observation).acc_format
     bound = bound_rounding(accumulator(observation), observation.out, held).error
     with np.errstate(invalid="ignore"):
         error = np.abs(widen(observation.result) - exact(observation))

@@ -12,6 +12,7 @@ import numpy as np
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Role
+from gemmproof.properties.operand import Operand
 from gemmproof.reference.arithmetic.conversions import Array, round_to
 from gemmproof.reference.formats import FORMATS, Format
 
@@ -61,6 +62,31 @@ def elements(case: Case, role: Role, shape: tuple[int, ...]) -> Array:
             x = np.where(where[k_axis] < np.uint64((shape[k_axis] + 1) // 2), 0.0, x)
     x = np.broadcast_to(x, shape)
     return x.astype(fmt.storage) if fmt.kind == "int" else round_to(np.ascontiguousarray(x), fmt)
+
+
+def further_elements(case: Case, stated: Operand, shape: tuple[int, ...], number: int) -> Array:
+    """The values of an operand besides a and b: of its function or range, or ones that differ.
+
+    Floats are signed powers of two from 2**-3 to 2**4, times 1 to 2 where the fill is not exact; no
+    two neighbours along an axis are the same, so that one in another's place is seen.
+    Raises ValueError where the function gives another shape.
+    """
+    fmt = FORMATS[stated.format]
+    if callable(stated.values):
+        made = np.asarray(stated.values(np.random.default_rng(case.seed), shape, **case.sides))
+        if made.shape != shape:
+            raise ValueError(f"operand values: got shape {made.shape}, expected {shape}")
+        return made.astype(fmt.storage) if fmt.kind == "int" else round_to(made, fmt)
+    where = np.indices(shape, dtype=np.uint64)
+    code = _hash(case.seed, number + 1, tuple(where)).reshape(shape)
+    if fmt.kind == "int":
+        info = np.iinfo(fmt.storage)
+        low, high = stated.values or (max(info.min, -(2**30)), min(info.max, 2**30))
+        return (low + (code % np.uint64(high - low + 1)).astype(np.int64)).astype(fmt.storage)
+    step = sum((place * np.uint64(3 + 2 * i) for i, place in enumerate(where)), np.uint64(0))
+    exponent = ((step + np.uint64(case.seed)) % np.uint64(8)).astype(np.int64) - 3
+    value = np.ldexp(1.0, exponent) * (1.0 if case.sums_are_exact else 1 + _uniform(code))
+    return round_to(np.asarray(_signed(code, value)), fmt)
 
 
 def _plain(case: Case, role: Role, where: tuple[Array, ...], fmt: Format) -> Array:
@@ -171,7 +197,7 @@ def _exponents(K: int, fmt: Format) -> tuple[int, int]:
 
 def _hash(seed: int, stream: int, where: tuple[Array, ...]) -> Array:
     """64 well-mixed bits per place (the finaliser of splitmix64, once per coordinate)."""
-    code: Array = np.full((1, 1, 1), seed * 8 + stream + 1, np.uint64)
+    code: Array = np.full((1,) * max(len(where), 1), seed * 8 + stream + 1, np.uint64)
     for place in where:
         code = code * np.uint64(0x9E3779B97F4A7C15) + place + np.uint64(1)
         code = (code ^ (code >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -146,7 +146,8 @@ def list_fills(dtype: str) -> tuple[str, ...]:
 
 def list_relations(contract: Contract) -> tuple[str, ...]:
     """The relations between calls that a contract promises."""
-    return tuple(name for name in COMPARE if name != "rows" or contract.batch_invariant)
+    promised = {"rows": contract.batch_invariant, "order": True}
+    return tuple(name for name in COMPARE if promised.get(name, contract.symmetric))
 
 
 def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) -> Case:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import mmap
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.data import elements
-from gemmproof.properties.cases.layouts import GUARD, OperandView, view
+from gemmproof.properties.cases.data import elements, further_elements
+from gemmproof.properties.cases.layouts import GUARD, ROW, OperandView, view
 from gemmproof.properties.cases.tensors import as_tensor
 from gemmproof.properties.contract import ROLES, Role
+from gemmproof.properties.operand import Operand
 from gemmproof.reference.arithmetic.conversions import Array
-from gemmproof.reference.formats import Format
+from gemmproof.reference.formats import FORMATS, Format
 
 POISON_FLOAT = 0xFF  # NaN in every float format
 POISON_INT = 0x55
@@ -23,12 +25,12 @@ SMALL = 2**24  # elements; a larger parent is committed, and watched, near its r
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class PlacedOperand:
     """One operand: the tensor a kernel is given, its elements, and the memory around it.
 
     `data` is a copy of the elements, (batch, rows, columns), 1 long where the layout repeats one.
     `parent` is the whole storage, flat; `watched` the ranges of it that were written here, with
-    the bits they had (`before`, one array per range).
+    the bits they had (`before`, one array per range). `dtype` is the name of the format.
     """
 
     role: Role
@@ -38,6 +40,7 @@ class Operand:
     parent: Array
     watched: tuple[tuple[int, int], ...]
     before: tuple[Array, ...]
+    dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +57,39 @@ class Touched:
     count: int
 
 
-def operands(case: Case) -> dict[str, Operand]:
-    """The operands of a case, as CPU tensors of 2 axes, or 3 where the case has a batch."""
-    return {name: operand_of(case, name) for name in ROLES}
+def operands(case: Case, more: Mapping[str, Operand]) -> dict[str, PlacedOperand]:
+    """The operands of a case, as CPU tensors: a and b, of 2 axes or 3 with a batch, and `more`."""
+    made = {name: operand_of(case, name) for name in ROLES}
+    for name, stated in more.items():
+        made[name] = _further_operand(case, name, stated, len(made))
+    return made
 
 
-def tensors_of(case: Case) -> dict[str, torch.Tensor]:
+def tensors_of(case: Case, more: Mapping[str, Operand]) -> dict[str, torch.Tensor]:
     """The tensors of new operands of a case."""
-    return {name: operand.tensor for name, operand in operands(case).items()}
+    return {name: operand.tensor for name, operand in operands(case, more).items()}
 
 
-def copy_elements(operand: Operand) -> Array:
+def _further_operand(case: Case, name: str, stated: Operand, number: int) -> PlacedOperand:
+    """An operand besides a and b, dense and row-major between its guards."""
+    shape = stated.sides(case.sides)
+    axes = [str(axis) for axis in stated.axes]
+    rows, columns = ("", "", *axes)[-2:]
+    role = Role(name, (rows, columns), number)
+    batch, height, width = (1, 1, 1, *shape)[-3:]
+    data = further_elements(case, stated, shape, number).reshape(batch, height, width)
+    # a dense view asks for no axis that runs over K
+    place = view(ROW, (batch, height, width), number, 1)
+    return _place(role, data, place, stated.format, len(shape))
+
+
+def copy_elements(operand: PlacedOperand) -> Array:
     """The elements that the operand was given, (batch, rows, columns), whatever calls did since."""
     code = np.broadcast_to(operand.data.view(f"u{operand.data.itemsize}"), operand.view.shape)
     return np.ascontiguousarray(code).view(operand.data.dtype)
 
 
-def stored_elements(operand: Operand) -> Array:
+def stored_elements(operand: PlacedOperand) -> Array:
     """The elements that the operand was given, with as many axes as its tensor."""
     return copy_elements(operand).reshape(operand.view.shape[3 - operand.tensor.dim() :])
 
@@ -83,7 +102,7 @@ def view_strided(parent: Array, place: OperandView) -> Array:
     return np.lib.stride_tricks.as_strided(code, place.shape, strides).view(parent.dtype)
 
 
-def find_changes(operand: Operand) -> list[Touched]:
+def find_changes(operand: PlacedOperand) -> list[Touched]:
     """What calls changed of an operand since it was made, at most one entry per kind."""
     name, view, tensor = operand.role.name, operand.view, operand.tensor
     seen: dict[str, list[int]] = defaultdict(list)
@@ -102,32 +121,36 @@ def find_changes(operand: Operand) -> list[Touched]:
     return found
 
 
-def operand_of(case: Case, name: str, data: Array | None = None) -> Operand:
+def operand_of(case: Case, name: str, data: Array | None = None) -> PlacedOperand:
     """One operand of a case, in the case's layout for it, with these elements or the case's own.
 
     `data` is (batch, rows, columns), 1 long where the layout repeats one element.
     """
     role, shape = ROLES[name], case.shape_of(name)
-    fmt = case.format
     place = view(case.layout(name), shape, role.number, role.k_axis)
-    parent = _parent(place.extent, fmt)
-    watched = _choose_watched(place)
-    for start, stop in watched:
-        parent[start:stop].view(np.uint8)[:] = POISON_INT if fmt.kind == "int" else POISON_FLOAT
     if data is None:
         distinct = (
             1 if stride == 0 and side > 0 else side
             for side, stride in zip(shape, place.strides, strict=True)
         )
         data = elements(case, role, tuple(distinct))
+    return _place(role, data, place, case.dtype, 2 if case.batch is None else 3)
+
+
+def _place(role: Role, data: Array, place: OperandView, dtype: str, axes: int) -> PlacedOperand:
+    """The operand in memory of its own: `data` in a view of the last `axes` of three axes."""
+    fmt = FORMATS[dtype]
+    parent = _parent(place.extent, fmt)
+    watched = _choose_watched(place)
+    for start, stop in watched:
+        parent[start:stop].view(np.uint8)[:] = POISON_INT if fmt.kind == "int" else POISON_FLOAT
     view_strided(parent, replace(place, shape=data.shape))[...] = data
     flat = parent.view(f"u{parent.itemsize}")
-    skip = 1 if case.batch is None else 0
     tensor = torch.as_strided(
-        as_tensor(parent, case.dtype), shape[skip:], place.strides[skip:], place.first
+        as_tensor(parent, dtype), place.shape[3 - axes :], place.strides[3 - axes :], place.first
     )
     before = tuple(flat[start:stop].copy() for start, stop in watched)
-    return Operand(role, tensor, place, data, parent, watched, before)
+    return PlacedOperand(role, tensor, place, data, parent, watched, before, dtype)
 
 
 def _parent(extent: int, fmt: Format) -> Array:
@@ -183,7 +206,7 @@ def _index(place: OperandView, offset: int) -> tuple[int, int, int] | None:
     return (index[0], index[1], index[2]) if rest == 0 else None
 
 
-def _describe(operand: Operand, offset: int) -> str:
+def _describe(operand: PlacedOperand, offset: int) -> str:
     index = _index(operand.view, offset)
     if index is None:
         return f"{operand.role.name} offset {offset - operand.view.first}"

@@ -30,6 +30,11 @@ _COMPARED: Mapping[type, Callable[[int, int], bool]] = MappingProxyType(
 )
 
 
+def evaluate(text: str, sizes: Mapping[str, int]) -> int:
+    """What an expression over the sizes gives. Raises ValueError where it is none."""
+    return int(_evaluate(_parse(text), text, sizes))
+
+
 def holds(relation: str, sizes: Mapping[str, int]) -> bool:
     """Whether the sizes meet the relation. Raises ValueError where it is none."""
     return bool(_evaluate(_parse(relation), relation, sizes))

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from gemmproof.properties.cases.generate import Tile
-from gemmproof.properties.cases.operands import Operand, view_strided
+from gemmproof.properties.cases.operands import PlacedOperand, view_strided
 from gemmproof.properties.contract import ROLES
 from gemmproof.reference.arithmetic.conversions import Array
 
 
-def list_readings(operand: Operand) -> Iterator[tuple[str, Array]]:
+def list_readings(operand: PlacedOperand) -> Iterator[tuple[str, Array]]:
     """The operand as other strides give it, where they stay in its parent."""
     view = operand.view
     _, rows, columns = view.shape

@@ -9,16 +9,26 @@ if TYPE_CHECKING:
     from gemmproof.engine.check import check
     from gemmproof.properties.cases.sizes import multiple_of
     from gemmproof.properties.contract import Contract, KernelUnderTest
+    from gemmproof.properties.operand import Operand
     from gemmproof.reference.simulator import simulate
 
 __version__ = "0.1.0"
-__all__ = ["Contract", "KernelUnderTest", "__version__", "check", "multiple_of", "simulate"]
+__all__ = [
+    "Contract",
+    "KernelUnderTest",
+    "Operand",
+    "__version__",
+    "check",
+    "multiple_of",
+    "simulate",
+]
 
 # Where each public name is defined. They are loaded on first use, because numpy and torch take
 # seconds to load and the command line, the plugin and shell completion need neither.
 _HOMES = {
     "Contract": "gemmproof.properties.contract",
     "KernelUnderTest": "gemmproof.properties.contract",
+    "Operand": "gemmproof.properties.operand",
     "check": "gemmproof.engine.check",
     "multiple_of": "gemmproof.properties.cases.sizes",
     "simulate": "gemmproof.reference.simulator",

@@ -20,7 +20,7 @@ from gemmproof.engine.observe import PassedOver, observe
 from gemmproof.engine.tally import tally
 from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.operands import Operand, Touched
+from gemmproof.properties.cases.operands import PlacedOperand, Touched
 from gemmproof.properties.completion import is_cuda_error
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.determinism import PREDICTED
@@ -53,13 +53,13 @@ class Launches:
         self._placed: dict[str, Placed] = {}
         self._failed = False
 
-    def place(self, operand: Operand, case: Case) -> torch.Tensor:
+    def place(self, operand: PlacedOperand, case: Case) -> torch.Tensor:
         """The operand in the device's memory, between the same guards."""
         wanted = operand.parent.nbytes
         try:
             if wanted > self.device.room():
                 raise torch.OutOfMemoryError
-            placed: Placed = self.device.place(operand, case.dtype)
+            placed: Placed = self.device.place(operand, operand.dtype)
         except torch.OutOfMemoryError:
             raise PassedOver(f"an operand of {wanted / 2**30:.1f} GiB") from None
         self._placed[operand.role.name] = placed
@@ -76,7 +76,7 @@ class Launches:
         self._failed = True
         try:
             result, ran = self.device.call(
-                observation.kernel.launch, arguments, case.config, self.choices, self._beat
+                observation.kernel.call, arguments, case.config, self.choices, self._beat
             )
         except torch.OutOfMemoryError:
             raise PassedOver("operands that leave no memory for the result") from None
@@ -94,7 +94,7 @@ class Launches:
         by = "the tuner's configuration" if self.choices is None else "configuration"
         return how and f", in {by} {how}"
 
-    def find_changes(self, operand: Operand) -> list[Touched]:
+    def find_changes(self, operand: PlacedOperand) -> list[Touched]:
         """What launches changed of an operand; after a failed call the memory may be unreadable."""
         return [] if self._failed else find_changes(self._placed[operand.role.name])
 

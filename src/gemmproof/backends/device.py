@@ -12,7 +12,7 @@ import torch
 
 from gemmproof.backends.autotune import Choice, force, watch_tuners
 from gemmproof.backends.on_device import Placed, place
-from gemmproof.properties.cases.operands import Operand
+from gemmproof.properties.cases.operands import PlacedOperand
 
 _RESERVE = 2**26  # bytes of cached memory, for what a wrapper allocates
 
@@ -41,7 +41,7 @@ class Gpu:
         torch.cuda.empty_cache()
         return int(0.8 * torch.cuda.mem_get_info()[0])
 
-    def place(self, operand: Operand, dtype: str) -> Placed:
+    def place(self, operand: PlacedOperand, dtype: str) -> Placed:
         """The operand on the device. Raises torch.OutOfMemoryError."""
         return place(operand, dtype, torch.device("cuda"))
 

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import torch
 
-from gemmproof.properties.cases.operands import POISON_FLOAT, POISON_INT, Operand, Touched
+from gemmproof.properties.cases.operands import POISON_FLOAT, POISON_INT, PlacedOperand, Touched
 from gemmproof.properties.cases.operands import find_changes as find_host_changes
 from gemmproof.properties.cases.tensors import TORCH_DTYPES
 from gemmproof.reference.formats import FORMATS
@@ -23,13 +23,13 @@ class Placed:
     Memory of a huge parent that the operand does not watch holds `poison` here.
     """
 
-    operand: Operand
+    operand: PlacedOperand
     tensor: torch.Tensor
     storage: torch.Tensor
     poison: int
 
 
-def place(operand: Operand, dtype: str, device: torch.device) -> Placed:
+def place(operand: PlacedOperand, dtype: str, device: torch.device) -> Placed:
     """The operand as it is, on `device`. Raises torch.OutOfMemoryError if it has no room there."""
     poison = POISON_INT if FORMATS[dtype].kind == "int" else POISON_FLOAT
     storage = torch.full((operand.parent.nbytes,), poison, dtype=torch.uint8, device=device)

@@ -9,7 +9,7 @@ import torch
 
 from gemmproof.backends.multiprocessors import multiprocessors
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.operands import Operand, Touched, find_changes
+from gemmproof.properties.cases.operands import PlacedOperand, Touched, find_changes
 from gemmproof.properties.naming import words_of
 from gemmproof.properties.observation import SIMULATOR, Observation
 from gemmproof.reference.observation import Run
@@ -35,7 +35,7 @@ class Simulator:
         self.seconds = seconds
         self._run = runner
 
-    def place(self, operand: Operand, case: Case) -> torch.Tensor:
+    def place(self, operand: PlacedOperand, case: Case) -> torch.Tensor:
         """The operand's own tensor."""
         return operand.tensor
 
@@ -56,7 +56,7 @@ class Simulator:
 
         def launch(*arguments: torch.Tensor) -> object:
             with multiprocessors(case.sms) as asked:
-                result = observation.kernel.launch(*arguments)
+                result = observation.kernel.call(*arguments)
             observation.asked_sms |= len(asked) > 0
             return result
 
@@ -73,6 +73,6 @@ class Simulator:
             seconds=self.seconds,
         )
 
-    def find_changes(self, operand: Operand) -> list[Touched]:
+    def find_changes(self, operand: PlacedOperand) -> list[Touched]:
         """What calls changed of an operand."""
         return find_changes(operand)

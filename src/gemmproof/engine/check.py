@@ -149,7 +149,7 @@ def _check(
     for position, finding in enumerate(faults):
         if case is None and position < SHRUNK_FAULTS:
             finding = name_axis(_shrink(bench, finding), finding, faults)
-        finding = explain(finding, bench.kernel.contract, judge_more, recall)
+        finding = explain(finding, bench.kernel, judge_more, recall)
         findings.append(name_configuration(finding, bench.judged))
     findings = join(findings, judge_more, recall)
     return drawn, [name_line(f, lambda one: _observe(bench, one, traced=True)) for f in findings]

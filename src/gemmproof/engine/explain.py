@@ -10,9 +10,10 @@ from gemmproof.engine.judge import Judged
 from gemmproof.properties import determinism, metamorphic, special, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import vary
-from gemmproof.properties.contract import Contract
+from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.diagnosis.diagnose import diagnose
 from gemmproof.properties.diagnosis.lines import locate
+from gemmproof.properties.diagnosis.misuse import name_misuse
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation
 
@@ -31,7 +32,7 @@ def on_integers(case: Case) -> Case:
 
 def explain(
     finding: Finding,
-    contract: Contract,
+    kernel: KernelUnderTest,
     judge: Callable[[Case], Judged],
     recall: Callable[[Case], Observation],
 ) -> Finding:
@@ -49,11 +50,15 @@ def explain(
             return finding.caused_by(values.EXACT)
     if finding.property not in DIAGNOSED:
         return finding
+    larger = vary(finding.case, kernel.contract, M=finding.case.M + 2, N=finding.case.N + 3)
+    if kernel.spec is not None:
+        # few elements fit too many ways
+        seen = larger is not None and any(f.key == finding.key for f in judge(larger).findings)
+        return name_misuse(finding, recall(larger if larger and seen else finding.case))
     explained = diagnose(finding, recall(finding.case))
     if explained and math.prod(finding.case.result_shape) > 1:
         return explained
     # a few more rows and columns may tell a class that so few do not; one element fits too many
-    larger = vary(finding.case, contract, M=finding.case.M + 2, N=finding.case.N + 3)
     if larger is None or all(f.key != finding.key for f in judge(larger).findings):
         return explained or finding
     note = f" (seen at M={larger.M} N={larger.N})"

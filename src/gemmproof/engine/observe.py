@@ -12,7 +12,7 @@ import torch
 from gemmproof.engine.wrapper_state import State
 from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.operands import Operand, Touched, operands
+from gemmproof.properties.cases.operands import PlacedOperand, Touched, operands
 from gemmproof.properties.cases.tensors import as_array, format_of_tensor
 from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.observation import UNKNOWN, Call, Observation, Raised, Related
@@ -39,7 +39,7 @@ class Backend(Protocol):
     target: str | None
     fills: tuple[str, ...]
 
-    def place(self, operand: Operand, case: Case) -> torch.Tensor:
+    def place(self, operand: PlacedOperand, case: Case) -> torch.Tensor:
         """The tensor that the wrapper is given for an operand."""
 
     def call(
@@ -47,7 +47,7 @@ class Backend(Protocol):
     ) -> Run:
         """Call the wrapper for the number-th time (from 0), as `case` says."""
 
-    def find_changes(self, operand: Operand) -> list[Touched]:
+    def find_changes(self, operand: PlacedOperand) -> list[Touched]:
         """What calls changed of an operand."""
 
 
@@ -59,7 +59,7 @@ def observe(
     The later calls see the same tensors as the first, as in a program that calls again. `traced`:
     the simulator keeps every access of the first. Never raises for the kernel.
     """
-    made = operands(case)
+    made = operands(case, kernel.operands)
     observation = Observation(kernel, case, backend.target, made, backend.name)
     observation.trace = [] if traced else None
     tensors = {name: backend.place(operand, case) for name, operand in made.items()}
