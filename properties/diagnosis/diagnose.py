@@ -61,9 +61,9 @@ def _explanations(observation: Observation, wrong: Array) -> Iterator[Explanatio
         yield Explanation("not_finite", f"{what} from finite operands")
         return
     yield from _wrapped(observation)
+    yield from _rounded_twice(observation)
     yield from _strides(observation)
     yield from _part_of_k(observation, wrong)
-    yield from _rounded_twice(observation)
     yield from _moved(observation)
     yield from _rounding(observation, wrong)
     yield from _part_of_c(observation, wrong)

@@ -145,7 +145,7 @@ E strides:strides_of_a_swapped BOUNDS out_of_bounds a M 1 1 2
 E strides:strides_of_b_swapped BOUNDS out_of_bounds b K 1 2 1
 E strides:strides_of_c_swapped BOUNDS out_of_bounds c M 1 2 1
 E strides:a_assumed_contiguous BOUNDS out_of_bounds a M 2 1 1 a=padded
-E strides:b_assumed_contiguous BOUNDS out_of_bounds b K 1 1 2 b=padded
+E strides:b_assumed_contiguous EXACT wrong_strides b - 1 2 2 b=column
 E strides:unit_column_stride_assumed EXACT wrong_strides b - 1 2 2 b=column
 E strides:row_length_of_c_is_k BOUNDS out_of_bounds c M 2 1 2
 E strides:storage_offset_dropped BOUNDS out_of_bounds a - 1 1 1
@@ -213,12 +213,12 @@ O tuning:split_chosen_by_m ROWS bits_differ c M 1 21 18 fill=normal compare=rows
 O promises:every_other_call_splits_k SAME bits_differ c - 1 1 17 fill=normal calls=3
 P tuning:strides_kept_from_the_first_call CALLS stale - - 1 1 2 compare=order
 P tuning:counters_not_reset_between_calls LANES undefined_stored c_ptr - 1 1 1 calls=3
-A fast_paths:unrolled_steps_lose_the_last_tile EXACT k_block c K 1 1 320
+A fast_paths:unrolled_steps_lose_the_last_tile EXACT last_k_block c K 1 1 320
 A fast_paths:long_column_loses_its_tail EXACT k_block c K 1 1 1025
 A fast_paths:halves_of_a_long_k_lose_the_odd_one EXACT last_k_block c K 1 1 1025
 A fast_paths:even_k_means_divisible_by_16 BOUNDS out_of_bounds a K 1 1 16
 C fast_paths:whole_tiles_judged_by_the_product BOUNDS out_of_bounds c M 16 64 1
-E fast_paths:pointer_stays_at_tiles_of_zeros EXACT everywhere c - 1 1 63 dtype=int8 fill=wide
+E fast_paths:pointer_stays_at_tiles_of_zeros EXACT wrong_indices b - 1 1 63 dtype=int8 fill=wide
 H fast_paths:second_group_begins_at_its_number ONCE stored_twice c M 129 1 1
 H fast_paths:neither_path_takes_a_whole_group ONCE never_stored c - 113 1 1
 I promises:tiles_of_zeros_skipped SPECIAL nan_lost c - 1 1 1 fill=special

@@ -79,7 +79,7 @@ def test_a_missing_allocator_is_told_with_the_line_of_the_launch(no_allocator, t
     x = torch.ones(16, 16)
     with pytest.raises(KernelError, match="nothing called triton") as caught:
         run(make_copy, x, target=target)
-    assert str(caught.value.where).startswith("test_allocator.py:28")
+    assert str(caught.value.where).startswith("test_allocator.py:29")
     triton.set_allocator(allocate)
     assert torch.equal(run(make_copy, x, target=target).result, x)
 
@@ -101,7 +101,7 @@ def test_a_check_finds_it_and_kernels_share_no_allocator(no_allocator):
     (finding,) = report.findings
     assert finding.property == "runs_to_completion"
     assert "product needs memory for the tensor descriptors" in finding.message
-    assert finding.where.startswith("test_allocator.py:46")
+    assert finding.where.startswith("test_allocator.py:47")
     assert check_product(once).verdict == "pass"
     assert check_product(once).verdict == "pass"
     assert check_product(forgetting).verdict == "fail"
