@@ -6,6 +6,7 @@ import mmap
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from gemmproof.properties.operand import Operand
 from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.formats import FORMATS, Format
 
+NONE: Mapping[str, Operand] = MappingProxyType({})
 POISON_FLOAT = 0xFF  # NaN in every float format
 POISON_INT = 0x55
 SMALL = 2**24  # elements; a larger parent is committed, and watched, near its rows only
@@ -57,7 +59,7 @@ class Touched:
     count: int
 
 
-def operands(case: Case, more: Mapping[str, Operand]) -> dict[str, PlacedOperand]:
+def operands(case: Case, more: Mapping[str, Operand] = NONE) -> dict[str, PlacedOperand]:
     """The operands of a case, as CPU tensors: a and b, of 2 axes or 3 with a batch, and `more`."""
     made = {name: operand_of(case, name) for name in ROLES}
     for name, stated in more.items():
@@ -65,7 +67,7 @@ def operands(case: Case, more: Mapping[str, Operand]) -> dict[str, PlacedOperand
     return made
 
 
-def tensors_of(case: Case, more: Mapping[str, Operand]) -> dict[str, torch.Tensor]:
+def tensors_of(case: Case, more: Mapping[str, Operand] = NONE) -> dict[str, torch.Tensor]:
     """The tensors of new operands of a case."""
     return {name: operand.tensor for name, operand in operands(case, more).items()}
 

@@ -221,7 +221,8 @@ def _rounded_first(observation: Observation) -> str | None:
     if out.kind == "int":
         return None
     narrower = (FORMATS[n] for n in FLOAT_OPERANDS if FORMATS[n].p < out.p)
-    for fewer in sorted(narrower, key=lambda f: (-f.p, f.emin)):
+    own = observation.case.format
+    for fewer in sorted(narrower, key=lambda f: (-f.p, f is not own, f.emin)):
         if observation.case.fill == "index":
             twice = round_to(widen(round_to(exact, fewer)), out)
             agrees = np.array_equal(twice, observation.result)

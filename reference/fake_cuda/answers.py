@@ -14,7 +14,7 @@ import torch
 
 from gemmproof.reference.fake_cuda import streams
 from gemmproof.reference.fake_cuda.tensors import mark_result_host
-from gemmproof.reference.fake_cuda.unknown import Facts, no_device, refusal
+from gemmproof.reference.fake_cuda.unknown import Facts, make_unknown, no_device, refusal
 from gemmproof.reference.gpus import GPU
 
 Change = tuple[Any, str, Any]  # an owner, the name of its attribute, and the replacement
@@ -50,8 +50,17 @@ def _seed(seed: int) -> None:
 
 
 def _table(*rows: tuple[str, Any]) -> dict[str, Any]:
-    """From (names, the replacement of each)."""
-    return {name: answer for names, answer in rows for name in names.split()}
+    """From (names, the replacement of each).
+
+    No two names share a function: torch._dynamo knows each by its object, and refuses one twice.
+    """
+    return {name: _copy(answer) for names, answer in rows for name in names.split()}
+
+
+def _copy(answer: Any) -> Any:
+    if isinstance(answer, type) or not callable(answer):
+        return answer
+    return lambda *args, **kwargs: answer(*args, **kwargs)
 
 
 _NOTHING: Any = always(None)
@@ -99,8 +108,6 @@ _RANGES = _table(
 _BENCHES = _table(
     ("do_bench do_bench_cudagraph do_bench_proton do_bench_cudagraph_proton", streams.do_bench),
 )
-# Both call nvidia-smi, which may not be there.
-_TOOLS = ("nvsmi", "set_gpu_clock")
 _ACCELERATOR = _table(
     ("is_available", always(True)),
     ("device_count", always(1)),
@@ -111,6 +118,20 @@ _ACCELERATOR = _table(
     ("current_stream", streams.current_stream),
     ("set_stream", streams.set_stream),
 )
+
+
+def _answer_queries(gpu: GPU) -> Callable[[list[str]], list[int]]:
+    """triton.testing.nvsmi, which models of a kernel's time ask for clocks, in MHz."""
+    clocks = {"sm": gpu.clock // 1000, "memory": gpu.memory_clock // 1000}
+
+    def query(attributes: list[str]) -> list[int]:
+        units = [a.removeprefix("clocks.max.").removeprefix("clocks.current.") for a in attributes]
+        for unit, attribute in zip(units, attributes, strict=True):
+            if unit not in clocks:
+                raise make_unknown(f"triton.testing.nvsmi([{attribute!r}])")
+        return [clocks[unit] for unit in units]
+
+    return query
 
 
 def properties(gpu: GPU) -> Any:
@@ -187,7 +208,7 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
     cuda, amd = _of_cuda(gpu), gpu.is_amd
     made: list[Change] = [
         (torch.cuda, "_sleep", _NOTHING),
-        (torch.cuda, "_get_device_properties", cuda["get_device_properties"]),
+        (torch.cuda, "_get_device_properties", _copy(cuda["get_device_properties"])),
         (torch._C, "_cuda_getCurrentRawStream", always(0)),
         # torch's own accepts no stream but torch's
         (torch.Tensor, "record_stream", _NOTHING),
@@ -225,8 +246,9 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
         torch.version, {"cuda": None if amd else _CUDA, "hip": _HIP if amd else None}
     )
     made += _list_answered(torch.backends.cuda, {"is_built": always(True)})
-    refused = {x: refusal(f"triton.testing.{x}", None) for x in _TOOLS}
-    made += _list_answered(triton.testing, {**_BENCHES, **refused})
+    # both call nvidia-smi, which may not be there
+    tools = {"nvsmi": _answer_queries(gpu), "set_gpu_clock": refusal("set_gpu_clock", None)}
+    made += _list_answered(triton.testing, {**_BENCHES, **tools})
     return tuple(made)
 
 

@@ -124,23 +124,40 @@ def check_time() -> None:
     launch.session.progress.check(launch.kernel, launch.where)
 
 
+# The bits that origins share, of a block's eight.
+SHARED_HINT, SHARED = 6, 7
+
+
 # -- undefined lanes -----------------------------------------------------------------------------
 def poison_bit(
     what: str, operand: Any = None, axis: int | None = None, kind: str = "undefined_stored"
 ) -> np.uint8:
-    """The poison bit of what happened on this line; origins past the seventh share the last."""
+    """The poison bit of what happened on this line."""
     return origin_bit(Origin(what, where(), operand, axis, kind))
 
 
 def origin_bit(origin: Origin) -> np.uint8:
-    """The poison bit of an origin of undefined lanes."""
-    sources = current().session.origins
-    if origin not in sources:
-        sources.append(origin)
-    return np.uint8(1 << min(sources.index(origin), 7))
+    """The poison bit of an origin: from the seventh on, false hints share one bit, others one."""
+    origins = current().session.origins
+    if origin not in origins:
+        origins.append(origin)
+    return np.uint8(1 << _index_of(origin, origins.index(origin)))
+
+
+def _index_of(origin: Origin, position: int) -> int:
+    shared = SHARED_HINT if origin.kind == "false_hint" else SHARED
+    return position if position < SHARED_HINT else shared
+
+
+def origins_by_bit(session: Session) -> dict[int, Origin]:
+    """The first origin of each poison bit, by the bit's number."""
+    found: dict[int, Origin] = {}
+    for position, origin in enumerate(session.origins):
+        found.setdefault(_index_of(origin, position), origin)
+    return found
 
 
 def hint_bits() -> np.uint8:
     """The poison bits whose origin is a false hint."""
-    kinds = [origin.kind for origin in current().session.origins[:7]]
-    return np.uint8(sum(1 << i for i, kind in enumerate(kinds) if kind == "false_hint"))
+    found = origins_by_bit(current().session)
+    return np.uint8(sum(1 << i for i, origin in found.items() if origin.kind == "false_hint"))

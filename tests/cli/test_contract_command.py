@@ -60,3 +60,10 @@ def test_bad_usage_is_one_line(words, said, capsys):
     assert code == EXIT["error"]
     assert said in told
     assert told.count("\n") == 1
+
+
+def test_a_step_that_holds_is_not_given_up_for_one_that_does_not(capsys):
+    words = ["contract", "dense_only.py:matmul", "--sizes", "M=8..:8", "--max-examples", "30"]
+    assert main(words) == EXIT["pass"]
+    first = capsys.readouterr().out.splitlines()[0]
+    assert 'M="0.."' in first

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from gemmproof.reference.observation import NOWHERE, Fault, Where
+from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.blame import gather, name_range
 from gemmproof.reference.simulator.checks.events import Event, count_programs
 from gemmproof.reference.simulator.checks.judge import STRAY
@@ -77,7 +78,7 @@ def _find_undefined_stored(
     if still is None:
         return
     mine, elements_with = _lanes_behind(session, events, tensor)
-    for i, origin in enumerate(session.origins[:8]):
+    for i, origin in context.origins_by_bit(session).items():
         hit = elements_with(1 << i) & still
         if not hit.any():
             continue

@@ -114,14 +114,16 @@ def _note_hint(kind: str, ptr: Value, bits: np.ndarray) -> None:
     lanes = bits != 0
     if lanes.any():
         lowest = int(bits[lanes].min())
-        origin = context.current().session.origins[(lowest & -lowest).bit_length() - 1]
+        origin = context.origins_by_bit(context.current().session)[
+            (lowest & -lowest).bit_length() - 1
+        ]
         note_lanes(
             "false_hint",
             kind,
             lanes,
             where=origin.where,
             operand=ptr.base,
-            got=f"{origin.what} in the address of a {kind}",
+            got=f"{origin.what} in the address of {'an' if kind[0] == 'a' else 'a'} {kind}",
             expected="a hint that holds",
         )
 

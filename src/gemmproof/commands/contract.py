@@ -69,16 +69,22 @@ def _widen(contract: Contract, held: set[str]) -> Contract:
 
 
 def _find_broken(contract: Contract, held: set[str], report: Report) -> dict[str, Limit]:
-    """The steps without which no failing case is admitted; all of them where none is such."""
+    """The step to give up, for each finding: one without which its case is not admitted.
+
+    Where a case needs several, views are given up first, then formats, then sizes: any of them may
+    be what the kernel does not take. All are given up where no finding tells.
+    """
     found: dict[str, Limit] = {}
-    for step in list_beyond(contract, TILE):
-        narrower = _widen(contract, held - {step.name})
-        for finding in report.findings:
-            if step.name in held and not _admits(narrower, finding.case):
+    steps = [step for step in list_beyond(contract, TILE) if step.name in held]
+    steps.sort(key=lambda step: ("layouts" not in step.words, "formats" not in step.words))
+    for finding in report.findings:
+        for step in steps:
+            if not _admits(_widen(contract, held - {step.name}), finding.case):
                 more = ("limit", finding.message, finding.case)
                 found.setdefault(step.name, Limit(step.name, step.option, *more))
+                break
     why = report.note or "a contract of several such steps is not kept"
-    return found or {name: Limit(name, "", "not tried", why) for name in held}
+    return found or {name: Limit(name, "", "not tried", why) for name in sorted(held)}
 
 
 def _admits(contract: Contract, case: Case) -> bool:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 def main(folder: str) -> None:
     """Serve the request in `folder`, then end at once: no thread and no handler delays it."""
     die_with_parent()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     place = Path(folder)
     stack = (place / STACK).open("w")
     faulthandler.enable(stack, all_threads=False)

@@ -232,7 +232,7 @@ REFUSED = {
     "torch.cuda.cudart": lambda: torch.cuda.cudart(),
     "torch.cuda.tunable.enable": lambda: torch.cuda.tunable.enable(),
     "torch.cuda.nccl.version": lambda: torch.cuda.nccl.version(),
-    "triton.testing.nvsmi": lambda: triton.testing.nvsmi(["clocks.max.sm"]),
+    "triton.testing.nvsmi": lambda: triton.testing.nvsmi(["power.draw"]),
     "driver.active.launcher_cls": lambda: triton.runtime.driver.active.launcher_cls(None, None),
     "Tensor.__cuda_array_interface__": lambda: torch.ones(2).cuda().__cuda_array_interface__,
     "'_cuda_anything'": lambda: torch._C._cuda_anything(),

@@ -123,7 +123,7 @@ def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndar
     if mask is not None:
         before = np.where(np.broadcast_to(mask.data, full), before, np.uint8(0))
     bits = np.zeros(full, np.uint8)
-    for i, origin in enumerate(list(current().session.origins[:7])):
+    for i, origin in context.origins_by_bit(current().session).items():
         lanes = (before >> i) & 1 == 1
         if origin.kind == "false_hint" and lanes.any():
             named = origin if origin.operand is not None else replace(origin, operand=ptr.base)
