@@ -169,7 +169,10 @@ class Contract:
             return True
         if isinstance(where, str):
             return holds(where, {"batch": 1, **sides})
-        return bool(where(sides["M"], sides["N"], sides["K"]))
+        try:
+            return bool(where(sides["M"], sides["N"], sides["K"]))
+        except ArithmeticError:  # M % N with N = 0: no size that was meant
+            return False
 
     def fit(self, sides: Mapping[str, int]) -> dict[str, int] | None:
         """Admitted sizes near the given ones, each the next smaller one where there is one.

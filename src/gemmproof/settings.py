@@ -10,7 +10,7 @@ from typing import Any
 def find_settings(folder: Path) -> tuple[str, dict[str, Any]]:
     """The nearest pyproject.toml with such a table, from a folder upwards, and the table.
 
-    ("", {}) where there is none. Raises ValueError, in one line, for a file that is no TOML.
+    ("", {}) where there is none. Raises ValueError, in one line, for a file that cannot be read.
     """
     for above in (folder, *folder.parents):
         path = above / "pyproject.toml"
@@ -19,9 +19,14 @@ def find_settings(folder: Path) -> tuple[str, dict[str, Any]]:
 
             try:
                 table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+            except OSError as mistake:
+                raise ValueError(f"{path}: got {mistake.strerror}, expected TOML") from None
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as mistake:
                 raise ValueError(f"{path}: got broken TOML ({mistake}), expected TOML") from None
-            if "gemmproof" in table:
+            if isinstance(table, dict) and "gemmproof" in table:
+                if not isinstance(table["gemmproof"], dict):
+                    got = table["gemmproof"]
+                    raise ValueError(f"{path}: got tool.gemmproof = {got!r}, expected a table")
                 return str(path), table["gemmproof"]
     return "", {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,23 @@ def test_a_step_that_holds_is_not_given_up_for_one_that_does_not(capsys):
     assert main(words) == EXIT["pass"]
     first = capsys.readouterr().out.splitlines()[0]
     assert 'M="0.."' in first
+
+
+def test_a_death_beyond_the_contract_is_a_limit(tmp_path, monkeypatch, capsys):
+    (tmp_path / "dies.py").write_text(
+        "import os, sys\n"
+        f"sys.path.insert(0, {str(EXAMPLES)!r})\n"
+        "import right\n"
+        "def matmul(a, b):\n"
+        "    if not a.is_contiguous():\n"
+        "        os.abort()\n"
+        "    return right.matmul(a, b)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ["check", "dies.py:matmul", "--max-examples", "3", "--json", "report.json"]
+    assert main(words) == EXIT["pass"]
+    assert "any strides  dies.py:6: got a process that died of SIGABRT" in capsys.readouterr().out
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["verdict"], report["findings"]) == ("pass", [])
+    (limit,) = report["limits"]
+    assert (limit["status"], limit["option"]) == ("limit", "--layouts any")

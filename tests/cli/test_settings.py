@@ -58,6 +58,15 @@ def test_a_wrong_setting_is_one_line(text, said, capsys):
     assert told.count("\n") == 1
 
 
+def test_settings_that_are_no_table_are_one_line(capsys):
+    Path("pyproject.toml").write_text("[tool]\ngemmproof = 3\n")
+    with pytest.raises(SystemExit) as left:
+        _parse(["check", "x.py:f"])
+    told = capsys.readouterr().err
+    assert left.value.code == EXIT["error"]
+    assert told.endswith("pyproject.toml: got tool.gemmproof = 3, expected a table\n")
+
+
 def test_a_check_keeps_to_them(project):
     write('dtype = ["bf16"]\nmax-examples = 3')
     assert main(["check", "my_kernels.py:matmul", "--json", "report.json"]) == EXIT["pass"]

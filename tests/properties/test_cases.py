@@ -285,6 +285,12 @@ def test_a_contract_is_written_and_read_again(name):
     assert Contract.from_dict(words) == CONTRACTS[name]
 
 
+def test_a_condition_that_divides_by_zero_admits_no_such_size():
+    contract = wide(where=lambda M, N, K: M % N == 0)
+    drawn = [draw_case(random.Random(i).choice, contract, SURVEY, "fp16") for i in range(50)]
+    assert all(case.N > 0 and case.M % case.N == 0 for case in drawn)
+
+
 def test_the_default_is_what_authors_mean():
     for case in corners(Contract(), SURVEY, "fp16"):
         assert min(case.M, case.N, case.K) >= 1
