@@ -1,0 +1,1 @@
+"""What a solver says of a kernel's addresses, for every size that its contract admits."""

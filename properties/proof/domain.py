@@ -1,0 +1,223 @@
+"""What a contract admits, over symbols: sizes, strides, and the operands that are made of them."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import smallest
+from gemmproof.properties.cases.layouts import CONTIGUOUS
+from gemmproof.properties.cases.sizes import MAX_BATCH, MAX_SIDE
+from gemmproof.properties.contract import ROLES, Contract
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.operand import NONE
+from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.symbolic.terms import (
+    Atom,
+    Cond,
+    Poly,
+    eq,
+    every,
+    flag,
+    le,
+    lt,
+    make,
+    some,
+    symbol,
+    term,
+)
+from gemmproof.reference.symbolic.wrapper import Symbolic
+
+# Sizes that no contract bounds stay below this, so that a size rounded up to a tile fits 32 bits.
+MOST = 2**30
+# Elements from the first of a tensor to behind its last: what a 32-bit offset and a 32-bit count
+# reach; and where the contract says huge, what no device's memory holds.
+SPAN, HUGE_SPAN = 2**31 - 1, 2**38
+MOST_WAYS = 24  # of calling a wrapper: values, operands left out, formats
+
+
+class NotSaid(Exception):
+    """A contract, or an operand, that terms cannot say; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Everything that one way of calling a wrapper admits.
+
+    `case` is the smallest of it, whose sizes alone change; `sizes` are the symbols by axis,
+    `operands` the tensors by name, `condition` what holds of all symbols, `plainest` what
+    makes every operand dense.
+    """
+
+    case: Case
+    sizes: Mapping[str, Poly]
+    operands: Mapping[str, Symbolic]
+    condition: Cond
+    plainest: Cond
+    any_strides: bool
+
+    @property
+    def axes(self) -> tuple[Atom, ...]:
+        """The symbols of the sizes."""
+        return tuple(x.atom for x in self.sizes.values() if x.atom is not None)
+
+
+def list_domains(kernel: KernelUnderTest) -> Iterator[Domain]:
+    """Every way of calling a wrapper: each format, value, and operand that may be left out.
+
+    Raises NotSaid.
+    """
+    options = []
+    for name, one in kernel.choices.items():
+        options.append([(name, said) for said in one.names])
+    for name, stated in kernel.tensors.items():
+        if stated.optional:
+            options.append([(name, ""), (name, NONE)])
+    ways = list(itertools.product(kernel.contract.formats, itertools.product(*options)))
+    if len(ways) > MOST_WAYS:
+        raise NotSaid(f"{len(ways)} ways of calling it, where {MOST_WAYS} are tried")
+    for dtype, chosen in ways:
+        first = smallest(kernel.contract, dtype)
+        said = tuple((name, word) for name, word in chosen if word)
+        yield _make(kernel, replace(first, arguments=said))
+
+
+def _make(kernel: KernelUnderTest, case: Case) -> Domain:
+    contract = kernel.contract
+    axes = ("batch", "M", "N", "K") if contract.batched else ("M", "N", "K")
+    sizes = {axis: symbol(axis, is_natural=True, least=contract.sizes(axis).low) for axis in axes}
+    conds = [cond for axis in axes for cond in _admit(contract, axis, sizes[axis])]
+    if contract.where is not None:
+        if not isinstance(contract.where, str):
+            raise NotSaid("a condition on the sizes that is a function")
+        whole = {**sizes, "batch": sizes.get("batch", term(1))}
+        conds.append(_relate(contract.where, whole))
+    integers = {n: term(x) for n, x in kernel.values_of(case).items() if type(x) is int}
+    left_out = {name for name, said in case.arguments if said == NONE}
+    operands = {}
+    for name, role in ROLES.items():
+        shape = tuple(sizes[axis] for axis in (("batch",) if contract.batched else ()) + role.axes)
+        stated = kernel.tensors.get(name)
+        fmt = case.dtype if stated is None else stated.format
+        if stated is not None:
+            shape = _shape(stated.axes, sizes, integers)
+        is_dense = contract.layouts == CONTIGUOUS
+        operands[name] = _operand(name, fmt, shape, is_dense, contract, conds)
+    for name, stated in kernel.tensors.items():
+        if name not in ROLES and name not in left_out:
+            shape = _shape(stated.axes, sizes, integers)
+            is_dense = stated.layouts == CONTIGUOUS
+            operands[name] = _operand(name, stated.format, shape, is_dense, contract, conds)
+    dense = [cond for operand in operands.values() for cond in _make_dense(operand)]
+    any_strides = contract.layouts != CONTIGUOUS
+    return Domain(case, sizes, operands, every(conds), every(dense), any_strides)
+
+
+def _make_dense(operand: Symbolic) -> Iterator[Cond]:
+    step = term(1)
+    for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
+        yield eq(stride, step)
+        step = step * n
+
+
+def _admit(contract: Contract, axis: str, size: Poly) -> Iterator[Cond]:
+    sizes = contract.sizes(axis)
+    yield le(sizes.low, size)
+    is_open = sizes.high == (MAX_BATCH if axis == "batch" else MAX_SIDE)
+    yield lt(size, MOST) if is_open else le(size, sizes.high)
+    if sizes.step > 1:
+        yield eq(make("mod", size, sizes.step), 0)
+
+
+def _operand(
+    name: str, fmt: str, shape: tuple[Poly, ...], is_dense: bool, contract: Contract,
+    conds: list[Cond],
+) -> Symbolic:  # fmt: skip
+    strides: list[Poly] = []
+    step = term(1)
+    for n in reversed(shape):
+        strides.append(step)
+        step = step * n
+    if not is_dense:
+        strides = [symbol(f"stride_{name}{axis}", is_natural=True) for axis in range(len(shape))]
+        conds += [lt(x, SPAN) for x in strides]
+    strides.reverse()
+    last = sum(((n - 1) * x for n, x in zip(shape, strides, strict=True)), term(0))
+    conds.append(lt(last, HUGE_SPAN if contract.huge else SPAN))
+    dtype = getattr(torch, FORMATS[fmt].stored.dtype)
+    return Symbolic(dtype, shape, tuple(strides))
+
+
+def _shape(
+    axes: tuple[str | int, ...], sizes: Mapping[str, Poly], integers: Mapping[str, Poly]
+) -> tuple[Poly, ...]:
+    given = {"batch": term(1), **sizes, **integers}
+    return tuple(term(x) if isinstance(x, int) else _evaluate(x, given) for x in axes)
+
+
+# -- text over sizes -----------------------------------------------------------------------------
+def _evaluate(text: str, sizes: Mapping[str, Poly]) -> Poly:
+    found = _read(ast.parse(text, mode="eval").body, sizes)
+    return flag(found) if isinstance(found, Cond) else found
+
+
+def _relate(text: str, sizes: Mapping[str, Poly]) -> Cond:
+    return _truth(_read(ast.parse(text, mode="eval").body, sizes))
+
+
+def _truth(x: Poly | Cond) -> Cond:
+    return x if isinstance(x, Cond) else ~eq(x, 0)
+
+
+_COMPARED = {
+    ast.Eq: eq,
+    ast.NotEq: lambda x, y: ~eq(x, y),
+    ast.Lt: lt,
+    ast.LtE: le,
+    ast.Gt: lambda x, y: lt(y, x),
+    ast.GtE: lambda x, y: le(y, x),
+}
+
+
+def _read(node: ast.expr, sizes: Mapping[str, Poly]) -> Poly | Cond:
+    def number(inner: ast.expr) -> Poly:
+        found = _read(inner, sizes)
+        return flag(found) if isinstance(found, Cond) else found
+
+    match node:
+        case ast.Constant(value=int(n)):
+            return term(n)
+        case ast.Name(id=name) if name in sizes:
+            return sizes[name]
+        case ast.BinOp(left=left, op=op, right=right):
+            x, y = number(left), number(right)
+            match op:
+                case ast.Add():
+                    return x + y
+                case ast.Sub():
+                    return x - y
+                case ast.Mult():
+                    return x * y
+                case ast.FloorDiv() | ast.Mod():
+                    if y.constant == 0:
+                        return term(0)
+                    return make("floordiv" if isinstance(op, ast.FloorDiv) else "mod", x, y)
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            return ~_truth(_read(inner, sizes))
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -number(inner)
+        case ast.BoolOp(op=op, values=values):
+            parts = [_truth(_read(part, sizes)) for part in values]
+            return every(parts) if isinstance(op, ast.And) else some(parts)
+        case ast.Compare(left=left, ops=ops, comparators=others) if all(
+            type(op) in _COMPARED for op in ops
+        ):
+            terms = [number(x) for x in (left, *others)]
+            pairs = zip(ops, terms, terms[1:], strict=False)
+            return every(_COMPARED[type(op)](x, y) for op, x, y in pairs)
+    raise NotSaid(f"{ast.unparse(node)}, which terms cannot say")

@@ -1,0 +1,77 @@
+"""The paths of a wrapper over a domain, and the cases on either side of its decisions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof.domain import Domain
+from gemmproof.reference.symbolic.solver import Solver
+from gemmproof.reference.symbolic.terms import Atom, Cond, evaluate
+from gemmproof.reference.symbolic.wrapper import Path, trace_wrapper
+
+MOST_PATHS = 24
+USUAL = (3, 37, 53, 29)  # batch, M, N, K
+MOST_CONFIGS = 16
+
+
+class Book(Protocol):
+    """Where it is kept what was not decided."""
+
+    kernel: KernelUnderTest
+    cases: dict[str, None]
+    unvisited: dict[str, None]
+
+    def leave_all_open(self, why: str) -> None: ...
+
+
+def list_paths(
+    book: Book, domain: Domain, target: str | None, config: int, solver: Solver, deadline: float
+) -> Iterator[Path]:
+    """The paths; what they leave of the domain is written into the book."""
+    kernel, case = book.kernel, replace(domain.case, config=config)
+
+    def call(tensors: dict[str, Any]) -> Any:
+        return kernel.call(case, tensors)
+
+    def find(cond: Cond) -> Mapping[Atom, int] | None:
+        return solver.find(cond, small=domain.axes)
+
+    hint = _usual_sizes(domain, kernel) or solver.find(domain.condition, small=domain.axes)
+    if hint is None:
+        book.leave_all_open("no sizes were found that the contract admits")
+        return
+    trace = trace_wrapper(
+        call, domain.operands, domain.condition, target, hint, find,
+        most_paths=MOST_PATHS, config=config, deadline=deadline,
+    )  # fmt: skip
+    for left in trace.unvisited:
+        if solver.decide(left.condition) != "unsat":
+            where = f"{left.where}: " if left.where else ""
+            book.leave_all_open(f"{where}a path that was not run: {left.why}")
+            book.unvisited[f"{where}{left.why}"] = None
+    for path in trace.paths:
+        sides: dict[str, Any] = {
+            axis: path.sizes[axis] for axis in domain.sizes if axis in path.sizes
+        }
+        with contextlib.suppress(ValueError):  # no case has such sizes
+            book.cases[replace(case, **sides).to_json()] = None
+        yield path
+
+
+def _usual_sizes(domain: Domain, kernel: KernelUnderTest) -> Mapping[Atom, int] | None:
+    """Sizes that are neither small nor round, so that most wrappers take their general path."""
+    sides = kernel.contract.fit(dict(zip(domain.sizes, USUAL[-len(domain.sizes) :], strict=True)))
+    if sides is None:
+        return None
+    values = {size.atom: sides[axis] for axis, size in domain.sizes.items() if size.atom}
+    for operand in domain.operands.values():
+        step = 1
+        for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
+            if stride.atom is not None:
+                values.setdefault(stride.atom, step)
+            step = int(evaluate(n, values)) * (step + 3)
+    return values if bool(evaluate(domain.condition, values)) else None

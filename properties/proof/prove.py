@@ -1,0 +1,220 @@
+"""What a solver can say of a kernel, for every case that its contract admits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from gemmproof.properties import memory, values
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof.domain import HUGE_SPAN, SPAN, Domain, NotSaid, list_domains
+from gemmproof.properties.proof.paths import MOST_CONFIGS, list_paths
+from gemmproof.properties.proof.results import Made, find_made
+from gemmproof.properties.proof.verdict import (
+    NOT_DECIDED,
+    PROVED,
+    REFUTED,
+    SECONDS,
+    Proof,
+    Proofs,
+)
+from gemmproof.reference.symbolic.machine.interpret import Claim, Machine
+from gemmproof.reference.symbolic.machine.launch import follow
+from gemmproof.reference.symbolic.machine.refusal import NotFollowed
+from gemmproof.reference.symbolic.machine.values import Access
+from gemmproof.reference.symbolic.obligations.bounds import judge_bounds, judge_fit
+from gemmproof.reference.symbolic.obligations.verdict import OPEN, Verdict, ask
+from gemmproof.reference.symbolic.obligations.verdict import REFUTED as FAILS
+from gemmproof.reference.symbolic.solver import OutOfTime, Solver
+from gemmproof.reference.symbolic.terms import Atom, Cond, every, lt, term
+from gemmproof.reference.symbolic.wrapper import Path
+
+ABOUT = (memory.BOUNDS, memory.FIT, memory.HINTS, memory.ONCE, memory.LANES, values.EXACT)
+
+
+@dataclass(slots=True)
+class _Book:
+    """What was said of each property so far."""
+
+    kernel: KernelUnderTest
+    open: dict[str, str] = field(default_factory=dict)
+    refuted: dict[str, Proof] = field(default_factory=dict)
+    cases: dict[str, None] = field(default_factory=dict)
+    unvisited: dict[str, None] = field(default_factory=dict)
+
+    def leave_open(self, name: str, why: str) -> None:
+        self.open.setdefault(name, why)
+
+    def leave_all_open(self, why: str) -> None:
+        for name in ABOUT:
+            self.leave_open(name, why)
+
+
+def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = SECONDS) -> Proofs:
+    """What is decided of a kernel for every case that its contract admits, within `seconds`.
+
+    `target` is the GPU that it is compiled for, None for none in particular. It runs the wrapper,
+    and raises what that does beyond what a path may end with.
+    """
+    began = time.monotonic()
+    book = _Book(kernel)
+    scope = ""
+    try:
+        for domain in list_domains(kernel):
+            scope = scope or _say_scope(domain)
+            _prove(book, domain, target, began + seconds)
+    except NotSaid as why:
+        book.leave_all_open(str(why))
+    except OutOfTime:
+        book.leave_all_open(f"{seconds:g} s were not enough")
+    verdicts = tuple(_conclude(book, name, scope) for name in ABOUT if _is_about(kernel, name))
+    spent = time.monotonic() - began
+    return Proofs(verdicts, tuple(book.cases), tuple(book.unvisited), spent)
+
+
+def _is_about(kernel: KernelUnderTest, name: str) -> bool:
+    return name != values.EXACT or kernel.spec is None
+
+
+def _say_scope(domain: Domain) -> str:
+    said = f"every {', '.join(domain.sizes)}"
+    return f"{said}, any strides" if domain.any_strides else said
+
+
+# what is said of addresses rests on offsets that fit, what is said of values on both
+RESTS: dict[str, tuple[str, ...]] = {
+    memory.BOUNDS: (memory.FIT,),
+    memory.HINTS: (memory.FIT,),
+    memory.ONCE: (memory.FIT,),
+    memory.LANES: (memory.FIT, memory.BOUNDS),
+    values.EXACT: (memory.FIT, memory.BOUNDS, memory.HINTS, memory.ONCE, memory.LANES),
+}
+
+
+def _conclude(book: _Book, name: str, scope: str) -> Proof:
+    if name in book.refuted:
+        return book.refuted[name]
+    for other in RESTS.get(name, ()):
+        if other in book.open or other in book.refuted:
+            why = f"it rests on {other}"
+            return Proof(name, NOT_DECIDED, why=book.open.get(name, why))
+    if name in book.open:
+        return Proof(name, NOT_DECIDED, why=book.open[name])
+    return Proof(name, PROVED, scope)
+
+
+def _prove(book: _Book, domain: Domain, target: str | None, deadline: float) -> None:
+    for config in range(MOST_CONFIGS):
+        solver = Solver(domain.condition, deadline=deadline)
+        configs = 1
+        for path in list_paths(book, domain, target, config, solver, deadline):
+            configs = max([configs, *(launch.configs for launch in path.launches)])
+            _judge_path(book, domain, path, config, solver)
+        if config + 1 >= configs:
+            return
+    book.leave_all_open(f"more than {MOST_CONFIGS} configurations")
+
+
+def _judge_path(book: _Book, domain: Domain, path: Path, config: int, solver: Solver) -> None:
+    if path.failed is not None:
+        if not path.failed.raised:
+            book.leave_all_open(str(path.failed))
+        return
+    machines = []
+    for number, launch in enumerate(path.launches):
+        try:
+            machines.append(follow(launch, number))
+        except NotFollowed as why:
+            book.leave_all_open(f"{why.where}: {why}" if why.where else str(why))
+            return
+    accesses = [access for machine in machines for access in machine.accesses]
+    conds = [domain.condition, path.condition, *_list_spans(book.kernel, accesses)]
+    conds += [machine.launched for machine in machines]
+    inner = Solver(every(conds), plainest=domain.plainest, deadline=solver.deadline)
+    for machine in machines:
+        inner.known |= machine.known
+    made = find_made(path, accesses)
+    for name, said in _judge(book.kernel, domain, machines, made, inner).items():
+        if name in book.open:  # because of another path or configuration
+            continue
+        for verdict in said:
+            if verdict.status == OPEN:
+                book.leave_open(name, _say(verdict))
+            elif verdict.status == FAILS:
+                _refute(book, domain, config, name, verdict)
+
+
+def _list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond]:
+    """Every tensor's offsets stay below 2^31 elements, where the contract does not say huge."""
+    span = HUGE_SPAN if kernel.contract.huge else SPAN
+    for memory_ in {access.tensor.storage: access.tensor.memory for access in accesses}.values():
+        sides = zip(memory_.shape, memory_.strides, strict=True)
+        yield lt(sum(((n - 1) * step for n, step in sides), term(0)), span)
+
+
+def _judge(
+    kernel: KernelUnderTest, domain: Domain, machines: list[Machine], made: Made, solver: Solver
+) -> dict[str, Iterator[Verdict]]:
+    """The obligations of each property; none is asked before it is its turn."""
+    small, accesses = domain.axes, made.accesses
+    claims = {(c.kind, c.cond, c.path): c for m in machines for c in m.claims}.values()
+    said = {
+        memory.FIT: chain(
+            (v for access in accesses for v in judge_fit(solver, access, small)),
+            (_judge_claim(solver, claim, small) for claim in claims if claim.kind == "fit"),
+        ),
+        memory.BOUNDS: (v for access in accesses for v in judge_bounds(solver, access, small)),
+        memory.HINTS: (_judge_claim(solver, c, small) for c in claims if c.kind != "fit"),
+        memory.LANES: made.judge_lanes(solver, machines, small),
+        memory.ONCE: made.judge_once(solver, small),
+    }
+    if kernel.spec is None:
+        truncates = domain.case.dtype == "tf32"
+        said[values.EXACT] = made.judge_product(solver, small, truncates)
+    return said
+
+
+def _judge_claim(solver: Solver, claim: Claim, small: tuple[Atom, ...]) -> Verdict:
+    said = ask(solver, claim.words, claim.where, claim.cond, (claim.path,), small)
+    if said.status == FAILS and claim.words != "tl.assume":
+        # at fault only in lanes that reach a store
+        return Verdict(OPEN, claim.words, claim.where, "it does not hold in every lane")
+    return said
+
+
+def _say(verdict: Verdict) -> str:
+    where = f"{verdict.where}: " if verdict.where is not None else ""
+    return f"{where}{verdict.words}: {verdict.why}"
+
+
+def _refute(book: _Book, domain: Domain, config: int, name: str, verdict: Verdict) -> None:
+    case = _make_case(book.kernel, domain, config, verdict)
+    if case is None:
+        book.leave_open(name, f"{_say(verdict)}fails only where no case can be")
+        return
+    proof = Proof(name, REFUTED, why=_say(verdict).removesuffix(": "), case=case.to_json())
+    if name == values.EXACT:  # sums may agree by chance: the case is tried, and speaks for itself
+        book.cases[case.to_json()] = None
+        book.leave_open(name, f"{proof.why}, at {case}")
+        return
+    held = book.refuted.get(name)
+    if held is None or case.rank < Case.from_json(held.case or "").rank:
+        book.refuted[name] = proof
+
+
+def _make_case(
+    kernel: KernelUnderTest, domain: Domain, config: int, verdict: Verdict
+) -> Case | None:
+    """A case of the sizes at which an obligation fails."""
+    assert verdict.model is not None
+    sides = {}
+    for axis, size in domain.sizes.items():
+        assert size.atom is not None
+        sides[axis] = verdict.model.get(size.atom, getattr(domain.case, axis))
+    try:
+        return replace(domain.case, config=config, **sides)
+    except ValueError:
+        return None

@@ -1,0 +1,52 @@
+"""What a proof came to: one verdict a property, and the cases that it asks the search to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+PROVED, REFUTED, NOT_DECIDED = STATUSES = ("proved", "refuted", "not decided")
+SECONDS = 10.0  # for all that is proved of a kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a solver says of one property of a kernel.
+
+    `scope`: where it is proved ("every M, N, K, any strides"). `why`: of what was refuted, the
+    access and what it lacks; of what was not decided, the line and the reason. `case`: where a
+    refutation shows, as JSON of a Case; it is a finding only when the simulator says so too.
+    """
+
+    property: str
+    status: str
+    scope: str = ""
+    why: str = ""
+    case: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, without what is empty."""
+        return {name: x for name, x in asdict(self).items() if x not in ("", None)}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Proof:
+        return Proof(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """All that was proved of a kernel, and what the search is to look at because of it.
+
+    `cases`: JSON of a Case on each side of every guard of the wrapper and branch of its kernels;
+    `unvisited`: the paths that no case could be found for, in words. `seconds` of the wall clock.
+    """
+
+    verdicts: tuple[Proof, ...] = ()
+    cases: tuple[str, ...] = ()
+    unvisited: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def find(self, name: str) -> Proof | None:
+        """What was said of the property of a name, None for one that no proof is about."""
+        return next((proof for proof in self.verdicts if proof.property == name), None)

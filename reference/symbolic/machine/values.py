@@ -1,0 +1,173 @@
+"""What a TTIR value is over symbols: integers, conditions, pointers, windows, and data.
+
+A block's value is a term of its lanes: `lane(axis, size)` stands for the index along an axis, so
+blocks that meet along an axis share its lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gemmproof.reference.observation import Where
+from gemmproof.reference.symbolic.definitions import LANE, lane
+from gemmproof.reference.symbolic.terms import TRUE, Atom, Cond, Poly, flag, substitute, term
+
+Shape = tuple[int, ...]
+Step = tuple[Poly, Cond]
+
+
+@dataclass(frozen=True, slots=True)
+class Ints:
+    """Integers: a term of the lanes, exact; the kernel's own have so many `bits`."""
+
+    term: Poly
+    shape: Shape = ()
+    bits: int = 32
+
+    def map(self, change: Callable[[Any], Any], shape: Shape) -> Ints:
+        return replace(self, term=change(self.term), shape=shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Bools:
+    """Conditions on the lanes."""
+
+    cond: Cond
+    shape: Shape = ()
+
+    def map(self, change: Callable[[Any], Any], shape: Shape) -> Bools:
+        return Bools(change(self.cond), shape)
+
+    @property
+    def number(self) -> Poly:
+        return flag(self.cond)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointers:
+    """Pointers into a tensor: elements from its first one.
+
+    `steps` are the terms in 32 bits that were added on the way, each with the condition under
+    which it was: they must fit where the pointer is used.
+    """
+
+    tensor: Any
+    term: Poly
+    shape: Shape = ()
+    steps: tuple[Step, ...] = ()
+
+    def map(self, change: Callable[[Any], Any], shape: Shape) -> Pointers:
+        steps = tuple((change(step), change(cond)) for step, cond in self.steps)
+        return replace(self, term=change(self.term), shape=shape, steps=steps)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockWindow:
+    """A block pointer or a descriptor: a parent's sizes and strides, and where its block begins.
+
+    `starts` is empty for a descriptor, which is told them by each access. `fill`: whether a lane
+    outside holds a defined number.
+    """
+
+    base: Pointers
+    sizes: tuple[Poly, ...]
+    strides: tuple[Poly, ...]
+    starts: tuple[Poly, ...]
+    block: Shape
+    fill: Data | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Numbers that are no addresses, as what they were computed from.
+
+    `kind`: "number" (`word` is its text), "load" (`access`), "dot" and "reduce" (the parts are
+    contracted over `over`, a lane that no other value names), "sum" (the part is summed over the
+    trips of a loop, `over`), "choice" (by `cond`), "hole" (what a loop carries), "undefined",
+    "unknown", or the name of an operation on the parts.
+    """
+
+    kind: str
+    shape: Shape = ()
+    parts: tuple[Data, ...] = ()
+    word: str = ""
+    cond: Cond = TRUE
+    access: Any = None
+    over: Atom | None = None
+
+    def map(self, change: Callable[[Any], Any], shape: Shape) -> Data:
+        parts = tuple(part.map(change, ()) for part in self.parts)
+        access = None if self.access is None else self.access.map(change)
+        return replace(self, shape=shape, parts=parts, cond=change(self.cond), access=access)
+
+
+Value = Ints | Bools | Pointers | BlockWindow | Data
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A load, store or atomic of a block: which elements of which tensor, under which mask.
+
+    `term` counts elements from the tensor's first; `mask` holds for the lanes that touch memory,
+    `path` for the programs and trips that come there; `trips` are the loops around it. `other` is
+    what a load gives where the mask is off, None where that is undefined; `value` what is stored.
+    `word` names an atomic.
+    """
+
+    kind: str
+    tensor: Any
+    term: Poly
+    mask: Cond
+    path: Cond
+    shape: Shape
+    where: Where | None
+    trips: tuple[Atom, ...] = ()
+    steps: tuple[Step, ...] = ()
+    other: Data | None = None
+    value: Data | None = None
+    word: str = ""
+    launch: int = 0
+    number: int = 0
+
+    def map(self, change: Callable[[Any], Any]) -> Access:
+        """The same for other lanes."""
+        other = None if self.other is None else self.other.map(change, self.other.shape)
+        return replace(
+            self, term=change(self.term), mask=change(self.mask), path=change(self.path),
+            steps=tuple((change(step), change(cond)) for step, cond in self.steps), other=other,
+        )  # fmt: skip
+
+
+def swap_lanes(value: Any, swaps: Mapping[Atom, Poly], shape: Shape) -> Any:
+    """A value with other terms for its lanes."""
+    memo: dict[Any, Any] = {}
+    return value.map(lambda x: substitute(x, swaps, memo), shape)
+
+
+def permute(value: Any, order: tuple[int, ...]) -> Any:
+    """A value with its axes in another order: the result's axis i was order[i]."""
+    shape = tuple(value.shape[i] for i in order)
+    swaps = {}
+    for new, old in enumerate(order):
+        atom = lane(old, value.shape[old]).atom
+        if atom is not None:
+            swaps[atom] = lane(new, shape[new])
+    return swap_lanes(value, swaps, shape)
+
+
+def insert_axis(value: Any, axis: int) -> Any:
+    """A value with an axis of one lane at `axis`."""
+    shape = (*value.shape[:axis], 1, *value.shape[axis:])
+    swaps = {}
+    for old, n in enumerate(value.shape):
+        atom = lane(old, n).atom
+        if old >= axis and atom is not None:
+            swaps[atom] = lane(old + 1, n)
+    return swap_lanes(value, swaps, shape)
+
+
+def fresh_lane(number: int, size: int) -> Poly:
+    """A lane that no block has: what a contraction runs over."""
+    return term(Atom("symbol", LANE, f"k{number}", size, is_natural=True, most=size - 1))

@@ -1,0 +1,235 @@
+"""Every element of the result is stored, and none twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gemmproof.reference.symbolic.definitions import lane, pin
+from gemmproof.reference.symbolic.machine.values import Access
+from gemmproof.reference.symbolic.obligations.bounds import find_places
+from gemmproof.reference.symbolic.obligations.coordinates import NoView
+from gemmproof.reference.symbolic.obligations.inversion import Inversion, NoInverse
+from gemmproof.reference.symbolic.obligations.verdict import (
+    OPEN,
+    PROVED,
+    REFUTED,
+    Verdict,
+    find_unknown,
+)
+from gemmproof.reference.symbolic.solver import YES, Solver
+from gemmproof.reference.symbolic.terms import (
+    Atom,
+    Cond,
+    Poly,
+    eq,
+    every,
+    le,
+    lt,
+    new_symbol,
+    rename,
+    some,
+    substitute,
+    term,
+    walk,
+)
+
+# the kinds of atoms whose definitions leave them one value
+DEFINED = ("floordiv", "mod", "div", "rem", "min", "max", "choice", "flag")
+
+
+def list_free(solver: Solver, *what: Poly | Cond) -> list[Atom]:
+    """The programs, trips and lanes that terms speak of, those of their ranges too."""
+    found: dict[Atom, None] = {}
+    waiting = list(walk(*what))
+    while waiting:
+        atom = waiting.pop()
+        if atom in found or not is_free(atom):
+            continue
+        found[atom] = None
+        waiting += walk(solver.known[atom]) if atom in solver.known else ()
+    return sorted(found, key=lambda x: x.number)
+
+
+def is_free(atom: Atom) -> bool:
+    """Whether an atom is a program, a trip or a lane: one of many, and not a size."""
+    words = ("lane", "trip", "trips", "earlier")
+    return atom.kind == "symbol" and (atom.args[0] in words or atom.args[0].startswith("pid_"))
+
+
+def copy_free(solver: Solver, free: Sequence[Atom]) -> dict[Atom, Poly]:
+    """Another program, trip and lane, of which the same is known."""
+    swaps = {}
+    for atom in free:
+        new = new_symbol(f"{atom.args[0]}'", is_natural=True).atom
+        assert new is not None
+        swaps[atom] = term(new)
+    for atom, copy in swaps.items():
+        new = copy.atom
+        assert new is not None
+        bounds = [substitute(solver.known[atom], swaps)] if atom in solver.known else []
+        if atom.args[0] == "lane":
+            bounds.append(lt(copy, atom.args[2]))
+        solver.known[new] = every(bounds)
+    return swaps
+
+
+def judge_twice(
+    solver: Solver, first: Access, second: Access, small: tuple[Atom, ...], view: Any = None
+) -> Iterator[Verdict]:
+    """No two lanes, of whatever programs and trips, store one element."""
+    words = f"stored once in {first.tensor.name}"
+    try:
+        places = [(x, *place) for x in (first, second) for place in find_places(x, view)]
+    except NoView as error:
+        yield Verdict(OPEN, words, first.where, f"its layout: {error}")
+        return
+    ours = [place for place in places if place[0] is first]
+    theirs = [place for place in places if place[0] is second]
+    if first is second:
+        theirs = theirs[len(theirs) // 2 :]
+        ours = theirs
+    if not all(_is_within(solver, *place, view) for place in (*ours, *theirs)):
+        ours, theirs = ([(x, case, _address(x)) for x, case, _ in y] for y in (ours, theirs))
+    for i, (x, case_x, at_x) in enumerate(ours):
+        for y, case_y, at_y in theirs[i if first is second else 0 :]:
+            given = every((x.path, x.mask, case_x))
+            other = every((y.path, y.mask, case_y))
+            free = list_free(solver, given, other, *at_x, *at_y, *map(term, (*x.trips, *y.trips)))
+            free += [p for p in _others(solver, x) if p not in free]
+            swaps = copy_free(solver, free)
+            there = substitute(other, swaps)
+            met = [eq(p, substitute(q, swaps)) for p, q in zip(at_x, at_y, strict=True)]
+            apart = _apart(swaps, x.trips if x is y else None)
+            conds = (given, there, *met)
+            yield judge_separate(solver, words, x, conds, apart, swaps, small)
+
+
+def _others(solver: Solver, access: Access) -> list[Atom]:
+    """The program and the lanes of an access, whether or not its terms name them."""
+    lanes = (lane(i, n).atom for i, n in enumerate(access.shape))
+    return [*list_programs(solver, access), *(x for x in lanes if x is not None)]
+
+
+def list_programs(solver: Solver, access: Access) -> list[Atom]:
+    """The program of an access along each axis of its grid."""
+    named = [x for x in solver.known if str(x.args[0]).startswith("pid_")]
+    return [x for x in named if x.args[1:] == (access.launch,)]
+
+
+def _apart(swaps: dict[Atom, Poly], trips: Sequence[Atom] | None) -> Cond:
+    """Two programs, or two lanes of one access: a program may store an element again later."""
+    differ = {x: ~eq(term(x), y) for x, y in swaps.items()}
+    programs = some(cond for x, cond in differ.items() if str(x.args[0]).startswith("pid_"))
+    if trips is None:
+        return programs
+    lanes = some(cond for x, cond in differ.items() if x.args[0] == "lane")
+    return programs | every((lanes, *(~differ[x] for x in trips)))
+
+
+def _is_within(solver: Solver, access: Access, case: Cond, at: Sequence[Poly], view: Any) -> bool:
+    """Whether indices are within their axes, so that two elements have two pairs of them."""
+    shape = access.tensor.owner_shape if view is None else view.shape
+    sides = zip(at, shape, strict=True)
+    inside = every(cond for x, n in sides for cond in (le(0, x), lt(x, n)))
+    return solver.follows(inside, access.path, access.mask, case) == YES
+
+
+def _address(access: Access) -> tuple[Poly, ...]:
+    return (access.term + access.tensor.offset,)
+
+
+def judge_separate(
+    solver: Solver, words: str, access: Access, conds: tuple[Cond, ...], apart: Cond,
+    swaps: dict[Atom, Poly], small: tuple[Atom, ...],
+) -> Verdict:  # fmt: skip
+    """Whether two instances that meet must be one: atom by atom they are shown to be equal."""
+    whole = every(conds)
+    solver.learn(whole)
+    facts, goal = solver.unfold(whole, apart), apart
+    pairs = _pairs(whole, swaps)
+    merged = True
+    while merged:
+        if solver.is_ruled_out([*facts, goal]):
+            return Verdict(PROVED, words, access.where)
+        merged = False
+        for x, y in list(pairs):
+            if solver.is_ruled_out([*facts, ~eq(term(x), term(y))]):
+                facts = [rename(cond, {y: x}) for cond in facts]
+                goal = rename(goal, {y: x})
+                pairs.remove((x, y))
+                merged = True
+    if solver.decide(apart, whole) == "unsat":
+        return Verdict(PROVED, words, access.where)
+    doubt = find_unknown(whole)
+    if doubt:
+        return Verdict(OPEN, words, access.where, doubt)
+    model = solver.find(*conds, apart, small=small)
+    if model is not None:
+        return Verdict(REFUTED, words, access.where, model=model)
+    return Verdict(OPEN, words, access.where, "z3 came to no end")
+
+
+def _pairs(whole: Cond, swaps: dict[Atom, Poly]) -> list[tuple[Atom, Atom]]:
+    """Atoms of one instance, and the same of the other, those with the fewest parts first."""
+    found = []
+    for atom in walk(whole):
+        other = substitute(term(atom), swaps).atom
+        if other is not None and other is not atom:
+            found.append((atom, other))
+    return sorted(dict.fromkeys(found), key=lambda p: (not p[0].is_leaf, p[0].number))
+
+
+def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Iterator[Verdict]:
+    """Every element of a tensor, or of a view of it, is stored by some lane of some program."""
+    tensor, where = stores[0].tensor, stores[0].where
+    words = f"all of {tensor.name} stored"
+    shape = tensor.owner_shape if view is None else view.shape
+    targets = [new_symbol("element", is_natural=True) for _ in shape]
+    within = every(lt(x, n) for x, n in zip(targets, shape, strict=True))
+    goals = []
+    for store in stores:
+        try:
+            for case, at in find_places(store, view):
+                goals.append(_reach(solver, store, case, at, targets))
+        except (NoView, NoInverse):
+            continue
+    if not goals:
+        yield Verdict(OPEN, words, where, "which program stores an element is no plain sum")
+        return
+    goal = some(goals)
+    if solver.follows(goal, within) == "yes":
+        yield Verdict(PROVED, words, where)
+    else:
+        yield Verdict(OPEN, words, where, "z3 came to no end")
+
+
+def _reach(
+    solver: Solver, store: Access, case: Cond, at: Sequence[Poly], targets: Sequence[Poly]
+) -> Cond:
+    """What must hold for the store to come to the targets. Raises NoInverse."""
+    free = list_free(solver, store.path, store.mask, case, *at, *map(term, store.trips))
+    inverse = Inversion(free)
+    inverse.solve(list(zip(at, targets, strict=True)))
+    return reach(solver, inverse, [*zip(at, targets, strict=True)], (store.path, store.mask, case))
+
+
+def reach(
+    solver: Solver, inverse: Inversion, equations: Sequence[tuple[Poly, Poly]],
+    conds: tuple[Cond, ...],
+) -> Cond:  # fmt: skip
+    """What must hold for the values of an inversion to be programs, trips and lanes that are there.
+
+    They are if what pins every atom holds of its value: a quotient and a remainder are the only
+    numbers of which theirs does.
+    """
+    ranges = [solver.known[x] for x in inverse.free if x in solver.known]
+    values = inverse.complete(*conds, *ranges, *(left for left, _ in equations))
+    named = walk(*values.values(), *conds, *(left for left, _ in equations))
+    if any(x.kind not in DEFINED for x in inverse.digits) or any(
+        x.kind == "unknown" for x in named
+    ):
+        raise NoInverse
+    defined = [cond for atom in values for cond in pin(atom)]
+    met = [eq(substitute(left, values), right) for left, right in equations]
+    return every((*met, *(substitute(cond, values) for cond in (*conds, *ranges, *defined))))

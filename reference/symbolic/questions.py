@@ -1,0 +1,70 @@
+"""What conditions say of themselves: their parts and products, what is plain, sizes to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gemmproof.reference.symbolic.terms import Atom, Cond, Monomial, Poly, term
+
+TRIED = (1, 2, 5, 17, 67, 160)  # sizes with which values are sought first
+
+
+def is_said(goal: Cond, given: list[Cond]) -> bool:
+    """Whether one of the given conditions is the goal, or a stronger bound of the same term."""
+    if goal in given:
+        return True
+    if goal.kind == "any":
+        return any(is_said(part, given) for part in goal.parts)
+    if goal.kind != "le" or goal.term is None:
+        return False
+    if (-goal.term).is_natural:
+        return True
+    for cond in given:
+        if cond.kind == "le" and cond.term is not None:
+            slack = (goal.term - cond.term).constant
+            if slack is not None and slack <= 0:
+                return True
+    return False
+
+
+def list_parts(conds: Iterable[Cond]) -> Iterator[Cond]:
+    """The conditions that hold together, one by one."""
+    for cond in conds:
+        if cond.kind == "all":
+            yield from cond.parts
+        else:
+            yield cond
+
+
+def list_sizes(count: int) -> Iterator[tuple[int, ...]]:
+    """Sizes to try: all alike, then one unlike the others."""
+    yield from ((n,) * count for n in TRIED if count)
+    for usual in (1, 67):
+        for axis in range(count):
+            for n in TRIED:
+                if n != usual:
+                    yield tuple(n if i == axis else usual for i in range(count))
+
+
+def read_off(conds: Iterable[Cond]) -> Iterator[tuple[Atom, Poly]]:
+    """The symbols that conditions say are numbers."""
+    for cond in conds:
+        if cond.kind == "eq" and cond.term is not None and len(cond.term.terms) <= 2:
+            named = [m for m in cond.term.terms if m]
+            if len(named) == 1 and len(named[0]) == 1 and named[0][0].is_leaf:
+                number, rest = divmod(-cond.term.terms.get((), 0), cond.term.terms[named[0]])
+                if not rest:
+                    yield named[0][0], term(number)
+
+
+def find_products(conds: Iterable[Cond]) -> set[Monomial]:
+    """The products of atoms that conditions speak of."""
+    return {m for cond in conds for p in list_terms(cond) for m in p.terms if len(m) > 1}
+
+
+def list_terms(cond: Cond) -> Iterator[Poly]:
+    """The terms that a condition compares with 0."""
+    if cond.term is not None:
+        yield cond.term
+    for part in cond.parts:
+        yield from list_terms(part)

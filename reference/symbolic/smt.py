@@ -1,0 +1,68 @@
+"""Writes conditions as text for z3, and reads the values of its models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import z3
+
+from gemmproof.reference.symbolic.terms import Atom, Cond, Monomial, Poly
+
+Model = dict[Atom, int]
+
+
+class Writer:
+    """Writes conditions for z3, as text; products are unknowns unless it is exact."""
+
+    def __init__(self, exact: bool) -> None:
+        self.exact = exact
+        self.names: dict[str, Atom | None] = {}
+        self.products: set[Monomial] = set()
+
+    def write(self, conds: Iterable[Cond]) -> str:
+        lines = [f"(assert {self._cond(cond)})" for cond in conds]
+        names = (f"(declare-const {name} Int)" for name in self.names)
+        return "\n".join([*names, *lines])
+
+    def read(self, values: z3.ModelRef) -> Model:
+        """The values of the symbols in a model; what it leaves open may be anything: 0."""
+        given = {x.name(): values[x].as_long() for x in values.decls()}
+        leaves = ((n, x) for n, x in self.names.items() if x is not None and x.is_leaf)
+        return {atom: given.get(name, 0) for name, atom in leaves}
+
+    def _name(self, atom: Atom) -> str:
+        name = f"x{atom.number}"
+        self.names[name] = atom
+        return name
+
+    def _monomial(self, monomial: Monomial) -> str:
+        if len(monomial) == 1:
+            return self._name(monomial[0])
+        self.products.add(monomial)
+        if self.exact:
+            return f"(* {' '.join(map(self._name, monomial))})"
+        name = "y" + "_".join(str(x.number) for x in monomial)
+        self.names[name] = None
+        return name
+
+    def _poly(self, poly: Poly) -> str:
+        parts = []
+        for monomial, c in poly.terms.items():
+            number = str(c) if c >= 0 else f"(- {-c})"
+            if not monomial:
+                parts.append(number)
+            else:
+                name = self._monomial(monomial)
+                parts.append(name if c == 1 else f"(* {number} {name})")
+        return f"(+ {' '.join(parts)})" if len(parts) > 1 else "".join(parts) or "0"
+
+    def _cond(self, cond: Cond) -> str:
+        if cond.term is not None:
+            left = self._poly(cond.term)
+            if cond.kind == "le":
+                return f"(<= {left} 0)"
+            return f"(= {left} 0)" if cond.kind == "eq" else f"(not (= {left} 0))"
+        if not cond.parts:
+            return "true" if cond.kind == "all" else "false"
+        parts = " ".join(map(self._cond, cond.parts))
+        return f"({'and' if cond.kind == 'all' else 'or'} {parts})"

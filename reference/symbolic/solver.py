@@ -1,0 +1,257 @@
+"""Asks z3 whether a condition follows, and for the smallest sizes at which one holds.
+
+Questions are asked in steps, the cheapest first: whether a given condition already says it; with
+each product of atoms an unknown of its own; with what follows from multiplying known inequalities,
+which is linear still; with true products. A model counts only after its values were put into the
+terms and the conditions held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import z3
+
+from gemmproof.reference.symbolic.definitions import define
+from gemmproof.reference.symbolic.lemmas import multiply
+from gemmproof.reference.symbolic.questions import (
+    find_products,
+    is_said,
+    list_parts,
+    list_sizes,
+    read_off,
+)
+from gemmproof.reference.symbolic.smt import Model, Writer
+from gemmproof.reference.symbolic.terms import (
+    FALSE,
+    TRUE,
+    Atom,
+    Cond,
+    Poly,
+    evaluate,
+    le,
+    lt,
+    substitute,
+    term,
+    walk,
+)
+
+YES, NO, UNKNOWN = "yes", "no", "unknown"
+# z3's own count of steps, so that load changes no answer to a question
+LINEAR, FULL, MODEL = 500_000, 500_000, 1_000_000
+SEARCH = 4.0  # seconds in which values are sought, of all questions together
+MOST_ORDERS = 42  # pairs of factors that are compared
+MOST_MEMORY = 900  # MiB, of z3
+
+
+class OutOfTime(Exception):
+    """The time for a kernel is spent."""
+
+
+@dataclass(slots=True)
+class Solver:
+    """What is known of the symbols of one kernel, and questions about it.
+
+    `domain` holds always: the sizes that the contract admits. `known` is what holds of single
+    atoms (a program is below the grid) and is used where an atom is named. `plainest` narrows the
+    domain where values are sought: to operands that are dense. `deadline` is on the monotonic
+    clock, `search` the seconds left to look for values.
+    """
+
+    domain: Cond = TRUE
+    known: dict[Atom, Cond] = field(default_factory=dict)
+    plainest: Cond = TRUE
+    deadline: float = float("inf")
+    search: float = SEARCH
+    signed: set[Atom] = field(default_factory=set)
+    answers: dict[frozenset[Cond], str] = field(default_factory=dict)
+    orders: dict[tuple[frozenset[Cond], Cond], bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        z3.set_param("memory_max_size", MOST_MEMORY)
+
+    def follows(self, goal: Cond, *given: Cond) -> str:
+        """Whether a condition holds wherever the given ones and all that is known do.
+
+        YES is a proof. NO means that z3 found values at which it does not.
+        """
+        if goal == TRUE or is_said(goal, list(list_parts(given))):
+            return YES
+        if goal.kind == "all":
+            said = {self.follows(part, *given) for part in goal.parts}
+            return next((x for x in (NO, UNKNOWN) if x in said), YES)
+        return {"unsat": YES, "sat": NO, "unknown": UNKNOWN}[self.decide(~goal, *given)]
+
+    def decide(self, goal: Cond, *given: Cond) -> str:
+        """Say "unsat", "sat" or "unknown": whether the goal can hold where the given ones do."""
+        key = frozenset(list_parts((goal, *given)))
+        if key not in self.answers:
+            self.answers[key] = self._decide(goal, frozenset(list_parts(given)))
+        return self.answers[key]
+
+    def unfold(self, *conds: Cond) -> list[Cond]:
+        """The conditions with all that is known and all definitions of what they name."""
+        return self._close((*conds, self.domain))
+
+    def is_ruled_out(self, unfolded: list[Cond]) -> bool:
+        """Whether unfolded conditions contradict each other, products taken as unknowns."""
+        return self._check(Writer(exact=False), unfolded, LINEAR) == "unsat"
+
+    def learn(self, *conds: Cond) -> None:
+        """Find out which factors of products are positive, before questions about them."""
+        self._find_signs(self._close((*conds, *self._plain())))
+
+    def _decide(self, goal: Cond, given: frozenset[Cond]) -> str:
+        conds, plain = (goal, *given), self._plain()
+        whole = self._close((*conds, *plain))
+        if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
+            return "unsat"
+        if not find_products(whole):
+            return self._check(Writer(exact=True), self._close((*conds, self.domain)), FULL)
+        self._find_signs(whole)
+        rounds = [plain]
+        spoken = {x for m in find_products(whole) for x in m}
+        if any(spoken & set(m) for m in find_products([self.domain])):
+            rounds.append(list(list_parts([self.domain])))
+        for domain in rounds:
+            whole = self._close((*conds, *domain))
+            if self._check(Writer(exact=False), multiply(whole), LINEAR) == "unsat":
+                return "unsat"
+            orders = self._find_orders(whole, given)
+            strong = multiply([*whole, *orders]) if orders else []
+            if orders and self._check(Writer(exact=False), strong, LINEAR) == "unsat":
+                return "unsat"
+        whole = self._close((*conds, self.domain))
+        if self._check(Writer(exact=False), multiply(whole, wide=True), LINEAR) == "unsat":
+            return "unsat"
+        return self._check(Writer(exact=True), whole, FULL)
+
+    def _find_orders(self, whole: list[Cond], given: frozenset[Cond]) -> list[Cond]:
+        """Which factors of products are plainly below others: more to multiply."""
+        factors = sorted({x for m in find_products(whole) for x in m}, key=lambda x: x.number)
+        found = []
+        for pair in [(x, y) for x in factors for y in factors if x is not y][:MOST_ORDERS]:
+            below = lt(term(pair[0]), term(pair[1]))
+            key = (given, below)
+            if key not in self.orders:
+                closed = self._close((*given, *self._plain(), ~below))
+                self.orders[key] = self._check(Writer(exact=False), closed, LINEAR) == "unsat"
+            found += [below] if self.orders[key] else []
+        return found
+
+    def _plain(self) -> list[Cond]:
+        """The part of the domain that speaks of no products."""
+        return [cond for cond in list_parts([self.domain]) if not find_products([cond])]
+
+    def find(self, *conds: Cond, small: Iterable[Atom] = ()) -> Model | None:
+        """Values at which all of them hold, the atoms of `small` as small as was found at once.
+
+        None where there are none, or none was found.
+        """
+        began = time.monotonic()
+        try:
+            return self._find(conds, tuple(small)) if self.search > 0 else None
+        finally:
+            self.search -= time.monotonic() - began
+
+    def _find(self, conds: tuple[Cond, ...], small: tuple[Atom, ...]) -> Model | None:
+        whole = self._close((*conds, self.domain, self.plainest))
+        others = [x for x in walk(*whole) if x.kind == "symbol" and x not in small]
+        if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
+            return None
+        for sizes in list_sizes(len(small)):
+            model = self._find_at(whole, dict(zip(small, map(term, sizes), strict=True)))
+            if model is not None:
+                return model
+        for bound in (400, None) if small else (None,):
+            limits = []
+            if bound is not None:  # strides and programs follow the sizes
+                limits = [le(term(x), bound) for x in small]
+                limits += [le(term(x), bound * bound) for x in others]
+            if limits and self._check(Writer(exact=False), [*whole, *limits], LINEAR) == "unsat":
+                continue
+            writer, solver = Writer(exact=True), self._solver(MODEL)
+            solver.from_string(writer.write([*whole, *limits]))
+            answer = str(solver.check())
+            if answer == "unsat" and bound is None:
+                return None
+            if answer == "sat":
+                model = writer.read(solver.model())
+                if self._is_true(whole, model):
+                    return model
+        return None
+
+    def _find_at(self, whole: list[Cond], sizes: dict[Atom, Poly]) -> Model | None:
+        """Values at which conditions hold with these sizes: with numbers for them all is linear."""
+        values = dict(sizes)
+        conds = [substitute(cond, values) for cond in whole]
+        while FALSE not in conds:
+            fixed = dict(read_off(conds))
+            if not fixed:
+                break
+            values |= fixed
+            conds = [substitute(cond, fixed) for cond in conds]
+        if FALSE in conds or find_products(conds):
+            return None
+        writer, solver = Writer(exact=True), self._solver(LINEAR)
+        solver.from_string(writer.write(self._close(conds)))
+        if str(solver.check()) != "sat":
+            return None
+        model = writer.read(solver.model())
+        model |= {x: y.constant for x, y in values.items() if y.constant is not None}
+        named = (x for x in walk(*whole) if x.is_leaf)
+        model = {**dict.fromkeys(named, 0), **model}
+        return model if self._is_true(whole, model) else None
+
+    def _check(self, writer: Writer, conds: Iterable[Cond], steps: int) -> str:
+        solver = self._solver(steps)
+        solver.from_string(writer.write(conds))
+        return str(solver.check())
+
+    def _is_true(self, conds: list[Cond], model: Model) -> bool:
+        try:
+            memo: dict[Any, Any] = {}
+            return all(bool(evaluate(cond, model, memo)) for cond in conds)
+        except KeyError:
+            return False
+
+    def _solver(self, steps: int) -> z3.Solver:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise OutOfTime
+        solver = z3.Solver()
+        solver.set("rlimit", steps)
+        if left < 3600:
+            solver.set("timeout", max(1, int(left * 1000)))
+        return solver
+
+    def _find_signs(self, conds: list[Cond]) -> None:
+        """Learn which factors of products are positive: what is multiplied must know."""
+        plain = self._plain()
+        factors = {x for m in find_products(conds) for x in m}
+        for atom in sorted(factors - self.signed, key=lambda x: x.number):
+            self.signed.add(atom)
+            for least in (1,) if atom.is_natural else (1, 0):
+                whole = self._close((lt(term(atom), least), *plain))
+                if self._check(Writer(exact=False), multiply(whole), LINEAR) == "unsat":
+                    self.known[atom] = self.known.get(atom, TRUE) & le(least, term(atom))
+                    break
+
+    def _close(self, conds: Iterable[Cond]) -> list[Cond]:
+        """The conditions with what is known of every atom that they name."""
+        found: dict[Cond, None] = dict.fromkeys(list_parts(conds))
+        seen: set[Atom] = set()
+        waiting = list(found)
+        while waiting:
+            new = [x for x in walk(*waiting) if x not in seen]
+            seen |= set(new)
+            waiting = []
+            for atom in new:
+                for cond in list_parts((*define(atom), self.known.get(atom, TRUE))):
+                    if cond not in found:
+                        found[cond] = None
+                        waiting.append(cond)
+        return list(found)

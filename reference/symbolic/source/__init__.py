@@ -1,0 +1,1 @@
+"""A kernel's addresses in the words of its own source."""

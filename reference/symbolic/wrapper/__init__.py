@@ -1,0 +1,6 @@
+"""A wrapper run over symbols: for each path through it, the launches that it makes."""
+
+from gemmproof.reference.symbolic.wrapper.paths import trace_wrapper
+from gemmproof.reference.symbolic.wrapper.record import NotKnown, Path, Symbolic, Trace
+
+__all__ = ["NotKnown", "Path", "Symbolic", "Trace", "trace_wrapper"]

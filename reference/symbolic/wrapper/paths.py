@@ -1,0 +1,156 @@
+"""All paths through a wrapper: it runs with some sizes, then with sizes that decide otherwise."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+
+from gemmproof.reference.fake_cuda import fake_gpu
+from gemmproof.reference.fake_cuda.answers import swap
+from gemmproof.reference.observation import SimulatorError
+from gemmproof.reference.provenance import owner, raising_line
+from gemmproof.reference.symbolic.terms import Atom, Cond, every
+from gemmproof.reference.symbolic.wrapper.decisions import Decisions, here
+from gemmproof.reference.symbolic.wrapper.host import as_concrete
+from gemmproof.reference.symbolic.wrapper.launches import trace_launches
+from gemmproof.reference.symbolic.wrapper.merge import merge
+from gemmproof.reference.symbolic.wrapper.record import (
+    Guard,
+    NotKnown,
+    Path,
+    Symbolic,
+    Trace,
+    Unvisited,
+)
+from gemmproof.reference.symbolic.wrapper.watch import Answers, Watch
+
+Call = Callable[[dict[str, Any]], Any]
+Find = Callable[[Cond], Mapping[Atom, int] | None]
+
+
+def trace_wrapper(
+    call: Call,
+    operands: Mapping[str, Symbolic],
+    domain: Cond,
+    target: str | None,
+    hint: Mapping[Atom, int],
+    find: Find,
+    most_paths: int = 64,
+    config: int = 0,
+    deadline: float | None = None,
+) -> Trace:
+    """The paths through `call`, which is given tensors for `operands` by their names.
+
+    It runs with the sizes `hint`, which meet `domain`; for each decision, `find` is asked for sizes
+    that decide otherwise, as a value for each symbol, and it runs again. Paths that differ in
+    decisions alone become one. `config` picks the configuration of autotuned kernels. It ends after
+    `most_paths` runs or at `deadline`, a time of time.monotonic(). State that the wrapper keeps
+    from call to call is `call`'s to restore.
+    """
+    waiting: deque[tuple[list[Guard], Guard]] = deque()
+    seen: dict[tuple[Cond, ...], Path] = {}
+    unvisited: list[Unvisited] = []
+
+    def visit(sizes: Mapping[Atom, int], bound: int) -> Path:
+        path = _run(call, operands, domain, target, sizes, config, deadline)
+        key = tuple(cond for cond, _ in path.guards)
+        if key not in seen:
+            seen[key] = path
+            for i in range(bound, len(path.guards)):
+                waiting.append((path.guards[:i], path.guards[i]))
+        return path
+
+    visit(hint, 0)
+    while waiting:
+        before, (cond, where) = waiting.popleft()
+        wanted = [c for c, _ in before] + [~cond]
+        why, sizes = "", None
+        if deadline is not None and time.monotonic() > deadline:
+            why = "out of time"
+        elif len(seen) >= most_paths:
+            why = "too many paths"
+        else:
+            sizes = find(every((domain, *wanted)))
+            why = "" if sizes is not None else "none found"
+        if sizes is not None:
+            path = visit({**hint, **sizes}, len(before) + 1)
+            taken = [c for c, _ in path.guards[: len(wanted)]]
+            why = "" if taken == wanted else "another way"
+        if why:
+            unvisited.append(Unvisited(every(wanted), where, why))
+    return Trace(merge(list(seen.values())), unvisited)
+
+
+def _run(
+    call: Call,
+    operands: Mapping[str, Symbolic],
+    domain: Cond,
+    target: str | None,
+    hints: Mapping[Atom, int],
+    config: int,
+    deadline: float | None,
+) -> Path:
+    """One run of the wrapper with the sizes `hints`."""
+    sizes = Decisions(domain, dict(hints), deadline)
+    watch = Watch(sizes)
+    failed, results = None, []
+    no_memory = _without_memory(sizes)  # imports torch's compiler, which must see the true device
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(swap(((Decisions, "running", sizes),)))
+            stack.enter_context(fake_gpu(target))
+            stack.enter_context(swap(as_concrete()))
+            # what it logs it raises too
+            stack.enter_context(swap(((fake_tensor.log, "disabled", True),)))
+            stack.enter_context(no_memory)
+            tensors = {name: watch.operand(name, x) for name, x in operands.items()}
+            stack.enter_context(watch)
+            stack.enter_context(Answers(watch))
+            stack.enter_context(trace_launches(watch, target, config))
+            results = watch.name_results(call(tensors))
+    except Exception as error:
+        failed = sizes.failure or _explain(error)
+    values = {str(atom): value for atom, value in sizes.hints.items()}
+    failed = sizes.failure or failed
+    return Path(sizes.taken, watch.launches, watch.operations, results, values, failed)
+
+
+def _without_memory(sizes: Decisions) -> FakeTensorMode:
+    """Tensors of shapes and strides alone."""
+    mode = FakeTensorMode(shape_env=sizes, allow_non_fake_inputs=True)
+    mode.cache_enabled = False  # what it keeps it checks by questions about the sizes
+    return mode
+
+
+def _explain(error: Exception) -> NotKnown:
+    """Why a run ended, in one line, with the user's line."""
+    if isinstance(error, NotKnown):
+        return error
+    where = getattr(error, "where", None) or raising_line(error) or here()
+    text = " ".join(str(error).split())[:200]
+    if isinstance(error, SimulatorError):
+        return NotKnown(error.message, where, raised=False)
+    if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+        return NotKnown(f"elements of a tensor are read on the host ({error.func})", where)
+    if "unhashable type: non-nested" in text or "unhashable type: 'SymInt'" in text:
+        return NotKnown("a size is the key of a table", where)
+    words = f"raises {type(error).__name__}{': ' * bool(text)}{text}"
+    return NotKnown(words, where, raised=_is_own(error))
+
+
+def _is_own(error: BaseException) -> bool:
+    """Whether the innermost frame that raised is no library's."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and owner(trace.tb_frame.f_code.co_filename) != "library"

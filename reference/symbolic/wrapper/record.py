@@ -1,0 +1,204 @@
+"""What a traced call of a wrapper leaves behind: its paths, their launches and torch's operations.
+
+Sizes, strides and grids are terms over the symbols that the operands were declared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gemmproof.reference.observation import Where
+from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, every, term
+from gemmproof.reference.ttir.module import Function
+
+
+class NotKnown(Exception):
+    """Why a wrapper, or one path of it, cannot be followed, in one line.
+
+    `raised`: the wrapper's own code raised; its sizes were refused rather than not understood.
+    """
+
+    def __init__(self, message: str, where: Where | None = None, raised: bool = False) -> None:
+        super().__init__(message)
+        self.message, self.where, self.raised = message, where, raised
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Symbolic:
+    """An operand as it is declared: its torch dtype, its shape and its strides over symbols."""
+
+    dtype: Any
+    shape: tuple[Poly, ...]
+    strides: tuple[Poly, ...]
+
+
+@dataclass(slots=True)
+class Memory:
+    """One allocation, or an operand's memory, with its own logical view.
+
+    `name`: the operand's; else "c" or "result[i]" where the wrapper returned (a view of) it; else
+    "workspace#n". `offset`: where an operand begins within its allocation, of which torch knows.
+    """
+
+    number: int
+    name: str
+    dtype: str
+    shape: tuple[Poly, ...]
+    strides: tuple[Poly, ...]
+    is_operand: bool = False
+    offset: Poly = field(default_factory=lambda: term(0))
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+@dataclass(frozen=True, slots=True)
+class TensorView:
+    """A view of memory at one moment; `offset` counts its elements from the memory's first.
+
+    `defined`: the memory held values by then, or may be taken to: an operand, or what torch
+    computed or filled. False for torch.empty's, whatever launches have stored since.
+    """
+
+    memory: Memory
+    dtype: str
+    shape: tuple[Poly, ...]
+    strides: tuple[Poly, ...]
+    offset: Poly
+    defined: bool
+
+    @property
+    def name(self) -> str:
+        return self.memory.name
+
+    @property
+    def storage(self) -> int:
+        """Equal for views of one allocation."""
+        return self.memory.number
+
+    @property
+    def owner_shape(self) -> tuple[Poly, ...]:
+        return self.memory.shape
+
+    @property
+    def owner_strides(self) -> tuple[Poly, ...]:
+        return self.memory.strides
+
+
+@dataclass(frozen=True, slots=True)
+class HostDescriptor:
+    """A TensorDescriptor that the host made; its sizes and strides follow it as arguments too."""
+
+    tensor: TensorView
+    shape: tuple[Poly, ...]
+    strides: tuple[Poly, ...]
+    block_shape: tuple[int, ...]
+    padding: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizedFloat:
+    """A float that the sizes decide, such as 1 / K; `words` are its formula."""
+
+    words: str
+
+
+@dataclass(slots=True)
+class TracedLaunch:
+    """One launch: what Triton's frontend makes of the kernel, and what it is handed.
+
+    `arguments` has one item for each parameter of the public function of `functions`, in order:
+    a TensorView, a HostDescriptor, a Poly for any integer, a float or a SizedFloat; `parameters`
+    are their names in the kernel, "sa[0]" for an item of a tuple. An integer that the sizes decide
+    is a parameter of 32 bits: where it is 1, or more than 32 bits hold, Triton specialises again,
+    and that specialisation is not this one. `constants` are by name.
+    """
+
+    kernel: str
+    functions: dict[str, Function]
+    parameters: list[str]
+    arguments: list[Any]
+    grid: tuple[Poly, Poly, Poly]
+    constants: dict[str, Any]
+    options: dict[str, Any]
+    where: Where | None
+    config: int
+    configs: int
+
+
+@dataclass(slots=True)
+class TorchCall:
+    """An operation of torch on tensors other than a view or an allocation of undefined memory.
+
+    `name` as in "aten.copy_.default"; tensors are TensorViews and sizes Polys wherever they stand.
+    A launch is one too: "launch", with its index in `Path.launches`.
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[TensorView, ...]
+    where: Where | None
+
+
+Guard = tuple[Cond, Where | None]
+
+
+@dataclass(slots=True)
+class Path:
+    """What the wrapper does for all sizes that meet `guards`, its decisions in order.
+
+    `sizes` are those that it ran with; `failed` says why what comes after is not known.
+    """
+
+    guards: list[Guard]
+    launches: list[TracedLaunch] = field(default_factory=list)
+    operations: list[TorchCall] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    failed: NotKnown | None = None
+
+    @property
+    def condition(self) -> Cond:
+        """All guards; the domain comes on top."""
+        return every(cond for cond, _ in self.guards)
+
+    def does_as(self, other: Path) -> bool:
+        """Whether two paths do the same, and end in the same way."""
+        ends, others = (
+            x.failed and (x.failed.message, x.failed.where, x.failed.raised) for x in (self, other)
+        )
+        return ends == others and (self.launches, self.operations, self.results) == (
+            other.launches,
+            other.operations,
+            other.results,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unvisited:
+    """Sizes that no path was run for: where `condition`, or why not.
+
+    `why`: "none found", where the search for such sizes gave none, and there may be none; "too many
+    paths"; "out of time"; or "another way", where a run with them decided otherwise.
+    """
+
+    condition: Cond
+    where: Where | None
+    why: str
+
+
+@dataclass(slots=True)
+class Trace:
+    """All paths that were run. They and `unvisited` cover the domain; no two paths overlap."""
+
+    paths: list[Path]
+    unvisited: list[Unvisited]
+
+
+Hints = Mapping[Atom, int]
