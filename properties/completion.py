@@ -11,6 +11,8 @@ from gemmproof.properties.cases.tensors import format_of_tensor, share_memory
 from gemmproof.properties.finding import Finding, make_finding
 from gemmproof.properties.memory import ENDS, judge_faults
 from gemmproof.properties.observation import Observation
+from gemmproof.properties.operand import READ
+from gemmproof.properties.values import list_shapes
 from gemmproof.reference.formats import FORMATS
 
 COMPILES = "compiles"
@@ -34,13 +36,19 @@ def judge_compiles(observation: Observation) -> Iterator[Finding]:
         yield make_finding(observation, COMPILES, raised.kind, place, got, expected, where=where)
 
 
+def ends_applies(observation: Observation) -> bool:
+    """Whether the end of the calls is known; of a sampled call, only that it raised."""
+    return observation.is_known and (not observation.case.is_sampled or not observation.calls)
+
+
 def judge_ends(observation: Observation) -> Iterator[Finding]:
     """What was raised, or would stop the device, or what is wrong with the result."""
     yield from _judge_device_asserts(observation)
     raised = observation.raised
     if raised is None:
         judge_result = _judge_result if observation.is_simulated else _judge_device_result
-        judged = (list(judge_result(observation, n)) for n in range(len(observation.calls)))
+        numbers, shown = range(len(observation.calls)), observation.split()
+        judged = (list(judge_result(one, n)) for n in numbers for one in shown)
         yield from next(filter(None, judged), [])
     # what the simulator does not know, and its own errors, say nothing about the kernel
     elif raised.kind in ("raised", "kernel_error", "limit"):
@@ -58,35 +66,39 @@ def is_cuda_error(text: str) -> bool:
 
 def _judge_result(observation: Observation, number: int) -> Iterator[Finding]:
     def wrong(fault: str, got: str, expected: str, operand: str | None = None) -> Finding:
-        place = "the result"
+        name = observation.result_name
+        place = "the result" if name == "c" else name
         return make_finding(observation, ENDS, fault, place, got, expected, operand=operand)
 
-    result = observation.calls[number].run.result
+    call = observation.calls[number]
+    result = call.given
     if not isinstance(result, torch.Tensor):
         name = "None" if result is None else f"a {type(result).__name__}"
         yield wrong("wrong_type", name, "a tensor")
         return
-    shape = observation.case.result_shape
+    shape = list_shapes(observation)[observation.part]
     if tuple(result.shape) != shape:
         yield wrong("wrong_shape", f"shape {tuple(result.shape)}", f"{shape}")
     fmt = format_of_tensor(result)
-    integers = observation.case.format.kind == "int"
+    integers = observation.case.format.kind == "int" or observation.kernel.spec is not None
     if fmt is None or (fmt.kind == "int" and not integers) or result.layout != torch.strided:
         expected = "an integer or float dtype" if integers else "a float dtype"
         yield wrong("wrong_dtype", str(result.dtype), expected)
     promised = observation.kernel.contract.out
+    promised = promised if observation.part == 0 else None
     if fmt is not None and promised is not None and fmt.dtype != FORMATS[promised].dtype:
         expected = f"torch.{FORMATS[promised].dtype}, as promised"
         yield wrong("wrong_dtype", str(result.dtype), expected)
     if result.device.type != "cpu":
         yield wrong("wrong_device", str(result.device), "the inputs' device")
     for name, operand in observation.operands.items():
-        if result.numel() > 0 and share_memory(result, operand.tensor):
+        if operand.use == READ and result.numel() > 0 and share_memory(result, operand.tensor):
             yield wrong("returned_input", f"a view of {name}", "memory of its own", name)
 
 
 def _judge_device_result(observation: Observation, number: int) -> Iterator[Finding]:
     if observation.calls[number].result is None:
         place, got = f"call {number + 1}", "another type, shape or format"
-        expected = f"a tensor of shape {observation.case.result_shape} as the simulated call gives"
+        shape = list_shapes(observation)[observation.part]
+        expected = f"a tensor of shape {shape} as the simulated call gives"
         yield make_finding(observation, ENDS, "other_result", place, got, expected, operand="c")

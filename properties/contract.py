@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
 from gemmproof.properties.cases.layouts import ANY, BATCHED, CONTIGUOUS, HUGE, LAYOUTS
 from gemmproof.properties.cases.relation import holds, split
 from gemmproof.properties.cases.sizes import MAX_BATCH, MAX_SIDE, Sizes, neighbours
-from gemmproof.properties.operand import Operand
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, OPERANDS, RESULTS
 
 
@@ -41,7 +40,8 @@ AXES = ("M", "N", "K", "batch")
 SizesWord = Sizes | int | range | str
 
 
-def _require(holds: bool, message: str) -> None:
+def require(holds: bool, message: str) -> None:
+    """Raise ValueError with the message unless it holds."""
     if not holds:
         raise ValueError(message)
 
@@ -56,10 +56,11 @@ class Contract:
     condition on them besides, as text ("K % 32 == 0 and M <= N") or a function of M, N and K.
     `batched`: operands are (batch, rows, columns). `layouts`: "contiguous" (row-major and dense),
     "any" (every view whose offsets stay below 2**31 elements) or names from layouts.LAYOUTS;
-    `huge`: views with offsets from 2**31 elements too. `accumulator`: the format that sums are kept
-    in, from which every bound follows (int8 is always int32; "e8m13" is fp8 sums that never leave a
-    unit of 13 bits). `out`: the format of the result, None for any. `deterministic`: the same bits
-    in whatever order programs run. `batch_invariant`: the bits of a row of c do not depend on M.
+    `huge`: offsets from 2**31 elements too, of c and, with "any", of views. `accumulator`: the
+    format that sums are kept in, from which every bound follows (int8 is always int32; "e8m13" is
+    fp8 sums that never leave a unit of 13 bits). `out`: the format of the result, None for any.
+    `deterministic`: the same bits in whatever order programs run. `batch_invariant`: the bits of a
+    row of c do not depend on M.
     `symmetric`: c is a b, whose relations under negation and the like hold; False with a `spec`.
 
     Raises ValueError, in one line, for values that are unknown or contradict each other.
@@ -81,18 +82,18 @@ class Contract:
     symmetric: bool = True
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             isinstance(self.formats, tuple) and len(self.formats) > 0,
             f"contract formats: got {self.formats!r}, expected a non-empty tuple of names",
         )
         for name in self.formats:
-            _require(
-                name in OPERANDS,
+            require(
+                isinstance(name, str) and name in OPERANDS,
                 f"contract format: got {name!r}, expected one of {' '.join(OPERANDS)}",
             )
         for flag in ("batched", "huge", "deterministic", "batch_invariant", "symmetric"):
             value = getattr(self, flag)
-            _require(
+            require(
                 isinstance(value, bool), f"contract {flag}: got {value!r}, expected True or False"
             )
         self._check_layouts()
@@ -102,38 +103,34 @@ class Contract:
     def _check_layouts(self) -> None:
         names = (self.layouts,) if isinstance(self.layouts, str) else self.layouts
         shorthands = (ANY, CONTIGUOUS) if isinstance(self.layouts, str) else ()
-        _require(
+        require(
             isinstance(names, tuple)
             and len(names) > 0
             and all(name in (*shorthands, *LAYOUTS) for name in names),
             f"contract layouts: got {self.layouts!r}, expected 'any', 'contiguous' or a tuple of"
             f" {' '.join(LAYOUTS)}",
         )
-        _require(
+        require(
             self.batched or not set(names) & set(BATCHED),
             f"contract layouts: got {self.layouts!r} without a batch, expected batched=True",
         )
-        _require(
-            not self.huge or self.layouts == ANY,
-            f"contract huge: got True with layouts={self.layouts!r}, expected layouts='any'",
-        )
 
     def _check_numerics(self) -> None:
-        _require(
-            self.accumulator in ACCUMULATORS,
+        require(
+            isinstance(self.accumulator, str) and self.accumulator in ACCUMULATORS,
             f"contract accumulator: got {self.accumulator!r}, expected one of"
             f" {' '.join(ACCUMULATORS)}",
         )
         for name in self.formats:
-            _require(
+            require(
                 self.accumulator in ("fp32", *FORMATS[name].promises),
                 f"contract accumulator: got {self.accumulator!r} for {name}, expected fp32",
             )
-        _require(
-            self.out is None or self.out in RESULTS,
+        require(
+            self.out is None or (isinstance(self.out, str) and self.out in RESULTS),
             f"contract out: got {self.out!r}, expected one of {' '.join(RESULTS)}",
         )
-        _require(
+        require(
             self.deterministic or not self.batch_invariant,
             "contract: got batch_invariant=True with deterministic=False, expected deterministic",
         )
@@ -150,7 +147,7 @@ class Contract:
                 found = any(self.fit(dict.fromkeys(AXES, n)) for n in (1, 16, 128, 1024))
             except Exception as mistake:
                 raise ValueError(f"contract where: {mistake}") from None
-            _require(
+            require(
                 found, f"contract where: got {self.where!r}, which no size that was tried meets"
             )
 
@@ -214,57 +211,3 @@ class Contract:
         stated: dict[str, Any]
         stated = {k: tuple(w) if isinstance(w, list) else w for k, w in words.items()}
         return Contract(**stated)
-
-
-@dataclass(frozen=True, slots=True)
-class KernelUnderTest:
-    """A kernel to judge: `launch(a, b)` is its wrapper and returns c.
-
-    `mirror` is what the kernel's specification says of its accesses; None where nobody wrote one.
-    `operands`: what the wrapper takes by name besides a and b. `spec`: what c is, as a function of
-    a, b and the operands in numpy's terms (reference/spec says which); a @ b where it is None.
-    Raises ValueError in one line.
-    """
-
-    name: str
-    launch: Callable[..., Any]
-    contract: Contract = Contract()
-    mirror: Any = None
-    operands: Mapping[str, Operand] = field(default_factory=dict)
-    spec: Callable[..., Any] | None = None
-
-    def __post_init__(self) -> None:
-        _require(
-            isinstance(self.name, str) and self.name != "",
-            f"kernel name: got {self.name!r}, expected a non-empty string",
-        )
-        _require(
-            callable(self.launch),
-            f"kernel {self.name}: got launch={self.launch!r}, expected a function of a and b",
-        )
-        _require(
-            isinstance(self.contract, Contract),
-            f"kernel {self.name}: got contract={self.contract!r}, expected a Contract",
-        )
-        for name, operand in self.operands.items():
-            _require(
-                isinstance(operand, Operand) and name.isidentifier() and name not in (*ROLES, "c"),
-                f"kernel {self.name}: got operand {name!r} of {operand!r}, expected an Operand by"
-                " the name of a parameter other than a, b and c",
-            )
-        _require(
-            self.spec is None or callable(self.spec),
-            f"kernel {self.name}: got spec={self.spec!r}, expected a function",
-        )
-        _require(
-            not self.operands or self.spec is not None,
-            f"kernel {self.name}: got operands without spec, expected spec=lambda a, b,"
-            f" {', '.join(self.operands)}: ...",
-        )
-        if self.spec is not None:
-            # negated, permuted and transposed operands say nothing of a formula of its own
-            object.__setattr__(self, "contract", replace(self.contract, symmetric=False))
-
-    def call(self, *tensors: Any) -> Any:
-        """Call the wrapper: a and b as they are, the operands by their names."""
-        return self.launch(*tensors[:2], **dict(zip(self.operands, tensors[2:], strict=True)))

@@ -12,7 +12,7 @@ from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.cases.tensors import overwrite
 from gemmproof.properties.contract import ROLES
-from gemmproof.properties.finding import Finding, Mismatch, make_finding
+from gemmproof.properties.finding import Finding, Mismatch, make_finding, place_of
 from gemmproof.properties.naming import word
 from gemmproof.properties.observation import Observation, Related, RelatedCall
 from gemmproof.reference.arithmetic.conversions import Array, bits, widen
@@ -51,14 +51,14 @@ def call_in_order(observation: Observation) -> Iterator[RelatedCall]:
     They follow each other in one process; the case's first call was made before all of them. The
     last one is given tensors that a call has seen, with other elements in them since.
     """
-    own, more = replace(observation.case, compare=None, calls=1), observation.kernel.operands
+    own, kernel = replace(observation.case, compare=None, calls=1), observation.kernel
     case = replace(own, fill="index", seed=own.seed + 1)
     for other in dict.fromkeys(_other_cases(case, observation)):
         if other is not None and other != case:
-            yield RelatedCall(other, tensors_of(other, more), str(other))
-    tensors = tensors_of(case, more)
+            yield RelatedCall(other, tensors_of(other, kernel), str(other))
+    tensors = tensors_of(case, kernel)
     yield RelatedCall(case, tensors, "other elements")
-    for name, elements in tensors_of(own, more).items():
+    for name, elements in tensors_of(own, kernel).items():
         overwrite(tensors[name], elements)
     yield RelatedCall(own, tensors, "the same call again, in the tensors of the call before")
 
@@ -105,7 +105,7 @@ def judge_order(observation: Observation) -> Iterator[Finding]:
     wrong = Mismatch.of(bits(last.result) != bits(first))
     if wrong is not None:
         expected = f"{wrong.number(first)} as in a call of its own{wrong.counted('differ')}"
-        yield stale(f"{wrong.place} = {wrong.number(last.result)}", expected)
+        yield stale(f"{place_of(observation, wrong.at)} = {wrong.number(last.result)}", expected)
         return
     assert last.call is not None
     before = {(fault.kind, fault.where) for fault in observation.faults}
@@ -124,7 +124,7 @@ def call_at_other_m(observation: Observation) -> Iterator[RelatedCall]:
         other = vary(case, observation.kernel.contract, M=side)
         if other is not None and other != case:
             # an element depends on its place alone, so the rows that both have are the same
-            tensors = tensors_of(other, observation.kernel.operands)
+            tensors = tensors_of(other, observation.kernel)
             yield RelatedCall(other, tensors, f"M={side}")
 
 
@@ -155,7 +155,7 @@ def _at_other_m(observation: Observation) -> list[Related]:
 
 def prediction_applies(observation: Observation) -> bool:
     """Whether a device gave a result, and the simulator predicts its bits."""
-    expected = observation.predicted
+    expected = None if observation.predicted is None else observation.predicted[observation.part]
     if expected is None or not observation.has_result:
         return False
     got = observation.result
@@ -164,7 +164,8 @@ def prediction_applies(observation: Observation) -> bool:
 
 def judge_prediction(observation: Observation) -> Iterator[Finding]:
     """One finding at the first element that has other bits than predicted."""
-    got, expected = observation.result, observation.predicted
+    assert observation.predicted is not None
+    got, expected = observation.result, observation.predicted[observation.part]
     assert expected is not None
     wrong = Mismatch.of(~agree(got, expected))
     if wrong is not None:

@@ -24,7 +24,8 @@ class Finding:
     or a parameter's name, `axis` "M", "N", "K", "batch" or None. `where` is `file.py:31`, or None.
     `bound` is the allowed error where there is one. `message` is one line:
     `where: got X, expected Y`. `cause` names the property whose finding brings this one about,
-    None for a root cause. `backend` is "simulator" or "cuda".
+    None for a root cause. `backend` is "simulator" or "cuda". `result` is the name of the result
+    whose elements are wrong, where there are several.
     """
 
     property: str
@@ -39,6 +40,7 @@ class Finding:
     bound: float | None = None
     cause: str | None = None
     backend: str = "simulator"
+    result: str = "c"
 
     @builtins.property  # the field of that name hides it
     def key(self) -> Key:
@@ -102,11 +104,12 @@ def make_finding(
 ) -> Finding:
     """A finding of one observation, worded `place: got X, expected Y` and then `note`.
 
-    A `place` that is a Mismatch stands for its first element of c. `more` are further fields of
-    Finding. A finding on a device says on which, in which configuration.
+    A `place` that is a Mismatch stands for its first element of the result. `more` are further
+    fields of Finding. A finding on a device says on which, in which configuration.
     """
     if isinstance(place, Mismatch):
-        place, more = place.place, {"operand": "c", **more}
+        name = observation.result_name
+        place, more = place_of(observation, place.at), {"operand": name, "result": name, **more}
     message = f"{place}: got {got}, expected {expected}{note}"
     if not observation.is_simulated:
         message = f"{message} on the {observation.device}{observation.how}"
@@ -114,9 +117,14 @@ def make_finding(
     return Finding(property, fault, case=observation.case, got=got, expected=expected, **stated)
 
 
+def place_of(observation: Observation, at: tuple[int, ...]) -> str:
+    """An element of the result in words: c[0, 1]."""
+    return f"{observation.result_name}{list(at)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Elements of c that are wrong: the first one, and how many of how many."""
+    """Elements of a result that are wrong: the first one, and how many of how many."""
 
     at: tuple[int, ...]
     count: int
@@ -129,11 +137,6 @@ class Mismatch:
             return None
         at = tuple(int(places[0]) for places in wrong.nonzero())
         return Mismatch(at, int(wrong.sum()), wrong.size)
-
-    @property
-    def place(self) -> str:
-        """The element in words."""
-        return f"c{list(self.at)}"
 
     def counted(self, verb: str, elements: str = "elements") -> str:
         """ "; 3 of 12 elements differ"."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from gemmproof.properties.contract import AXES
 from gemmproof.properties.finding import Finding, make_finding
-from gemmproof.properties.naming import introduce, word
+from gemmproof.properties.naming import axis_named, introduce, word
 from gemmproof.properties.observation import Observation
 from gemmproof.reference.observation import Fault
 
@@ -55,7 +56,7 @@ def _from_fault(name: str, fault: Fault, observation: Observation) -> Finding:
     place = f"{fault.access} of {named}" if named else fault.access
     if where is not None:
         place = f"{place} at {where}"
-    axis, note = fault.axis, ""
+    axis, note = axis_named(fault.axis) or fault.axis, ""
     if fault.kind == "wrapped_offset" and axis is None:
         axis = _longest_axis(fault.operand, observation)
         note = "" if axis is None else f"; the offset along {axis} needs 64 bits"
@@ -80,11 +81,18 @@ def _cause(fault: Fault, observation: Observation) -> str | None:
 def _longest_axis(name: str, observation: Observation) -> str | None:
     """The axis along which an operand reaches furthest: whose index and stride make the offset."""
     operand = observation.operands.get(name)
-    if operand is None:
+    result = observation.calls[0].run.result
+    axes: tuple[str, ...] = ("batch", "M", "N")
+    if operand is not None:
+        sides = zip(operand.view.shape, operand.view.strides, strict=True)
+        axes = ("batch", *operand.role.axes)
+    elif name == "c" and getattr(result, "shape", None) == observation.case.result_shape:
+        sides = zip(result.shape, result.stride(), strict=True)
+    else:
         return None
-    view = operand.view
-    reach = [(n - 1) * stride for n, stride in zip(view.shape, view.strides, strict=True)]
-    return ("batch", *operand.role.axes)[reach.index(max(reach))]
+    reach = [(n - 1) * stride for n, stride in sides]
+    axis = axes[-len(reach) :][reach.index(max(reach))]
+    return axis if axis in AXES else None  # another operand's may be a part of one
 
 
 def judge_inputs(observation: Observation) -> Iterator[Finding]:
@@ -96,7 +104,9 @@ def judge_inputs(observation: Observation) -> Iterator[Finding]:
         else:
             place = change.place.removeprefix(change.operand)
             first = f"{word(observation, change.operand)}{place}"
-            got = f"{change.count} {nouns[change.what]} changed, first {first}"
+            noun = nouns[change.what]
+            many = f"{change.count} {noun} changed, first {first}"
+            got = many if change.count > 1 else f"{noun.removesuffix('s')} {first} changed"
             expected = "none changed"
         named = introduce(observation, change.operand)
         place, fault = f"operand {named}", f"{change.what}_changed"

@@ -30,7 +30,7 @@ from gemmproof.properties.cases.case import COMPARE, Case
 from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.cases.operands import copy_elements, operand_of
 from gemmproof.properties.contract import ANY
-from gemmproof.properties.finding import Finding, Mismatch, make_finding
+from gemmproof.properties.finding import Finding, Mismatch, make_finding, place_of
 from gemmproof.properties.naming import word
 from gemmproof.properties.observation import Observation, Related, RelatedCall
 from gemmproof.reference.arithmetic.conversions import Array, bits, round_to, widen
@@ -165,7 +165,7 @@ def judge(observation: Observation) -> Iterator[Finding]:
         if allowed is not None:
             expected += f", or within {float(allowed[wrong.at]):.3g} of it"
         note = wrong.counted("differ")
-        yield _not_related(observation, wrong.place, got, expected, note)
+        yield _not_related(observation, place_of(observation, wrong.at), got, expected, note)
 
 
 def _bring_back(observation: Observation, related: Related) -> tuple[Array, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -45,3 +46,18 @@ def introduce(observation: Observation, name: str) -> str:
     """The operand's word, and the letter that cases have for it where that is another."""
     shown = word(observation, name)
     return shown if shown == name else f"{shown} ({name})"
+
+
+def axes_of(observation: Observation, name: str) -> tuple[str, ...]:
+    """What the axes of an operand are called, such as "N" or "K // 128"; numbers where unknown."""
+    stated = observation.kernel.tensors.get(name)
+    if stated is None:
+        return ("batch", *ROLES[name].axes)[3 - observation.operands[name].tensor.dim() :]
+    axes = enumerate(map(str, stated.axes))
+    return tuple(axis if axis_named(axis) else str(i) for i, axis in axes)
+
+
+def axis_named(label: str | None) -> str | None:
+    """The axis of the product that an expression is about, where it is about a single one."""
+    names = set(re.findall(r"\b(?:M|N|K|batch)\b", label or ""))
+    return names.pop() if len(names) == 1 else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -11,7 +11,7 @@ import torch
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import PlacedOperand, Touched
-from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.arithmetic.conversions import Array, format_of
 from gemmproof.reference.formats import Format
 from gemmproof.reference.observation import Fault, Launch, Run
@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 SIMULATOR = "simulator"
 # Kinds of errors that say nothing about the kernel.
+# What `remember` keeps that is the same for every result.
+OF_ALL_RESULTS = ("evaluate_all", "words_of")
 UNKNOWN = ("unsupported", "internal", "exhausted")
 
 
@@ -41,12 +43,24 @@ class Raised:
 class Call:
     """One call of the wrapper that returned, over uninitialised memory full of `over`.
 
-    `result` is a storage array, None where the wrapper returned a wrong type, shape or dtype.
+    `results` are storage arrays, None each where the wrapper gave a wrong type, shape or dtype.
+    `result` and `given`, what it gave, are those of number `part`.
     """
 
     run: Run
-    result: Array | None
+    results: tuple[Array | None, ...]
     over: str
+    part: int = 0
+
+    @property
+    def result(self) -> Array | None:
+        """The result as a storage array, None where it is none."""
+        return self.results[self.part]
+
+    @property
+    def given(self) -> Any:
+        """What the wrapper gave for the result."""
+        return list_given(self.run.result, len(self.results))[self.part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +96,7 @@ class Related:
             assert self.raised is not None
             return self.raised.text, "a result"
         if self.call.result is None or format_of(self.call.result.dtype) is not out:
-            result = self.call.run.result
+            result = self.call.given
             kind = getattr(result, "dtype", type(result).__name__)
             return f"a result of {kind}", f"one of {out.name}"
         return None
@@ -92,17 +106,21 @@ class Related:
 class Observation:
     """What one case gave: the operands by name, a Call for every call, or what was raised.
 
-    `backend` is "simulator" or "cuda"; `device` is the name of the device that launched, `how` the
+    `unread` are the operands that the result does not depend on: they hold NaN. `backend` is
+    "simulator" or "cuda"; `device` is the name of the device that launched, `how` the
     configuration that a tuned kernel ran in there. `trace` is the simulator's, of the first call,
     where the kernel has a mirror. `asked_sms`: whether the wrapper asked for the device's
     properties. `predicted` is what the simulator predicts for the device, None where it cannot
     predict the bits. `memo` keeps what `remember` derived.
+
+    Of several results it shows number `part`; `split` gives an observation for each.
     """
 
     kernel: KernelUnderTest
     case: Case
     target: str | None
     operands: Mapping[str, PlacedOperand]
+    unread: frozenset[str] = frozenset()
     backend: str = SIMULATOR
     device: str = ""
     how: str = ""
@@ -112,8 +130,35 @@ class Observation:
     asked_sms: bool = False
     touched: tuple[Touched, ...] = ()
     related: tuple[Related, ...] = ()
-    predicted: Array | None = None
+    predicted: tuple[Array | None, ...] | None = None
     memo: dict[str, Any] = field(default_factory=dict)
+    part: int = 0
+
+    def split(self) -> list[Observation]:
+        """This observation once for each result of a call."""
+        count = len(self.calls[0].results) if self.calls else 1
+        return [self._show(part) for part in range(count)] if count > 1 else [self]
+
+    def showing(self, name: str | None) -> Observation:
+        """This observation of the result of that name; as it is where there is none."""
+        return next((one for one in self.split() if one.result_name == name), self)
+
+    def _show(self, part: int) -> Observation:
+        calls = tuple(replace(call, part=part) for call in self.calls)
+        related = tuple(
+            one if one.call is None else replace(one, call=replace(one.call, part=part))
+            for one in self.related
+        )
+        shared = {name: made for name, made in self.memo.items() if name in OF_ALL_RESULTS}
+        memo = self.memo.setdefault(f"part {part}", {})
+        memo |= shared
+        return replace(self, calls=calls, related=related, memo=memo, part=part)
+
+    @property
+    def result_name(self) -> str:
+        """What messages call the result: an operand that is written, else c or result[i]."""
+        count = len(self.calls[0].results) if self.calls else max(1, len(self.kernel.written))
+        return self.kernel.name_results(count)[self.part]
 
     @property
     def is_simulated(self) -> bool:
@@ -156,12 +201,21 @@ class Observation:
     def nbytes(self) -> int:
         """About how many bytes it holds: operands and what they were, results, derived arrays."""
         held = sum(part.nbytes for o in self.operands.values() for part in o.before)
-        return 3 * held + sum(0 if c.result is None else 8 * c.result.nbytes for c in self.calls)
+        results = [x for call in self.calls for x in call.results if x is not None]
+        return 3 * held + sum(8 * x.nbytes for x in results)
 
     @property
     def tiles(self) -> tuple[tuple[int, int, int], ...]:
         """The (M, N, K) of every dot, each once."""
         return tuple(dict.fromkeys(tile for launch in self.launches for tile in launch.tiles))
+
+
+def list_given(result: object, count: int) -> list[Any]:
+    """What a wrapper gave as each of `count` results, None for what is missing."""
+    if count == 1:
+        return [result]
+    given = list(result) if isinstance(result, tuple | list) else [result]
+    return (given + [None] * count)[:count]
 
 
 def remember(derive: Callable[[Observation], T]) -> Callable[[Observation], T]:

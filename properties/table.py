@@ -14,8 +14,8 @@ from gemmproof.properties import (
     special,
     values,
 )
-from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.memory import judge_faults
 from gemmproof.properties.observation import Observation, RelatedCall
 from gemmproof.reference.formats import FORMATS
@@ -65,7 +65,9 @@ class Property:
     properties whose findings, in the same case, cause findings of this one (engine/judge.py says
     when). `sound`: it is judged only where nothing was found that can change a value, because what
     it compares with the result is wrong then too. `simulated`, `launched`: the backends that it is
-    judged on. `promised(kernel, launched)`: whether a kernel is held to it there.
+    judged on. `by_result`: each of several results is judged by itself. `sampled`: single programs
+    show it, so that it is judged where only some of them ran. `promised(kernel, launched)`: whether
+    a kernel is held to it there.
     """
 
     name: str
@@ -75,9 +77,11 @@ class Property:
     ratio: Callable[[Observation], float | None] | None = None
     follows: tuple[str, ...] = ()
     sound: bool = False
+    by_result: bool = False
     promised: Callable[[KernelUnderTest, bool], bool] = _always
     simulated: bool = True
     launched: bool = False
+    sampled: bool = False
 
 
 # what makes a wrong address, or a lane that is not the compiled kernel's
@@ -94,24 +98,28 @@ PROPERTIES: tuple[Property, ...] = (
         " compiles",
         completion.judge_compiles,
         applies=_is_known,
+        sampled=True,
     ),
     Property(
         memory.ENDS,
         "every call that the contract admits returns a new tensor of the product's shape",
         completion.judge_ends,
-        applies=_is_known,
+        applies=completion.ends_applies,
         launched=True,
+        sampled=True,
     ),
     Property(
         memory.BOUNDS,
         "every unmasked lane addresses an element of its operand",
         judge_faults(memory.BOUNDS),
         follows=(memory.FIT,),
+        sampled=True,
     ),
     Property(
         memory.FIT,
-        "no offset overflows its integer type, in views of huge parents either",
+        "no offset overflows its integer type, in large results and views of huge parents either",
         judge_faults(memory.FIT),
+        sampled=True,
     ),
     Property(
         memory.HINTS,
@@ -155,6 +163,7 @@ PROPERTIES: tuple[Property, ...] = (
         values.EXACT,
         "the product of integers whose sums are exact is exact",
         values.judge_exact,
+        by_result=True,
         applies=values.exact_applies,
         follows=(*VALUES, mirror.NAME),
         launched=True,
@@ -163,6 +172,7 @@ PROPERTIES: tuple[Property, ...] = (
         values.BOUND,
         "|c - a b| is within what the declared accumulator and one rounding allow",
         values.judge_bound,
+        by_result=True,
         applies=values.bound_applies,
         ratio=values.largest_ratio,
         follows=(*VALUES, mirror.NAME, values.EXACT),
@@ -173,6 +183,7 @@ PROPERTIES: tuple[Property, ...] = (
         determinism.SAME,
         "three calls over different uninitialised memory give the same bits",
         determinism.judge_same,
+        by_result=True,
         applies=determinism.same_applies,
         follows=VALUES,
         promised=_is_deterministic,
@@ -191,6 +202,7 @@ PROPERTIES: tuple[Property, ...] = (
         determinism.PREDICTED,
         "a launch gives the bits that the simulator predicts for the device",
         determinism.judge_prediction,
+        by_result=True,
         applies=determinism.prediction_applies,
         follows=(memory.INPUTS, values.EXACT, values.BOUND, determinism.SAME, special.NAME),
         simulated=False,
@@ -210,6 +222,7 @@ PROPERTIES: tuple[Property, ...] = (
         "a call after others, with other shapes, strides and formats, gives the bits of a first"
         " call",
         determinism.judge_order,
+        by_result=True,
         applies=determinism.order_applies,
         sound=True,
     ),
@@ -217,6 +230,7 @@ PROPERTIES: tuple[Property, ...] = (
         determinism.ROWS,
         "the bits of a row of c are the same at every M",
         determinism.judge_rows,
+        by_result=True,
         applies=determinism.rows_apply,
         sound=True,
         promised=lambda kernel, launched: kernel.contract.batch_invariant,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from gemmproof.properties.cases.operands import stored_elements
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
 from gemmproof.properties.observation import Observation, remember
+from gemmproof.properties.operand import WRITTEN
 from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
 from gemmproof.reference.bound import Accumulated, bound_accumulation, bound_rounding
 from gemmproof.reference.dot import DotModel, dot_model
@@ -52,18 +54,42 @@ def inputs(observation: Observation) -> tuple[Array, Array]:
 
 
 @remember
+def evaluate_all(observation: Observation) -> tuple[SpecArray, ...]:
+    """What the kernel's `spec` makes of the operands: each result. Raises ValueError, in a line."""
+    return evaluate_with(observation, {})
+
+
+def evaluate_with(
+    observation: Observation, other: Mapping[str, Any], between: str = "fp32"
+) -> tuple[SpecArray, ...]:
+    """What the kernel's `spec` makes of the operands, with `other` in the place of some.
+
+    `between`: the format of what is between the sums.
+    """
+    kernel, case = observation.kernel, observation.case
+    placed = (item for item in observation.operands.items() if item[1].use != WRITTEN)
+    operands = {name: (stored_elements(x), x.dtype) for name, x in placed}
+    rules = Rules(observation.target, kernel.contract.accumulator, between)
+    given = {**operands, **kernel.values_of(case), **other}
+    return evaluate(lambda **named: kernel.calculate(named), given, rules)
+
+
 def evaluated(observation: Observation) -> SpecArray:
-    """What the kernel's `spec` makes of the operands, (..., M, N). Raises ValueError, in a line."""
-    kernel, given = observation.kernel, observation.operands
-    operands = {name: (stored_elements(x), x.dtype) for name, x in given.items()}
-    accumulator = kernel.contract.accumulator
-    assert kernel.spec is not None
-    (c,) = evaluate(kernel.spec, operands, Rules(observation.target, accumulator))
-    if c.shape != observation.case.result_shape:
-        raise ValueError(
-            f"spec of {kernel.name}: got shape {c.shape}, expected {observation.case.result_shape}"
-        )
-    return c
+    """What the kernel's `spec` gives for the result. Raises ValueError, in a line."""
+    return evaluate_all(observation)[observation.part]
+
+
+def list_shapes(observation: Observation) -> tuple[tuple[int, ...], ...]:
+    """The shape of each result that a call must give. Raises ValueError, in a line."""
+    case, kernel = observation.case, observation.kernel
+    if kernel.spec is None or case.is_sampled:  # which no formula is evaluated for
+        return (case.result_shape,) * max(1, len(kernel.written) * case.is_sampled)
+    return tuple(c.shape for c in evaluate_all(observation))
+
+
+def name_results(observation: Observation) -> tuple[str, ...]:
+    """What messages call the results of a call."""
+    return observation.kernel.name_results(len(list_shapes(observation)))
 
 
 @remember

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import Tile, is_admitted
+from gemmproof.properties.cases.far import list_far
+from gemmproof.properties.cases.generate import Tile, is_admitted, smallest
 from gemmproof.properties.cases.layouts import ANY, BATCHED, CONTIGUOUS, HUGE, LAYOUTS, ROW
+from gemmproof.properties.cases.tensors import TORCH_DTYPES
 from gemmproof.properties.contract import AXES, ROLES, Contract
-from gemmproof.reference.formats import OPERANDS
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.operand import WRITTEN, OneOf, Operand, list_parameters
+from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, OPERANDS
+
+# results that keyword arguments are tried with, the widest first
+WIDENED = tuple(
+    sorted(
+        (n for n in FLOAT_OPERANDS if FORMATS[n].stored is FORMATS[n] and not FORMATS[n].is_fp8),
+        key=lambda n: -FORMATS[n].p,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
     """One step beyond a contract, in words, and the option that promises it.
 
-    `words` are the words of the wider contract, `cases` what is tried, the simplest first.
+    `words` are the words of the wider contract, `operands` what the wrapper is given besides,
+    `cases` what is tried, the simplest first.
     """
 
     name: str
     option: str
     words: dict[str, Any]
     cases: tuple[Case, ...]
+    operands: Mapping[str, Operand | OneOf] = field(default_factory=dict)
+
+    def widen(self, kernel: KernelUnderTest) -> KernelUnderTest:
+        """The kernel under the wider contract."""
+        contract = replace(kernel.contract, **self.words)
+        return replace(kernel, contract=contract, operands={**kernel.operands, **self.operands})
 
 
 def list_beyond(contract: Contract, tile: Tile) -> Iterator[Beyond]:
@@ -33,6 +52,26 @@ def list_beyond(contract: Contract, tile: Tile) -> Iterator[Beyond]:
         tried = tuple(case for case in dict.fromkeys(cases) if is_admitted(case, wider))
         if tried:
             yield Beyond(name, option, words, tried)
+
+
+def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[Beyond]:
+    """What the wrapper has a parameter for and nobody stated: out= and out_dtype=."""
+    contract, takes = kernel.contract, list_parameters(kernel.launch)
+    case = _middle_case(contract, tile)
+    dtype = contract.out or case.dtype
+    if kernel.spec is not None or kernel.written or dtype not in WIDENED:
+        return
+    if "out" in takes and "out" not in kernel.operands:
+        shape = ("batch", "M", "N") if contract.batched else ("M", "N")
+        option = f"--operand 'out={dtype}[{', '.join(shape)}] written'"
+        out = Operand(dtype, shape, use=WRITTEN)
+        yield Beyond("out=", option, {}, (replace(case, calls=3),), {"out": out})
+    wider = next((x for x in WIDENED if x != case.dtype and contract.out is None), None)
+    if "out_dtype" in takes and "out_dtype" not in kernel.operands and wider is not None:
+        asked = TORCH_DTYPES[wider]
+        tried = (case, replace(case, fill="normal", seed=1))
+        option = f"--operand out_dtype={asked} --out-dtype {wider}"
+        yield Beyond("out_dtype=", option, {"out": wider}, tried, {"out_dtype": OneOf(asked)})
 
 
 def _middle_case(contract: Contract, tile: Tile) -> Case:
@@ -66,9 +105,15 @@ def _list_steps(contract: Contract, case: Case, tile: Tile) -> Iterator[_Step]:
         strided = [n for n in LAYOUTS if n not in (*HUGE, ROW, "misaligned")]
         yield "any strides", "--layouts any", {"layouts": ANY}, _lay_out(case, strided)
         yield "misaligned", "--layouts any", {"layouts": ANY}, _lay_out(case, ["misaligned"])
-    if contract.layouts in (CONTIGUOUS, ANY) and not contract.huge:
-        words = {"layouts": ANY, "huge": True}
-        yield "2**31 elements", "--huge", words, _lay_out(case, [*HUGE])
+    if not contract.huge:
+        far = list(list_far(smallest(contract, case.dtype), contract))
+        views = _lay_out(case, [*HUGE])
+        if contract.layouts != ANY:
+            yield "2**31 elements of c", "--huge", {"huge": True}, far
+        if contract.layouts in (CONTIGUOUS, ANY):
+            words = {"layouts": ANY, "huge": True}
+            option = "--huge" if contract.layouts == ANY else "--huge --layouts any"
+            yield "2**31 elements", option, words, [*views, *far]
     for dtype in OPERANDS:
         if dtype not in contract.formats:
             words = {"formats": (*contract.formats, dtype)}

@@ -27,6 +27,7 @@ COMPARE = (
     "rows",
 )
 MAX_ELEMENTS = 2**26  # of a, b and c together: half a GiB at 8 bytes
+MAX_RESULT = 2**32  # elements of c
 MAX_SEED = 2**31 - 1
 MAX_CONFIGS = 4096
 MAX_SMS = 1024
@@ -40,7 +41,10 @@ class Case:
     pairs. `fill`, `seed`: kind and seed of the data. `config`: index of the autotune configuration.
     `sms`: how many multiprocessors the device says it has, None for the target's own number.
     `calls`: how often the wrapper is called, each time over other uninitialised memory. `compare`:
-    which related call is made besides, to be compared with this one; None for none.
+    which related call is made besides, to be compared with this one; None for none. `arguments`:
+    for operands besides a and b that are not as usual, the layout, the value in Python's words, or
+    "None" for one that is left out, as pairs.
+    With more than MAX_ELEMENTS, most of them c's, it `is_sampled`: some programs of launches run.
 
     Raises ValueError, in one line, for a value that is out of range or unknown.
     """
@@ -57,6 +61,7 @@ class Case:
     sms: int | None = None
     calls: int = 1
     compare: str | None = None
+    arguments: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         for side in "MNK":
@@ -76,16 +81,22 @@ class Case:
             _require_name(name, layout, layouts)
         others = ((name, stated.get(name, ROW)) for name in ROLES)
         object.__setattr__(self, "layouts", tuple(pair for pair in others if pair[1] != ROW))
+        arguments = dict(self.arguments)
+        for name, said in arguments.items():
+            if not all(isinstance(word, str) for word in (name, said)) or not name.isidentifier():
+                raise ValueError(
+                    f"case arguments: got {_short({name: said})}, expected names and words"
+                )
+        object.__setattr__(self, "arguments", tuple(sorted(arguments.items())))
         if self.calls not in CALLS or isinstance(self.calls, bool):
             raise ValueError(f"case calls: got {self.calls!r}, expected 1 or 3")
         if self.compare is not None:
             _require_name("compare", self.compare, COMPARE)
-        elements = self.M * self.K + self.K * self.N + self.M * self.N
-        elements *= 1 if self.batch is None else self.batch
-        if elements > MAX_ELEMENTS:
-            raise ValueError(
-                f"case: got {elements} elements of a, b and c, expected at most {MAX_ELEMENTS}"
-            )
+        given, made = self._counts
+        held = ("a and b", given) if self.is_sampled else ("a, b and c", given + made)
+        for what, count, most in ((*held, MAX_ELEMENTS), ("c", made, MAX_RESULT)):
+            if count > most:
+                raise ValueError(f"case: got {count} elements of {what}, expected at most {most}")
 
     def to_json(self) -> str:
         """One line; M, N, K and dtype always, other fields where they differ from the default.
@@ -101,6 +112,8 @@ class Case:
             value = getattr(self, f.name)
             if f.name == "layouts":
                 shown |= value
+            elif f.name == "arguments":
+                shown |= {f.name: dict(value)} if value else {}
             elif f.name in ("M", "N", "K", "dtype") or value != f.default:
                 shown[f.name] = value
         return shown
@@ -136,8 +149,11 @@ class Case:
             if side not in stated:
                 raise ValueError(f"case: got no {side}, expected M, N and K")
         layouts = tuple((name, stated[name]) for name in ROLES if name in stated)
+        arguments = stated.get("arguments", {})
+        if not isinstance(arguments, dict):
+            raise ValueError(f"case arguments: got {_short(arguments)}, expected an object")
         fields_ = {name: value for name, value in stated.items() if name not in ROLES}
-        return Case(**fields_, layouts=layouts)
+        return Case(**{**fields_, "arguments": tuple(arguments.items())}, layouts=layouts)
 
     def layout(self, operand: str) -> str:
         """The name of an operand's layout."""
@@ -156,6 +172,18 @@ class Case:
     def sums_are_exact(self) -> bool:
         """Whether no order of the sums rounds, so that every order gives the same bits."""
         return self.fill == "index" or self.format.kind == "int"
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether c has so many elements that only some programs of a launch run."""
+        given, made = self._counts
+        return given + made > MAX_ELEMENTS and made >= given
+
+    @property
+    def _counts(self) -> tuple[int, int]:
+        """How many elements a and b have, and c."""
+        batch = 1 if self.batch is None else self.batch
+        return (self.M + self.N) * self.K * batch, self.M * self.N * batch
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -188,6 +216,7 @@ class Case:
             sum(sides),
             sides,
             sum(ranks),
+            (len(self.arguments), self.arguments),
             (ranks[:-1], FILLS.index(self.fill), self.seed, self.sms or 0, self.calls),
             -1 if self.compare is None else COMPARE.index(self.compare),
             OPERANDS.index(self.dtype),
@@ -198,6 +227,7 @@ class Case:
         if self.batch is not None:
             words[0] = f"batch={self.batch} {words[0]}"
         words += [f"{name} {self.layout(name)}" for name in ROLES]
+        words += [_word(name, said) for name, said in self.arguments]
         if (self.fill, self.seed) != ("index", 0):
             words.append(f"fill {self.fill} seed {self.seed}")
         if self.config:
@@ -213,6 +243,7 @@ class Case:
     def __repr__(self) -> str:
         shown = {n: value for n, value in self.to_dict().items() if n not in ROLES}
         shown |= {"layouts": dict(self.layouts)} if self.layouts else {}
+        shown |= {"arguments": dict(self.arguments)} if self.arguments else {}
         return f"Case({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -226,6 +257,10 @@ def side_rank(side: int | None) -> float:
 
 
 _LAYOUT_RANK = {name: rank for rank, name in enumerate(LAYOUTS)}
+
+
+def _word(name: str, said: str) -> str:
+    return f"{name} {said}" if said in LAYOUTS else f"{name}={said}"
 
 
 def _require_int(name: str, value: object, low: int, high: int) -> None:

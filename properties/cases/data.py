@@ -7,12 +7,14 @@ that shrinks keeps the values it had, and every host makes the same ones.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.contract import Role
-from gemmproof.properties.operand import Operand
+from gemmproof.properties.contract import ROLES, Role
+from gemmproof.properties.operand import Operand, call_by_name
 from gemmproof.reference.arithmetic.conversions import Array, round_to
 from gemmproof.reference.formats import FORMATS, Format
 
@@ -34,12 +36,13 @@ def window(fmt: Format) -> int:
     return 2 ** min(max(fmt.stored.p, 8), fmt.emax)
 
 
-def elements(case: Case, role: Role, shape: tuple[int, ...]) -> Array:
+def elements(case: Case, role: Role, shape: tuple[int, ...], fmt: Format | None = None) -> Array:
     """The values of an operand, (batch, rows, columns), as a storage array.
 
-    `shape` may have sides of 1 where the layout repeats one element along an axis.
+    `shape` may have sides of 1 where the layout repeats one element along an axis. `fmt` is the
+    case's unless one is given.
     """
-    fmt = case.format
+    fmt = fmt or case.format
     k_axis = role.k_axis
     where = np.indices(shape, dtype=np.uint64, sparse=True)
     if case.fill == "cancelling":
@@ -64,8 +67,14 @@ def elements(case: Case, role: Role, shape: tuple[int, ...]) -> Array:
     return x.astype(fmt.storage) if fmt.kind == "int" else round_to(np.ascontiguousarray(x), fmt)
 
 
-def further_elements(case: Case, stated: Operand, shape: tuple[int, ...], number: int) -> Array:
-    """The values of an operand besides a and b: of its function or range, or ones that differ.
+def further_elements(
+    case: Case, stated: Operand, shape: tuple[int, ...], number: int, known: Mapping[str, Any]
+) -> Array:
+    """The values of an operand that a kernel states: of its function or range, or ones that differ.
+
+    `number` tells it from other operands; those of a and b mean that it stands in their place, with
+    the elements that they would have in its format. `known` are sizes, Python values and elements
+    of other operands, which a function may ask for by name.
 
     Floats are signed powers of two from 2**-3 to 2**4, times 1 to 2 where the fill is not exact; no
     two neighbours along an axis are the same, so that one in another's place is seen.
@@ -73,10 +82,15 @@ def further_elements(case: Case, stated: Operand, shape: tuple[int, ...], number
     """
     fmt = FORMATS[stated.format]
     if callable(stated.values):
-        made = np.asarray(stated.values(np.random.default_rng(case.seed), shape, **case.sides))
+        rng = np.random.default_rng(case.seed)
+        made = np.asarray(call_by_name(stated.values, rng, shape, **known))
         if made.shape != shape:
             raise ValueError(f"operand values: got shape {made.shape}, expected {shape}")
         return made.astype(fmt.storage) if fmt.kind == "int" else round_to(made, fmt)
+    role = next((role for role in ROLES.values() if role.number == number), None)
+    usual = stated.values is None and (fmt.kind == "float" or fmt.name == "int8")
+    if role is not None and usual and stated.axes[-2:] == role.axes:
+        return elements(case, role, (1, *shape)[-3:], fmt).reshape(shape)
     where = np.indices(shape, dtype=np.uint64)
     code = _hash(case.seed, number + 1, tuple(where)).reshape(shape)
     if fmt.kind == "int":
@@ -84,15 +98,18 @@ def further_elements(case: Case, stated: Operand, shape: tuple[int, ...], number
         low, high = stated.values or (max(info.min, -(2**30)), min(info.max, 2**30))
         return (low + (code % np.uint64(high - low + 1)).astype(np.int64)).astype(fmt.storage)
     step = sum((place * np.uint64(3 + 2 * i) for i, place in enumerate(where)), np.uint64(0))
-    exponent = ((step + np.uint64(case.seed)) % np.uint64(8)).astype(np.int64) - 3
-    value = np.ldexp(1.0, exponent) * (1.0 if case.sums_are_exact else 1 + _uniform(code))
+    step = step + np.uint64(case.seed + 3 * number)  # scalars differ from one another as well
+    exponent = (step % np.uint64(8)).astype(np.int64) - 3
+    # a tie of the sums stays one when it is scaled by a power of two
+    powers = case.fill in ("index", "ties")
+    value = np.ldexp(1.0, exponent) * (1.0 if powers else 1 + _uniform(code))
     return round_to(np.asarray(_signed(code, value)), fmt)
 
 
 def _plain(case: Case, role: Role, where: tuple[Array, ...], fmt: Format) -> Array:
     code = _hash(case.seed, role.number + (role.number >= _CHOICES), where)
     if case.fill in ("index", "special", "ties"):
-        top = _amplitude(case.K, fmt)
+        top = min(_amplitude(case.K, fmt), _amplitude(case.K, case.format))
         magnitude = (code >> np.uint64(1)) % np.uint64(top) + np.uint64(1)
         return _signed(code, magnitude.astype(np.float64))
     if fmt.kind == "int":
@@ -198,7 +215,7 @@ def _exponents(K: int, fmt: Format) -> tuple[int, int]:
 def _hash(seed: int, stream: int, where: tuple[Array, ...]) -> Array:
     """64 well-mixed bits per place (the finaliser of splitmix64, once per coordinate)."""
     code: Array = np.full((1,) * max(len(where), 1), seed * 8 + stream + 1, np.uint64)
-    for place in where:
+    for place in where or (np.zeros(1, np.uint64),):
         code = code * np.uint64(0x9E3779B97F4A7C15) + place + np.uint64(1)
         code = (code ^ (code >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         code = (code ^ (code >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties.cases.case import COMPARE, FILLS, FLOAT_FILLS, MAX_ELEMENTS, Case
 from gemmproof.properties.cases.data import ZERO_SEEDS
+from gemmproof.properties.cases.far import list_far
 from gemmproof.properties.cases.survey import MAX_VOLUME, Survey, Tile, list_sizes
 from gemmproof.properties.contract import AXES, ROLES, Contract
 from gemmproof.reference.formats import FORMATS
@@ -57,7 +58,8 @@ def corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     """Cases that every check starts with, the most revealing first; the contract admits each."""
     seen: set[Case] = set()
     for case in _corners(contract, survey, dtype):
-        case = _fit_budget(_fit_sides(case, contract), contract, _tile(survey, case.config))
+        if not case.is_sampled:
+            case = _fit_budget(_fit_sides(case, contract), contract, _tile(survey, case.config))
         if case not in seen and is_admitted(case, contract):
             seen.add(case)
             yield case
@@ -85,6 +87,9 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         yield replace(first, M=M, N=N, K=K, calls=1 if position % 2 else 3)
         if position == 0:
             yield from _kinds(small, contract, early=True)
+    for name, options in survey.arguments:
+        for said in options[1:]:
+            yield replace(small, M=bm + 1, arguments=((name, said),))
     for config in range(survey.configs):
         bm, bn, bk = _tile(survey, config)
         yield replace(first, M=bm + 1, N=bn + 1, K=2 * bk + 1, config=config)
@@ -113,6 +118,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
             batch = 3 if name == "narrow_batch" else first.batch
             case = replace(first, M=5, N=7, K=bk + 3, batch=batch)
             yield case.with_layout(operand, name)
+    yield from list_far(one, contract)
     zeros = "special" if one.format.kind == "float" else "wide"
     for seed in ZERO_SEEDS:
         yield replace(small, K=2 * small.K, fill=zeros, seed=seed)
@@ -170,6 +176,10 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
     calls = choose((1, 1, 1, 3))
     layouts = tuple(zip(ROLES, drawn, strict=True))
     case = replace(case, layouts=layouts, fill=fill, seed=seed, sms=sms, calls=calls)
+    said = ((name, choose(options)) for name, options in survey.arguments)
+    first = dict(survey.arguments)
+    arguments = tuple((name, word) for name, word in said if word != first[name][0])
+    case = replace(case, arguments=arguments)
     compare = choose((*(None,) * (COMPARED - 1), *list_relations(contract)))
     if compare is not None and fill != "special":
         fill = "index" if compare == "scaled" else fill
@@ -204,17 +214,28 @@ def is_admitted(case: Case, contract: Contract) -> bool:
         and (case.batch is not None) == contract.batched
         and {case.layout(name) for name in ROLES} <= set(contract.layout_names)
         and (case.compare is None or case.compare in list_relations(contract))
+        and (contract.huge or not case.is_sampled)
         and contract.admits(case.sides)
     )
 
 
+def fits_budget(case: Case, contract: Contract, survey: Survey) -> bool:
+    """Whether a case takes no more work than those that are drawn, or few programs of it run."""
+    if case.config >= survey.configs:
+        return False
+    return case.is_sampled or _fit_budget(case, contract, _tile(survey, case.config)) == case
+
+
 def vary(case: Case, contract: Contract, **fields: Any) -> Case | None:
-    """The case with other values of some fields, None where the contract admits no such case."""
+    """The case with other values of some fields, None where the contract admits no such case.
+
+    Nor where it would be sampled, which gives no elements to compare.
+    """
     try:
         other = replace(case, **fields)
     except ValueError:  # no case is that large
         return None
-    return other if is_admitted(other, contract) else None
+    return other if is_admitted(other, contract) and not other.is_sampled else None
 
 
 def _sides(choose: Choose, survey: Survey, tile: Tile) -> Tile:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import mmap
+import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 import torch
 
-from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.case import MAX_ELEMENTS, Case
 from gemmproof.properties.cases.data import elements, further_elements
 from gemmproof.properties.cases.layouts import GUARD, ROW, OperandView, view
 from gemmproof.properties.cases.tensors import as_tensor
 from gemmproof.properties.contract import ROLES, Role
-from gemmproof.properties.operand import Operand
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.operand import READ, WRITTEN, Misstated, Operand
 from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.formats import FORMATS, Format
+from gemmproof.reference.reserved import MOST_FILLED, reserve
 
-NONE: Mapping[str, Operand] = MappingProxyType({})
 POISON_FLOAT = 0xFF  # NaN in every float format
 POISON_INT = 0x55
 SMALL = 2**24  # elements; a larger parent is committed, and watched, near its rows only
@@ -32,7 +32,8 @@ class PlacedOperand:
 
     `data` is a copy of the elements, (batch, rows, columns), 1 long where the layout repeats one.
     `parent` is the whole storage, flat; `watched` the ranges of it that were written here, with
-    the bits they had (`before`, one array per range). `dtype` is the name of the format.
+    the bits they had (`before`, one array per range). `dtype` is the name of the format, `use` what
+    a call does with the elements (operand.USES).
     """
 
     role: Role
@@ -43,6 +44,7 @@ class PlacedOperand:
     watched: tuple[tuple[int, int], ...]
     before: tuple[Array, ...]
     dtype: str
+    use: str = READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +61,72 @@ class Touched:
     count: int
 
 
-def operands(case: Case, more: Mapping[str, Operand] = NONE) -> dict[str, PlacedOperand]:
-    """The operands of a case, as CPU tensors: a and b, of 2 axes or 3 with a batch, and `more`."""
-    made = {name: operand_of(case, name) for name in ROLES}
-    for name, stated in more.items():
-        made[name] = _further_operand(case, name, stated, len(made))
-    return made
+def operands(
+    case: Case, kernel: KernelUnderTest | None = None, unread: Collection[str] = ()
+) -> dict[str, PlacedOperand]:
+    """The operands of a case, as CPU tensors: a and b, of 2 axes or 3 with a batch, and a kernel's.
+
+    Those that are `unread`, whose elements the result does not depend on, hold NaN. Raises
+    Misstated, in one line, where a kernel's shapes or functions give none.
+    """
+    stated = kernel.tensors if kernel is not None else {}
+    made = {name: operand_of(case, name) for name in ROLES if name not in stated}
+    values = kernel.values_of(case) if kernel is not None else {}
+    known = {**values, **case.sides}
+    for name in [*(role for role in ROLES if role in stated), *stated]:
+        if name in made or (kernel is not None and name in values):  # left out
+            continue
+        assert kernel is not None
+        number = ROLES[name].number if name in ROLES else len(ROLES) + list(stated).index(name)
+        try:
+            shape = stated[name].sides(kernel.sizes_of(case))
+            size = math.prod(shape) * FORMATS[stated[name].format].itemsize
+            if case.is_sampled and size > MOST_FILLED:
+                made[name] = _reserve_operand(name, stated[name], shape, number)
+                continue
+            if math.prod(shape) > MAX_ELEMENTS:
+                raise ValueError(f"got {shape}, expected at most {MAX_ELEMENTS} elements")
+            if name in unread or stated[name].use == WRITTEN:
+                data = poison(shape, stated[name].format)
+            else:
+                data = further_elements(case, stated[name], shape, number, known)
+        except Exception as mistake:  # a function of theirs may raise anything
+            kind = "" if isinstance(mistake, ValueError) else f"{type(mistake).__name__}: "
+            words = " ".join(str(mistake).split())
+            raise Misstated(f"operand {name}: {kind}{words} (case {case})") from mistake
+        known[name] = data
+        made[name] = _further_operand(case, name, stated[name], data, number)
+    return {name: made[name] for name in (*ROLES, *made)}
 
 
-def tensors_of(case: Case, more: Mapping[str, Operand] = NONE) -> dict[str, torch.Tensor]:
+def tensors_of(case: Case, kernel: KernelUnderTest | None = None) -> dict[str, torch.Tensor]:
     """The tensors of new operands of a case."""
-    return {name: operand.tensor for name, operand in operands(case, more).items()}
+    return {name: operand.tensor for name, operand in operands(case, kernel).items()}
 
 
-def _further_operand(case: Case, name: str, stated: Operand, number: int) -> PlacedOperand:
-    """An operand besides a and b, dense and row-major between its guards."""
-    shape = stated.sides(case.sides)
-    axes = [str(axis) for axis in stated.axes]
-    rows, columns = ("", "", *axes)[-2:]
-    role = Role(name, (rows, columns), number)
-    batch, height, width = (1, 1, 1, *shape)[-3:]
-    data = further_elements(case, stated, shape, number).reshape(batch, height, width)
-    # a dense view asks for no axis that runs over K
-    place = view(ROW, (batch, height, width), number, 1)
-    return _place(role, data, place, stated.format, len(shape))
+def poison(shape: tuple[int, ...], dtype: str) -> Array:
+    """Elements that nobody gave: NaN in a float format."""
+    fmt = FORMATS[dtype]
+    byte = POISON_INT if fmt.kind == "int" else POISON_FLOAT
+    return np.full(math.prod(shape) * fmt.itemsize, byte, np.uint8).view(fmt.storage).reshape(shape)
+
+
+def _further_operand(
+    case: Case, name: str, stated: Operand, data: Array, number: int
+) -> PlacedOperand:
+    """An operand that the kernel states, in the layout that the case has for it."""
+    role = _role_of(name, stated, number)
+    layout = case.layout(name) if name in ROLES else dict(case.arguments).get(name, ROW)
+    batch, height, width = (1, 1, 1, *data.shape)[-3:]
+    k_axis = role.k_axis if "K" in role.axes else 1
+    place = view(layout, (batch, height, width), role.number, k_axis)
+    elements = data.reshape(batch, height, width)
+    once = tuple(
+        slice(0, 1) if step == 0 and side > 0 else slice(None)
+        for side, step in zip(elements.shape, place.strides, strict=True)
+    )
+    made = _place(role, elements[once], place, stated.format, data.ndim)
+    return replace(made, use=stated.use)
 
 
 def copy_elements(operand: PlacedOperand) -> Array:
@@ -112,6 +156,8 @@ def find_changes(operand: PlacedOperand) -> list[Touched]:
     for (start, stop), before in zip(operand.watched, operand.before, strict=True):
         for offset in (np.flatnonzero(flat[start:stop] != before) + start).tolist():
             seen[_classify(view, offset)].append(offset)
+    if operand.use != READ:
+        seen.pop("element", None)
     found = [
         Touched(name, what, _describe(operand, offsets[0]), len(offsets))
         for what, offsets in sorted(seen.items())
@@ -139,6 +185,27 @@ def operand_of(case: Case, name: str, data: Array | None = None) -> PlacedOperan
     return _place(role, data, place, case.dtype, 2 if case.batch is None else 3)
 
 
+def _role_of(name: str, stated: Operand, number: int) -> Role:
+    rows, columns = ("", "", *map(str, stated.axes))[-2:]
+    return Role(name, (rows, columns), number)
+
+
+def _reserve_operand(
+    name: str, stated: Operand, shape: tuple[int, ...], number: int
+) -> PlacedOperand:
+    """An operand as large as a sampled result: addresses, of whose elements none is known."""
+    fmt, role = FORMATS[stated.format], _role_of(name, stated, number)
+    batch, height, width = (1, 1, 1, *shape)[-3:]
+    place = view(ROW, (batch, height, width), number, 1)
+    parent = np.frombuffer(reserve(place.extent * fmt.itemsize), fmt.storage)
+    skip = 3 - len(shape)
+    tensor = torch.as_strided(
+        as_tensor(parent, fmt.name), place.shape[skip:], place.strides[skip:], place.first
+    )
+    data = parent[:1].reshape(1, 1, 1)
+    return PlacedOperand(role, tensor, place, data, parent, (), (), fmt.name, stated.use)
+
+
 def _place(role: Role, data: Array, place: OperandView, dtype: str, axes: int) -> PlacedOperand:
     """The operand in memory of its own: `data` in a view of the last `axes` of three axes."""
     fmt = FORMATS[dtype]
@@ -161,8 +228,7 @@ def _parent(extent: int, fmt: Format) -> Array:
         raw = np.empty(extent * fmt.itemsize + 64, np.uint8)
         skip = -raw.ctypes.data % 64
         return raw[skip : skip + extent * fmt.itemsize].view(fmt.storage)
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    return np.frombuffer(mmap.mmap(-1, extent * fmt.itemsize, flags=flags), fmt.storage)
+    return np.frombuffer(reserve(extent * fmt.itemsize), fmt.storage)
 
 
 def _choose_watched(place: OperandView) -> tuple[tuple[int, int], ...]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
 
-NAMES = ("M", "N", "K", "batch")
 _BINARY: Mapping[type, Callable[[int, int], int]] = MappingProxyType(
     {
         ast.Add: operator.add,
@@ -32,7 +31,11 @@ _COMPARED: Mapping[type, Callable[[int, int], bool]] = MappingProxyType(
 
 def evaluate(text: str, sizes: Mapping[str, int]) -> int:
     """What an expression over the sizes gives. Raises ValueError where it is none."""
-    return int(_evaluate(_parse(text), text, sizes))
+    try:
+        return int(_evaluate(_parse(text), text, sizes))
+    except ValueError:
+        names = ", ".join(sizes)
+        raise ValueError(f"got {text!r}, expected sizes over {names} such as 'K // 128'") from None
 
 
 def holds(relation: str, sizes: Mapping[str, int]) -> bool:
@@ -68,7 +71,7 @@ def _evaluate(node: ast.expr, relation: str, sizes: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(value=int(n)) if abs(n) < 2**63:
             return n
-        case ast.Name(id=name) if name in NAMES:
+        case ast.Name(id=name) if name in sizes:
             return sizes[name]
         case ast.BinOp() if type(node.op) in _BINARY:
             return _BINARY[type(node.op)](value(node.left), value(node.right))

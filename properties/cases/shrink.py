@@ -78,7 +78,9 @@ def _data(case: Case) -> Iterator[Case]:
 
 def _places(case: Case, contract: Contract) -> Iterator[Case]:
     names = contract.layout_names
-    yield replace(case, layouts=tuple((operand, names[0]) for operand in ROLES))
+    yield replace(case, layouts=tuple((operand, names[0]) for operand in ROLES), arguments=())
+    for pair in case.arguments:
+        yield replace(case, arguments=tuple(one for one in case.arguments if one != pair))
     for name in names:
         yield from (case.with_layout(operand, name) for operand in ROLES)
 
@@ -111,7 +113,7 @@ def _shorten(case: Case, axis: str, contract: Contract, better: Callable[[Case],
             side = middle
         else:
             passes = middle
-    if not case.sums_are_exact:  # data decide whether it shows: a shorter side may show it again
+    if case.fill != "index":  # data decide whether it shows: a shorter side may show it again
         shorter = range(first, side, step)[:SCANNED]
         side = next((n for n in shorter if better(cut(n))), side)
     return cut(side)

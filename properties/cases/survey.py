@@ -23,13 +23,15 @@ class Survey:
     `tiles[config]` is the (BLOCK_M, BLOCK_N, BLOCK_K) of each dot of that configuration. `splits`
     are values of constexprs that divide K among programs (SPLIT_K). `asks_sms`: whether the wrapper
     asks how many multiprocessors there are. `constants`: what wrapper and kernels compare with and
-    divide by, in elements, tiles or products of sides, which no source says.
+    divide by, in elements, tiles or products of sides, which no source says. `arguments`: what a
+    case may say of each operand besides a and b, the simplest first.
     """
 
     tiles: tuple[tuple[Tile, ...], ...] = (((16, 16, 16),),)
     splits: tuple[int, ...] = ()
     asks_sms: bool = False
     constants: tuple[int, ...] = ()
+    arguments: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def configs(self) -> int:

@@ -48,7 +48,7 @@ def locate(finding: Finding, observation: Observation) -> Finding:
         return finding
     mark = _WRONG.get(finding.property)
     wrong = np.ones(observation.result.shape, np.bool_) if mark is None else mark(observation)
-    stores = _find_stores(observation, _addresses(run.result)[wrong])
+    stores = _find_stores(observation, _addresses(observation.calls[0].given)[wrong])
     if stores is None:
         return finding
     if finding.operand in ROLES:
@@ -62,7 +62,7 @@ def locate(finding: Finding, observation: Observation) -> Finding:
         lines = sorted(stores.lines)
         verb = {"": "made of what is stored", "atomic": "updated"}.get(stores.kind, "stored")
         place, _, rest = finding.message.partition(": ")
-        if len(lines) > 1 or not place.startswith("c["):
+        if len(lines) > 1 or not place.startswith(f"{observation.result_name}["):
             return finding
         message = f"{place}, {verb} at {lines[0]}: {rest}"
     return replace(finding, message=message, where=lines[0] if len(lines) == 1 else None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -25,6 +27,7 @@ def list_readings(operand: PlacedOperand) -> Iterator[tuple[str, Array]]:
         ("a column stride of 1", (plane, row, 1)),
         ("a row stride of 1", (plane, 1, column)),
         ("a batch stride of 0", (0, row, column)),
+        ("a batch stride of its rows", (rows * row, row, column)),
     ):
         last = sum((n - 1) * s for n, s in zip(view.shape, strides, strict=True))
         steps = [(s, t) for n, s, t in zip(view.shape, strides, view.strides, strict=True) if n > 1]
@@ -53,3 +56,25 @@ def list_displaced(own: Array, name: str, tiles: Iterable[Tile]) -> Iterator[tup
             other = np.where(inside, taken, taken.dtype.type(0))
             if not np.array_equal(other, one.view(code)):
                 yield words, other.view(own.dtype)
+
+
+def list_strided(operand: PlacedOperand) -> Iterator[tuple[str, Array]]:
+    """The operand as other strides give it, made of its sides and its own strides, inside it.
+
+    Of three axes either the first one's stride is another or those of the last two.
+    """
+    view, axes = operand.view, operand.tensor.dim()
+    shape, own = view.shape[3 - axes :], view.strides[3 - axes :]
+    within = sum((n - 1) * s for n, s in zip(shape, own, strict=True))
+    steps = sorted({0, 1, *own[-2:], *shape})
+    choices = [(*own[:-2], *last) for last in itertools.product(steps, repeat=min(axes, 2))]
+    if axes == 3:
+        areas = sorted({m * n for m in shape for n in shape} | set(steps))
+        choices += [(area, *own[1:]) for area in areas]
+    flat = operand.parent[view.first : view.first + within + 1]
+    for strides in choices:
+        reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        if strides != own and 0 < reach <= within:
+            places = (np.arange(n) * s for n, s in zip(shape, strides, strict=True))
+            at = functools.reduce(np.add.outer, places)
+            yield f"strides {strides} in place of {own}", np.ascontiguousarray(flat[at])

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from gemmproof.reference.fake_cuda import answers
+from gemmproof.reference.fake_cuda.libraries import list_libraries
 from gemmproof.reference.fake_cuda.streams import current_stream, do_bench
 from gemmproof.reference.fake_cuda.tensors import CUDA, OnCpu, default_device
 from gemmproof.reference.fake_cuda.unknown import Facts, Table, explain_missing, refusal
@@ -89,7 +90,8 @@ def _changes(gpu: GPU) -> tuple[answers.Change, ...]:
     from triton.runtime import driver
 
     active = _driver(gpu)
-    return (*answers.changes(gpu), (driver, "_active", active), (driver, "_default", active))
+    drivers = ((driver, "_active", active), (driver, "_default", active))
+    return (*answers.changes(gpu), *list_libraries(), *drivers)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,16 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from gemmproof.reference.fake_cuda import explain_lack, fake_gpu
 from gemmproof.reference.gpus import DEFAULT, GPUS
-from gemmproof.reference.observation import Run
+from gemmproof.reference.observation import Run, Unsupported
 from gemmproof.reference.simulator.checks.conclude import conclude
 from gemmproof.reference.simulator.launch import intercept_launches
 from gemmproof.reference.simulator.memory import element_dtype, uninitialised_value, view_of
+from gemmproof.reference.simulator.progress import Enough
+from gemmproof.reference.simulator.sampled import HostReads, perform
 from gemmproof.reference.simulator.session import Session
 
 _NEW = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "resize_")
-_EMPTY = {f"aten::{name}" for name in _NEW}
+EMPTY = {f"aten::{name}" for name in _NEW}
 
 
 class _Allocations(TorchDispatchMode):
@@ -36,13 +39,18 @@ class _Allocations(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         schema = func._schema
-        doubtful = None if schema.name in _EMPTY else self._trace_undefined(func, args, kwargs)
+        if self.session.sampled:
+            result = perform(self.session, func, args, kwargs)
+            for tensor in _tensors(result):
+                self._claim(tensor)
+            return result
+        doubtful = None if schema.name in EMPTY else self._trace_undefined(func, args, kwargs)
         result = func(*args, **kwargs)
         for tensor in _tensors(result):
             self._claim(tensor)
         if doubtful is not None:
             self._inherit(result, *doubtful)
-        if schema.name in _EMPTY and isinstance(result, torch.Tensor):
+        if schema.name in EMPTY and isinstance(result, torch.Tensor):
             self._fill_uninitialised(result)
         elif schema.is_mutable:
             given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
@@ -110,6 +118,15 @@ class _Allocations(TorchDispatchMode):
                 storage.elements_of(storage.undefined, view_of(tensor))[...] = False
 
 
+def _undefine(session: Session, tensor: torch.Tensor) -> None:
+    """Give a tensor's elements, and nothing around them, the pattern of uninitialised memory."""
+    storage, view = session.memory.storage_of(tensor), view_of(tensor)
+    storage.undefined = np.zeros(storage.data.size, np.bool_)
+    storage.elements_of(storage.undefined, view)[...] = True
+    pattern = uninitialised_value(element_dtype(tensor), session.fill)
+    storage.elements_of(storage.data, view)[...] = np.frombuffer(pattern.tobytes(), np.uint8)
+
+
 def _tensors(x: Any) -> list[torch.Tensor]:
     return [t for t in tree_leaves(x) if isinstance(t, torch.Tensor)]
 
@@ -126,30 +143,52 @@ def run(
     seconds: float = 60.0,
     tries: bool = False,
     words: dict[str, str] | None = None,
+    written: Sequence[str] = (),
+    results: Sequence[str] = ("c",),
+    axes: dict[str, tuple[str, ...]] | None = None,
+    sampled: bool = False,
 ) -> Run:
     """Call `function(*tensors, **kwargs)` with its Triton launches on the tile simulator.
 
-    The tensors are on the CPU; the wrapper sees CUDA tensors. `operands` gives them the names
-    that faults use (default: a, b, ...), `words` what messages call them. `config` picks the
-    autotune configuration. `fill` is what undefined memory holds: "nan", "ones", "zero" or "large";
-    `seconds` of CPU time are allowed.
+    The tensors are on the CPU; the wrapper sees CUDA tensors. `operands` gives them the names that
+    faults use (default: a, b, ...), `words` what messages call them, `axes` the names of the
+    dimensions of those besides a and b (default: numbers). `config` picks the autotune
+    configuration. `fill` is what undefined memory holds: "nan", "ones", "zero" or "large";
+    `seconds` of CPU time are allowed. The operands that are to be `written` are undefined until
+    then; `results` are the names of what the function returns.
     With `tries` a kernel that has several configurations makes a trial run before it is launched,
-    as where it is tuned. Raises what the wrapper raises, and KernelError, Unsupported,
+    as where it is tuned. `sampled`: some programs of each launch run, over memory that is never
+    committed (sampled.py); the result then has a shape and no elements, and is None where the call
+    ended before. Raises what the wrapper raises, and KernelError, Unsupported,
     LimitExceeded or Exhausted for the kernel.
     """
     if operands is None:
         operands = dict(zip("abdefghij", tensors, strict=False))
-    session = Session(operands, fill, target, config, seconds, trace, tries, words=words or {})
+    session = Session(operands, fill, target, config, seconds, trace, tries, sampled)
+    session.words, session.axes = words or {}, axes or {}
+    reads = HostReads(session) if sampled else nullcontext()
+    result = None
     try:
-        with fake_gpu(target), intercept_launches(session), _Allocations(session):
+        for name in () if sampled else written:
+            _undefine(session, operands[name])
+        with fake_gpu(target), intercept_launches(session), _Allocations(session), reads:
             result = function(*tensors, **(kwargs or {}))
+    except Enough:
+        pass
     except Exception as error:
+        # it may have found what programs that did not run had to store
+        if session.partial and not isinstance(error, Unsupported):
+            return _end(session, None, results)
         lack = explain_lack(error, GPUS[target or DEFAULT])
         if lack is None:
             raise
         raise lack from error
+    return _end(session, result, results)
+
+
+def _end(session: Session, result: Any, results: Sequence[str]) -> Run:
     session.run.result = result
-    conclude(session, result)
+    conclude(session, result, results)
     return session.run
 
 

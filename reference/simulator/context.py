@@ -54,7 +54,7 @@ class Context:
     num_warps: int = 4
     programs: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     where: Where | None = None
-    events: list[Any] = field(default_factory=list)
+    sightings: list[Any] = field(default_factory=list)
     touches: list[Any] = field(default_factory=list)
     tiles: set[tuple[int, int, int]] = field(default_factory=set)
     atomics: bool = False

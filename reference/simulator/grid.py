@@ -10,6 +10,7 @@ from gemmproof.reference.observation import Exhausted, SimulatorError, Unsupport
 from gemmproof.reference.simulator import context as contexts
 from gemmproof.reference.simulator.context import Context
 from gemmproof.reference.simulator.program import Program
+from gemmproof.reference.simulator.sampled import pick_programs
 from gemmproof.reference.simulator.scheduler import (
     MOST_WIDTH,
     Group,
@@ -24,10 +25,12 @@ FIRST_WIDTH = 256
 def run_grid(program: Program, context: Context, args: list[Any]) -> None:
     """Run a kernel for every program of the context's grid, x fastest, in ascending order.
 
-    Raises Unsupported, LimitExceeded for what never ends, Exhausted where time or memory ran out.
+    Of a sampled call some of them run. Raises Unsupported, LimitExceeded for what never ends,
+    Exhausted where time or memory ran out.
     """
     x, y, z = context.grid
-    total, begin, width = x * y * z, 0, FIRST_WIDTH
+    chosen = pick_programs(context.grid) if context.session.sampled else None
+    total, begin, width = x * y * z if chosen is None else len(chosen), 0, FIRST_WIDTH
     scheduler = Scheduler(program, context)
     before = contexts.enter(context)
     try:
@@ -40,6 +43,7 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
                 context.session.progress.check(name, None)
                 end = min(total, begin + min(width, scheduler.limit))
                 programs = np.arange(begin, end, dtype=np.int64)
+                programs = programs if chosen is None else chosen[programs]
                 scheduler.run(Group(programs, program.enter(args)))
                 scheduler.done.clear()
                 begin, width = end, min(2 * width, MOST_WIDTH)
@@ -58,7 +62,7 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
     # where programs wait or use atomics, a branch on loaded data may order them; whether it does is
     # not proved
     if context.ordered and (context.awaited or context.atomics):
-        context.events = [e for e in context.events if e.kind != "race"]
+        context.sightings = [s for s in context.sightings if s.kind != "race"]
 
 
 def run_region(program: Program, values: list[Any], rows: int, lanes: int) -> list[Any]:
@@ -67,7 +71,7 @@ def run_region(program: Program, values: list[Any], rows: int, lanes: int) -> li
     They are those of `rows` programs in turn, or of every program where that is 1.
     """
     context = contexts.current()
-    programs, where, seen = context.programs, context.where, len(context.events)
+    programs, where, seen = context.programs, context.where, len(context.sightings)
     owners = np.repeat(programs[:rows], lanes // rows)
     scheduler = Scheduler(program, context, owners)
     scheduler.limit = lanes
@@ -78,8 +82,8 @@ def run_region(program: Program, values: list[Any], rows: int, lanes: int) -> li
     finally:
         context.programs, context.where = programs, where
     if rows == 1:
-        for event in context.events[seen:]:
-            event.programs = programs
+        for sighting in context.sightings[seen:]:
+            sighting.programs = programs
     groups = scheduler.done
     sizes = [len(g.programs) for g in groups]
     order = np.argsort(np.concatenate([g.programs for g in groups]))

@@ -12,7 +12,7 @@ from triton.runtime import _allocation
 
 from gemmproof.reference.fake_cuda.tensors import note_change
 from gemmproof.reference.fake_cuda.unknown import Facts, Table, make_unknown_name
-from gemmproof.reference.observation import KernelError, Launch, Unsupported
+from gemmproof.reference.observation import KernelError, Launch, Unsupported, Where
 from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulator.arguments import check_grid, flatten, scalar_of
 from gemmproof.reference.simulator.context import Context
@@ -105,17 +105,19 @@ class Kernel:
         return launch
 
 
-def compile_program(src: Any, target: Any, options: Any, dots: str | None) -> Program:
+def compile_program(
+    src: Any, target: Any, options: Any, dots: str | None, sampled: bool = False
+) -> Program:
     """The program of one specialisation of a kernel; `dots` is the target whose dots are imitated.
 
     Raises CompileError where Triton refuses the kernel, Unsupported for what cannot be read.
     """
-    key = f"{identify(src)} {target} {options} {dots}"
+    key = f"{identify(src)} {target} {options} {dots} {sampled}"
     program = _programs.get(key)
     if program is None:
         text = make_ttir(src, target, options)
         try:
-            program = _programs[key] = lower(read_module(text), dots, text)
+            program = _programs[key] = lower(read_module(text), dots, text, sampled)
         except ReadError as error:
             words = f"{name_of(src)}: TTIR that the simulator cannot read: {error}"
             raise Unsupported(words) from None
@@ -131,7 +133,8 @@ def compile_kernel(src: Any, target: Any = None, options: Any = None, **_: Any) 
     # asserts are always judged; overflow is checked here, not by code that Triton inserts
     wanted = {**dict(options or {}), "debug": True, "sanitize_overflow": False}
     parsed = backend.parse_options(wanted)
-    program = compile_program(src, target, parsed, Kernel.session.target)
+    session = Kernel.session
+    program = compile_program(src, target, parsed, session.target, session.sampled)
     return Kernel(src, target, backend.parse_options(dict(options or {})), program)
 
 
@@ -158,9 +161,21 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
     session.memory.new_launch()
     session.progress.launch()
     note_change()
+    session.partial = session.sampled
     context = Context(session, kernel.name, sizes, int(kernel.metadata.num_warps))
-    run_grid(program, context, values)
-    session.events += [(kernel.name, event) for event in context.events]
+    try:
+        run_grid(program, context, values)
+    except BaseException:
+        if session.sampled:  # it ends in the middle of a launch, and keeps what was seen
+            _record(session, kernel, context, where)
+        raise
+    _record(session, kernel, context, where)
+
+
+def _record(session: Session, kernel: Kernel, context: Context, where: Where) -> None:
+    """Keep what a launch showed."""
+    src, sizes = kernel.src, context.grid
+    session.sightings += [(kernel.name, sighting) for sighting in context.sightings]
     if session.trace is not None:
         session.trace.append((kernel.name, sizes, context.touches))
     declared = {(i,): p.name for i, p in enumerate(src.fn.params) if p.is_constexpr}

@@ -51,8 +51,11 @@ class _Device(int):
 
 
 @contextmanager
-def intercept_launches(session: Session) -> Iterator[None]:
-    """While active, every launch of a Triton kernel runs on the simulator, for `session`."""
+def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iterator[None]:
+    """While active, every launch of a Triton kernel runs on the simulator, for `session`.
+
+    `compiler` makes what is launched, for who wants another than the simulator's.
+    """
     tuned: dict[int, int] = {}
     original_run, original_compile = JITFunction.run, JITFunction._do_compile
     original_tune = Autotuner.run
@@ -73,7 +76,7 @@ def intercept_launches(session: Session) -> Iterator[None]:
             raise kind(f"{self.fn.__name__}: {words}", calling_line()) from error
 
     def compile_with_frontend(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with swap(((self, "compile", compile_kernel),)):
+        with swap(((self, "compile", compiler),)):
             return original_compile(self, *args, **kwargs)
 
     def tune(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -94,7 +97,7 @@ def intercept_launches(session: Session) -> Iterator[None]:
     def run_interpreted(self: Any, *args: Any, **kwargs: Any) -> Any:
         return run(find_jitted(self), *args, **kwargs)
 
-    device = _Device(f"gemmproof {session.target or 'ieee'}")
+    device = _Device(f"gemmproof {session.target or 'ieee'}{' sampled' * session.sampled}")
     interpreted = interpreted_class()
     patches = (
         (JITFunction, "run", run),

@@ -14,8 +14,10 @@ import numpy as np
 
 from gemmproof.reference.observation import Where
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.simulator.value import Value, union
 from gemmproof.reference.ttir.dtypes import I1, I64, Dtype, Type
+
+LONG, FEW = 64, 2  # turns of a loop of a sampled call: more are left out but for these at each end
 
 Env = list[Any]
 Moves = tuple[tuple[int, int], ...]  # (to, from), simultaneous
@@ -96,6 +98,44 @@ def count_turn(
     if len(data) > 1 and index.exact is None:
         index.span = int(wide.min()), int(wide.max())
     return Value(done.data < turns.data, I1), index, Value(done.data + 1, I64)
+
+
+def leap(turns: Value, done: Value) -> tuple[Value, Value]:
+    """The turns done of a long loop, at its head, once all but the last are left out; how many are.
+
+    The first FEW turns and the last FEW are taken.
+    """
+    far = (done.data == FEW) & (turns.data > LONG)
+    after = np.where(far, turns.data - FEW, done.data)
+    return Value(after, I64), Value(after - done.data, I64)
+
+
+def carry_over(steps: tuple[bool | None, ...], left_out: Value, *values: Value) -> Any:
+    """What a loop carries after turns that were left out; a single value as it is.
+
+    `steps` says of each carried value whether every turn adds a step to it, which then stands among
+    `values` behind those carried; None where no turn changes it. Any other is unknown.
+    """
+    carried, added = values[: len(steps)], iter(values[len(steps) :])
+    if left_out.data.any():
+        carried = tuple(
+            x if step is None else _carry(x, left_out.data, next(added) if step else None)
+            for x, step in zip(carried, steps, strict=True)
+        )
+    return carried[0] if len(carried) == 1 else carried
+
+
+def _carry(x: Value, count: np.ndarray, step: Value | None) -> Value:
+    count = count.reshape(-1, *(1,) * (x.data.ndim - 1))
+    if step is None:
+        rows = max(len(x.data), len(count))
+        data = np.broadcast_to(x.data, (rows, *x.data.shape[1:]))
+        bits = np.where(count > 0, context.poison_bit("turns of a sampled call"), np.uint8(0))
+        return Value(data, x.dtype, union(x.poison, np.broadcast_to(bits, data.shape)), base=x.base)
+    wide = x.unbounded() + count * step.unbounded()
+    data = wide.astype(x.dtype.numpy)
+    exact = wide if (wide != data).any() else None
+    return Value(data, x.dtype, union(x.poison, step.poison), exact)
 
 
 def _scalars(x: Value, unsigned: bool) -> np.ndarray:

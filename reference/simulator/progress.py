@@ -24,8 +24,16 @@ from gemmproof.reference.observation import Exhausted, LimitExceeded, SimulatorE
 from gemmproof.reference.provenance import calling_line, owner
 from gemmproof.reference.sign_of_life import SignOfLife
 
+SAMPLED_SECONDS = 0.3  # of CPU time, for the launches of a call that is sampled
 _CALLS_WRAPPERS = "simulator.call.run"  # the function of ours below the wrapper
 BEAT = 1.0  # seconds of CPU time between two signs of life
+
+
+class Enough(BaseException):
+    """A sampled call has shown what it can show.
+
+    No Exception, because a wrapper that catches those would go on without what it asked for.
+    """
 
 
 class Progress:
@@ -91,6 +99,25 @@ class Progress:
             return LimitExceeded(f"{words} touched before", loop)
         words = f"{kernel} was still advancing {allowed} on the tile simulator"
         return Exhausted(f"{words}, which is slower than a GPU", where)
+
+
+class Brief(Progress):
+    """The time of a sampled call: what its launches did not show when it is over stays unknown."""
+
+    def check(self, kernel: str, where: Where | None) -> None:
+        """Called at every turn of every loop, and between programs. Raises Enough."""
+        now = time.thread_time()
+        self.seconds -= now - self.beat
+        self.beat = now
+        if self.seconds < 0:
+            raise Enough
+
+    def turn(self, where: Where | None) -> None:
+        """Whether a loop ends is not asked."""
+
+    def launch(self) -> None:
+        """Between launches no time counts: Triton's frontend may have run."""
+        self.beat = time.thread_time()
 
 
 def _launches_in_while() -> bool:

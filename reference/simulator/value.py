@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.simulator import context
-from gemmproof.reference.ttir.dtypes import Dtype
+from gemmproof.reference.ttir.dtypes import Dtype, Type
 
 
 class Value:
@@ -160,6 +160,13 @@ def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | Non
     if any(v.exact is not None for v in values):
         exact = join([v.unbounded() for v in values])
     return Value(data, first.dtype, poison, exact, base, loaded)
+
+
+def unknown_block(kind: Type) -> Value:
+    """A block of which a sampled call knows no lane."""
+    zeros = np.broadcast_to(np.zeros((), kind.dtype.numpy), (1, *kind.shape))
+    bits = np.broadcast_to(context.poison_bit("sums of a sampled call"), zeros.shape)
+    return Value(zeros, kind.dtype, bits)
 
 
 def is_same(x: Any, y: Any) -> bool:

@@ -7,10 +7,10 @@ what moves elements, `gather` matrices taken by an index, `special` Inf and NaN.
 """
 
 from gemmproof.reference.spec.array import Rules, SpecArray
-from gemmproof.reference.spec.evaluate import evaluate
+from gemmproof.reference.spec.evaluate import SpecError, evaluate
 from gemmproof.reference.spec.functions import erf, sigmoid
 from gemmproof.reference.spec.operators import install
 
 install()
 
-__all__ = ["Rules", "SpecArray", "erf", "evaluate", "sigmoid"]
+__all__ = ["Rules", "SpecArray", "SpecError", "erf", "evaluate", "sigmoid"]

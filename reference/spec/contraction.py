@@ -28,8 +28,19 @@ from gemmproof.reference.spec.special import known_contraction, settle
 def matmul(x: Any, y: Any) -> SpecArray:
     """x @ y; each row of x by its own matrix where y was gathered."""
     if isinstance(y, Gathered) and x.ndim == 3 and x.shape[0] == y.shape[0] > 0:
+        _require_fit(x.shape, y.shape)
         return _by_matrix(spread(x), y)
-    return _contract(spread(x), spread(y))
+    x, y = both(spread(x), spread(y))
+    _require_fit(x.shape, y.shape)
+    # a vector is a row on the left and a column on the right, as in numpy
+    left, right = (-2,) * (x.ndim == 1), (-1,) * (y.ndim == 1)
+    made = _contract(moves.expand_dims(x, left), moves.expand_dims(y, right))
+    return moves.squeeze(made, (*left, *right))
+
+
+def _require_fit(x: tuple[int, ...], y: tuple[int, ...]) -> None:
+    if not (x and y) or x[-1] != y[-2:][0]:
+        raise ValueError(f"spec: got shapes {x} @ {y}, expected (..., M, K) @ (..., K, N)")
 
 
 def _by_matrix(x: SpecArray, y: Gathered) -> SpecArray:
@@ -44,19 +55,14 @@ def _by_matrix(x: SpecArray, y: Gathered) -> SpecArray:
     return apply(moves.concatenate(parts), lambda z: z[order])
 
 
-def _contract(x: Any, y: Any) -> SpecArray:
+def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
     """x @ y: e + g(n) (size + e), e what the operands are off by and n the chain's of `_steps`.
 
     The size is that of all products of monomials: an operand that is a sum may be multiplied out,
     one of two. It counts subnormal operands of a fused unit by their encoding, 2**emin: that is
     what products are aligned by.
     """
-    x, y = both(x, y)
     rules = x.rules
-    if min(x.ndim, y.ndim) < 2 or x.shape[-1] != y.shape[-2]:
-        raise ValueError(
-            f"spec: got shapes {x.shape} @ {y.shape}, expected (..., M, K) @ (..., K, N)"
-        )
     if not (x.pure or y.pure):
         x, y = collapse(x), collapse(y)
     K = x.shape[-1]

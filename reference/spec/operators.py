@@ -19,7 +19,7 @@ def _comparison(holds: Function) -> Function:
 
 
 # numpy's function -> ours
-FUNCTIONS: Mapping[Any, Function] = {
+_FUNCTIONS: Mapping[Any, Function] = {
     np.add: arithmetic.add,
     np.subtract: arithmetic.subtract,
     np.multiply: arithmetic.multiply,
@@ -95,10 +95,10 @@ _METHODS: Mapping[str, Any] = {
 
 
 def _find(function: Any) -> Function:
-    if function not in FUNCTIONS:
-        known = " ".join(sorted({f.__name__ for f in FUNCTIONS}))
+    if function not in _FUNCTIONS:
+        known = " ".join(sorted({f.__name__ for f in _FUNCTIONS}))
         raise TypeError(f"spec: got np.{function.__name__}, expected one of {known}")
-    found = FUNCTIONS[function]
+    found = _FUNCTIONS[function]
     return found if function is np.matmul else _spread(found)
 
 

@@ -9,7 +9,12 @@ import numpy as np
 
 from gemmproof.reference.observation import NOWHERE, Fault
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.checks.events import Event, count_programs, note, programs_of
+from gemmproof.reference.simulator.checks.sightings import (
+    Sighting,
+    count_programs,
+    note,
+    programs_of,
+)
 from gemmproof.reference.simulator.memory import Argument, StridedView
 
 
@@ -42,7 +47,7 @@ def note_stray_lanes(
     size: int,
     tests: tuple[int, ...] | None,
 ) -> None:
-    """Note the stray lanes (programs, *block) of one access, one event an axis to blame.
+    """Note the stray lanes (programs, *block) of one access, one sighting an axis to blame.
 
     `tests` are the block axes that the access's mask varies along, None if it has no mask.
     """
@@ -168,29 +173,29 @@ def _decode(offset: np.ndarray, view: StridedView) -> list[np.ndarray] | None:
 _VERB = {"load": "read", "store": "written", "atomic": "updated"}
 
 
-def gather(kernel: str, events: list[Event]) -> list[Fault]:
-    """Join the events of one call that say the same of the same line, operand and axis."""
-    groups: dict[Any, list[Event]] = {}
-    for e in events:
-        groups.setdefault((e.kind, e.where, id(e.operand), e.access, e.axis), []).append(e)
+def gather(kernel: str, sightings: list[Sighting]) -> list[Fault]:
+    """Join the sightings of one call that say the same of the same line, operand and axis."""
+    groups: dict[Any, list[Sighting]] = {}
+    for s in sightings:
+        groups.setdefault((s.kind, s.where, id(s.operand), s.access, s.axis), []).append(s)
     return [_fault(kernel, group) for group in groups.values()]
 
 
-def _fault(kernel: str, group: list[Event]) -> Fault:
-    e = group[0]
+def _fault(kernel: str, group: list[Sighting]) -> Fault:
+    s = group[0]
     programs = count_programs(group)
-    got, expected = e.got, e.expected
-    if e.kind == "out_of_bounds":
+    got, expected = s.got, s.expected
+    if s.kind == "out_of_bounds":
         got, expected = _bounds_words(group, programs)
-    elif e.kind == "undefined_used":
-        got, expected = f"{e.access} that depends on an undefined lane", "defined lanes only"
+    elif s.kind == "undefined_used":
+        got, expected = f"{s.access} that depends on an undefined lane", "defined lanes only"
     return Fault(
-        kind=e.kind,
+        kind=s.kind,
         kernel=kernel,
-        access=e.access,
-        operand=e.operand.name if e.operand is not None else "",
-        axis=e.operand.axes[e.axis] if e.operand is not None and e.axis is not None else None,
-        where=e.where or NOWHERE,
+        access=s.access,
+        operand=s.operand.name if s.operand is not None else "",
+        axis=s.operand.axes[s.axis] if s.operand is not None and s.axis is not None else None,
+        where=s.where or NOWHERE,
         got=got,
         expected=expected,
         programs=programs,
@@ -198,35 +203,39 @@ def _fault(kernel: str, group: list[Event]) -> Fault:
     )
 
 
-def _bounds_words(group: list[Event], programs: int) -> tuple[str, str]:
+def _bounds_words(group: list[Sighting], programs: int) -> tuple[str, str]:
     """Both halves of a message on lanes out of bounds, all of one operand and axis."""
-    e = group[0]
-    by = f"{_VERB[e.access]} by {programs} program{'s' if programs != 1 else ''}"
-    if e.operand is None:
+    s = group[0]
+    by = f"{_VERB[s.access]} by {programs} program{'s' if programs != 1 else ''}"
+    if s.operand is None:
         return f"an address outside every tensor is {by}", "an address of an operand"
     low, high = min(g.low for g in group), max(g.high for g in group)
-    name, view = e.operand.shown, e.operand.view
-    if e.axis is None:
+    name, view = s.operand.shown, s.operand.view
+    if s.axis is None:
         place = f"offset {low}" if low == high else f"offsets {low}..{high}"
-        view = _own_view(e.operand)
+        view = _own_view(s.operand)
         what = f"{list(view.shape)} with strides {list(view.strides)}"
         outside = f"lanes at {place} from the first element of {name}, outside its view of {what}"
-        return f"{outside}, are {by}{_box_words(e)}", f"elements of its view {what}"
-    one, many = _axis_words(e.axis, len(view.shape))
-    if e.between:
+        return f"{outside}, are {by}{_box_words(s)}", f"elements of its view {what}"
+    one, many = _axis_words(s.axis, len(view.shape))
+    if s.between:
         return (
-            f"memory between the {many} of {name}, in steps of {e.low}, is {by}{_box_words(e)}",
-            f"steps of {e.high}, the stride of its {many}",
+            f"memory between the {many} of {name}, in steps of {s.low}, is {by}{_box_words(s)}",
+            f"steps of {s.high}, the stride of its {many}",
         )
-    n = view.shape[e.axis]
-    label = e.operand.axes[e.axis]
-    size = f"{label}={n}" if label.isalpha() else f"{n} {one if n == 1 else many}"
-    what = name_range(e.axis, len(view.shape), low, high)
+    n = view.shape[s.axis]
+    label = s.operand.axes[s.axis]
+    size = f"{n} {one if n == 1 else many}" if label.isdigit() else f"{_equals(label)}{n}"
+    what = name_range(s.axis, len(view.shape), low, high)
     tests = {(g.masked, g.tests) for g in group}
-    tail = _mask_words(e, *tests.pop()) if len(tests) == 1 else ""
-    tail = _box_words(e) or tail
+    tail = _mask_words(s, *tests.pop()) if len(tests) == 1 else ""
+    tail = _box_words(s) or tail
     allowed = f"{many} 0..{n - 1}" if n > 1 else (f"{one} 0" if n else f"no {one}")
     return f"{what} of {name} ({size}) {'is' if low == high else 'are'} {by}{tail}", allowed
+
+
+def _equals(label: str) -> str:
+    return f"{label}=" if label.isalpha() else f"{label} = "
 
 
 def _axis_words(axis: int, rank: int) -> tuple[str, str]:
@@ -243,17 +252,19 @@ def name_range(axis: int, rank: int, low: int, high: int) -> str:
     return f"{one} {low}" if low == high else f"{many} {low}..{high}"
 
 
-def _box_words(e: Event) -> str:
-    return f" through a {e.box}" if e.box else ""
+def _box_words(s: Sighting) -> str:
+    return f" through a {s.box}" if s.box else ""
 
 
-def _mask_words(e: Event, masked: bool, tests: tuple[int, ...] | None) -> str:
+def _mask_words(s: Sighting, masked: bool, tests: tuple[int, ...] | None) -> str:
     if not masked:
         return "; there is no mask"
-    if tests is None or e.operand is None:
+    if tests is None or s.operand is None:
         return ""
-    names = [e.operand.axes[k] for k in tests]
-    words = [n.lower() if n.isalpha() else f"axis {n}" for n in names]
+    if len(s.operand.axes) == 1:  # whose mask can test one axis alone, though by another's bound
+        return "; the mask admits that"
+    names = [s.operand.axes[k] for k in tests]
+    words = [n.lower() if n.isalpha() else f"axis {n}" if n.isdigit() else n for n in names]
     if not words:
         return "; the mask tests neither axis"
     return f"; the mask tests {' and '.join(words)}{' only' if len(words) == 1 else ''}"

@@ -1,9 +1,10 @@
-"""The end of a simulated call: events that concern the result, or no memory, become faults."""
+"""The end of a simulated call: sightings that concern the result, or no memory, become faults."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,38 +12,53 @@ import torch
 from gemmproof.reference.observation import NOWHERE, Fault, Where
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.blame import gather, name_range
-from gemmproof.reference.simulator.checks.events import Event, count_programs
 from gemmproof.reference.simulator.checks.judge import STRAY
+from gemmproof.reference.simulator.checks.sightings import Sighting, count_programs
 from gemmproof.reference.simulator.memory import view_of
+from gemmproof.reference.simulator.sampled import KINDS
 from gemmproof.reference.simulator.session import Session, axes_of, match_axes
 
 
-def conclude(session: Session, result: Any) -> None:
-    """Name the result "c" and turn the events that concern it, or no memory, into faults."""
-    results = result if isinstance(result, tuple | list) else [result]
-    tensors = [t for t in results if isinstance(t, torch.Tensor)]
-    for tensor in tensors[:1]:
-        storage = session.memory.storage_of(tensor)
+class Result(NamedTuple):
+    """A tensor that a call gave, by the name that messages have for it."""
+
+    name: str
+    tensor: torch.Tensor
+
+
+def conclude(session: Session, result: Any, names: Sequence[str] = ("c",)) -> None:
+    """Name the results and turn the sightings that concern them, or no memory, into faults."""
+    given = result if isinstance(result, tuple | list) else [result]
+    named = zip_longest(given, names, fillvalue=names[-1])
+    results = [Result(name, x) for x, name in named if isinstance(x, torch.Tensor)]
+    for one in results[: len(names)]:
+        storage = session.memory.storage_of(one.tensor)
         for operand in session.operands:
             if operand.storage is storage and operand.name not in session.names:
-                operand.name = "c"
-                operand.axes = match_axes(operand.view, view_of(tensor), "c")
+                operand.name = one.name
+                axes = axes_of(one.name, one.tensor.dim())
+                operand.axes = match_axes(operand.view, view_of(one.tensor), axes)
     faults = session.run.faults
-    for kernel in dict.fromkeys(k for k, _ in session.events):
-        events = [e for k, e in session.events if k == kernel]
-        faults += gather(kernel, [e for e in events if e.elements is None])
-        for tensor in tensors:
-            faults += _find_stored_twice(session, kernel, events, tensor)
-            faults += _find_undefined_stored(session, kernel, events, tensor)
-    for tensor in tensors:
-        faults += _find_never_stored(session, tensor)
+    if session.sampled:  # what any element holds in the end is not known
+        session.sightings = [(k, s) for k, s in session.sightings if s.kind in KINDS]
+        results = []
+    for kernel in dict.fromkeys(k for k, _ in session.sightings):
+        sightings = [s for k, s in session.sightings if k == kernel]
+        faults += gather(kernel, [s for s in sightings if s.elements is None])
+        for one in results:
+            faults += _find_stored_twice(session, kernel, sightings, one)
+            faults += _find_undefined_stored(session, kernel, sightings, one)
+    for one in results:
+        faults += _find_never_stored(session, one)
 
 
-def _fault(kind: str, kernel: str, hit: np.ndarray, events: list[Event], **words: Any) -> Fault:
-    """The fault of the marked elements of the result; `words` override its defaults."""
-    facts = {"access": "store", "operand": "c", "axis": _ragged_axis(hit), **words}
+def _fault(
+    kind: str, kernel: str, name: str, hit: np.ndarray, sightings: list[Sighting], **words: Any
+) -> Fault:
+    """The fault of the marked elements of a result; `words` override its defaults."""
+    facts = {"access": "store", "operand": name, "axis": _ragged_axis(name, hit), **words}
     facts["where"] = facts["where"] or NOWHERE
-    programs = count_programs(events) if events else 0
+    programs = count_programs(sightings) if sightings else 0
     return Fault(kind=kind, kernel=kernel, programs=programs, lanes=int(hit.sum()), **facts)
 
 
@@ -55,29 +71,31 @@ def _mark_elements(session: Session, tensor: torch.Tensor, elements: np.ndarray)
 
 
 def _find_stored_twice(
-    session: Session, kernel: str, events: list[Event], tensor: torch.Tensor
+    session: Session, kernel: str, sightings: list[Sighting], result: Result
 ) -> Iterator[Fault]:
+    name, tensor = result
     storage = session.memory.storage_of(tensor)
-    lines: dict[Where | None, list[Event]] = {}
-    for e in events:
+    lines: dict[Where | None, list[Sighting]] = {}
+    for e in sightings:
         if e.kind == "stored_twice" and e.storage is storage:
             lines.setdefault(e.where, []).append(e)
     for where, group in lines.items():
         hit = _mark_elements(session, tensor, np.concatenate([e.elements for e in group]))
         if hit.any():
-            got = f"{span(hit)} of c stored more than once"
+            got = f"{span(hit)} of {name} stored more than once"
             words = {"got": got, "expected": "one store an element", "where": where}
-            yield _fault("stored_twice", kernel, hit, group, **words)
+            yield _fault("stored_twice", kernel, name, hit, group, **words)
 
 
 def _find_undefined_stored(
-    session: Session, kernel: str, events: list[Event], tensor: torch.Tensor
+    session: Session, kernel: str, sightings: list[Sighting], result: Result
 ) -> Iterator[Fault]:
     """One fault for each origin of the undefined lanes that the result still holds."""
+    name, tensor = result
     still = session.memory.undefined_in(tensor)
     if still is None:
         return
-    mine, elements_with = _lanes_behind(session, events, tensor)
+    mine, elements_with = _lanes_behind(session, sightings, tensor)
     for i, origin in context.origins_by_bit(session).items():
         hit = elements_with(1 << i) & still
         if not hit.any():
@@ -89,13 +107,14 @@ def _find_undefined_stored(
         yield _fault(
             origin.kind,
             kernel,
+            name,
             hit,
             mine,
-            access=mine[0].access if operand is not None and operand.name == "c" else "load",
-            operand=operand.name if operand is not None else "c",
+            access=mine[0].access if operand is not None and operand.name == name else "load",
+            operand=operand.name if operand is not None else name,
             axis=axis,
             where=origin.where or mine[0].where,
-            got=f"{span(hit)} of c {'depends' if hit.sum() == 1 else 'depend'} on {source}",
+            got=f"{span(hit)} of {name} {'depends' if hit.sum() == 1 else 'depend'} on {source}",
             expected="a hint that holds" if origin.kind == "false_hint" else "defined lanes only",
             follows="out_of_bounds" if origin.what == STRAY else "",
         )
@@ -108,17 +127,17 @@ def span(hit: np.ndarray) -> str:
 
 
 def _lanes_behind(
-    session: Session, events: list[Event], tensor: torch.Tensor
-) -> tuple[list[Event], Callable[[int], np.ndarray]]:
-    """The events that stored undefined lanes into a tensor or into what torch made it from.
+    session: Session, sightings: list[Sighting], tensor: torch.Tensor
+) -> tuple[list[Sighting], Callable[[int], np.ndarray]]:
+    """The sightings that stored undefined lanes into a tensor or into what torch made it from.
 
     The function gives, for poison bits, the elements of the tensor that such lanes hit; of a source
     of another shape all elements count as hit.
     """
-    found: list[tuple[torch.Tensor, list[Event]]] = []
+    found: list[tuple[torch.Tensor, list[Sighting]]] = []
     for part in _lineage(session, tensor):
         storage = session.memory.storage_of(part)
-        mine = [e for e in events if e.kind == "undefined_stored" and e.storage is storage]
+        mine = [e for e in sightings if e.kind == "undefined_stored" and e.storage is storage]
         if mine:
             found.append((part, mine))
 
@@ -146,23 +165,24 @@ def _lineage(session: Session, tensor: torch.Tensor) -> list[torch.Tensor]:
     return found
 
 
-def _find_never_stored(session: Session, tensor: torch.Tensor) -> Iterator[Fault]:
+def _find_never_stored(session: Session, result: Result) -> Iterator[Fault]:
+    name, tensor = result
     missing = session.memory.undefined_in(tensor)
     if missing is None:
         return
-    _, elements_with = _lanes_behind(session, [e for _, e in session.events], tensor)
+    _, elements_with = _lanes_behind(session, [e for _, e in session.sightings], tensor)
     missing &= ~elements_with(0xFF)
     if missing.any():
         last = session.run.launches[-1] if session.run.launches else None
         kernel, where = (last.kernel, last.where) if last is not None else ("", NOWHERE)
-        got = f"{span(missing)} of c never stored"
-        words = {"got": got, "expected": "every element of c stored", "where": where}
-        yield _fault("never_stored", kernel, missing, [], **words)
+        got = f"{span(missing)} of {name} never stored"
+        words = {"got": got, "expected": f"every element of {name} stored", "where": where}
+        yield _fault("never_stored", kernel, name, missing, [], **words)
 
 
-def _ragged_axis(hit: np.ndarray) -> str | None:
+def _ragged_axis(name: str, hit: np.ndarray) -> str | None:
     """The axis along which only a part is hit while the other is hit wholly."""
-    names = enumerate(axes_of("c", hit.ndim))
+    names = enumerate(axes_of(name, hit.ndim))
     partial = [name for axis, name in names if not _hit_along(hit, axis).all()]
     return partial[0] if len(partial) == 1 else None
 

@@ -9,8 +9,9 @@ import numpy as np
 from gemmproof.reference.observation import Where
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.checks.blame import mask_axes, note_stray_lanes
-from gemmproof.reference.simulator.checks.events import note_lanes
+from gemmproof.reference.simulator.checks.sightings import note_lanes
 from gemmproof.reference.simulator.memory import Argument, Region, Storage, StridedView
+from gemmproof.reference.simulator.progress import Enough
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import I8, Dtype
 
@@ -19,6 +20,7 @@ STRAY = "out-of-bounds lanes of {}"
 MASKED = "lanes of {} that the load's mask disables, with no `other`"
 UNPADDED = "lanes of {} that boundary_check leaves out, with no `padding_option`"
 UNWRITTEN = "uninitialised elements of {}"
+UNKNOWN = "elements of {} that programs which do not run may store"
 
 
 @dataclass(slots=True)
@@ -48,8 +50,10 @@ class RawTouch:
 
 
 def check_defined(value: Value, what: str) -> None:
-    """Note where an undefined lane decides `what`."""
+    """Note where an undefined lane decides `what`. Raises Enough for one that is unknown."""
     if value.poison is not None and (value.poison & ~context.hint_bits()).any():
+        if context.current().session.sampled:
+            raise Enough
         note_lanes("undefined_used", what, value.poison)
 
 
@@ -73,12 +77,15 @@ def _note_progress(kind: str, ptr: Value, mask: Value | None, full: tuple[int, .
 def judge(kind: str, ptr: Value, mask: Value | None, full: tuple[int, ...]) -> list[Lanes]:
     """Judge every lane of an access; returns the lanes to perform, by storage.
 
-    Notes out-of-bounds lanes, wrapped offsets and undefined addresses or masks as events.
+    Notes out-of-bounds lanes, wrapped offsets and undefined addresses or masks as sightings.
     """
     good = None
     if mask is not None:
         good = np.broadcast_to(mask.data, full)
-        check_defined(mask, "a mask")
+        if context.current().session.sampled and mask.poison is not None:
+            good = good & (np.broadcast_to(mask.poison, full) == 0)
+        else:
+            check_defined(mask, "a mask")
     if ptr.poison is not None or ptr.exact is not None:
         good = _without_doubtful(kind, ptr, good, full)
     size = element_of(ptr).itemsize

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.checks.events import note_lanes
+from gemmproof.reference.simulator.checks.sightings import note_lanes
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.value import Value, union

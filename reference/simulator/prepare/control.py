@@ -11,7 +11,7 @@ from gemmproof.reference.simulator.checks.judge import check_defined
 from gemmproof.reference.simulator.ops.hints import HINTS
 from gemmproof.reference.simulator.ops.registry import refusal
 from gemmproof.reference.simulator.prepare.draft import Draft, Frame, Instr, Scope
-from gemmproof.reference.simulator.program import Exit, count_turn, start_count
+from gemmproof.reference.simulator.program import Exit, carry_over, count_turn, leap, start_count
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import I1, I64, Type
 from gemmproof.reference.ttir.module import Block, Op
@@ -78,6 +78,8 @@ def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple
     before.end = Exit("jump", ((head, frame.moves(op.operands[3:], carried)),))
     turn, made = partial(count_turn, index_type.dtype), (more, index, state[3])
     low.place(head).instrs.append(Instr(op, turn, state, made, where, pure=True))
+    if low.sampled and all(kind.kind == "value" for _, kind in op.regions[0][0].args):
+        _leap(low, op, frame, (*state[2:], *carried), where)
     head.end = Exit("branch", ((body, ()), (out, ())), (more,), where=where)
     low.place(body)
     low.scope = Scope(outer=outer)
@@ -86,6 +88,38 @@ def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple
     for slot in carried:
         low.levels[slot] = len(low.loops)
     return carried
+
+
+def _leap(
+    low: Lowering,
+    op: Op,
+    frame: Frame,
+    slots: tuple[int, ...],
+    where: Where | None,
+) -> None:
+    """Let a long loop of a sampled call leave turns out; what it carries follows or is unknown."""
+    turns, done, *carried = slots
+    block = op.regions[0][0]
+    made = {result: inner for inner in block.ops for result in inner.results}
+    steps: list[bool | None] = []
+    added: list[int] = []
+    for (name, _), last in zip(block.args[1:], block.ops[-1].operands, strict=True):
+        follows = made.get(last)
+        steps.append(None if last == name else False)
+        if follows is not None and follows.name == "arith.addi" and name in follows.operands:
+            (step,) = [x for x in follows.operands if x != name] or [name]
+            if step in made and made[step].name == "arith.constant":
+                low.op(made[step], frame)
+            if step in frame.slots and (step not in made or made[step].name == "arith.constant"):
+                steps[-1] = True
+                added.append(frame.slots[step])
+    left_out = low.slot(Type((), I64))
+    jump = Instr(op, leap, (turns, done), (done, left_out), where, pure=True)
+    follow = partial(carry_over, tuple(steps))
+    sources = (left_out, *carried, *added)
+    low.draft.instrs.insert(0, jump)
+    if carried:
+        low.draft.instrs.append(Instr(op, follow, sources, tuple(carried), where, pure=True))
 
 
 def _close_loop(

@@ -29,15 +29,17 @@ from gemmproof.reference.ttir.module import Block, Function, Loc, Op
 _TRITON = str(Path(triton.__file__).parent)
 
 
-def lower(functions: dict[str, Function], target: str | None = None, text: str = "") -> Program:
-    """The program of a module's public function.
+def lower(
+    functions: dict[str, Function], target: str | None = None, text: str = "", sampled: bool = False
+) -> Program:
+    """The program of a module's public function; of a `sampled` call its long loops leap.
 
     Raises Unsupported, with the source line, for an operation that the simulator does not know.
     """
     kernel = next((f for f in functions.values() if f.public), None)
     if kernel is None:
         raise Unsupported("the module has no public function")
-    lowering = Lowering(functions, target)
+    lowering = Lowering(functions, target, sampled)
     try:
         return lowering.write(kernel.body, Frame(kernel.name, None), text)
     except (LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
@@ -49,9 +51,12 @@ def lower(functions: dict[str, Function], target: str | None = None, text: str =
 
 
 class Lowering:
-    def __init__(self, functions: dict[str, Function], target: str | None) -> None:
+    def __init__(
+        self, functions: dict[str, Function], target: str | None, sampled: bool = False
+    ) -> None:
         self.functions = functions
         self.target = target
+        self.sampled = sampled
         self.types: list[Type] = []
         self.levels: list[int] = []
         self.made_by: dict[int, Instr] = {}

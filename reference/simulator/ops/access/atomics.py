@@ -8,7 +8,7 @@ import numpy as np
 
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.checks.judge import Lanes, element_of, judge, trace
+from gemmproof.reference.simulator.checks.judge import UNKNOWN, Lanes, element_of, judge, trace
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.memory import Argument, Storage, uninitialised_value
 from gemmproof.reference.simulator.ops.access.load import load, mark_uninitialised
@@ -121,6 +121,9 @@ def atomic(
     old = np.full(flat_shape, uninitialised_value(dtype, launch.session.fill), new.dtype)
     unknown = np.zeros(flat_shape, np.uint8)
     for lanes in judge("atomic", ptr, mask, full):
+        if launch.session.sampled:
+            unknown |= context.poison_bit(UNKNOWN, ptr.base)
+            continue
         index = flatten(lanes.index)
         good = np.ones(flat_shape, np.bool_) if lanes.good is None else flatten(lanes.good)
         for row in range(full[0]):

@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator.checks.box import through
-from gemmproof.reference.simulator.checks.events import note
+from gemmproof.reference.simulator.checks.sightings import note
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.ops.access.atomics import COMBINE, atomic
 from gemmproof.reference.simulator.ops.access.load import load

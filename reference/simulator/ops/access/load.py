@@ -14,6 +14,7 @@ from gemmproof.reference.simulator.checks.blame import beyond_view
 from gemmproof.reference.simulator.checks.judge import (
     MASKED,
     STRAY,
+    UNKNOWN,
     UNPADDED,
     UNWRITTEN,
     Lanes,
@@ -72,6 +73,8 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
         data = np.broadcast_to(data, full)
     if ptr.poison is not None:
         poison = union(poison, _hint_bits(ptr, mask, full))
+    if launch.session.sampled and mask is not None and mask.poison is not None:
+        poison = union(poison, np.broadcast_to(mask.poison, full))
     return Value(data, dtype, poison, loaded=8 * np_type.itemsize)
 
 
@@ -84,6 +87,8 @@ def _plain_load(ptr: Value, mask: Value | None, fill: Value | None, dtype: Dtype
     if base is None or ptr.poison is not None or ptr.exact is not None:
         return None
     storage = base.storage
+    if not current().session.knows(storage):
+        return None
     if storage.private or storage.undefined is not None or base.view.itemsize != np_type.itemsize:
         return None
     if mask is not None and (fill is None or fill.poison is not None or mask.poison is not None):
@@ -132,7 +137,9 @@ def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndar
 
 
 def mark_uninitialised(lanes: Lanes, size: int, operand: Argument | None) -> np.ndarray | None:
-    """Poison for lanes that read uninitialised memory."""
+    """Poison for lanes that read uninitialised memory, or memory that a sampled call lacks."""
+    if not current().session.knows(lanes.storage):
+        return np.ones(lanes.index.shape, np.uint8) * context.poison_bit(UNKNOWN, operand)
     undefined = lanes.storage.undefined_elements(size)
     if undefined is None:
         return None
@@ -162,7 +169,7 @@ def _record_readers(
 ) -> None:
     """Record who last read each element of the wrapper's own memory: it may accumulate there."""
     storage = lanes.storage
-    if not storage.private:
+    if not storage.private or current().session.sampled:
         return
     index, programs = np.broadcast_arrays(lanes.index, program_column(len(full)))
     good = slice(None) if lanes.good is None else np.broadcast_to(lanes.good, index.shape)

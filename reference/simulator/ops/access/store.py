@@ -1,6 +1,6 @@
 """Stores, and the record of which program stored or read each element.
 
-A stray store is dropped. What was wrong is noted as an event of the launch.
+A stray store is dropped. What was wrong is noted as a sighting of the launch.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.checks.events import note
 from gemmproof.reference.simulator.checks.judge import judge, trace
+from gemmproof.reference.simulator.checks.sightings import note
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.memory import Argument, Storage
 from gemmproof.reference.simulator.value import Value
@@ -33,6 +33,8 @@ def store(ptr: Value, value: Value, mask: Value | None, shape: tuple[int, ...]) 
     poison = None if value.poison is None else np.broadcast_to(value.poison, full)
     launch.changes += 1
     for lanes in judge("store", ptr, mask, full):
+        if launch.session.sampled:
+            continue
         good: Any = lanes.good
         if good is None or good.all():
             good = ...
@@ -117,7 +119,7 @@ def record_readers(
     """Record who reads or updates elements, and note those that another program stored.
 
     Nothing orders the two, unless a branch of the launch depends on what it loaded (grid.py drops
-    the events then).
+    the sightings then).
     """
     if size in storage.owners:
         owner = storage.owners[size][index]

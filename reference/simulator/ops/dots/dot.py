@@ -16,7 +16,7 @@ from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.ops.dots import shared_tiles
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.value import Value, loaded_width, union
+from gemmproof.reference.simulator.value import Value, loaded_width, union, unknown_block
 from gemmproof.reference.ttir.dtypes import Dtype
 from gemmproof.reference.ttir.module import Op
 
@@ -100,6 +100,8 @@ def _build_dot(op: Op) -> Callable[..., Value]:
     def compute(a: Value, b: Value, c: Value) -> Value:
         launch = current()
         launch.tiles.add((M, N, K))
+        if launch.session.sampled:
+            return unknown_block(c_kind)
         a, b = _spread(a, a_kind.shape), _spread(b, b_kind.shape)
         pending = isinstance(c, shared_tiles.Product)
         from_zero = not pending and c.data.size == 1 and is_zero(c)

@@ -20,7 +20,7 @@ from gemmproof.reference.simulator.ops.dots.dot import (
     undefined_outputs,
 )
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.value import Value, loaded_width, union
+from gemmproof.reference.simulator.value import Value, loaded_width, union, unknown_block
 from gemmproof.reference.ttir.dtypes import F32
 from gemmproof.reference.ttir.module import Op
 
@@ -48,6 +48,8 @@ def _build_dot_scaled(op: Op) -> Callable[..., Value]:
 
     def compute(*values: Value) -> Value:
         launch = current()
+        if launch.session.sampled:
+            return unknown_block(kinds[-1])
         target = launch.session.target
         to = microscaled.computed_format(target, *names) if target in TARGETS else None
         operands = [v.spread(kind.shape) for v, kind in zip(values, kinds, strict=True)]

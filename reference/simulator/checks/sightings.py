@@ -1,4 +1,4 @@
-"""Events: what must not happen in a launch, joined into faults when the call ends."""
+"""Sightings: what must not happen in a launch, joined into faults when the call ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gemmproof.reference.simulator.memory import Argument, Storage
 
 
 @dataclass(slots=True)
-class Event:
+class Sighting:
     """One thing seen at one access of some programs.
 
     `low`..`high` are the stray indices along the operand's axis; `between` says that lanes step by
@@ -44,19 +44,19 @@ class Event:
 
 
 def note(kind: str, access: str, programs: np.ndarray, lanes: int, **more: Any) -> None:
-    """Note an event of the running launch, on the line that runs where no other is given."""
+    """Note a sighting of the running launch, on the line that runs where no other is given."""
     where = more.pop("where", context.where())
-    context.current().events.append(Event(kind, access, programs, lanes, where, **more))
+    context.current().sightings.append(Sighting(kind, access, programs, lanes, where, **more))
 
 
 def note_lanes(kind: str, access: str, marked: np.ndarray, **more: Any) -> None:
-    """Note an event of the marked lanes (programs or 1, *block)."""
+    """Note a sighting of the marked lanes (programs or 1, *block)."""
     note(kind, access, programs_of(marked), int((marked != 0).sum()), **more)
 
 
-def count_programs(events: list[Event]) -> int:
-    """How many programs the events involve."""
-    return len(np.unique(np.concatenate([e.programs for e in events])))
+def count_programs(sightings: list[Sighting]) -> int:
+    """How many programs the sightings involve."""
+    return len(np.unique(np.concatenate([s.programs for s in sightings])))
 
 
 def programs_of(marked: np.ndarray) -> np.ndarray:

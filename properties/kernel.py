@@ -1,0 +1,174 @@
+"""A kernel to judge: its wrapper, how it is called, what it promises and what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from gemmproof.properties.contract import ROLES, Contract, require
+from gemmproof.properties.operand import NONE, WRITTEN, OneOf, Operand, call_by_name, is_name
+
+if TYPE_CHECKING:
+    from gemmproof.properties.cases.case import Case
+
+
+USUAL = Contract()
+
+
+def _product(a: Any, b: Any) -> Any:
+    return a @ b
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUnderTest:
+    """A kernel to judge: `launch(a, b)` is its wrapper and returns c.
+
+    `mirror` is what the kernel's specification says of its accesses; None where nobody wrote one.
+    `operands`: what the wrapper takes by name besides a and b, an Operand or a OneOf each; "a" and
+    "b" stand there where they have a format, a shape or values of their own. `spec`: what c is, as
+    a function of a, b and the operands in numpy's terms (reference/spec says which), a tuple of
+    several results in the order of those that the wrapper writes, then of those that it returns;
+    a @ b where it is None. Raises ValueError in one line.
+    """
+
+    name: str
+    launch: Callable[..., Any]
+    contract: Contract = USUAL
+    mirror: Any = None
+    operands: Mapping[str, Operand | OneOf] = field(default_factory=dict)
+    spec: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            isinstance(self.name, str) and self.name != "",
+            f"kernel name: got {self.name!r}, expected a non-empty string",
+        )
+        require(
+            callable(self.launch),
+            f"kernel {self.name}: got launch={self.launch!r}, expected a function of a and b",
+        )
+        require(
+            isinstance(self.contract, Contract),
+            f"kernel {self.name}: got contract={self.contract!r}, expected a Contract",
+        )
+        require(
+            self.spec is None or callable(self.spec),
+            f"kernel {self.name}: got spec={self.spec!r}, expected a function",
+        )
+        self._check_operands()
+        if self.spec is None and set(ROLES) & set(self.operands):
+            object.__setattr__(self, "spec", _product)
+        if self.spec is not None:
+            # negated, permuted and transposed operands say nothing of a formula of its own
+            object.__setattr__(self, "contract", replace(self.contract, symmetric=False))
+
+    def _check_operands(self) -> None:
+        require(
+            isinstance(self.operands, Mapping),
+            f"kernel {self.name}: got operands={self.operands!r}, expected Operands by name",
+        )
+        sizes = {"M": 16, "N": 16, "K": 16, "batch": 1}
+        for name, stated in self.operands.items():
+            require(
+                isinstance(stated, Operand | OneOf)
+                and is_name(name)
+                and (name != "c" or (isinstance(stated, Operand) and stated.is_result))
+                and name not in sizes,
+                f"kernel {self.name}: got operand {name!r} of {stated!r}, expected an Operand or a"
+                " OneOf by a parameter's name other than M, N, K and batch; c only for a result",
+            )
+            require(
+                name not in ROLES
+                or (isinstance(stated, Operand) and not stated.optional and not stated.is_result),
+                f"kernel {self.name}: got {name} of {stated!r}, expected an Operand that is read",
+            )
+        for name, one in self.choices.items():
+            first = one.values[0]
+            sizes |= {name: first} if type(first) is int else {}
+        for name, stated in self.tensors.items():
+            try:
+                stated.sides(sizes)
+            except (ValueError, TypeError) as mistake:
+                raise ValueError(f"kernel {self.name}: shape of {name}: {mistake}") from None
+        read = [n for n, o in self.tensors.items() if o.use != WRITTEN and n not in ROLES]
+        require(
+            not read or self.spec is not None,
+            f"kernel {self.name}: got operands without a formula, expected spec=lambda a, b,"
+            f" {', '.join(read)}: ... or --spec",
+        )
+
+    @property
+    def tensors(self) -> dict[str, Operand]:
+        """The operands that are tensors."""
+        return {name: x for name, x in self.operands.items() if isinstance(x, Operand)}
+
+    @property
+    def choices(self) -> dict[str, OneOf]:
+        """The operands that are Python values."""
+        return {name: x for name, x in self.operands.items() if isinstance(x, OneOf)}
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The operands that a call leaves results in."""
+        return tuple(name for name, x in self.tensors.items() if x.is_result)
+
+    def name_results(self, count: int) -> tuple[str, ...]:
+        """What messages call the results: operands that are written, then c or result[i]."""
+        returned = count - len(self.written)
+        others = ("c",) if returned == 1 else (f"result[{i}]" for i in range(returned))
+        return (*self.written, *others)
+
+    def list_options(self) -> dict[str, tuple[str, ...]]:
+        """What a case may say of each operand besides a and b, the simplest first."""
+        options = {name: one.names for name, one in self.choices.items()}
+        for name, stated in self.tensors.items():
+            if name not in ROLES:
+                options[name] = stated.list_layouts() + ((NONE,) if stated.optional else ())
+        return options
+
+    def require(self, case: Case) -> None:
+        """Raise ValueError, in one line, if a case says of an operand what it cannot be."""
+        options = self.list_options()
+        for name, said in case.arguments:
+            if name not in options:
+                known = " ".join(options) or "none"
+                raise ValueError(f"case {name}: got an operand, expected one of: {known}")
+            if said not in options[name]:
+                raise ValueError(f"case {name}: got {said}, expected {' or '.join(options[name])}")
+
+    def values_of(self, case: Case) -> dict[str, Any]:
+        """The Python values of a case by name, None for the tensors that it leaves out."""
+        said = dict(case.arguments)
+        values = {n: one.value(said.get(n, one.names[0])) for n, one in self.choices.items()}
+        left_out = (n for n, o in self.tensors.items() if o.optional and said.get(n) == NONE)
+        return {**values, **dict.fromkeys(left_out)}
+
+    def sizes_of(self, case: Case) -> dict[str, int]:
+        """What shapes of operands are stated over: the sides of a case, and its integers."""
+        integers = {n: x for n, x in self.values_of(case).items() if type(x) is int}
+        return {**integers, **case.sides}
+
+    def call(self, case: Case, tensors: Mapping[str, Any], count: int = 1) -> Any:
+        """Call the wrapper on a case: a and b as they are, everything else by its name.
+
+        Returns its `count` results, a tuple of them where they are several: the operands that it
+        writes first, then what it returns that is no such operand.
+        """
+        named = {**tensors, **self.values_of(case)}
+        a, b = (named.pop(name) for name in ROLES)
+        returned = self.launch(a, b, **named)
+        results = [tensors[name] for name in self.written]
+        if not results:
+            return returned
+        given = returned if isinstance(returned, tuple | list) else (returned,)
+        known = {id(x) for x in results}
+        results += [x for x in given if x is not None and id(x) not in known][
+            : max(0, count - len(results))
+        ]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def calculate(self, operands: Mapping[str, Any]) -> Any:
+        """What `spec` gives for the operands that it has a name for."""
+        assert self.spec is not None
+        return call_by_name(self.spec, **operands)
