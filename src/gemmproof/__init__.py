@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gemmproof.engine.check import check
     from gemmproof.properties.cases.sizes import multiple_of
-    from gemmproof.properties.contract import Contract, KernelUnderTest
-    from gemmproof.properties.operand import Operand
+    from gemmproof.properties.contract import Contract
+    from gemmproof.properties.kernel import KernelUnderTest
+    from gemmproof.properties.operand import OneOf, Operand
     from gemmproof.reference.simulator import simulate
+    from gemmproof.reference.spec import erf, sigmoid
 
 __version__ = "0.1.0"
 __all__ = [
     "Contract",
     "KernelUnderTest",
+    "OneOf",
     "Operand",
     "__version__",
     "check",
+    "erf",
     "multiple_of",
+    "sigmoid",
     "simulate",
 ]
 
@@ -27,8 +32,11 @@ __all__ = [
 # seconds to load and the command line, the plugin and shell completion need neither.
 _HOMES = {
     "Contract": "gemmproof.properties.contract",
-    "KernelUnderTest": "gemmproof.properties.contract",
+    "KernelUnderTest": "gemmproof.properties.kernel",
+    "OneOf": "gemmproof.properties.operand",
     "Operand": "gemmproof.properties.operand",
+    "erf": "gemmproof.reference.spec",
+    "sigmoid": "gemmproof.reference.spec",
     "check": "gemmproof.engine.check",
     "multiple_of": "gemmproof.properties.cases.sizes",
     "simulate": "gemmproof.reference.simulator",

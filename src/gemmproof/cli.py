@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gemmproof import __version__
+from gemmproof.cli_explain import add_explain
 from gemmproof.reference.formats import ACCUMULATORS, FLOAT_OPERANDS, OPERANDS, RESULTS
 from gemmproof.reference.gpus import DEFAULT, TARGETS, UNMODELLED
 from gemmproof.report.report import EXIT
@@ -71,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     )
     check.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
     _add_contract(check)
+    _add_calling(check)
     _add_common(check)
     check.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu",
@@ -78,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
 
     _add_widest(commands)
+    add_explain(commands, (_add_contract, _add_calling), _natural, _add_limits)
     _add_drift(commands)
     _add_init(commands)
 
@@ -115,7 +118,7 @@ def _add_contract(command: argparse.ArgumentParser) -> None:
         help="views of a and b: row-major and dense (default), or any with offsets below 2**31",
     )  # fmt: skip
     contract.add_argument(
-        "--huge", action="store_true", help="views with offsets from 2**31 too; any layout"
+        "--huge", action="store_true", help="offsets from 2**31 too, of c and of any views"
     )
     contract.add_argument(
         "--batched", action="store_true", help="3-D operands (the default for a function bmm)"
@@ -138,6 +141,21 @@ def _add_contract(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_calling(command: argparse.ArgumentParser) -> None:
+    calling = command.add_argument_group("how the wrapper is called, and what c is")
+    calling.add_argument(
+        "--operand", action="append", default=[], metavar="NAME=...",
+        help="taken by name besides a and b, repeatable: scale=fp32[M], ids=int32[M] 0..7,"
+        " bias=bf16[N] optional, out=bf16[M, N] written, alpha=1.0|0.5",
+    )  # fmt: skip
+    calling.add_argument(
+        "--spec", metavar="FORMULA", help='what c is: "(a @ b) * scale[:, None] + bias"'
+    )
+    calling.add_argument(
+        "--call", metavar="CALL", help='in the target\'s names: "linear(a, b.t(), bias)"'
+    )
+
+
 def _read_sizes(text: str) -> dict[str, str]:
     words = dict(word.partition("=")[::2] for word in text.split(","))
     for axis in words:
@@ -157,9 +175,11 @@ def _add_widest(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     widest.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
     _add_contract(widest)
+    _add_calling(widest)
     _add_search(widest)
+    widest.add_argument("--jobs", type=_positive, metavar="N", help="workers (default: CPUs)")
     _add_limits(widest, 30)
-    widest.set_defaults(device="cpu", case=None, json=None, junit=None)
+    widest.set_defaults(device="cpu", case=None, json=None, junit=None, proof=False)
 
 
 def _add_init(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -172,6 +192,7 @@ def _add_init(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     init.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
     _add_contract(init)
+    _add_calling(init)
     init.add_argument(
         "--directory", default=".", metavar="DIR", help="where to (default: the current folder)"
     )
@@ -246,6 +267,10 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--case", metavar="JSON", help="judge this case only")
     command.add_argument("--json", metavar="FILE", help="write the report")
     command.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML")
+    command.add_argument(
+        "--proof", action=argparse.BooleanOptionalAction, default=False,
+        help="first try to decide for every size what a solver can",
+    )  # fmt: skip
     _add_limits(command, 30)
 
 

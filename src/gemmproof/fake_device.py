@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 SECONDS = 60.0  # for the launches of one import, beside the minutes that a worker has to load
+REMEDY = 'put what a script runs by itself under `if __name__ == "__main__":`'
 
 
 class Wanted:
@@ -23,9 +24,9 @@ def fake_device() -> Iterator[None]:
     `DEVICE = triton.runtime.driver.active.get_active_torch_device()` stands in many kernels' files,
     and scripts go on to launch: they multiply something and compare it when they are imported. What
     they launch is computed as in a check, for at most SECONDS, so that their own comparisons hold
-    as they would on a GPU; beyond that the import fails, with the line. Nothing is measured:
-    triton.testing calls a function once, and `benchmark.run(...)` does nothing. TRITON_INTERPRET
-    is hidden: it would replace the very decorator whose kernels are judged.
+    as they would on a GPU; beyond that the import fails, with the line and a remedy. Nothing is
+    measured: triton.testing calls a function once, and `benchmark.run(...)` does nothing.
+    TRITON_INTERPRET is hidden: it would replace the very decorator whose kernels are judged.
 
     Nothing is imagined where there is no torch, and where the process is to launch on the GPU that
     it has. Otherwise a GPU of this machine is not touched.
@@ -34,6 +35,7 @@ def fake_device() -> Iterator[None]:
         yield
         return
     from gemmproof.reference.fake_cuda import fake_gpu
+    from gemmproof.reference.observation import Exhausted, LimitExceeded
     from gemmproof.reference.simulator.launch import intercept_launches
     from gemmproof.reference.simulator.session import Session
 
@@ -41,6 +43,9 @@ def fake_device() -> Iterator[None]:
     try:
         with fake_gpu(), intercept_launches(Session({}, seconds=SECONDS)):
             yield
+    except (Exhausted, LimitExceeded) as error:
+        error.message = f"{error.message}; {REMEDY}"
+        raise
     finally:
         if interpret is not None:
             os.environ["TRITON_INTERPRET"] = interpret

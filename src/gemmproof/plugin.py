@@ -12,7 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from gemmproof.properties.cases.case import Case
-    from gemmproof.properties.contract import KernelUnderTest
+    from gemmproof.properties.kernel import KernelUnderTest
     from gemmproof.report.report import Report
 
 # Nothing of ours is imported at the top: this module is loaded in every pytest run of everybody
@@ -43,10 +43,12 @@ class Options:
     target: str | None
     case: Case | None
     drift: bool
+    proof: bool
 
 
-DEFAULTS = {"gemm_max_examples": "100", "gemm_seed": "0"}
+DEFAULTS = {"gemm_max_examples": "100", "gemm_seed": "0", "gemm_proof": "false"}
 OPTIONS = pytest.StashKey[Options]()
+SETTINGS = pytest.StashKey[dict[str, Any]]()
 
 
 class Hooks:
@@ -74,6 +76,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     text = "measure the accumulator and the drift of each kernel too, some seconds each"
     group.addoption("--gemm-drift", action="store_true", default=None, help=text)
     parser.addini("gemm_drift", text, default="false")
+    text = "first try to decide for every size what a solver can"
+    for option, const in (("--gemm-proof", "true"), ("--gemm-no-proof", "false")):
+        words = {"dest": "gemm_proof", "action": "store_const", "const": const}
+        group.addoption(option, **words, help=text if const == "true" else "the opposite")
+    parser.addini("gemm_proof", text, default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -84,6 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
         target=_read_target(config),
         case=_read_case(config),
         drift=_read_drift(config),
+        proof=_read_truth("gemm_proof", _read_option(config, "gemm_proof")),
     )
     config.addinivalue_line("markers", "gemm: an item of gemmproof: one kernel, format, property")
 
@@ -131,6 +139,7 @@ def gemm_report(
                 seed=gemm_options.seed,
                 target=gemm_options.target,
                 case=gemm_options.case,
+                proof=gemm_options.proof,
             )
         except ValueError as error:  # this kernel does not take the case: check says why
             pytest.fail(str(error), pytrace=False)
@@ -150,7 +159,7 @@ def gemm_reproduce(request: pytest.FixtureRequest, gemm_item: GemmItem) -> Calla
 def _kernels(metafunc: pytest.Metafunc) -> list[KernelUnderTest]:
     """The kernels that the conftest.py files above a test register; anything else is refused."""
     from gemmproof.fake_device import fake_device
-    from gemmproof.properties.contract import KernelUnderTest
+    from gemmproof.properties.kernel import KernelUnderTest
     from gemmproof.target import line_of
 
     # ihook: a conftest.py applies to its own folder only, whatever others were loaded before.
@@ -227,18 +236,24 @@ def _is_measurable(kernel: KernelUnderTest) -> bool:
 
 def _read_option(config: pytest.Config, name: str) -> str:
     """The option as typed, else of the ini file, else of [tool.gemmproof]; "" without any."""
-    from gemmproof.settings import find_settings
-
     typed = config.getoption(name)
     text = config.getini(name).strip() if typed is None else typed
     if text or typed is not None:
         return text
-    try:
-        _, settings = find_settings(config.rootpath)
-    except ValueError as mistake:
-        raise pytest.UsageError(str(mistake)) from None
     setting = name.removeprefix("gemm_").replace("_", "-")
-    return str(settings.get(setting, DEFAULTS.get(name, "")))
+    return str(_read_settings(config).get(setting, DEFAULTS.get(name, "")))
+
+
+def _read_settings(config: pytest.Config) -> dict[str, Any]:
+    """[tool.gemmproof], looked for once, when an option first needs it."""
+    if SETTINGS not in config.stash:
+        from gemmproof.settings import find_settings
+
+        try:
+            config.stash[SETTINGS] = find_settings(config.rootpath)[1]
+        except ValueError as mistake:
+            raise pytest.UsageError(str(mistake)) from None
+    return config.stash[SETTINGS]
 
 
 def _read_integer(config: pytest.Config, name: str, least: int) -> int:
@@ -262,9 +277,13 @@ def _read_target(config: pytest.Config) -> str | None:
 def _read_drift(config: pytest.Config) -> bool:
     if config.getoption("gemm_drift"):
         return True
-    text = config.getini("gemm_drift").strip().lower()
+    return _read_truth("gemm_drift", config.getini("gemm_drift"))
+
+
+def _read_truth(name: str, text: str) -> bool:
+    text = text.strip().lower()
     if text not in ("true", "1", "yes", "on", "false", "0", "no", "off", ""):
-        raise pytest.UsageError(f"gemm_drift: got {text!r}, expected true or false")
+        raise pytest.UsageError(f"{name}: got {text!r}, expected true or false")
     return text in ("true", "1", "yes", "on")
 
 

@@ -45,6 +45,8 @@ def list_words(
             options = " ".join(sorted(word.removeprefix("--") for word in known))
             raise ValueError(f"got {name!r}, expected one of {options}")
         replaced = any(word == option or word.startswith(f"{option}=") for word in typed)
+        if value is False and f"--no-{name}" in taken:
+            yield f"--no-{name}"  # what is typed stands after it, and counts
         if option not in taken or replaced or value is False:
             continue
         for one in value if isinstance(value, list) else [value]:

@@ -9,13 +9,14 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
+from gemmproof.calling import bind_call
 from gemmproof.fake_device import fake_device
 from gemmproof.reference.provenance import raising_line
 
@@ -60,10 +61,14 @@ def parse(text: str) -> Target:
     return Target(place, function, is_file=True)
 
 
-def load(target: Target) -> Callable[..., Any]:
+def load(
+    target: Target, call: str | None = None, operands: Collection[str] = ()
+) -> Callable[..., Any]:
     """The function that `target` names, after importing its module in this process.
 
-    Raises TargetError where the import fails, the name is missing, or f(a, b) cannot be called.
+    With `call` it is one of a, b and the operands that calls what the text says, in the module's
+    names. Raises TargetError where the import fails, the name is missing, or f(a, b) with the
+    operands by name cannot be called.
     """
     module = load_file(Path(target.place)) if target.is_file else _load_module(target.place)
     found: Any = module
@@ -71,8 +76,13 @@ def load(target: Target) -> Callable[..., Any]:
         if not hasattr(found, part):
             raise TargetError(_missing(target, found, part))
         found = getattr(found, part)
-    _require_wrapper(target, found)
-    return found
+    if call is not None:
+        try:
+            return cast(Callable[..., Any], bind_call(call, operands, vars(module)))
+        except ValueError as mistake:
+            raise TargetError(f"{target}: {mistake}") from None
+    _require_wrapper(target, found, operands)
+    return cast(Callable[..., Any], found)
 
 
 def load_file(path: Path) -> ModuleType:
@@ -172,20 +182,21 @@ def _missing(target: Target, holder: object, part: str) -> str:
     return f"{target.place}: got {part!r}, which is not there, expected {expected}"
 
 
-def _require_wrapper(target: Target, found: object) -> None:
+def _require_wrapper(target: Target, found: object, operands: Collection[str]) -> None:
+    form = f"f({', '.join(('a', 'b', *operands))}) -> c"
     if type(found).__module__.split(".")[0] == "triton":
         raise TargetError(
-            f"{target}: got a Triton kernel, expected the wrapper f(a, b) -> c that launches it"
+            f"{target}: got a Triton kernel, expected the wrapper {form} that launches it"
         )
     if not callable(found):
-        raise TargetError(f"{target}: got {type(found).__name__}, expected a function f(a, b) -> c")
+        raise TargetError(f"{target}: got {type(found).__name__}, expected a function {form}")
     try:
         signature = inspect.signature(found)
     except ValueError:  # a built-in without a signature: the call itself will tell
         return
     try:
-        signature.bind(None, None)
+        signature.bind(None, None, **dict.fromkeys(operands))
     except TypeError as error:
         raise TargetError(
-            f"{target}: got {target.name}{signature} ({error}), expected f(a, b) -> c"
+            f"{target}: got {target.name}{signature} ({error}), expected {form}, or --call"
         ) from None

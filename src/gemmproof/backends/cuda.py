@@ -22,11 +22,13 @@ from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import PlacedOperand, Touched
 from gemmproof.properties.completion import is_cuda_error
-from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.determinism import PREDICTED
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.memory import ENDS
-from gemmproof.properties.observation import SIMULATOR, Observation
+from gemmproof.properties.observation import SIMULATOR, Observation, list_given
 from gemmproof.properties.table import BY_NAME, list_required
+from gemmproof.properties.values import list_shapes
+from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.observation import Run
 from gemmproof.report.report import PropertyResult, Report
 
@@ -71,12 +73,17 @@ class Launches:
         """Call the wrapper, and wait for its launches."""
         if number == 0:
             keep_state(observation.kernel.launch).restore()
-        arguments = tuple(tensors.values())
+        count = len(list_shapes(observation))
+
+        def launch(*arguments: torch.Tensor) -> object:
+            given = dict(zip(tensors, arguments, strict=True))
+            return observation.kernel.call(case, given, count)
+
         self.device.fill_uninitialised(FILLS[number])
         self._failed = True
         try:
             result, ran = self.device.call(
-                observation.kernel.call, arguments, case.config, self.choices, self._beat
+                launch, tuple(tensors.values()), case.config, self.choices, self._beat
             )
         except torch.OutOfMemoryError:
             raise PassedOver("operands that leave no memory for the result") from None
@@ -84,9 +91,9 @@ class Launches:
         self._beat()
         self.ran = self.ran or ran
         observation.device, observation.how = self.device.name, self._describe()
-        if isinstance(result, torch.Tensor) and result.device.type == arguments[0].device.type:
-            return Run(result=result.detach().cpu())
-        return Run()
+        kind = tensors["a"].device.type
+        given = tuple(_fetch(one, kind) for one in list_given(result, count))
+        return Run(result=given[0] if count == 1 else given)
 
     def _describe(self) -> str:
         """In which configuration it ran; "" where nothing was tuned."""
@@ -100,6 +107,12 @@ class Launches:
 
     def _beat(self) -> None:
         self.emit({"event": "launched"})  # what compiles or measures is no hang
+
+
+def _fetch(result: object, kind: str) -> torch.Tensor | None:
+    """A result in the host's memory; None for what is none of such a device."""
+    fits = isinstance(result, torch.Tensor) and result.device.type == kind
+    return result.detach().cpu() if fits else None  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True)
@@ -215,13 +228,16 @@ def _compare(
     elif prediction.free is not None:
         lane.free[prediction.free] += 1
     elif simulated.has_result:
-        expected = observation.predicted = simulated.result
+        observation.predicted = expected = simulated.calls[0].results
         observation.calls = tuple(
-            call
-            if call.result is not None and call.result.dtype == expected.dtype
-            else replace(call, result=None)
+            replace(call, results=tuple(map(_comparable, call.results, expected)))
             for call in observation.calls
         )
+
+
+def _comparable(result: Array | None, expected: Array | None) -> Array | None:
+    """A result in the format that is expected, None for any other."""
+    return result if getattr(result, "dtype", None) == getattr(expected, "dtype", 0) else None
 
 
 def _take(lane: _Lane, judged: Judged) -> None:

@@ -18,7 +18,7 @@ def select_cases(cases: Iterable[Case]) -> list[Case]:
     comes before the rest, of which every n-th is taken.
     """
     groups: dict[str, list[Case]] = {}
-    for case in dict.fromkeys(replace(c, compare=None, calls=1) for c in cases):
+    for case in dict.fromkeys(replace(c, compare=None, calls=1) for c in cases if not c.is_sampled):
         groups.setdefault(case.dtype, []).append(case)
     found: list[Case] = []
     for group in groups.values():

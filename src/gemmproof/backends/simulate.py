@@ -10,8 +10,10 @@ import torch
 from gemmproof.backends.multiprocessors import multiprocessors
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import PlacedOperand, Touched, find_changes
-from gemmproof.properties.naming import words_of
+from gemmproof.properties.naming import axes_of, words_of
 from gemmproof.properties.observation import SIMULATOR, Observation
+from gemmproof.properties.operand import WRITTEN
+from gemmproof.properties.values import name_results
 from gemmproof.reference.observation import Run
 from gemmproof.reference.simulator import run
 
@@ -49,14 +51,17 @@ class Simulator:
         """
         own = case is observation.case
         trace: list[Any] | None = None
-        if own and number == 0 and observation.kernel.mirror is not None:
+        if own and number == 0 and observation.kernel.mirror is not None and not case.is_sampled:
             observation.trace = []
         if own and number == 0:
             trace = observation.trace
 
+        results = name_results(observation)
+
         def launch(*arguments: torch.Tensor) -> object:
+            given = dict(zip(tensors, arguments, strict=True))
             with multiprocessors(case.sms) as asked:
-                result = observation.kernel.call(*arguments)
+                result = observation.kernel.call(case, given, len(results))
             observation.asked_sms |= len(asked) > 0
             return result
 
@@ -68,9 +73,13 @@ class Simulator:
             fill=self.fills[number],
             operands=dict(tensors),
             words=dict(words_of(observation)),
+            axes={name: axes_of(observation, name) for name in observation.kernel.tensors},
+            written=[name for name, x in observation.operands.items() if x.use == WRITTEN],
+            results=results,
             trace=trace,
             tries=own and number == 0 and case.calls > 1,
             seconds=self.seconds,
+            **({"sampled": True} if case.is_sampled else {}),
         )
 
     def find_changes(self, operand: PlacedOperand) -> list[Touched]:

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from gemmproof.calling import Calling
 from gemmproof.commands.console import deliver, limits_of, note_unpredicted, progress, unwritable
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import ANY, HUGE
@@ -44,18 +45,30 @@ def request_of(options: argparse.Namespace) -> Request:
     """What the worker is asked. Raises TargetError or ValueError, in one line."""
     case = None if options.case is None else Case.from_json(options.case)
     target = parse(options.target)
+    calling = calling_of(options, target.name)
+    if case is not None:
+        calling.state(target.name).require(case)
     return Request(
         ask="check",
         name=target.name,
         target=asdict(target),
         contract=contract_of(options, target, case).to_dict(),
+        calling=asdict(calling),
         max_examples=options.max_examples,
         seed=options.seed,
         gpu=options.gpu,
         launch=options.device == "cuda",
         limits=True,
         case=options.case,
+        proof=options.proof,
     )
+
+
+def calling_of(options: argparse.Namespace, name: str) -> Calling:
+    """How the wrapper is called. Raises ValueError, in one line, for what makes no kernel."""
+    calling = Calling(options.call, tuple(options.operand), options.spec)
+    calling.state(name)
+    return calling
 
 
 def contract_of(options: argparse.Namespace, target: Target, case: Case | None = None) -> Contract:
@@ -72,7 +85,7 @@ def contract_of(options: argparse.Namespace, target: Target, case: Case | None =
         formats=formats,
         **options.sizes,
         where=options.where,
-        layouts="any" if options.huge else options.layouts,
+        layouts=options.layouts,
         huge=options.huge,
         batched=batched or (case is not None and case.batch is not None),
         accumulator=options.accumulator,
@@ -85,7 +98,7 @@ def contract_of(options: argparse.Namespace, target: Target, case: Case | None =
 
 def widen_to(contract: Contract, case: Case) -> Contract:
     """The contract with what a case needs beyond it: empty sides, its layouts, offsets."""
-    huge = contract.huge or any(layout in HUGE for _, layout in case.layouts)
+    huge = contract.huge or case.is_sampled or any(place in HUGE for _, place in case.layouts)
     layouts = ANY if case.layouts else contract.layouts
     sides: dict[str, Any] = {
         axis: f"{min(n, contract.sizes(axis).low)}.."
@@ -104,6 +117,7 @@ def reproduce_line(options: argparse.Namespace, case: Case) -> str:
     for name in ("where", "layouts", "accumulator", "out_dtype"):
         if getattr(options, name) not in (None, "contiguous", "fp32"):
             words += [f"--{name.replace('_', '-')}", getattr(options, name)]
+    words += calling_of(options, "kernel").words()
     for flag in ("huge", "batched", "any_order", "batch_invariant"):
         words += [f"--{flag.replace('_', '-')}"] * getattr(options, flag)
     if options.gpu:

@@ -44,7 +44,7 @@ def unwritable(
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A listener that shows on a terminal which case runs; silent elsewhere."""
+    """A listener that shows on a terminal which case of how many runs; silent elsewhere."""
     if not sys.stderr.isatty():
         yield lambda event: None
         return
@@ -57,7 +57,9 @@ def progress(title: str) -> Iterator[Callable[[dict[str, Any]], None]]:
         def listen(event: dict[str, Any]) -> None:
             nonlocal count, wanted
             if event["event"] == "start":
-                wanted = event["examples"]
+                wanted += event["examples"]  # of each format, where workers share a title
+            elif event["event"] == "proof" and not event["done"]:
+                status.update(Text(f"{title}: proving it for every size"))
             elif event["event"] == "case":
                 count += 1
                 # Shrinking adds cases to those that were asked for.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import time
+from collections.abc import Collection
 from dataclasses import replace
 
+from gemmproof.commands.by_format import Checks, merge
 from gemmproof.commands.check import contract_of, reproduce_line, request_of
-from gemmproof.commands.console import deliver, limits_of, progress
+from gemmproof.commands.console import deliver, limits_of
 from gemmproof.commands.init import write_contract
 from gemmproof.properties.cases.beyond import list_beyond
 from gemmproof.properties.cases.case import Case
@@ -18,7 +22,7 @@ from gemmproof.properties.contract import Contract
 from gemmproof.report.report import EXIT, Limit, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_limits
 from gemmproof.target import TargetError, parse
-from gemmproof.worker.verdict import judge
+from gemmproof.worker.supervisor import preload
 
 TILE = Survey().tiles[0][0]
 
@@ -31,32 +35,49 @@ def run(options: argparse.Namespace) -> int:
     except (TargetError, ValueError) as mistake:
         print(clean(f"gemmproof contract: {mistake}"), file=sys.stderr)
         return EXIT["error"]
-
-    def check(contract: Contract) -> Report:
-        with progress(f"{request.name} as Contract({write_contract(contract)})") as listener:
-            asked = replace(request, contract=contract.to_dict())
-            return judge(asked, limits_of(options), listener)[0]
-
-    report = check(contract)
-    broken: dict[str, Limit] = {}
-    while report.verdict == "pass":
-        held = {limit.name for limit in report.limits if limit.status == "holds"} - set(broken)
-        wider = _widen(contract, held)
-        if wider == contract:
-            break
-        tried = check(wider)
-        if tried.verdict == "pass":
-            contract, report = wider, tried
-        else:
-            broken |= _find_broken(contract, held, tried)
-    beyond = tuple(x for x in report.limits if x.name not in broken)
-    report = replace(report, limits=(*beyond, *broken.values()))
+    limits = limits_of(options)
+    with preload(limits=limits):
+        checks = Checks(request, limits, options.jobs or os.cpu_count() or 1)
+        contract, report = _find_widest(contract, checks)
     if report.verdict != "pass":
         deliver(lines(report, lambda case: reproduce_line(options, case)))
         return EXIT[report.verdict]
     said: list[Line] = [(f"Contract({write_contract(contract)})", STYLES["pass"])]
     deliver([*said, *list_limits(report)])
     return EXIT["pass"]
+
+
+def _find_widest(contract: Contract, checks: Checks) -> tuple[Contract, Report]:
+    """The widest contract that is kept, with the limits beyond it; the stated one if it fails."""
+    report = merge(_check(contract, checks))
+    broken: dict[str, Limit] = {}
+    while _holds(report):
+        held = {limit.name for limit in report.limits if limit.status == "holds"} - set(broken)
+        wider = _widen(contract, held)
+        if wider == contract:
+            break
+        tried = _check(wider, checks, contract.formats)
+        if len(tried) == len(wider.formats) and all(map(_holds, tried.values())):
+            contract, report = wider, merge(tried)
+        else:
+            broken |= _find_broken(contract, held, tried)
+    beyond = tuple(x for x in report.limits if x.name not in broken)
+    return contract, replace(report, limits=(*beyond, *broken.values()))
+
+
+def _check(contract: Contract, checks: Checks, kept: Collection[str] = ()) -> dict[str, Report]:
+    """The reports on a contract, by format; says on stderr what became of it."""
+    began, words = time.monotonic(), f"Contract({write_contract(contract)})"
+    tried = checks.check(contract, f"{checks.request.name} as {words}", kept)
+    failed = [f"{report.verdict} at {name}" for name, report in tried.items() if not _holds(report)]
+    how = ", ".join(failed) or "kept"
+    said = f"{words}: {how} ({time.monotonic() - began:.1f} s)"
+    print(clean(said), file=sys.stderr, flush=True)
+    return tried
+
+
+def _holds(report: Report) -> bool:
+    return report.verdict == "pass"
 
 
 def _widen(contract: Contract, held: set[str]) -> Contract:
@@ -68,23 +89,33 @@ def _widen(contract: Contract, held: set[str]) -> Contract:
     return contract
 
 
-def _find_broken(contract: Contract, held: set[str], report: Report) -> dict[str, Limit]:
+def _find_broken(
+    contract: Contract, held: set[str], reports: dict[str, Report]
+) -> dict[str, Limit]:
     """The step to give up, for each finding: one without which its case is not admitted.
 
     Where a case needs several, views are given up first, then formats, then sizes: any of them may
-    be what the kernel does not take. All are given up where no finding tells.
+    be what the kernel does not take. Where no finding tells, the format is given up that was not
+    kept, or all steps if it is one of those stated.
     """
     found: dict[str, Limit] = {}
     steps = [step for step in list_beyond(contract, TILE) if step.name in held]
     steps.sort(key=lambda step: ("layouts" not in step.words, "formats" not in step.words))
-    for finding in report.findings:
-        for step in steps:
-            if not _admits(_widen(contract, held - {step.name}), finding.case):
-                more = ("limit", finding.message, finding.case)
-                found.setdefault(step.name, Limit(step.name, step.option, *more))
-                break
-    why = report.note or "a contract of several such steps is not kept"
-    return found or {name: Limit(name, "", "not tried", why) for name in sorted(held)}
+    for dtype, report in reports.items():
+        blamed: dict[str, Limit] = {}
+        for finding in report.findings:
+            for step in steps:
+                if not _admits(_widen(contract, held - {step.name}), finding.case):
+                    more = ("limit", finding.message, finding.case)
+                    blamed.setdefault(step.name, Limit(step.name, step.option, *more))
+                    break
+        if not blamed and not _holds(report):
+            why = report.note or "a contract of several such steps is not kept"
+            names = held & {dtype} or held
+            blamed = {name: Limit(name, "", "not tried", why) for name in sorted(names)}
+        for name, limit in blamed.items():
+            found.setdefault(name, limit)
+    return found
 
 
 def _admits(contract: Contract, case: Case) -> bool:

@@ -10,7 +10,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from gemmproof.commands.check import contract_of
+from gemmproof.calling import Calling, write_lambda
+from gemmproof.commands.check import calling_of, contract_of
 from gemmproof.properties.contract import Contract
 from gemmproof.report.report import EXIT
 from gemmproof.report.text import clean
@@ -33,8 +34,10 @@ def run(options: argparse.Namespace) -> int:
         folder = _folder(options.directory)
         _require_plain(target, folder)
         contract = contract_of(options, target)
-        _require_loads(target, contract)
-        said = _write(target, contract, folder, options.force)
+        calling = calling_of(options, target.name)
+        _require_loads(target, contract, calling)
+        text = conftest_text(target, contract, folder, calling)
+        said = _write(target, text, folder, options.force)
     except (TargetError, ValueError) as mistake:
         print(clean(f"gemmproof init: {mistake}"), file=sys.stderr)
         return EXIT["error"]
@@ -66,19 +69,22 @@ def _require_plain(target: Target, folder: Path) -> None:
             )
 
 
-def _require_loads(target: Target, contract: Contract) -> None:
+def _require_loads(target: Target, contract: Contract, calling: Calling) -> None:
     """Load the target in a worker, as check does. Raises TargetError where that fails."""
     request = Request(
-        ask="load", name=target.name, target=asdict(target), contract=contract.to_dict()
+        ask="load",
+        name=target.name,
+        target=asdict(target),
+        contract=contract.to_dict(),
+        calling=asdict(calling),
     )
     if failure := watch(request, Limits()).explain_failure(target.name):
         raise TargetError(failure)
 
 
-def _write(target: Target, contract: Contract, folder: Path, force: bool) -> list[str]:
+def _write(target: Target, text: str, folder: Path, force: bool) -> list[str]:
     """Write what can be written. Raises ValueError, before any writing, for a file in the way."""
     conftest, tests = folder / CONFTEST, folder / TESTS
-    text = conftest_text(target, contract, folder)
     if not force and os.path.lexists(tests) and not _holds(tests, TESTS_TEXT):
         raise ValueError(f"{tests}: got a file that is there, expected none, or --force")
     said = [f"wrote {tests}"]
@@ -100,7 +106,7 @@ def _holds(path: Path, text: str) -> bool:
     return path.is_file() and path.read_bytes() == text.encode()
 
 
-def conftest_text(target: Target, contract: Contract, folder: Path) -> str:
+def conftest_text(target: Target, contract: Contract, folder: Path, calling: Calling) -> str:
     """A conftest.py for `folder` that registers the target; literals are quoted by `repr`."""
     root, module = _place(target)
     first, _, rest = target.function.partition(".")
@@ -129,14 +135,46 @@ def conftest_text(target: Target, contract: Contract, folder: Path) -> str:
             *head,
             "",
             f"def {HOOK}():",
-            "    from gemmproof import Contract, KernelUnderTest",
+            *["    import numpy as np"] * ("np." in (calling.spec or "")),
+            *["    import torch"] * ("torch." in (calling.call or "")),
+            f"    from gemmproof import {', '.join(_list_names(calling))}",
             *bring,
             "",
             f"    contract = Contract({write_contract(contract)})",
-            f'    return [KernelUnderTest("{target.name}", {function}, contract)]',
+            *_write_kernel(target, function, calling),
             "",
         ]
     )
+
+
+def _list_names(calling: Calling) -> list[str]:
+    used = {type(operand).__name__ for operand in calling.read().values()}
+    functions = [f for f in ("erf", "sigmoid") if f"{f}(" in (calling.spec or "")]
+    return ["Contract", "KernelUnderTest", *sorted(used), *functions]
+
+
+def _write_kernel(target: Target, function: str, calling: Calling) -> list[str]:
+    """The lines that return the kernel, called as --call says."""
+    if calling.is_plain:
+        return [f'    return [KernelUnderTest("{target.name}", {function}, contract)]']
+    operands = calling.read()
+    renamed = calling.call is not None and function != target.name
+    lines = [f"    {target.name} = {function}"] * renamed
+    names = ("a", "b", *(n for n in operands if n not in ("a", "b")))
+    launch = write_lambda("--call", calling.call, names) if calling.call else function
+    stated = (f'        "{name}": {x!r},'.replace("'", '"') for name, x in operands.items())
+    lines += ["    operands = {", *stated, "    }"]
+    read = (n for n in names if getattr(operands.get(n), "use", "") != "written")
+    spec = "None" if calling.spec is None else write_lambda("--spec", calling.spec, read)
+    return [
+        *lines,
+        "    return [",
+        "        KernelUnderTest(",
+        f'            "{target.name}", {launch}, contract,',
+        f"            operands=operands, spec={spec},",
+        "        )",
+        "    ]",
+    ]
 
 
 def write_contract(contract: Contract) -> str:

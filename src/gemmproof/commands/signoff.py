@@ -15,13 +15,11 @@ from typing import Any
 
 from gemmproof.commands.console import deliver, limits_of, note_unpredicted, unwritable
 from gemmproof.properties.cases.case import Case
-from gemmproof.report.report import EXIT, SCHEMA, Report
+from gemmproof.report.report import EXIT, GRAVEST_FIRST, SCHEMA, Report
 from gemmproof.report.text import STYLES, Line, clean, document, lines, table
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import preload, watch
 from gemmproof.worker.verdict import judge
-
-GRAVEST_FIRST = ("fail", "error", "incomplete", "pass")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -91,6 +89,7 @@ def _judge_one(options: argparse.Namespace, name: str) -> Report:
         gpu=options.gpu,
         limits=True,
         case=options.case,
+        proof=options.proof,
     )
     return judge(request, limits_of(options))[0]
 
@@ -125,7 +124,10 @@ def _lines(options: argparse.Namespace, reports: list[Report], verdict: str) -> 
         if report.verdict != "pass":
             out += [*lines(report, _reproduce(options, report.target)), ("", "")]
     out += [(row, "") for row in table(reports, shutil.get_terminal_size((100, 24)).columns)]
-    out += [("", ""), ("cases judged; before them, the worst error as a share of its bound", "dim")]
+    legend = "cases judged; before them, the worst error as a share of its bound"
+    if any(p.is_proved for report in reports for p in report.properties):
+        legend += ", and what is proved for every size"
+    out += [("", ""), (legend, "dim")]
     counts = {v: sum(r.verdict == v for r in reports) for v in GRAVEST_FIRST}
     told = ", ".join(f"{count} {v}" for v, count in counts.items() if count)
     said = (f"signoff: {verdict} ({told})", STYLES[verdict])

@@ -70,6 +70,8 @@ def join(
             if cause is None and known and finding.property in _COMPARED:
                 inexact = _compares_inexact(finding, judge, recall)
                 cause = values.EXACT if inexact else None
+            if known and finding.property == determinism.SAME and _first_is_wrong(finding, recall):
+                cause = values.EXACT
             if cause is None:
                 roots.append(finding)
             else:
@@ -123,6 +125,12 @@ def _rounds(root: Finding, finding: Finding) -> bool:
     return finding.property in _VALUES and finding.fault == root.fault
 
 
+def _says_no_more(root: Finding, finding: Finding) -> bool:
+    """Wrong values of which nothing is known but that they are wrong, on data of two kinds."""
+    known = {root.fault, finding.fault} != {"wrong_value"} or root.operand != finding.operand
+    return (root.property, finding.property) == _VALUES and not known
+
+
 def _leaves_state(root: Finding, finding: Finding) -> bool:
     """What shows only when the same call is repeated shows after other calls, too."""
     return root.case.calls > 1 and finding.property == determinism.ORDER
@@ -134,6 +142,7 @@ RULES: tuple[Rule, ...] = (
     _stores_elsewhere,
     _reads_elsewhere,
     _rounds,
+    _says_no_more,
     _leaves_state,
 )
 
@@ -156,6 +165,18 @@ def _compares_inexact(
     contract = observation.kernel.contract
     admitted = (case for case in dict.fromkeys(cases) if is_admitted(case, contract))
     return any(f.property == values.EXACT for case in admitted for f in judge(case).findings)
+
+
+def _first_is_wrong(finding: Finding, recall: Callable[[Case], Observation]) -> bool:
+    """Whether calls differ because the first one is not exact, while all later ones are.
+
+    Those were made over other bytes each, so that it is not the memory's bytes that matter.
+    """
+    observation = recall(finding.case)
+    if not values.exact_applies(observation) or not values.not_exact(observation).any():
+        return False
+    later = [replace(observation, calls=(call,), memo={}) for call in observation.calls[1:]]
+    return all(one.has_result and not values.not_exact(one).any() for one in later)
 
 
 _TURNED = {"row": "column", "column": "row", "padded": "transposed", "transposed": "padded"}

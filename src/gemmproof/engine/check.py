@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
 from gemmproof.engine.causes import join, name_axis, same_fault
-from gemmproof.engine.constants import find_constants
 from gemmproof.engine.dedupe import dedupe, find_no_launch
+from gemmproof.engine.draw import list_cases
 from gemmproof.engine.explain import (
     DIAGNOSED,
     INEXACT,
@@ -22,17 +22,20 @@ from gemmproof.engine.explain import (
 )
 from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.limits import find_limits
+from gemmproof.engine.missing import name_missing
 from gemmproof.engine.observe import make_related_calls, observe
+from gemmproof.engine.proof import NOTHING, Attempt, Prover, attempt, conclude
 from gemmproof.engine.tally import list_claims, make_report
 from gemmproof.engine.wrapper_state import State, keep_state
 from gemmproof.properties.cases.beyond import Beyond
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import corners, draw_case, probe, smallest
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.cases.survey import Survey
-from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.observation import Observation
+from gemmproof.properties.proof.verdict import SECONDS as PROOF_SECONDS
 from gemmproof.report.report import Limit, Report
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ class _Bench:
     state: State
     judged: dict[Case, Judged] = field(default_factory=dict)
     kept: dict[Case, Observation] = field(default_factory=dict)
+    attempt: Attempt = NOTHING
 
 
 def check(
@@ -76,7 +80,10 @@ def check(
     device: Gpu | None = None,
     limits: bool = False,
     seconds: float = SECONDS,
+    proof: bool = False,
+    proof_seconds: float = PROOF_SECONDS,
     _run: Runner | None = None,
+    _prove: Prover | None = None,
 ) -> Report:
     """Judge a kernel by every property over `max_examples` cases of each format of its contract.
 
@@ -86,7 +93,8 @@ def check(
     `limits`, a kernel that keeps its contract is tried beyond it (engine/limits.py).
     `listener` gets every event but the answer (worker/protocol.py lists them): what the kernel is
     held to, each case before it runs and when it is judged, and each fault when it is first seen.
-    `seconds` of CPU time are allowed for each call.
+    `seconds` of CPU time are allowed for each call. With `proof`, a solver first tries to decide
+    for every size what it can, in `proof_seconds`; what it says never hides what a case shows.
     Raises ValueError for arguments out of range.
     """
     if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
@@ -97,19 +105,28 @@ def check(
         stated = "no batch" if case.batch is None else f"batch={case.batch}"
         wanted = "a batch" if kernel.contract.batched else "no batch"
         raise ValueError(f"check case: got {stated}, expected {wanted} for {kernel.name}")
+    if case is not None:
+        kernel.require(case)
     tell: Listener = listener or (lambda event: None)
     backend = Simulator(target, seconds=seconds, **({} if _run is None else {"runner": _run}))
     bench = _Bench(kernel, backend, tell, keep_state(kernel.launch))
-    tell({"event": "properties", "claims": list_claims(kernel, launch)})
+    names = parameters_of(kernel.launch)
+    tell({"event": "properties", "claims": list_claims(kernel, launch), "names": names})
     began = time.perf_counter()
     try:
+        # of a fake simulator's results nothing is proved
+        if proof and case is None and (_run is None or _prove is not None):
+            bench.attempt = attempt(kernel, target, proof_seconds, tell, _prove)
         drawn, findings = _check(bench, max_examples, seed, case)
+        if proof and _run is None:
+            findings = name_missing(findings, kernel, target, bench.state.restore)
         report = make_report(kernel, drawn, findings)
         if launch:
             from gemmproof.backends.cuda import launch_cases
 
             cases = [judged.case for judged in drawn]
             report = launch_cases(kernel, report, cases, device, tell)
+        report = conclude(report, bench.attempt, bench.judged)
         if limits and report.verdict == "pass" and case is None:
             tell({"event": "promised", "report": report.to_dict()})
             report = replace(report, limits=_find_limits(bench))
@@ -131,7 +148,8 @@ def _check(
             rng = random.Random(f"{seed} {dtype}")
             if not _explore(bench, dtype, max_examples, rng):
                 break
-    drawn = list(bench.judged.values())
+    # a refutation at a case that is too much to run says nothing, and takes nothing from the rest
+    drawn = [judged for judged in bench.judged.values() if not bench.attempt.is_spent_on(judged)]
     findings = find_no_launch(drawn)
     seen = list(drawn)
     if case is None:
@@ -157,9 +175,10 @@ def _check(
 
 def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -> bool:
     """Judge up to max_examples cases of one format; False where no property applies to one."""
-    stop_at = len(bench.judged) + max_examples
+    besides = bench.attempt.list_refuting(bench.kernel, dtype)
+    stop_at = len(bench.judged) + max_examples + len(besides)
     failed, repeats, spent, until = False, 0, 0, float("inf")
-    for one in _cases(bench, dtype, rng):
+    for one in list_cases(bench.kernel, bench.judged, bench.attempt, dtype, rng, max_examples):
         # a contract may admit fewer cases than requested
         if len(bench.judged) >= stop_at or repeats > REPEATS or time.monotonic() > until:
             break
@@ -170,6 +189,8 @@ def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -
             continue
         repeats = 0
         judged = _judge(bench, one, "draw")
+        if bench.attempt.is_spent_on(judged):
+            continue
         if judged.raised is not None and judged.raised.kind == "exhausted":
             spent += 1  # other cases may need less
         elif not judged.applied:
@@ -178,35 +199,6 @@ def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -
             failed, until = True, time.monotonic() + PATIENCE
             stop_at = min(stop_at, len(bench.judged) + MORE)
     return True
-
-
-def _cases(bench: _Bench, dtype: str, rng: random.Random) -> Iterator[Case]:
-    contract = bench.kernel.contract
-    first = smallest(contract, dtype)
-    yield first
-    seen = bench.judged[first]
-    usual = Survey().tiles[0]
-    tiles = [seen.tiles or usual]
-    for config in range(1, max((launch.configs for launch in seen.launches), default=1)):
-        one = replace(first, config=config)
-        yield one
-        tiles.append(bench.judged[one].tiles or usual)
-    larger = probe(contract, dtype)
-    yield larger
-    # a wrapper may choose its tiles by the sizes
-    tiles[0] = tuple(dict.fromkeys((*tiles[0], *bench.judged[larger].tiles)))
-    given = [pair for judged in bench.judged.values() for pair in judged.constants]
-    splits = {
-        value
-        for name, value in given
-        if "SPLIT" in name.upper() and type(value) is int and 2 <= value <= 64
-    }
-    asks_sms = any(judged.asked_sms for judged in bench.judged.values())
-    constants = find_constants(bench.kernel.launch, dict.fromkeys(given))
-    survey = Survey(tuple(tiles), tuple(sorted(splits)), asks_sms, constants)
-    yield from corners(contract, survey, dtype)
-    while True:
-        yield draw_case(rng.choice, contract, survey, dtype)
 
 
 def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
@@ -240,7 +232,11 @@ def _find_limits(bench: _Bench) -> tuple[Limit, ...]:
         bench.state.restore()
         return judge(observe(kernel, case, bench.backend))
 
-    return tuple(find_limits(bench.kernel, next(tiles, Survey().tiles[0][0]), try_beyond))
+    found = []
+    for limit in find_limits(bench.kernel, next(tiles, Survey().tiles[0][0]), try_beyond):
+        bench.listener({"event": "limit", "limit": limit.to_dict()})
+        found.append(limit)
+    return tuple(found)
 
 
 def _observe(bench: _Bench, case: Case, traced: bool = False) -> Observation:

@@ -46,7 +46,8 @@ def find_no_launch(judged: Sequence[Judged]) -> list[Finding]:
 
     A wrapper may leave some sizes to torch: only where all cases did is that a finding.
     """
-    worked = [j for j in judged if j.case.M and j.case.N and j.case.K and j.raised is None]
+    usual = (j for j in judged if j.raised is None and not j.case.is_sampled)
+    worked = [j for j in usual if j.case.M and j.case.N and j.case.K]
     if not worked or any(j.launches for j in worked):
         return []
     cases = f"{len(worked)} cases" if len(worked) > 1 else "this case"

@@ -20,7 +20,7 @@ from gemmproof.reference.gpus import DEFAULT
 from gemmproof.report.report import SCHEMA, PropertyResult, Report, versions
 
 if TYPE_CHECKING:
-    from gemmproof.properties.contract import KernelUnderTest
+    from gemmproof.properties.kernel import KernelUnderTest
 
 SECONDS = 300.0  # a single product on the tile simulator
 

@@ -10,11 +10,11 @@ from gemmproof.engine.judge import Judged
 from gemmproof.properties import determinism, metamorphic, special, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import vary
-from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.diagnosis.diagnose import diagnose
 from gemmproof.properties.diagnosis.lines import locate
 from gemmproof.properties.diagnosis.misuse import name_misuse
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
 
 # what integers that are not exact explain
@@ -23,6 +23,7 @@ INEXACT = (values.BOUND, special.NAME, metamorphic.NAME, determinism.ROWS)
 OF_VALUES = (*INEXACT, values.EXACT, determinism.SAME)
 # what diagnose.py finds a class for
 DIAGNOSED = (values.EXACT, values.BOUND)
+SEEDS = (1, 2, 3)  # of cases that are like one that showed a fault
 
 
 def on_integers(case: Case) -> Case:
@@ -45,16 +46,16 @@ def explain(
     if finding.cause is not None:
         return finding
     if finding.property in INEXACT:
-        whole = judge(on_integers(finding.case))
-        if any(f.property == values.EXACT for f in whole.findings):
-            return finding.caused_by(values.EXACT)
+        whole = on_integers(finding.case)
+        # operands such as offsets of groups are drawn by the seed
+        for case in dict.fromkeys((whole, replace(whole, seed=finding.case.seed))):
+            if any(f.property == values.EXACT for f in judge(case).findings):
+                return finding.caused_by(values.EXACT)
     if finding.property not in DIAGNOSED:
         return finding
-    larger = vary(finding.case, kernel.contract, M=finding.case.M + 2, N=finding.case.N + 3)
     if kernel.spec is not None:
-        # few elements fit too many ways
-        seen = larger is not None and any(f.key == finding.key for f in judge(larger).findings)
-        return name_misuse(finding, recall(larger if larger and seen else finding.case))
+        return name_misuse(finding, _list_shown(finding, kernel, judge, recall))
+    larger = vary(finding.case, kernel.contract, M=finding.case.M + 2, N=finding.case.N + 3)
     explained = diagnose(finding, recall(finding.case))
     if explained and math.prod(finding.case.result_shape) > 1:
         return explained
@@ -68,6 +69,46 @@ def explain(
     return confirmed or explained or finding
 
 
+def _list_shown(
+    finding: Finding,
+    kernel: KernelUnderTest,
+    judge: Callable[[Case], Judged],
+    recall: Callable[[Case], Observation],
+) -> list[Observation]:
+    """What cases with this fault gave: one a little larger, as few elements fit too many ways, and
+    the same with scales that are no powers of two.
+
+    Of none of them are the values what a stray address left.
+    """
+    case, contract = finding.case, kernel.contract
+    steps = {axis: contract.sizes(axis).step for axis in "MNK"}
+    M, N = case.M + 6 * steps["M"], case.N + 9 * steps["N"]
+    # where K goes in steps, operands of groups of k get more groups too
+    deep = {"K": case.K + 3 * steps["K"]} if steps["K"] > 1 else {}
+    wider: tuple[dict[str, int], ...] = (
+        {"M": M, "N": N, **deep},
+        {"M": M, "N": N},
+        {"M": M},
+        {"N": N},
+        {},
+    )
+    seeds = dict.fromkeys((case.seed, *SEEDS))
+    for sides in wider:
+        like = [vary(case, contract, **sides, seed=seed) for seed in seeds]
+        shown = [c for c in like if c and finding.key in {f.key for f in _list_roots(judge(c))}]
+        if shown:
+            break
+    shown = shown or [case]
+    others = (vary(shown[0], contract, fill="normal", seed=seed) for seed in SEEDS)
+    drawn = (c for c in others if c is not None and c not in shown)
+    wrong = [c for c in drawn if {f.property for f in _list_roots(judge(c))} & set(DIAGNOSED)]
+    return [recall(c).showing(finding.result) for c in (*shown, *wrong)]
+
+
+def _list_roots(judged: Judged) -> list[Finding]:
+    return [f for f in judged.findings if f.cause is None]
+
+
 def name_line(finding: Finding, trace: Callable[[Case], Observation]) -> Finding:
     """A root cause among the findings of values with the line that it comes from.
 
@@ -75,7 +116,7 @@ def name_line(finding: Finding, trace: Callable[[Case], Observation]) -> Finding
     """
     if finding.cause is not None or finding.where is not None or finding.property not in OF_VALUES:
         return finding
-    return locate(finding, trace(finding.case))
+    return locate(finding, trace(finding.case).showing(finding.result))
 
 
 def name_configuration(finding: Finding, judged: Mapping[Case, Judged]) -> Finding:

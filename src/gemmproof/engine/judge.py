@@ -18,7 +18,8 @@ class Judged:
     """One case judged by every property that applies; the observation's memory is not kept.
 
     `tiles` are those of the dots of all `launches`. `asked_sms`: whether the wrapper asked how many
-    multiprocessors there are.
+    multiprocessors there are. `followed`: whether every call was followed to its end; one of a
+    sampled case may not be.
     """
 
     case: Case
@@ -30,6 +31,7 @@ class Judged:
     tiles: tuple[Tile, ...]
     launches: tuple[Launch, ...]
     asked_sms: bool
+    followed: bool
 
     @property
     def constants(self) -> list[tuple[str, Any]]:
@@ -45,16 +47,21 @@ class Judged:
 def judge(observation: Observation) -> Judged:
     """Every finding of one observation, root causes first, consequences marked as such."""
     findings: list[Finding] = []
-    applied, ratios = set(), {}
+    applied, ratios = set[str](), dict[str, float]()
     for each in table.list_required(observation.kernel, not observation.is_simulated):
         spoiled = any(f.property not in table.HARMLESS for f in findings)
-        if not each.applies(observation) or (each.sound and spoiled):
+        shown = observation.split() if each.by_result else [observation]
+        shown = [one for one in shown if each.applies(one)]
+        if not shown or (each.sound and spoiled):
+            continue
+        if observation.case.is_sampled and not each.sampled:
             continue
         applied.add(each.name)
-        findings += (_with_cause(f, findings, observation) for f in each.judge(observation))
-        ratio = each.ratio(observation) if each.ratio is not None else None
-        if ratio is not None:
-            ratios[each.name] = ratio
+        for one in shown:
+            findings += (_with_cause(f, findings, observation) for f in each.judge(one))
+            ratio = each.ratio(one) if each.ratio is not None else None
+            if ratio is not None:
+                ratios[each.name] = max(ratio, ratios.get(each.name, 0.0))
     return Judged(
         case=observation.case,
         backend=observation.backend,
@@ -65,6 +72,7 @@ def judge(observation: Observation) -> Judged:
         tiles=observation.tiles,
         launches=tuple(observation.launches),
         asked_sms=observation.asked_sms,
+        followed=all(c.run.result is not None for c in observation.calls),
     )
 
 

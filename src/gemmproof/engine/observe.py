@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
 from gemmproof.engine.wrapper_state import State
-from gemmproof.properties import table
+from gemmproof.properties import table, values
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.operands import PlacedOperand, Touched, operands
-from gemmproof.properties.cases.tensors import as_array, format_of_tensor
-from gemmproof.properties.contract import KernelUnderTest
-from gemmproof.properties.observation import UNKNOWN, Call, Observation, Raised, Related
+from gemmproof.properties.cases.operands import (
+    PlacedOperand,
+    Touched,
+    operands,
+    stored_elements,
+    tensors_of,
+)
+from gemmproof.properties.cases.tensors import (
+    as_array,
+    as_tensor,
+    format_of_tensor,
+    overwrite,
+)
+from gemmproof.properties.cases.unread import find_unread
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.observation import (
+    UNKNOWN,
+    Call,
+    Observation,
+    Raised,
+    Related,
+    list_given,
+)
+from gemmproof.properties.operand import READ
 from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.observation import (
     CompileError,
@@ -59,11 +80,15 @@ def observe(
     The later calls see the same tensors as the first, as in a program that calls again. `traced`:
     the simulator keeps every access of the first. Never raises for the kernel.
     """
-    made = operands(case, kernel.operands)
-    observation = Observation(kernel, case, backend.target, made, backend.name)
+    unread = find_unread(kernel, case)
+    made = operands(case, kernel, unread)
+    observation = Observation(kernel, case, backend.target, made, unread, backend.name)
     observation.trace = [] if traced else None
+    values.list_shapes(observation)  # a formula that fails is no fault of the kernel
     tensors = {name: backend.place(operand, case) for name, operand in made.items()}
     for number in range(case.calls):
+        if number:
+            _renew(observation, tensors)
         call, raised = _call(backend, observation, case, tensors, number)
         if call is None:
             observation.raised = raised
@@ -83,6 +108,10 @@ def make_related_calls(observation: Observation, backend: Backend, state: State)
     for asked in table.RELATED[compare](observation):
         if compare != "order":  # whose calls are to find what the ones before them left
             state.restore()
+        lacking = observation.kernel.tensors.keys() - asked.tensors.keys()
+        if lacking:
+            made = tensors_of(asked.case, observation.kernel)
+            asked = replace(asked, tensors={**made, **asked.tensors})
         related = Related(asked, *_call(backend, observation, asked.case, asked.tensors, 0))
         observation.related += (related,)
         if related.raised is not None and related.raised.kind in UNKNOWN:  # nothing to compare with
@@ -104,7 +133,24 @@ def _call(
         raise
     except BaseException as error:  # sys.exit in a wrapper is the wrapper's fault too
         return None, describe_error(error)
-    return Call(run, read_result(run.result, case.result_shape), backend.fills[number]), None
+    if case.is_sampled:  # such a result has no elements
+        return Call(run, (None,), backend.fills[number]), None
+    shapes: tuple[tuple[int, ...] | None, ...] = values.list_shapes(observation)
+    if case is not observation.case:
+        # a formula says no shape before it is evaluated, and another call is only compared
+        one = observation.kernel.spec is None
+        shapes = (case.result_shape,) if one else (None,) * len(shapes)
+    given = zip(list_given(run.result, len(shapes)), shapes, strict=True)
+    results = tuple(read_result(x, shape) for x, shape in given)
+    return Call(run, results, backend.fills[number]), None
+
+
+def _renew(observation: Observation, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Give the operands that calls leave results in the elements that they had before."""
+    for name, operand in observation.operands.items():
+        if operand.use != READ:
+            before = as_tensor(stored_elements(operand).copy(), operand.dtype)
+            overwrite(tensors[name], before.to(tensors[name].device))
 
 
 class PassedOver(BaseException):
@@ -114,11 +160,11 @@ class PassedOver(BaseException):
     """
 
 
-def read_result(result: object, shape: tuple[int, ...]) -> Array | None:
-    """A result of this shape as a storage array; None for anything else."""
+def read_result(result: object, shape: tuple[int, ...] | None) -> Array | None:
+    """A result of this shape, None for any, as a storage array; None for anything else."""
     if not isinstance(result, torch.Tensor) or result.layout != torch.strided:
         return None
-    if tuple(result.shape) != shape or result.device.type != "cpu":
+    if shape not in (None, tuple(result.shape)) or result.device.type != "cpu":
         return None
     return as_array(result) if format_of_tensor(result) is not None else None
 

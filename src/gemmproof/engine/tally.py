@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gemmproof.engine.judge import Judged
-from gemmproof.properties.contract import KernelUnderTest
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.table import Property, list_required
 from gemmproof.report.report import SCHEMA, PropertyResult, Report, versions
@@ -50,6 +51,7 @@ def make_report(kernel: KernelUnderTest, drawn: list[Judged], findings: list[Fin
         seconds=0.0,
         versions=versions(),
         note=note,
+        names=parameters_of(kernel.launch),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from gemmproof.report.report import PropertyResult, Report
-from gemmproof.report.text import Reproduce, clean, finding_text, kernel_name
+from gemmproof.report.text import Reproduce, clean, finding_text, kernel_name, proof_text
 
 
 def write(path: Path, reports: list[Report], reproduce: dict[str, Reproduce]) -> None:
@@ -27,6 +27,8 @@ def _suite(report: Report, reproduce: Reproduce) -> TestSuite:
         suite.add_testcase(case)
     for result in report.properties:
         suite.add_testcase(_case(report, result, reproduce))
+        if said := proof_text(result):
+            suite.add_property(f"proof of {result.label}", said)
     suite.time = report.seconds
     return suite
 
@@ -40,7 +42,9 @@ def _case(report: Report, result: PropertyResult, reproduce: Reproduce) -> TestC
             failure = Failure(clean(finding.message), clean(finding.fault))
             failure.text = finding_text(name, finding, result.claim, reproduce)
             outcomes.append(failure)
-    if result.status == "not run":
+    if result.is_disputed:
+        outcomes.append(Error(clean(report.note or "error"), "error"))
+    elif result.status == "not run":
         # The note of a check that did not pass says what could not run: that turns a build red.
         if report.note is not None and report.verdict != "pass":
             outcomes.append(Error(clean(report.note), "incomplete"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,20 @@ SCHEMA = 2
 PACKAGES = ("gemmproof", "triton", "torch", "numpy", "ml_dtypes")
 # The verdicts, each with the exit code of a command.
 EXIT = {"pass": 0, "fail": 1, "error": 2, "incomplete": 3}
+GRAVEST_FIRST = ("fail", "error", "incomplete", "pass")
+
+
+@dataclass(frozen=True, slots=True)
+class ProofResult:
+    """What a solver says of a property: `status` is "proved", "refuted" or "not decided".
+
+    `scope` says where it is proved ("every M, N, K, any strides"), `why` what was refuted, or the
+    reason for which nothing was decided.
+    """
+
+    status: str
+    scope: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +39,8 @@ class PropertyResult:
     """What became of one property: `status` is "pass", "fail" or "not run".
 
     `examples` is how many cases it judged; `ratio` the largest error over its bound, None where the
-    property has no bound. `backend` is "simulator", or "cuda" for what was launched.
+    property has no bound. `backend` is "simulator", or "cuda" for what was launched. `proof` is
+    what was decided for every size, None where that was not tried; `status` is that of the cases.
     """
 
     name: str
@@ -34,11 +49,32 @@ class PropertyResult:
     examples: int
     ratio: float | None = None
     backend: str = "simulator"
+    proof: ProofResult | None = None
 
     @property
     def label(self) -> str:
         """The name, with the backend where that is not the simulator."""
         return self.name if self.backend == "simulator" else f"{self.name} on {self.backend}"
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether it holds for every size, and no case says otherwise."""
+        return self.status != "fail" and self.proof is not None and self.proof.status == "proved"
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether it is refuted, and no case shows that: an error of gemmproof's own."""
+        return self.status != "fail" and self.proof is not None and self.proof.status == "refuted"
+
+    @staticmethod
+    def from_dict(data: Any) -> PropertyResult:
+        """The result that `asdict` gave. Raises ValueError naming what is wrong."""
+        _require_fields("property", data, PropertyResult)
+        proof = data["proof"]
+        if proof is not None:
+            _require_fields("proof", proof, ProofResult)
+            proof = ProofResult(**proof)
+        return PropertyResult(**{**data, "proof": proof})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +109,9 @@ class Report:
     `target` is the kernel's name (a command puts TARGET there as it was typed). `note` says in one
     line why there was an error, what could not run or what was launched where, None otherwise.
     `versions` are those of the packages involved. `drift` is what `gemmproof drift` found, `limits`
-    what lies beyond the contract, where that was tried: they are no findings.
+    what lies beyond the contract, where that was tried: they are no findings. `names` is what the
+    wrapper calls a and b, where that is known: findings and cases say a and b, messages its names.
+    `unvisited` are the paths of wrapper and kernel for which no case was found, in words.
     """
 
     schema: int
@@ -86,6 +124,8 @@ class Report:
     note: str | None = None
     drift: Drift | None = None
     limits: tuple[Limit, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
+    unvisited: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, `schema` first."""
@@ -94,6 +134,7 @@ class Report:
         data["findings"] = [f.to_dict() for f in self.findings]
         data["drift"] = None if self.drift is None else self.drift.to_dict()
         data["limits"] = [limit.to_dict() for limit in self.limits]
+        data["unvisited"] = list(self.unvisited)
         return data
 
     def to_json(self) -> str:
@@ -126,11 +167,18 @@ class Report:
             from gemmproof.properties.accumulator import Drift  # brings numpy, which few need
 
             drift = Drift.from_dict(drift)
-        properties = tuple(PropertyResult(**p) for p in data["properties"])
+        properties = tuple(PropertyResult.from_dict(p) for p in data["properties"])
         findings = tuple(Finding.from_dict(f) for f in data["findings"])
         limits = tuple(Limit.from_dict(x) for x in data["limits"])
         records = {"properties": properties, "findings": findings, "drift": drift, "limits": limits}
-        return Report(**{**data, **records})
+        return Report(**{**data, **records, "unvisited": tuple(data["unvisited"])})
+
+
+def _require_fields(what: str, data: Any, record: type) -> None:
+    known = [f.name for f in fields(record)]
+    if not isinstance(data, dict) or set(data) != set(known):
+        got = " ".join(map(str, data)) if isinstance(data, dict) else repr(data)
+        raise ValueError(f"report {what}: got fields {got}, expected {' '.join(known)}")
 
 
 def versions() -> dict[str, str]:

@@ -19,6 +19,7 @@ STYLES = {
     "incomplete": "bold yellow",
 }
 SHOWN_LIMIT = 88  # characters of what a limit says: --json has all
+SHOWN_REASONS = 3  # for which something is not decided
 SHOWN_FINDINGS = 4  # one a fault: nobody reads more than a screen
 SHOWN_FOLLOWERS = 4
 _VERBS = ("compiles", "leaves", "runs", "stays", "stores")  # that names of properties begin with
@@ -63,6 +64,7 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
     if not report.findings:
         width = max([30, *(len(p.label) for p in report.properties)])
         out += [(clean(_describe(p, width)), "") for p in report.properties]
+        out += _list_undecided(report)
     out.append((clean(f"{name}: {_summarise(report)}"), STYLES[report.verdict]))
     return [*out, *list_limits(report)]
 
@@ -75,8 +77,7 @@ def list_limits(report: Report) -> Iterable[Line]:
     width = max((len(limit.name) for limit in shown), default=0)
     for limit in shown:
         text = limit.message if limit.status == "limit" else f"not tried: {limit.message}"
-        text = text if len(text) <= SHOWN_LIMIT else f"{text[: SHOWN_LIMIT - 3]}..."
-        yield (clean(f"  {limit.name:<{width}}  {text:<{SHOWN_LIMIT}}  {limit.option}"), "")
+        yield (clean(f"  {limit.name:<{width}}  {_cut(text):<{SHOWN_LIMIT}}  {limit.option}"), "")
 
 
 def kernel_name(report: Report) -> str:
@@ -118,10 +119,49 @@ def _negate(property_name: str) -> str:
 
 
 def _describe(result: PropertyResult, width: int) -> str:
+    proved = _scope(result)
     if result.status == "not run":
-        return f"  {result.label:<{width}} not run"
+        return f"  {result.label:<{width}} {proved and f'{proved}; '}not run"
     worst = "" if result.ratio is None else f", worst error {result.ratio:.3g} of its bound"
-    return f"  {result.label:<{width}} {result.examples} cases{worst}"
+    held = f"{proved and f'{proved}; held in '}{result.examples} cases"
+    return f"  {result.label:<{width}} {held}{worst}"
+
+
+def proof_text(result: PropertyResult) -> str:
+    """What was decided for every size, in words; "" where that was not tried."""
+    if result.proof is None or result.is_proved:
+        return _scope(result)
+    why = f": {result.proof.why}" if result.proof.why else ""
+    return clean(f"{result.proof.status}{why}")
+
+
+def _scope(result: PropertyResult) -> str:
+    if result.proof is None or not result.is_proved:
+        return ""
+    return f"proved for {result.proof.scope}" if result.proof.scope else "proved"
+
+
+def _list_undecided(report: Report) -> Iterable[Line]:
+    """Why some properties are not decided for every size, each reason once; and paths not seen."""
+    named: dict[str, list[str]] = {}
+    for result in report.properties:
+        if result.proof is not None and result.proof.status == "not decided" and result.proof.why:
+            named.setdefault(result.proof.why, []).append(result.name)
+    for why, names in list(named.items())[:SHOWN_REASONS]:
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield (clean(f"not decided for every size: {_cut(why)} ({names[0]}{others})"), "dim")
+    if len(named) > SHOWN_REASONS:
+        more = len(named) - SHOWN_REASONS
+        yield (f"and for {more} more reason{'s' * (more > 1)}: --json has all", "dim")
+    if report.unvisited:
+        more = len(report.unvisited) - 1
+        others = f" and {more} more: --json has all" if more else ""
+        yield (clean(f"no case found for: {_cut(report.unvisited[0])}{others}"), "dim")
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN_LIMIT else f"{text[: SHOWN_LIMIT - 3]}..."
 
 
 def _summarise(report: Report) -> str:
@@ -165,4 +205,4 @@ def _cell(result: PropertyResult | None) -> str:
     if result.status == "fail":
         return "FAIL"
     ratio = "" if result.ratio is None else f"{result.ratio:.3f}  "
-    return f"{ratio}{result.examples}"
+    return f"{ratio}{'proved  ' * result.is_proved}{result.examples}"

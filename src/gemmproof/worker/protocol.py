@@ -11,6 +11,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gemmproof.fake_device import REMEDY
+from gemmproof.properties.proof.verdict import SECONDS
+
 # The files of a worker's folder: what it is asked, what it tells, and its Python stack.
 REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
 # A signal that targets hardly ever handle: it asks a hanging worker where it is.
@@ -32,11 +35,13 @@ class Request:
     """What a worker is asked.
 
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
-    dies as `end` says, or "drift". The kernel is the one that `conftest` registers as `name`, or
-    the function that `target` (fields of a Target) names, under `contract` (fields of a Contract).
+    dies as `end` says, "drift", or "explain" it in configuration `config`. The kernel is the one
+    that `conftest` registers as `name`, or the function that `target` (fields of a Target) names,
+    under `contract` (fields of a Contract), called as `calling` (fields of a Calling) says.
     `case` is the JSON of one case, `launch` asks for `--device cuda`, `limits` for what lies beyond
-    the contract, `declared` and `sizes` are the accumulator and the K of a drift, `seconds` of CPU
-    time are allowed for each simulated call and for each candidate of a shrink, of `memory` bytes.
+    the contract, `proof` for what a solver decides in `proof_seconds`, `declared` and `sizes` are
+    the accumulator and the K of a drift, `seconds` of CPU time are allowed for each simulated call
+    and for each candidate of a shrink, of `memory` bytes.
     """
 
     ask: str
@@ -44,11 +49,14 @@ class Request:
     conftest: str | None = None
     target: dict[str, Any] | None = None
     contract: dict[str, Any] = field(default_factory=dict)
+    calling: dict[str, Any] = field(default_factory=dict)
     max_examples: int = 100
     seed: int = 0
     gpu: str | None = None
     launch: bool = False
     limits: bool = False
+    proof: bool = False
+    proof_seconds: float = SECONDS
     case: str | None = None
     end: str = ""
     seconds: float = 0.0
@@ -56,6 +64,7 @@ class Request:
     format: str = ""
     declared: str = ""
     sizes: tuple[int, ...] = ()
+    config: int = 0
     engine: str = field(default_factory=lambda: ENGINE)
 
     def write(self, folder: Path) -> None:
@@ -81,7 +90,8 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
     for name, fields in {
         "ready": "",  # what gemmproof needs is imported, the target is about to be
         "kernels": "names",  # of a conftest, or of the one kernel that was loaded
-        "properties": "claims",  # what the kernel is held to: (name, claim, backend) of each
+        "properties": "claims names",  # (name, claim, backend) of each; what a and b are called
+        "proof": "properties seconds done",  # a proof begins or is done; what it may be about
         "start": "examples",  # how many cases are asked for
         "case": "case phase index limit",  # a case is about to run; which limit it tries
         "judged": "index seconds examples ratios backend",  # the properties that a case bore on
@@ -92,7 +102,9 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "tried": "",  # a sign of life between candidates of a shrink
         "device": "gpu",  # the GPU that launches, None for the simulator
         "promised": "report",  # the answer, before what lies beyond the contract is tried
+        "limit": "limit",  # what became of one step beyond the contract
         "report": "report",  # the answer
+        "explained": "explanation picture",  # the answer to an explanation
         "shrunk": "case",  # the answer to a shrink
         "error": "message",  # the target cannot be judged
         "internal": "message",  # gemmproof itself failed
@@ -100,7 +112,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "full": "how",  # gemmproof itself was refused memory
     }.items()
 }
-ANSWERS = frozenset({"report", "error", "internal", "kernels", "shrunk"})
+ANSWERS = frozenset({"report", "explained", "error", "internal", "kernels", "shrunk"})
 
 
 def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:
@@ -132,7 +144,8 @@ class WorkerExit:
 
     `end` is a word of the table in gemmproof/worker/__init__.py. `how` says it in words; `where` is
     the line of the target that ran, where known. `examples` counts the cases that each property
-    judged, by its name and backend.
+    judged, by its name and backend. `undecided` says why a proof was left out, in which an earlier
+    worker died, of the properties that it may have been about.
     """
 
     end: str = "done"
@@ -140,12 +153,14 @@ class WorkerExit:
     where: str | None = None
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
+    limits: list[dict[str, Any]] = field(default_factory=list)
     examples: Counter[tuple[str, str]] = field(default_factory=Counter)
     ratios: dict[tuple[str, str], float] = field(default_factory=dict)
     cases: int = 0
     output: str = ""
     output_bytes: int = 0
     seconds: float = 0.0
+    undecided: dict[str, str] = field(default_factory=dict)
 
     def take(self, event: dict[str, Any]) -> None:
         """Take in one event."""
@@ -161,6 +176,20 @@ class WorkerExit:
                 self.ratios[key] = max(ratio, self.ratios.get(key, ratio))
         elif name == "finding":
             self.findings.append(event["finding"])
+        elif name == "limit":
+            self.limits.append(event["limit"])
+
+    @property
+    def is_proving(self) -> bool:
+        """Whether a proof was under way when the last event came."""
+        return self.events.get("proof", {"done": True})["done"] is False
+
+    def list_undecided(self) -> dict[str, str]:
+        """Of a worker that died of a proof, what that was about, and why nothing is known of it."""
+        if not self.is_proving or self.events.keys() & ANSWERS:
+            return {}
+        why = f"the proof ended early: {self.how}"
+        return dict.fromkeys(self.events["proof"]["properties"], why)
 
     def classify(self, status: int) -> None:
         """How a worker ended by itself: with its answer, or without."""
@@ -196,4 +225,5 @@ class WorkerExit:
             return f"gemmproof itself failed, please report it: {message}{case}"
         if self.events.keys() & ANSWERS or case:
             return None
-        return f"{self.where or name}: loading it: {self.how}"
+        remedy = f"; {REMEDY}" if self.end in ("hang", "memory") else ""
+        return f"{self.where or name}: loading it: {self.how}{remedy}"

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gemmproof.calling import Calling
 from gemmproof.fake_device import Wanted, fake_device
 from gemmproof.reference.sign_of_life import SignOfLife
 from gemmproof.target import Target, TargetError, call_theirs, line_of, load, load_file
@@ -21,7 +22,7 @@ from gemmproof.worker.protocol import STACK, WHERE_SIGNAL, Listener, Request, op
 
 if TYPE_CHECKING:
     from gemmproof.properties.cases.case import Case
-    from gemmproof.properties.contract import KernelUnderTest
+    from gemmproof.properties.kernel import KernelUnderTest
 
 
 def main(folder: str) -> None:
@@ -63,6 +64,10 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.worker.drift import serve as serve_drift
 
         return serve_drift(request, emit)
+    if request.ask == "explain":
+        from gemmproof.worker.explain import serve as serve_explain
+
+        return serve_explain(request, _find_kernel, _read_case, emit)
     if request.ask in ("list", "load"):
         emit({"event": "ready"})
         found = _list_kernels(request) if request.ask == "list" else [_find_kernel(request)]
@@ -79,11 +84,19 @@ def serve(request: Request, emit: Listener) -> None:
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
     if request.limits:
         options["limits"] = True
+    if request.proof:
+        options |= {"proof": True, "proof_seconds": request.proof_seconds}
     if request.launch:
         from gemmproof.backends.device import find_gpu
 
         options |= {"launch": True, "device": find_gpu()}
-    report = engine(case=case, listener=emit, **options)
+    from gemmproof.properties.operand import Misstated
+    from gemmproof.reference.spec import SpecError
+
+    try:
+        report = engine(case=case, listener=emit, **options)
+    except (SpecError, Misstated) as error:
+        raise TargetError(f"{kernel.name}: {error}") from None
     emit({"event": "report", "report": report.to_dict()})
     return None
 
@@ -105,13 +118,19 @@ def _shrink(
 
 
 def _find_kernel(request: Request) -> KernelUnderTest:
-    from gemmproof.properties.contract import Contract, KernelUnderTest
+    from gemmproof.properties.contract import ROLES, Contract
+    from gemmproof.properties.kernel import KernelUnderTest
 
     if request.conftest is not None:
         return next(k for k in _list_kernels(request) if k.name == request.name)
     target = Target(**(request.target or {}))
     contract = Contract.from_dict(request.contract)
-    return KernelUnderTest(target.name, load(target), contract)
+    stated = {**request.calling, "operands": tuple(request.calling.get("operands", ()))}
+    calling = Calling(**stated)
+    operands = calling.read()
+    launch = load(target, calling.call, [n for n in operands if n not in ROLES])
+    spec = calling.make_spec()
+    return KernelUnderTest(target.name, launch, contract, operands=operands, spec=spec)
 
 
 def _list_kernels(request: Request) -> list[KernelUnderTest]:
@@ -132,7 +151,7 @@ def load_registered(path: str) -> list[KernelUnderTest] | TargetError:
 
 
 def _load_registered(path: str) -> list[KernelUnderTest]:
-    from gemmproof.properties.contract import KernelUnderTest
+    from gemmproof.properties.kernel import KernelUnderTest
 
     hook = getattr(load_file(Path(path)), "pytest_gemm_kernels", None)
     if not callable(hook):
@@ -164,4 +183,8 @@ def _read_case(text: str | None, kernel: KernelUnderTest) -> Case | None:
     if (case.batch is not None) != kernel.contract.batched:
         got, expected = ("no batch", "one") if case.batch is None else ("a batch", "none")
         raise TargetError(f"case: got {got}, expected {expected} for {kernel.name}")
+    try:
+        kernel.require(case)
+    except ValueError as mistake:
+        raise TargetError(f"{kernel.name}: {mistake}") from None
     return case

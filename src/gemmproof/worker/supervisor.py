@@ -12,36 +12,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gemmproof.worker import fork_client, processes
 from gemmproof.worker.clock import Clock
 from gemmproof.worker.fork_client import ForkedWorker, ForkServer, Lost
+from gemmproof.worker.limits import Limits, explain_end, find_broken
 from gemmproof.worker.protocol import EVENTS, STACK, WHERE_SIGNAL, Listener, Request, WorkerExit
 from gemmproof.worker.stack import find_line, find_own_line
 
 Worker = subprocess.Popen[bytes] | ForkedWorker
 TICK = 0.05  # seconds between two looks at the worker
 KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Seconds for loading the target, for one case and for all, and bytes of memory.
-
-    The seconds are those of worker/clock.py. A case that gives a sign of life has them anew; a call
-    that is simulated has as many of CPU time. All cases together may take `total`, or `each` for
-    every case asked for, if that is more. `memory` was asked for, `free` is what the machine has.
-    """
-
-    load: float = 120.0
-    case: float = 30.0
-    total: float = 600.0
-    each: float = 3.0
-    memory: int = 8 << 30
-    free: int = field(default_factory=lambda: int(0.8 * processes.available_memory()))
 
 
 def watch(
@@ -51,7 +35,7 @@ def watch(
 ) -> WorkerExit:
     """Run one worker to its end, told of every event; afterwards nothing that it started runs.
 
-    One that was killed from outside is run a second time.
+    One that died of a proof is run again without it, and one that was killed from outside again.
     """
     request = replace(request, seconds=limits.case)
     started = time.monotonic()
@@ -60,9 +44,16 @@ def watch(
     if worker is None:  # the server died, for no reason of the worker's
         worker = _watch(request, limits, listener, None)
     assert worker is not None
+    undecided = worker.list_undecided()
+    if undecided:  # the cases do not depend on it
+        request = replace(request, proof=False)
+        worker = _watch(request, limits, listener, None)
+        assert worker is not None
+        worker.undecided = undecided
     if worker.end == "killed":
         again = _watch(request, limits, listener, None)
         assert again is not None
+        again.undecided = undecided
         if again.end == "killed":
             again.how = f"twice {again.how}"
         worker = again
@@ -160,7 +151,8 @@ def _follow(
                 time.sleep(TICK)
             status = process.poll()
             now = time.monotonic()
-            if _read_events(events, worker, listener):
+            proving = worker.is_proving  # that has its time in all, whatever it tells
+            if _read_events(events, worker, listener) and not (proving and worker.is_proving):
                 still = 0.0
             if status is not None:
                 while _read_events(events, worker, listener):
@@ -175,11 +167,11 @@ def _follow(
             spent = clock.advance()
             still, total = still + spent, total + spent * (worker.cases > 0)
             used = processes.memory_of_group(process.pid)
-            end = _find_broken_limit(limits, worker, used, still, total)
+            end = find_broken(limits, worker, used, still, total)
             if end:
                 # A worker that fills memory gets little time to answer.
                 _ask_where(process, place / STACK, 0.2 if end == "memory" else 1.0)
-                _explain_end(worker, end, limits, used, total, find_own_line(place / STACK))
+                explain_end(worker, end, limits, used, total, find_own_line(place / STACK))
                 break
     worker.output = kept.decode("utf-8", "replace")
 
@@ -214,61 +206,6 @@ def _read_events(events: Any, worker: WorkerExit, listener: Listener) -> bool:
         listener(event)
         moved = True
     return moved
-
-
-def _find_broken_limit(
-    limits: Limits, worker: WorkerExit, used: int, still: float, total: float
-) -> str | None:
-    """The limit that the worker broke: "memory", "hang" or "time"."""
-    # what gemmproof itself imports is not the target's
-    if "ready" in worker.events and used > min(limits.memory, limits.free):
-        return "memory"
-    if still > (limits.case if worker.cases else limits.load):
-        return "hang"
-    asked = worker.events.get("start", {}).get("examples", 0)
-    return "time" if total > max(limits.total, limits.each * asked) else None
-
-
-def _explain_end(
-    worker: WorkerExit, broken: str, limits: Limits, used: int, total: float, own: str | None
-) -> None:
-    """What a worker that broke a limit is said to have died of.
-
-    `own` is the line of gemmproof's own that ran: then nothing is known of the kernel.
-    """
-    launched = worker.events.get("case", {}).get("phase") == "launch"
-    if broken == "time":
-        worker.end, worker.how = "time", f"{worker.cases} cases took {total:.0f} s"
-    elif broken == "hang" and own and not launched:
-        allowed = limits.case if worker.cases else limits.load
-        worker.end = "slow"
-        worker.how = f"no sign of progress for {allowed:g} s in gemmproof's own code, at {own}"
-    elif broken == "hang":
-        allowed = limits.case if worker.cases else limits.load
-        worker.end, worker.how = "hang", f"no end after {allowed:g} s"
-    else:
-        _explain_memory(worker, limits, used, own)
-
-
-def _explain_memory(worker: WorkerExit, limits: Limits, used: int, own: str | None) -> None:
-    """The kernel is to blame where most was allocated in its own case, by code of its own."""
-    allowed = min(limits.memory, limits.free)
-    asked = limits.memory <= limits.free
-    whose = "by --memory-limit" if asked else "by what this machine has free"
-    worker.how = f"{_gib(used)} of memory in use ({allowed / 2**30:.3g} allowed)"
-    ready = worker.events["ready"]["held"]
-    before = worker.events["case"]["held"] if worker.cases else ready
-    worker.end = "memory" if asked and not own and used - before > used / 2 else "full"
-    if ready > allowed:
-        needs = f"more than the {_gib(ready)} that gemmproof holds before it loads a kernel"
-        message = f"memory: got {allowed / 2**30:.3g} GiB allowed {whose}, expected {needs}"
-        worker.events["error"] = {"event": "error", "message": message}
-    elif worker.end == "full":
-        worker.how += f" {whose}, of which {_gib(before)} before this case"
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB"
 
 
 def _ask_where(process: Worker, stack: Path, seconds: float) -> None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from gemmproof import __version__
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
-from gemmproof.report.report import SCHEMA, Limit, PropertyResult, Report
+from gemmproof.report.report import SCHEMA, Limit, ProofResult, PropertyResult, Report
+from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
-from gemmproof.worker.supervisor import Limits, watch
+from gemmproof.worker.supervisor import watch
 
 
 def judge(
@@ -19,7 +20,7 @@ def judge(
 ) -> tuple[Report, WorkerExit]:
     """The report on the kernel that `request` names, and what its worker left."""
     worker = watch(request, limits, listener)
-    report = make_report(worker, request.name)
+    report = _tell_undecided(make_report(worker, request.name), worker.undecided)
     seconds = worker.seconds
     # what dies on a GPU does not when simulated, so there is nothing to shrink
     launched = worker.events.get("case", {}).get("phase") == "launch"
@@ -36,6 +37,17 @@ def judge(
     return replace(report, seconds=round(seconds, 2)), worker
 
 
+def _tell_undecided(report: Report, why: dict[str, str]) -> Report:
+    """The report with why of some properties nothing is proved."""
+    properties = (
+        replace(p, proof=ProofResult("not decided", why=why[p.name]))
+        if p.name in why and p.backend == "simulator"
+        else p
+        for p in report.properties
+    )
+    return replace(report, properties=tuple(properties))
+
+
 def make_report(worker: WorkerExit, name: str) -> Report:
     """The worker's own report, or what can be said where it made none."""
     if "report" in worker.events:
@@ -50,17 +62,21 @@ def make_report(worker: WorkerExit, name: str) -> Report:
 
 
 def _report_promised(worker: WorkerExit, name: str) -> Report:
-    """The report on what was promised, where the worker died beyond that."""
+    """The report on what was promised, where the worker died beyond that.
+
+    What was found before it died is told, and the step at which it died.
+    """
     report = Report.from_dict(worker.events["promised"]["report"])
+    limits = [Limit.from_dict(data) for data in worker.limits]
     case = worker.events["case"]
-    if "limit" not in case:
-        return replace(report, target=name)
-    how = f"{worker.where or name}: got {worker.how}, expected a result"
-    status = "not tried" if worker.end in (*UNKNOWN_ENDS, "done") else "limit"
-    step, option = case["limit"]
-    limit = Limit(step, option, status, how, Case.from_json(case["case"]))
-    note = "what lies further beyond the contract was not tried"
-    return replace(report, target=name, limits=(limit,), note=note)
+    if "limit" in case and case["limit"][0] not in {limit.name for limit in limits}:
+        how = f"{worker.where or name}: got {worker.how}, expected a result"
+        status = "not tried" if worker.end in (*UNKNOWN_ENDS, "done") else "limit"
+        step, option = case["limit"]
+        limits.append(Limit(step, option, status, how, Case.from_json(case["case"])))
+    notes = (report.note, "what lies further beyond the contract was not tried")
+    note = "; ".join(filter(None, notes))
+    return replace(report, target=name, limits=tuple(limits), note=note)
 
 
 def make_error(name: str, note: str) -> Report:
@@ -91,8 +107,8 @@ def _report_stopped(
     found = (*deaths, *(Finding.from_dict(data) for data in worker.findings))
     failed = {(finding.property, finding.backend) for finding in found}
     properties = []
-    claims = worker.events.get("properties", {"claims": []})["claims"]
-    for property_name, claim, backend in claims:
+    held_to = worker.events.get("properties", {"claims": []})
+    for property_name, claim, backend in held_to["claims"]:
         key = (property_name, backend)
         count = worker.examples[key]
         status = "fail" if key in failed else "pass" if count else "not run"
@@ -107,4 +123,5 @@ def _report_stopped(
         worker.seconds,
         {"gemmproof": __version__},
         f"stopped after {worker.cases} cases: {worker.how}",
+        names=held_to.get("names", {}),
     )

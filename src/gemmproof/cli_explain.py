@@ -1,0 +1,42 @@
+"""The options of `gemmproof explain`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gemmproof.reference.gpus import TARGETS, UNMODELLED
+
+
+def add_explain(
+    commands: argparse._SubParsersAction[Any],
+    groups: Iterable[Callable[[Any], None]],
+    natural: Callable[[str], int],
+    add_limits: Callable[[Any, int], None],
+) -> None:
+    """The command with the groups of options that it shares with check."""
+    explain = commands.add_parser(
+        "explain",
+        help="print what a kernel reads and writes, in closed form",
+        description="Print the address map of f(a, b) -> c: of each load and store the index along"
+        " each axis, the mask, what it needs, and the condition that is missing.",
+        epilog="exit code: 0 printed, 2 bad usage or target, 3 nothing could be followed",
+        allow_abbrev=False,
+    )
+    explain.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
+    for add in groups:
+        add(explain)
+    explain.add_argument("--line", type=natural, metavar="N", help="only the accesses of this line")
+    explain.add_argument(
+        "--config", type=natural, metavar="N", help="of an autotuned kernel (default 0)"
+    )
+    explain.add_argument(
+        "--target", dest="gpu", choices=(*TARGETS, *UNMODELLED), metavar="GPU",
+        help="compile for this GPU (default: none in particular)",
+    )  # fmt: skip
+    explain.add_argument("--case", metavar="JSON", help="the sizes of the picture")
+    explain.add_argument("--json", metavar="FILE", help="write the address map")
+    explain.add_argument("--svg", metavar="FILE", help="draw it at one case (needs matplotlib)")
+    add_limits(explain, 60)
+    explain.set_defaults(device="cpu", max_examples=1, seed=0, proof=False)

@@ -1,0 +1,60 @@
+"""Which cases a check tries, in order: the smallest, what a proof asks for, corners, then draws."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from gemmproof.engine.constants import find_constants
+from gemmproof.engine.judge import Judged
+from gemmproof.engine.proof import Attempt
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import corners, draw_case, fits_budget, probe, smallest
+from gemmproof.properties.cases.survey import Survey
+from gemmproof.properties.kernel import KernelUnderTest
+
+
+def list_cases(
+    kernel: KernelUnderTest,
+    judged: Mapping[Case, Judged],
+    attempt: Attempt,
+    dtype: str,
+    rng: random.Random,
+    max_examples: int,
+) -> Iterator[Case]:
+    """Cases of one format, without end; each is judged before the next one is asked for.
+
+    Of those that a proof asks for, at most half of `max_examples` are tried, besides refutations.
+    """
+    contract = kernel.contract
+    first = smallest(contract, dtype)
+    yield first
+    yield from attempt.list_refuting(kernel, dtype)
+    seen = judged[first]
+    usual = Survey().tiles[0]
+    tiles = [seen.tiles or usual]
+    for config in range(1, max((launch.configs for launch in seen.launches), default=1)):
+        one = replace(first, config=config)
+        yield one
+        tiles.append(judged[one].tiles or usual)
+    larger = probe(contract, dtype)
+    yield larger
+    # a wrapper may choose its tiles by the sizes
+    tiles[0] = tuple(dict.fromkeys((*tiles[0], *judged[larger].tiles)))
+    given = [pair for one in judged.values() for pair in one.constants]
+    splits = {
+        value
+        for name, value in given
+        if "SPLIT" in name.upper() and type(value) is int and 2 <= value <= 64
+    }
+    asks_sms = any(one.asked_sms for one in judged.values())
+    constants = find_constants(kernel.launch, dict.fromkeys(given))
+    arguments = tuple(kernel.list_options().items())
+    survey = Survey(tuple(tiles), tuple(sorted(splits)), asks_sms, constants, arguments)
+    asked = (c for c in attempt.cases if c.dtype == dtype and fits_budget(c, contract, survey))
+    yield from islice(asked, max_examples // 2)
+    yield from corners(contract, survey, dtype)
+    while True:
+        yield draw_case(rng.choice, contract, survey, dtype)

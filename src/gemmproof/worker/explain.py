@@ -1,0 +1,40 @@
+"""What a worker does for `gemmproof explain`: the address map, and a picture's data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gemmproof.target import TargetError
+from gemmproof.worker.protocol import Listener, Request
+
+if TYPE_CHECKING:
+    from gemmproof.properties.cases.case import Case
+    from gemmproof.properties.kernel import KernelUnderTest
+
+
+def serve(
+    request: Request,
+    find: Callable[[Request], KernelUnderTest],
+    read: Callable[[str | None, KernelUnderTest], Case | None],
+    emit: Listener,
+) -> None:
+    """In the worker: the address map of the kernel that the request names."""
+    from gemmproof.properties.explanation.explain import explain
+    from gemmproof.properties.explanation.picture import NoPicture, make_picture
+
+    emit({"event": "ready"})
+    kernel = find(request)
+    case = read(request.case, kernel)
+
+    def tell() -> None:
+        emit({"event": "advanced"})
+
+    explanation = explain(kernel, request.gpu, request.config, tell=tell)
+    picture = None
+    if request.format == "svg":
+        try:
+            picture = make_picture(kernel, request.gpu, request.config, case)
+        except NoPicture as error:
+            raise TargetError(f"--svg: {error}") from None
+    emit({"event": "explained", "explanation": explanation.to_dict(), "picture": picture})
