@@ -8,7 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from mutants.table import CLASSES, MUTANTS, SURVIVORS, Mutant
+from mutant import CLASSES, Mutant
+from mutants.table import MUTANTS, SURVIVORS
 from scripts.markdown import fill, make_table, update
 
 from gemmproof.engine.check import check

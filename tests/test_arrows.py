@@ -23,7 +23,7 @@ PARTS = ("kernels", "reference", "properties")
 # The names of Python's own libraries are free; of others, each part imports these alone.
 LIBRARIES = {
     "kernels": {"torch", "triton"},
-    "reference": {"ml_dtypes", "numba", "numpy", "torch", "triton"},
+    "reference": {"ml_dtypes", "numba", "numpy", "torch", "triton", "z3"},
 }
 
 
@@ -149,7 +149,7 @@ def test_no_file_imports_itself_through_others():
     known = modules()
     assert len(known) > 150
     graph = {name: dependencies(path, name, known) - {name} for name, path in known.items()}
-    assert graph["gemmproof.worker.protocol"] == {"gemmproof.engine.check"}  # a string
+    assert "gemmproof.engine.check" in graph["gemmproof.worker.protocol"]  # a string
     assert find_circle(graph) == []
 
 
@@ -178,6 +178,16 @@ def test_every_file_opens_with_what_it_is_for():
     assert silent == []
 
 
+def test_no_two_classes_share_their_name():
+    names = Counter(
+        node.name
+        for path in modules().values()
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name: n for name, n in names.items() if n > 1} == {}
+
+
 @pytest.mark.parametrize(
     ("line", "module", "part"),
     [
@@ -196,7 +206,7 @@ def test_every_spelling_of_an_import_is_seen(tmp_path, line, module, part):
     assert part_of(module) == part
 
 
-HEAVY = ("hypothesis", "ml_dtypes", "numpy", "rich", "torch", "triton")
+HEAVY = ("hypothesis", "ml_dtypes", "numpy", "rich", "torch", "triton", "z3")
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gemmproof.cli import EXIT, main
+from gemmproof.commands import by_format
+from gemmproof.commands.by_format import Checks, merge
+from gemmproof.commands.contract import _find_widest
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.finding import Finding
+from gemmproof.report.report import SCHEMA, Limit, PropertyResult, Report
+from gemmproof.worker.protocol import Request
+from gemmproof.worker.supervisor import Limits
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
@@ -86,5 +97,82 @@ def test_a_death_beyond_the_contract_is_a_limit(tmp_path, monkeypatch, capsys):
     assert "any strides  dies.py:6: got a process that died of SIGABRT" in capsys.readouterr().out
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["verdict"], report["findings"]) == ("pass", [])
-    (limit,) = report["limits"]
+    *before, limit = report["limits"]
     assert (limit["status"], limit["option"]) == ("limit", "--layouts any")
+    # what was found before it died is not lost
+    assert [(x["name"], x["status"]) for x in before] == [
+        (f"{axis} = 0", "holds") for axis in "MNK"
+    ]
+
+
+class Kernels:
+    """Stands for the workers: a kernel that keeps `good`, at no strides in the `dense` formats."""
+
+    def __init__(self, good, dense=(), together=1):
+        self.good, self.dense, self.asked = good, dense, []
+        self.barrier = threading.Barrier(together, timeout=20)
+
+    def judge(self, request, limits, listener):
+        contract = Contract.from_dict(request.contract)
+        (dtype,) = contract.formats
+        self.asked.append((dtype, contract.layouts))
+        if contract.layouts == "any":
+            self.barrier.wait()
+        fails = dtype not in self.good or (dtype in self.dense and contract.layouts == "any")
+        case = Case(3, 3, 3, dtype)
+        case = case if dtype not in self.good else case.with_layout("a", "padded")
+        finding = Finding("exact_on_integers", "lane", "c: got 1, expected 2", case)
+        steps = ["bf16", "int8"] + ["any strides"] * (contract.layouts != "any")
+        beyond = [Limit(x, "", "holds") for x in steps if x != dtype]
+        report = Report(
+            SCHEMA,
+            "k",
+            "fail" if fails else "pass",
+            (PropertyResult("exact_on_integers", "", "fail" if fails else "pass", 10, 0.5),),
+            (finding,) * fails,
+            1.0,
+            {},
+            limits=tuple(beyond) * (request.limits and not fails),
+        )
+        return report, None
+
+
+def widest(kernels, monkeypatch, jobs=1):
+    monkeypatch.setattr(by_format, "judge", kernels.judge)
+    return _find_widest(Contract(), Checks(Request("check", "k"), Limits(), jobs))
+
+
+def test_the_formats_of_a_contract_are_checked_at_the_same_time(monkeypatch):
+    kernels = Kernels(("fp16", "bf16", "int8"), together=3)  # a single one would wait in vain
+    contract, report = widest(kernels, monkeypatch, jobs=3)
+    assert (contract.formats, contract.layouts) == (("fp16", "bf16", "int8"), "any")
+    assert (report.verdict, report.properties[0].examples) == ("pass", 30)
+
+
+def test_what_a_format_has_kept_is_not_checked_again_when_another_is_given_up(monkeypatch):
+    kernels = Kernels(("fp16", "bf16"))
+    contract, report = widest(kernels, monkeypatch)
+    assert (contract.formats, contract.layouts) == (("fp16", "bf16"), "any")
+    assert [limit.name for limit in report.limits] == ["int8"]
+    once = [(x, "any") for x in ("fp16", "bf16", "int8")]
+    assert kernels.asked == [("fp16", "contiguous"), *once]
+
+
+def test_formats_wait_for_no_contract_that_the_stated_one_breaks(monkeypatch, capsys):
+    kernels = Kernels(("fp16", "bf16", "int8"), dense=("fp16",))
+    contract, report = widest(kernels, monkeypatch)
+    assert (contract.formats, contract.layouts) == (("fp16", "bf16", "int8"), "contiguous")
+    assert [(x.name, x.status) for x in report.limits] == [("any strides", "limit")]
+    assert [x for x in kernels.asked if x[1] == "any"] == [("fp16", "any")]
+    assert 'any"): fail at fp16 (' in capsys.readouterr().err
+
+
+def test_reports_of_formats_are_merged_each_fault_once(monkeypatch):
+    kernels = Kernels(())
+    monkeypatch.setattr(by_format, "judge", kernels.judge)
+    checks = Checks(Request("check", "k"), Limits(), 2)
+    report = merge(checks.check(Contract(formats=("fp16", "int8")), "k"))
+    assert (report.verdict, len(report.findings), report.seconds) == ("fail", 1, 2.0)
+    (merged,) = report.properties
+    assert (merged.status, merged.examples, merged.ratio) == ("fail", 20, 0.5)
+    assert merge({"fp16": replace(report, verdict="pass")}).verdict == "pass"

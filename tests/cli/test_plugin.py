@@ -198,10 +198,11 @@ def test_the_number_seed_and_target_reach_the_engine(project):
         "        raise ValueError(f'asked {asked}')\n"
         "    monkeypatch.setitem(gemmproof.__dict__, 'check', check)\n"
     )
-    typed = ("--gemm-max-examples", "7", "--gemm-target", "sm_90")
+    typed = ("--gemm-max-examples", "7", "--gemm-target", "sm_90", "--gemm-proof")
     status, out = run(project, "-k", "right-fp16-no_races", *typed, "-o", "gemm_seed=5")
     assert status == 1
-    assert "asked {'max_examples': 7, 'seed': 5, 'target': 'sm_90', 'case': None}" in out
+    asked = {"max_examples": 7, "seed": 5, "target": "sm_90", "case": None, "proof": True}
+    assert f"asked {asked}" in out
 
 
 def test_drift_is_an_item_where_asked_for(project):

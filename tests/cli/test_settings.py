@@ -88,3 +88,17 @@ def test_the_plugin_takes_them_last(words, examples):
     command = [sys.executable, "-m", "pytest", "-p", "gemmproof.plugin", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert f"examples {examples}\n" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_plugin_looks_for_them_once():
+    write("max-examples = 4")
+    Path("conftest.py").write_text(
+        "from gemmproof import settings\n"
+        "find, looked = settings.find_settings, []\n"
+        "settings.find_settings = lambda folder: looked.append(folder) or find(folder)\n"
+        "def pytest_report_header(config):\n"
+        "    return f'looked {len(looked)} times'\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "gemmproof.plugin"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "looked 1 times\n" in done.stdout, done.stdout + done.stderr

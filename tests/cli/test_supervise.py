@@ -106,6 +106,7 @@ def test_what_a_worker_said_before_its_end_is_read_to_the_end(run):
 def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):
     monkeypatch.setattr(protocol, "ENGINE", "gemmproof.engine.check:check")
     report, _ = run("ends", Limits(load=60, case=9))
+    assert report.names == {"a": "a", "b": "b"}  # what the wrapper calls its operands
     names = {p.name for p in report.properties}
     assert {"runs_to_completion", "stays_in_bounds", "within_bound"} < names
     assert not {"mirror_equals_source", "row_bits_at_any_m"} & names  # nobody promised these
@@ -122,7 +123,8 @@ def test_a_hang_while_loading_is_reported_with_its_line(run):
     Path("targets.py").write_text("import time\n\ntime.sleep(60)\n")
     report, _ = run("returns", Limits(load=1))
     assert report.verdict == "error"
-    assert report.note == "targets.py:3: loading it: no end after 1 s"
+    remedy = 'put what a script runs by itself under `if __name__ == "__main__":`'
+    assert report.note == f"targets.py:3: loading it: no end after 1 s; {remedy}"
 
 
 def test_a_mistake_of_the_engine_is_not_blamed_on_the_target(run):

@@ -68,6 +68,14 @@ MISTAKES = [
     ("check my_kernels.py:matmul --json absent/x.json", "--json: got 'absent/x.json' (No such"),
     ("check my_kernels.py:matmul --junit folder.py", "--junit: got 'folder.py' (Is a directory)"),
     ("check my_kernels.py:matmul --json x --junit ./x", "--junit: got './x' as for --json"),
+    (
+        "check my_kernels.py:matmul --operand lambda=fp16[M] --spec a@b",
+        "--operand: got 'lambda=fp16[M]', expected NAME=FORMAT[AXIS, ...]",
+    ),
+    (
+        "check my_kernels.py:matmul --operand 's=fp16[M,,N]' --spec a@b",
+        "--operand: got an axis without a size in 's=fp16[M,,N]', expected NAME=FORMAT[AXIS, ...]",
+    ),
     ("signoff", "--conftest: got 'conftest.py' (no such file), expected a conftest.py"),
     ("signoff --conftest needs.py", "needs.py:3: importing it raised ModuleNotFoundError"),
     ("signoff --conftest my_kernels.py", "my_kernels.py: got no pytest_gemm_kernels(), expected"),

@@ -9,7 +9,8 @@ from wide import wide
 
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.kernel import KernelUnderTest
 
 DENSE = wide(layouts="contiguous")
 BF16 = wide(formats=("bf16",), layouts="contiguous")

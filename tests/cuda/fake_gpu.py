@@ -9,7 +9,7 @@ from gemmproof.backends.autotune import choose
 from gemmproof.backends.cuda import launch_cases
 from gemmproof.backends.on_device import place
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.simulator import run
 from gemmproof.report.report import SCHEMA, Report
 

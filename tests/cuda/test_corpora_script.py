@@ -16,6 +16,9 @@ from scripts.command import run
         ("rows_in_two_launches", "right", True),
         ("batch_on_the_third_axis", "right", True),
         ("packed_bytes_interleaved", "right", True),
+        ("gemm", "right", True),
+        ("with_row_sums", "right", True),
+        ("scaled_mm", "right", True),
         ("k_tiles_rounded_down", "runs", True),
         ("k_tiles_rounded_down", "raises", False),
         ("loop_left_with_break", "raises", True),
@@ -42,7 +45,9 @@ def test_tasks_can_be_sent_to_processes(monkeypatch):
     monkeypatch.setattr(corpora, "collect", lambda rows, describe, report: 0)
     corpora.launch_corpora()
     assert pickle.loads(pickle.dumps(sent)) == sent
-    assert len(sent) == len(corpora.KERNELS) + len(corpora.MUTANTS) + len(corpora.SURVIVORS)
+    right = [*corpora.KERNELS, *corpora.RIGHT]
+    assert len(sent) == len(right) + len(corpora.MUTANTS) + len(corpora.SURVIVORS)
+    assert len({kernel.name for kernel in right}) == len(right)
 
 
 def test_a_device_that_gives_other_bits_is_not_as_stated(monkeypatch):

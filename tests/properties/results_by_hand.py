@@ -8,7 +8,7 @@ from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.judge import judge
 from gemmproof.engine.observe import observe
 from gemmproof.properties.cases.tensors import TORCH_DTYPES, as_array, as_tensor
-from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.arithmetic.conversions import round_to
 from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS as KNOWN

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
-from mutants.offsets import right, row_offset_of_a_in_32_bits
+import triton
+from mutants.offsets import right, row_offset_of_a_in_32_bits, row_offset_of_c_in_32_bits
+from no_false_alarm.splitting import locked_kernel
 from wide import wide
 
 from gemmproof import Contract, KernelUnderTest, check
+from gemmproof.backends.select import select_cases
 from gemmproof.properties.cases.beyond import list_beyond
-from gemmproof.properties.cases.generate import is_admitted
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import corners, is_admitted, vary
+from gemmproof.properties.cases.survey import Survey
 from gemmproof.report.report import Report
 
 TILE = (16, 16, 16)
@@ -83,3 +90,89 @@ def test_what_lies_beyond_is_not_within(contract):
     for step in steps:
         assert step.cases
         assert not any(is_admitted(case, contract) for case in step.cases)
+
+
+def test_a_result_of_2_31_elements_is_a_limit_of_dense_kernels_too():
+    limits = limits_of(row_offset_of_c_in_32_bits, Contract())
+    assert limits["2**31 elements of c"].status == "limit"
+    assert limits["2**31 elements of c"].option == "--huge"
+    assert limits["2**31 elements of c"].case.is_sampled
+    assert limits["2**31 elements"].status == "limit"  # its options promise that, too
+    assert limits["2**31 elements"].option == "--huge --layouts any"
+    held = limits_of(strict, Contract(K="16..:16"))["2**31 elements of c"]
+    assert held.status == "holds"
+
+
+def test_what_a_few_programs_cannot_show_is_not_said_to_hold():
+    limits = limits_of(turns_kept_for_every_tile, Contract())
+    assert limits["2**31 elements of c"].status == "not tried"
+
+
+def turns_kept_for_every_tile(a, b):
+    """Slices add to c in turn, under a lock for each tile."""
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty((M, N), device=a.device, dtype=torch.float32)
+    grid = (triton.cdiv(M, 16), triton.cdiv(N, 16), 3)
+    turns = torch.zeros(grid[0] * grid[1], dtype=torch.int32, device=a.device)
+    strides = a.stride(), b.stride(), c.stride()
+    locked_kernel[grid](a, b, c, turns, M, N, K, *strides, triton.cdiv(K, 48) * 16, BLOCK=16)
+    return c.to(a.dtype)
+
+
+@pytest.mark.parametrize("layouts", ["contiguous", "any"])
+def test_a_sampled_case_is_judged_by_what_single_programs_show(layouts):
+    contract = Contract(layouts=layouts, huge=True)
+    case = Case(65536, 32769, 1)
+    for wrapper, verdict in ((right, "pass"), (row_offset_of_c_in_32_bits, "fail")):
+        report = check(KernelUnderTest("matmul", wrapper, contract), case=case)
+        assert report.verdict == verdict
+        assert {p.name for p in report.properties if p.examples} == {
+            "compiles",
+            "stays_in_bounds",
+            "offsets_fit",
+        }
+    (finding,) = report.findings
+    assert (finding.property, finding.operand, finding.axis) == ("offsets_fit", "c", "M")
+
+
+def test_a_refusal_of_so_large_a_result_breaks_the_promise():
+    def refuses(a, b):
+        assert a.shape[0] * b.shape[1] < 2**31, "c is too large"
+        return right(a, b)
+
+    report = check(KernelUnderTest("matmul", refuses, Contract(huge=True)), max_examples=60)
+    assert [f.property for f in report.findings] == ["runs_to_completion"]
+    assert "AssertionError: c is too large" in report.findings[0].message
+    assert report.findings[0].case.is_sampled
+
+
+def list_sampled(contract):
+    found = [c for c in corners(contract, Survey(), "fp16") if c.is_sampled]
+    assert all(math.prod(c.result_shape) > 2**31 for c in found)
+    assert all((c.layouts, c.calls, c.compare) == ((), 1, None) for c in found)
+    return [(c.M, c.N, c.K, c.batch) for c in found]
+
+
+def test_so_large_a_result_is_drawn_where_offsets_from_2_31_are_promised():
+    assert list_sampled(wide()) == [(57344, 57344, 1, None), (57343, 57341, 1, None)]
+    assert list_sampled(Contract(huge=True)) == list_sampled(wide())
+    assert list_sampled(wide(huge=False)) == list_sampled(Contract()) == []
+    assert not is_admitted(Case(57344, 57344, 1), wide(huge=False))
+    batches = {batch for *_, batch in list_sampled(wide(batched=True))}
+    assert batches == {1, 3}
+    assert {b for *_, b in list_sampled(wide(batched=True, M="..2048", N="..2048"))} == {800}
+
+
+def test_so_large_a_result_has_sizes_of_its_contract_or_there_is_none():
+    assert list_sampled(wide(M="..49152")) == [(49152, 57344, 1, None), (49152, 57341, 1, None)]
+    assert list_sampled(wide(N="128..:128", K="64..:64"))[0] == (57344, 57344, 64, None)
+    assert list_sampled(Contract(where=lambda M, N, K: M == N, huge=True))[0][:2] == (57344, 57344)
+    for small in (wide(M="..32767"), wide(N=1), wide(K=4096), wide(M="..300", batched=True)):
+        assert list_sampled(small) == []
+
+
+def test_a_comparison_never_leads_from_a_whole_case_to_a_sampled_one():
+    case = Case(8000, 8000, 1)
+    assert vary(case, wide(), M=8001) is not None
+    assert vary(case, wide(), M=16000, N=16000) is None
+    assert not any(c.is_sampled for c in select_cases([case, Case(57344, 57344, 1)]))

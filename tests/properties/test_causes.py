@@ -11,8 +11,9 @@ from fake_simulator import HERE, check_with, fake_run, right, stray_load
 from gemmproof.engine.causes import join, name_axis
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding, list_by_cause
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.naming import parameters_of
 from gemmproof.reference.observation import Fault, Where
 from gemmproof.report.text import lines
@@ -184,6 +185,7 @@ def flawed(flaw, after=lambda c: c):
         return after(c)
 
     report = check(KernelUnderTest("linear", linear, Contract()), max_examples=60)
+    assert report.to_dict()["names"] == {"a": "x", "b": "weight"}
     return [f for f in report.findings if f.cause is None]
 
 

@@ -16,7 +16,7 @@ from wide import wide
 from gemmproof.engine.drift import drift, drift_of, launch_product, simulate_product
 from gemmproof.properties.accumulator import declared_model, deviations, narrow_fp8
 from gemmproof.properties.cases.tensors import as_array, as_tensor
-from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.measure import DATA, Measure, measure, operands, slope
 from gemmproof.reference.accumulator.infer import infer_accumulator
 from gemmproof.reference.accumulator.record import Accumulator

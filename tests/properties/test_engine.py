@@ -12,7 +12,7 @@ from gemmproof.properties.cases import generate as strategies
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.cases.shrink import shrink
-from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import Report
 
 

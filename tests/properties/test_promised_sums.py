@@ -15,7 +15,8 @@ from gemmproof.engine.observe import make_related_calls, observe
 from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.properties import metamorphic, values
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.observation import Run

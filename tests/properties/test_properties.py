@@ -14,7 +14,7 @@ from gemmproof.properties import determinism, memory, mirror, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import copy_elements
 from gemmproof.properties.cases.tensors import as_tensor
-from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.table import BY_NAME, PROPERTIES
 from gemmproof.reference.mirrors import MIRRORS, launch_of
 from gemmproof.reference.mirrors.run import touches_of
@@ -88,7 +88,7 @@ def test_changed_operands_are_found_and_the_result_judged_by_what_was_given():
         ("element_changed", "a"),
         ("guard_changed", "b"),
     ]
-    assert "first a[1, 2], expected none changed" in found[0].message
+    assert "element a[1, 2] changed, expected none changed" in found[0].message
     assert names(outcome) == [memory.INPUTS]
 
 

@@ -19,7 +19,7 @@ from gemmproof.kernels import matmul_persistent
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import corners
 from gemmproof.properties.cases.survey import Survey
-from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.mirrors import mirror_for
 from gemmproof.reference.simulator import run
 

@@ -163,7 +163,7 @@ def sparse_kernel(
         a = tl.load(a_ptrs, (offs_m[:, None] < M) & (k + offs_k < K)[None, :], 0)
         if tl.max(tl.max((a != 0).to(tl.int32), axis=1), axis=0) > 0:
             b = tl.load(b_ptrs, (k + offs_k < K)[:, None] & (offs_n[None, :] < N), 0)
-            acc = tl.dot(a, b, acc)
+            acc = tl.dot(a, b, acc, out_dtype=tl.int32)
             if FLAW:
                 b_ptrs += BLOCK * tl.cast(sb[0], tl.int64)
         if not FLAW:

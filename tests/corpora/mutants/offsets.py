@@ -50,7 +50,7 @@ right = partial(launch, offsets_kernel, WIDE_A=True, WIDE_B=True, WIDE_STEP=True
 row_offset_of_a_in_32_bits = partial(right, WIDE_A=False)
 k_offset_of_b_in_32_bits = partial(right, WIDE_B=False)
 k_step_of_a_in_32_bits = partial(right, WIDE_STEP=False)
-# small operands have so large a result, an outer product of 65536 elements each among them
+# small operands have so large a result: of two vectors, say
 row_offset_of_c_in_32_bits = partial(right, WIDE_C=False)
 batch_offset_of_a_in_32_bits = partial(batched, A_BATCH=tl.int32)
 

@@ -1,115 +1,11 @@
-"""Every mutant: its class, and what must be said of it at which smallest case."""
+"""Every mutant, line by line as `mutant.parse` reads it, those of the families behind them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import import_module
-
 from block_pointers import BLOCK_POINTERS
-from wide import wide
+from families.table import FAMILIES
+from mutant import parse
 
-from gemmproof.properties.cases.case import Case
-from gemmproof.properties.contract import Contract, KernelUnderTest
-from gemmproof.properties.finding import Finding
-
-CLASSES = {
-    "A": "K tail",
-    "B": "undefined lanes",
-    "C": "coverage",
-    "D": "32-bit offsets",
-    "E": "strides and axes",
-    "F": "false hints",
-    "G": "split-K and configurations",
-    "H": "scheduling",
-    "I": "precision",
-    "J": "scales and packing",
-    "K": "degenerate sizes",
-    "L": "descriptors",
-    "O": "determinism",
-    "P": "state between calls",
-    "Q": "refused by the compiler",
-}
-PROPERTIES = {
-    "COMPILES": "compiles",
-    "ENDS": "runs_to_completion",
-    "BOUNDS": "stays_in_bounds",
-    "ONCE": "stores_each_element_once",
-    "LANES": "undefined_lanes_never_stored",
-    "HINTS": "every_hint_holds",
-    "FIT": "offsets_fit",
-    "RACES": "no_races",
-    "EXACT": "exact_on_integers",
-    "BOUND": "within_bound",
-    "SAME": "same_bits_on_dirty_outputs",
-    "ROWS": "row_bits_at_any_m",
-    "CALLS": "call_order",
-    "INPUTS": "leaves_inputs_untouched",
-    "SPECIAL": "special_values",
-    "SYMMETRY": "symmetries",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A kernel that is wrong in one way, and what must be said of it.
-
-    `place` is "module:function" beside this file. Its first finding must be of `property`, of
-    class `fault`, blame `operand` and `axis`, and have `smallest` as its case. Where the data
-    decide whether the fault shows, the sides of the case need only sum to no more.
-    """
-
-    letter: str
-    place: str
-    property: str
-    fault: str
-    operand: str | None
-    axis: str | None
-    smallest: Case
-    contract: Contract
-    target: str | None
-
-    @property
-    def name(self) -> str:
-        """The function's name, which states the fault."""
-        return self.place.partition(":")[2]
-
-    def is_stated(self, finding: Finding) -> bool:
-        """Whether a finding is the one that is stated here."""
-        case, own = finding.case, self.smallest
-        if own.fill == "index":
-            small = case == own
-        else:
-            small = case.M + case.N + case.K <= own.M + own.N + own.K
-        return small and (finding.property, finding.fault, finding.operand, finding.axis) == (
-            self.property,
-            self.fault,
-            self.operand,
-            self.axis,
-        )
-
-    @property
-    def kernel(self) -> KernelUnderTest:
-        """The mutant as the suite judges it."""
-        module, _, function = self.place.partition(":")
-        launch = getattr(import_module(f"mutants.{module}"), function)
-        return KernelUnderTest(self.name, launch, self.contract)
-
-
-def _mutant(line: str) -> Mutant:
-    letter, place, claim, fault, operand, axis, M, N, K, *rest = line.split()
-    stated = dict(word.split("=") for word in rest)
-    target, invariant = stated.pop("target", None), stated.pop("invariant", None)
-    options = {k: int(v) if v.isdigit() else v for k, v in stated.items()}
-    layouts = tuple((name, options.pop(name)) for name in "ab" if name in options)
-    case = Case(int(M), int(N), int(K), layouts=layouts, **options)
-    contract = wide(
-        formats=(case.dtype,), batched=case.batch is not None, batch_invariant=invariant is not None
-    )
-    blamed = (None if word == "-" else word for word in (operand, axis))
-    return Mutant(letter, place, PROPERTIES[claim], fault, *blamed, case, contract, target)
-
-
-# class, place, property, fault, operand, axis, smallest M N K, and what else the case or check has
 _LINES = """
 A k_tail:even_k_means_divisible_by_two BOUNDS out_of_bounds a K 1 1 2
 A k_tail:mask_does_not_advance BOUNDS out_of_bounds b K 1 1 17
@@ -140,6 +36,8 @@ C coverage:every_tile_launched_twice ONCE stored_twice c - 1 1 1
 D offsets:row_offset_of_a_in_32_bits FIT wrapped_offset a M 3 1 1 a=narrow
 D offsets:k_offset_of_b_in_32_bits FIT wrapped_offset b K 1 1 3 b=narrow
 D offsets:k_step_of_a_in_32_bits FIT wrapped_offset a K 1 1 17 a=narrow_transposed
+D offsets:row_offset_of_c_in_32_bits FIT wrapped_offset c M 37453 57340 1
+D offsets:workspace_plane_in_32_bits FIT wrapped_offset w_ptr - 5351 57332 1
 D offsets:batch_offset_of_a_in_32_bits FIT wrapped_offset a batch 1 1 1 batch=3 a=narrow_batch
 E strides:strides_of_a_swapped BOUNDS out_of_bounds a M 1 1 2
 E strides:strides_of_b_swapped BOUNDS out_of_bounds b K 1 2 1
@@ -230,14 +128,13 @@ Q refused:one_configuration_of_24_columns COMPILES compile_error - - 1 1 1 confi
 Q refused:loop_left_with_break COMPILES compile_error - - 1 1 1
 """.strip().splitlines()
 # what Triton has no more is left out
-MUTANTS = tuple(_mutant(line) for line in _LINES if BLOCK_POINTERS or "window_" not in line)
+_OWN = tuple(parse(line) for line in _LINES if BLOCK_POINTERS or "window_" not in line)
+MUTANTS = (*_OWN, *(mutant for family in FAMILIES for mutant in family.wrong))
 
-# Wrong, and not found by a hundred cases: no case has 2**31 elements, or gives keywords.
+# Wrong, and not found by a hundred cases: no case gives keywords.
 SURVIVORS = tuple(
-    _mutant(line)
+    parse(line)
     for line in """
-D offsets:row_offset_of_c_in_32_bits FIT wrapped_offset c M 1 1 1
-D offsets:workspace_plane_in_32_bits FIT wrapped_offset w_ptr - 1 1 1
 I promises:out_dtype_reached_in_two_steps BOUND rounding c - 1 1 1 fill=normal
 K promises:out_stays_as_it_was ONCE never_stored c - 1 1 1
 """.strip().splitlines()

@@ -22,7 +22,7 @@ from mutants import (
 from tiled import launch
 from wide import wide
 
-from gemmproof.properties.contract import KernelUnderTest
+from gemmproof.properties.kernel import KernelUnderTest
 
 
 def single_precision_sums(a, b):

@@ -7,13 +7,15 @@ from importlib import import_module
 from block_pointers import BLOCK_POINTERS
 from wide import wide
 
-from gemmproof.properties.contract import Contract, KernelUnderTest
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.kernel import KernelUnderTest
 
 ANY = wide()
 MANY = wide(formats=("fp16", "bf16"))
 UNORDERED = wide(deterministic=False)
 BATCHED = wide(batched=True)
 INT8 = wide(formats=("int8",))
+FEW = wide(M="0..4096", N="0..4096")  # at most 65536 tiles, which have locks, and 2**31 programs
 SHORT = wide(M="0..300", N="0..300", K="0..300")  # one k at a time: a long K takes long
 
 _PLACES = {
@@ -29,7 +31,7 @@ _PLACES = {
     "splitting:atomics_onto_zeros": UNORDERED,
     "splitting:workspace_and_second_kernel": ANY,
     "splitting:ragged_slices_summed_by_torch": ANY,
-    "splitting:turns_kept_from_call_to_call": ANY,
+    "splitting:turns_kept_from_call_to_call": FEW,
     "splitting:stream_k_with_fix_up": ANY,
     "splitting:two_accumulators": ANY,
     "scheduling:rotation_by_the_global_pid": ANY,
@@ -65,7 +67,7 @@ _PLACES = {
     "language:branches_on_constants": ANY,
     "language:bias_of_zeros": ANY,
     "language:outer_products": SHORT,
-    "language:a_program_for_each_element": ANY,
+    "language:a_program_for_each_element": FEW,
     "language:configurations_that_clear_c": UNORDERED,
     "language:packed_bytes_interleaved": INT8,
     "projects:compiler_template": ANY,

@@ -10,7 +10,7 @@ from spec_ways import dot, floats, judge, scales
 
 from gemmproof.reference.arithmetic.conversions import round_to
 from gemmproof.reference.formats import CODES
-from gemmproof.reference.spec import Rules, erf, evaluate, sigmoid
+from gemmproof.reference.spec import Rules, SpecError, erf, evaluate, sigmoid
 
 F = np.float32
 M, N, K, G = 9, 7, 256, 128
@@ -219,5 +219,5 @@ def test_every_code_of_the_microscaling_formats():
     assert c.value[:255].tolist() == [2.0 ** (i - 127) for i in range(255)]
     assert np.isnan(c.value[255])
     assert (CODES["e2m1"].max, CODES["e8m0"].max) == (6.0, 2.0**127)
-    with pytest.raises(TypeError, match=r"^spec: got codes that may be rounded, expected"):
+    with pytest.raises(SpecError, match=r"^spec: got codes that may be rounded, expected"):
         evaluate(lambda q: q.decode("e2m1"), {"q": (np.ones(3, F), "fp32")}, Rules())

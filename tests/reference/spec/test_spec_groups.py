@@ -19,8 +19,20 @@ def test_gemv_by_dot_and_by_sum():
         lambda a, b: (a.astype(F) * b.astype(F)).sum(-1),
         lambda a, b: sum((dot(a[:, k::4], b[k::4, None], -1) for k in range(4)), F(0))[:, 0],
     ]
-    for spec in (lambda a, b: (a @ b[:, None])[:, 0], lambda a, b: (a * b).sum(-1)):
+    for spec in (
+        lambda a, b: (a @ b[:, None])[:, 0],
+        lambda a, b: (a * b).sum(-1),
+        lambda a, b: a @ b,
+        lambda a, b: b @ a.T,
+    ):
         judge(spec, given, right, [lambda a, b: dot(a[:, 1:], b[1:, None])[:, 0]])  # fmt: skip
+
+
+def test_a_vector_times_a_vector_is_a_number():
+    rng = np.random.default_rng(8)
+    given = {"a": floats(rng, "fp16", K), "b": floats(rng, "fp16", K)}
+    right = [lambda a, b: dot(a[None], b[:, None])[0, 0]]
+    judge(lambda a, b: a @ b, given, right, [lambda a, b: dot(a[None, 1:], b[1:, None])[0, 0]])
 
 
 def test_bmm_with_a_shared_operand():

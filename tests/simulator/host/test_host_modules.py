@@ -110,6 +110,48 @@ def test_an_import_that_asks_for_what_is_unknown(write_module):
     )
 
 
+HOLDS_CUBLAS = """
+import torch
+
+if torch.cuda.is_available():
+    from triton._C.libtriton import nvidia
+
+    cublas = nvidia.cublas.CublasLt(torch.empty(1 << 20, device="cuda", dtype=torch.uint8))
+
+
+def by_cublas(a, b):
+    c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
+    cublas.matmul(a, b.T, c)
+    return c
+
+
+def by_torch(a, b):
+    return a @ b
+"""
+
+
+def test_a_module_may_hold_a_library_that_no_kernel_needs(write_module, capsys):
+    """As Triton's tutorial on persistent products does, to compare with; nothing is known of it."""
+    nvidia = pytest.importorskip("triton._C.libtriton").nvidia
+    real, path = nvidia.cublas.CublasLt, write_module(HOLDS_CUBLAS)
+    a = torch.eye(4)
+    assert torch.equal(simulate(load(parse(f"{path}:by_torch")), a, a), a)
+    assert nvidia.cublas.CublasLt is real
+    assert main(["check", f"{path.name}:by_cublas", "--max-examples", "2"]) == EXIT["error"]
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "host_side_script.py:12: CublasLt.matmul is not known to the fake device" in said
+
+
+def test_launches_at_import_that_take_long_are_told_with_a_remedy(write_module, monkeypatch):
+    monkeypatch.setattr("gemmproof.fake_device.SECONDS", 0.0)
+    with pytest.raises(TargetError) as caught:
+        load_file(write_module(SCRIPT))
+    said = str(caught.value)
+    assert said.startswith("host_side_script.py:")
+    assert "importing it raised Exhausted: double, at program 0 of 1, was still advancing" in said
+    assert said.endswith('; put what a script runs by itself under `if __name__ == "__main__":`')
+
+
 def test_a_real_gpu_is_seen_only_by_launches_on_it(monkeypatch):
     """Where there is a GPU, the fake device answers all the same unless launches need the GPU."""
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "the real one")

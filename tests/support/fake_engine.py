@@ -24,6 +24,8 @@ def check(
     device=None,
     limits=False,
     seconds=0,
+    proof=True,
+    proof_seconds=10.0,
 ):
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
     listener({"event": "properties", "claims": claims})

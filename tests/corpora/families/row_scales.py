@@ -1,4 +1,4 @@
-"""A product with scales of rows and columns and a bias, right and wrong in one way each."""
+"""Scales of rows and columns and a bias, as fp8 layers have them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
+from families.family import Family
+
+from gemmproof import Contract, KernelUnderTest, Operand
 
 
 @triton.jit
@@ -55,5 +58,34 @@ def scaled_mm(a, b, scale_a, scale_b, bias, FLAW="none"):
     return c
 
 
-def flawed(flaw):
-    return partial(scaled_mm, FLAW=flaw)
+scale_of_rows_forgotten = partial(scaled_mm, FLAW="forgotten")
+scale_of_rows_applied_twice = partial(scaled_mm, FLAW="twice")
+scale_of_the_next_row = partial(scaled_mm, FLAW="shifted")
+bias_forgotten = partial(scaled_mm, FLAW="no_bias")
+scale_of_columns_unmasked = partial(scaled_mm, FLAW="no_mask")
+scale_of_columns_overwritten = partial(scaled_mm, FLAW="overwritten")
+
+FAMILY = Family(
+    "scales of rows and columns, and a bias",
+    KernelUnderTest(
+        "scaled_mm",
+        scaled_mm,
+        Contract(formats=("fp8e4m3", "fp16", "bf16"), out="bf16"),
+        operands={
+            "scale_a": Operand("fp32", "M"),
+            "scale_b": Operand("fp32", "N"),
+            "bias": Operand("bf16", "N"),
+        },
+        spec=lambda a, b, scale_a, scale_b, bias: (
+            (a @ b) * scale_a[:, None] * scale_b[None, :] + bias
+        ),
+    ),
+    """
+R row_scales:scale_of_rows_forgotten EXACT operand_forgotten scale_a - 1 1 1
+R row_scales:scale_of_rows_applied_twice EXACT operand_applied_twice scale_a - 1 1 1
+R row_scales:scale_of_the_next_row EXACT operand_shifted scale_a M 2 1 1
+R row_scales:bias_forgotten EXACT operand_forgotten bias - 1 1 1 dtype=bf16
+R row_scales:scale_of_columns_unmasked BOUNDS out_of_bounds scale_b N 1 1 1
+R row_scales:scale_of_columns_overwritten INPUTS element_changed scale_b - 1 1 1
+""",
+)

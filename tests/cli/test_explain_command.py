@@ -1,0 +1,138 @@
+"""`gemmproof explain`: what it prints, the picture, and one clear line for bad usage."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from gemmproof.cli import main
+from gemmproof.properties.explanation.record import AddressMap
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = "docs/examples/no_k_mask.py:matmul"
+COMMANDS = re.findall(
+    r"^\$ (gemmproof explain .*?--svg (\S+))$",
+    (ROOT / "docs/how-to/explain.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+UNFOLLOWED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gathering(a_ptr, b_ptr, c_ptr, K, BLOCK: tl.constexpr):
+    at = tl.load(a_ptr + tl.arange(0, BLOCK), mask=tl.arange(0, BLOCK) < K, other=0.0)
+    tl.store(c_ptr + at.to(tl.int32), at)
+
+
+def follows_data(a, b):
+    c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
+    gathering[(1,)](a, b, c, a.shape[1], BLOCK=16)
+    return c
+
+
+def reads_a_number(a, b):
+    if a[0, 0].item() > 0:
+        return a @ b
+    return follows_data(a, b)
+
+
+def launches_nothing(a, b):
+    return a @ b
+
+
+def raises(a, b):
+    raise ValueError("not today")
+"""
+
+
+def test_it_prints_each_access_and_what_is_missing(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(ROOT)
+    report = tmp_path / "map.json"
+    assert main(["explain", EXAMPLE, "--json", str(report)]) == 0
+    said = capsys.readouterr().out
+    for line in (
+        "kernel kernel, grid (cdiv(M, 32), cdiv(N, 64)), every M, N, K",
+        "no_k_mask.py:21:13  load a, a block of 32 x 32",
+        "row    = program_id(0) * 32 + i    needs row < M: from the mask",
+        "column = k + j                     needs column < K: MISSING, fails at M=1 N=1 K=1",
+        "add to the mask: & (offs_k[None, :] < K)",
+        "tl.load(b_ptrs, mask=(offs_n < N) & (offs_k[:, None] < K), other=0.0)",
+        "proved: then every lane is within b, for every M, N, K",
+    ):
+        assert line in said
+    data = json.loads(report.read_text())
+    again = AddressMap.from_dict(data)
+    assert json.loads(json.dumps(again.to_dict())) == data
+    assert [x.status for x in again.kernels[0].accesses] == ["missing", "missing", "proved"]
+
+
+def test_one_line_alone(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert main(["explain", EXAMPLE, "--line", "25"]) == 0
+    said = capsys.readouterr().out
+    assert "store c" in said
+    assert "load" not in said
+    assert main(["explain", EXAMPLE, "--line", "3"]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        "gemmproof explain: --line: got 3, expected a line that loads or stores: 21 22 25\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["no_such.py:f"], "no such file"),
+        ([EXAMPLE, "--case", "{"], "case"),
+        ([EXAMPLE, "--svg", "/no/such/folder/x.svg"], "--svg: got '/no/such/folder/x.svg'"),
+        ([EXAMPLE, "--svg", "x.svg", "--case", '{"M": 4000, "N": 1, "K": 1}'], "at most 512"),
+    ],
+)
+def test_bad_usage_gets_one_line(words, said, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert main(["explain", *words]) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert shown.startswith("gemmproof explain: ")
+    assert shown.count("\n") == 1
+    assert not Path("x.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "status", "said"),
+    [
+        ("follows_data", 0, "not decided: "),
+        ("reads_a_number", 3, "nothing could be followed: "),
+        ("launches_nothing", 3, "the wrapper launches no Triton kernel"),
+        ("raises", 3, "nothing could be followed"),
+    ],
+)
+def test_what_cannot_be_followed_is_said_in_a_line(function, status, said, tmp_path, capsys):
+    (tmp_path / "unfollowed.py").write_text(UNFOLLOWED)
+    assert main(["explain", f"{tmp_path / 'unfollowed.py'}:{function}"]) == status
+    shown = capsys.readouterr()
+    assert said in shown.out + shown.err
+    assert status == 0 or shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("command", "name"), COMMANDS, ids=[name for _, name in COMMANDS])
+def test_the_pictures_of_the_docs_are_what_the_commands_draw(command, name, monkeypatch, tmp_path):
+    import shlex
+
+    monkeypatch.chdir(ROOT)
+    words = shlex.split(command)[1:]
+    words[words.index(name)] = str(tmp_path / "drawn.svg")
+    assert main(words) == 0
+    drawn, kept = (
+        list(ElementTree.parse(path).getroot().itertext())
+        for path in (tmp_path / "drawn.svg", ROOT / "docs/pictures" / name)
+    )
+    assert drawn == kept
+    assert len(COMMANDS) == 2

@@ -1,0 +1,22 @@
+"""Families of production kernels: the right ones pass; test_mutants.py judges the wrong ones."""
+
+from __future__ import annotations
+
+import pytest
+from families.table import FAMILIES, RIGHT
+
+from gemmproof.engine.check import check
+
+
+@pytest.mark.parametrize("target", [None, "sm_90"])
+@pytest.mark.parametrize("kernel", RIGHT, ids=lambda k: k.name)
+def test_a_right_kernel_passes(kernel, target):
+    report = check(kernel, max_examples=40, target=target)
+    assert [f.message for f in report.findings] == []
+    assert report.verdict == "pass", report.note
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.title)
+def test_a_family_has_three_wrong_kernels_or_more(family):
+    assert len(family.wrong) >= 3
+    assert len({mutant.place for mutant in family.wrong}) == len(family.wrong)

@@ -1,0 +1,39 @@
+"""Engines that only call the kernel, after a proof that does harm to its process."""
+
+import os
+import signal
+import time
+
+from fake_engine import check
+
+
+def _end(harm):
+    """An engine that only calls the kernel, after a proof that does harm to its process."""
+
+    def judge(kernel, *, listener, proof=False, proof_seconds=0.2, **options):
+        if proof:
+            told = {"event": "proof", "properties": ["stays_in_bounds"], "seconds": 0.2}
+            listener({**told, "done": False})
+            harm(lambda: listener({"event": "advanced"}))
+        return check(kernel, listener=listener, **options)
+
+    return judge
+
+
+def _fill(advance):
+    held = []
+    while True:
+        held.append(bytearray(1 << 26))
+
+
+def _hang(advance):
+    while True:
+        time.sleep(0.05)
+        advance()  # that it advances gives it no more time
+
+
+hangs = _end(_hang)
+crashes = _end(lambda advance: os.kill(os.getpid(), signal.SIGSEGV))
+leaves = _end(lambda advance: os._exit(0))
+killed = _end(lambda advance: os.kill(os.getpid(), signal.SIGKILL))
+fills = _end(_fill)

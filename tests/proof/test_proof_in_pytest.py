@@ -1,0 +1,105 @@
+"""A proof in a project's pytest run and in its sign-off."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from gemmproof.cli import EXIT, main
+from gemmproof.worker import protocol
+
+ROOT = Path(__file__).parents[2]
+CONFTEST = """
+def pytest_configure(config):
+    from gemmproof.properties.proof import prove
+    from gemmproof.properties.proof.verdict import Proof, Proofs
+    proofs = Proofs((
+        Proof("stays_in_bounds", "proved", "every M"),
+        Proof("offsets_fit", "refuted", why="it wraps", case='{"M":3,"N":2,"K":1}'),
+    ))
+    prove.prove = lambda kernel, target, seconds: proofs
+
+def pytest_gemm_kernels():
+    from gemmproof import KernelUnderTest
+    import right
+    return [KernelUnderTest("right", right.matmul)]
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(project, *options):
+    path = f"{ROOT / 'src'}:{project}:{os.environ.get('PYTHONPATH', '')}"
+    words = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider", "--gemm-max-examples", "3")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "--rootdir", str(project), *options],
+        cwd=project,
+        env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+def failed(out):
+    return re.findall(r"^FAILED (\S+)", out, re.MULTILINE)
+
+
+def test_an_item_says_what_is_proved_and_fails_where_gemmproof_contradicts_itself(project):
+    out = run(project, "--gemm-proof", "--junit-xml", "report.xml", "-k", "bounds or fit")
+    assert failed(out) == ["test_kernels.py::test_gemm[right-fp16-offsets_fit]"]
+    assert "1 failed, 1 passed" in out
+    assert "offsets_fit: gemmproof is wrong about itself: the proof says it wraps at M=3" in out
+    told = {
+        case.get("name"): [p.get("value") for p in case.iter("property")]
+        for case in ElementTree.parse(project / "report.xml").iter("testcase")
+    }
+    assert told == {
+        "test_gemm[right-fp16-stays_in_bounds]": ["proved for every M"],
+        "test_gemm[right-fp16-offsets_fit]": ["refuted: it wraps"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        (["--gemm-no-proof"], "[tool.gemmproof]\nproof = true\n"),
+        (["-o", "gemm_proof=no"], "[tool.gemmproof]\nproof = true\n"),
+        ([], "[tool.gemmproof]\nproof = false\n"),
+    ],
+)
+def test_it_can_be_left_out(project, words, settings):
+    (project / "pyproject.toml").write_text(f"[project]\nname = 'p'\n{settings}")
+    assert "1 passed" in run(project, "-k", "fit", *words)
+
+
+def test_a_word_that_is_no_truth_is_refused(project):
+    out = run(project, "-o", "gemm_proof=maybe")
+    assert "gemm_proof: got 'maybe', expected true or false" in out
+
+
+def test_sign_off_marks_what_is_proved_and_says_so(project, monkeypatch, capsys):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setattr(protocol, "ENGINE", "proving_engine:says")
+    assert main(["signoff", "--max-examples", "3", "--proof"]) == EXIT["pass"]
+    out = capsys.readouterr().out
+    assert re.search(r"^stays_in_bounds +proved  3$", out, re.MULTILINE)
+    assert "as a share of its bound, and what is proved for every size" in out
+    assert main(["signoff", "--max-examples", "3", "--no-proof"]) == EXIT["pass"]
+    assert "proved" not in capsys.readouterr().out

@@ -1,0 +1,252 @@
+"""A proof beside the search: what it says is shown, what it asks is tried, neither is hidden."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from fake_simulator import cases_in, check_with, fake_run, stray_load
+from wide import wide
+
+from gemmproof.engine.proof import PROVABLE
+from gemmproof.properties import memory, table, values
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import smallest
+from gemmproof.properties.proof.verdict import Proof, Proofs
+from gemmproof.reference.observation import Fault
+from gemmproof.report.report import ProofResult, Report
+
+BOUNDS = memory.BOUNDS
+AT = Case(3, 2, 1)
+EVERYWHERE = Proof(BOUNDS, "proved", scope="every M, N, K, any strides")
+
+
+def refuted(case=AT, name=BOUNDS, why="load of a, row < M is lacking"):
+    return Proof(name, "refuted", why=why, case=case if case is None else case.to_json())
+
+
+def judged_with(*verdicts, run=None, cases=(), **options):
+    """A report and its events, where a prover says so."""
+    proofs = Proofs(verdicts, tuple(cases))
+    return check_with(run or fake_run(), _prove=lambda *asked: proofs, **options)
+
+
+def result_of(report, name=BOUNDS):
+    return next(p for p in report.properties if p.name == name)
+
+
+def strays_at(*shapes, axis="K", kind=stray_load):
+    """A runner that finds a stray load wherever a has one of some shapes."""
+    return fake_run(lambda a, b, config: [kind()] if tuple(a.shape) in shapes else [])
+
+
+def test_what_is_proved_is_told_beside_the_cases_of_its_property():
+    report, events = judged_with(EVERYWHERE)
+    assert report.verdict == "pass"
+    assert result_of(report).proof == ProofResult("proved", EVERYWHERE.scope)
+    assert result_of(report).examples == 100
+    assert {p.name for p in report.properties if p.proof} == {BOUNDS}
+    assert [e["event"] for e in events[:4]] == ["properties", "proof", "proof", "start"]
+    assert [e["done"] for e in events[1:3]] == [False, True]
+    assert set(PROVABLE) <= set(table.BY_NAME)
+
+
+def test_the_prover_is_told_the_kernel_its_target_and_its_time():
+    told = []
+
+    def prove(*asked):
+        told.append(asked)
+        return Proofs()
+
+    check_with(fake_run(), max_examples=1, target="sm_90", proof_seconds=3, _prove=prove)
+    ((kernel, target, seconds),) = told
+    assert (kernel.name, target, seconds) == ("matmul", "sm_90", 3)
+    check_with(fake_run(), max_examples=1, proof=False, _prove=prove)
+    check_with(fake_run(), case=AT, _prove=prove)
+    assert len(told) == 1
+
+
+def test_a_refutation_that_the_simulator_shows_is_an_ordinary_finding():
+    report, events = judged_with(refuted(), run=strays_at((3, 1)), max_examples=5)
+    assert cases_in(events, "draw")[:2] == [smallest(wide(), "fp16"), AT]
+    assert (report.verdict, report.note) == ("fail", None)
+    (finding,) = report.findings
+    assert (finding.property, finding.cause, finding.case.M) == (BOUNDS, None, 3)
+    assert finding.case.rank <= AT.rank
+    assert result_of(report).status == "fail"
+    assert result_of(report).proof.status == "refuted"
+
+
+def test_a_refutation_is_tried_even_where_one_case_was_asked_for():
+    report, events = judged_with(refuted(), run=strays_at((3, 1)), max_examples=1)
+    assert cases_in(events, "draw") == [Case(1, 1, 1), AT]
+    assert report.verdict == "fail"
+
+
+def test_a_refutation_that_it_does_not_show_is_an_error_with_its_data():
+    report, _ = judged_with(refuted(), max_examples=5)
+    assert (report.verdict, report.findings) == ("error", ())
+    assert report.note == (
+        "gemmproof is wrong about itself: the proof says load of a, row < M is lacking at"
+        " M=3 N=2 K=1 fp16, a row, b row, the simulation does not; please report it"
+    )
+    assert result_of(report).is_disputed
+    assert (result_of(report).status, result_of(report).examples) == ("pass", 6)
+
+
+def test_what_follows_from_another_property_is_not_decided():
+    wraps = Fault("wrapped_offset", "k", "load", "a", "K", stray_load().where, "g", "e", 1, 1)
+    kinds = memory.BOUNDS, memory.FIT
+    assert table.BY_NAME[kinds[0]].follows == (kinds[1],)
+    report, _ = judged_with(refuted(), run=strays_at((3, 1), kind=lambda: wraps), max_examples=5)
+    assert [f.property for f in report.findings] == [memory.FIT]
+    assert (report.verdict, report.note) == ("fail", None)
+    proof = result_of(report).proof
+    assert (proof.status, proof.why) == ("not decided", f"{memory.FIT} does not hold, at {AT}")
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (None, "load of a, row < M is lacking: shown by no case"),
+        (
+            replace(AT, dtype="bf16"),
+            "load of a, row < M is lacking: shown by a case that the contract does not admit",
+        ),
+    ],
+)
+def test_a_refutation_without_an_admitted_case_decides_nothing(case, why):
+    report, events = judged_with(refuted(case), max_examples=5)
+    assert report.verdict == "pass"
+    assert result_of(report).proof == ProofResult("not decided", why=why)
+    assert len(cases_in(events)) == 5
+
+
+def test_a_refutation_whose_case_is_too_much_to_run_decides_nothing_and_costs_nothing():
+    def run(function, *tensors, **options):
+        if tuple(tensors[0].shape) == (3, 1):
+            raise MemoryError
+        return fake_run()(function, *tensors, **options)
+
+    report, events = judged_with(refuted(), run=run, max_examples=5)
+    assert (report.verdict, report.note) == ("pass", None)
+    assert result_of(report).proof.why == f"its case could not be run: {AT}"
+    assert len(cases_in(events, "draw")) == 6
+
+
+def test_the_search_goes_on_after_any_number_of_such_refutations():
+    def run(function, *tensors, **options):
+        if tensors[0].shape[0] > 1000:
+            raise MemoryError
+        return fake_run()(function, *tensors, **options)
+
+    names = (BOUNDS, memory.FIT, memory.HINTS, memory.LANES)
+    asked = [refuted(Case(1001 + i, 2, 1), name) for i, name in enumerate(names)]
+    report, _ = judged_with(*asked, run=run, max_examples=5)
+    assert (report.verdict, result_of(report).examples) == ("pass", 5)
+
+
+def test_a_refutation_at_a_case_that_its_property_does_not_judge_decides_nothing():
+    case = replace(AT, fill="normal", seed=1)
+    report, _ = judged_with(refuted(case, values.EXACT), max_examples=5)
+    assert report.verdict == "pass"
+    assert result_of(report, values.EXACT).proof.why == f"its case could not be judged: {case}"
+
+
+def test_a_case_that_fails_where_it_is_proved_is_found_and_is_our_error():
+    report, _ = judged_with(EVERYWHERE, run=strays_at((1, 1)), max_examples=5)
+    assert report.verdict == "fail"
+    (finding,) = report.findings
+    assert report.note == (
+        "gemmproof is wrong about itself: stays_in_bounds is proved for every M, N, K, any"
+        f" strides, and yet the simulation says at {finding.case}: {finding.message};"
+        " please report it"
+    )
+    assert not result_of(report).is_proved
+    assert json.loads(report.to_json())["findings"][0]["property"] == BOUNDS
+
+
+def test_a_proof_that_rests_on_another_property_is_not_contradicted():
+    proof = replace(EVERYWHERE, property=memory.ONCE)
+    store = Fault("out_of_bounds", "k", "store", "c", "M", stray_load().where, "g", "e", 1, 1)
+    lost = Fault("never_stored", "k", "store", "c", None, stray_load().where, "g", "e", 1, 1)
+    run = fake_run(lambda a, b, config: [store, lost])
+    report, _ = judged_with(proof, run=run, max_examples=2)
+    causes = {f.property: f.cause for f in report.findings}
+    assert (causes[memory.ONCE], report.note) == (BOUNDS, None)
+
+
+@pytest.mark.parametrize(
+    ("raised", "why"),
+    [
+        (KeyError("x\ny"), "the proof raised KeyError: 'x\\ny'"),
+        (ValueError("one\ntwo"), "the proof raised ValueError: one"),
+        (RecursionError(), "the proof raised RecursionError"),
+        (SystemExit(3), "the proof raised SystemExit: 3"),
+    ],
+)
+def test_whatever_the_prover_raises_the_check_goes_on(raised, why):
+    def prove(*asked):
+        raise raised
+
+    report, _ = check_with(fake_run(), max_examples=5, _prove=prove)
+    assert (report.verdict, report.note) == ("pass", None)
+    assert {p.name for p in report.properties if p.proof} == set(PROVABLE)
+    assert {p.proof for p in report.properties if p.proof} == {ProofResult("not decided", why=why)}
+
+
+@pytest.mark.parametrize(
+    "proofs",
+    [Proofs((replace(EVERYWHERE, property="stays"),)), Proofs(cases=("{",))],
+)
+def test_a_property_or_a_case_that_is_none_is_the_prover_s_mistake(proofs):
+    report, _ = check_with(fake_run(), max_examples=5, _prove=lambda *asked: proofs)
+    assert report.verdict == "pass"
+    assert result_of(report).proof.why.startswith("the proof raised ")
+
+
+def test_cases_on_both_sides_of_a_guard_are_tried_before_corners():
+    asked = [Case(n, 16, 16) for n in range(20, 40)]
+    others = [Case(5, 5, 5, "bf16"), Case(5, 5, 5, batch=2), Case(5, 5, 5, arguments=(("x", "1"),))]
+    large = [Case(8000, 8000, 16), Case(4, 4, 4, config=7)]
+    told = [case.to_json() for case in (*others, *large, *asked)]
+    _, events = judged_with(cases=told, max_examples=20)
+    drawn = cases_in(events, "draw")
+    assert drawn[0] == Case(1, 1, 1)
+    assert drawn[2:12] == asked[:10]  # after one of a middle size
+    assert len(drawn) == 20
+    _, events = check_with(fake_run(), max_examples=10)
+    assert drawn[12:20] == cases_in(events)[2:]
+
+
+def test_cases_are_tried_in_their_format():
+    asked = Case(5, 5, 5, "bf16")
+    contract = wide(("fp16", "bf16"))
+    _, events = judged_with(cases=[asked.to_json()], max_examples=6, contract=contract)
+    drawn = cases_in(events)
+    assert drawn.index(asked) == 8
+    assert [c.dtype for c in drawn] == ["fp16"] * 6 + ["bf16"] * 6
+
+
+def test_unvisited_paths_go_through_the_report_and_its_json():
+    proofs = Proofs((EVERYWHERE,), unvisited=("K > 2**31",))
+    report, _ = check_with(fake_run(), max_examples=2, _prove=lambda *asked: proofs)
+    assert report.unvisited == ("K > 2**31",)
+    assert Report.from_json(report.to_json()) == report
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"proof": {"status": "proved"}}, "report proof: got fields status, expected status scope"),
+        ({"proof": 3}, "report proof: got fields 3, expected status scope why"),
+        ({"more": 1}, "report property: got fields name claim status .* more, expected name"),
+    ],
+)
+def test_a_property_with_other_fields_is_refused(change, said):
+    report, _ = judged_with(EVERYWHERE, max_examples=2)
+    data = report.to_dict()
+    data["properties"][0] |= change
+    with pytest.raises(ValueError, match=said):
+        Report.from_dict(data)

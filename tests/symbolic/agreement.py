@@ -1,0 +1,158 @@
+"""A kernel's formulas beside what the simulator sees, at sizes and layouts drawn at random."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from formulas import Left, count_touches, evaluate_accesses, follow_all
+
+from gemmproof.backends.simulate import Simulator
+from gemmproof.engine.observe import observe
+from gemmproof.engine.wrapper_state import keep_state
+from gemmproof.properties.cases.generate import is_admitted
+from gemmproof.properties.proof.domain import NotSaid, list_domains
+from gemmproof.properties.proof.paths import list_paths
+from gemmproof.reference.symbolic.solver import OutOfTime, Solver
+from gemmproof.reference.symbolic.terms import evaluate, walk
+
+FAR = ("narrow", "narrow_transposed", "narrow_batch", "huge")
+
+
+@dataclass
+class Agreement:
+    """How many drawn calls agree, where one does not, and why others are not compared."""
+
+    calls: int = 0
+    lanes: int = 0
+    differences: list = field(default_factory=list)
+    left: Counter = field(default_factory=Counter)
+
+
+class _Book:
+    def __init__(self, kernel):
+        self.kernel, self.cases, self.unvisited, self.why = kernel, {}, {}, ""
+
+    def leave_all_open(self, why):
+        self.why = why
+
+
+def compare(kernel, draws, seed=0, seconds=20.0, most=40, target=None):
+    """Compare `draws` calls of a kernel, all of one way of calling it and one configuration."""
+    found, rng, book = Agreement(), random.Random(f"{kernel.name} {seed}"), _Book(kernel)
+    state = keep_state(kernel.launch)
+    try:
+        domain = next(iter(list_domains(kernel)))
+        config = seed if seed else 0
+        deadline = time.monotonic() + seconds
+        solver = Solver(domain.condition, deadline=deadline)
+        paths = list(list_paths(book, domain, target, config, solver, deadline))
+    except (NotSaid, OutOfTime) as why:
+        found.left[f"no paths: {why}"] += draws
+        return found
+    finally:
+        state.restore()
+    machines = {}
+    for _ in range(draws):
+        case = _draw(rng, kernel, replace(domain.case, config=config), most)
+        if case is None:
+            found.left["no case"] += 1
+            continue
+        try:
+            _compare_one(found, kernel, case, domain, paths, machines, target)
+        except Left as why:
+            found.left[str(why)] += 1
+        finally:
+            state.restore()
+    return found
+
+
+def _draw(rng, kernel, case, most):
+    contract = kernel.contract
+    names = [x for x in contract.layout_names if x not in FAR]
+    for _ in range(20):
+        sides = {x: rng.choice((1, rng.randint(1, most), 16, 32)) for x in case.sides}
+        if "batch" in sides:
+            sides["batch"] = rng.randint(1, 3)
+        fitted = contract.fit(sides)
+        if fitted is None:
+            continue
+        layouts = tuple((name, rng.choice(names)) for name in "ab")
+        drawn = replace(case, layouts=layouts, **fitted)
+        if is_admitted(drawn, contract) and not drawn.is_sampled:
+            return drawn
+    return None
+
+
+def _compare_one(found, kernel, case, domain, paths, machines, target):
+    observation = observe(kernel, case, Simulator(target), traced=True)
+    if observation.raised is not None:
+        raise Left(f"the call raised: {observation.raised.kind}")
+    values = _read(domain, case, observation)
+    ways = [i for i, path in enumerate(paths) if _holds(path.condition, values)]
+    if len(ways) != 1:
+        raise Left(f"{len(ways)} paths of these sizes")
+    path = paths[ways[0]]
+    if path.failed is not None:
+        raise Left(f"not traced: {path.failed.message}")
+    if ways[0] not in machines:
+        try:
+            machines[ways[0]] = follow_all(path)
+        except Left as why:
+            machines[ways[0]] = why
+    if isinstance(machines[ways[0]], Left):
+        raise machines[ways[0]]
+    trace = observation.trace
+    if len(trace) != len(path.launches):
+        words = f"{case}: {len(trace)} launches, expected {len(path.launches)}"
+        found.differences.append(words)
+        return
+    for launch, machine, (_, grid, touches) in zip(
+        path.launches, machines[ways[0]], trace, strict=True
+    ):
+        at = tuple(int(evaluate(n, values)) for n in machine.grid)
+        if at != tuple(grid):
+            found.differences.append(f"{case}: grid {at}, expected {tuple(grid)}")
+            continue
+        made = evaluate_accesses(machine, values)
+        found.lanes += made.lanes
+        given = _names(launch, machine)
+        mine, theirs = Counter(), Counter()
+        for (kind, name, *rest), n in made.count.items():
+            mine[kind, given[name], *rest] += n
+        for (kind, name, *rest), n in count_touches(touches).items():
+            theirs[kind, given.get(name, name), *rest] += n
+        if mine != theirs:
+            extra, missing = mine - theirs, theirs - mine
+            words = f"{launch.kernel} at {case}: formulas add {list(extra.items())[:3]}"
+            found.differences.append(f"{words}, lack {list(missing.items())[:3]}")
+    found.calls += 1
+
+
+def _read(domain, case, observation):
+    """The values of the domain's symbols in a case."""
+    values = {x.atom: case.sides[axis] for axis, x in domain.sizes.items()}
+    for name, declared in domain.operands.items():
+        strides = observation.operands[name].tensor.stride()
+        for x, n in zip(declared.strides, strides, strict=True):
+            if x.atom is not None and x.atom not in values:
+                values[x.atom] = n
+    return values
+
+
+def _holds(cond, values):
+    """Whether a condition holds; operands lie at addresses that are multiples of much."""
+    other = {x: 2**12 for x in walk(cond) if x.is_leaf and x not in values}
+    return bool(evaluate(cond, {**other, **values}))
+
+
+def _names(launch, machine):
+    """One name for each tensor of a launch, whatever a parameter or the wrapper calls it."""
+    names = {}
+    for parameter, argument in zip(launch.parameters, launch.arguments, strict=True):
+        tensor = getattr(argument, "tensor", argument)
+        if hasattr(tensor, "memory"):
+            names[tensor.name] = names[parameter.partition("[")[0]] = f"#{tensor.storage}"
+    return names

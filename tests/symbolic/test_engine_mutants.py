@@ -1,0 +1,243 @@
+"""Each rule of the prover, broken, is noticed by a check that passes while it is whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import engine_checks as checks
+import pytest
+
+from gemmproof.properties import memory, values
+from gemmproof.properties.proof import prove, results
+from gemmproof.reference.symbolic import definitions, lemmas, solver
+from gemmproof.reference.symbolic.machine import (
+    arithmetic,
+    holes,
+    integers,
+    joining,
+    loops,
+    shapes,
+)
+from gemmproof.reference.symbolic.machine.interpret import Machine
+from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES
+from gemmproof.reference.symbolic.obligations import coordinates, cover, product
+from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
+from gemmproof.reference.symbolic.terms import TRUE, Poly, atoms, eq, le, lt, making, term
+
+PROOF = Verdict(PROVED, "", None)
+FOLLOWS = solver.Solver.follows
+BLOCKS = Machine.blocks
+
+
+def keep_all(self, access):
+    self.accesses.append(access)
+
+
+def edges_swapped(self, blocks, frame):
+    for block in blocks:
+        block.ops[-1].targets = block.ops[-1].targets[::-1]
+    try:
+        BLOCKS(self, blocks, frame)
+    finally:
+        for block in blocks:
+            block.ops[-1].targets = block.ops[-1].targets[::-1]
+
+
+def else_without_not(machine, op, frame):
+    condition = machine.bools(frame.values[op.operands[0]]).cond
+    results = []
+    for region in op.regions:
+        with machine.under(condition):
+            results.append(machine.region(region, frame))
+    pairs = zip(*results, strict=True) if op.types else ()
+    return [joining.choose(machine, condition, x, y) for x, y in pairs]
+
+
+def swapped(function):
+    return lambda machine, cond, x, y: function(machine, cond, y, x)
+
+
+def defining(kind, changed):
+    """`define` with other conditions for one kind of atom."""
+    original = definitions.define
+    return lambda atom: changed(atom) if atom.kind == kind else original(atom)
+
+
+def no_bound_of_remainders(x, d):
+    q, r = (term(atoms.Atom(kind, x, d)) for kind in ("floordiv", "mod"))
+    yield eq(x, q * d + r)
+
+
+def negative_remainders(x, d):
+    q, r = (term(atoms.Atom(kind, x, d)) for kind in ("div", "rem"))
+    yield from (eq(x, q * d + r), le(0, r), lt(r, d))
+
+
+def at_the_same_trip(what, swaps, *memo):
+    if len(swaps) == 1:
+        ((atom, value),) = swaps.items()
+        if value == term(atom) - 1:
+            return what
+    return SUBSTITUTE(what, swaps, *memo)
+
+
+def one_trip_more(machine, init, carried, after, trip, trips):
+    return FINISH(machine, init, carried, after, trip, trips + 1)
+
+
+def one_late(*given):
+    made = RANGE(*given)
+    return made.map(lambda x: x + 1, made.shape)
+
+
+def nothing_left(offset, shape, strides):
+    found = [term(0)] * len(shape)
+    rest = offset
+    for axis, stride in enumerate(strides):
+        found[axis], rest = coordinates._divide(rest, stride)
+    return tuple(found)
+
+
+def any_factor(factors, *rest, **named):
+    wrong = (*factors, *(-x for x in factors))
+    return LEMMAS(wrong, *rest, **named)
+
+
+def all_casts_stripped(value, truncates):
+    while value.kind == "cast":
+        value = value.parts[0]
+    return CONTRACTIONS(value, truncates)
+
+
+def precise(value, truncates):
+    return CONTRACTIONS(value, True)
+
+
+SUBSTITUTE, FINISH = loops.substitute, loops._finish
+LEMMAS, CONTRACTIONS, COMPUTE = lemmas._Lemmas, product.find_contractions, arithmetic.compute
+BOUNDS, ONCE, LANES = memory.BOUNDS, memory.ONCE, memory.LANES
+EXACT = values.EXACT
+agrees, unproved = checks.agrees, checks.unproved
+
+# the rule, where it lies, what takes its place, and the check that notices
+MUTATIONS = {
+    "remainders without r < d": (
+        definitions, "_define_floor", no_bound_of_remainders, checks.definitions_hold),
+    "remainders of negatives are positive": (
+        definitions, "_define_truncated", negative_remainders, checks.definitions_hold),
+    "nothing says that a least is one of two": (
+        definitions, "define", defining("min", lambda atom: iter(())), checks.definitions_hold),
+    "a flag may be either": (
+        definitions, "define", defining("flag", lambda atom: iter(())), checks.definitions_hold),
+    "min for max": (
+        making.OPERATIONS, "min", making.OPERATIONS["max"], checks.terms_are_what_they_say),
+    "choices swapped": (
+        making.OPERATIONS, "choice", lambda c, x, y: making.np.where(c, y, x),
+        checks.terms_are_what_they_say),
+    "flags inverted": (
+        making.OPERATIONS, "flag", lambda cond: making.np.where(cond, 0, 1),
+        checks.terms_are_what_they_say),
+    "mod of negatives towards zero": (
+        making.OPERATIONS, "mod", making.OPERATIONS["rem"], checks.terms_are_what_they_say),
+    "the largest remainder off by one": (
+        atoms, "_most", lambda kind, args: 1 if kind == "flag" else
+        args[1].constant - 2 if kind == "mod" and args[1].constant else None,
+        checks.terms_are_what_they_say),
+    "what is at most the divisor is its own remainder": (
+        Poly, "most", property(lambda self: 1 if self.is_natural else None),
+        checks.terms_are_what_they_say),
+    "comparisons let equals in": (
+        integers, "lt", lambda x, y: le(x, y), checks.comparisons_are_of_their_sign),
+    "negatives are small without sign": (
+        integers, "every", lambda conds: list(conds)[-1], checks.comparisons_are_of_their_sign),
+    "an inserted axis shifts no lane": (
+        shapes, "insert_axis",
+        lambda value, axis: replace(value, shape=(*value.shape[:axis], 1, *value.shape[axis:])),
+        checks.lanes_move_as_arrays_do),
+    "axes permuted the other way": (
+        shapes, "permute", lambda value, order: PERMUTE(value, tuple(map(order.index, range(3)))),
+        checks.lanes_move_as_arrays_do),
+    "reshaped in another order": (
+        shapes, "reshape", lambda value, shape: RESHAPE(PERMUTE(value, (2, 1, 0)), shape),
+        checks.lanes_move_as_arrays_do),
+    "lemmas multiply by what may be negative": (
+        lemmas, "_Lemmas", any_factor, checks.lemmas_are_true),
+    "an unknown answer is yes": (
+        solver.Solver, "follows", lambda self, *conds: solver.YES
+        if FOLLOWS(self, *conds) != solver.NO else solver.NO, checks.solver_is_no_optimist),
+    "all is ruled out": (
+        solver.Solver, "is_ruled_out", lambda self, conds: True, checks.solver_is_no_optimist),
+    "a bound says a stronger one": (
+        solver, "is_said", lambda goal, given: goal.kind == "le", checks.solver_is_no_optimist),
+    "what is left of an offset is dropped": (
+        coordinates, "locate", nothing_left, checks.indices_are_of_their_offset),
+    "an index by the wrong stride": (
+        coordinates, "_divide", lambda whole, stride: (whole, term(0)),
+        checks.indices_are_of_their_offset),
+    "ranges begin one late": (
+        RULES, "tt.make_range", one_late,
+        agrees("branches")),
+    "min for max in kernels": (
+        arithmetic, "compute", lambda name, x, y: COMPUTE(
+            {"arith.minsi": "arith.maxsi"}.get(name, name), x, y),
+        agrees("carried_from_trip_to_trip")),
+    "an if whose else is not negated": (
+        CONTROL, "scf.if", else_without_not, agrees("branches")),
+    "edges of a branch swapped": (Machine, "blocks", edges_swapped, agrees("branches")),
+    "atomics are not kept": (
+        RULES, "tt.atomic_rmw", lambda *given: None, agrees("half_of_it_zeroed")),
+    "accesses of trial runs are kept": (Machine, "keep", keep_all, agrees("branches")),
+    "a value of the same trip": (
+        loops, "substitute", at_the_same_trip, agrees("carried_from_trip_to_trip")),
+    "behind the loop one trip late": (
+        loops, "_finish", one_trip_more, agrees("carried_from_trip_to_trip")),
+    "what a trip adds is forgotten": (
+        holes.Hole, "fill", lambda self, added: self.init, agrees("carried_from_trip_to_trip")),
+    "any step is the same for all trips": (
+        loops, "_is_constant", lambda *given: True, agrees("carried_from_trip_to_trip")),
+    "32-bit steps are forgotten": (
+        prove, "judge_fit", lambda *given: iter(()),
+        unproved("k_offset_of_b_in_32_bits", memory.FIT)),
+    "what torch does to a result": (
+        results, "find_change", lambda *given: "", unproved("doubled_by_torch", EXACT)),
+    "whatever is added to is 0": (
+        results, "is_zeroed", lambda *given: True,
+        unproved("half_of_it_zeroed", EXACT, deterministic=False)),
+    "lanes that no term names": (
+        cover, "_others", lambda *given: [],
+        unproved("every_lane_stores_one_column", ONCE, N="1..1")),
+    "programs that are no others": (
+        cover, "list_programs", lambda *given: [], unproved("every_tile_launched_twice", ONCE)),
+    "whatever is inverted is reached": (
+        cover, "reach", lambda *given: TRUE, unproved("last_row_not_stored", ONCE)),
+    "lanes rest on no bounds": (prove, "RESTS", {}, unproved("no_k_mask_on_b", LANES)),
+    "a k that does not come": (
+        product, "_judge_all", lambda *given: PROOF, unproved("k_mask_loses_the_last", EXACT)),
+    "casts between are exact": (
+        product, "find_contractions", all_casts_stripped, unproved("result_rounded_twice", EXACT)),
+    "tf32 is exact": (
+        product, "find_contractions", precise,
+        unproved("single_precision_by_default", EXACT, formats=("fp32",))),
+}  # fmt: skip
+PERMUTE, RESHAPE, RANGE = shapes.permute, shapes.reshape, RULES["tt.make_range"]
+CHECKS = {name: check for name, (*_, check) in MUTATIONS.items()}
+# the same check of several rules is one
+WHOLE = {(getattr(check, "__closure__", None) and name) or check.__name__: check
+         for name, check in CHECKS.items()}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_check_passes_as_it_is(name):
+    WHOLE[name]()
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_rule_is_noticed(name, monkeypatch):
+    place, attribute, broken, check = MUTATIONS[name]
+    if isinstance(place, dict):
+        monkeypatch.setitem(place, attribute, broken)
+    else:
+        monkeypatch.setattr(place, attribute, broken)
+    monkeypatch.setattr(atoms, "_atoms", {})  # atoms that were made before know their old sizes
+    with pytest.raises((AssertionError, KeyError, IndexError, ValueError)):
+        check()

@@ -1,0 +1,44 @@
+"""Formulas touch what the simulator touches: each access, lane by lane, at sizes drawn at random.
+
+GEMMPROOF_DRAWS=10 draws more for each kernel.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import unsound_kernels
+from agreement import compare
+from families.table import RIGHT
+from mutants.table import MUTANTS
+from no_false_alarm.table import KERNELS
+from wide import wide
+
+from gemmproof import kernels
+from gemmproof.properties.kernel import KernelUnderTest
+
+DRAWS = int(os.environ.get("GEMMPROOF_DRAWS", "2"))
+OWN = [
+    KernelUnderTest(name, getattr(kernels, name), wide())
+    for name in ("matmul", "matmul_grouped", "matmul_swizzled", "matmul_persistent")
+]
+SOME = OWN + list(KERNELS[::4]) + list(RIGHT[::9]) + [m.kernel for m in MUTANTS[::24]]
+# what no formula says: addresses from memory, and wrappers that are not followed
+LEFT = ("unknown:", "not followed:", "not traced:", "no paths:", "behind a while loop", "the call")
+
+
+@pytest.mark.parametrize("kernel", SOME, ids=lambda k: k.name)
+def test_formulas_touch_what_the_simulator_does(kernel):
+    found = compare(kernel, DRAWS, seconds=6.0, most=24)
+    assert found.differences == []
+    others = [why for why in found.left if not why.startswith(LEFT) and "paths of" not in why]
+    assert others == []
+
+
+@pytest.mark.parametrize("name", ["every_lane_stores_one_column", "odd_strips_alone"])
+def test_formulas_of_wrong_kernels(name):
+    kernel = KernelUnderTest(name, getattr(unsound_kernels, name), wide())
+    found = compare(kernel, DRAWS, most=24)
+    assert found.differences == []
+    assert found.calls == DRAWS

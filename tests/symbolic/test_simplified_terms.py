@@ -1,0 +1,50 @@
+"""Terms are simplified when they are made: what they are stays what the operation gives."""
+
+import random
+
+import numpy as np
+import pytest
+
+from gemmproof.reference.symbolic.definitions import lane
+from gemmproof.reference.symbolic.terms import evaluate, make, symbol
+from gemmproof.reference.symbolic.terms.making import OPERATIONS
+
+SIZES = (2, 16, 64)
+DRAWS = 400  # terms of each kind
+
+
+def draw_term(rng):
+    """A sum of lanes and a size, some of them counted backwards."""
+    total = rng.choice((0, 1, 15, 63, 128)) + symbol("M", is_natural=True) * rng.choice((0, 0, 32))
+    for axis, size in enumerate(SIZES):
+        total = total + lane(axis, size) * rng.choice((-32, -2, -1, 0, 1, 2, 16))
+    return total
+
+
+@pytest.mark.parametrize("kind", ["floordiv", "mod", "div", "rem", "min", "max", "and", "shr"])
+def test_a_simplified_term_is_what_the_operation_gives(kind):
+    rng = random.Random(kind)
+    drawn = np.random.default_rng(7)
+    values = {lane(i, n).atom: drawn.integers(0, n, 64) for i, n in enumerate(SIZES)}
+    values[symbol("M", is_natural=True).atom] = drawn.integers(0, 1000, 64)
+    for _ in range(DRAWS):
+        x = draw_term(rng)
+        y = draw_term(rng) if kind in ("min", "max") else rng.choice((1, 3, 4, 7, 16, 31, 32))
+        given = evaluate(y, values) if kind in ("min", "max") else y
+        plain = OPERATIONS[kind](evaluate(x, values) + np.zeros(64, np.int64), given)
+        assert (evaluate(make(kind, x, y), values) == plain).all(), (x, y)
+
+
+def test_bounds_that_are_plain_hold():
+    rng = random.Random(1)
+    drawn = np.random.default_rng(8)
+    values = {lane(i, n).atom: drawn.integers(0, n, 4000) for i, n in enumerate(SIZES)}
+    values[symbol("M", is_natural=True).atom] = drawn.integers(0, 3, 4000)
+    told = 0
+    for _ in range(DRAWS):
+        x = draw_term(rng)
+        found = evaluate(x, values)
+        assert not x.is_natural or np.min(found) >= 0, x
+        assert x.most is None or np.max(found) <= x.most, x
+        told += x.most is not None
+    assert told > 20
