@@ -9,6 +9,7 @@ from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.arithmetic.errorfree import sum_to_odd
 from gemmproof.reference.arithmetic.fma_fp64 import fma_fp64
 from gemmproof.reference.formats import Format
+from gemmproof.reference.sign_of_life import SignOfLife
 
 # Elements of the accumulator worked on at once, so that it and its scratch stay in a 512 KiB cache.
 _CHUNK = 1 << 15
@@ -53,6 +54,7 @@ def chunks(shape: tuple[int, ...], size: int = _CHUNK) -> Iterator[tuple[slice, 
     programs = max(1, size // max(1, M * N)) if rows == M else 1
     for p in range(0, P, programs):
         for m in range(0, M, rows):
+            SignOfLife.give()
             yield slice(p, p + programs), slice(m, m + rows)
 
 

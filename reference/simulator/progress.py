@@ -26,7 +26,6 @@ from gemmproof.reference.sign_of_life import SignOfLife
 
 SAMPLED_SECONDS = 0.3  # of CPU time, for the launches of a call that is sampled
 _CALLS_WRAPPERS = "simulator.call.run"  # the function of ours below the wrapper
-BEAT = 1.0  # seconds of CPU time between two signs of life
 
 
 class Enough(BaseException):
@@ -41,12 +40,12 @@ class Progress:
 
     `turned` is when a `while` of a kernel last took a turn, and where; `launched` when one of the
     wrapper last launched. `moved` is when an element was touched for the first time since
-    half-time, `beat` when the last sign of life was given.
+    half-time.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.began = self.beat = time.thread_time()
+        self.began = time.thread_time()
         self.turned: tuple[float, Where | None] = 0.0, None
         self.launched: tuple[float, Where | None] = 0.0, None
         self.moved = 0.0
@@ -60,9 +59,7 @@ class Progress:
     def check(self, kernel: str, where: Where | None) -> None:
         """Called at every turn of every loop, and between programs. Raises what `end` gives."""
         now = time.thread_time()
-        if now - self.beat > BEAT:
-            self.beat = now
-            SignOfLife.give()
+        SignOfLife.give()
         if self._seen is None and now - self.began > self.seconds / 2:
             self._seen = {}
         if now - self.began > self.seconds:
@@ -107,8 +104,8 @@ class Brief(Progress):
     def check(self, kernel: str, where: Where | None) -> None:
         """Called at every turn of every loop, and between programs. Raises Enough."""
         now = time.thread_time()
-        self.seconds -= now - self.beat
-        self.beat = now
+        self.seconds -= now - self.began
+        self.began = now
         if self.seconds < 0:
             raise Enough
 
@@ -117,7 +114,7 @@ class Brief(Progress):
 
     def launch(self) -> None:
         """Between launches no time counts: Triton's frontend may have run."""
-        self.beat = time.thread_time()
+        self.began = time.thread_time()
 
 
 def _launches_in_while() -> bool:

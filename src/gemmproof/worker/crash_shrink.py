@@ -54,7 +54,7 @@ def _end_of(run: Callable[[Case], object], case: Case, seconds: float, memory: i
     if child == 0:
         try:
             die_with_parent()
-            SignOfLife.give = staticmethod(lambda: None)  # the parent's to give
+            SignOfLife.send = staticmethod(lambda: None)  # the parent's to give
             run(case)
         finally:
             os._exit(SURVIVED)

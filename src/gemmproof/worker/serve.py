@@ -59,7 +59,7 @@ def main(folder: str) -> None:
 def serve(request: Request, emit: Listener) -> None:
     """Do what the request asks: list a project's kernels, load or judge one, find what kills it."""
     Wanted.device = request.launch
-    SignOfLife.give = staticmethod(lambda: emit({"event": "advanced"}))
+    SignOfLife.send = staticmethod(lambda: emit({"event": "advanced"}))
     if request.ask == "drift":
         from gemmproof.worker.drift import serve as serve_drift
 
