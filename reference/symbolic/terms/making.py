@@ -70,6 +70,10 @@ def _divide_by(kind: str, x: Poly, divisor: int) -> Poly:
         rest_quotient, rest_mod = term(quotient), term(remainder)
     elif most is not None and most < divisor:
         rest_quotient, rest_mod = term(0), rest
+    elif divisor > 0 and (-rest).is_natural:  # of a negative number: what rounds its positive up
+        up = divisor - 1 - rest
+        rest_quotient = -make("floordiv", up, divisor)
+        rest_mod = divisor - 1 - make("mod", up, divisor)
     else:
         rest_quotient = term(Atom("floordiv", rest, term(divisor)))
         rest_mod = term(Atom("mod", rest, term(divisor)))
