@@ -6,6 +6,7 @@ import random
 
 import agreement
 import numpy as np
+import unsound_addresses
 import unsound_kernels
 from mutants.table import MUTANTS
 from no_false_alarm.table import KERNELS
@@ -53,6 +54,7 @@ def terms_are_what_they_say():
             poly = sum((rng.randint(-4, 8) * x for x in (*lanes, X)), term(rng.randint(-5, 20)))
             natural = rng.random() < 0.5
             poly = lanes[0] * rng.randint(0, 9) + lanes[1] if natural else poly
+            poly = -poly if natural and rng.random() < 0.5 else poly
             by = rng.choice((1, 2, 3, 4, 8, 15, 16))
             made = making.make(kind, poly, by)
             given = {x.atom: rng.randint(0, 15) for x in lanes} | {X.atom: rng.randint(-50, 50)}
@@ -115,6 +117,8 @@ def lemmas_are_true():
         conds = [le(p, q), le(q, r), le(X, p), le(p * r, q * r + 50), le(p * X, 200), le(q * X, 99)]
         true = [cond for cond in conds if bool(evaluate(cond, given))]
         assert all(bool(evaluate(cond, given)) for cond in lemmas.multiply(true))
+        aimed = lemmas.aim(le(p * X + q * X, 7), true)
+        assert all(bool(evaluate(cond, given)) for cond in aimed)
 
 
 def solver_is_no_optimist():
@@ -125,6 +129,9 @@ def solver_is_no_optimist():
     hard = le(1, X * X * X + Y * Y * Y - 33 - D * D * D) | le(X * X * X + Y * Y * Y - D * D * D, 32)
     assert solver.follows(hard) != solving.YES
     assert not solver.is_ruled_out(solver.unfold(le(X, 3)))
+    x, y = (making.make("floordiv", symbol(name, is_natural=True), 16) for name in "xy")
+    assert solver.follows(le(D * x, D * y)) != solving.YES
+    assert solver.follows(lt(D * x, D * y), lt(x, y), le(1, D)) == solving.YES
 
 
 def indices_are_of_their_offset():
@@ -154,6 +161,19 @@ def agrees(*names):
     return check
 
 
+def proved(name, whole, **words):
+    """A check that a property of a right kernel is proved."""
+    known = {kernel.name: kernel for kernel in KERNELS}
+
+    def check():
+        kernel = known.get(name) or _own(name, **words)
+        found = proving.prove(kernel, seconds=20.0).find(whole)
+        assert found is not None
+        assert found.status == PROVED, found
+
+    return check
+
+
 def unproved(name, broken, **words):
     """A check that a property of a wrong kernel is not proved."""
     known = {mutant.name: mutant for mutant in MUTANTS}
@@ -168,4 +188,5 @@ def unproved(name, broken, **words):
 
 def _own(name, **words):
     words = {"layouts": "contiguous", **words}
-    return KernelUnderTest(name, getattr(unsound_kernels, name), wide(**words))
+    place = unsound_kernels if hasattr(unsound_kernels, name) else unsound_addresses
+    return KernelUnderTest(name, getattr(place, name), wide(**words))

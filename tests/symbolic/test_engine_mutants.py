@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import engine_checks as checks
 import pytest
 
 from gemmproof.properties import memory, values
-from gemmproof.properties.proof import prove, results
+from gemmproof.properties.proof import domain, prove, results
 from gemmproof.reference.symbolic import definitions, lemmas, solver
 from gemmproof.reference.symbolic.machine import (
     arithmetic,
@@ -20,9 +21,9 @@ from gemmproof.reference.symbolic.machine import (
 )
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES
-from gemmproof.reference.symbolic.obligations import coordinates, cover, product
+from gemmproof.reference.symbolic.obligations import bounds, coordinates, cover, product
 from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
-from gemmproof.reference.symbolic.terms import TRUE, Poly, atoms, eq, le, lt, making, term
+from gemmproof.reference.symbolic.terms import TRUE, Poly, atoms, eq, le, lt, making, term, walk
 
 PROOF = Verdict(PROVED, "", None)
 FOLLOWS = solver.Solver.follows
@@ -103,6 +104,10 @@ def any_factor(factors, *rest, **named):
     return LEMMAS(wrong, *rest, **named)
 
 
+def aimed_at_all(goal, conds, *rest):
+    return AIM(goal, conds, {x for cond in conds for x in walk(cond)})
+
+
 def all_casts_stripped(value, truncates):
     while value.kind == "cast":
         value = value.parts[0]
@@ -114,7 +119,8 @@ def precise(value, truncates):
 
 
 SUBSTITUTE, FINISH = loops.substitute, loops._finish
-LEMMAS, CONTRACTIONS, COMPUTE = lemmas._Lemmas, product.find_contractions, arithmetic.compute
+LEMMAS, AIM = lemmas._Lemmas, lemmas.aim
+CONTRACTIONS, COMPUTE = product.find_contractions, arithmetic.compute
 BOUNDS, ONCE, LANES = memory.BOUNDS, memory.ONCE, memory.LANES
 EXACT = values.EXACT
 agrees, unproved = checks.agrees, checks.unproved
@@ -162,6 +168,27 @@ MUTATIONS = {
         checks.lanes_move_as_arrays_do),
     "lemmas multiply by what may be negative": (
         lemmas, "_Lemmas", any_factor, checks.lemmas_are_true),
+    "aimed lemmas multiply by what may be negative": (
+        lemmas, "aim", aimed_at_all, checks.lemmas_are_true),
+    "quotients of negatives are rounded up": (
+        making, "_divide_negative", lambda x, d: (-making.make("floordiv", -x, d), term(0)),
+        checks.terms_are_what_they_say),
+    "whatever is doubted follows": (
+        solver.Solver, "_pick", lambda self, writer, said, doubted: doubted,
+        checks.solver_is_no_optimist),
+    "what a kernel computes has the type that it needs": (
+        arithmetic, "require_fit", lambda *given: None, unproved("widened_too_late", memory.FIT)),
+    "a loop runs without trips": (
+        Machine, "under", lambda self, cond: nullcontext(),
+        checks.proved("addresses_clamped_and_one_load_unmasked", BOUNDS)),
+    "rows are never padded": (
+        cover, "is_whole", lambda view: True, unproved("copied_through_padded_rows", ONCE)),
+    "whatever is between rows is theirs": (
+        bounds, "is_dense", lambda tensor: True, unproved(
+            "padding_read", BOUNDS, layouts="any", K="1..")),
+    "no size is 0": (
+        domain, "_list_empty", lambda contract: iter([()]),
+        unproved("nothing_stored_without_k", ONCE)),
     "an unknown answer is yes": (
         solver.Solver, "follows", lambda self, *conds: solver.YES
         if FOLLOWS(self, *conds) != solver.NO else solver.NO, checks.solver_is_no_optimist),
