@@ -92,7 +92,7 @@ class Solver:
         """Say "unsat", "sat" or "unknown": whether the goal can hold where the given ones do."""
         key = frozenset(list_parts((goal, *given)))
         if key not in self.answers:
-            self.answers[key] = self._decide(goal, frozenset(list_parts(given)))
+            self.answers[key] = self._decide(goal, *list_parts(given))
         return self.answers[key]
 
     def unfold(self, *conds: Cond) -> list[Cond]:
@@ -100,14 +100,17 @@ class Solver:
         return self._close((*conds, self.domain))
 
     def is_ruled_out(self, unfolded: list[Cond]) -> bool:
-        """Whether unfolded conditions contradict each other, products taken as unknowns."""
-        return self._check(Writer(exact=False), unfolded, LINEAR) == "unsat"
+        """Whether unfolded conditions contradict each other, as far as lemmas show."""
+        if self._check(Writer(exact=False), unfolded, LINEAR) == "unsat":
+            return True
+        said = [*unfolded, *aim(TRUE, unfolded, self.positive)]
+        return self._check(Writer(exact=False, sort="Real"), said, LINEAR) == "unsat"
 
     def learn(self, *conds: Cond) -> None:
         """Find out which factors of products are positive, before questions about them."""
         self._find_signs(self._close((*conds, *self._plain())))
 
-    def _decide(self, goal: Cond, given: frozenset[Cond]) -> str:
+    def _decide(self, goal: Cond, *given: Cond) -> str:
         conds, plain = (goal, *given), self._plain()
         whole = self._close((*conds, *plain))
         if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
