@@ -208,7 +208,7 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
     within = every(lt(x, n) for x, n in zip(targets, shape, strict=True))
     why = "which program stores an element is no plain sum"
     for splits in (False, True):
-        ways = []
+        ways: list[tuple[Cond, Cond]] = []
         for store, found in zip(stores, places, strict=True):
             for case, at in found:
                 with suppress(NoInverse):
