@@ -45,6 +45,7 @@ YES, NO, UNKNOWN = "yes", "no", "unknown"
 LINEAR, FULL, MODEL = 500_000, 500_000, 1_000_000
 SEARCH = 4.0  # seconds in which values are sought, of all questions together
 MOST_TURNS = 3  # of multiplying, each with what the last one found out
+BUSY = 3  # seconds that a busy machine takes for one of CPU time, of which z3 knows nothing
 MOST_MEMORY = 900  # MiB, of z3
 
 
@@ -58,8 +59,8 @@ class Solver:
 
     `domain` holds always: the sizes that the contract admits. `known` is what holds of single
     atoms (a program is below the grid) and is used where an atom is named. `plainest` narrows the
-    domain where values are sought: to operands that are dense. `deadline` is on the monotonic
-    clock, `search` the seconds left to look for values. `checked` is what z3 said to a text, which
+    domain where values are sought: to operands that are dense. `deadline` is on the
+    thread's CPU clock, `search` the seconds of it left to look for values. `checked` is what z3 said to a text, which
     solvers may share.
     """
 
@@ -166,11 +167,11 @@ class Solver:
 
         None where there are none, or none was found.
         """
-        began = time.monotonic()
+        began = time.thread_time()
         try:
             return self._find(conds, tuple(small)) if self.search > 0 else None
         finally:
-            self.search -= time.monotonic() - began
+            self.search -= time.thread_time() - began
 
     def _find(self, conds: tuple[Cond, ...], small: tuple[Atom, ...]) -> Model | None:
         whole = self._close((*conds, self.domain, self.plainest))
@@ -250,13 +251,13 @@ class Solver:
             return False
 
     def _solver(self, steps: int) -> z3.Solver:
-        left = self.deadline - time.monotonic()
+        left = self.deadline - time.thread_time()
         if left <= 0:
             raise OutOfTime
         solver = z3.Solver()
         solver.set("rlimit", steps)
         if left < 3600:
-            solver.set("timeout", max(1, int(left * 1000)))
+            solver.set("timeout", max(1, int(left * 1000 * BUSY)))
         return solver
 
     def _find_signs(self, conds: list[Cond]) -> None:
