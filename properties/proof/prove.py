@@ -30,7 +30,7 @@ from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.bounds import judge_bounds, judge_fit
 from gemmproof.reference.symbolic.obligations.verdict import OPEN, Verdict, ask
 from gemmproof.reference.symbolic.obligations.verdict import REFUTED as FAILS
-from gemmproof.reference.symbolic.solver import OutOfTime, Solver
+from gemmproof.reference.symbolic.solver import SEARCH, OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond, every, lt, term
 from gemmproof.reference.symbolic.wrapper import Path
 
@@ -158,7 +158,8 @@ def _judge_path(book: _Book, domain: Domain, path: Path, config: int, solver: So
     accesses = [access for machine in machines for access in machine.accesses]
     conds = [domain.condition, path.condition, *_list_spans(book.kernel, accesses)]
     conds += [machine.launched for machine in machines]
-    inner = Solver(every(conds), plainest=domain.plainest, deadline=solver.deadline)
+    # cases are sought in the formulas as well, which takes less
+    inner = Solver(every(conds), {}, domain.plainest, solver.deadline, search=SEARCH / 4)
     for machine in machines:
         inner.known |= machine.known
     made = find_made(path, accesses)

@@ -25,7 +25,7 @@ from gemmproof.reference.exact import exact_product
 from gemmproof.reference.observation import Where
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.questions import list_terms
-from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, walk
+from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, eq, walk
 from gemmproof.reference.symbolic.trial import run
 from gemmproof.reference.symbolic.trial.frame import Unclear
 from gemmproof.reference.symbolic.wrapper import Path
@@ -63,7 +63,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """A case at which a property does not hold; `is_certain` unless a simulation must confirm it."""
+    """A case at which a property does not hold; `is_certain`: no simulation must confirm it."""
 
     case: Case
     words: str
@@ -83,24 +83,31 @@ def seek(
     for domain in {id(way.domain): way.domain for way in ways}.values():
         for config in dict.fromkeys(way.config for way in ways if way.domain is domain):
             mine = [way for way in ways if way.domain is domain and way.config == config]
-            waiting = list(_list_cases(kernel, mine, config))[::-1]
-            seen = set()
-            while waiting:
-                missing = [name for name in wanted if name not in found]
-                if not missing or time.monotonic() > until or time.process_time() > enough:
-                    return found
-                case = waiting.pop()
-                if case in seen or (_is_far(case) and memory.FIT not in missing):
-                    continue
-                seen.add(case)
-                for name, sought in _try(kernel, mine, case):
-                    if name not in wanted:
+            smaller: list[Case] = []
+            seen: set[Case] = set()
+            for drawn in _list_cases(kernel, mine, config):
+                for case in _take(drawn, smaller):
+                    missing = [name for name in wanted if name not in found]
+                    if time.monotonic() > until or time.process_time() > enough:
+                        return found
+                    if case in seen or (_is_far(case) and memory.FIT not in missing):
                         continue
-                    held = found.get(name)
-                    if held is None or case.rank < held.case.rank:
-                        found[name] = sought
-                        waiting += _shrink(kernel.contract, case)
+                    seen.add(case)
+                    for name, sought in try_case(kernel, mine, case):
+                        held = found.get(name)
+                        if name in wanted and (held is None or case.rank < held.case.rank):
+                            found[name] = sought
+                            smaller += _shrink(kernel.contract, case)
+                if all(name in found for name in wanted):
+                    return found
     return found
+
+
+def _take(first: Case, others: list[Case]) -> Iterator[Case]:
+    """A case, then others until none is left, those that are added meanwhile too."""
+    yield first
+    while others:
+        yield others.pop()
 
 
 def _is_far(case: Case) -> bool:
@@ -108,7 +115,9 @@ def _is_far(case: Case) -> bool:
     return case.is_sampled or any(case.layout(name) in HUGE for name in ROLES)
 
 
-def _try(kernel: KernelUnderTest, ways: Sequence[Way], case: Case) -> Iterator[tuple[str, Sought]]:
+def try_case(
+    kernel: KernelUnderTest, ways: Sequence[Way], case: Case
+) -> Iterator[tuple[str, Sought]]:
     """What does not hold at a case: of causes and what follows from them, the causes."""
     try:
         placed = operands(case, kernel)
@@ -124,7 +133,7 @@ def _try(kernel: KernelUnderTest, ways: Sequence[Way], case: Case) -> Iterator[t
         for step, n in zip(declared.strides, tensor.stride(), strict=True):
             if step.atom is not None:
                 sizes.setdefault(step.atom, n)
-        sizes[Atom("symbol", f"offset of {name}", is_natural=True)] = tensor.storage_offset()
+        sizes[Atom("symbol", f"offset of {name}", is_natural=True)] = int(tensor.storage_offset())
         unit = tensor.element_size()
         sizes[Atom("symbol", f"address of {name}", is_natural=True)] = tensor.data_ptr() // unit
     is_far = _is_far(case)
@@ -241,7 +250,8 @@ def _list_numbers(ways: Sequence[Way]) -> tuple[list[int], list[int]]:
     for way in ways:
         conds.append(way.path.condition)
         for machine in way.machines:
-            conds += [*machine.known.values(), *(x.path for x in machine.accesses)]
+            conds += machine.known.values()
+            conds += [cond for x in machine.accesses for cond in (x.path, x.mask, eq(x.term, 0))]
             tiles |= dict.fromkeys(n for x in machine.accesses for n in x.shape if n > 1)
     terms = [x for cond in conds for x in list_terms(cond)]
     terms += [x for atom in walk(*conds) for x in atom.args if isinstance(x, Poly)]

@@ -20,6 +20,7 @@ from gemmproof.reference.symbolic.lemmas import multiply
 from gemmproof.reference.symbolic.questions import (
     find_products,
     is_said,
+    list_named,
     list_parts,
     list_sizes,
     read_off,
@@ -162,7 +163,7 @@ class Solver:
         others = [x for x in walk(*whole) if x.kind == "symbol" and x not in small]
         if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
             return None
-        for sizes in list_sizes(len(small)):
+        for sizes in list_sizes(len(small), list_named(conds)):
             model = self._find_at(whole, dict(zip(small, map(term, sizes), strict=True)))
             if model is not None:
                 return model

@@ -17,7 +17,7 @@ Count = Callable[[Poly], int]
 
 @dataclass(slots=True)
 class Buffer:
-    """A memory's elements from its first one: numbers, which were never stored, which are undefined.
+    """A memory's elements from its first one: numbers, which are not stored, which are undefined.
 
     `unclear`: why its numbers are not known, "" while they are.
     """

@@ -77,7 +77,9 @@ class Numbers:
 
     def _sum(self, inner: Frame, x: Any, bad: Any) -> Number:
         """The sum over the front axis of a frame, of the places that are there."""
-        x, bad, when = (np.broadcast_to(part, _shape(inner, x, bad)) for part in (x, bad, inner.when))
+        x, bad, when = (
+            np.broadcast_to(part, _shape(inner, x, bad)) for part in (x, bad, inner.when)
+        )
         return np.where(when, x, 0).sum(axis=0), (bad & when).any(axis=0)
 
 

@@ -1,4 +1,4 @@
-"""One call with numbers for its sizes: what its launches do wrong, and what they leave in memory."""
+"""One call with numbers for its sizes: what its launches do wrong, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ class Call:
             return
         stores = Stores()
         for access in machine.accesses:
-            frame = run_loops(make_frame(machine, self.values, programs, access.shape), access.trips)
+            frame = run_loops(
+                make_frame(machine, self.values, programs, access.shape), access.trips
+            )
             here, at = self._judge_access(access, frame)
             if access.kind != "load":
                 stores.add(access, frame, here, at)

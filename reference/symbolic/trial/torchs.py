@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +43,9 @@ def calculate(call: TorchCall, find: Callable[[TensorView], Buffer], count: Coun
     if first:  # it is not read
         args = (torch.zeros(tuple(map(count, first[0].shape)), dtype=torch.float64), *args[1:])
     args, kwargs = tree_map_only(TensorView, read, (args, kwargs))
-    kwargs = {k: x for k, x in kwargs.items() if k not in ("dtype", "device", "layout", "pin_memory")}
+    kwargs = {
+        k: x for k, x in kwargs.items() if k not in ("dtype", "device", "layout", "pin_memory")
+    }
     if name in ("zeros", "ones", "full", "new_zeros"):
         kwargs["dtype"] = torch.float64
     made = getattr(getattr(torch.ops.aten, name), overload)(*args, **kwargs).numpy()
