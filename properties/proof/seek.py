@@ -16,7 +16,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.far import list_far
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.cases.layouts import HUGE
-from gemmproof.properties.cases.operands import operands, stored_elements
+from gemmproof.properties.cases.operands import PlacedOperand, operands, stored_elements
 from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import Misstated
@@ -27,7 +27,7 @@ from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.questions import list_terms
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, eq, walk
 from gemmproof.reference.symbolic.trial import run
-from gemmproof.reference.symbolic.trial.frame import Unclear
+from gemmproof.reference.symbolic.trial.lattice import Unclear
 from gemmproof.reference.symbolic.wrapper import Path
 
 SECONDS = 2.0  # of this process, in which cases are tried
@@ -123,46 +123,56 @@ def try_case(
         placed = operands(case, kernel)
     except Misstated:
         return
-    domain = ways[0].domain
-    sizes: dict[Atom, int] = {}
-    for axis, size in domain.sizes.items():
-        if size.atom is not None:
-            sizes[size.atom] = case.sides[axis]
+    sizes = _read_sizes(ways[0].domain, case, placed)
+    is_far, contents = _is_far(case), {}
+    if not is_far:
+        contents = {n: stored_elements(x).astype(np.float64) for n, x in placed.items()}
+    for way in ways:
+        trial = run.Trial(way.path, way.machines, sizes, contents, is_partial=is_far)
+        with suppress(Unclear):
+            trial.run()
+            yield from _conclude(kernel, case, trial, contents)
+            return
+
+
+def _read_sizes(domain: Domain, case: Case, placed: Mapping[str, PlacedOperand]) -> dict[Atom, int]:
+    """The values of a domain's symbols in a case."""
+    values_ = {size.atom: case.sides[axis] for axis, size in domain.sizes.items() if size.atom}
     for name, declared in domain.operands.items():
         tensor = placed[name].tensor
         for step, n in zip(declared.strides, tensor.stride(), strict=True):
             if step.atom is not None:
-                sizes.setdefault(step.atom, n)
-        sizes[Atom("symbol", f"offset of {name}", is_natural=True)] = int(tensor.storage_offset())
-        unit = tensor.element_size()
-        sizes[Atom("symbol", f"address of {name}", is_natural=True)] = tensor.data_ptr() // unit
-    is_far = _is_far(case)
-    contents = {}
-    if not is_far:
-        contents = {n: stored_elements(x).astype(np.float64) for n, x in placed.items()}
-    for way in ways:
-        call = run.Call(way.path, way.machines, sizes, contents, is_partial=is_far)
-        with suppress(Unclear):
-            call.run()
-            for kind, name in PROPERTY_OF.items():
-                seen = next((x for x in call.sightings if x.kind == kind), None)
-                if seen is not None:
-                    if kind == run.HINT and min(case.sides.values()) < 2:
-                        return  # what it says is false of lanes beyond a side, most likely
-                    yield name, Sought(case, seen.words, seen.where, kind in CERTAIN)
-                    return
-            if kernel.spec is None and not call.is_partial and _is_wrong(call, case, contents):
-                where = way.path.launches[-1].where if way.path.launches else None
-                yield values.EXACT, Sought(case, "c = a b", where, False)
-            return
+                values_.setdefault(step.atom, n)
+        address = tensor.data_ptr() // tensor.element_size()
+        for what, n in (("offset", int(tensor.storage_offset())), ("address", address)):
+            values_[Atom("symbol", f"{what} of {name}", is_natural=True)] = n
+    return values_
 
 
-def _is_wrong(call: run.Call, case: Case, contents: Mapping[str, np.ndarray]) -> bool:
+def _conclude(
+    kernel: KernelUnderTest, case: Case, trial: run.Trial, contents: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, Sought]]:
+    """The property that a trial shows not to hold. Raises Unclear."""
+    for kind, name in PROPERTY_OF.items():
+        seen = next((x for x in trial.sightings if x.kind == kind), None)
+        if seen is None:
+            continue
+        # what a hint says is false of lanes beyond a short side, which reach no result
+        if kind != run.HINT or min(case.sides.values()) > 1:
+            yield name, Sought(case, seen.words, seen.where, kind in CERTAIN)
+        return
+    if kernel.spec is None and not trial.is_partial and _is_wrong(trial, case, contents):
+        launches = trial.path.launches
+        where = launches[-1].where if launches else None
+        yield values.EXACT, Sought(case, "c = a b", where, False)
+
+
+def _is_wrong(trial: run.Trial, case: Case, contents: Mapping[str, np.ndarray]) -> bool:
     """Whether the one result is not the product. Raises Unclear."""
-    views = [x for x in call.path.results if hasattr(x, "storage")]
+    views = [x for x in trial.path.results if hasattr(x, "storage")]
     if len(views) != 1:
         raise Unclear("several results")
-    got = call.read_result(views[0])
+    got = trial.read_result(views[0])
     if got.shape != case.result_shape:
         return False
     return bool((got != exact_product(contents["a"], contents["b"])[0]).any())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.symbolic.terms import Poly
-from gemmproof.reference.symbolic.trial.frame import Unclear
+from gemmproof.reference.symbolic.trial.lattice import Unclear
 
 MOST_ELEMENTS = 1 << 22
 Count = Callable[[Poly], int]

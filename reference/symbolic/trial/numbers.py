@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.symbolic.machine.values import Access, Data
-from gemmproof.reference.symbolic.trial.frame import Frame, Unclear
+from gemmproof.reference.symbolic.trial.lattice import Lattice, Unclear
 from gemmproof.reference.ttir.dtypes import DTYPES
 
 # what an access reads of its tensor: numbers and whether they are undefined, at these elements
@@ -32,58 +32,58 @@ _COMPUTED: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Computes what data are within a frame; `read` gives what memory holds."""
+    """Computes what data are within a lattice; `read` gives what memory holds."""
 
     read: Read
 
-    def of(self, data: Data, frame: Frame) -> Number:
+    def of(self, data: Data, lattice: Lattice) -> Number:
         """Numbers, and whether each depends on an undefined lane. Raises Unclear."""
         match data.kind:
             case "number":
                 return _parse(data.word), False
             case "load":
-                return self._load(data.access, frame)
+                return self._load(data.access, lattice)
             case "cast":
-                x, bad = self.of(data.parts[0], frame)
+                x, bad = self.of(data.parts[0], lattice)
                 return keep(x, data.word), bad
             case "choice":
-                cond = frame.evaluate(data.cond)
-                (x, bad_x), (y, bad_y) = (self.of(part, frame) for part in data.parts)
+                cond = lattice.evaluate(data.cond)
+                (x, bad_x), (y, bad_y) = (self.of(part, lattice) for part in data.parts)
                 return np.where(cond, x, y), np.where(cond, bad_x, bad_y)
             case "sum":
                 assert data.over is not None
-                inner = frame.run_trips(data.over)
+                inner = lattice.run_trips(data.over)
                 return self._sum(inner, *self.of(data.parts[0], inner))
             case "reduce" | "dot" if data.over is not None:
-                inner = frame.bind(data.over, data.over.args[2])
+                inner = lattice.bind(data.over, data.over.args[2])
                 parts = [self.of(part, inner) for part in data.parts]
                 return self._sum(inner, *_join(np.multiply, parts))
             case kind if kind in _SUMS:
-                return _join(np.add, [self.of(part, frame) for part in data.parts])
+                return _join(np.add, [self.of(part, lattice) for part in data.parts])
             case kind if kind in _PRODUCTS:
-                return _join(np.multiply, [self.of(part, frame) for part in data.parts])
+                return _join(np.multiply, [self.of(part, lattice) for part in data.parts])
             case kind if kind in _COMPUTED:
-                return _join(_COMPUTED[kind], [self.of(part, frame) for part in data.parts])
+                return _join(_COMPUTED[kind], [self.of(part, lattice) for part in data.parts])
             case "undefined":
                 return 0.0, True
         raise Unclear(f"{data.kind} of numbers")
 
-    def _load(self, access: Access, frame: Frame) -> Number:
-        here = frame.evaluate(access.path) & frame.evaluate(access.mask) & frame.when
-        at = np.where(here, frame.evaluate(access.term), -1)
+    def _load(self, access: Access, lattice: Lattice) -> Number:
+        here = lattice.evaluate(access.path) & lattice.evaluate(access.mask) & lattice.when
+        at = np.where(here, lattice.evaluate(access.term), -1)
         x, bad = self.read(access, at)
-        other: Number = (0.0, True) if access.other is None else self.of(access.other, frame)
+        other: Number = (0.0, True) if access.other is None else self.of(access.other, lattice)
         return np.where(here, x, other[0]), np.where(here, bad, other[1])
 
-    def _sum(self, inner: Frame, x: Any, bad: Any) -> Number:
-        """The sum over the front axis of a frame, of the places that are there."""
+    def _sum(self, inner: Lattice, x: Any, bad: Any) -> Number:
+        """The sum over the front axis of a lattice, of the places that are there."""
         x, bad, when = (
             np.broadcast_to(part, _shape(inner, x, bad)) for part in (x, bad, inner.when)
         )
         return np.where(when, x, 0).sum(axis=0), (bad & when).any(axis=0)
 
 
-def _shape(inner: Frame, *parts: Any) -> tuple[int, ...]:
+def _shape(inner: Lattice, *parts: Any) -> tuple[int, ...]:
     """The shape of a sum's parts, axes that none of them has left 1 long but for the front."""
     shape = np.broadcast_shapes(*(np.shape(x) for x in (*parts, inner.when)))
     missing = len(inner.axes) - len(shape)

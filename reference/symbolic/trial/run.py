@@ -14,7 +14,7 @@ from gemmproof.reference.symbolic.machine.arithmetic import fits
 from gemmproof.reference.symbolic.machine.interpret import Claim, Machine
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate, le, term, walk
-from gemmproof.reference.symbolic.trial.frame import Frame, Unclear, make_frame, run_loops
+from gemmproof.reference.symbolic.trial.lattice import Lattice, Unclear, make_lattice, run_loops
 from gemmproof.reference.symbolic.trial.memory import Buffer, make_buffer, measure, place
 from gemmproof.reference.symbolic.trial.numbers import Numbers
 from gemmproof.reference.symbolic.trial.stores import Stores
@@ -32,7 +32,7 @@ FIT, NARROW, STRAY, HINT, ASSUMED, TWICE, HOLE, LANE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class Seen:
     """What a call does wrong: its kind, what shows it, and where."""
 
     kind: str
@@ -41,7 +41,7 @@ class Sighting:
 
 
 @dataclass(slots=True)
-class Call:
+class Trial:
     """One call of a wrapper on a path, with values for its symbols.
 
     `contents` are the numbers of operands, by name. Of a grid
@@ -52,7 +52,7 @@ class Call:
     machines: Sequence[Machine]
     values: Mapping[Atom, int]
     contents: Mapping[str, np.ndarray]
-    sightings: dict[Sighting, None] = field(default_factory=dict)
+    sightings: dict[Seen, None] = field(default_factory=dict)
     buffers: dict[int, Buffer] = field(default_factory=dict)
     elements: dict[int, np.ndarray] = field(default_factory=dict)
     is_partial: bool = False
@@ -83,7 +83,7 @@ class Call:
         return int(evaluate_at(what, self.values))
 
     def see(self, kind: str, words: str, where: Where | None) -> None:
-        self.sightings[Sighting(kind, words, where)] = None
+        self.sightings[Seen(kind, words, where)] = None
 
     # -- launches --------------------------------------------------------------------------------
     def _launch(self, launch: TracedLaunch, machine: Machine) -> None:
@@ -100,12 +100,12 @@ class Call:
             return
         stores = Stores()
         for access in machine.accesses:
-            frame = run_loops(
-                make_frame(machine, self.values, programs, access.shape), access.trips
+            lattice = run_loops(
+                make_lattice(machine, self.values, programs, access.shape), access.trips
             )
-            here, at = self._judge_access(access, frame)
+            here, at = self._judge_access(access, lattice)
             if access.kind != "load":
-                stores.add(access, frame, here, at)
+                stores.add(access, lattice, here, at)
         if not self.is_lost and not self.is_partial:
             self._store(stores, machine.launch)
 
@@ -127,23 +127,23 @@ class Call:
         named = [*walk(claim.cond, claim.path)]
         lanes = {x.args[1]: x.args[2] for x in named if x.args[0] == "lane"}
         shape = tuple(lanes.get(i, 1) for i in range(max(lanes, default=-1) + 1))
-        frame = make_frame(machine, self.values, programs, shape)
-        frame = run_loops(frame, _list_trips(machine, claim.cond, claim.path))
-        wrong = ~_truth(frame.evaluate(claim.cond)) & frame.evaluate(claim.path) & frame.when
+        lattice = make_lattice(machine, self.values, programs, shape)
+        lattice = run_loops(lattice, _list_trips(machine, claim.cond, claim.path))
+        wrong = ~_truth(lattice.evaluate(claim.cond)) & lattice.evaluate(claim.path) & lattice.when
         if not np.any(wrong) or claim.kind == "assert":
             return
         kind = ASSUMED if claim.words == "tl.assume" else HINT
         self.see(NARROW if claim.kind == "fit" else kind, claim.words, claim.where)
 
-    def _judge_access(self, access: Access, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
+    def _judge_access(self, access: Access, lattice: Lattice) -> tuple[np.ndarray, np.ndarray]:
         """Which places touch memory, and the elements from the memory's first."""
-        mask = _truth(frame.evaluate(access.path)) & frame.evaluate(access.mask) & frame.when
-        here = np.broadcast_to(mask, frame.shape)
-        offset = frame.evaluate(access.term) + self.count(access.tensor.offset)
-        at = np.broadcast_to(offset, frame.shape)
+        mask = _truth(lattice.evaluate(access.path)) & lattice.evaluate(access.mask) & lattice.when
+        here = np.broadcast_to(mask, lattice.shape)
+        offset = lattice.evaluate(access.term) + self.count(access.tensor.offset)
+        at = np.broadcast_to(offset, lattice.shape)
         words = f"{access.kind} of {access.tensor.name}"
         for step, cond in access.steps:
-            inner = frame
+            inner = lattice
             for atom in {x for x in walk(step, cond) if x.args[0] == "earlier"}:
                 inner = inner.bind(atom, max(inner.axes[len(access.shape) + 1 :], default=1))
             wrong = ~_truth(inner.evaluate(fits(step, 32))) & inner.evaluate(cond) & here

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.symbolic.machine.values import Access
-from gemmproof.reference.symbolic.trial.frame import Frame, Unclear
+from gemmproof.reference.symbolic.trial.lattice import Lattice, Unclear
 from gemmproof.reference.symbolic.trial.memory import Buffer
 from gemmproof.reference.symbolic.trial.numbers import Numbers
 
@@ -17,7 +17,7 @@ from gemmproof.reference.symbolic.trial.numbers import Numbers
 @dataclass(frozen=True, slots=True)
 class _Store:
     access: Access
-    frame: Frame
+    lattice: Lattice
     here: np.ndarray
     at: np.ndarray
 
@@ -46,8 +46,8 @@ class Stores:
 
     found: list[_Store] = field(default_factory=list)
 
-    def add(self, access: Access, frame: Frame, here: np.ndarray, at: np.ndarray) -> None:
-        self.found.append(_Store(access, frame, here, at))
+    def add(self, access: Access, lattice: Lattice, here: np.ndarray, at: np.ndarray) -> None:
+        self.found.append(_Store(access, lattice, here, at))
 
     @property
     def accesses(self) -> list[Access]:
@@ -58,7 +58,7 @@ class Stores:
         if among is None:
             return None
         pairs = np.zeros(0, np.int64)
-        most = max(int(x.frame.shape[-1 - len(x.access.shape)]) for x in self.found)
+        most = max(int(x.lattice.shape[-1 - len(x.access.shape)]) for x in self.found)
         for one in self.found:
             if one.access.tensor.storage != storage or one.access.kind != "store":
                 continue
@@ -106,6 +106,6 @@ class Stores:
         axis = one.here.ndim - 1 - rank
         storing = np.flatnonzero(one.here.any(axis=(*range(axis), *range(axis + 1, one.here.ndim))))
         here = np.take(one.here, storing, axis=axis)
-        x, bad = numbers.of(one.access.value, one.frame.select(storing, rank))
+        x, bad = numbers.of(one.access.value, one.lattice.select(storing, rank))
         x, bad = (np.broadcast_to(part, here.shape)[here] for part in (x, bad))
         return x, bad

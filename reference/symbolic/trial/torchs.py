@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from gemmproof.reference.symbolic.terms import Poly
-from gemmproof.reference.symbolic.trial.frame import Unclear
+from gemmproof.reference.symbolic.trial.lattice import Unclear
 from gemmproof.reference.symbolic.trial.memory import Buffer, Count, place
 from gemmproof.reference.symbolic.trial.numbers import keep
 from gemmproof.reference.symbolic.wrapper.record import TensorView, TorchCall

@@ -28,7 +28,7 @@ class Unclear(Exception):
 
 
 @dataclass(slots=True)
-class Frame:
+class Lattice:
     """The values that atoms have within a block of `rank` axes, as arrays that broadcast.
 
     `axes` are the sizes of the array's axes from the last one; `when` says which of its places are
@@ -57,7 +57,7 @@ class Frame:
         """One number for each place along an axis, counted from the last."""
         return np.asarray(numbers).reshape((-1,) + (1,) * position)
 
-    def bind(self, atom: Atom, size: int, runs: Cond | None = None) -> Frame:
+    def bind(self, atom: Atom, size: int, runs: Cond | None = None) -> Lattice:
         """The same with an axis in front for the values 0 to size - 1 of an atom."""
         axes = (*self.axes, size)
         if math.prod(axes) > MOST_LANES:
@@ -73,7 +73,7 @@ class Frame:
             made.when = np.logical_and(here, self.when)
         return made
 
-    def select(self, which: np.ndarray, rank: int) -> Frame:
+    def select(self, which: np.ndarray, rank: int) -> Lattice:
         """The same for some of the programs, where blocks have so many axes."""
 
         def take(x: Any) -> Any:
@@ -85,7 +85,7 @@ class Frame:
         axes = (*self.axes[:rank], len(which), *self.axes[rank + 1 :])
         return replace(self, values=values, axes=axes, when=take(self.when), memo={})
 
-    def run_trips(self, trip: Atom) -> Frame:
+    def run_trips(self, trip: Atom) -> Lattice:
         """The same with an axis in front for every trip of a loop that some program runs."""
         runs = self.machine.known.get(trip)
         if runs is None:
@@ -122,9 +122,9 @@ class Frame:
                 raise Unclear("too many trips")
 
 
-def make_frame(machine: Machine, values: Values, programs: Any, shape: Shape) -> Frame:
-    """The frame of a block of a launch's programs, given as three lists of coordinates."""
-    made = Frame(machine, dict(values), (*reversed(shape), len(programs[0])))
+def make_lattice(machine: Machine, values: Values, programs: Any, shape: Shape) -> Lattice:
+    """The lattice of a block of a launch's programs, given as three lists of coordinates."""
+    made = Lattice(machine, dict(values), (*reversed(shape), len(programs[0])))
     if math.prod(made.axes) > MOST_LANES:
         raise Unclear("too many lanes")
     for pid, at in zip(machine.pids, programs, strict=True):
@@ -137,8 +137,8 @@ def make_frame(machine: Machine, values: Values, programs: Any, shape: Shape) ->
     return made
 
 
-def run_loops(frame: Frame, trips: Iterable[Atom]) -> Frame:
-    """The frame within loops, from the outermost."""
+def run_loops(lattice: Lattice, trips: Iterable[Atom]) -> Lattice:
+    """The lattice within loops, from the outermost."""
     for trip in trips:
-        frame = frame.run_trips(trip)
-    return frame
+        lattice = lattice.run_trips(trip)
+    return lattice
