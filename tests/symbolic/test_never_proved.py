@@ -142,6 +142,6 @@ def test_a_second_result_that_nothing_stores_is_not_proved():
 
     kernel = KernelUnderTest("two", launch, wide(), spec=lambda a, b: (a @ b, a @ b))
     found = prove(kernel, seconds=10.0).find(memory.ONCE)
-    assert (found.status, found.why) == ("refuted", "all of result[1] stored")
+    assert (found.status, found.why) == ("refuted", "tiled.py:33: all of result[1] stored")
     report = check(kernel, case=Case.from_json(found.case), proof=False)
     assert memory.ONCE in {finding.property for finding in report.findings}
