@@ -41,7 +41,8 @@ ABOUT = (memory.BOUNDS, memory.FIT, memory.HINTS, memory.ONCE, memory.LANES, val
 class _Book:
     """What was said of each property so far.
 
-    `suspected`: cases at which properties may not hold; `ways`: the paths, for more of them.
+    `suspected`: cases at which properties may not hold; `ways`: the paths, for more of them, and
+    which were looked through.
     """
 
     kernel: KernelUnderTest
@@ -49,6 +50,7 @@ class _Book:
     refuted: dict[str, Proof] = field(default_factory=dict)
     suspected: dict[str, Case] = field(default_factory=dict)
     ways: list[Way] = field(default_factory=list)
+    sought: set[int] = field(default_factory=set)
     cases: dict[str, None] = field(default_factory=dict)
     unvisited: dict[str, None] = field(default_factory=dict)
 
@@ -91,7 +93,8 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
         book.leave_all_open(f"{seconds:g} s were not enough")
     if not any(way.path.launches for way in book.ways):
         book.leave_all_open("no path of the wrapper that was followed launches a kernel")
-    _seek(book, began + seconds)
+    if book.open:
+        _seek(book, book.ways, began + seconds)
     verdicts = tuple(_conclude(book, name, scope) for name in ABOUT if _is_about(kernel, name))
     spent = time.monotonic() - began
     return Proofs(verdicts, tuple(book.cases), tuple(book.unvisited), spent)
@@ -129,12 +132,14 @@ def _conclude(book: _Book, name: str, scope: str) -> Proof:
 
 def _prove(book: _Book, domain: Domain, target: str | None, deadline: float) -> None:
     for config in range(MOST_CONFIGS):
-        solver = Solver(domain.condition, deadline=deadline)
+        # of the time that is left, no more than half goes into finding the paths
+        soon = (time.monotonic() + deadline) / 2
+        solver = Solver(domain.condition, deadline=soon)
         configs, refused = 1, True
-        for path in list_paths(book, domain, target, config, solver, deadline):
+        for path in list_paths(book, domain, target, config, solver, soon):
             configs = max([configs, *(launch.configs for launch in path.launches)])
             refused &= path.failed is not None
-            _judge_path(book, domain, path, config, solver)
+            _judge_path(book, domain, path, config, deadline)
         if refused:  # what holds of every call holds of none
             book.leave_all_open("every path of the wrapper raises")
         if config + 1 >= configs:
@@ -142,7 +147,7 @@ def _prove(book: _Book, domain: Domain, target: str | None, deadline: float) -> 
     book.leave_all_open(f"more than {MOST_CONFIGS} configurations")
 
 
-def _judge_path(book: _Book, domain: Domain, path: Path, config: int, solver: Solver) -> None:
+def _judge_path(book: _Book, domain: Domain, path: Path, config: int, deadline: float) -> None:
     if path.failed is not None:
         if not path.failed.raised:
             book.leave_all_open(str(path.failed))
@@ -154,19 +159,22 @@ def _judge_path(book: _Book, domain: Domain, path: Path, config: int, solver: So
         except NotFollowed as why:
             book.leave_all_open(f"{why.where}: {why}" if why.where else str(why))
             return
-    book.ways.append(Way(domain, config, path, machines))
+    way = Way(domain, config, path, machines)
+    book.ways.append(way)
     accesses = [access for machine in machines for access in machine.accesses]
     conds = [domain.condition, path.condition, *_list_spans(book.kernel, accesses)]
     conds += [machine.launched for machine in machines]
     # cases are sought in the formulas as well, which takes less
-    inner = Solver(every(conds), {}, domain.plainest, solver.deadline, search=SEARCH / 4)
+    inner = Solver(every(conds), {}, domain.plainest, deadline, search=SEARCH / 4)
     for machine in machines:
         inner.known |= machine.known
     made = find_made(path, accesses)
     for name, said in _judge(book.kernel, domain, machines, made, inner).items():
-        if name in book.open:  # because of another path or configuration
+        if name in book.open or name in book.refuted:  # because of another path or configuration
             continue
         for verdict in said:
+            if verdict.status in (OPEN, FAILS):
+                _seek(book, [way], deadline)
             if verdict.status == OPEN:
                 book.leave_open(name, _say(verdict))
             elif verdict.status == FAILS:
@@ -229,10 +237,16 @@ def _refute(book: _Book, domain: Domain, config: int, name: str, verdict: Verdic
     book.refute(name, why, case)
 
 
-def _seek(book: _Book, until: float) -> None:
-    """Look for cases, or for simpler ones, at which what is not proved does not hold."""
-    wanted = [x for x in ABOUT if _is_about(book.kernel, x) and x in {*book.open, *book.refuted}]
-    for name, found in seek(book.kernel, book.ways, wanted, until).items():
+def _seek(book: _Book, ways: list[Way], until: float) -> None:
+    """Look for cases, or for simpler ones, at which what is not proved does not hold.
+
+    Each path is looked through once: as soon as something of it is not proved, since what is
+    refuted by a case need not be asked of the solver.
+    """
+    ways = [way for way in ways if id(way) not in book.sought]
+    book.sought |= {id(way) for way in ways}
+    wanted = [name for name in ABOUT if _is_about(book.kernel, name)]
+    for name, found in seek(book.kernel, ways, wanted, until).items():
         if found.is_certain:
             where = f"{found.where}: " if found.where is not None else ""
             book.refute(name, f"{where}{found.words}", found.case)

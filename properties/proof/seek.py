@@ -27,7 +27,7 @@ from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.questions import list_terms
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, eq, walk
 from gemmproof.reference.symbolic.trial import run
-from gemmproof.reference.symbolic.trial.lattice import Unclear
+from gemmproof.reference.symbolic.trial.lattice import Elsewhere, Unclear
 from gemmproof.reference.symbolic.wrapper import Path
 
 SECONDS = 2.0  # of this process, in which cases are tried
@@ -35,7 +35,7 @@ MOST_UNCLEAR = 12  # cases of which nothing is known, before no more are tried
 MOST_SIDE = 8192
 FAR_SIDES = (3, 17, 33, 129)  # of views whose last line lies beyond 2**31 elements
 MOST_NUMBERS = 48  # that a kernel names, around which sizes are tried
-MOST_OF_ALL = 130  # the length of all sides at once
+MOST_OF_ALL = 66  # the length of all sides at once
 
 # what a trial sees -> the property that does not hold, the causes first
 PROPERTY_OF: Mapping[str, str] = {
@@ -136,10 +136,14 @@ def try_case(kernel: KernelUnderTest, ways: Sequence[Way], case: Case) -> dict[s
         contents = {n: stored_elements(x).astype(np.float64) for n, x in placed.items()}
     for way in ways:
         trial = run.Trial(way.path, way.machines, sizes, contents, is_partial=is_far)
-        with suppress(Unclear):
+        try:
             trial.run()
-            return dict(_conclude(kernel, case, trial, contents))
-    return None
+        except Elsewhere:
+            continue
+        except Unclear:
+            return None
+        return dict(_conclude(kernel, case, trial, contents))
+    return {}
 
 
 def _read_sizes(domain: Domain, case: Case, placed: Mapping[str, PlacedOperand]) -> dict[Atom, int]:

@@ -27,6 +27,10 @@ class Unclear(Exception):
     """What a call does is not known from its formulas; the message says why."""
 
 
+class Elsewhere(Exception):
+    """A path is not taken with these sizes."""
+
+
 @dataclass(slots=True)
 class Lattice:
     """The values that atoms have within a block of `rank` axes, as arrays that broadcast.

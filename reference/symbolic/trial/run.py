@@ -14,7 +14,13 @@ from gemmproof.reference.symbolic.machine.arithmetic import fits
 from gemmproof.reference.symbolic.machine.interpret import Claim, Machine
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate, le, term, walk
-from gemmproof.reference.symbolic.trial.lattice import Lattice, Unclear, make_lattice, run_loops
+from gemmproof.reference.symbolic.trial.lattice import (
+    Elsewhere,
+    Lattice,
+    Unclear,
+    make_lattice,
+    run_loops,
+)
 from gemmproof.reference.symbolic.trial.memory import Buffer, make_buffer, measure, place
 from gemmproof.reference.symbolic.trial.numbers import Numbers
 from gemmproof.reference.symbolic.trial.stores import Stores
@@ -59,9 +65,9 @@ class Trial:
     unclear: str = ""
 
     def run(self) -> None:
-        """Follow the path. Raises Unclear where not even addresses are known."""
+        """Follow the path. Raises Elsewhere, or Unclear where not even addresses are known."""
         if not bool(evaluate_at(self.path.condition, self.values)):
-            raise Unclear("another path")
+            raise Elsewhere
         for call in self.path.operations:
             if call.name == LAUNCH:
                 number = call.args[0]
