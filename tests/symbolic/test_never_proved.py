@@ -12,10 +12,20 @@ from gemmproof.engine.check import check
 from gemmproof.properties import memory, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof import prove as prove_module
 from gemmproof.properties.proof.prove import prove
 from gemmproof.properties.proof.verdict import PROVED
 
 SECONDS = 4.0
+SEEK = prove_module.seek
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_tried(monkeypatch):
+    """A case that is found by trial refutes what the solver proves: that alone is tested here."""
+    monkeypatch.setattr(prove_module, "seek", lambda *given: {})
+
+
 # the property that does not hold, the sizes at which it does not, and what the contract admits
 WRONG = {
     "while_loop_ends_in_the_middle": (values.EXACT, (1, 1, 49), {}),
@@ -135,12 +145,18 @@ def test_a_wrapper_may_raise_for_some_sizes():
     assert prove(kernel, seconds=20.0).find(memory.BOUNDS).status == PROVED
 
 
-def test_a_second_result_that_nothing_stores_is_not_proved():
+def test_a_second_result_that_nothing_stores_is_not_proved(monkeypatch):
     def launch(a, b):
         c = unsound_kernels.plain(a, b)
         return c, torch.empty_like(c)
 
     kernel = KernelUnderTest("two", launch, wide(), spec=lambda a, b: (a @ b, a @ b))
+    found = prove(kernel, seconds=10.0).find(memory.ONCE)
+    assert (found.status, found.why) == (
+        "not decided",
+        "stored once: no store of a result was seen",
+    )
+    monkeypatch.setattr(prove_module, "seek", SEEK)
     found = prove(kernel, seconds=10.0).find(memory.ONCE)
     assert (found.status, found.why) == ("refuted", "tiled.py:33: all of result[1] stored")
     report = check(kernel, case=Case.from_json(found.case), proof=False)
