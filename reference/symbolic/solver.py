@@ -21,6 +21,7 @@ from gemmproof.reference.symbolic.questions import (
     find_comparable,
     find_products,
     is_said,
+    list_named,
     list_parts,
     list_sizes,
     read_off,
@@ -59,9 +60,9 @@ class Solver:
 
     `domain` holds always: the sizes that the contract admits. `known` is what holds of single
     atoms (a program is below the grid) and is used where an atom is named. `plainest` narrows the
-    domain where values are sought: to operands that are dense. `deadline` is on the
-    thread's CPU clock, `search` the seconds of it left to look for values. `checked` is what z3 said to a text, which
-    solvers may share.
+    domain where values are sought: to operands that are dense. `deadline` is on the thread's CPU
+    clock, `search` the seconds of it left to look for values. `checked` is what z3 said to a text,
+    which solvers may share.
     """
 
     domain: Cond = TRUE
@@ -178,7 +179,7 @@ class Solver:
         others = [x for x in walk(*whole) if x.kind == "symbol" and x not in small]
         if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
             return None
-        for sizes in list_sizes(len(small)):
+        for sizes in list_sizes(len(small), list_named(conds)):
             model = self._find_at(whole, dict(zip(small, map(term, sizes), strict=True)))
             if model is not None:
                 return model

@@ -266,5 +266,7 @@ def test_a_broken_rule_is_noticed(name, monkeypatch):
     else:
         monkeypatch.setattr(place, attribute, broken)
     monkeypatch.setattr(atoms, "_atoms", {})  # atoms that were made before know their old sizes
+    # a case that is found by trial refutes what a broken rule proves: the rule is tested alone
+    monkeypatch.setattr(prove, "seek", lambda *given: {})
     with pytest.raises((AssertionError, KeyError, IndexError, ValueError)):
         check()
