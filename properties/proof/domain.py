@@ -68,6 +68,14 @@ class Domain:
         """The symbols of the sizes."""
         return tuple(x.atom for x in self.sizes.values() if x.atom is not None)
 
+    def fit(self, case: Case) -> Case | None:
+        """A case with the sizes that are 0 here; None if another one of it is."""
+        empty = {axis: 0 for axis, size in self.sizes.items() if size.constant is not None}
+        if any(n == 0 for axis, n in case.sides.items() if axis not in empty):
+            return None
+        sides: dict[str, Any] = empty
+        return replace(case, **sides) if empty else case
+
     def read_sides(self, values: Mapping[Any, int], default: Case | None = None) -> dict[str, int]:
         """The size of each axis where symbols, by themselves or their names, have these values."""
         sides = {}

@@ -88,7 +88,10 @@ def seek(
             seen: set[Case] = set()
             clear = False
             for drawn in _list_cases(kernel, mine, config):
-                for case in _take(drawn, smaller):
+                for taken in _take(drawn, smaller):
+                    case = domain.fit(taken)
+                    if case is None or not is_admitted(case, kernel.contract):
+                        continue
                     missing = [name for name in wanted if name not in found]
                     if time.thread_time() > until:
                         return found
