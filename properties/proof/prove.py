@@ -35,6 +35,8 @@ from gemmproof.reference.symbolic.solver import SEARCH, OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond, every, lt, term
 from gemmproof.reference.symbolic.wrapper import Path
 
+# what is plainly wrong is seen in a moment, and takes none of the solver's time
+GLANCE = 0.2
 ABOUT = (memory.BOUNDS, memory.FIT, memory.HINTS, memory.ONCE, memory.LANES, values.EXACT)
 
 
@@ -42,8 +44,8 @@ ABOUT = (memory.BOUNDS, memory.FIT, memory.HINTS, memory.ONCE, memory.LANES, val
 class _Book:
     """What was said of each property so far.
 
-    `suspected`: cases at which properties may not hold; `ways`: the paths, for more of them, and
-    which were looked through.
+    `suspected`: cases at which properties may not hold; `ways`: the paths, in which more of them
+    are sought for `seeking` seconds at most.
     """
 
     kernel: KernelUnderTest
@@ -51,7 +53,7 @@ class _Book:
     refuted: dict[str, Proof] = field(default_factory=dict)
     suspected: dict[str, Case] = field(default_factory=dict)
     ways: list[Way] = field(default_factory=list)
-    sought: set[int] = field(default_factory=set)
+    seeking: float = SEEKING
     cases: dict[str, None] = field(default_factory=dict)
     unvisited: dict[str, None] = field(default_factory=dict)
     checked: dict[str, str] = field(default_factory=dict)
@@ -97,8 +99,9 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
         book.leave_all_open(f"{seconds:g} s were not enough")
     if not any(way.path.launches for way in book.ways):
         book.leave_all_open("no path of the wrapper that was followed launches a kernel")
-    if book.open:
-        _seek(book, book.ways, began + seconds)
+    left = [name for name in book.open if name not in book.suspected and _is_about(kernel, name)]
+    if left:
+        _seek(book, book.ways, left, began + seconds)
     verdicts = tuple(_conclude(book, name, scope) for name in ABOUT if _is_about(kernel, name))
     spent = time.thread_time() - began
     return Proofs(verdicts, tuple(book.cases), tuple(book.unvisited), spent)
@@ -140,31 +143,39 @@ def _prove(book: _Book, domain: Domain, target: str | None, deadline: float) -> 
         soon = (time.thread_time() + deadline) / 2
         solver = Solver(domain.condition, deadline=soon, checked=book.checked)
         configs, refused = 1, True
+        ways: list[Way] = []
         for path in list_paths(book, domain, target, config, solver, soon):
             configs = max([configs, *(launch.configs for launch in path.launches)])
             refused &= path.failed is not None
-            _judge_path(book, domain, path, config, deadline)
+            ways += _follow(book, domain, path, config)
         if refused:  # what holds of every call holds of none
             book.leave_all_open("every path of the wrapper raises")
+        book.ways += ways
+        if book.ways == ways:
+            _seek(book, ways, list(ABOUT), deadline, GLANCE)
+        for way in ways:
+            _judge_path(book, way, deadline)
         if config + 1 >= configs:
             return
     book.leave_all_open(f"more than {MOST_CONFIGS} configurations")
 
 
-def _judge_path(book: _Book, domain: Domain, path: Path, config: int, deadline: float) -> None:
+def _follow(book: _Book, domain: Domain, path: Path, config: int) -> Iterator[Way]:
+    """A path with its launches over symbols, if it can be followed; none where it raises."""
     if path.failed is not None:
         if not path.failed.raised:
             book.leave_all_open(str(path.failed))
         return
-    machines = []
-    for number, launch in enumerate(path.launches):
-        try:
-            machines.append(follow(launch, number))
-        except NotFollowed as why:
-            book.leave_all_open(f"{why.where}: {why}" if why.where else str(why))
-            return
-    way = Way(domain, config, path, machines)
-    book.ways.append(way)
+    try:
+        machines = [follow(launch, number) for number, launch in enumerate(path.launches)]
+    except NotFollowed as why:
+        book.leave_all_open(f"{why.where}: {why}" if why.where else str(why))
+        return
+    yield Way(domain, config, path, machines)
+
+
+def _judge_path(book: _Book, way: Way, deadline: float) -> None:
+    domain, path, machines = way.domain, way.path, way.machines
     accesses = [access for machine in machines for access in machine.accesses]
     conds = [domain.condition, path.condition, *_list_spans(book.kernel, accesses)]
     conds += [machine.launched for machine in machines]
@@ -180,12 +191,12 @@ def _judge_path(book: _Book, domain: Domain, path: Path, config: int, deadline: 
         if name in book.open or name in book.refuted:  # because of another path or configuration
             continue
         for verdict in said:
-            if verdict.status in (OPEN, FAILS):
-                _seek(book, [way], deadline)
+            if verdict.status in (OPEN, FAILS) and name not in book.suspected:
+                _seek(book, [way], [name], deadline)
             if verdict.status == OPEN:
                 book.leave_open(name, _say(verdict))
             elif verdict.status == FAILS:
-                _refute(book, domain, config, name, verdict)
+                _refute(book, domain, way.config, name, verdict)
 
 
 def _list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond]:
@@ -244,21 +255,22 @@ def _refute(book: _Book, domain: Domain, config: int, name: str, verdict: Verdic
     book.refute(name, why, case)
 
 
-def _seek(book: _Book, ways: list[Way], until: float) -> None:
+def _seek(
+    book: _Book, ways: list[Way], wanted: list[str], until: float, most: float = SEEKING
+) -> None:
     """Look for cases, or for simpler ones, at which what is not proved does not hold.
 
-    Each path is looked through once: as soon as something of it is not proved, since what is
-    refuted by a case need not be asked of the solver.
+    What is refuted by a case need not be asked of the solver any more.
     """
-    ways = [way for way in ways if id(way) not in book.sought]
-    book.sought |= {id(way) for way in ways}
-    wanted = [name for name in ABOUT if _is_about(book.kernel, name)]
-    for name, found in seek(book.kernel, ways, wanted, until).items():
+    began = time.thread_time()
+    spared = min(most, book.seeking)
+    for name, found in seek(book.kernel, ways, wanted, spared, until).items():
         if found.is_certain:
             where = f"{found.where}: " if found.where is not None else ""
             book.refute(name, f"{where}{found.words}", found.case)
         else:
             book.suspect(name, found.case)
+    book.seeking -= time.thread_time() - began
 
 
 def _make_case(

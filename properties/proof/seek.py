@@ -46,7 +46,7 @@ PROPERTY_OF: Mapping[str, str] = {
     run.HINT: memory.HINTS,
     run.TWICE: memory.ONCE,
     run.HOLE: memory.ONCE,
-    run.LANE: memory.LANES,
+    run.UNDEFINED: memory.LANES,
 }
 # these are faults by themselves; whether the others reach a result, only a simulation can tell
 CERTAIN = (run.FIT, run.STRAY, run.ASSUMED, run.TWICE, run.HOLE)
@@ -59,7 +59,7 @@ class Way:
     domain: Domain
     config: int
     path: Path
-    machines: Sequence[Machine]
+    machines: list[Machine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,14 @@ class Sought:
 
 
 def seek(
-    kernel: KernelUnderTest, ways: Sequence[Way], wanted: Collection[str], until: float
-) -> dict[str, Sought]:
-    """A small case for each of some properties at which it does not hold.
+    kernel: KernelUnderTest, ways: Sequence[Way], wanted: Collection[str], seconds: float,
+    until: float = float("inf"),
+) -> dict[str, Sought]:  # fmt: skip
+    """A small case for each of some properties at which it does not hold, and what else was seen.
 
-    `until` is on the thread's CPU clock, of which no more than a few seconds are spent.
+    No more than `seconds` are spent, and none after `until`, both of the thread's CPU clock.
     """
-    until = min(until, time.thread_time() + SECONDS)
+    until = min(until, time.thread_time() + seconds)
     found: dict[str, Sought] = {}
     for domain in {id(way.domain): way.domain for way in ways}.values():
         for config in dict.fromkeys(way.config for way in ways if way.domain is domain):
@@ -102,7 +103,7 @@ def seek(
                     clear |= shown is not None
                     for name, sought in (shown or {}).items():
                         held = found.get(name)
-                        if name in wanted and (held is None or case.rank < held.case.rank):
+                        if held is None or case.rank < held.case.rank:
                             found[name] = sought
                             smaller += _shrink(kernel.contract, case)
                 if all(name in found for name in wanted):
@@ -129,9 +130,12 @@ def try_case(kernel: KernelUnderTest, ways: Sequence[Way], case: Case) -> dict[s
 
     None where the formulas do not say what happens there.
     """
+    ways = [way for way in ways if way.domain.fit(case) == case]
     try:
         placed = operands(case, kernel)
     except Misstated:
+        return None
+    if not ways:
         return None
     sizes = _read_sizes(ways[0].domain, case, placed)
     is_far, contents = _is_far(case), {}

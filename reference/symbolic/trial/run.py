@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.observation import Where
+from gemmproof.reference.symbolic.definitions import LANE
 from gemmproof.reference.symbolic.machine.arithmetic import fits
 from gemmproof.reference.symbolic.machine.interpret import Claim, Machine
 from gemmproof.reference.symbolic.machine.values import Access
@@ -32,8 +33,8 @@ MOST_PROGRAMS = 2048
 LAUNCH = "launch"
 # what can be seen: an offset or a number that does not fit, an address outside, a false hint or
 # assumption, an element stored twice or never, one that depends on an undefined lane
-FIT, NARROW, STRAY, HINT, ASSUMED, TWICE, HOLE, LANE = (
-    "fit", "narrow", "stray", "hint", "assumed", "twice", "hole", "lane"
+FIT, NARROW, STRAY, HINT, ASSUMED, TWICE, HOLE, UNDEFINED = (
+    "fit", "narrow", "stray", "hint", "assumed", "twice", "hole", "undefined"
 )  # fmt: skip
 
 
@@ -50,8 +51,8 @@ class Seen:
 class Trial:
     """One call of a wrapper on a path, with values for its symbols.
 
-    `contents` are the numbers of operands, by name. Of a grid
-    with many programs the corners are run, and the call `is_partial`.
+    `contents` are the numbers of operands, by name. Of a grid with many programs the corners are
+    run, and the trial `is_partial`.
     """
 
     path: Path
@@ -100,7 +101,7 @@ class Trial:
         if min(grid) < 1:
             return
         programs = self._list_programs(grid)
-        for claim in machine.claims:
+        for claim in {(x.cond, x.path): x for x in machine.claims}.values():
             self._judge_claim(machine, claim, programs)
         if self.is_lost:
             return
@@ -130,16 +131,24 @@ class Trial:
         return [np.array(x, np.int64) for x in reversed(list(zip(*at, strict=True)))]
 
     def _judge_claim(self, machine: Machine, claim: Claim, programs: Any) -> None:
-        named = [*walk(claim.cond, claim.path)]
-        lanes = {x.args[1]: x.args[2] for x in named if x.args[0] == "lane"}
+        """Whether a claim holds in every lane; what is not known of a hint is let be."""
+        try:
+            holds = self._holds(machine, claim, programs)
+        except Unclear:
+            if claim.kind == "fit":  # the formulas rest on it
+                raise
+            return
+        if not holds and claim.kind != "assert":
+            kind = ASSUMED if claim.words == "tl.assume" else HINT
+            self.see(NARROW if claim.kind == "fit" else kind, claim.words, claim.where)
+
+    def _holds(self, machine: Machine, claim: Claim, programs: Any) -> bool:
+        lanes = {x.args[1]: x.args[2] for x in walk(claim.cond, claim.path) if x.args[0] == LANE}
         shape = tuple(lanes.get(i, 1) for i in range(max(lanes, default=-1) + 1))
         lattice = make_lattice(machine, self.values, programs, shape)
         lattice = run_loops(lattice, _list_trips(machine, claim.cond, claim.path))
-        wrong = ~_truth(lattice.evaluate(claim.cond)) & lattice.evaluate(claim.path) & lattice.when
-        if not np.any(wrong) or claim.kind == "assert":
-            return
-        kind = ASSUMED if claim.words == "tl.assume" else HINT
-        self.see(NARROW if claim.kind == "fit" else kind, claim.words, claim.where)
+        wrong = ~_truth(lattice.evaluate(claim.cond)) & lattice.evaluate(claim.path)
+        return not np.any(wrong & lattice.when)
 
     def _judge_access(self, access: Access, lattice: Lattice) -> tuple[np.ndarray, np.ndarray]:
         """Which places touch memory, and the elements from the memory's first."""
@@ -242,7 +251,7 @@ class Trial:
         if held.empty.size and held.empty[at].any():
             self.see(HOLE, f"all of {view.name} stored", where)
         elif not held.unclear and held.bad[at].any():
-            self.see(LANE, f"defined where {view.name} is stored", where)
+            self.see(UNDEFINED, f"defined where {view.name} is stored", where)
 
 
 def evaluate_at(what: Poly | Cond, values: Mapping[Atom, int]) -> Any:
