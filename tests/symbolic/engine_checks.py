@@ -6,6 +6,8 @@ import random
 
 import agreement
 import numpy as np
+import product_kernels
+import product_wrappers
 import unsound_kernels
 from mutants.table import MUTANTS
 from no_false_alarm.table import KERNELS
@@ -22,6 +24,7 @@ from gemmproof.reference.symbolic.obligations import coordinates
 from gemmproof.reference.symbolic.terms import Atom, evaluate, le, lt, making, symbol, term, walk
 
 X, Y, D = symbol("x"), symbol("y"), symbol("d", is_natural=True)
+SECONDS = 20.0
 PINNED = ("floordiv", "mod", "div", "rem", "min", "max", "choice", "flag")
 
 
@@ -160,7 +163,7 @@ def unproved(name, broken, **words):
 
     def check():
         kernel = known[name].kernel if name in known else _own(name, **words)
-        found = proving.prove(kernel, seconds=5.0).find(broken)
+        found = proving.prove(kernel, seconds=SECONDS).find(broken)
         assert found is None or found.status != PROVED
 
     return check
@@ -168,4 +171,6 @@ def unproved(name, broken, **words):
 
 def _own(name, **words):
     words = {"layouts": "contiguous", **words}
-    return KernelUnderTest(name, getattr(unsound_kernels, name), wide(**words))
+    own = (unsound_kernels, product_wrappers, product_kernels)
+    place = next(place for place in own if hasattr(place, name))
+    return KernelUnderTest(name, getattr(place, name), wide(**words))

@@ -8,7 +8,7 @@ import engine_checks as checks
 import pytest
 
 from gemmproof.properties import memory, values
-from gemmproof.properties.proof import prove, results
+from gemmproof.properties.proof import chain, prove, results
 from gemmproof.reference.symbolic import definitions, lemmas, solver
 from gemmproof.reference.symbolic.machine import (
     arithmetic,
@@ -16,11 +16,19 @@ from gemmproof.reference.symbolic.machine import (
     integers,
     joining,
     loops,
+    numbers,
     shapes,
 )
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES
-from gemmproof.reference.symbolic.obligations import coordinates, cover, product
+from gemmproof.reference.symbolic.obligations import (
+    contents,
+    contraction,
+    coordinates,
+    copies,
+    cover,
+    product,
+)
 from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
 from gemmproof.reference.symbolic.terms import TRUE, Poly, atoms, eq, le, lt, making, term
 
@@ -103,17 +111,26 @@ def any_factor(factors, *rest, **named):
     return LEMMAS(wrong, *rest, **named)
 
 
-def all_casts_stripped(value, truncates):
+def all_casts_stripped(value, *rest):
     while value.kind == "cast":
         value = value.parts[0]
-    return CONTRACTIONS(value, truncates)
+    return CONTRACTIONS(value, *rest)
 
 
-def precise(value, truncates):
-    return CONTRACTIONS(value, True)
+def precise(value, contents, truncates, *rest):
+    return CONTRACTIONS(value, contents, True, *rest)
+
+
+def no_trip_before(value, swaps):
+    return value if len(swaps) == 1 else REBIND(value, swaps)
+
+
+def whole_memory(solver, view, at):
+    return replace(BOX(solver, view, at), inside=TRUE)
 
 
 SUBSTITUTE, FINISH = loops.substitute, loops._finish
+REBIND, BOX = loops.rebind, contents.find_box
 LEMMAS, CONTRACTIONS, COMPUTE = lemmas._Lemmas, product.find_contractions, arithmetic.compute
 BOUNDS, ONCE, LANES = memory.BOUNDS, memory.ONCE, memory.LANES
 EXACT = values.EXACT
@@ -198,8 +215,37 @@ MUTATIONS = {
     "32-bit steps are forgotten": (
         prove, "judge_fit", lambda *given: iter(()),
         unproved("k_offset_of_b_in_32_bits", memory.FIT)),
+    "what torch does to an operand": (
+        contents.Contents, "_find_launch", lambda *given: 0,
+        unproved("operand_doubled_by_torch", EXACT)),
     "what torch does to a result": (
-        results, "find_change", lambda *given: "", unproved("doubled_by_torch", EXACT)),
+        chain, "_uncopy", lambda call, view: call.args[0], unproved("doubled_by_torch", EXACT)),
+    "what torch does between launches": (
+        results, "find_rewrite", lambda *given: "",
+        unproved("cleared_between_two_launches", EXACT)),
+    "any fill is one of zeros": (
+        copies, "is_zeros", lambda call: True, unproved("bias_of_ones", EXACT)),
+    "any copy keeps every number": (
+        copies, "_keeps", lambda *given: True, unproved("copied_in_half_the_bits", EXACT)),
+    "a box is all of its memory": (
+        contents, "find_box", whole_memory, unproved("half_of_it_copied", EXACT)),
+    "what is stored again is read": (
+        contents.Contents, "is_alone", lambda *given: True,
+        unproved("slices_stored_over_each_other", EXACT)),
+    "what is read back is defined": (
+        results.Made, "list_stores", lambda *given: [],
+        unproved("undefined_column_read_back", LANES)),
+    "what the same trip hands on": (
+        loops, "rebind", no_trip_before, unproved("first_tile_twice", EXACT)),
+    "whatever reduces adds": (
+        numbers, "_adds", lambda *given: True, unproved("first_products_twice", EXACT)),
+    "any number is 1": (
+        contraction, "is_number", lambda value, number: value.kind == "number",
+        unproved("times_two", EXACT)),
+    "half precision is wide": (
+        contraction, "WIDE", ("f16", *contraction.WIDE), unproved("slices_kept_in_half", EXACT)),
+    "zeros are right": (
+        results, "judge_zeros", lambda *given: PROOF, unproved("zeros_where_k_is_small", EXACT)),
     "whatever is added to is 0": (
         results, "is_zeroed", lambda *given: True,
         unproved("half_of_it_zeroed", EXACT, deterministic=False)),

@@ -108,7 +108,11 @@ class Inversion:
 
     def _digits(self, left: Poly, value: Poly) -> list[tuple[Atom, Poly]] | None:
         """The values of a term's atoms where it has this one, None where they cannot be told."""
-        left = self._forward(left)
+        left, value = self._forward(left), self._forward(value)
+        if self._open(value):  # read from the other side, once that is known
+            if self._open(left):
+                return None
+            left, value = value, left
         places: dict[Atom, Poly] = {}
         rest = term(0)
         for monomial, c in left.terms.items():

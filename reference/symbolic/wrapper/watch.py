@@ -36,6 +36,7 @@ class Watch(TorchDispatchMode):
         self.sizes = sizes
         self.launches: list[TracedLaunch] = []
         self.operations: list[TorchCall] = []
+        self.tuning = 0  # how many of Triton's tuners are running
         self._memories: dict[int, Memory] = {}
         self._defined: set[int] = set()
         # a tensor that is let go gives its storage's number to the next
@@ -149,7 +150,7 @@ class Watch(TorchDispatchMode):
             self._define(schema, args, kwargs)
         given, named = tree_map(self._record, (tuple(args), kwargs))
         outputs = tuple(map(self.view, made))
-        self.operations.append(TorchCall(str(func), given, named, outputs, here()))
+        self.operations.append(TorchCall(str(func), given, named, outputs, here(), self.tuning > 0))
         return result
 
     def _define(self, schema: Any, args: Any, kwargs: Any) -> None:
