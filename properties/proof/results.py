@@ -146,7 +146,10 @@ class Made:
         is_atomic = any(x.kind == "atomic" for x in stores)
         adds = is_atomic or chain.summed is not None
         why = ""
-        if adds and others:
+        memory = chain.view.memory
+        if any(x.tensor.dtype != memory.dtype for x in stores):
+            why = f"{memory.name} is stored as {first.tensor.dtype}"
+        elif adds and others:
             why = f"{len(stores)} stores are added up"
         elif is_atomic:
             is_sum = first.word in ("add", "fadd") and is_zeroed(self.path, first)

@@ -137,6 +137,18 @@ def rounded_before_it_is_widened(a, b):
     return plain(a, b).float()
 
 
+def doubled_by_what_returns_nothing(a, b):
+    c = plain(a, b)
+    torch._foreach_mul_([c], 2)
+    return c
+
+
+def stored_as_other_bits(a, b):
+    c = a.new_empty(a.shape[0], b.shape[1])
+    plain(a, b, c=c.view(torch.bfloat16))
+    return c
+
+
 def copied_too_early(a, b):
     c = a.new_zeros(a.shape[0], b.shape[1])
     early = c.clone()

@@ -48,6 +48,8 @@ WRONG = {
         "cleared_between_two_launches": ((2, 1, 1), {}),
         "half_of_it_made_single": ((2, 1, 1), {}),
         "rounded_before_it_is_widened": (None, {"out": "fp32"}),
+        "doubled_by_what_returns_nothing": ((1, 1, 1), {}),
+        "stored_as_other_bits": (None, {}),
         "copied_too_early": ((1, 1, 1), {}),
         "slices_summed_but_the_first": ((1, 1, 1), {}),
         "slices_of_which_one_is_never_made": ((1, 1, 1), {}),

@@ -11,8 +11,8 @@ from gemmproof.reference.symbolic.obligations.contents import (
     Contents,
     NoProduct,
     Question,
-    WhatIsRead,
     Tie,
+    WhatIsRead,
 )
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, every
 from gemmproof.reference.ttir.dtypes import DTYPES
