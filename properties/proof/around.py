@@ -8,8 +8,8 @@ from typing import Any
 from torch.utils._pytree import tree_leaves
 
 from gemmproof.reference.symbolic.machine.values import Access
+from gemmproof.reference.symbolic.obligations.bounds import is_whole
 from gemmproof.reference.symbolic.obligations.copies import get_base, is_zeros
-from gemmproof.reference.symbolic.terms import term
 from gemmproof.reference.symbolic.wrapper import Path
 from gemmproof.reference.symbolic.wrapper.record import TensorView, TorchCall
 
@@ -17,12 +17,6 @@ from gemmproof.reference.symbolic.wrapper.record import TensorView, TorchCall
 _FILLS = ("aten.zeros", "aten.zero_", "aten.new_zeros", "aten.zeros_like", "aten.fill_",
           "aten.copy_")  # fmt: skip
 LAUNCH = "launch"
-
-
-def is_whole(view: Any) -> bool:
-    """Whether a view is all of its memory, as it was declared or allocated."""
-    own = (view.owner_shape, view.owner_strides, term(0))
-    return (view.shape, view.strides, view.offset) == own
 
 
 def is_zeroed(path: Path, store: Access) -> bool:

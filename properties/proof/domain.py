@@ -6,6 +6,7 @@ import ast
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -18,6 +19,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import NONE
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.symbolic.terms import (
+    FALSE,
     Atom,
     Cond,
     Poly,
@@ -47,9 +49,9 @@ class NotSaid(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Everything that one way of calling a wrapper admits.
+    """Everything that one way of calling a wrapper admits, of sizes that are 0 or are not.
 
-    `case` is the smallest of it, whose sizes alone change; `sizes` are the symbols by axis,
+    `case` is the smallest of it, whose sizes alone change; `sizes` are symbols, or 0, by axis,
     `operands` the tensors by name, `condition` what holds of all symbols, `plainest` what
     makes every operand dense.
     """
@@ -65,6 +67,18 @@ class Domain:
     def axes(self) -> tuple[Atom, ...]:
         """The symbols of the sizes."""
         return tuple(x.atom for x in self.sizes.values() if x.atom is not None)
+
+    def read_sides(self, values: Mapping[Any, int], default: Case | None = None) -> dict[str, int]:
+        """The size of each axis where symbols, by themselves or their names, have these values."""
+        sides = {}
+        for axis, size in self.sizes.items():
+            if size.constant is not None:
+                sides[axis] = size.constant
+            elif size.atom in values or axis in values:
+                sides[axis] = values.get(size.atom, values.get(axis, 0))
+            elif default is not None:
+                sides[axis] = getattr(default, axis)
+        return sides
 
 
 def list_domains(kernel: KernelUnderTest) -> Iterator[Domain]:
@@ -84,13 +98,26 @@ def list_domains(kernel: KernelUnderTest) -> Iterator[Domain]:
     for dtype, chosen in ways:
         first = smallest(kernel.contract, dtype)
         said = tuple((name, word) for name, word in chosen if word)
-        yield _make(kernel, replace(first, arguments=said))
+        for empty in _list_empty(kernel.contract):
+            domain = _make(kernel, replace(first, arguments=said), empty)
+            if domain.condition != FALSE:
+                yield domain
 
 
-def _make(kernel: KernelUnderTest, case: Case) -> Domain:
-    contract = kernel.contract
-    axes = ("batch", "M", "N", "K") if contract.batched else ("M", "N", "K")
-    sizes = {axis: symbol(axis, is_natural=True, least=contract.sizes(axis).low) for axis in axes}
+def _list_axes(contract: Contract) -> tuple[str, ...]:
+    return ("batch", "M", "N", "K") if contract.batched else ("M", "N", "K")
+
+
+def _list_empty(contract: Contract) -> Iterator[tuple[str, ...]]:
+    """The axes that are 0, of those that may be: torch's strides are others there."""
+    may_be = [axis for axis in _list_axes(contract) if contract.sizes(axis).low == 0]
+    for count in range(len(may_be) + 1):
+        yield from itertools.combinations(may_be, count)
+
+
+def _make(kernel: KernelUnderTest, case: Case, empty: tuple[str, ...]) -> Domain:
+    contract, axes = kernel.contract, _list_axes(kernel.contract)
+    sizes = {axis: _make_size(contract, axis, axis in empty) for axis in axes}
     conds = [cond for axis in axes for cond in _admit(contract, axis, sizes[axis])]
     if contract.where is not None:
         if not isinstance(contract.where, str):
@@ -118,6 +145,12 @@ def _make(kernel: KernelUnderTest, case: Case) -> Domain:
     return Domain(case, sizes, operands, every(conds), every(dense), any_strides)
 
 
+def _make_size(contract: Contract, axis: str, is_empty: bool) -> Poly:
+    if is_empty:
+        return term(0)
+    return symbol(axis, is_natural=True, least=max(1, contract.sizes(axis).low))
+
+
 def _make_dense(operand: Symbolic) -> Iterator[Cond]:
     step = term(1)
     for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
@@ -127,7 +160,8 @@ def _make_dense(operand: Symbolic) -> Iterator[Cond]:
 
 def _admit(contract: Contract, axis: str, size: Poly) -> Iterator[Cond]:
     sizes = contract.sizes(axis)
-    yield le(sizes.low, size)
+    if size.constant is None:
+        yield le(max(1, sizes.low), size)
     is_open = sizes.high == (MAX_BATCH if axis == "batch" else MAX_SIDE)
     yield lt(size, MOST) if is_open else le(size, sizes.high)
     if sizes.step > 1:

@@ -54,9 +54,7 @@ def list_paths(
             book.leave_all_open(f"{where}a path that was not run: {left.why}")
             book.unvisited[f"{where}{left.why}"] = None
     for path in trace.paths:
-        sides: dict[str, Any] = {
-            axis: path.sizes[axis] for axis in domain.sizes if axis in path.sizes
-        }
+        sides: dict[str, Any] = domain.read_sides(path.sizes)
         with contextlib.suppress(ValueError):  # no case has such sizes
             book.cases[replace(case, **sides).to_json()] = None
         yield path
@@ -67,7 +65,7 @@ def _usual_sizes(domain: Domain, kernel: KernelUnderTest) -> Mapping[Atom, int] 
     sides = kernel.contract.fit(dict(zip(domain.sizes, USUAL[-len(domain.sizes) :], strict=True)))
     if sides is None:
         return None
-    values = {size.atom: sides[axis] for axis, size in domain.sizes.items() if size.atom}
+    values = {size.atom: max(1, sides[axis]) for axis, size in domain.sizes.items() if size.atom}
     for operand in domain.operands.values():
         step = 1
         for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):

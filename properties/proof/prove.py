@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
 from gemmproof.properties import memory, values
 from gemmproof.properties.cases.case import Case
@@ -46,6 +47,9 @@ class _Book:
     refuted: dict[str, Proof] = field(default_factory=dict)
     cases: dict[str, None] = field(default_factory=dict)
     unvisited: dict[str, None] = field(default_factory=dict)
+    checked: dict[str, str] = field(default_factory=dict)
+    # atoms that are let go are other ones when they come again: what was checked would be lost
+    solvers: list[Solver] = field(default_factory=list)
 
     def leave_open(self, name: str, why: str) -> None:
         self.open.setdefault(name, why)
@@ -110,7 +114,7 @@ def _conclude(book: _Book, name: str, scope: str) -> Proof:
 
 def _prove(book: _Book, domain: Domain, target: str | None, deadline: float) -> None:
     for config in range(MOST_CONFIGS):
-        solver = Solver(domain.condition, deadline=deadline)
+        solver = Solver(domain.condition, deadline=deadline, checked=book.checked)
         configs = 1
         for path in list_paths(book, domain, target, config, solver, deadline):
             configs = max([configs, *(launch.configs for launch in path.launches)])
@@ -135,7 +139,10 @@ def _judge_path(book: _Book, domain: Domain, path: Path, config: int, solver: So
     accesses = [access for machine in machines for access in machine.accesses]
     conds = [domain.condition, path.condition, *_list_spans(book.kernel, accesses)]
     conds += [machine.launched for machine in machines]
-    inner = Solver(every(conds), plainest=domain.plainest, deadline=solver.deadline)
+    inner = Solver(
+        every(conds), plainest=domain.plainest, deadline=solver.deadline, checked=solver.checked
+    )
+    book.solvers.append(inner)
     for machine in machines:
         inner.known |= machine.known
     made = find_made(path, accesses)
@@ -213,10 +220,7 @@ def _make_case(
 ) -> Case | None:
     """A case of the sizes at which an obligation fails."""
     assert verdict.model is not None
-    sides = {}
-    for axis, size in domain.sizes.items():
-        assert size.atom is not None
-        sides[axis] = verdict.model.get(size.atom, getattr(domain.case, axis))
+    sides: dict[str, Any] = domain.read_sides(verdict.model, domain.case)
     try:
         return replace(domain.case, config=config, **sides)
     except ValueError:

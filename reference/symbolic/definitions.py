@@ -28,8 +28,14 @@ def lane(axis: int, size: int) -> Poly:
     )
 
 
-def define(atom: Atom) -> Iterator[Cond]:
-    """The conditions that hold of an atom because of what it is."""
+def define(atom: Atom) -> tuple[Cond, ...]:
+    """The conditions that hold of an atom because of what it is; it keeps them."""
+    if atom.definition is None:
+        atom.definition = tuple(_define(atom))
+    return atom.definition
+
+
+def _define(atom: Atom) -> Iterator[Cond]:
     x = term(atom)
     if atom.is_natural:
         yield le(0, x)

@@ -6,33 +6,73 @@ unknown of its own, these are linear conditions on the unknowns, and true ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from gemmproof.reference.symbolic.questions import find_products
-from gemmproof.reference.symbolic.terms import Cond, Monomial, Poly, every, le, some, term
+from gemmproof.reference.symbolic.terms import Atom, Cond, Monomial, Poly, every, le, some, term
 
 MOST_LEMMAS = 300
+MOST_AIMED, ROUNDS = 150, 3
 
 
-def multiply(conds: list[Cond], wide: bool = False) -> list[Cond]:
-    """The conditions, each with its products by factors that are known not to be negative.
+def aim(goal: Cond, conds: list[Cond], positive: Set[Atom] = frozenset()) -> list[Cond]:
+    """Products of conditions that bound products at hand, the goal's first, and what they bring.
 
-    `wide`: also by the sizes that the first products bring: a count of tiles is bounded by them.
+    A condition on a part of a product is multiplied with the rest of it. `positive`: atoms that are
+    never negative, though that is not plain.
     """
+    about: dict[Monomial, list[Cond]] = {}
+    for cond in conds:
+        if cond.kind in ("le", "eq") and cond.term is not None:
+            degree = _degree(cond.term)
+            for monomial in cond.term.terms if degree <= 2 else ():
+                if len(monomial) == degree:
+                    about.setdefault(monomial, []).append(cond)
+    made: dict[Cond, None] = {}
+    at_hand: dict[Monomial, None] = {}
+    wanted = [*_sort(find_products([goal])), *_sort(find_products(conds))]
+    for _ in range(ROUNDS):
+        at_hand |= dict.fromkeys(wanted)
+        brought: dict[Monomial, None] = {}
+        for part, rest in (x for m in wanted for x in _split(m)):
+            has_sign = all(x.is_natural or x in positive for x in rest)
+            for cond in about.get(part, ()):
+                if len(made) < MOST_AIMED and (has_sign or cond.kind == "eq"):
+                    assert cond.term is not None
+                    product = cond.term * Poly({rest: 1})
+                    made[Cond(cond.kind, product)] = None
+                    brought |= dict.fromkeys(m for m in product.terms if len(m) > 1)
+        wanted = [m for m in brought if m not in at_hand]
+    natural = (m for m in (*at_hand, *wanted) if all(x.is_natural or x in positive for x in m))
+    return [*made, *(le(0, Poly({m: 1})) for m in natural)]
+
+
+def _split(monomial: Monomial) -> Iterator[tuple[Monomial, Monomial]]:
+    """A product as one or two of its atoms and what they are multiplied with."""
+    places = range(len(monomial))
+    for size in range(1, min(3, len(monomial))):
+        for chosen in combinations(places, size):
+            part = tuple(monomial[i] for i in chosen)
+            yield part, tuple(monomial[i] for i in places if i not in chosen)
+
+
+def _sort(products: Iterable[Monomial]) -> list[Monomial]:
+    return sorted(products, key=lambda m: (len(m), [x.number for x in m]))
+
+
+def multiply(conds: list[Cond]) -> list[Cond]:
+    """The conditions, each with its products by factors that are known not to be negative."""
     products = frozenset(find_products(conds))
     atoms = {x for m in products for x in m}
     factors = {term(x): None for x in atoms if x.is_natural}
     known = (-c.term for c in conds if c.kind == "le" and c.term is not None)
     factors |= dict.fromkeys(p for p in known if p.atoms & atoms and _degree(p) == 1)
-    at_hand = products
-    for _ in range(2 if wide else 1):
-        first = _Lemmas(tuple(factors), at_hand)
-        for cond in conds:
-            first.strengthen(cond)
-        at_hand |= first.brought
-        if wide:
-            sizes = {x for m in first.brought for x in m if x.is_leaf and x.is_natural}
-            factors |= {term(x): None for x in sorted(sizes, key=lambda x: x.number)}
+    first = _Lemmas(tuple(factors), products)
+    for cond in conds:
+        first.strengthen(cond)
+    at_hand = products | first.brought
     last = _Lemmas(tuple(factors), at_hand, closed=True)
     made = [last.strengthen(cond) for cond in conds]
     signs = (m for m in at_hand if all(x.is_natural for x in m))

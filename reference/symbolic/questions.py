@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import permutations
 
 from gemmproof.reference.symbolic.terms import Atom, Cond, Monomial, Poly, term
 
@@ -60,6 +61,17 @@ def read_off(conds: Iterable[Cond]) -> Iterator[tuple[Atom, Poly]]:
 def find_products(conds: Iterable[Cond]) -> set[Monomial]:
     """The products of atoms that conditions speak of."""
     return {m for cond in conds for p in list_terms(cond) for m in p.terms if len(m) > 1}
+
+
+def find_comparable(products: Iterable[Monomial]) -> Iterator[tuple[Atom, Atom]]:
+    """Quotients by one divisor that are multiplied with the same in two products."""
+    by_rest: dict[Monomial, list[Atom]] = {}
+    for monomial in sorted(products, key=lambda m: [x.number for x in m]):
+        for i, x in enumerate(monomial):
+            if x.kind == "floordiv" and x.args[1].constant:
+                by_rest.setdefault(monomial[:i] + monomial[i + 1 :], []).append(x)
+    for atoms in by_rest.values():
+        yield from ((x, y) for x, y in permutations(atoms, 2) if x.args[1] == y.args[1])
 
 
 def list_terms(cond: Cond) -> Iterator[Poly]:

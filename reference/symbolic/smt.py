@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import z3
 
@@ -12,17 +12,26 @@ Model = dict[Atom, int]
 
 
 class Writer:
-    """Writes conditions for z3, as text; products are unknowns unless it is exact."""
+    """Writes conditions for z3, as text; products are unknowns unless it is exact.
 
-    def __init__(self, exact: bool) -> None:
-        self.exact = exact
+    `sort`: "Int", or "Real" for what follows already where values need not be integers.
+    """
+
+    def __init__(self, exact: bool, sort: str = "Int") -> None:
+        self.exact, self.sort = exact, sort
         self.names: dict[str, Atom | None] = {}
         self.products: set[Monomial] = set()
 
     def write(self, conds: Iterable[Cond]) -> str:
         lines = [f"(assert {self._cond(cond)})" for cond in conds]
-        names = (f"(declare-const {name} Int)" for name in self.names)
+        names = (f"(declare-const {name} {self.sort})" for name in self.names)
         return "\n".join([*names, *lines])
+
+    def write_options(self, conds: Iterable[Cond], options: Sequence[Cond]) -> str:
+        """Conditions, and others that hold where the Boolean option0, option1, ... does."""
+        lines = [f"(assert (=> option{i} {self._cond(x)}))" for i, x in enumerate(options)]
+        declared = (f"(declare-const option{i} Bool)" for i in range(len(options)))
+        return "\n".join([self.write(conds), *declared, *lines])
 
     def read(self, values: z3.ModelRef) -> Model:
         """The values of the symbols in a model; what it leaves open may be anything: 0."""

@@ -16,8 +16,9 @@ from typing import Any
 import z3
 
 from gemmproof.reference.symbolic.definitions import define
-from gemmproof.reference.symbolic.lemmas import multiply
+from gemmproof.reference.symbolic.lemmas import aim, multiply
 from gemmproof.reference.symbolic.questions import (
+    find_comparable,
     find_products,
     is_said,
     list_parts,
@@ -43,7 +44,7 @@ YES, NO, UNKNOWN = "yes", "no", "unknown"
 # z3's own count of steps, so that load changes no answer to a question
 LINEAR, FULL, MODEL = 500_000, 500_000, 1_000_000
 SEARCH = 4.0  # seconds in which values are sought, of all questions together
-MOST_ORDERS = 42  # pairs of factors that are compared
+MOST_TURNS = 3  # of multiplying, each with what the last one found out
 MOST_MEMORY = 900  # MiB, of z3
 
 
@@ -58,7 +59,8 @@ class Solver:
     `domain` holds always: the sizes that the contract admits. `known` is what holds of single
     atoms (a program is below the grid) and is used where an atom is named. `plainest` narrows the
     domain where values are sought: to operands that are dense. `deadline` is on the monotonic
-    clock, `search` the seconds left to look for values.
+    clock, `search` the seconds left to look for values. `checked` is what z3 said to a text, which
+    solvers may share.
     """
 
     domain: Cond = TRUE
@@ -67,8 +69,9 @@ class Solver:
     deadline: float = float("inf")
     search: float = SEARCH
     signed: set[Atom] = field(default_factory=set)
+    positive: set[Atom] = field(default_factory=set)
     answers: dict[frozenset[Cond], str] = field(default_factory=dict)
-    orders: dict[tuple[frozenset[Cond], Cond], bool] = field(default_factory=dict)
+    checked: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         z3.set_param("memory_max_size", MOST_MEMORY)
@@ -109,38 +112,47 @@ class Solver:
         whole = self._close((*conds, *plain))
         if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
             return "unsat"
-        if not find_products(whole):
-            return self._check(Writer(exact=True), self._close((*conds, self.domain)), FULL)
+        everything = self._close((*conds, self.domain))
+        if not find_products(everything):
+            return self._check(Writer(exact=True), everything, FULL)
         self._find_signs(whole)
-        rounds = [plain]
-        spoken = {x for m in find_products(whole) for x in m}
-        if any(spoken & set(m) for m in find_products([self.domain])):
-            rounds.append(list(list_parts([self.domain])))
-        for domain in rounds:
-            whole = self._close((*conds, *domain))
-            if self._check(Writer(exact=False), multiply(whole), LINEAR) == "unsat":
+        positive, facts = set(self.positive), list[Cond]()
+        for _ in range(MOST_TURNS):
+            said = [*everything, *facts]
+            said += aim(goal, said, positive)
+            if self._check(Writer(exact=False, sort="Real"), said, LINEAR) == "unsat":
                 return "unsat"
-            orders = self._find_orders(whole, given)
-            strong = multiply([*whole, *orders]) if orders else []
-            if orders and self._check(Writer(exact=False), strong, LINEAR) == "unsat":
-                return "unsat"
-        whole = self._close((*conds, self.domain))
-        if self._check(Writer(exact=False), multiply(whole, wide=True), LINEAR) == "unsat":
+            new = self._find_facts(everything, said, positive, set(facts))
+            if not new:
+                break
+            facts += new
+        if self._check(Writer(exact=False), multiply(whole), LINEAR) == "unsat":
             return "unsat"
-        return self._check(Writer(exact=True), whole, FULL)
+        return self._check(Writer(exact=True), everything, FULL)
 
-    def _find_orders(self, whole: list[Cond], given: frozenset[Cond]) -> list[Cond]:
-        """Which factors of products are plainly below others: more to multiply."""
-        factors = sorted({x for m in find_products(whole) for x in m}, key=lambda x: x.number)
-        found = []
-        for pair in [(x, y) for x in factors for y in factors if x is not y][:MOST_ORDERS]:
-            below = lt(term(pair[0]), term(pair[1]))
-            key = (given, below)
-            if key not in self.orders:
-                closed = self._close((*given, *self._plain(), ~below))
-                self.orders[key] = self._check(Writer(exact=False), closed, LINEAR) == "unsat"
-            found += [below] if self.orders[key] else []
-        return found
+    def _find_facts(
+        self, whole: list[Cond], said: list[Cond], positive: set[Atom], known: set[Cond]
+    ) -> list[Cond]:
+        """Signs of factors, and orders of quotients by one divisor: more to multiply."""
+        products = find_products(said)
+        factors = sorted({x for m in products for x in m}, key=lambda x: x.number)
+        doubtful = [x for x in factors if not x.is_natural and x not in positive]
+        signs = [le(n, term(x)) for x in doubtful for n in (1, 0)]
+        found = self._pick(Writer(exact=False, sort="Real"), said, signs)
+        positive |= {x for cond in found if cond.term is not None for x in cond.term.atoms}
+        orders = dict.fromkeys(lt(term(x), term(y)) for x, y in find_comparable(products))
+        plain = [cond for cond in whole if not find_products([cond])]
+        new = [cond for cond in orders if cond not in known]
+        return found + self._pick(Writer(exact=False), plain, new)
+
+    def _pick(self, writer: Writer, said: list[Cond], doubted: list[Cond]) -> list[Cond]:
+        """Those of the conditions that follow from what is said."""
+        if not doubted:
+            return []
+        solver = self._solver(LINEAR)
+        solver.from_string(writer.write_options(said, [~cond for cond in doubted]))
+        options = ((z3.Bool(f"option{i}"), cond) for i, cond in enumerate(doubted))
+        return [cond for option, cond in options if str(solver.check(option)) == "unsat"]
 
     def _plain(self) -> list[Cond]:
         """The part of the domain that speaks of no products."""
@@ -166,6 +178,10 @@ class Solver:
             model = self._find_at(whole, dict(zip(small, map(term, sizes), strict=True)))
             if model is not None:
                 return model
+        suggested = self._suggest(whole, small)
+        model = self._find_at(whole, suggested) if suggested else None
+        if model is not None:
+            return model
         for bound in (400, None) if small else (None,):
             limits = []
             if bound is not None:  # strides and programs follow the sizes
@@ -183,6 +199,15 @@ class Solver:
                 if self._is_true(whole, model):
                     return model
         return None
+
+    def _suggest(self, whole: list[Cond], small: tuple[Atom, ...]) -> dict[Atom, Poly]:
+        """Sizes at which everything holds that speaks of no products."""
+        writer, solver = Writer(exact=True), self._solver(LINEAR)
+        solver.from_string(writer.write(c for c in whole if not find_products([c])))
+        if str(solver.check()) != "sat":
+            return {}
+        model = writer.read(solver.model())
+        return {x: term(model[x]) for x in small if x in model}
 
     def _find_at(self, whole: list[Cond], sizes: dict[Atom, Poly]) -> Model | None:
         """Values at which conditions hold with these sizes: with numbers for them all is linear."""
@@ -207,9 +232,12 @@ class Solver:
         return model if self._is_true(whole, model) else None
 
     def _check(self, writer: Writer, conds: Iterable[Cond], steps: int) -> str:
-        solver = self._solver(steps)
-        solver.from_string(writer.write(conds))
-        return str(solver.check())
+        text = writer.write(conds)
+        if text not in self.checked:
+            solver = self._solver(steps)
+            solver.from_string(text)
+            self.checked[text] = str(solver.check())
+        return self.checked[text]
 
     def _is_true(self, conds: list[Cond], model: Model) -> bool:
         try:
@@ -238,6 +266,7 @@ class Solver:
                 whole = self._close((lt(term(atom), least), *plain))
                 if self._check(Writer(exact=False), multiply(whole), LINEAR) == "unsat":
                     self.known[atom] = self.known.get(atom, TRUE) & le(least, term(atom))
+                    self.positive.add(atom)
                     break
 
     def _close(self, conds: Iterable[Cond]) -> list[Cond]:

@@ -8,6 +8,8 @@ import agreement
 import numpy as np
 import product_kernels
 import product_wrappers
+import pytest
+import unsound_addresses
 import unsound_kernels
 from mutants.table import MUTANTS
 from no_false_alarm.table import KERNELS
@@ -21,7 +23,17 @@ from gemmproof.reference.symbolic import solver as solving
 from gemmproof.reference.symbolic.machine import integers, shapes, values
 from gemmproof.reference.symbolic.machine.interpret import RULES
 from gemmproof.reference.symbolic.obligations import coordinates
-from gemmproof.reference.symbolic.terms import Atom, evaluate, le, lt, making, symbol, term, walk
+from gemmproof.reference.symbolic.terms import (
+    Atom,
+    atoms,
+    evaluate,
+    le,
+    lt,
+    making,
+    symbol,
+    term,
+    walk,
+)
 
 X, Y, D = symbol("x"), symbol("y"), symbol("d", is_natural=True)
 SECONDS = 20.0
@@ -56,6 +68,7 @@ def terms_are_what_they_say():
             poly = sum((rng.randint(-4, 8) * x for x in (*lanes, X)), term(rng.randint(-5, 20)))
             natural = rng.random() < 0.5
             poly = lanes[0] * rng.randint(0, 9) + lanes[1] if natural else poly
+            poly = -poly if natural and rng.random() < 0.5 else poly
             by = rng.choice((1, 2, 3, 4, 8, 15, 16))
             made = making.make(kind, poly, by)
             given = {x.atom: rng.randint(0, 15) for x in lanes} | {X.atom: rng.randint(-50, 50)}
@@ -118,6 +131,8 @@ def lemmas_are_true():
         conds = [le(p, q), le(q, r), le(X, p), le(p * r, q * r + 50), le(p * X, 200), le(q * X, 99)]
         true = [cond for cond in conds if bool(evaluate(cond, given))]
         assert all(bool(evaluate(cond, given)) for cond in lemmas.multiply(true))
+        aimed = lemmas.aim(le(p * X + q * X, 7), true)
+        assert all(bool(evaluate(cond, given)) for cond in aimed)
 
 
 def solver_is_no_optimist():
@@ -128,6 +143,9 @@ def solver_is_no_optimist():
     hard = le(1, X * X * X + Y * Y * Y - 33 - D * D * D) | le(X * X * X + Y * Y * Y - D * D * D, 32)
     assert solver.follows(hard) != solving.YES
     assert not solver.is_ruled_out(solver.unfold(le(X, 3)))
+    x, y = (making.make("floordiv", symbol(name, is_natural=True), 16) for name in "xy")
+    assert solver.follows(le(D * x, D * y)) != solving.YES
+    assert solver.follows(lt(D * x, D * y), lt(x, y), le(1, D)) == solving.YES
 
 
 def indices_are_of_their_offset():
@@ -157,6 +175,19 @@ def agrees(*names):
     return check
 
 
+def proved(name, whole, **words):
+    """A check that a property of a right kernel is proved."""
+    known = {kernel.name: kernel for kernel in KERNELS}
+
+    def check():
+        kernel = known.get(name) or _own(name, **words)
+        found = proving.prove(kernel, seconds=20.0).find(whole)
+        assert found is not None
+        assert found.status == PROVED, found
+
+    return check
+
+
 def unproved(name, broken, **words):
     """A check that a property of a wrong kernel is not proved."""
     known = {mutant.name: mutant for mutant in MUTANTS}
@@ -171,6 +202,17 @@ def unproved(name, broken, **words):
 
 def _own(name, **words):
     words = {"layouts": "contiguous", **words}
-    own = (unsound_kernels, product_wrappers, product_kernels)
+    own = (unsound_kernels, unsound_addresses, product_wrappers, product_kernels)
     place = next(place for place in own if hasattr(place, name))
     return KernelUnderTest(name, getattr(place, name), wide(**words))
+
+
+def break_rule(monkeypatch, place, attribute, broken, check):
+    """Put something else in place of a rule; the check must then fail."""
+    if isinstance(place, dict):
+        monkeypatch.setitem(place, attribute, broken)
+    else:
+        monkeypatch.setattr(place, attribute, broken)
+    monkeypatch.setattr(atoms, "_atoms", {})  # atoms that were made before know their old sizes
+    with pytest.raises((AssertionError, KeyError, IndexError, ValueError)):
+        check()

@@ -74,7 +74,7 @@ def _poison(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
 
 def require_fit(machine: Machine, value: Ints, use: str) -> None:
     """Claim that an exact integer is what the kernel's own, of fewer bits, holds."""
-    if value.bits in (1, 64) or value.term.constant is not None:
+    if value.is_given or value.bits in (1, 64) or value.term.constant is not None:
         return
     machine.claim("fit", use, fits(value.term, value.bits))
 

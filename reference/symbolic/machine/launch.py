@@ -67,7 +67,7 @@ def _value(argument: Any, kind: Type) -> Value:
             return Data("number", word=str(number.constant))
         if kind.dtype.bits == 1:
             return Bools(~eq(number, 0))
-        return Ints(number, (), kind.dtype.bits)
+        return Ints(number, (), kind.dtype.bits, is_given=True)
     if isinstance(argument, bool):
         return Bools(eq(0, int(not argument)))
     return Data("number", word=str(argument))

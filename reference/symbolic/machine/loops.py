@@ -201,7 +201,8 @@ def _for(machine: Machine, op: Op, frame: Invocation) -> Values:
     def body(carried: Values) -> Values:
         values = [Ints(index, (), low.bits), *carried]
         frame.values.update(zip((name for name, _ in block.args), values, strict=True))
-        return machine.region(op.regions[0], frame)
+        with machine.under(runs):  # what does not name the trip runs no sooner
+            return machine.region(op.regions[0], frame)
 
     distance = high.term - low.term
     trips = make("floordiv", distance + step.term - 1, step.term)

@@ -20,11 +20,15 @@ Step = tuple[Poly, Cond]
 
 @dataclass(frozen=True, slots=True)
 class Ints:
-    """Integers: a term of the lanes, exact; the kernel's own have so many `bits`."""
+    """Integers: a term of the lanes, exact; the kernel's own have so many `bits`.
+
+    `is_given`: an argument, whose type Triton chooses by its value.
+    """
 
     term: Poly
     shape: Shape = ()
     bits: int = 32
+    is_given: bool = False
 
     def map(self, change: Callable[[Any], Any], shape: Shape) -> Ints:
         return replace(self, term=change(self.term), shape=shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,26 +32,31 @@ def find_places(access: Access, view: Any = None) -> list[Place]:
 def judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Iterator[Verdict]:
     """Along each axis: 0 <= index < size for every lane under the mask."""
     words = f"{access.kind} of {access.tensor.name}"
-    missing = []
+    tensor = access.tensor
+    # an index beyond its axis is a fault where the address is outside of the operand
+    offset = access.term + tensor.offset
+    sides = zip(tensor.owner_shape, tensor.owner_strides, strict=True)
+    last = sum(((n - 1) * step for n, step in sides), term(0))
+    inside, given = le(0, offset) & le(offset, last), (access.path, access.mask)
+    dense = is_dense(tensor)
+    missing: list[Cond] = []
     try:
-        for case, indices in find_places(access):
-            given = (access.path, access.mask, case)
-            for index, size in zip(indices, access.tensor.owner_shape, strict=True):
+        places = find_places(access)
+        is_flat = dense and any(is_counted_through(tensor, at) for _, at in places)
+        if is_flat and solver.follows(inside, *given) == YES:
+            yield Verdict(PROVED, words, access.where)
+            return
+        for case, indices in places:
+            for index, size in zip(indices, tensor.owner_shape, strict=True):
                 for goal in (le(0, index), lt(index, size)):
-                    missing += [goal] if solver.follows(goal, *given) != YES else []
+                    missing += [goal] if solver.follows(goal, *given, case) != YES else []
     except NoView:
         missing = [FALSE]
     if not missing:
         yield Verdict(PROVED, words, access.where)
         return
-    # an index beyond its axis is a fault where the address is outside of the operand
-    tensor = access.tensor
-    offset = access.term + tensor.offset
-    sides = zip(tensor.owner_shape, tensor.owner_strides, strict=True)
-    last = sum(((n - 1) * step for n, step in sides), term(0))
-    inside = le(0, offset) & le(offset, last)
-    verdict = ask(solver, words, access.where, inside, (access.path, access.mask), small)
-    if verdict.status == PROVED and not is_dense(tensor):
+    verdict = ask(solver, words, access.where, inside, given, small)
+    if verdict.status == PROVED and not dense:
         verdict = Verdict(OPEN, words, access.where, "it may run from one row into the next")
     yield replace(verdict, lacks=missing[0] if missing[0] != FALSE else None)
 
@@ -64,6 +69,18 @@ def is_dense(tensor: Any) -> bool:
             return False
         step = step * n
     return True
+
+
+def is_whole(view: Any) -> bool:
+    """Whether a view is all of its memory, as it was declared or allocated."""
+    own = (view.owner_shape, view.owner_strides, term(0))
+    return (view.shape, view.strides, view.offset) == own
+
+
+def is_counted_through(tensor: Any, at: Sequence[Poly]) -> bool:
+    """Whether an access goes through a tensor's elements as if these were a single row."""
+    sides = zip(at, tensor.owner_shape, strict=True)
+    return any(x.constant is not None and n.constant is None for x, n in sides)
 
 
 def judge_fit(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Iterator[Verdict]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from gemmproof.reference.symbolic.definitions import lane, pin
 from gemmproof.reference.symbolic.machine.values import Access
-from gemmproof.reference.symbolic.obligations.bounds import find_places
+from gemmproof.reference.symbolic.obligations.bounds import (
+    find_places,
+    is_counted_through,
+    is_dense,
+    is_whole,
+)
 from gemmproof.reference.symbolic.obligations.coordinates import NoView
 from gemmproof.reference.symbolic.obligations.inversion import Inversion, NoInverse
 from gemmproof.reference.symbolic.obligations.verdict import (
@@ -19,6 +26,7 @@ from gemmproof.reference.symbolic.obligations.verdict import (
 )
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import (
+    TRUE,
     Atom,
     Cond,
     Poly,
@@ -89,7 +97,9 @@ def judge_twice(
     if first is second:
         theirs = theirs[len(theirs) // 2 :]
         ours = theirs
-    if not all(_is_within(solver, *place, view) for place in (*ours, *theirs)):
+    both = (*ours, *theirs)
+    through = any(is_counted_through(x.tensor, at) for x, _, at in both)
+    if through or not all(_is_within(solver, *place, view) for place in both):
         ours, theirs = ([(x, case, _address(x)) for x, case, _ in y] for y in (ours, theirs))
     for i, (x, case_x, at_x) in enumerate(ours):
         for y, case_y, at_y in theirs[i if first is second else 0 :]:
@@ -181,27 +191,40 @@ def _pairs(whole: Cond, swaps: dict[Atom, Poly]) -> list[tuple[Atom, Atom]]:
 
 
 def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Iterator[Verdict]:
-    """Every element of a tensor, or of a view of it, is stored by some lane of some program."""
+    """Every element of a tensor, or of a view of it, is stored by some lane of some program.
+
+    Elements are told apart by their index along each axis, or by their place in a dense tensor.
+    """
     tensor, where = stores[0].tensor, stores[0].where
     words = f"all of {tensor.name} stored"
     shape = tensor.owner_shape if view is None else view.shape
-    targets = [new_symbol("element", is_natural=True) for _ in shape]
-    within = every(lt(x, n) for x, n in zip(targets, shape, strict=True))
-    goals = []
-    for store in stores:
-        try:
-            for case, at in find_places(store, view):
-                goals.append(_reach(solver, store, case, at, targets))
-        except (NoView, NoInverse):
-            continue
-    if not goals:
-        yield Verdict(OPEN, words, where, "which program stores an element is no plain sum")
-        return
-    goal = some(goals)
-    if solver.follows(goal, within) == "yes":
-        yield Verdict(PROVED, words, where)
-    else:
-        yield Verdict(OPEN, words, where, "z3 came to no end")
+    found = [_find_indices(store, view) for store in stores]
+    ways = [(shape, found)]
+    if (view is None or is_whole(view)) and is_dense(tensor):
+        through = any(is_counted_through(tensor, at) for places in found for _, at in places)
+        flat = [[(TRUE, _address(store))] for store in stores]
+        ways.insert(0 if through else 1, ((math.prod(shape, start=term(1)),), flat))
+    why = "which program stores an element is no plain sum"
+    for sides, places in ways:
+        targets = [new_symbol("element", is_natural=True) for _ in sides]
+        within = every(lt(x, n) for x, n in zip(targets, sides, strict=True))
+        goals = []
+        for store, cases in zip(stores, places, strict=True):
+            for case, at in cases:
+                with suppress(NoInverse):
+                    goals.append(_reach(solver, store, case, at, targets))
+        if goals and solver.follows(some(goals), within) == YES:
+            yield Verdict(PROVED, words, where)
+            return
+        why = "z3 came to no end" if goals else why
+    yield Verdict(OPEN, words, where, why)
+
+
+def _find_indices(store: Access, view: Any) -> list[tuple[Cond, tuple[Poly, ...]]]:
+    try:
+        return find_places(store, view)
+    except NoView:
+        return []
 
 
 def _reach(

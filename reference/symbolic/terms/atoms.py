@@ -19,16 +19,19 @@ class Atom:
     (rounded towards zero), "min", "max", "choice" (condition, then, else), "flag" (a condition as 0
     or 1), "and", "or", "xor", "shr" of bits, or "unknown". `is_natural`: it is never negative.
     `most`: a number that it never exceeds, where one is plain; `least`: one that it never falls
-    below, if it is natural.
+    below, if it is natural. `definition` is kept here by those who make it.
     """
 
-    __slots__ = ("__weakref__", "args", "is_natural", "kind", "least", "most", "number")
+    __slots__ = (
+        "__weakref__", "args", "definition", "is_natural", "kind", "least", "most", "number",
+    )  # fmt: skip
     kind: str
     args: tuple[Any, ...]
     is_natural: bool
     least: int
     most: int | None
     number: int
+    definition: tuple[Any, ...] | None
 
     def __new__(
         cls,
@@ -45,6 +48,7 @@ class Atom:
             found.kind, found.args, found.number = kind, args, next(_numbers)
             found.is_natural = is_natural or _is_natural(kind, args)
             found.least = least
+            found.definition = None
             found.most = _most(kind, args) if most is None else most
             _atoms[key] = found
         return found

@@ -70,12 +70,20 @@ def _divide_by(kind: str, x: Poly, divisor: int) -> Poly:
         rest_quotient, rest_mod = term(quotient), term(remainder)
     elif most is not None and most < divisor:
         rest_quotient, rest_mod = term(0), rest
+    elif divisor > 0 and (-rest).is_natural:
+        rest_quotient, rest_mod = _divide_negative(rest, divisor)
     else:
         rest_quotient = term(Atom("floordiv", rest, term(divisor)))
         rest_mod = term(Atom("mod", rest, term(divisor)))
     if kind == "mod":
         return rest_mod
     return Poly({m: c // divisor for m, c in whole.terms.items()}) + rest_quotient
+
+
+def _divide_negative(x: Poly, divisor: int) -> tuple[Poly, Poly]:
+    """Quotient and remainder of what is never positive: its opposite rounded up."""
+    up = divisor - 1 - x
+    return -make("floordiv", up, divisor), divisor - 1 - make("mod", up, divisor)
 
 
 def _bits(kind: str, x: Poly, y: Poly) -> Poly:

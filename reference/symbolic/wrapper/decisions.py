@@ -70,6 +70,9 @@ class Decisions(ShapeEnv):
         self._terms: dict[str, Poly] = {}
         self._made: dict[Atom, Any] = {}
 
+    def _get_user_frame(self) -> None:
+        """No line for torch's logs: it would import its compiler to tell which lines are not."""
+
     def fail(self, message: str, where: Where | None = None) -> NotKnown:
         """The error for what cannot be followed, kept in case somebody catches it."""
         error = NotKnown(message, where or here())

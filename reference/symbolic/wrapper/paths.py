@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -12,7 +13,6 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensorMode,
 )
 
 from gemmproof.reference.fake_cuda import fake_gpu
@@ -20,6 +20,7 @@ from gemmproof.reference.fake_cuda.answers import swap
 from gemmproof.reference.observation import SimulatorError
 from gemmproof.reference.provenance import owner, raising_line
 from gemmproof.reference.symbolic.terms import Atom, Cond, every
+from gemmproof.reference.symbolic.wrapper.compiler import Shapes, without_compiler, without_imports
 from gemmproof.reference.symbolic.wrapper.decisions import Decisions, here
 from gemmproof.reference.symbolic.wrapper.host import as_concrete
 from gemmproof.reference.symbolic.wrapper.launches import trace_launches
@@ -91,6 +92,7 @@ def trace_wrapper(
     return Trace(merge(list(seen.values())), unvisited)
 
 
+@without_compiler()
 def _run(
     call: Call,
     operands: Mapping[str, Symbolic],
@@ -101,10 +103,11 @@ def _run(
     deadline: float | None,
 ) -> Path:
     """One run of the wrapper with the sizes `hints`."""
-    sizes = Decisions(domain, dict(hints), deadline)
+    with without_imports():
+        sizes = Decisions(domain, dict(hints), deadline)
+        no_memory = Shapes(shape_env=sizes, allow_non_fake_inputs=True)
     watch = Watch(sizes)
     failed, results = None, []
-    no_memory = _without_memory(sizes)  # imports torch's compiler, which must see the true device
     try:
         with ExitStack() as stack:
             stack.enter_context(swap(((Decisions, "running", sizes),)))
@@ -112,6 +115,8 @@ def _run(
             stack.enter_context(swap(as_concrete()))
             # what it logs it raises too
             stack.enter_context(swap(((fake_tensor.log, "disabled", True),)))
+            # what it notes for a debugger imports its compiler
+            stack.enter_context(swap(((logging.getLogger("torch.__trace"), "handlers", []),)))
             stack.enter_context(no_memory)
             tensors = {name: watch.operand(name, x) for name, x in operands.items()}
             stack.enter_context(watch)
@@ -123,13 +128,6 @@ def _run(
     values = {str(atom): value for atom, value in sizes.hints.items()}
     failed = sizes.failure or failed
     return Path(sizes.taken, watch.launches, watch.operations, results, values, failed)
-
-
-def _without_memory(sizes: Decisions) -> FakeTensorMode:
-    """Tensors of shapes and strides alone."""
-    mode = FakeTensorMode(shape_env=sizes, allow_non_fake_inputs=True)
-    mode.cache_enabled = False  # what it keeps it checks by questions about the sizes
-    return mode
 
 
 def _explain(error: Exception) -> NotKnown:

@@ -1,0 +1,77 @@
+"""Wrong kernels whose addresses a prover that simplifies too much would prove."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from tiled import plain
+
+
+@triton.jit
+def copy_kernel(x_ptr, y_ptr, size, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, offs < size), offs < size)
+
+
+def _copy(x, y):
+    copy_kernel[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)
+    return y
+
+
+def copied_through(a, b):
+    """Right: as if the elements were a single row."""
+    c = plain(a, b)
+    return _copy(c, torch.empty_like(c))
+
+
+def copied_through_padded_rows(a, b):
+    c = plain(a, b)
+    padded = torch.empty((c.shape[0], c.shape[1] + 1), dtype=c.dtype, device=c.device)
+    return _copy(c, padded[:, :-1])
+
+
+def copied_but_for_the_last(a, b):
+    c = plain(a, b)
+    result = torch.empty_like(c)
+    copy_kernel[(triton.cdiv(c.numel(), 64),)](c, result, c.numel() - 1, BLOCK=64)
+    return result
+
+
+@triton.jit
+def widened_kernel(x_ptr, y_ptr, M, N, BLOCK: tl.constexpr):
+    """The count of elements is doubled in 32 bits, and halved in 64."""
+    size = (M * N * 2).to(tl.int64) // 2
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, offs < size), offs < size)
+
+
+def widened_too_late(a, b):
+    c = plain(a, b)
+    result = torch.empty_like(c)
+    widened_kernel[(triton.cdiv(c.numel(), 64),)](c, result, *c.shape, BLOCK=64)
+    return result
+
+
+def nothing_stored_without_k(a, b):
+    if a.shape[1] == 0:
+        return a.new_empty((a.shape[0], b.shape[1]))
+    return plain(a, b)
+
+
+@triton.jit
+def rows_kernel(a_ptr, s_ptr, M, step, BLOCK: tl.constexpr):
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_k = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs = offs_m[:, None] * step + offs_k[None, :]
+    mask = (offs_m[:, None] < M - 1) & (offs_k[None, :] < step)
+    tl.store(s_ptr + offs, tl.load(a_ptr + offs, mask), mask)
+
+
+def padding_read(a, b):
+    """Up to the next row: what lies between them is not the operand's."""
+    M, step = a.shape[0], a.stride(0)
+    rows_kernel[(triton.cdiv(M, 16), triton.cdiv(step, 16))](
+        a, a.new_empty((M, step)), M, step, BLOCK=16
+    )
+    return plain(a, b)
