@@ -7,6 +7,7 @@ import random
 import agreement
 import numpy as np
 import product_kernels
+import product_sums
 import product_wrappers
 import pytest
 import unsound_addresses
@@ -202,7 +203,7 @@ def unproved(name, broken, **words):
 
 def _own(name, **words):
     words = {"layouts": "contiguous", **words}
-    own = (unsound_kernels, unsound_addresses, product_wrappers, product_kernels)
+    own = (unsound_kernels, unsound_addresses, product_wrappers, product_kernels, product_sums)
     place = next(place for place in own if hasattr(place, name))
     return KernelUnderTest(name, getattr(place, name), wide(**words))
 

@@ -1,4 +1,4 @@
-"""Wrappers whose programs add to one result by atomics: a right one, and wrong ones beside it."""
+"""Wrappers that add up parts, by atomics and in a single row: right and wrong ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from tiled import product
+from product_wrappers import slice_kernel
+from tiled import launch, product
 
 
 @triton.jit
@@ -85,3 +86,34 @@ cleared_in_one_configuration = partial(
     add_slices, kernel=half_hooked_kernel, grid=2, like=torch.empty
 )
 tried_out_onto_zeros = partial(add_slices, kernel=unhooked_kernel, grid=2)
+
+
+@triton.jit
+def flat_kernel(
+    w_ptr, c_ptr, size, step, PARTS: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The parts of w, read as rows of all elements of c."""
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    parts = tl.arange(0, 4).to(tl.int64)
+    mask = (parts[:, None] < PARTS) & (offs[None, :] < size)
+    at = offs - offs % 2 if PAIRS else offs
+    w = tl.load(w_ptr + parts[:, None] * step + at[None, :], mask=mask, other=0.0)
+    tl.store(c_ptr + offs, tl.sum(w, axis=0).to(c_ptr.dtype.element_ty), mask=offs < size)
+
+
+def summed_in_a_row(a, b, parts=3, step=None, turned=False, pairs=False):
+    (M, _), N = a.shape, b.shape[1]
+    w = torch.empty((3, M, N), device=a.device, dtype=torch.float32)
+    strides = (w.stride(0), 1, M) if turned else w.stride()
+    launch(slice_kernel, a, b, c=w, sc=strides, depth=3, SLICES=3, FIRST=0)
+    c, size = a.new_empty(M, N), M * N
+    step = size if step is None else step
+    grid = (triton.cdiv(size, 64),)
+    flat_kernel[grid](w, c, size, step, PARTS=parts, PAIRS=pairs, BLOCK=64)
+    return c
+
+
+summed_but_the_last = partial(summed_in_a_row, parts=2)
+first_part_three_times = partial(summed_in_a_row, step=0)
+summed_and_turned = partial(summed_in_a_row, turned=True)
+summed_from_neighbours = partial(summed_in_a_row, pairs=True)

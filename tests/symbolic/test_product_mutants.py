@@ -52,6 +52,9 @@ MUTATIONS = {
         unproved("undefined_column_read_back", LANES)),
     "what the same trip hands on": (
         loops, "rebind", no_trip_before, unproved("first_tile_twice", EXACT)),
+    "what runs over an axis is dropped": (
+        contents, "_carry", lambda at, shape: (*at[:-1], at[-1] * 0),
+        unproved("summed_from_neighbours", EXACT)),
     "whatever reduces adds": (
         numbers, "_adds", lambda *given: True, unproved("first_products_twice", EXACT)),
     "any number is 1": (

@@ -27,7 +27,10 @@ RIGHT = {
         "slices_summed_by_a_kernel": {}, "reduced": {}, "scaled": {},
         "bias_of_zeros_by_torch": {},
     },
-    sums: {"added_onto_zeros": ANY_ORDER, "cleared_before_each_trial": ANY_ORDER},
+    sums: {
+        "added_onto_zeros": ANY_ORDER, "cleared_before_each_trial": ANY_ORDER,
+        "summed_in_a_row": {},
+    },
 }  # fmt: skip
 # the sizes at which it is wrong, None where integers of a case do not show it; what is admitted
 WRONG = {
@@ -88,6 +91,10 @@ WRONG = {
         "added_twice": ((1, 1, 1), ANY_ORDER),
         "cleared_in_one_configuration": (None, ANY_ORDER),
         "tried_out_onto_zeros": (None, ANY_ORDER),
+        "summed_but_the_last": ((1, 1, 40), {}),
+        "first_part_three_times": ((1, 1, 1), {}),
+        "summed_and_turned": ((2, 3, 1), {}),
+        "summed_from_neighbours": ((2, 3, 1), {}),
     },
 }
 

@@ -13,7 +13,12 @@ from typing import Any
 from gemmproof.reference.symbolic.definitions import lane
 from gemmproof.reference.symbolic.machine.arithmetic import is_zero
 from gemmproof.reference.symbolic.machine.values import Access, Data, list_named, rebind
-from gemmproof.reference.symbolic.obligations.bounds import find_places
+from gemmproof.reference.symbolic.obligations.bounds import (
+    find_places,
+    is_counted_through,
+    is_whole,
+)
+from gemmproof.reference.symbolic.obligations.bounds import is_dense as is_row_major
 from gemmproof.reference.symbolic.obligations.coordinates import NoView
 from gemmproof.reference.symbolic.obligations.copies import (
     NotCopied,
@@ -29,7 +34,7 @@ from gemmproof.reference.symbolic.obligations.cover import (
     list_programs,
 )
 from gemmproof.reference.symbolic.obligations.verdict import PROVED
-from gemmproof.reference.symbolic.solver import Solver
+from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import (
     FALSE,
     TRUE,
@@ -40,6 +45,7 @@ from gemmproof.reference.symbolic.terms import (
     every,
     le,
     lt,
+    make,
     some,
     substitute,
     term,
@@ -80,6 +86,35 @@ class Question:
     given: tuple[Cond, ...]
 
 
+def find_indices(
+    solver: Solver, access: Access, view: Any = None
+) -> list[tuple[Cond, tuple[Poly, ...]]]:
+    """The index of an access along each axis, in each case. Raises NoView.
+
+    Where it counts through a dense tensor as through a single row, what runs over an axis is
+    carried to the axis before.
+    """
+    found = []
+    whole = view is None or is_whole(view)
+    for case, at in find_places(access, view):
+        if whole and is_row_major(access.tensor) and is_counted_through(access.tensor, at):
+            shape, given = access.tensor.owner_shape, (access.path, access.mask, case)
+            sides = zip(at, shape, strict=True)
+            if any(solver.follows(lt(x, n), *given) != YES for x, n in sides):
+                at = _carry(at, shape)
+        found.append((case, at))
+    return found
+
+
+def _carry(at: Sequence[Poly], shape: Sequence[Poly]) -> tuple[Poly, ...]:
+    found = list(at)
+    for axis in reversed(range(1, len(found))):
+        if found[axis - 1].constant is not None:
+            found[axis - 1] = found[axis - 1] + make("floordiv", found[axis], shape[axis])
+            found[axis] = make("mod", found[axis], shape[axis])
+    return tuple(found)
+
+
 @dataclass(slots=True)
 class Contents:
     """What memory holds before each launch of a path.
@@ -108,7 +143,7 @@ class Contents:
         if any(x.kind != "load" and x.launch == load.launch for x in self._list_stores(memory)):
             raise NoProduct(f"{memory.name}, to which the same launch stores")
         try:
-            for case, at in find_places(load):
+            for case, at in find_indices(self.solver, load):
                 cond = every((load.path, load.mask, case))
                 yield from self._trace(load, memory, at, end, cond, given)
         except (NoView, NotCopied) as why:
@@ -180,7 +215,7 @@ class Contents:
         tied = tuple(
             atom for x in list_free(self.solver, *own) if (atom := swaps[x].atom) is not None
         )
-        for case, place in find_places(store):
+        for case, place in find_indices(self.solver, store):
             there = tuple(substitute(x, swaps) for x in place)
             held = substitute(every((store.path, store.mask, case)), swaps)
             self._ask_within(load, memory, there, (cond, given, held))
@@ -223,4 +258,4 @@ class Contents:
         case, at = place
         sides = zip(at, store.tensor.owner_shape, strict=True)
         inside = every(cond for x, n in sides for cond in (le(0, x), lt(x, n)))
-        return self.solver.follows(inside, store.path, store.mask, case) == "yes"
+        return self.solver.follows(inside, store.path, store.mask, case) == YES

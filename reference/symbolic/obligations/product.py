@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmproof.reference.symbolic.machine.values import Access
-from gemmproof.reference.symbolic.obligations.bounds import find_places
-from gemmproof.reference.symbolic.obligations.contents import Contents, NoProduct
+from gemmproof.reference.symbolic.obligations.contents import Contents, NoProduct, find_indices
 from gemmproof.reference.symbolic.obligations.contraction import (
     Contraction,
     Over,
@@ -161,7 +160,7 @@ def judge_zeros(solver: Solver, wanted: WantedProduct) -> Verdict:
 
 
 def _find_stored(solver: Solver, store: Access, wanted: WantedProduct, left: Leaving) -> _Stored:
-    places = find_places(store, left.view)
+    places = find_indices(solver, store, left.view)
     if len(places) != 1:
         raise NoProduct("an access of several cases")
     (case, at), shape = places[0], store.tensor.owner_shape
