@@ -1,5 +1,6 @@
 """Settings of this repository's own tests."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # deadline: the machine is shared, time is judged by benchmarks. derandomize, database: a run on
@@ -12,3 +13,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("gemmproof-tests")
+
+
+@pytest.fixture(autouse=True)
+def _is_asked_for_a_proof(request, monkeypatch):
+    """Commands prove where a test asks for it: most are about something else, and many."""
+    if request.node.get_closest_marker("proves") is None:
+        monkeypatch.setattr("gemmproof.cli.PROVES", False)

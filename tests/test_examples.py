@@ -23,6 +23,7 @@ def test_the_readme_shows_eight_answers():
     assert len(SHOWN) == 8
 
 
+@pytest.mark.proves
 @pytest.mark.parametrize(("command", "shown"), SHOWN, ids=[command for command, _ in SHOWN])
 def test_the_readme_shows_what_is_printed(command, shown, monkeypatch, capsys):
     monkeypatch.chdir(ROOT / "docs" / "examples")

@@ -56,7 +56,7 @@ def follow_all(
     tell_open: Callable[[str], None] = lambda why: None,
 ) -> Iterator[Followed]:
     """Every launch that a wrapper makes, on each path, for each way of calling it."""
-    deadline = time.monotonic() + seconds
+    deadline = time.thread_time() + seconds
     book, paths = _Book(kernel), 0
     try:
         for domain in list_domains(kernel):

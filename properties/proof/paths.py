@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.domain import Domain
-from gemmproof.reference.symbolic.solver import Solver
+from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond, evaluate
 from gemmproof.reference.symbolic.wrapper import Path, trace_wrapper
 
@@ -38,7 +38,9 @@ def list_paths(
         return kernel.call(case, tensors)
 
     def find(cond: Cond) -> Mapping[Atom, int] | None:
-        return solver.find(cond, small=domain.axes)
+        with contextlib.suppress(OutOfTime):
+            return solver.find(cond, small=domain.axes)
+        return None
 
     hint = _usual_sizes(domain, kernel) or solver.find(domain.condition, small=domain.axes)
     if hint is None:
@@ -49,7 +51,7 @@ def list_paths(
         most_paths=MOST_PATHS, config=config, deadline=deadline,
     )  # fmt: skip
     for left in trace.unvisited:
-        if solver.decide(left.condition) != "unsat":
+        if not _is_ruled_out(solver, left.condition):
             where = f"{left.where}: " if left.where else ""
             book.leave_all_open(f"{where}a path that was not run: {left.why}")
             book.unvisited[f"{where}{left.why}"] = None
@@ -58,6 +60,12 @@ def list_paths(
         with contextlib.suppress(ValueError):  # no case has such sizes
             book.cases[replace(case, **sides).to_json()] = None
         yield path
+
+
+def _is_ruled_out(solver: Solver, cond: Cond) -> bool:
+    with contextlib.suppress(OutOfTime):
+        return solver.decide(cond) == "unsat"
+    return False
 
 
 def _usual_sizes(domain: Domain, kernel: KernelUnderTest) -> Mapping[Atom, int] | None:

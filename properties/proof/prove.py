@@ -15,6 +15,8 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.domain import HUGE_SPAN, SPAN, Domain, NotSaid, list_domains
 from gemmproof.properties.proof.paths import MOST_CONFIGS, list_paths
 from gemmproof.properties.proof.results import Made, find_made
+from gemmproof.properties.proof.seek import SECONDS as SEEKING
+from gemmproof.properties.proof.seek import Way, seek
 from gemmproof.properties.proof.verdict import (
     NOT_DECIDED,
     PROVED,
@@ -31,7 +33,7 @@ from gemmproof.reference.symbolic.obligations.bounds import judge_bounds, judge_
 from gemmproof.reference.symbolic.obligations.product import WantedProduct
 from gemmproof.reference.symbolic.obligations.verdict import OPEN, Verdict, ask
 from gemmproof.reference.symbolic.obligations.verdict import REFUTED as FAILS
-from gemmproof.reference.symbolic.solver import OutOfTime, Solver
+from gemmproof.reference.symbolic.solver import SEARCH, OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond, every, lt, term
 from gemmproof.reference.symbolic.wrapper import Path
 
@@ -40,11 +42,18 @@ ABOUT = (memory.BOUNDS, memory.FIT, memory.HINTS, memory.ONCE, memory.LANES, val
 
 @dataclass(slots=True)
 class _Book:
-    """What was said of each property so far."""
+    """What was said of each property so far.
+
+    `suspected`: cases at which properties may not hold; `ways`: the paths, for more of them, and
+    which were looked through.
+    """
 
     kernel: KernelUnderTest
     open: dict[str, str] = field(default_factory=dict)
     refuted: dict[str, Proof] = field(default_factory=dict)
+    suspected: dict[str, Case] = field(default_factory=dict)
+    ways: list[Way] = field(default_factory=list)
+    sought: set[int] = field(default_factory=set)
     cases: dict[str, None] = field(default_factory=dict)
     unvisited: dict[str, None] = field(default_factory=dict)
     checked: dict[str, str] = field(default_factory=dict)
@@ -58,6 +67,17 @@ class _Book:
         for name in ABOUT:
             self.leave_open(name, why)
 
+    def refute(self, name: str, why: str, case: Case) -> None:
+        """Keep where a property does not hold; of several cases the simplest."""
+        held = self.refuted.get(name)
+        if held is None or case.rank < Case.from_json(held.case or "").rank:
+            self.refuted[name] = Proof(name, REFUTED, why=why, case=case.to_json())
+
+    def suspect(self, name: str, case: Case) -> None:
+        held = self.suspected.get(name)
+        if held is None or case.rank < held.rank:
+            self.suspected[name] = case
+
 
 def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = SECONDS) -> Proofs:
     """What is decided of a kernel for every case that its contract admits, within `seconds`.
@@ -65,19 +85,24 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     `target` is the GPU that it is compiled for, None for none in particular. It runs the wrapper,
     and raises what that does beyond what a path may end with.
     """
-    began = time.monotonic()
+    began = time.thread_time()
+    until = began + seconds - min(SEEKING, seconds / 5)
     book = _Book(kernel)
     scope = ""
     try:
         for domain in list_domains(kernel):
             scope = scope or _say_scope(domain)
-            _prove(book, domain, target, began + seconds)
+            _prove(book, domain, target, until)
     except NotSaid as why:
         book.leave_all_open(str(why))
     except OutOfTime:
         book.leave_all_open(f"{seconds:g} s were not enough")
+    if not any(way.path.launches for way in book.ways):
+        book.leave_all_open("no path of the wrapper that was followed launches a kernel")
+    if book.open:
+        _seek(book, book.ways, began + seconds)
     verdicts = tuple(_conclude(book, name, scope) for name in ABOUT if _is_about(kernel, name))
-    spent = time.monotonic() - began
+    spent = time.thread_time() - began
     return Proofs(verdicts, tuple(book.cases), tuple(book.unvisited), spent)
 
 
@@ -103,28 +128,32 @@ RESTS: dict[str, tuple[str, ...]] = {
 def _conclude(book: _Book, name: str, scope: str) -> Proof:
     if name in book.refuted:
         return book.refuted[name]
-    for other in RESTS.get(name, ()):
-        if other in book.open or other in book.refuted:
-            why = f"it rests on {other}"
-            return Proof(name, NOT_DECIDED, why=book.open.get(name, why))
-    if name in book.open:
-        return Proof(name, NOT_DECIDED, why=book.open[name])
-    return Proof(name, PROVED, scope)
+    resting = (x for x in RESTS.get(name, ()) if x in book.open or x in book.refuted)
+    why = book.open.get(name) or next((f"it rests on {other}" for other in resting), "")
+    if not why:
+        return Proof(name, PROVED, scope)
+    case = book.suspected.get(name)
+    return Proof(name, NOT_DECIDED, why=why, case=None if case is None else case.to_json())
 
 
 def _prove(book: _Book, domain: Domain, target: str | None, deadline: float) -> None:
     for config in range(MOST_CONFIGS):
-        solver = Solver(domain.condition, deadline=deadline, checked=book.checked)
-        configs = 1
-        for path in list_paths(book, domain, target, config, solver, deadline):
+        # of the time that is left, no more than half goes into finding the paths
+        soon = (time.thread_time() + deadline) / 2
+        solver = Solver(domain.condition, deadline=soon, checked=book.checked)
+        configs, refused = 1, True
+        for path in list_paths(book, domain, target, config, solver, soon):
             configs = max([configs, *(launch.configs for launch in path.launches)])
-            _judge_path(book, domain, path, config, solver)
+            refused &= path.failed is not None
+            _judge_path(book, domain, path, config, deadline)
+        if refused:  # what holds of every call holds of none
+            book.leave_all_open("every path of the wrapper raises")
         if config + 1 >= configs:
             return
     book.leave_all_open(f"more than {MOST_CONFIGS} configurations")
 
 
-def _judge_path(book: _Book, domain: Domain, path: Path, config: int, solver: Solver) -> None:
+def _judge_path(book: _Book, domain: Domain, path: Path, config: int, deadline: float) -> None:
     if path.failed is not None:
         if not path.failed.raised:
             book.leave_all_open(str(path.failed))
@@ -136,20 +165,25 @@ def _judge_path(book: _Book, domain: Domain, path: Path, config: int, solver: So
         except NotFollowed as why:
             book.leave_all_open(f"{why.where}: {why}" if why.where else str(why))
             return
+    way = Way(domain, config, path, machines)
+    book.ways.append(way)
     accesses = [access for machine in machines for access in machine.accesses]
     conds = [domain.condition, path.condition, *_list_spans(book.kernel, accesses)]
     conds += [machine.launched for machine in machines]
+    # cases are sought in the formulas as well, which takes less
     inner = Solver(
-        every(conds), plainest=domain.plainest, deadline=solver.deadline, checked=solver.checked
+        every(conds), {}, domain.plainest, deadline, search=SEARCH / 4, checked=book.checked
     )
     book.solvers.append(inner)
     for machine in machines:
         inner.known |= machine.known
     made = find_made(path, accesses)
     for name, said in _judge(book.kernel, domain, machines, made, inner).items():
-        if name in book.open:  # because of another path or configuration
+        if name in book.open or name in book.refuted:  # because of another path or configuration
             continue
         for verdict in said:
+            if verdict.status in (OPEN, FAILS):
+                _seek(book, [way], deadline)
             if verdict.status == OPEN:
                 book.leave_open(name, _say(verdict))
             elif verdict.status == FAILS:
@@ -205,14 +239,29 @@ def _refute(book: _Book, domain: Domain, config: int, name: str, verdict: Verdic
     if case is None:
         book.leave_open(name, f"{_say(verdict)}fails only where no case can be")
         return
-    proof = Proof(name, REFUTED, why=_say(verdict).removesuffix(": "), case=case.to_json())
+    why = _say(verdict).removesuffix(": ")
     if name == values.EXACT:  # sums may agree by chance: the case is tried, and speaks for itself
-        book.cases[case.to_json()] = None
-        book.leave_open(name, f"{proof.why}, at {case}")
+        book.suspect(name, case)
+        book.leave_open(name, f"{why}, at {case}")
         return
-    held = book.refuted.get(name)
-    if held is None or case.rank < Case.from_json(held.case or "").rank:
-        book.refuted[name] = proof
+    book.refute(name, why, case)
+
+
+def _seek(book: _Book, ways: list[Way], until: float) -> None:
+    """Look for cases, or for simpler ones, at which what is not proved does not hold.
+
+    Each path is looked through once: as soon as something of it is not proved, since what is
+    refuted by a case need not be asked of the solver.
+    """
+    ways = [way for way in ways if id(way) not in book.sought]
+    book.sought |= {id(way) for way in ways}
+    wanted = [name for name in ABOUT if _is_about(book.kernel, name)]
+    for name, found in seek(book.kernel, ways, wanted, until).items():
+        if found.is_certain:
+            where = f"{found.where}: " if found.where is not None else ""
+            book.refute(name, f"{where}{found.words}", found.case)
+        else:
+            book.suspect(name, found.case)
 
 
 def _make_case(

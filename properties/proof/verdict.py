@@ -15,8 +15,9 @@ class Proof:
     """What a solver says of one property of a kernel.
 
     `scope`: where it is proved ("every M, N, K, any strides"). `why`: of what was refuted, the
-    access and what it lacks; of what was not decided, the line and the reason. `case`: where a
-    refutation shows, as JSON of a Case; it is a finding only when the simulator says so too.
+    access and what it lacks; of what was not decided, the line and the reason. `case`, as JSON of a
+    Case: where a refutation shows, which is a finding only when the simulator says so too; or where
+    what was not decided is suspected not to hold, which is refuted only by the simulator.
     """
 
     property: str

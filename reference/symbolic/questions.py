@@ -8,6 +8,7 @@ from itertools import permutations
 from gemmproof.reference.symbolic.terms import Atom, Cond, Monomial, Poly, term
 
 TRIED = (1, 2, 5, 17, 67, 160)  # sizes with which values are sought first
+MOST_TRIED, MOST_NUMBERS = 2**16, 8  # of sizes that conditions name
 
 
 def is_said(goal: Cond, given: list[Cond]) -> bool:
@@ -37,14 +38,24 @@ def list_parts(conds: Iterable[Cond]) -> Iterator[Cond]:
             yield cond
 
 
-def list_sizes(count: int) -> Iterator[tuple[int, ...]]:
-    """Sizes to try: all alike, then one unlike the others."""
+def list_sizes(count: int, numbers: Iterable[int] = ()) -> Iterator[tuple[int, ...]]:
+    """Sizes to try: all alike, then one unlike the others, then with numbers that were named."""
     yield from ((n,) * count for n in TRIED if count)
-    for usual in (1, 67):
+    for usual, tried in ((1, TRIED), (67, TRIED), (1, tuple(numbers)), (67, tuple(numbers))):
         for axis in range(count):
-            for n in TRIED:
+            for n in tried:
                 if n != usual:
                     yield tuple(n if i == axis else usual for i in range(count))
+
+
+def list_named(conds: Iterable[Cond]) -> list[int]:
+    """The numbers that conditions compare sums with, and their neighbours; the usual ones apart."""
+    found: dict[int, None] = {}
+    for term_ in (x for cond in conds for x in list_terms(cond)):
+        n = abs(term_.terms.get((), 0))
+        if max(TRIED) < n < MOST_TRIED:
+            found |= dict.fromkeys((n, n + 1, n - 1))
+    return list(found)[:MOST_NUMBERS]
 
 
 def read_off(conds: Iterable[Cond]) -> Iterator[tuple[Atom, Poly]]:

@@ -21,6 +21,7 @@ from gemmproof.reference.symbolic.questions import (
     find_comparable,
     find_products,
     is_said,
+    list_named,
     list_parts,
     list_sizes,
     read_off,
@@ -45,6 +46,7 @@ YES, NO, UNKNOWN = "yes", "no", "unknown"
 LINEAR, FULL, MODEL = 500_000, 500_000, 1_000_000
 SEARCH = 4.0  # seconds in which values are sought, of all questions together
 MOST_TURNS = 3  # of multiplying, each with what the last one found out
+BUSY = 3  # seconds that a busy machine takes for one of CPU time, of which z3 knows nothing
 MOST_MEMORY = 900  # MiB, of z3
 
 
@@ -58,9 +60,9 @@ class Solver:
 
     `domain` holds always: the sizes that the contract admits. `known` is what holds of single
     atoms (a program is below the grid) and is used where an atom is named. `plainest` narrows the
-    domain where values are sought: to operands that are dense. `deadline` is on the monotonic
-    clock, `search` the seconds left to look for values. `checked` is what z3 said to a text, which
-    solvers may share.
+    domain where values are sought: to operands that are dense. `deadline` is on the thread's CPU
+    clock, `search` the seconds of it left to look for values. `checked` is what z3 said to a text,
+    which solvers may share.
     """
 
     domain: Cond = TRUE
@@ -92,7 +94,7 @@ class Solver:
         """Say "unsat", "sat" or "unknown": whether the goal can hold where the given ones do."""
         key = frozenset(list_parts((goal, *given)))
         if key not in self.answers:
-            self.answers[key] = self._decide(goal, frozenset(list_parts(given)))
+            self.answers[key] = self._decide(goal, *list_parts(given))
         return self.answers[key]
 
     def unfold(self, *conds: Cond) -> list[Cond]:
@@ -100,14 +102,17 @@ class Solver:
         return self._close((*conds, self.domain))
 
     def is_ruled_out(self, unfolded: list[Cond]) -> bool:
-        """Whether unfolded conditions contradict each other, products taken as unknowns."""
-        return self._check(Writer(exact=False), unfolded, LINEAR) == "unsat"
+        """Whether unfolded conditions contradict each other, as far as lemmas show."""
+        if self._check(Writer(exact=False), unfolded, LINEAR) == "unsat":
+            return True
+        said = [*unfolded, *aim(TRUE, unfolded, self.positive)]
+        return self._check(Writer(exact=False, sort="Real"), said, LINEAR) == "unsat"
 
     def learn(self, *conds: Cond) -> None:
         """Find out which factors of products are positive, before questions about them."""
         self._find_signs(self._close((*conds, *self._plain())))
 
-    def _decide(self, goal: Cond, given: frozenset[Cond]) -> str:
+    def _decide(self, goal: Cond, *given: Cond) -> str:
         conds, plain = (goal, *given), self._plain()
         whole = self._close((*conds, *plain))
         if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
@@ -163,18 +168,18 @@ class Solver:
 
         None where there are none, or none was found.
         """
-        began = time.monotonic()
+        began = time.thread_time()
         try:
             return self._find(conds, tuple(small)) if self.search > 0 else None
         finally:
-            self.search -= time.monotonic() - began
+            self.search -= time.thread_time() - began
 
     def _find(self, conds: tuple[Cond, ...], small: tuple[Atom, ...]) -> Model | None:
         whole = self._close((*conds, self.domain, self.plainest))
         others = [x for x in walk(*whole) if x.kind == "symbol" and x not in small]
         if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
             return None
-        for sizes in list_sizes(len(small)):
+        for sizes in list_sizes(len(small), list_named(conds)):
             model = self._find_at(whole, dict(zip(small, map(term, sizes), strict=True)))
             if model is not None:
                 return model
@@ -247,13 +252,13 @@ class Solver:
             return False
 
     def _solver(self, steps: int) -> z3.Solver:
-        left = self.deadline - time.monotonic()
+        left = self.deadline - time.thread_time()
         if left <= 0:
             raise OutOfTime
         solver = z3.Solver()
         solver.set("rlimit", steps)
         if left < 3600:
-            solver.set("timeout", max(1, int(left * 1000)))
+            solver.set("timeout", max(1, int(left * 1000 * BUSY)))
         return solver
 
     def _find_signs(self, conds: list[Cond]) -> None:

@@ -17,6 +17,8 @@ from gemmproof.reference.gpus import DEFAULT, TARGETS, UNMODELLED
 from gemmproof.report.report import EXIT
 from gemmproof.settings import find_settings, list_words
 
+PROVES = True  # whether a check tries to prove where nobody says
+
 
 class _Parser(argparse.ArgumentParser):
     """Says in one line what is wrong; argparse itself prints the usage before it."""
@@ -268,8 +270,8 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", metavar="FILE", help="write the report")
     command.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML")
     command.add_argument(
-        "--proof", action=argparse.BooleanOptionalAction, default=False,
-        help="first try to decide for every size what a solver can",
+        "--proof", action=argparse.BooleanOptionalAction, default=PROVES,
+        help="first try to decide for every size what a solver can (default)",
     )  # fmt: skip
     _add_limits(command, 30)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -148,15 +149,23 @@ def test_without_a_proof_no_solver_is_loaded():
         assert proof or "z3" not in loaded
 
 
-def test_a_project_may_always_say_yes(project):
+@pytest.mark.proves
+def test_a_project_may_always_say_no(tmp_path, monkeypatch, capsys):
     from gemmproof.cli import _parse
 
-    assert not _parse(["check", "x.py:f"]).proof
-    assert _parse(["signoff", "--proof"]).proof
-    assert not _parse(["contract", "x.py:f"]).proof
-    Path("pyproject.toml").write_text("[tool.gemmproof]\nproof = true\n")
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
+    said = "  stays_in_bounds                proved for every M, N, K; held in 3 cases\n"
+
     assert _parse(["check", "x.py:f"]).proof
     assert _parse(["signoff"]).proof
     assert not _parse(["signoff", "--no-proof"]).proof
     assert not _parse(["contract", "x.py:f"]).proof
-    assert main(["check", "my_kernels.py:matmul"]) == EXIT["pass"]
+    assert main(["check", "right.py:matmul", "--max-examples", "3"]) == EXIT["pass"]
+    assert said in capsys.readouterr().out
+    Path("pyproject.toml").write_text("[tool.gemmproof]\nproof = false\n")
+    assert not _parse(["check", "x.py:f"]).proof
+    assert not _parse(["signoff"]).proof
+    assert _parse(["signoff", "--proof"]).proof
+    assert main(["check", "right.py:matmul", "--max-examples", "3"]) == EXIT["pass"]
+    assert "proved" not in capsys.readouterr().out

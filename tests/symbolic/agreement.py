@@ -46,7 +46,7 @@ def compare(kernel, draws, seed=0, seconds=20.0, most=40, target=None):
     try:
         domain = next(iter(list_domains(kernel)))
         config = seed if seed else 0
-        deadline = time.monotonic() + seconds
+        deadline = time.thread_time() + seconds
         solver = Solver(domain.condition, deadline=deadline)
         paths = list(list_paths(book, domain, target, config, solver, deadline))
     except (NotSaid, OutOfTime) as why:

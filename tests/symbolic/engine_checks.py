@@ -215,5 +215,7 @@ def break_rule(monkeypatch, place, attribute, broken, check):
     else:
         monkeypatch.setattr(place, attribute, broken)
     monkeypatch.setattr(atoms, "_atoms", {})  # atoms that were made before know their old sizes
+    # a case that is found by trial refutes what a broken rule proves: the rule is tested alone
+    monkeypatch.setattr(proving, "seek", lambda *given: {})
     with pytest.raises((AssertionError, KeyError, IndexError, ValueError)):
         check()

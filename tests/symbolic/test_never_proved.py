@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import sneaky_kernels
 import torch
 import unsound_kernels
 from wide import wide
@@ -11,10 +12,20 @@ from gemmproof.engine.check import check
 from gemmproof.properties import memory, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof import prove as prove_module
 from gemmproof.properties.proof.prove import prove
 from gemmproof.properties.proof.verdict import PROVED
 
 SECONDS = 4.0
+SEEK = prove_module.seek
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_tried(monkeypatch):
+    """A case that is found by trial refutes what the solver proves: that alone is tested here."""
+    monkeypatch.setattr(prove_module, "seek", lambda *given: {})
+
+
 # the property that does not hold, the sizes at which it does not, and what the contract admits
 WRONG = {
     "while_loop_ends_in_the_middle": (values.EXACT, (1, 1, 49), {}),
@@ -37,6 +48,42 @@ WRONG = {
     "rounded_on_the_way": (values.EXACT, None, {}),
     "read_as_half": (values.EXACT, (1, 1, 1), {}),
 }
+# the property and the sizes at which a slip of sneaky_kernels shows, none where they are large
+SLIPS = {
+    "rows_wrapped_at_n": (values.EXACT, (2, 1, 1)),
+    "rows_in_16_bits": (memory.FIT, None),
+    "rows_clamped_far_away": (values.EXACT, None),
+    "columns_masked_by_bits": (values.EXACT, (1, 4097, 1)),
+    "columns_of_the_neighbour": (values.EXACT, (1, 2, 1)),
+    "k_begins_below_0": (memory.BOUNDS, (1, 1, 1)),
+    "trips_rounded_by_one_less": (values.EXACT, (1, 1, 1)),
+    "steps_of_half_a_tile": (values.EXACT, (1, 1, 15)),
+    "k_walked_down_without_the_rest": (values.EXACT, (1, 1, 1)),
+    "masks_joined_by_or": (memory.BOUNDS, (1, 1, 1)),
+    "k_masked_along_rows": (memory.BOUNDS, (1, 1, 1)),
+    "every_tile_begins_anew": (values.EXACT, (1, 1, 17)),
+    "odd_tiles_subtracted": (values.EXACT, (1, 1, 17)),
+    "second_tile_left_out": (values.EXACT, (1, 1, 17)),
+    "both_transposed": (values.EXACT, (1, 2, 1)),
+    "rest_of_k_twice": (values.EXACT, (1, 1, 1)),
+    "rows_clamped_and_stored": (memory.ONCE, (1, 1, 1)),
+    "columns_masked_by_rows": (memory.ONCE, (1, 2, 1)),
+    "stored_from_the_end": (memory.BOUNDS, (1, 1, 1)),
+}
+# the same of other functions of that module, and what the contract admits
+SLIPPED = {
+    "batch_of_b_is_dense": (memory.BOUNDS, None, {"batched": True}),
+    "batch_of_b_is_that_of_a": (values.EXACT, (2, 1, 2, 1), {"batched": True}),
+    "batch_of_c_is_that_of_a": (memory.ONCE, (2, 1, 1, 0), {"batched": True}),
+    "last_group_has_fewer_rows": (memory.ONCE, (1, 17, 1), {}),
+    "one_tile_too_few": (memory.ONCE, (1, 1, 1), {}),
+    "k_is_the_stride_of_a": (memory.BOUNDS, (1, 1, 0), {}),
+    "first_rows_of_many": (memory.ONCE, None, {}),
+    "odd_k_in_no_half": (values.EXACT, (1, 1, 1), {"deterministic": False}),
+    "middle_k_in_both_halves": (values.EXACT, (1, 1, 1), {"deterministic": False}),
+    "added_twice": (values.EXACT, (1, 1, 1), {"deterministic": False}),
+    "reduced_by_twice_the_first": (values.EXACT, (1, 1, 1), {}),
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -50,7 +97,55 @@ def test_a_wrong_kernel_is_not_proved(name):
         assert broken in {finding.property for finding in report.findings}, report
 
 
-def test_a_second_result_that_nothing_stores_is_not_proved():
+def require_unproved(name, launch, broken, sizes, words):
+    kernel = KernelUnderTest(name, launch, wide(**words))
+    assert prove(kernel, seconds=SECONDS / 2).find(broken).status != PROVED
+    if sizes is not None:
+        case = Case(*sizes[-3:], batch=sizes[0] if len(sizes) == 4 else None)
+        report = check(kernel, case=case, proof=False)
+        assert broken in {finding.property for finding in report.findings}, report
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_kernel_with_one_slip_is_not_proved(name):
+    require_unproved(name, sneaky_kernels.make(name), *SLIPS[name], {})
+
+
+@pytest.mark.parametrize("name", SLIPPED)
+def test_a_wrapper_with_one_slip_is_not_proved(name):
+    require_unproved(name, getattr(sneaky_kernels, name), *SLIPPED[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "formats", "why"),
+    [
+        ("always_raises", ("fp16",), "every path of the wrapper raises"),
+        ("raises_for_all_formats_but_one", ("fp16", "bf16"), "every path of the wrapper raises"),
+        (
+            "launches_nothing",
+            ("fp16",),
+            "no path of the wrapper that was followed launches a kernel",
+        ),
+    ],
+)
+def test_of_what_launches_nothing_nothing_is_proved(name, formats, why):
+    kernel = KernelUnderTest(name, getattr(sneaky_kernels, name), wide(formats=formats))
+    proofs = prove(kernel, seconds=SECONDS).verdicts
+    assert all(proof.status != PROVED for proof in proofs)
+    assert {proof.why for proof in proofs if proof.property == memory.BOUNDS} == {why}
+
+
+def test_a_wrapper_may_raise_for_some_sizes():
+    def launch(a, b):
+        if b.shape[1] > 1000:
+            raise ValueError("at most 1000 columns")
+        return unsound_kernels.plain(a, b)
+
+    kernel = KernelUnderTest("some", launch, wide(layouts="contiguous"))
+    assert prove(kernel, seconds=20.0).find(memory.BOUNDS).status == PROVED
+
+
+def test_a_second_result_that_nothing_stores_is_not_proved(monkeypatch):
     def launch(a, b):
         c = unsound_kernels.plain(a, b)
         return c, torch.empty_like(c)
@@ -61,3 +156,8 @@ def test_a_second_result_that_nothing_stores_is_not_proved():
         "not decided",
         "stored once: no store of a result was seen",
     )
+    monkeypatch.setattr(prove_module, "seek", SEEK)
+    found = prove(kernel, seconds=10.0).find(memory.ONCE)
+    assert (found.status, found.why) == ("refuted", "tiled.py:33: all of result[1] stored")
+    report = check(kernel, case=Case.from_json(found.case), proof=False)
+    assert memory.ONCE in {finding.property for finding in report.findings}

@@ -12,6 +12,7 @@ from gemmproof.reference.symbolic.terms import (
     Poly,
     substitute,
     term,
+    walk,
 )
 
 
@@ -80,6 +81,22 @@ def split_choices(offset: Poly, strides: Sequence[Poly]) -> Iterator[tuple[Cond,
                     yield case & further, chosen
             return
     yield TRUE, offset
+
+
+def list_choices(
+    conds: tuple[Cond, ...], at: tuple[Poly, ...], most: int = 4
+) -> Iterator[tuple[Cond, tuple[Cond, ...], tuple[Poly, ...]]]:
+    """Conditions and indices in each case of the choices in the indices, of so many at the most."""
+    found = min((x for x in walk(*at) if x.kind == "choice"), key=lambda x: x.number, default=None)
+    if found is None or not most:
+        yield TRUE, conds, at
+        return
+    cond, *branches = found.args
+    for case, branch in zip((cond, ~cond), branches, strict=True):
+        swap = {found: branch}
+        inner = tuple(substitute(x, swap) for x in conds), tuple(substitute(x, swap) for x in at)
+        for further, chosen, places in list_choices(*inner, most - 1):
+            yield case & further, chosen, places
 
 
 def _has(part: Poly, steps: set[Atom]) -> bool:

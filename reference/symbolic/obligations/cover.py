@@ -15,7 +15,7 @@ from gemmproof.reference.symbolic.obligations.bounds import (
     is_dense,
     is_whole,
 )
-from gemmproof.reference.symbolic.obligations.coordinates import NoView
+from gemmproof.reference.symbolic.obligations.coordinates import NoView, list_choices
 from gemmproof.reference.symbolic.obligations.inversion import Inversion, NoInverse
 from gemmproof.reference.symbolic.obligations.verdict import (
     OPEN,
@@ -193,31 +193,42 @@ def _pairs(whole: Cond, swaps: dict[Atom, Poly]) -> list[tuple[Atom, Atom]]:
 def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Iterator[Verdict]:
     """Every element of a tensor, or of a view of it, is stored by some lane of some program.
 
-    Elements are told apart by their index along each axis, or by their place in a dense tensor.
+    Elements are told apart by their index along each axis; where a store counts through a dense
+    tensor, by their place.
     """
     tensor, where = stores[0].tensor, stores[0].where
     words = f"all of {tensor.name} stored"
     shape = tensor.owner_shape if view is None else view.shape
-    found = [_find_indices(store, view) for store in stores]
-    ways = [(shape, found)]
-    if (view is None or is_whole(view)) and is_dense(tensor):
-        through = any(is_counted_through(tensor, at) for places in found for _, at in places)
-        flat = [[(TRUE, _address(store))] for store in stores]
-        ways.insert(0 if through else 1, ((math.prod(shape, start=term(1)),), flat))
+    places = [_find_indices(store, view) for store in stores]
+    through = any(is_counted_through(tensor, at) for found in places for _, at in found)
+    if through and (view is None or is_whole(view)) and is_dense(tensor):
+        places = [[(TRUE, _address(store))] for store in stores]
+        shape = (math.prod(shape, start=term(1)),)
+    targets = [new_symbol("element", is_natural=True) for _ in shape]
+    within = every(lt(x, n) for x, n in zip(targets, shape, strict=True))
     why = "which program stores an element is no plain sum"
-    for sides, places in ways:
-        targets = [new_symbol("element", is_natural=True) for _ in sides]
-        within = every(lt(x, n) for x, n in zip(targets, sides, strict=True))
-        goals = []
-        for store, cases in zip(stores, places, strict=True):
-            for case, at in cases:
+    for splits in (False, True):
+        ways: list[tuple[Cond, Cond]] = []
+        for store, found in zip(stores, places, strict=True):
+            for case, at in found:
                 with suppress(NoInverse):
-                    goals.append(_reach(solver, store, case, at, targets))
-        if goals and solver.follows(some(goals), within) == YES:
+                    ways += _list_ways(solver, store, case, at, targets, splits)
+        if ways and _covers(solver, ways, within):
             yield Verdict(PROVED, words, where)
             return
-        why = "z3 came to no end" if goals else why
+        why = "z3 came to no end" if ways else why
     yield Verdict(OPEN, words, where, why)
+
+
+def _covers(solver: Solver, ways: list[tuple[Cond, Cond]], within: Cond) -> bool:
+    """Whether every element is come to: in each case by its way, or by one of them."""
+    given, alone = [within], len(ways) > 1
+    for case, goal in ways if alone else ():
+        alone = alone and solver.follows(goal, *given, case) == YES
+        given.append(~case)
+    if alone and solver.decide(TRUE, *given) == "unsat":
+        return True
+    return solver.follows(some(goal for _, goal in ways), within) == YES
 
 
 def _find_indices(store: Access, view: Any) -> list[tuple[Cond, tuple[Poly, ...]]]:
@@ -227,14 +238,19 @@ def _find_indices(store: Access, view: Any) -> list[tuple[Cond, tuple[Poly, ...]
         return []
 
 
-def _reach(
-    solver: Solver, store: Access, case: Cond, at: Sequence[Poly], targets: Sequence[Poly]
-) -> Cond:
-    """What must hold for the store to come to the targets. Raises NoInverse."""
-    free = list_free(solver, store.path, store.mask, case, *at, *map(term, store.trips))
-    inverse = Inversion(free)
-    inverse.solve(list(zip(at, targets, strict=True)))
-    return reach(solver, inverse, [*zip(at, targets, strict=True)], (store.path, store.mask, case))
+def _list_ways(
+    solver: Solver, store: Access, case: Cond, at: Sequence[Poly], targets: Sequence[Poly],
+    splits: bool,
+) -> Iterator[tuple[Cond, Cond]]:  # fmt: skip
+    """What must hold for the store to come to the targets, and in which case of its choices."""
+    whole = (store.path, store.mask, case)
+    for chosen, conds, places in list_choices(whole, tuple(at)) if splits else ((TRUE, whole, at),):
+        free = list_free(solver, chosen, *conds, *places, *map(term, store.trips))
+        inverse = Inversion(free)
+        equations = list(zip(places, targets, strict=True))
+        inverse.solve(equations)
+        goal = reach(solver, inverse, equations, (chosen, *conds))
+        yield substitute(chosen, inverse.complete(chosen)), goal
 
 
 def reach(

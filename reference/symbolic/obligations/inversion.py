@@ -150,13 +150,36 @@ class Inversion:
         return found
 
     def _settle(self) -> bool:
-        """Take 0 for the other half of a division of which nothing else speaks."""
+        """Guess the other half of a division: by a remainder that it shifts, else 0."""
+        halves = []
         for atom in list(self.digits):
             if atom.kind in _PAIR:
                 other = self._canonical(Atom(_PAIR[atom.kind], *atom.args))
                 if other not in self.digits and self._open(atom.args[0]):
-                    self.digits[other] = term(0)
-                    return True
+                    halves.append((atom, other))
+        if halves and not any(self._rotate(*half) for half in halves):
+            self.digits[halves[0][1]] = term(0)
+        return bool(halves)
+
+    def _rotate(self, quotient: Atom, other: Atom) -> bool:
+        """Find x % d of a known x // d where y % d is known, and x is y % w with a known y // w.
+
+        y = w (y // w) + d (x // d) + x % d, so that x % d is y % d less w (y // w), modulo d.
+        """
+        x, d = quotient.args[0].atom, self._forward(quotient.args[1])
+        if x is None or x.kind not in ("mod", "rem") or "div" not in quotient.kind:
+            return False
+        y, w = x.args
+        whole = self.digits.get(self._canonical(Atom(_PAIR[x.kind], y, w)))
+        for known, value in list(self.digits.items()):
+            of_y = known.kind in ("mod", "rem") and known.args[0] == y
+            if whole is None or not of_y or self._forward(known.args[1]) != d:
+                continue
+            shifted = value - whole * self._forward(w)
+            self.digits[other] = make("mod", shifted, d)
+            turns = make("floordiv", shifted, d)
+            self.digits[Atom(_PAIR[known.kind], *known.args)] = self.digits[quotient] - turns
+            return True
         return False
 
     def _guess(self, waiting: Sequence[tuple[Poly, Poly]]) -> bool:

@@ -53,6 +53,9 @@ class Atom:
             _atoms[key] = found
         return found
 
+    def __hash__(self) -> int:
+        return self.number  # sets of atoms are in one order in every run
+
     def __repr__(self) -> str:
         return str(self.args[0]) if self.kind == "symbol" else f"{self.kind}{self.args}"
 

@@ -148,7 +148,7 @@ class Decisions(ShapeEnv):
         answer = self.known.implies(cond)
         if answer is not None:
             return answer
-        if self.deadline is not None and time.monotonic() > self.deadline:
+        if self.deadline is not None and time.thread_time() > self.deadline:
             raise self.fail("out of time")
         answer = bool(evaluate(cond, self.hints))
         taken = cond if answer else ~cond

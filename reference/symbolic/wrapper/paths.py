@@ -55,7 +55,7 @@ def trace_wrapper(
     It runs with the sizes `hint`, which meet `domain`; for each decision, `find` is asked for sizes
     that decide otherwise, as a value for each symbol, and it runs again. Paths that differ in
     decisions alone become one. `config` picks the configuration of autotuned kernels. It ends after
-    `most_paths` runs or at `deadline`, a time of time.monotonic(). State that the wrapper keeps
+    `most_paths` runs or at `deadline`, a time of time.thread_time(). State that the wrapper keeps
     from call to call is `call`'s to restore.
     """
     waiting: deque[tuple[list[Guard], Guard]] = deque()
@@ -76,7 +76,7 @@ def trace_wrapper(
         before, (cond, where) = waiting.popleft()
         wanted = [c for c, _ in before] + [~cond]
         why, sizes = "", None
-        if deadline is not None and time.monotonic() > deadline:
+        if deadline is not None and time.thread_time() > deadline:
             why = "out of time"
         elif len(seen) >= most_paths:
             why = "too many paths"

@@ -2,7 +2,8 @@
 
 Of each property that a solver decides for every admitted size, one of three things is said. What is
 proved has no finding of its own. What is refuted shows at a case, which is judged like any other:
-only then is it a finding. Everything else is not decided, and the cases stand alone. Where a judged
+only then is it a finding. Everything else is not decided, and the cases stand alone; one of them
+may be where a property is suspected not to hold, which is refuted once that shows. Where a judged
 case says otherwise, gemmproof contradicts itself, which is an error of its own and no finding.
 """
 
@@ -32,8 +33,8 @@ PROVABLE = (memory.BOUNDS, memory.FIT, memory.HINTS, memory.ONCE, memory.LANES, 
 class Attempt:
     """What was proved of a kernel, and the cases that this asks for.
 
-    `refuting`: by property, the admitted case at which a refutation is to show; `cases`: those on
-    either side of a guard that the contract admits.
+    `refuting`: by property, the admitted case at which a refutation, or what is suspected, is to
+    show; `cases`: those on either side of a guard that the contract admits.
     """
 
     proofs: Proofs = field(default_factory=Proofs)
@@ -95,6 +96,10 @@ def _read(kernel: KernelUnderTest, proofs: Proofs) -> Attempt:
                 proof = _undecided(proof, f"{proof.why or 'refuted'}: shown by {lack}")
             else:
                 refuting[proof.property] = case
+        elif proof.status == NOT_DECIDED and proof.case is not None:
+            case = Case.from_json(proof.case)
+            if _is_admitted(kernel, case):
+                refuting[proof.property] = case
         verdicts.append(proof)
     cases = map(Case.from_json, proofs.cases)
     admitted = (case for case in cases if _is_admitted(kernel, case))
@@ -123,6 +128,8 @@ def conclude(report: Report, attempt: Attempt, judged: Mapping[Case, Judged]) ->
             one = None if case is None else judged.get(case)
             if proof.status == REFUTED and case is not None:
                 proof, mistake = _weigh(proof, case, one)
+            elif one is not None and (proof.status, result.status) == (NOT_DECIDED, "fail"):
+                proof, mistake = _confirm(proof, one), None
             else:
                 mistake = _contradict(proof, report.findings)
             mistakes += [mistake] if mistake else []
@@ -167,6 +174,13 @@ def _weigh(proof: Proof, case: Case, judged: Judged | None) -> tuple[Proof, str 
         return _undecided(proof, f"its case could not be judged: {case}"), None
     why = f"{proof.property} is refuted" if not proof.why else proof.why
     return proof, f"the proof says {why} at {case}, the simulation does not"
+
+
+def _confirm(proof: Proof, judged: Judged) -> Proof:
+    """What was suspected, after its case was judged: refuted where that shows it."""
+    own = (f for f in judged.findings if f.property == proof.property and f.cause is None)
+    found = next(own, None)
+    return proof if found is None else replace(proof, status=REFUTED, why=found.message)
 
 
 def _undecided(proof: Proof, why: str) -> Proof:

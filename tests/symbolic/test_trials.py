@@ -1,0 +1,154 @@
+"""Formulas with numbers in them: what they leave, what is seen in them, and what is not."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import tiled
+import unsound_kernels
+from formulas import follow_all
+from mutants import split_k
+from mutants.table import MUTANTS
+from no_false_alarm.table import KERNELS
+from wide import wide
+
+from gemmproof.properties import memory, values
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof.domain import list_domains
+from gemmproof.properties.proof.paths import list_paths
+from gemmproof.properties.proof.prove import ABOUT
+from gemmproof.properties.proof.seek import Way, seek, try_case
+from gemmproof.reference.symbolic.solver import Solver
+
+BOUNDS, FIT, HINTS, ONCE = memory.BOUNDS, memory.FIT, memory.HINTS, memory.ONCE
+LANES, EXACT = memory.LANES, values.EXACT
+
+
+class Book:
+    def __init__(self, kernel):
+        self.kernel, self.cases, self.unvisited = kernel, {}, {}
+
+    def leave_all_open(self, why):
+        pass
+
+
+def list_ways(kernel, target=None, configs=1):
+    domain, until = next(iter(list_domains(kernel))), time.monotonic() + 60
+    found = []
+    for config in range(configs):
+        solver = Solver(domain.condition, deadline=until)
+        for path in list_paths(Book(kernel), domain, target, config, solver, until):
+            if path.failed is None:
+                found.append(Way(domain, config, path, follow_all(path)))
+    return found
+
+
+def named(function, **words):
+    return KernelUnderTest("kernel", function, wide(**words))
+
+
+# -- what is right ---------------------------------------------------------------------------------
+RIGHT = {
+    "a tile": named(tiled.plain),
+    "a batch": named(tiled.batched, batched=True),
+    "a sum over lanes": named(tiled.launch_column),
+    "branches": named(unsound_kernels.branches),
+    "carried": named(unsound_kernels.carried_from_trip_to_trip),
+    "atomics": named(split_k.launch_atomic, deterministic=False),
+    "a workspace": named(split_k.launch_with_workspace),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("layout", ["row", "column", "padded"])
+def test_nothing_is_seen_in_what_is_right(name, layout):
+    kernel = RIGHT[name]
+    ways = list_ways(kernel)
+    for sides in ((1, 1, 0), (1, 1, 1), (17, 1, 33), (2, 33, 18), (35, 34, 17)):
+        batch = 3 if kernel.contract.batched else None
+        case = Case(*sides, batch=batch).with_layout("a", layout)
+        assert try_case(kernel, ways, case) == {}
+
+
+RIGHT_BUT_UNUSUAL = (
+    "rows_and_columns_wrapped",
+    "addresses_clamped_and_one_load_unmasked",
+    "undefined_rows_never_stored",
+    "next_tile_loaded_past_the_end",
+    "more_programs_than_tiles",
+    "persistent_while_loop",
+    "column_major_result",
+    "batch_laid_out_innermost",
+)
+
+
+@pytest.mark.parametrize("name", RIGHT_BUT_UNUSUAL)
+def test_nothing_is_certain_of_what_is_right_but_unusual(name):
+    kernel = next(kernel for kernel in KERNELS if kernel.name == name)
+    found = seek(kernel, list_ways(kernel), ABOUT, time.monotonic() + 30)
+    assert {x: y for x, y in found.items() if y.is_certain or x == EXACT} == {}
+
+
+# -- what is wrong ---------------------------------------------------------------------------------
+# the smallest case of each, which is what the corpus states
+WRONG = {
+    "k_mask_admits_one_more": (BOUNDS, (1, 1, 1), True),
+    "mask_does_not_advance": (BOUNDS, (1, 1, 17), True),
+    "k_mask_loses_the_last": (EXACT, (1, 1, 1), False),
+    "slices_overlap": (EXACT, (1, 1, 2), False),
+    "slices_lose_the_remainder": (EXACT, (1, 1, 1), False),
+    "last_row_not_stored": (ONCE, (1, 1, 1), True),
+    "grid_of_the_other_block": (ONCE, (1, 33, 1), True),
+    "store_to_wrapped_columns": (ONCE, (1, 1, 1), True),
+    "no_store_without_k": (ONCE, (1, 1, 0), True),
+    "column_taken_from_the_rows": (ONCE, (1, 17, 1), True),
+    "k_assumed_to_be_many_tiles": (HINTS, (1, 1, 1), True),
+    "offsets_said_to_be_constant": (HINTS, (2, 2, 2), False),
+    "no_other_on_a": (LANES, (1, 1, 1), False),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_seen_at_its_smallest_case(name):
+    broken, sides, certain = WRONG[name]
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    kernel = mutant.kernel
+    found = seek(kernel, list_ways(kernel), [broken], time.monotonic() + 30)[broken]
+    assert (found.case, found.is_certain) == (Case(*sides), certain)
+    seen = try_case(kernel, list_ways(kernel), found.case)
+    assert seen[broken].words == found.words
+
+
+FAR = {
+    "row_offset_of_a_in_32_bits": Case(3, 1, 1, layouts=(("a", "narrow"),)),
+    "k_step_of_a_in_32_bits": Case(1, 1, 17, layouts=(("a", "narrow_transposed"),)),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_offsets_that_wrap_are_seen_in_views_of_huge_parents(name):
+    kernel = next(mutant.kernel for mutant in MUTANTS if mutant.name == name)
+    found = seek(kernel, list_ways(kernel), [FIT], time.monotonic() + 30)[FIT]
+    assert (found.case, found.is_certain) == (FAR[name], True)
+
+
+def test_a_row_that_runs_into_the_next_is_seen_where_rows_lie_apart():
+    kernel = next(m.kernel for m in MUTANTS if m.name == "a_assumed_contiguous")
+    found = seek(kernel, list_ways(kernel), [BOUNDS, EXACT], time.monotonic() + 30)
+    assert found[BOUNDS].case == Case(2, 1, 1, layouts=(("a", "padded"),))
+    assert found[EXACT].case == Case(2, 1, 2, layouts=(("a", "column"),))
+
+
+def test_a_program_that_stores_what_another_did_is_seen_at_many_tiles():
+    kernel = next(m.kernel for m in MUTANTS if m.name == "persistent_steps_overlap")
+    seen = try_case(kernel, list_ways(kernel), Case(2113, 1, 1))
+    assert seen[ONCE].is_certain
+    assert try_case(kernel, list_ways(kernel), Case(1, 1, 1)) == {}
+
+
+def test_a_path_that_names_a_long_k_is_tried_there():
+    kernel = next(m.kernel for m in MUTANTS if m.name == "unrolled_steps_lose_the_last_tile")
+    found = seek(kernel, list_ways(kernel), [EXACT], time.monotonic() + 30)
+    assert found[EXACT].case == Case(1, 1, 256)
