@@ -9,50 +9,47 @@ from torch.utils._pytree import tree_leaves
 
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.bounds import is_whole
+from gemmproof.reference.symbolic.obligations.copies import get_base, is_zeros
 from gemmproof.reference.symbolic.wrapper import Path
 from gemmproof.reference.symbolic.wrapper.record import TensorView, TorchCall
 
-_ZEROS = ("aten.zeros", "aten.zero_", "aten.new_zeros", "aten.zeros_like")
-_FILLS = (*_ZEROS, "aten.fill_", "aten.copy_")  # the first operand is not read
+# of these the first operand is not read
+_FILLS = ("aten.zeros", "aten.zero_", "aten.new_zeros", "aten.zeros_like", "aten.fill_",
+          "aten.copy_")  # fmt: skip
 LAUNCH = "launch"
 
 
 def is_zeroed(path: Path, store: Access) -> bool:
-    """Whether torch filled all of the result with 0 before its only launch of one configuration."""
-    if len(path.launches) != 1 or path.launches[0].configs != 1:
-        return False  # where it is tuned, trials may add to it
-    before = []
+    """Whether torch filled all of the memory with 0 before the launch, and before each trial of it.
+
+    A launch of several configurations is tried out, and its trials add up, unless the tuner's own
+    hook fills the memory.
+    """
+    touched = []
     for call in path.operations:
-        if call.name == LAUNCH:
+        if call.name == LAUNCH and call.args[0] == store.launch:
             break
-        before.append(call)
-    touched = [c for c in before if _writes(c, {store.tensor.storage})]
-    if not touched or _base(touched[-1]) not in _ZEROS:
+        touched += [call] if _writes(call, {store.tensor.storage}) else []
+    if not touched or not is_zeros(touched[-1]):
         return False
-    return all(is_whole(view) for view in touched[-1].outputs)
+    is_tried = path.launches[store.launch].configs > 1
+    return all(map(is_whole, touched[-1].outputs)) and (touched[-1].in_tuner or not is_tried)
 
 
-def find_change(
-    path: Path, accesses: Sequence[Access], store: Access, roles: Collection[str]
-) -> str:
-    """What changes an operand, or the result behind the launch, "" if nothing does."""
-    read = {x.tensor.storage: x.tensor.name for x in accesses if x.tensor.name in roles}
-    for access in accesses:
-        if access.kind != "load" and access.tensor.storage in read:
-            return f"{access.tensor.name} is stored to"
-    launched = False
-    for call in path.operations:
-        launched |= call.name == LAUNCH
-        for storage, name in read.items():
-            if _writes(call, {storage}):
-                return f"{name} is changed by {_base(call)}"
-        if launched and _writes(call, {store.tensor.storage}):
-            return f"{store.tensor.name} is changed by {_base(call)}"
-    views = [view for view in path.results if isinstance(view, TensorView)]
-    if len(views) != 1 or views[0].storage != store.tensor.storage:
-        return f"what is returned is not {store.tensor.name} as it was stored"
-    if views[0].dtype != store.tensor.dtype:
-        return f"what is returned is {store.tensor.name} as {views[0].dtype}"
+def find_rewrite(path: Path, stores: Sequence[Access], end: int) -> str:
+    """What torch, or another launch, does to stored memory behind the first launch that stores it.
+
+    The operations before `end` count for torch; "" where there is nothing.
+    """
+    (storage,) = {x.tensor.storage for x in stores}
+    launches, stored = {x.launch for x in stores}, False
+    for i, call in enumerate(path.operations):
+        if call.name == LAUNCH and call.args[0] in launches:
+            if i >= end:
+                return f"{stores[0].tensor.name} is stored to again"
+            stored = True
+        elif stored and i < end and _writes(call, {storage}):
+            return f"{stores[0].tensor.name} is changed by {get_base(call)}"
     return ""
 
 
@@ -61,7 +58,7 @@ def list_read(call: TorchCall) -> list[TensorView]:
     if call.name == LAUNCH:
         return []
     given: list[Any] = list(call.args)
-    if _base(call) in _FILLS:
+    if get_base(call) in _FILLS:
         given = given[1:]
     kept = {name: x for name, x in call.kwargs.items() if name != "out"}
     return list(list_views((given, kept)))
@@ -75,7 +72,3 @@ def list_views(what: Any) -> Iterator[TensorView]:
 
 def _writes(call: TorchCall, storages: Collection[int]) -> bool:
     return any(view.storage in storages for view in call.outputs)
-
-
-def _base(call: TorchCall) -> str:
-    return call.name.rsplit(".", 1)[0]

@@ -10,6 +10,7 @@ from typing import Any
 
 from gemmproof.properties import memory, values
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.domain import HUGE_SPAN, SPAN, Domain, NotSaid, list_domains
 from gemmproof.properties.proof.paths import MOST_CONFIGS, list_paths
@@ -29,6 +30,7 @@ from gemmproof.reference.symbolic.machine.launch import follow
 from gemmproof.reference.symbolic.machine.refusal import NotFollowed
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.bounds import judge_bounds, judge_fit
+from gemmproof.reference.symbolic.obligations.product import WantedProduct
 from gemmproof.reference.symbolic.obligations.verdict import OPEN, Verdict, ask
 from gemmproof.reference.symbolic.obligations.verdict import REFUTED as FAILS
 from gemmproof.reference.symbolic.solver import SEARCH, OutOfTime, Solver
@@ -224,8 +226,9 @@ def _judge(
         memory.ONCE: made.judge_once(solver, small),
     }
     if kernel.spec is None:
-        truncates = domain.case.dtype == "tf32"
-        said[values.EXACT] = made.judge_product(solver, small, truncates)
+        shapes = {name: domain.operands[name].shape for name in ROLES}
+        wanted = WantedProduct(shapes, domain.case.dtype == "tf32", small)
+        said[values.EXACT] = made.judge_product(solver, wanted)
     return said
 
 

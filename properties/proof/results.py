@@ -6,23 +6,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gemmproof.properties.contract import ROLES
 from gemmproof.properties.proof.around import (
     LAUNCH,
-    find_change,
+    find_rewrite,
     is_zeroed,
     list_read,
     list_views,
 )
+from gemmproof.properties.proof.chain import Chain, find_chain
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.values import Access
+from gemmproof.reference.symbolic.obligations.contents import Contents
+from gemmproof.reference.symbolic.obligations.contraction import WIDE
+from gemmproof.reference.symbolic.obligations.copies import NotCopied
 from gemmproof.reference.symbolic.obligations.cover import judge_all, judge_twice
 from gemmproof.reference.symbolic.obligations.lanes import Origins
-from gemmproof.reference.symbolic.obligations.product import judge_product
+from gemmproof.reference.symbolic.obligations.product import (
+    Leaving,
+    WantedProduct,
+    judge_product,
+    judge_zeros,
+)
 from gemmproof.reference.symbolic.obligations.verdict import OPEN, PROVED, REFUTED, Verdict
 from gemmproof.reference.symbolic.solver import Solver
 from gemmproof.reference.symbolic.terms import Atom
 from gemmproof.reference.symbolic.wrapper import Path
+from gemmproof.reference.symbolic.wrapper.record import TorchCall
 
 
 @dataclass(slots=True)
@@ -84,40 +93,93 @@ class Made:
             self.filled[key] = bool(stores) and all(v.status == PROVED for v in said)
         return self.filled[key]
 
-    def judge_product(
-        self, solver: Solver, small: tuple[Atom, ...], truncates: bool
-    ) -> Iterator[Verdict]:
-        """c = a b, where the result is what one store leaves."""
-        words = "c = a b"
-        stores = [x for x in self.stores if x.tensor.storage in self.views]
-        if len(stores) != 1 or len(self.stores) != 1:
+    def list_stores(self, load: Access) -> list[Access]:
+        """What launches up to a load's own store into its memory, or what torch makes that of."""
+        feeds = _find_feeds(self.path, {load.tensor.storage})
+        stores = (x for x in self.accesses if x.kind != "load" and x.launch <= load.launch)
+        return [x for x in stores if x.tensor.storage in feeds]
+
+    def _is_overwritten(self, solver: Solver, call: TorchCall, launches: int) -> bool:
+        """Whether nothing reads what an operation writes before launches store all of the result.
+
+        That is, all of the view that is returned of this memory.
+        """
+        read = {x.tensor.storage for x in self.accesses if x.kind == "load"}
+        read |= {view.storage for other in self.path.operations for view in list_read(other)}
+        if not call.outputs:
+            return False
+        for view in call.outputs:
+            shown = self.views.get(view.storage)
+            stores = [x for x in self.stores if x.tensor.storage == view.storage]
+            if shown is None or view.storage in read or not stores:
+                return False
+            if any(x.kind != "store" or x.launch < launches for x in stores):
+                return False
+            if any(said.status != PROVED for said in judge_all(solver, stores, shown)):
+                return False
+        return True
+
+    def judge_product(self, solver: Solver, wanted: WantedProduct) -> Iterator[Verdict]:
+        """c = a b, where the result is what stores leave, or nothing but zeros."""
+        stores: list[Access] = []
+        try:
+            chain = find_chain(self.path, self.accesses)
+            stores = [x for x in self.accesses if x.tensor.storage == chain.view.storage]
+            stores = [x for x in stores if x.kind != "load"]
+            why = "" if chain.is_zero else find_rewrite(self.path, stores, chain.end)
+        except NotCopied as error:
+            why = str(error)
+        if why:
             where = stores[0].where if stores else None
-            yield Verdict(OPEN, words, where, f"{len(self.stores)} stores make the result")
+            yield Verdict(OPEN, wanted.words, where, why)
+        elif chain.is_zero:
+            yield judge_zeros(solver, wanted)
+        else:
+            yield from self._judge_stores(solver, wanted, chain, stores)
+
+    def _judge_stores(
+        self, solver: Solver, wanted: WantedProduct, chain: Chain, stores: list[Access]
+    ) -> Iterator[Verdict]:
+        """The product of what stores leave: each of its own, or of additions onto 0."""
+        contents = Contents(solver, self.path.operations, self.accesses)
+        first, *others = stores
+        is_atomic = any(x.kind == "atomic" for x in stores)
+        adds = is_atomic or chain.summed is not None
+        why = ""
+        memory = chain.view.memory
+        if any(x.tensor.dtype != memory.dtype for x in stores):
+            why = f"{memory.name} is stored as {first.tensor.dtype}"
+        elif adds and others:
+            why = f"{len(stores)} stores are added up"
+        elif is_atomic:
+            is_sum = first.word in ("add", "fadd") and is_zeroed(self.path, first)
+            why = "" if is_sum else "atomics onto what may not be 0"
+            if chain.summed is not None or first.tensor.dtype not in WIDE:
+                why = f"sums of atomics in {first.tensor.dtype}"
+        elif adds and not contents.is_alone(first):
+            why = f"{first.tensor.name}, of which an element may be stored again"
+        if why:
+            yield Verdict(OPEN, wanted.words, first.where, why)
             return
-        (store,) = stores
-        is_sum = store.word in ("add", "fadd") and is_zeroed(self.path, store)
-        if store.kind == "atomic" and not is_sum:
-            yield Verdict(OPEN, words, store.where, "atomics onto what may not be 0")
-            return
-        change = find_change(self.path, self.accesses, store, tuple(ROLES))
-        if change:
-            yield Verdict(OPEN, words, store.where, change)
-            return
-        view = self.views[store.tensor.storage]
-        yield from judge_product(solver, store, tuple(ROLES), small, view, truncates)
+        if not adds and self.views.get(chain.view.storage) != chain.view:
+            yield from judge_all(solver, stores, chain.view)
+        for store in stores:
+            left = Leaving(chain.view, adds, chain.summed, chain.is_last and not adds)
+            yield from judge_product(contents, store, wanted, left)
 
     def judge_lanes(
         self, solver: Solver, machines: list[Machine], small: tuple[Atom, ...]
     ) -> Iterator[Verdict]:
         """What reaches a result, what torch computes, and the integers that decide the way."""
-        lanes = Origins(solver, small, self.is_defined)
+        lanes = Origins(solver, small, self.is_defined, self.list_stores)
         for store in self.stores:
             yield from lanes.judge_store(store)
         launches = 0
         for call in self.path.operations:
             launches += call.name == LAUNCH
             for view in list_read(call):
-                if not view.defined and not self._is_stored(solver, view.storage, launches):
+                is_held = view.defined or self._is_stored(solver, view.storage, launches)
+                if not is_held and not self._is_overwritten(solver, call, launches):
                     why = f"{call.name} reads memory that began undefined"
                     yield Verdict(OPEN, "defined", call.where, why)
         for value, given, where in (use for machine in machines for use in machine.uses):
@@ -130,9 +192,15 @@ class Made:
 def find_made(path: Path, accesses: list[Access]) -> Made:
     """The stores that make a path's results, through what torch makes of them."""
     views = {view.storage: view for view in path.results if hasattr(view, "storage")}
-    feeds = set(views)
+    feeds = _find_feeds(path, set(views))
+    stores = [x for x in accesses if x.kind != "load" and x.tensor.storage in feeds]
+    return Made(path, accesses, stores, views)
+
+
+def _find_feeds(path: Path, storages: set[int]) -> set[int]:
+    """Memories, and those that torch's operations make them of."""
+    feeds = set(storages)
     for call in reversed(path.operations):
         if call.name != LAUNCH and any(v.storage in feeds for v in call.outputs):
             feeds |= {view.storage for view in list_views((call.args, call.kwargs))}
-    stores = [x for x in accesses if x.kind != "load" and x.tensor.storage in feeds]
-    return Made(path, accesses, stores, views)
+    return feeds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 
+import product_wrappers
 import pytest
 import tiled
 import unsound_kernels
@@ -153,3 +154,10 @@ def test_a_path_that_names_a_long_k_is_tried_there():
     kernel = next(m.kernel for m in MUTANTS if m.name == "unrolled_steps_lose_the_last_tile")
     found = seek(kernel, list_ways(kernel), [EXACT], 20.0)
     assert found[EXACT].case == Case(1, 1, 256)
+
+
+def test_no_case_is_tried_where_another_size_is_0():
+    zeros = product_wrappers.zeros_where_k_is_small
+    kernel = KernelUnderTest("zeros", zeros, wide(layouts="contiguous"))
+    found = seek(kernel, list_ways(kernel), [EXACT], time.monotonic() + 30)
+    assert found[EXACT].case == Case(1, 1, 1)

@@ -51,12 +51,17 @@ def _constant(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
 
 def is_zero(value: Data) -> bool:
     """Whether a number is the constant 0."""
+    return is_number(value, 0)
+
+
+def is_number(value: Data, number: int) -> bool:
+    """Whether a number is this constant."""
     if value.kind != "number":
         return False
     try:
-        return float(value.word) == 0
-    except ValueError:  # a hexadecimal pattern
-        return int(value.word, 16) == 0
+        return float(value.word) == number
+    except ValueError:  # a hexadecimal pattern: 0 alone is the same in every format
+        return number == 0 and value.word.startswith("0x") and int(value.word, 16) == 0
 
 
 @rule("ub.poison")

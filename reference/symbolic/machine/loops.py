@@ -17,8 +17,15 @@ from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.joining import choose
 from gemmproof.reference.symbolic.machine.refusal import NotFollowed
 from gemmproof.reference.symbolic.machine.registry import Invocation, control
-from gemmproof.reference.symbolic.machine.sums import sum_up
-from gemmproof.reference.symbolic.machine.values import BlockWindow, Data, Ints, Pointers
+from gemmproof.reference.symbolic.machine.sums import names_hole, sum_up
+from gemmproof.reference.symbolic.machine.values import (
+    BlockWindow,
+    Data,
+    Ints,
+    Pointers,
+    list_named,
+    rebind,
+)
 from gemmproof.reference.symbolic.terms import (
     FALSE,
     Atom,
@@ -72,7 +79,7 @@ class _Loop:
     ) -> Any | None:
         """What a carried value is at the trip, None where that is not known yet."""
         if isinstance(hole.init, Data) or isinstance(new, Data):
-            return hole.value
+            return self._resolve_data(hole, new, holes, swaps)
         if fixed_of(hole.init) != fixed_of(new):
             raise NotFollowed("a pointer or window that trips exchange", self.machine.where)
         mine = set(hole.atoms)
@@ -96,6 +103,25 @@ class _Loop:
             return None
         swaps.update(zip(hole.atoms, changed, strict=True))
         return _steps_of_trips(self.machine, hole.fill(changed), hole, new, self.trip)
+
+    def _resolve_data(
+        self, hole: Hole, new: Any, holes: list[Hole], swaps: dict[Atom, Poly]
+    ) -> Data | None:
+        """A number: what the trip before handed on, where that does not depend on others."""
+        if not isinstance(new, Data) or not isinstance(hole.init, Data) or names_hole(new):
+            return hole.value
+        named = set(walk(*list_named(new)))
+        if any(x.is_leaf and x.args[0] in _OF_A_TRIP[1:] for x in named):
+            return hole.value
+        inner = {x for x in named if x.kind == "symbol" and x.args[0] == "trip"}
+        if not inner <= set(self.machine.trips):  # whose range may be another in another trip
+            return hole.value
+        if named & {x for other in holes for x in other.atoms} - set(swaps):
+            return None
+        before = {self.trip: term(self.trip) - 1}
+        kept = rebind(rebind(new, swaps), before)
+        first = le(term(self.trip), 0)
+        return replace(hole.value, kind="choice", word="", parts=(hole.init, kept), cond=first)
 
 
 def _is_constant(step: Poly, holes: set[Atom], trip: Atom) -> bool:
@@ -134,7 +160,9 @@ def _finish(
     none = le(trips, 0)
     results = []
     for first, value, new in zip(init, carried, after, strict=True):
-        if isinstance(value, Data) or isinstance(new, Data):
+        if isinstance(value, Data) and value.kind != "hole":
+            results.append(choose(machine, none, first, rebind(machine.data(new), last)))
+        elif isinstance(value, Data) or isinstance(new, Data):
             results.append(sum_up(machine.data(first), value, machine.data(new), trip))
         elif value == first and terms_of(new) == terms_of(value):
             results.append(first)

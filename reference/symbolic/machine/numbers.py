@@ -10,7 +10,7 @@ from gemmproof.reference.symbolic.machine.arithmetic import is_zero
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.registry import rule
 from gemmproof.reference.symbolic.machine.values import Data, fresh_lane, swap_lanes
-from gemmproof.reference.ttir.module import Op
+from gemmproof.reference.ttir.module import Block, Op
 
 CASTS = ("arith.truncf", "arith.extf", "tt.fp_to_fp", "arith.sitofp", "arith.uitofp",
          "arith.fptosi", "arith.fptoui")  # fmt: skip
@@ -65,7 +65,6 @@ def _dot(machine: Machine, op: Op, values: Sequence[Any]) -> Data:
 @rule("tt.reduce")
 def _reduce(machine: Machine, op: Op, values: Sequence[Any]) -> list[Data]:
     axis = op.integer("axis")
-    names = [inner.name for inner in op.regions[0][0].ops[:-1]]
     parts = []
     for value in values:
         x = machine.data(value)
@@ -76,10 +75,27 @@ def _reduce(machine: Machine, op: Op, values: Sequence[Any]) -> list[Data]:
             if atom is not None and i >= axis:
                 swaps[atom] = k if i == axis else lane(i - 1, n)
         parts.append((swap_lanes(x, swaps, ()), k.atom))
-    is_sum = len(parts) == 1 and names in (["arith.addf"], ["arith.addi"])
     shape = op.types[0].shape
-    if is_sum:
+    if len(parts) == 1 and _is_sum(machine, op):
         kept = op.types[0].dtype.name
         return [Data("reduce", shape, (parts[0][0],), word=kept, over=parts[0][1])]
     inner = tuple(part for part, _ in parts)
     return [Data("tt.reduce", kind.shape, inner) for kind in op.types]
+
+
+def _is_sum(machine: Machine, op: Op) -> bool:
+    (block,) = op.regions[0]
+    return _adds(machine, [name for name, _ in block.args], [block])
+
+
+def _adds(machine: Machine, names: Sequence[str], body: Sequence[Block]) -> bool:
+    """Whether a body, or what it calls, returns the sum of its two arguments."""
+    first, last = body[0].ops[0], body[0].ops[-1]
+    if len(body[0].ops) != 2 or len(names) != 2 or sorted(first.operands) != sorted(names):
+        return False
+    if not last.name.endswith("return") or last.operands != first.results:
+        return False
+    if first.name == "tt.call":
+        callee = machine.functions.get(first.words[0])
+        return callee is not None and _adds(machine, [x for x, _ in callee.args], callee.body)
+    return first.name in ("arith.addf", "arith.addi")

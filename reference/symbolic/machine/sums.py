@@ -46,6 +46,11 @@ def _rest(value: Data, hole: Data) -> Data | None:
     return None
 
 
+def names_hole(value: Data) -> bool:
+    """Whether a number is made of what a loop carries."""
+    return value.kind in ("hole", "carried", "before") or any(map(names_hole, value.parts))
+
+
 def _mentions(value: Data, word: str) -> bool:
     if value.kind == "hole" and value.word == word:
         return True

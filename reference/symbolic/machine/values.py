@@ -6,7 +6,7 @@ blocks that meet along an axis share its lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -142,6 +142,33 @@ class Access:
             self, term=change(self.term), mask=change(self.mask), path=change(self.path),
             steps=tuple((change(step), change(cond)) for step, cond in self.steps), other=other,
         )  # fmt: skip
+
+
+def list_named(value: Data) -> Iterator[Poly | Cond]:
+    """The terms and conditions that a number speaks of, those of its parts too."""
+    yield value.cond
+    if value.over is not None:
+        yield term(value.over)
+    if value.access is not None:
+        yield from (value.access.term, value.access.mask, value.access.path)
+    other = value.access.other if value.access is not None else None
+    for part in value.parts if other is None else (*value.parts, other):
+        yield from list_named(part)
+
+
+def rebind(value: Data, swaps: Mapping[Atom, Poly]) -> Data:
+    """A number of other programs, trips and lanes, those that its sums run over renamed too."""
+    memo: dict[Any, Any] = {}
+    access = value.access
+    if access is not None:
+        other = None if access.other is None else rebind(access.other, swaps)
+        access = replace(access.map(lambda x: substitute(x, swaps, memo)), other=other)
+    over = value.over
+    if over is not None and over in swaps:
+        over = swaps[over].atom
+    parts = tuple(rebind(part, swaps) for part in value.parts)
+    cond = substitute(value.cond, swaps, memo)
+    return replace(value, parts=parts, cond=cond, access=access, over=over)
 
 
 def swap_lanes(value: Any, swaps: Mapping[Atom, Poly], shape: Shape) -> Any:

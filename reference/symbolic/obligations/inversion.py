@@ -55,7 +55,7 @@ class Inversion:
             undone = self._undo_divisions()
             waiting += undone
             is_done = not waiting and self.free <= set(self.leaves)
-            if is_done or (not progress and not undone and not self._settle()):
+            if is_done or not (progress or undone or self._settle() or self._guess(waiting)):
                 break
         if waiting:
             raise NoInverse
@@ -108,7 +108,11 @@ class Inversion:
 
     def _digits(self, left: Poly, value: Poly) -> list[tuple[Atom, Poly]] | None:
         """The values of a term's atoms where it has this one, None where they cannot be told."""
-        left = self._forward(left)
+        left, value = self._forward(left), self._forward(value)
+        if self._open(value):  # read from the other side, once that is known
+            if self._open(left):
+                return None
+            left, value = value, left
         places: dict[Atom, Poly] = {}
         rest = term(0)
         for monomial, c in left.terms.items():
@@ -128,7 +132,7 @@ class Inversion:
         for i, atom in enumerate(order):
             place = places[atom]
             sign = -1 if (place.constant or 0) < 0 else 1
-            digit = value if i + 1 == len(order) else make("mod", value, _above(places, order, i))
+            digit = _reduce(value, [_above(places, order, j) for j in range(i, len(order) - 1)])
             place = place * sign
             found.append((atom, make("floordiv", digit, place) * sign))
         return found
@@ -177,6 +181,36 @@ class Inversion:
             self.digits[Atom(_PAIR[known.kind], *known.args)] = self.digits[quotient] - turns
             return True
         return False
+
+    def _guess(self, waiting: Sequence[tuple[Poly, Poly]]) -> bool:
+        """Take 0 for what two sides have to agree on, and nothing else speaks of."""
+        for _, value in waiting:
+            left = (x for x in self._forward(value).atoms if x in self.free - set(self.leaves))
+            atom = min(left, key=lambda x: x.number, default=None)
+            if atom is not None:
+                self.leaves[atom] = term(0)
+                return True
+        return False
+
+
+def _reduce(value: Poly, above: Sequence[Poly]) -> Poly:
+    """What is left of a value for a digit: its remainder by each place above, the largest first.
+
+    A place of which the nearest one is a factor takes nothing from that remainder.
+    """
+    for place in reversed(above):
+        if place is above[0] or not _is_multiple(place, above[0]):
+            value = make("mod", value, place)
+    return value
+
+
+def _is_multiple(place: Poly, factor: Poly) -> bool:
+    """Whether a place is plainly a multiple of another."""
+    if len(factor.terms) != 1:
+        return place == factor
+    ((monomial, c),) = factor.terms.items()
+    counts = [all(m.count(x) >= monomial.count(x) for x in monomial) for m in place.terms]
+    return all(counts) and all(n % c == 0 for n in place.terms.values())
 
 
 def _above(places: dict[Atom, Poly], order: list[Atom], i: int) -> Poly:

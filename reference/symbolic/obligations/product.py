@@ -8,21 +8,21 @@ the masks leave out counts as 0. In exact arithmetic nothing else matters: not t
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gemmproof.reference.symbolic.machine.arithmetic import is_zero
 from gemmproof.reference.symbolic.machine.values import Access
-from gemmproof.reference.symbolic.obligations.bounds import find_places
+from gemmproof.reference.symbolic.obligations.contents import Contents, NoProduct, find_indices
 from gemmproof.reference.symbolic.obligations.contraction import (
     Contraction,
-    NoProduct,
+    Over,
     find_contractions,
 )
 from gemmproof.reference.symbolic.obligations.coordinates import NoView
 from gemmproof.reference.symbolic.obligations.cover import (
     copy_free,
+    is_free,
     judge_separate,
     list_free,
     reach,
@@ -43,7 +43,49 @@ from gemmproof.reference.symbolic.terms import (
     some,
     substitute,
     term,
+    walk,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class WantedProduct:
+    """The product that is asked for: its operands' names and shapes, and what may be rounded.
+
+    With `truncates` a dot may take its operands as tf32.
+    """
+
+    shapes: Mapping[str, tuple[Poly, ...]]
+    truncates: bool
+    small: tuple[Atom, ...]
+
+    @property
+    def words(self) -> str:
+        return f"c = {' '.join(self.shapes)}"
+
+    @property
+    def shape(self) -> tuple[Poly, ...]:
+        """The batch, rows and columns of the product."""
+        a, b = self.shapes.values()
+        return (*a[:-1], b[-1])
+
+    @property
+    def depth(self) -> Poly:
+        """K, that its sums run over."""
+        return next(iter(self.shapes.values()))[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """What a store leaves of a result: the view of its memory that the result is made of.
+
+    `adds`: what every program stores is added up: atomics, or an axis of the view that torch sums
+    (`summed`, a number). `is_last`: the stored numbers are of the result's own format.
+    """
+
+    view: Any = None
+    adds: bool = False
+    summed: int | None = None
+    is_last: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +95,7 @@ class _Share:
     a: Access
     k: Poly
     cond: Cond
-    over: tuple[Atom, ...]
+    over: Over
 
 
 @dataclass(slots=True)
@@ -61,90 +103,120 @@ class _Stored:
     """A store of the result, with the index of what it stores."""
 
     solver: Solver
+    wanted: WantedProduct
     access: Access
+    adds: bool
     at: tuple[Poly, ...]
     shape: tuple[Poly, ...]
     here: Cond
-    words: str
-    small: tuple[Atom, ...]
 
     def ask(self, what: str, share: Access, goal: Cond, *given: Cond) -> Verdict:
-        words = f"{self.words}: {what}"
-        return ask(self.solver, words, share.where, goal, (self.here, *given), self.small)
+        words, small = f"{self.wanted.words}: {what}", self.wanted.small
+        return ask(self.solver, words, share.where, goal, (self.here, *given), small)
+
+    def drop(self, axis: int | None) -> None:
+        """Forget an axis, of which all elements are added up."""
+        if axis is not None:
+            self.at, self.shape = (x[:axis] + x[axis + 1 :] for x in (self.at, self.shape))
 
 
 def judge_product(
-    solver: Solver, store: Access, roles: Sequence[str], small: tuple[Atom, ...],
-    view: Any = None, truncates: bool = False,
-) -> Iterator[Verdict]:  # fmt: skip
-    """c = a b for every element that a store, or an atomic addition onto 0, leaves."""
-    words = f"c = {' '.join(roles)}"
+    contents: Contents, store: Access, wanted: WantedProduct, left: Leaving
+) -> Iterator[Verdict]:
+    """c = a b for every element that a store, or additions onto 0, leave."""
     try:
+        stored = _find_stored(contents.solver, store, wanted, left)
+        for x, n in zip(stored.at, stored.shape, strict=True):
+            for goal in (le(0, x), lt(x, n)):
+                yield stored.ask("an element", store, goal)
+        stored.drop(left.summed)
+        if stored.shape != wanted.shape:
+            raise NoProduct(f"{store.tensor.name} has other rows and columns than the product")
         assert store.value is not None
-        case, at = _place(store, view)
-        here = every((store.path, store.mask, case))
-        own = store.tensor
-        shape = own.owner_shape if view is None else view.shape
-        stored = _Stored(solver, store, at, shape, here, words, small)
+        contents.asked.clear()
+        found = find_contractions(store.value, contents, wanted.truncates, left.is_last)
+        for question in contents.asked:
+            yield stored.ask(question.what, question.load, question.goal, *question.given)
         shares = []
-        for found in find_contractions(store.value, truncates):
-            share = yield from _judge_share(stored, found, roles)
+        for one in found:
+            share = yield from _judge_share(stored, one)
             shares.append(share)
         if not shares:
-            raise NoProduct("nothing but 0")
+            yield stored.ask("nothing but 0", store, eq(wanted.depth, 0))
+            return
         for i, first in enumerate(shares):
             for second in shares[i:]:
                 yield _judge_once(stored, first, second)
         yield _judge_all(stored, shares)
     except (NoProduct, NoView, NoInverse) as error:
-        yield Verdict(OPEN, words, store.where, str(error) or "an index that is no sum of digits")
+        why = str(error) or "an index that is no sum of digits"
+        yield Verdict(OPEN, wanted.words, store.where, why)
 
 
-def _place(access: Access, view: Any = None) -> tuple[Cond, tuple[Poly, ...]]:
-    places = find_places(access, view)
+def judge_zeros(solver: Solver, wanted: WantedProduct) -> Verdict:
+    """c = a b where the result is 0: the product is one of no elements, or of no K."""
+    empty = some(eq(n, 0) for n in (*wanted.shape, wanted.depth))
+    return ask(solver, f"{wanted.words}: nothing but 0", None, empty, (), wanted.small)
+
+
+def _find_stored(solver: Solver, store: Access, wanted: WantedProduct, left: Leaving) -> _Stored:
+    places = find_indices(solver, store, left.view)
     if len(places) != 1:
         raise NoProduct("an access of several cases")
-    return places[0]
+    (case, at), shape = places[0], store.tensor.owner_shape
+    shape = shape if left.view is None else left.view.shape
+    here = every((store.path, store.mask, case))
+    return _Stored(solver, wanted, store, left.adds, at, shape, here)
 
 
-def _judge_share(
-    stored: _Stored, found: Contraction, roles: Sequence[str]
-) -> Generator[Verdict, None, _Share]:
+def _judge_share(stored: _Stored, found: Contraction) -> Generator[Verdict, None, _Share]:
     """Whether a contraction is of the stored row and column, and of one k; returns its share."""
     a, b = found.a, found.b
-    if (a.tensor.name, b.tensor.name) == (roles[1], roles[0]):
+    roles = tuple(stored.wanted.shapes)
+    if (a.name, b.name) == (roles[1], roles[0]):
         a, b = b, a
-    if (a.tensor.name, b.tensor.name) != tuple(roles):
-        raise NoProduct(f"a product of {a.tensor.name} and {b.tensor.name}")
-    (case_a, at_a), (case_b, at_b) = _place(a), _place(b)
-    both = every((a.path, a.mask, case_a, b.path, b.mask, case_b, found.cond))
-    for load in (a, b):
-        if load.other is None:
-            yield stored.ask("masked lanes", load, load.mask, load.path, found.cond)
-        elif not is_zero(load.other):
-            raise NoProduct("masked lanes that are not 0")
-    sizes = (*a.tensor.owner_shape[:-1], b.tensor.owner_shape[-1])
-    if stored.shape != sizes:
-        raise NoProduct(f"{stored.access.tensor.name} has other rows and columns than the product")
-    for x, n in zip(stored.at, sizes, strict=True):
-        for goal in (le(0, x), lt(x, n)):
-            yield stored.ask("an element", stored.access, goal)
+    if (a.name, b.name) != roles:
+        raise NoProduct(f"a product of {a.name} and {b.name}")
+    both = every((a.cond, b.cond, found.cond))
     *batch, row, column = stored.at
-    *batch_a, row_a, k_a = at_a
-    *batch_b, k_b, column_b = at_b
+    *batch_a, row_a, k_a = a.at
+    *batch_b, k_b, column_b = b.at
     pairs = [(row_a, row), (column_b, column), (k_a, k_b)]
     pairs += [pair for other in (batch_a, batch_b) for pair in zip(other, batch, strict=True)]
     for x, y in pairs:
-        yield stored.ask("same index", a, eq(x, y), both)
-    for goal in (le(0, k_a), lt(k_a, a.tensor.owner_shape[-1])):
-        yield stored.ask("k within K", a, goal, both)
-    return _Share(a, k_a, both, found.over)
+        yield stored.ask("same index", a.load, eq(x, y), both)
+    for goal in (le(0, k_a), lt(k_a, stored.wanted.depth)):
+        yield stored.ask("k within K", a.load, goal, both)
+    return _Share(a.load, _settle(stored, k_a, found.over.atoms, both), both, found.over)
+
+
+def _settle(stored: _Stored, number: Poly, over: Sequence[Atom], *given: Cond) -> Poly:
+    """A term without what conditions decide: which is the least, the largest, the chosen one.
+
+    And of programs, trips and lanes that count alike, those that are 0: a loop of one trip.
+    """
+    for atom in sorted(walk(number), key=lambda x: x.number, reverse=True):
+        if atom.kind not in ("min", "max", "choice"):
+            continue
+        x, y = atom.args[-2:]
+        first = atom.args[0] if atom.kind == "choice" else le(x, y)
+        first = ~first if atom.kind == "max" else first
+        for cond, part in ((first, x), (~first, y)):
+            if stored.solver.follows(cond, stored.here, *given) == YES:
+                number = substitute(number, {atom: part})
+                break
+    steps = [number.terms.get((x,)) for x in number.atoms]
+    for atom in sorted(number.atoms, key=lambda x: x.number):
+        is_alike = steps.count(number.terms.get((atom,))) > 1 and (atom in over or is_free(atom))
+        if is_alike and stored.solver.follows(eq(term(atom), 0), stored.here, *given) == YES:
+            number = substitute(number, {atom: term(0)})
+    return number
 
 
 def _list_adding(stored: _Stored, shares: Sequence[_Share]) -> list[Atom]:
     """What may differ between two additions to one element: lanes, trips, and with atomics all."""
-    over = [x for share in shares for x in share.over]
-    if stored.access.kind != "atomic":
+    over = [x for share in shares for x in share.over.atoms]
+    if not stored.adds:
         return list(dict.fromkeys(over))
     solver, store = stored.solver, stored.access
     programs = [x for x in solver.known if str(x.args[0]).startswith("pid_")]
@@ -156,27 +228,26 @@ def _list_adding(stored: _Stored, shares: Sequence[_Share]) -> list[Atom]:
 
 def _judge_once(stored: _Stored, first: _Share, second: _Share) -> Verdict:
     """No two lanes, trips or programs add the same k to one element."""
-    solver = stored.solver
+    solver, words = stored.solver, f"{stored.wanted.words}: each k once"
     swaps = copy_free(solver, _list_adding(stored, (first, second)))
     met = [eq(first.k, substitute(second.k, swaps))]
     met += [eq(x, substitute(x, swaps)) for x in stored.at]
     there = substitute(every((stored.here, second.cond)), swaps)
     apart = some(~eq(term(x), y) for x, y in swaps.items()) if first is second else every(())
     if apart == FALSE:  # one addition, whose k is one
-        return Verdict(PROVED, f"{stored.words}: each k once", first.a.where)
+        return Verdict(PROVED, words, first.a.where)
     conds = (stored.here, first.cond, there, *met)
-    words = f"{stored.words}: each k once"
     return judge_separate(solver, words, first.a, conds, apart, swaps, ())
 
 
 def _judge_all(stored: _Stored, shares: Sequence[_Share]) -> Verdict:
     """Every k in [0, K) is added."""
-    solver, is_atomic = stored.solver, stored.access.kind == "atomic"
+    solver, wanted = stored.solver, stored.wanted
     target = new_symbol("element", is_natural=True)
-    given = [lt(target, shares[0].a.tensor.owner_shape[-1])]
+    given = [lt(target, wanted.depth)]
     goals: list[Cond] = []
     elements: list[Poly] = []
-    if is_atomic:  # whichever program comes to the element: one is sought for each k
+    if stored.adds:  # whichever program comes to the element: one is sought for each k
         elements = [new_symbol("element", is_natural=True) for _ in stored.at]
         goal = every(lt(x, n) for x, n in zip(elements, stored.shape, strict=True))
         given.append(goal)
@@ -184,14 +255,14 @@ def _judge_all(stored: _Stored, shares: Sequence[_Share]) -> Verdict:
         given.append(stored.here)
     for share in shares:
         equations = [(share.k, target), *zip(stored.at, elements, strict=False)]
-        inner = (stored.here, share.cond) if is_atomic else (share.cond,)
+        inner = (stored.here, share.cond) if stored.adds else (share.cond,)
         inverse = Inversion(_list_adding(stored, (share,)))
         try:
-            inverse.solve(equations)
+            inverse.solve([*equations, *share.over.ties])
         except NoInverse:
             continue
         goals.append(reach(solver, inverse, equations, inner))
-    words = f"{stored.words}: every k"
+    words = f"{wanted.words}: every k"
     if goals and solver.follows(some(goals), *given) == YES:
         return Verdict(PROVED, words, shares[0].a.where)
     return Verdict(OPEN, words, shares[0].a.where, "z3 came to no end")

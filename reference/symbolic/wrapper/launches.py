@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 import triton
 from triton.compiler.compiler import make_backend
+from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from gemmproof.reference.fake_cuda.answers import swap
@@ -127,9 +128,19 @@ def trace_launches(watch: Watch, target: str | None, config: int) -> Iterator[No
                 **{name: stand_in(x) for name, x in named.items()},
             )
 
+    original_tune = Autotuner.run
+
+    def tune(self: Any, *args: Any, **kwargs: Any) -> Any:
+        watch.tuning += 1
+        try:
+            return original_tune(self, *args, **kwargs)
+        finally:
+            watch.tuning -= 1
+
     settings = _Settings(f"symbolic {target}", config)
     patches = (
         (JITFunction, "run", run),
+        (Autotuner, "run", tune),
         (TracedKernel, "watch", watch),
         (TracedKernel, "settings", settings),
         _power_of_2(watch.sizes),

@@ -136,7 +136,8 @@ class TorchCall:
     """An operation of torch on tensors other than a view or an allocation of undefined memory.
 
     `name` as in "aten.copy_.default"; tensors are TensorViews and sizes Polys wherever they stand.
-    A launch is one too: "launch", with its index in `Path.launches`.
+    A launch is one too: "launch", with its index in `Path.launches`. `in_tuner`: a hook of Triton's
+    tuner did it, which it calls before each run of a configuration.
     """
 
     name: str
@@ -144,6 +145,7 @@ class TorchCall:
     kwargs: dict[str, Any]
     outputs: tuple[TensorView, ...]
     where: Where | None
+    in_tuner: bool = False
 
 
 Guard = tuple[Cond, Where | None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ class Watch(TorchDispatchMode):
         self.sizes = sizes
         self.launches: list[TracedLaunch] = []
         self.operations: list[TorchCall] = []
+        self.tuning = 0  # how many of Triton's tuners are running
         self._memories: dict[int, Memory] = {}
         self._defined: set[int] = set()
         # a tensor that is let go gives its storage's number to the next
@@ -139,6 +141,8 @@ class Watch(TorchDispatchMode):
         finally:
             sizes.sizing = before
         made = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+        written = list(_list_written(schema, args, kwargs))
+        made += [x for x in written if all(x is not y for y in made)]  # some return nothing
         empty = schema.name in EMPTY
         for tensor in made:
             self._memory(tensor, defined=not empty)
@@ -146,23 +150,28 @@ class Watch(TorchDispatchMode):
         if empty or views or func.namespace == "prim" or not made:
             return result
         if schema.is_mutable:
-            self._define(schema, args, kwargs)
+            self._define(written)
         given, named = tree_map(self._record, (tuple(args), kwargs))
         outputs = tuple(map(self.view, made))
-        self.operations.append(TorchCall(str(func), given, named, outputs, here()))
+        self.operations.append(TorchCall(str(func), given, named, outputs, here(), self.tuning > 0))
         return result
 
-    def _define(self, schema: Any, args: Any, kwargs: Any) -> None:
+    def _define(self, written: list[torch.Tensor]) -> None:
         """A write to all of a memory defines it; to a part of it, it may not."""
-        given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
-        for argument in schema.arguments:
-            if argument.alias_info and argument.alias_info.is_write:
-                for tensor in tree_leaves(given.get(argument.name)):
-                    if isinstance(tensor, torch.Tensor):
-                        view = self.view(tensor)
-                        own = view.owner_shape, view.owner_strides
-                        if (view.shape, view.strides) == own and view.offset == term(0):
-                            self._defined.add(view.storage)
+        for tensor in written:
+            view = self.view(tensor)
+            own = view.owner_shape, view.owner_strides
+            if (view.shape, view.strides) == own and view.offset == term(0):
+                self._defined.add(view.storage)
+
+
+def _list_written(schema: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
+    """The tensors that an operation writes to."""
+    given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
+    for argument in schema.arguments:
+        if argument.alias_info and argument.alias_info.is_write:
+            leaves = tree_leaves(given.get(argument.name))
+            yield from (x for x in leaves if isinstance(x, torch.Tensor))
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -1,0 +1,74 @@
+"""Each rule by which products are followed back, broken, is noticed by a wrong kernel's proof."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import engine_checks as checks
+import pytest
+
+from gemmproof.properties import memory, values
+from gemmproof.properties.proof import chain, prove, results
+from gemmproof.reference.symbolic.machine import loops, numbers
+from gemmproof.reference.symbolic.obligations import contents, contraction, copies
+from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
+from gemmproof.reference.symbolic.terms import TRUE
+
+PROOF = Verdict(PROVED, "", None)
+REBIND, BOX = loops.rebind, contents.find_box
+EXACT, LANES = values.EXACT, memory.LANES
+unproved = checks.unproved
+
+
+def no_trip_before(value, swaps):
+    return value if len(swaps) == 1 else REBIND(value, swaps)
+
+
+def whole_memory(solver, view, at):
+    return replace(BOX(solver, view, at), inside=TRUE)
+
+
+# the rule, where it lies, what takes its place, and the check that notices
+MUTATIONS = {
+    "what torch does to an operand": (
+        contents.Contents, "_find_launch", lambda *given: 0,
+        unproved("operand_doubled_by_torch", EXACT)),
+    "what torch does to a result": (
+        chain, "_uncopy", lambda call, view: call.args[0], unproved("doubled_by_torch", EXACT)),
+    "what torch does between launches": (
+        results, "find_rewrite", lambda *given: "",
+        unproved("cleared_between_two_launches", EXACT)),
+    "any fill is one of zeros": (
+        copies, "is_zeros", lambda call: True, unproved("bias_of_ones", EXACT)),
+    "any copy keeps every number": (
+        copies, "_keeps", lambda *given: True, unproved("copied_in_half_the_bits", EXACT)),
+    "a box is all of its memory": (
+        contents, "find_box", whole_memory, unproved("half_of_it_copied", EXACT)),
+    "what is stored again is read": (
+        contents.Contents, "is_alone", lambda *given: True,
+        unproved("slices_stored_over_each_other", EXACT)),
+    "what is read back is defined": (
+        results.Made, "list_stores", lambda *given: [],
+        unproved("undefined_column_read_back", LANES)),
+    "what the same trip hands on": (
+        loops, "rebind", no_trip_before, unproved("first_tile_twice", EXACT)),
+    "what runs over an axis is dropped": (
+        contents, "_carry", lambda at, shape: (*at[:-1], at[-1] * 0),
+        unproved("summed_from_neighbours", EXACT)),
+    "whatever reduces adds": (
+        numbers, "_adds", lambda *given: True, unproved("first_products_twice", EXACT)),
+    "any number is 1": (
+        contraction, "is_number", lambda value, number: value.kind == "number",
+        unproved("times_two", EXACT)),
+    "half precision is wide": (
+        contraction, "WIDE", ("f16", *contraction.WIDE), unproved("slices_kept_in_half", EXACT)),
+    "zeros are right": (
+        results, "judge_zeros", lambda *given: PROOF, unproved("zeros_where_k_is_small", EXACT)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_rule_of_products_is_noticed(name, monkeypatch):
+    monkeypatch.setattr(prove, "seek", lambda *given: {})
+    MUTATIONS[name][-1]()
+    checks.break_rule(monkeypatch, *MUTATIONS[name])
