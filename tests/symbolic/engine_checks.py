@@ -160,7 +160,7 @@ def unproved(name, broken, **words):
 
     def check():
         kernel = known[name].kernel if name in known else _own(name, **words)
-        found = proving.prove(kernel, seconds=5.0).find(broken)
+        found = proving.prove(kernel, seconds=10.0).find(broken)
         assert found is None or found.status != PROVED
 
     return check
