@@ -88,7 +88,7 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     and raises what that does beyond what a path may end with.
     """
     began = time.thread_time()
-    until = began + seconds - min(SEEKING, seconds / 5)
+    until = began + seconds - min(1.5 * SEEKING, seconds / 4)  # the rest is for trials
     book = _Book(kernel)
     scope = ""
     try:

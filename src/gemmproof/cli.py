@@ -15,9 +15,7 @@ from gemmproof.cli_explain import add_explain
 from gemmproof.reference.formats import ACCUMULATORS, FLOAT_OPERANDS, OPERANDS, RESULTS
 from gemmproof.reference.gpus import DEFAULT, TARGETS, UNMODELLED
 from gemmproof.report.report import EXIT
-from gemmproof.settings import find_settings, list_words
-
-PROVES = True  # whether a check tries to prove where nobody says
+from gemmproof.settings import PROVES, find_settings, list_words
 
 
 class _Parser(argparse.ArgumentParser):

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+PROVES = True  # whether a command tries to prove where nobody says
+
 
 def find_settings(folder: Path) -> tuple[str, dict[str, Any]]:
     """The nearest pyproject.toml with such a table, from a folder upwards, and the table.
