@@ -28,8 +28,8 @@ from gemmproof.reference.symbolic.obligations.product import (
     judge_zeros,
 )
 from gemmproof.reference.symbolic.obligations.verdict import OPEN, PROVED, REFUTED, Verdict
-from gemmproof.reference.symbolic.solver import Solver
-from gemmproof.reference.symbolic.terms import Atom
+from gemmproof.reference.symbolic.solver import YES, Solver
+from gemmproof.reference.symbolic.terms import Atom, eq, some
 from gemmproof.reference.symbolic.wrapper import Path
 from gemmproof.reference.symbolic.wrapper.record import TorchCall
 
@@ -53,7 +53,8 @@ class Made:
         stored = {x.tensor.storage for x in self.stores}
         torchs = (call for call in self.path.operations if call.name != LAUNCH)
         stored |= {view.storage for call in torchs for view in call.outputs}
-        if not self.views or not self.views.keys() <= stored:
+        left = (view for storage, view in self.views.items() if storage not in stored)
+        if not self.views or not all(_is_empty(solver, view) for view in left):
             yield Verdict(OPEN, "stored once", None, "no store of a result was seen")
         for storage in dict.fromkeys(x.tensor.storage for x in self.stores):
             mine = [x for x in self.stores if x.tensor.storage == storage]
@@ -121,6 +122,9 @@ class Made:
 
     def judge_product(self, solver: Solver, wanted: WantedProduct) -> Iterator[Verdict]:
         """c = a b, where the result is what stores leave, or nothing but zeros."""
+        if self.views and all(_is_empty(solver, view) for view in self.views.values()):
+            yield Verdict(PROVED, wanted.words, None)
+            return
         stores: list[Access] = []
         try:
             chain = find_chain(self.path, self.accesses)
@@ -195,6 +199,11 @@ def find_made(path: Path, accesses: list[Access]) -> Made:
     feeds = _find_feeds(path, set(views))
     stores = [x for x in accesses if x.kind != "load" and x.tensor.storage in feeds]
     return Made(path, accesses, stores, views)
+
+
+def _is_empty(solver: Solver, view: Any) -> bool:
+    """Whether a view has no element at all."""
+    return solver.follows(some(eq(n, 0) for n in view.shape)) == YES
 
 
 def _find_feeds(path: Path, storages: set[int]) -> set[int]:

@@ -21,7 +21,7 @@ ANY_ORDER = {"deterministic": False}
 RIGHT = {
     wrappers: {
         "rows_of_whole_tiles": {}, "padded_by_torch": {}, "copied_in_single_precision": {},
-        "copied_into_the_result": {}, "slices_summed": {},
+        "copied_into_the_result": {}, "slices_summed": {}, "made_unless_empty": {},
     },
     kernels: {
         "fetched_ahead": {}, "last_tile_behind_the_loop": {}, "copied_by_a_kernel": {},
@@ -47,6 +47,7 @@ WRONG = {
         "one_operand_twice": ((2, 2, 2), {"where": "M == K and N == K"}),
         "copied_in_half_the_bits": (None, {}),
         "zeros_where_k_is_small": ((1, 1, 1), {}),
+        "made_unless_it_is_one_row": ((1, 1, 1), {}),
         "a_row_between_two_launches": ((1, 1, 1), {"M": "1.."}),
         "rows_of_the_second_launch_shifted": ((4, 2, 1), {"M": "2.."}),
         "cleared_between_two_launches": ((2, 1, 1), {}),
