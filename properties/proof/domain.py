@@ -71,7 +71,8 @@ class Domain:
     def fit(self, case: Case) -> Case | None:
         """A case with the sizes that are 0 here; None if another one of it is."""
         empty = {axis: 0 for axis, size in self.sizes.items() if size.constant is not None}
-        if any(n == 0 for axis, n in case.sides.items() if axis not in empty):
+        atoms = {axis: size.atom for axis, size in self.sizes.items() if size.atom is not None}
+        if any(case.sides[axis] < min(atom.least, 1) for axis, atom in atoms.items()):
             return None
         sides: dict[str, Any] = empty
         return replace(case, **sides) if empty else case
@@ -106,8 +107,8 @@ def list_domains(kernel: KernelUnderTest) -> Iterator[Domain]:
     for dtype, chosen in ways:
         first = smallest(kernel.contract, dtype)
         said = tuple((name, word) for name, word in chosen if word)
-        for empty in _list_empty(kernel.contract):
-            domain = _make(kernel, replace(first, arguments=said), empty)
+        for sizes in _list_sizes(kernel.contract):
+            domain = _make(kernel, replace(first, arguments=said), sizes)
             if domain.condition != FALSE:
                 yield domain
 
@@ -116,17 +117,23 @@ def _list_axes(contract: Contract) -> tuple[str, ...]:
     return ("batch", "M", "N", "K") if contract.batched else ("M", "N", "K")
 
 
-def _list_empty(contract: Contract) -> Iterator[tuple[str, ...]]:
-    """The axes that are 0, of those that may be: torch's strides are others there."""
-    may_be = [axis for axis in _list_axes(contract) if contract.sizes(axis).low == 0]
-    for count in range(len(may_be) + 1):
-        yield from itertools.combinations(may_be, count)
+def _list_sizes(contract: Contract) -> Iterator[dict[str, Poly]]:
+    """Sizes of which none is 0, then those of which an axis is the first to be 0.
+
+    An empty operand has other strides of torch's, and its own path through most wrappers.
+    """
+    axes = _list_axes(contract)
+    may_be = [axis for axis in axes if contract.sizes(axis).low == 0]
+    for empty in ("", *may_be):
+        later = may_be[may_be.index(empty) + 1 :] if empty else []
+        least = {axis: 0 if axis in later else max(1, contract.sizes(axis).low) for axis in axes}
+        sizes = {axis: symbol(axis, is_natural=True, least=n) for axis, n in least.items()}
+        yield {**sizes, empty: term(0)} if empty else sizes
 
 
-def _make(kernel: KernelUnderTest, case: Case, empty: tuple[str, ...]) -> Domain:
-    contract, axes = kernel.contract, _list_axes(kernel.contract)
-    sizes = {axis: _make_size(contract, axis, axis in empty) for axis in axes}
-    conds = [cond for axis in axes for cond in _admit(contract, axis, sizes[axis])]
+def _make(kernel: KernelUnderTest, case: Case, sizes: dict[str, Poly]) -> Domain:
+    contract = kernel.contract
+    conds = [cond for axis in sizes for cond in _admit(contract, axis, sizes[axis])]
     if contract.where is not None:
         if not isinstance(contract.where, str):
             raise NotSaid("a condition on the sizes that is a function")
@@ -153,12 +160,6 @@ def _make(kernel: KernelUnderTest, case: Case, empty: tuple[str, ...]) -> Domain
     return Domain(case, sizes, operands, every(conds), every(dense), any_strides)
 
 
-def _make_size(contract: Contract, axis: str, is_empty: bool) -> Poly:
-    if is_empty:
-        return term(0)
-    return symbol(axis, is_natural=True, least=max(1, contract.sizes(axis).low))
-
-
 def _make_dense(operand: Symbolic) -> Iterator[Cond]:
     step = term(1)
     for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
@@ -168,8 +169,8 @@ def _make_dense(operand: Symbolic) -> Iterator[Cond]:
 
 def _admit(contract: Contract, axis: str, size: Poly) -> Iterator[Cond]:
     sizes = contract.sizes(axis)
-    if size.constant is None:
-        yield le(max(1, sizes.low), size)
+    if size.atom is not None:
+        yield le(size.atom.least, size)
     is_open = sizes.high == (MAX_BATCH if axis == "batch" else MAX_SIDE)
     yield lt(size, MOST) if is_open else le(size, sizes.high)
     if sizes.step > 1:

@@ -24,6 +24,7 @@ class Book(Protocol):
     kernel: KernelUnderTest
     cases: dict[str, None]
     unvisited: dict[str, None]
+    decided: dict[tuple[Cond, Cond], Mapping[Atom, int] | None]
 
     def leave_all_open(self, why: str) -> None: ...
 
@@ -38,8 +39,11 @@ def list_paths(
         return kernel.call(case, tensors)
 
     def find(cond: Cond) -> Mapping[Atom, int] | None:
+        key = (domain.condition, cond)  # formats and configurations ask the same
         with contextlib.suppress(OutOfTime):
-            return solver.find(cond, small=domain.axes)
+            if key not in book.decided:
+                book.decided[key] = solver.find(cond, small=domain.axes)
+            return book.decided[key]
         return None
 
     hint = _usual_sizes(domain, kernel) or solver.find(domain.condition, small=domain.axes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -47,7 +47,8 @@ class _Book:
     """What was said of each property so far.
 
     `suspected`: cases at which properties may not hold; `ways`: the paths, in which more of them
-    are sought for `seeking` seconds at most.
+    are sought for `seeking` seconds at most. `checked` is what z3 said to texts, `decided` the
+    sizes of a domain at which conditions hold.
     """
 
     kernel: KernelUnderTest
@@ -59,6 +60,7 @@ class _Book:
     cases: dict[str, None] = field(default_factory=dict)
     unvisited: dict[str, None] = field(default_factory=dict)
     checked: dict[str, str] = field(default_factory=dict)
+    decided: dict[tuple[Cond, Cond], Mapping[Atom, int] | None] = field(default_factory=dict)
     # atoms that are let go are other ones when they come again: what was checked would be lost
     solvers: list[Solver] = field(default_factory=list)
 

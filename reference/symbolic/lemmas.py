@@ -6,7 +6,7 @@ unknown of its own, these are linear conditions on the unknowns, and true ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -69,14 +69,23 @@ def multiply(conds: list[Cond]) -> list[Cond]:
     factors = {term(x): None for x in atoms if x.is_natural}
     known = (-c.term for c in conds if c.kind == "le" and c.term is not None)
     factors |= dict.fromkeys(p for p in known if p.atoms & atoms and _degree(p) == 1)
-    first = _Lemmas(tuple(factors), products)
+    first = _Lemmas(tuple(factors), products, _pair(products))
     for cond in conds:
         first.strengthen(cond)
     at_hand = products | first.brought
-    last = _Lemmas(tuple(factors), at_hand, closed=True)
+    last = _Lemmas(tuple(factors), at_hand, _pair(at_hand), closed=True)
     made = [last.strengthen(cond) for cond in conds]
     signs = (m for m in at_hand if all(x.is_natural for x in m))
     return [*made, *(le(0, Poly({m: 1})) for m in signs)]
+
+
+def _pair(products: Iterable[Monomial]) -> dict[Atom, set[Atom]]:
+    """The atoms that each one is multiplied with."""
+    pairs: dict[Atom, set[Atom]] = {}
+    for x, y in (m for m in products if len(m) == 2):
+        pairs.setdefault(x, set()).add(y)
+        pairs.setdefault(y, set()).add(x)
+    return pairs
 
 
 def _degree(poly: Poly) -> int:
@@ -93,6 +102,7 @@ class _Lemmas:
 
     factors: tuple[Poly, ...]
     at_hand: frozenset[Monomial]
+    pairs: Mapping[Atom, Set[Atom]]
     closed: bool = False
     brought: set[Monomial] = field(default_factory=set)
     count: int = 0
@@ -104,8 +114,14 @@ class _Lemmas:
             return every(parts) if cond.kind == "all" else some(parts)
         if cond.kind == "ne" or _degree(cond.term) > 1 or self.count >= MOST_LEMMAS:
             return cond
-        products = (cond.term * factor for factor in self.factors)
+        factors = (x for x in self.factors if self._may_count(cond.term, x))
+        products = (cond.term * factor for factor in factors)
         return every((cond, *(Cond(cond.kind, p) for p in products if self._counts(p))))
+
+    def _may_count(self, term_: Poly, factor: Poly) -> bool:
+        """Whether the product of two sums may speak of a monomial at hand, before it is made."""
+        others = factor.atoms
+        return any(not others.isdisjoint(self.pairs.get(x, ())) for x in term_.atoms)
 
     def _counts(self, product: Poly) -> bool:
         nonlinear = [m for m in product.terms if len(m) > 1]

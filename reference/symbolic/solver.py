@@ -74,9 +74,18 @@ class Solver:
     positive: set[Atom] = field(default_factory=set)
     answers: dict[frozenset[Cond], str] = field(default_factory=dict)
     checked: dict[str, str] = field(default_factory=dict)
+    _new: int = 0
 
     def __post_init__(self) -> None:
         z3.set_param("memory_max_size", MOST_MEMORY)
+
+    def new_symbol(self, name: str) -> Poly:
+        """A symbol from 0 up, of which nothing else is known; one after another in a fixed order.
+
+        Solvers that are asked the same then write the same text.
+        """
+        self._new += 1
+        return term(Atom("symbol", name, f"new{self._new}", is_natural=True))
 
     def follows(self, goal: Cond, *given: Cond) -> str:
         """Whether a condition holds wherever the given ones and all that is known do.
@@ -114,6 +123,12 @@ class Solver:
 
     def _decide(self, goal: Cond, *given: Cond) -> str:
         conds, plain = (goal, *given), self._plain()
+        named = self._close(conds)
+        atoms = set(walk(*named))
+        # configurations and formats, which differ elsewhere, ask this in the same words
+        about = [cond for cond in plain if atoms.issuperset(walk(cond))]
+        if self._check(Writer(exact=False), [*named, *about], LINEAR) == "unsat":
+            return "unsat"
         whole = self._close((*conds, *plain))
         if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
             return "unsat"
@@ -154,7 +169,7 @@ class Solver:
         """Those of the conditions that follow from what is said."""
         if not doubted:
             return []
-        solver = self._solver(LINEAR)
+        solver = self._solver(LINEAR, several=True)
         solver.from_string(writer.write_options(said, [~cond for cond in doubted]))
         options = ((z3.Bool(f"option{i}"), cond) for i, cond in enumerate(doubted))
         return [cond for option, cond in options if str(solver.check(option)) == "unsat"]
@@ -251,11 +266,12 @@ class Solver:
         except KeyError:
             return False
 
-    def _solver(self, steps: int) -> z3.Solver:
+    def _solver(self, steps: int, several: bool = False) -> z3.Solver:
         left = self.deadline - time.thread_time()
         if left <= 0:
             raise OutOfTime
-        solver = z3.Solver()
+        # z3's default tries tactics before, which takes several times as long and decides less
+        solver = z3.SimpleSolver() if several else z3.Tactic("smt").solver()
         solver.set("rlimit", steps)
         if left < 3600:
             solver.set("timeout", max(1, int(left * 1000 * BUSY)))

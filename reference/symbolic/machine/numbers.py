@@ -57,7 +57,7 @@ def _dot(machine: Machine, op: Op, values: Sequence[Any]) -> Data:
     left = swap_lanes(a, {row: k} if row else {}, ())
     right = swap_lanes(b, {column: k} if column else {}, ())
     kept = op.types[0].dtype.name
-    word = op.attrs.get("inputPrecision", "tf32")
+    word = op.attrs.get("inputPrecision", "ieee")
     product = Data("dot", shape, (left, right), over=k.atom, word=word)
     return add(c, Data("cast", shape, (product,), word=kept), word=kept)
 

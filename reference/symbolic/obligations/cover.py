@@ -34,7 +34,6 @@ from gemmproof.reference.symbolic.terms import (
     every,
     le,
     lt,
-    new_symbol,
     rename,
     some,
     substitute,
@@ -69,7 +68,7 @@ def copy_free(solver: Solver, free: Sequence[Atom]) -> dict[Atom, Poly]:
     """Another program, trip and lane, of which the same is known."""
     swaps = {}
     for atom in free:
-        new = new_symbol(f"{atom.args[0]}'", is_natural=True).atom
+        new = solver.new_symbol(f"{atom.args[0]}'").atom
         assert new is not None
         swaps[atom] = term(new)
     for atom, copy in swaps.items():
@@ -204,7 +203,7 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
     if through and (view is None or is_whole(view)) and is_dense(tensor):
         places = [[(TRUE, _address(store))] for store in stores]
         shape = (math.prod(shape, start=term(1)),)
-    targets = [new_symbol("element", is_natural=True) for _ in shape]
+    targets = [solver.new_symbol("element") for _ in shape]
     within = every(lt(x, n) for x, n in zip(targets, shape, strict=True))
     why = "which program stores an element is no plain sum"
     for splits in (False, True):

@@ -39,7 +39,6 @@ from gemmproof.reference.symbolic.terms import (
     every,
     le,
     lt,
-    new_symbol,
     some,
     substitute,
     term,
@@ -243,12 +242,12 @@ def _judge_once(stored: _Stored, first: _Share, second: _Share) -> Verdict:
 def _judge_all(stored: _Stored, shares: Sequence[_Share]) -> Verdict:
     """Every k in [0, K) is added."""
     solver, wanted = stored.solver, stored.wanted
-    target = new_symbol("element", is_natural=True)
+    target = solver.new_symbol("element")
     given = [lt(target, wanted.depth)]
     goals: list[Cond] = []
     elements: list[Poly] = []
     if stored.adds:  # whichever program comes to the element: one is sought for each k
-        elements = [new_symbol("element", is_natural=True) for _ in stored.at]
+        elements = [solver.new_symbol("element") for _ in stored.at]
         goal = every(lt(x, n) for x, n in zip(elements, stored.shape, strict=True))
         given.append(goal)
     else:

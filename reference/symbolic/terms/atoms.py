@@ -97,9 +97,11 @@ class Poly:
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         self.terms = {m: c for m, c in terms.items() if c}
-        self._hash = hash(frozenset(self.terms.items()))
+        self._hash: int | None = None
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self.terms.items()))
         return self._hash
 
     def __eq__(self, other: object) -> bool:
