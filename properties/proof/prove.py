@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -13,7 +13,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.domain import HUGE_SPAN, SPAN, Domain, NotSaid, list_domains
-from gemmproof.properties.proof.paths import MOST_CONFIGS, list_paths
+from gemmproof.properties.proof.paths import MOST_CONFIGS, Decided, list_paths
 from gemmproof.properties.proof.results import Made, find_made
 from gemmproof.properties.proof.seek import SECONDS as SEEKING
 from gemmproof.properties.proof.seek import Way, seek
@@ -60,7 +60,7 @@ class _Book:
     cases: dict[str, None] = field(default_factory=dict)
     unvisited: dict[str, None] = field(default_factory=dict)
     checked: dict[str, str] = field(default_factory=dict)
-    decided: dict[tuple[Cond, Cond], Mapping[Atom, int] | None] = field(default_factory=dict)
+    decided: Decided = field(default_factory=dict)
     # atoms that are let go are other ones when they come again: what was checked would be lost
     solvers: list[Solver] = field(default_factory=list)
 
