@@ -14,12 +14,14 @@ from gemmproof.reference.symbolic import definitions, knowledge, lemmas, solver
 from gemmproof.reference.symbolic.machine import arithmetic, holes, integers, joining, loops, shapes
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES
-from gemmproof.reference.symbolic.obligations import bounds, coordinates, cover, digits, product
-from gemmproof.reference.symbolic.obligations import instances as programs
+from gemmproof.reference.symbolic.obligations import (
+    bounds,
+    coordinates,
+    cover,
+    product,
+)
 from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
 from gemmproof.reference.symbolic.terms import (
-    FALSE,
-    TRUE,
     Poly,
     atoms,
     eq,
@@ -220,15 +222,6 @@ MUTATIONS = {
         knowledge.Knowledge, "_find_most", lambda self, size: 1, checks.solver_is_no_optimist),
     "a digit that reaches over its place": (
         making, "_divide_digits", over_its_place, checks.terms_are_what_they_say),
-    "equal numbers are none": (
-        cover, "split_equal", lambda x, y: iter([FALSE]),
-        unproved("every_tile_launched_twice", ONCE)),
-    "the last tile has no elements": (
-        digits, "make", lambda kind, x, y: making.make(kind, x, y) - 1,
-        checks.digits_are_of_their_number),
-    "a result has no elements": (
-        cover, "new_element", lambda solver, shape, places: ([term(0)] * len(shape), FALSE),
-        unproved("last_row_not_stored", ONCE)),
     "what is left of an offset is dropped": (
         coordinates, "locate", nothing_left, checks.indices_are_of_their_offset),
     "an index by the wrong stride": (
@@ -261,13 +254,6 @@ MUTATIONS = {
     "whatever is added to is 0": (
         results, "is_zeroed", lambda *given: True,
         unproved("half_of_it_zeroed", EXACT, deterministic=False)),
-    "lanes that no term names": (
-        cover, "_others", lambda *given: [],
-        unproved("every_lane_stores_one_column", ONCE, N="1..1")),
-    "programs that are no others": (
-        programs, "list_programs", lambda *given: [], unproved("every_tile_launched_twice", ONCE)),
-    "whatever is inverted is reached": (
-        cover, "reach", lambda *given: TRUE, unproved("last_row_not_stored", ONCE)),
     "lanes rest on no bounds": (prove, "RESTS", {}, unproved("no_k_mask_on_b", LANES)),
     "a k that does not come": (
         product, "_judge_all", lambda *given: PROOF, unproved("k_mask_loses_the_last", EXACT)),

@@ -1,4 +1,4 @@
-"""Each rule by which products are followed back, broken, is noticed by a wrong kernel's proof."""
+"""Each rule by which stores and products are judged, broken, is noticed by a check of it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ import pytest
 from gemmproof.properties import memory, values
 from gemmproof.properties.proof import chain, prove, results
 from gemmproof.reference.symbolic.machine import loops, numbers
-from gemmproof.reference.symbolic.obligations import contents, contraction, copies
+from gemmproof.reference.symbolic.obligations import (
+    contents,
+    contraction,
+    copies,
+    cover,
+    digits,
+    reaching,
+    tiles,
+)
+from gemmproof.reference.symbolic.obligations import instances as programs
 from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
-from gemmproof.reference.symbolic.terms import TRUE
+from gemmproof.reference.symbolic.terms import FALSE, TRUE, making, term
 
 PROOF = Verdict(PROVED, "", None)
 REBIND, BOX = loops.rebind, contents.find_box
-EXACT, LANES = values.EXACT, memory.LANES
+EXACT, LANES, ONCE = values.EXACT, memory.LANES, memory.ONCE
 unproved = checks.unproved
 
 
@@ -64,11 +73,34 @@ MUTATIONS = {
         contraction, "WIDE", ("f16", *contraction.WIDE), unproved("slices_kept_in_half", EXACT)),
     "zeros are right": (
         results, "judge_zeros", lambda *given: PROOF, unproved("zeros_where_k_is_small", EXACT)),
+    "equal numbers are none": (
+        cover, "split_equal", lambda x, y: iter([FALSE]),
+        unproved("every_tile_launched_twice", ONCE)),
+    "the last tile has no elements": (
+        digits, "make", lambda kind, x, y: making.make(kind, x, y) - 1,
+        checks.digits_are_of_their_number),
+    "a result has no elements": (
+        cover, "new_element", lambda solver, shape, places: ([term(0)] * len(shape), FALSE),
+        unproved("last_row_not_stored", ONCE)),
+    "lanes that no term names": (
+        cover, "list_others", lambda *given: [],
+        unproved("every_lane_stores_one_column", ONCE, N="1..1")),
+    "programs that are no others": (
+        programs, "list_programs", lambda *given: [], unproved("every_tile_launched_twice", ONCE)),
+    "whatever is inverted is reached": (
+        reaching, "reach", lambda *given: TRUE, unproved("last_row_not_stored", ONCE)),
+    "as many programs as tiles, whichever these are": (
+        tiles, "find_gap", lambda *given: "", checks.tiles_have_one_program_each),
+    "any number of programs": (
+        tiles, "_count_programs", lambda *given: checks.TILES, checks.tiles_have_one_program_each),
+    "every tile is one program's": (
+        cover, "has_one_program_each", lambda *given: True,
+        unproved("every_tile_launched_twice", ONCE)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_broken_rule_of_products_is_noticed(name, monkeypatch):
+def test_a_broken_rule_of_results_is_noticed(name, monkeypatch):
     monkeypatch.setattr(prove, "seek", lambda *given: {})
     MUTATIONS[name][-1]()
     checks.break_rule(monkeypatch, *MUTATIONS[name])

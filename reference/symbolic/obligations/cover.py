@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from gemmproof.reference.symbolic.definitions import pin
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.bounds import (
     find_places,
@@ -15,10 +13,11 @@ from gemmproof.reference.symbolic.obligations.bounds import (
     is_dense,
     is_whole,
 )
-from gemmproof.reference.symbolic.obligations.coordinates import NoView, list_choices
+from gemmproof.reference.symbolic.obligations.coordinates import NoView
 from gemmproof.reference.symbolic.obligations.digits import new_element, split_equal
 from gemmproof.reference.symbolic.obligations.instances import copy_free, list_free, list_others
-from gemmproof.reference.symbolic.obligations.inversion import Inversion, NoInverse
+from gemmproof.reference.symbolic.obligations.reaching import find_gap
+from gemmproof.reference.symbolic.obligations.tiles import has_one_program_each
 from gemmproof.reference.symbolic.obligations.verdict import (
     OPEN,
     PROVED,
@@ -42,9 +41,6 @@ from gemmproof.reference.symbolic.terms import (
     term,
     walk,
 )
-
-# the kinds of atoms whose definitions leave them one value
-DEFINED = ("floordiv", "mod", "div", "rem", "min", "max", "choice", "flag")
 
 
 def judge_twice(
@@ -81,7 +77,9 @@ def _judge_twice(
         ours = theirs
     both = (*ours, *theirs)
     through = any(is_counted_through(x.tensor, at) for x, _, at in both)
-    if through or not all(_is_within(solver, *place, view) for place in both):
+    shape = first.tensor.owner_shape if view is None else view.shape
+    flat = through or not all(_is_within(solver, *place, shape) for place in both)
+    if flat:
         ours, theirs = ([(x, case, _address(x)) for x, case, _ in y] for y in (ours, theirs))
     for i, (x, case_x, at_x) in enumerate(ours):
         for y, case_y, at_y in theirs[i if first is second else 0 :]:
@@ -93,7 +91,14 @@ def _judge_twice(
             there = substitute(other, swaps)
             met = [(p, substitute(q, swaps)) for p, q in zip(at_x, at_y, strict=True)]
             apart = _apart(swaps, x.trips if x is y else None)
-            yield judge_separate(solver, words, x, (given, there), met, apart, swaps, small)
+
+            def has_own_tiles(x: Access = x, at: Sequence[Poly] = at_x) -> bool:
+                return not flat and len(ours) == 1 and has_one_program_each(solver, x, at, shape)
+
+            yield judge_separate(
+                solver, words, x, (given, there), met, apart, swaps, small,
+                has_own_tiles if x is y else lambda: False,
+            )  # fmt: skip
 
 
 def _apart(swaps: dict[Atom, Poly], trips: Sequence[Atom] | None) -> Cond:
@@ -106,9 +111,10 @@ def _apart(swaps: dict[Atom, Poly], trips: Sequence[Atom] | None) -> Cond:
     return programs | every((lanes, *(~differ[x] for x in trips)))
 
 
-def _is_within(solver: Solver, access: Access, case: Cond, at: Sequence[Poly], view: Any) -> bool:
+def _is_within(
+    solver: Solver, access: Access, case: Cond, at: Sequence[Poly], shape: Sequence[Poly]
+) -> bool:
     """Whether indices are within their axes, so that two elements have two pairs of them."""
-    shape = access.tensor.owner_shape if view is None else view.shape
     sides = zip(at, shape, strict=True)
     inside = every(cond for x, n in sides for cond in (le(0, x), lt(x, n)))
     return solver.follows(inside, access.path, access.mask, case) == YES
@@ -121,17 +127,18 @@ def _address(access: Access) -> tuple[Poly, ...]:
 def judge_separate(
     solver: Solver, words: str, access: Access, conds: tuple[Cond, ...],
     met: Sequence[tuple[Poly, Poly]], apart: Cond, swaps: dict[Atom, Poly],
-    small: tuple[Atom, ...],
+    small: tuple[Atom, ...], is_settled: Callable[[], bool] = lambda: False,
 ) -> Verdict:  # fmt: skip
     """Whether two instances that meet must be one: atom by atom they are shown to be equal.
 
-    They meet where the terms of each pair are equal.
+    They meet where the terms of each pair are equal. `is_settled` is asked where that is not soon
+    shown.
     """
     whole = every((*conds, *(eq(x, y) for x, y in met)))
     alike = every(cond for x, y in met for cond in split_equal(x, y))
     for unfold, given in ((solver.unfold_near, alike), (solver.unfold, whole)):
         solver.learn(given)
-        if _is_one(solver, unfold(given, apart), apart, _pairs(given, swaps)):
+        if _is_one(solver, unfold(given, apart), apart, _pairs(given, swaps)) or is_settled():
             return Verdict(PROVED, words, access.where)
     if solver.decide(apart, whole) == "unsat":
         return Verdict(PROVED, words, access.where)
@@ -189,30 +196,17 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
         places = [[(TRUE, _address(store))] for store in stores]
         shape = (math.prod(shape, start=term(1)),)
     targets, within = new_element(solver, shape, [at for found in places for _, at in found])
-    why = "which program stores an element is no plain sum"
-    for splits in (False, True):
-        ways: list[tuple[Cond, Cond]] = []
-        for store, found in zip(stores, places, strict=True):
-            for case, at in found:
-                with suppress(NoInverse):
-                    ways += _list_ways(solver, store, case, at, targets, splits)
-        if ways and _covers(solver, ways, within):
-            solver.remember(*asked)
-            yield Verdict(PROVED, words, where)
-            return
-        why = "z3 came to no end" if ways else why
-    yield Verdict(OPEN, words, where, why)
-
-
-def _covers(solver: Solver, ways: list[tuple[Cond, Cond]], within: Cond) -> bool:
-    """Whether every element is come to: in each case by its way, or by one of them."""
-    given, alone = [within], len(ways) > 1
-    for case, goal in ways if alone else ():
-        alone = alone and solver.follows(goal, *given, case) == YES
-        given.append(~case)
-    if alone and solver.decide(TRUE, *given) == "unsat":
-        return True
-    return solver.follows(some(goal for _, goal in ways), within) == YES
+    sources = [
+        ((store.path, store.mask, case), store.trips, at)
+        for store, found in zip(stores, places, strict=True)
+        for case, at in found
+    ]
+    why = find_gap(solver, sources, targets, within)
+    if why:
+        yield Verdict(OPEN, words, where, why)
+        return
+    solver.remember(*asked)
+    yield Verdict(PROVED, words, where)
 
 
 def _find_indices(store: Access, view: Any) -> list[tuple[Cond, tuple[Poly, ...]]]:
@@ -220,39 +214,3 @@ def _find_indices(store: Access, view: Any) -> list[tuple[Cond, tuple[Poly, ...]
         return find_places(store, view)
     except NoView:
         return []
-
-
-def _list_ways(
-    solver: Solver, store: Access, case: Cond, at: Sequence[Poly], targets: Sequence[Poly],
-    splits: bool,
-) -> Iterator[tuple[Cond, Cond]]:  # fmt: skip
-    """What must hold for the store to come to the targets, and in which case of its choices."""
-    whole = (store.path, store.mask, case)
-    for chosen, conds, places in list_choices(whole, tuple(at)) if splits else ((TRUE, whole, at),):
-        free = list_free(solver, chosen, *conds, *places, *map(term, store.trips))
-        inverse = Inversion(free)
-        equations = list(zip(places, targets, strict=True))
-        inverse.solve(equations)
-        goal = reach(solver, inverse, equations, (chosen, *conds))
-        yield substitute(chosen, inverse.complete(chosen)), goal
-
-
-def reach(
-    solver: Solver, inverse: Inversion, equations: Sequence[tuple[Poly, Poly]],
-    conds: tuple[Cond, ...],
-) -> Cond:  # fmt: skip
-    """What must hold for the values of an inversion to be programs, trips and lanes that are there.
-
-    They are if what pins every atom holds of its value: a quotient and a remainder are the only
-    numbers of which theirs does.
-    """
-    ranges = [solver.known[x] for x in inverse.free if x in solver.known]
-    values = inverse.complete(*conds, *ranges, *(left for left, _ in equations))
-    named = walk(*values.values(), *conds, *(left for left, _ in equations))
-    if any(x.kind not in DEFINED for x in inverse.digits) or any(
-        x.kind == "unknown" for x in named
-    ):
-        raise NoInverse
-    defined = [cond for atom in values for cond in pin(atom)]
-    met = [eq(substitute(left, values), right) for left, right in equations]
-    return every((*met, *(substitute(cond, values) for cond in (*conds, *ranges, *defined))))

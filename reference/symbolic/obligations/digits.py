@@ -40,15 +40,19 @@ def new_element(
     indices: list[Poly] = []
     within: list[Cond] = []
     for axis, n in enumerate(shape):
-        size = _find_tile([at[axis] for at in places])
+        size = find_tile([at[axis] for at in places])
         tile, lane = solver.new_symbol("element"), solver.new_symbol("element", size - 1)
         indices.append(size * tile + lane)
-        within += [lt(lane, size), lt(indices[-1], n)]
-        within += [lt(tile, make("floordiv", n + size - 1, size))]
+        within += [lt(lane, size), lt(indices[-1], n), lt(tile, count_tiles(n, size))]
     return indices, every(within)
 
 
-def _find_tile(indices: Sequence[Poly]) -> int:
+def count_tiles(n: Poly, size: int) -> Poly:
+    """How many tiles an axis has."""
+    return make("floordiv", n + size - 1, size)
+
+
+def find_tile(indices: Sequence[Poly]) -> int:
     """How many lanes an axis is counted in, 1 where they are not the last digit."""
     sizes = set()
     for index in indices:

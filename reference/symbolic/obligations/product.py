@@ -20,10 +20,11 @@ from gemmproof.reference.symbolic.obligations.contraction import (
     find_contractions,
 )
 from gemmproof.reference.symbolic.obligations.coordinates import NoView
-from gemmproof.reference.symbolic.obligations.cover import judge_separate, reach
+from gemmproof.reference.symbolic.obligations.cover import judge_separate
 from gemmproof.reference.symbolic.obligations.digits import new_element
 from gemmproof.reference.symbolic.obligations.instances import copy_free, is_free, list_free
 from gemmproof.reference.symbolic.obligations.inversion import Inversion, NoInverse
+from gemmproof.reference.symbolic.obligations.reaching import reach
 from gemmproof.reference.symbolic.obligations.verdict import OPEN, PROVED, Verdict, ask
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import (
