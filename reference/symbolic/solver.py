@@ -9,7 +9,7 @@ terms and the conditions held.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -90,6 +90,13 @@ class Solver:
     def remembers(self, *obligation: Any) -> bool:
         """Whether this was proved of the same domain and of what was known at first."""
         return (self._context, obligation) in self.proved
+
+    def recall(self, what: Any, decide: Callable[[], bool]) -> bool:
+        """An answer that was kept, or is decided now; the same holds of it as of `remember`."""
+        asked = (self._context, what)
+        if asked not in self.proved:
+            self.proved[asked] = decide()
+        return bool(self.proved[asked])
 
     def remember(self, *obligation: Any) -> None:
         """Keep what was proved; it must not name symbols that this solver made."""
@@ -318,13 +325,14 @@ class Solver:
     def _is_at_least(self, atom: Atom, least: int, plain: list[Cond]) -> bool:
         if atom.is_natural and atom.least >= least:
             return True
-        asked = (self._context, atom, least)
-        if asked not in self.proved:
-            doubt = lt(term(atom), least)
+        doubt = lt(term(atom), least)
+
+        def decide() -> bool:
             near, whole = self.knowledge.close_near((doubt,)), self.knowledge.close((doubt, *plain))
             multiplied = (multiply(conds) for conds in (near, whole))
-            self.proved[asked] = any(map(self._is_ruled_out, chain((near, whole), multiplied)))
-        return bool(self.proved[asked])
+            return any(map(self._is_ruled_out, chain((near, whole), multiplied)))
+
+        return self.recall(doubt, decide)
 
     def _is_ruled_out(self, conds: list[Cond]) -> bool:
         return self._check(Writer(exact=False), conds, LINEAR) == "unsat"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gemmproof.reference.symbolic.machine.values import Access
@@ -79,6 +79,10 @@ def _judge_twice(
     through = any(is_counted_through(x.tensor, at) for x, _, at in both)
     shape = first.tensor.owner_shape if view is None else view.shape
     flat = through or not all(_is_within(solver, *place, shape) for place in both)
+    if first is second and len(ours) == 1 and not flat:
+        if has_one_program_each(solver, first, ours[0][2], shape):
+            yield Verdict(PROVED, words, first.where)
+            return
     if flat:
         ours, theirs = ([(x, case, _address(x)) for x, case, _ in y] for y in (ours, theirs))
     for i, (x, case_x, at_x) in enumerate(ours):
@@ -91,14 +95,7 @@ def _judge_twice(
             there = substitute(other, swaps)
             met = [(p, substitute(q, swaps)) for p, q in zip(at_x, at_y, strict=True)]
             apart = _apart(swaps, x.trips if x is y else None)
-
-            def has_own_tiles(x: Access = x, at: Sequence[Poly] = at_x) -> bool:
-                return not flat and len(ours) == 1 and has_one_program_each(solver, x, at, shape)
-
-            yield judge_separate(
-                solver, words, x, (given, there), met, apart, swaps, small,
-                has_own_tiles if x is y else lambda: False,
-            )  # fmt: skip
+            yield judge_separate(solver, words, x, (given, there), met, apart, swaps, small)
 
 
 def _apart(swaps: dict[Atom, Poly], trips: Sequence[Atom] | None) -> Cond:
@@ -127,18 +124,17 @@ def _address(access: Access) -> tuple[Poly, ...]:
 def judge_separate(
     solver: Solver, words: str, access: Access, conds: tuple[Cond, ...],
     met: Sequence[tuple[Poly, Poly]], apart: Cond, swaps: dict[Atom, Poly],
-    small: tuple[Atom, ...], is_settled: Callable[[], bool] = lambda: False,
+    small: tuple[Atom, ...],
 ) -> Verdict:  # fmt: skip
     """Whether two instances that meet must be one: atom by atom they are shown to be equal.
 
-    They meet where the terms of each pair are equal. `is_settled` is asked where that is not soon
-    shown.
+    They meet where the terms of each pair are equal.
     """
     whole = every((*conds, *(eq(x, y) for x, y in met)))
     alike = every(cond for x, y in met for cond in split_equal(x, y))
     for unfold, given in ((solver.unfold_near, alike), (solver.unfold, whole)):
         solver.learn(given)
-        if _is_one(solver, unfold(given, apart), apart, _pairs(given, swaps)) or is_settled():
+        if _is_one(solver, unfold(given, apart), apart, _pairs(given, swaps)):
             return Verdict(PROVED, words, access.where)
     if solver.decide(apart, whole) == "unsat":
         return Verdict(PROVED, words, access.where)
@@ -191,6 +187,15 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
         return
     shape = tensor.owner_shape if view is None else view.shape
     places = [_find_indices(store, view) for store in stores]
+    if len(stores) == 1 and [case for case, _ in places[0]] == [TRUE]:
+        ((_, at),) = places[0]
+        inside = every(lt(x, n) for x, n in zip(at, shape, strict=True))
+        every_lane = stores[0].path & stores[0].mask
+        if has_one_program_each(solver, stores[0], at, shape):
+            if solver.follows(every_lane, inside) == YES:
+                solver.remember(*asked)
+                yield Verdict(PROVED, words, where)
+                return
     through = any(is_counted_through(tensor, at) for found in places for _, at in found)
     if through and (view is None or is_whole(view)) and is_dense(tensor):
         places = [[(TRUE, _address(store))] for store in stores]

@@ -24,6 +24,13 @@ def has_one_program_each(
     tiles, which come to all of them, no two come to one: the set is finite. Masks only leave
     elements out.
     """
+    what = ("tiles", access.place, tuple(at), tuple(shape))
+    return solver.recall(what, lambda: _has_one_program_each(solver, access, at, shape))
+
+
+def _has_one_program_each(
+    solver: Solver, access: Access, at: Sequence[Poly], shape: Sequence[Poly]
+) -> bool:
     sizes = [find_tile([index]) for index in at]
     tiles = [make("floordiv", index, size) for index, size in zip(at, sizes, strict=True)]
     below = [index - size * tile for index, size, tile in zip(at, sizes, tiles, strict=True)]
