@@ -1,15 +1,14 @@
-"""Integers, comparisons and choices; what the kernel claims of them, and where they must fit."""
+"""Integers, comparisons and choices; what the kernel assumes of them, and where they must fit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from gemmproof.reference.symbolic.definitions import lane
 from gemmproof.reference.symbolic.machine.integers import ARITHMETIC, compare, compute, is_ring
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.joining import choose
-from gemmproof.reference.symbolic.machine.registry import HINTS, rule
+from gemmproof.reference.symbolic.machine.registry import rule
 from gemmproof.reference.symbolic.machine.values import Bools, Data, Ints, Pointers
 from gemmproof.reference.symbolic.terms import (
     TRUE,
@@ -20,7 +19,6 @@ from gemmproof.reference.symbolic.terms import (
     le,
     make,
     some,
-    substitute,
     term,
 )
 from gemmproof.reference.ttir.module import Op
@@ -190,41 +188,3 @@ def _absolute(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
 def _assume(machine: Machine, op: Op, values: Sequence[Any]) -> None:
     word = "tl.assume" if op.name == "llvm.intr.assume" else "tl.device_assert"
     machine.claim("hint" if word == "tl.assume" else "assert", word, machine.bools(values[0]).cond)
-
-
-@rule("hints")
-def _claim_hints(machine: Machine, op: Op, values: Sequence[Any]) -> None:
-    """Claim what tl.multiple_of and its kin say of an operation's result."""
-    value = values[0]
-    if not isinstance(value, Ints):
-        what = "pointers" if isinstance(value, Pointers) else "loaded numbers"
-        cond = ~eq(machine.unknown(f"a hint on {what}", value.shape), 0)
-        machine.claim("hint", f"a hint on {what}", cond)
-    for attribute, word in HINTS.items():
-        if attribute not in op.attrs or not isinstance(value, Ints):
-            continue
-        rank = len(value.shape) or 1
-        for axis, n in enumerate((op.integers(attribute) * rank)[:rank]):
-            if n > 1:
-                machine.claim("hint", f"tl.{word}({n})", _hint(attribute, value, axis, n))
-
-
-def _hint(attribute: str, value: Ints, axis: int, n: int) -> Cond:
-    if not value.shape:
-        return eq(make("mod", value.term, n), 0) if attribute == "tt.divisibility" else TRUE
-    index = lane(axis, value.shape[axis])
-    atom = index.atom
-    if attribute == "tt.divisibility":
-        starts = eq(make("mod", value.term, n), 0)
-        if atom is None:
-            return starts
-        # what follows its left neighbour is inside a run, whose first value counts
-        before = substitute(value.term, {atom: index - 1})
-        return some((starts, every((le(1, index), eq(value.term, before + 1)))))
-    if atom is None:
-        return TRUE
-    n = min(n, value.shape[axis])
-    rest = make("mod", index, n)
-    first = substitute(value.term, {atom: index - rest})
-    step = 1 if attribute == "tt.contiguity" else 0
-    return eq(value.term, first + rest * step)

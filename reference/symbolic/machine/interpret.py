@@ -14,9 +14,10 @@ import triton
 from gemmproof.reference.observation import Where
 from gemmproof.reference.simulator.arguments import GRID_LIMITS
 from gemmproof.reference.symbolic.definitions import lane
+from gemmproof.reference.symbolic.machine.hints import claim_hints
 from gemmproof.reference.symbolic.machine.joining import merge
 from gemmproof.reference.symbolic.machine.refusal import NotFollowed
-from gemmproof.reference.symbolic.machine.registry import CONTROL, HINTS, RULES, Invocation
+from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES, Invocation
 from gemmproof.reference.symbolic.machine.values import (
     Access,
     BlockWindow,
@@ -172,8 +173,8 @@ class Machine:
         if not isinstance(results, list):
             results = [] if results is None else [results]
         frame.values.update(zip(op.results, results, strict=True))
-        if results and not HINTS.keys().isdisjoint(op.attrs):
-            RULES["hints"](self, op, results)
+        if results:
+            claim_hints(self, op, results[0])
 
     def place(self, loc: Loc | None, frame: Invocation) -> Where | None:
         """The user's line of an operation: the call's, where it stands in Triton's own library."""

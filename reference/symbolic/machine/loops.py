@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gemmproof.reference.symbolic.machine.arithmetic import require_fit
+from gemmproof.reference.symbolic.machine.hints import claim_hints
 from gemmproof.reference.symbolic.machine.holes import Hole, fixed_of, terms_of
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.joining import choose
@@ -202,6 +203,8 @@ def _for(machine: Machine, op: Op, frame: Invocation) -> Values:
         values = [Ints(index, (), low.bits), *carried]
         frame.values.update(zip((name for name, _ in block.args), values, strict=True))
         with machine.under(runs):  # what does not name the trip runs no sooner
+            for i, value in enumerate(values):
+                claim_hints(machine, op, value, f"_arg{i}")
             return machine.region(op.regions[0], frame)
 
     distance = high.term - low.term
