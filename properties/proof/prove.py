@@ -25,13 +25,14 @@ from gemmproof.properties.proof.verdict import (
     Proof,
     Proofs,
 )
-from gemmproof.reference.symbolic.machine.interpret import Claim, Machine
+from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.launch import follow
 from gemmproof.reference.symbolic.machine.refusal import NotFollowed
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.bounds import judge_bounds, judge_fit
+from gemmproof.reference.symbolic.obligations.claims import judge_claim, judge_hint
 from gemmproof.reference.symbolic.obligations.product import WantedProduct
-from gemmproof.reference.symbolic.obligations.verdict import OPEN, Verdict, ask_once
+from gemmproof.reference.symbolic.obligations.verdict import OPEN, Verdict
 from gemmproof.reference.symbolic.obligations.verdict import REFUTED as FAILS
 from gemmproof.reference.symbolic.solver import SEARCH, OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond, every, lt, term
@@ -126,7 +127,7 @@ RESTS: dict[str, tuple[str, ...]] = {
     memory.BOUNDS: (memory.FIT,),
     memory.HINTS: (memory.FIT,),
     memory.ONCE: (memory.FIT,),
-    memory.LANES: (memory.FIT, memory.BOUNDS),
+    memory.LANES: (memory.FIT, memory.BOUNDS, memory.HINTS),
     values.EXACT: (memory.FIT, memory.BOUNDS, memory.HINTS, memory.ONCE, memory.LANES),
 }
 
@@ -229,14 +230,18 @@ def _judge(
 ) -> dict[str, Iterator[Verdict]]:
     """The obligations of each property; none is asked before it is its turn."""
     small, accesses = domain.axes, made.accesses
-    claims = {(c.kind, c.cond, c.path): c for m in machines for c in m.claims}.values()
+    claims = {(c.kind, c.cond, c.path, c.number): c for m in machines for c in m.claims}.values()
     said = {
         memory.FIT: chain(
             (v for access in accesses for v in judge_fit(solver, access, small)),
-            (_judge_claim(solver, claim, small) for claim in claims if claim.kind == "fit"),
+            (judge_claim(solver, claim, small) for claim in claims if claim.kind == "fit"),
         ),
         memory.BOUNDS: (v for access in accesses for v in judge_bounds(solver, access, small)),
-        memory.HINTS: (_judge_claim(solver, c, small) for c in claims if c.kind != "fit"),
+        memory.HINTS: (
+            judge_hint(solver, claim, small, machines, made.stores, made.list_stores)
+            for claim in claims
+            if claim.kind != "fit"
+        ),
         memory.LANES: made.judge_lanes(solver, machines, small),
         memory.ONCE: made.judge_once(solver, small),
     }
@@ -244,14 +249,6 @@ def _judge(
         shapes = {name: domain.operands[name].shape for name in ROLES}
         wanted = WantedProduct(shapes, domain.case.dtype == "tf32", small)
         said[values.EXACT] = made.judge_product(solver, wanted)
-    return said
-
-
-def _judge_claim(solver: Solver, claim: Claim, small: tuple[Atom, ...]) -> Verdict:
-    said = ask_once(solver, claim.words, claim.where, claim.cond, (claim.path,), small)
-    if said.status == FAILS and claim.words != "tl.assume":
-        # at fault only in lanes that reach a store
-        return Verdict(OPEN, claim.words, claim.where, "it does not hold in every lane")
     return said
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ import triton
 from gemmproof.reference.observation import Where
 from gemmproof.reference.simulator.arguments import GRID_LIMITS
 from gemmproof.reference.symbolic.definitions import lane
-from gemmproof.reference.symbolic.machine.hints import claim_hints
+from gemmproof.reference.symbolic.machine.hints import claim_hints, hints_of, keep_hints
 from gemmproof.reference.symbolic.machine.joining import merge
 from gemmproof.reference.symbolic.machine.refusal import NotFollowed
 from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES, Invocation
@@ -23,6 +23,7 @@ from gemmproof.reference.symbolic.machine.values import (
     BlockWindow,
     Bools,
     Data,
+    Hinted,
     Ints,
     Pointers,
 )
@@ -48,7 +49,8 @@ _TRITON = str(Path(triton.__file__).parent)
 class Claim:
     """What must hold of a kernel's integers: a hint, an assumption, or that a number fits its type.
 
-    `cond` must hold wherever `path` does, for every lane.
+    `cond` must hold wherever `path` does, for every lane; of a hint that has a `number` it is
+    enough that what accesses keep under this number holds of the lanes that matter.
     """
 
     kind: str
@@ -56,6 +58,7 @@ class Claim:
     cond: Cond
     path: Cond
     where: Where | None
+    number: Any = None
 
 
 @dataclass(slots=True)
@@ -64,8 +67,9 @@ class Machine:
 
     `known` is what holds of each program's number and each trip; `launched` of the launch, if it
     is not refused; `accesses` and `claims` are in the order of the source; `uses` are loaded
-    integers on which these depend. While `muted` nothing is kept: a loop's body is first run to
-    learn what it does to the values that it carries.
+    integers on which these depend; `forgone` are hints of which it is not known whom they concern.
+    While `muted` nothing is kept: a loop's body is first run to learn what it does to the values
+    that it carries.
     """
 
     functions: dict[str, Function]
@@ -75,6 +79,7 @@ class Machine:
     accesses: list[Access] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     uses: list[tuple[Data, Cond, Where | None]] = field(default_factory=list)
+    forgone: set[Any] = field(default_factory=set)
     path: Cond = TRUE
     launched: Cond = TRUE
     trips: tuple[Atom, ...] = ()
@@ -160,7 +165,7 @@ class Machine:
         """One operation."""
         self.where = self.place(op.loc, frame)
         if op.name in CONTROL:
-            results = CONTROL[op.name](self, op, frame)
+            values, results = [], CONTROL[op.name](self, op, frame)
         else:
             known = RULES.get(op.name)
             values = [frame.values[x] for x in op.operands]
@@ -172,9 +177,11 @@ class Machine:
                 raise NotFollowed(f"{op.name} is not known over symbols", self.where)
         if not isinstance(results, list):
             results = [] if results is None else [results]
-        frame.values.update(zip(op.results, results, strict=True))
+        if op.name not in CONTROL:
+            results = keep_hints(self, op, values, results)
         if results:
-            claim_hints(self, op, results[0])
+            results = [claim_hints(self, op, results[0]), *results[1:]]
+        frame.values.update(zip(op.results, results, strict=True))
 
     def place(self, loc: Loc | None, frame: Invocation) -> Where | None:
         """The user's line of an operation: the call's, where it stands in Triton's own library."""
@@ -241,6 +248,7 @@ class Machine:
         if isinstance(value, Bools):
             return value
         whole = self.ints(value)
+        self.forgo(whole.hints)
         return Bools(~_is_zero(whole.term), whole.shape)
 
     def data(self, value: Any) -> Data:
@@ -250,17 +258,23 @@ class Machine:
         if isinstance(value, Ints | Bools):
             number = value.term if isinstance(value, Ints) else value.number
             word = "" if number.constant is None else str(number.constant)
+            self.forgo(hints_of(value))
             return Data("number" if word else "index", value.shape, word=word)
+        self.forgo(hints_of(value))
         return Data("address", getattr(value, "shape", ()))
 
     def symbol(self, name: str) -> Poly:
         """A new symbol of this launch; another run of it names the same ones."""
         return term(Atom("symbol", name, self.launch, next(self.numbers), is_natural=True))
 
-    def claim(self, kind: str, words: str, cond: Cond) -> None:
+    def claim(self, kind: str, words: str, cond: Cond, number: Any = None) -> None:
         """Keep what must hold here."""
         if not self.muted and cond != TRUE:
-            self.claims.append(Claim(kind, words, cond, self.path, self.where))
+            self.claims.append(Claim(kind, words, cond, self.path, self.where, number))
+
+    def forgo(self, hints: Iterable[Hinted]) -> None:
+        """Require that hints hold in every lane: who uses them is no longer followed."""
+        self.forgone |= {number for number, _ in hints}
 
     def keep(self, access: Access) -> None:
         """Keep an access."""

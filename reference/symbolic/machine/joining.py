@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.reference.symbolic.machine.refusal import NotFollowed
-from gemmproof.reference.symbolic.machine.values import BlockWindow, Bools, Data, Ints, Pointers
+from gemmproof.reference.symbolic.machine.values import (
+    BlockWindow,
+    Bools,
+    Data,
+    Hinted,
+    Ints,
+    Pointers,
+)
 from gemmproof.reference.symbolic.terms import FALSE, TRUE, Cond, Poly, every, make, some
 
 if TYPE_CHECKING:
@@ -36,12 +43,20 @@ def choose(machine: Machine, cond: Cond, x: Any, y: Any) -> Any:
         if x.tensor != y.tensor:
             raise NotFollowed("a pointer that is one of two tensors'", machine.where)
         steps = tuple(dict.fromkeys((*x.steps, *y.steps)))
-        return Pointers(x.tensor, make("choice", cond, x.term, y.term), shape, steps)
+        number = make("choice", cond, x.term, y.term)
+        return Pointers(x.tensor, number, shape, steps, _choose_hints(cond, x, y))
     if isinstance(x, Ints) and isinstance(y, Ints):
-        return Ints(make("choice", cond, x.term, y.term), shape, x.bits)
+        number = make("choice", cond, x.term, y.term)
+        return Ints(number, shape, x.bits, hints=_choose_hints(cond, x, y))
     if isinstance(x, Bools) and isinstance(y, Bools):
         return Bools(some((every((cond, x.cond)), every((~cond, y.cond)))), shape)
     return Data("choice", shape, (machine.data(x), machine.data(y)), cond=cond)
+
+
+def _choose_hints(cond: Cond, x: Any, y: Any) -> tuple[Hinted, ...]:
+    """What was said of each of two, where it is the one."""
+    first = ((number, said | ~cond) for number, said in x.hints)
+    return (*first, *((number, said | cond) for number, said in y.hints))
 
 
 def _choose_window(machine: Machine, cond: Cond, x: BlockWindow, y: BlockWindow) -> BlockWindow:

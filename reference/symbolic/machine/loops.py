@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gemmproof.reference.symbolic.machine.arithmetic import require_fit
-from gemmproof.reference.symbolic.machine.hints import claim_hints
+from gemmproof.reference.symbolic.machine.hints import claim_hints, hints_of
 from gemmproof.reference.symbolic.machine.holes import Hole, fixed_of, terms_of
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.joining import choose
@@ -187,6 +187,7 @@ def _swap(value: Any, swaps: dict[Atom, Poly]) -> Any:
 def _for(machine: Machine, op: Op, frame: Invocation) -> Values:
     low, high, step = (machine.ints(frame.values[x]) for x in op.operands[:3])
     for bound in (low, high, step):
+        machine.forgo(bound.hints)
         require_fit(machine, bound, "the bounds of a loop")
     machine.claim("fit", "the step of a loop", le(1, step.term))
     init = [frame.values[x] for x in op.operands[3:]]
@@ -203,8 +204,8 @@ def _for(machine: Machine, op: Op, frame: Invocation) -> Values:
         values = [Ints(index, (), low.bits), *carried]
         frame.values.update(zip((name for name, _ in block.args), values, strict=True))
         with machine.under(runs):  # what does not name the trip runs no sooner
-            for i, value in enumerate(values):
-                claim_hints(machine, op, value, f"_arg{i}")
+            for i, (name, _) in enumerate(block.args):
+                frame.values[name] = claim_hints(machine, op, values[i], f"_arg{i}")
             return machine.region(op.regions[0], frame)
 
     distance = high.term - low.term
@@ -230,6 +231,8 @@ def _follow(
     init = _as_data(machine, init, body)
     carried = _Loop(machine, trip, init, body).summarise()
     after = body(carried)
+    for value, new in zip(carried, after, strict=True):
+        machine.forgo(set(hints_of(new)) - set(hints_of(value)))
     machine.trips = outer
     return init, carried, after
 

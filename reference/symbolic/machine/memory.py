@@ -68,7 +68,8 @@ def _access(
         raise NotFollowed(f"a {kind} through what is no pointer", machine.where)
     access = Access(
         kind, pointers.tensor, pointers.term, mask, machine.path, shape, machine.where,
-        machine.trips, pointers.steps, launch=machine.launch, number=next(machine.numbers), **rest,
+        machine.trips, pointers.steps, launch=machine.launch, number=next(machine.numbers),
+        hints=pointers.hints, **rest,
     )  # fmt: skip
     machine.keep(access)
     return access

@@ -16,22 +16,32 @@ from gemmproof.reference.symbolic.terms import TRUE, Atom, Cond, Poly, flag, sub
 
 Shape = tuple[int, ...]
 Step = tuple[Poly, Cond]
+# the number of a hint, and where what it says is true of a lane
+Hinted = tuple[Any, Cond]
+
+
+def map_hints(hints: tuple[Hinted, ...], change: Callable[[Any], Any]) -> tuple[Hinted, ...]:
+    """Hints of other lanes."""
+    return tuple((number, change(cond)) for number, cond in hints)
 
 
 @dataclass(frozen=True, slots=True)
 class Ints:
     """Integers: a term of the lanes, exact; the kernel's own have so many `bits`.
 
-    `is_given`: an argument, whose type Triton chooses by its value.
+    `is_given`: an argument, whose type Triton chooses by its value. `hints` are what was said of
+    the values that they are computed from.
     """
 
     term: Poly
     shape: Shape = ()
     bits: int = 32
     is_given: bool = False
+    hints: tuple[Hinted, ...] = ()
 
     def map(self, change: Callable[[Any], Any], shape: Shape) -> Ints:
-        return replace(self, term=change(self.term), shape=shape)
+        hints = map_hints(self.hints, change)
+        return replace(self, term=change(self.term), shape=shape, hints=hints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +64,19 @@ class Pointers:
     """Pointers into a tensor: elements from its first one.
 
     `steps` are the terms in 32 bits that were added on the way, each with the condition under
-    which it was: they must fit where the pointer is used.
+    which it was: they must fit where the pointer is used. `hints` are as those of integers.
     """
 
     tensor: Any
     term: Poly
     shape: Shape = ()
     steps: tuple[Step, ...] = ()
+    hints: tuple[Hinted, ...] = ()
 
     def map(self, change: Callable[[Any], Any], shape: Shape) -> Pointers:
         steps = tuple((change(step), change(cond)) for step, cond in self.steps)
-        return replace(self, term=change(self.term), shape=shape, steps=steps)
+        hints = map_hints(self.hints, change)
+        return replace(self, term=change(self.term), shape=shape, steps=steps, hints=hints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +129,7 @@ class Access:
     `term` counts elements from the tensor's first; `mask` holds for the lanes that touch memory,
     `path` for the programs and trips that come there; `trips` are the loops around it. `other` is
     what a load gives where the mask is off, None where that is undefined; `value` what is stored.
-    `word` names an atomic.
+    `word` names an atomic; `hints` were said of what the address is computed from.
     """
 
     kind: str
@@ -134,6 +146,7 @@ class Access:
     word: str = ""
     launch: int = 0
     number: int = 0
+    hints: tuple[Hinted, ...] = ()
 
     @property
     def place(self) -> tuple[Any, ...]:
@@ -147,6 +160,7 @@ class Access:
         return replace(
             self, term=change(self.term), mask=change(self.mask), path=change(self.path),
             steps=tuple((change(step), change(cond)) for step, cond in self.steps), other=other,
+            hints=map_hints(self.hints, change),
         )  # fmt: skip
 
 
@@ -157,6 +171,7 @@ def list_named(value: Data) -> Iterator[Poly | Cond]:
         yield term(value.over)
     if value.access is not None:
         yield from (value.access.term, value.access.mask, value.access.path)
+        yield from (cond for _, cond in value.access.hints)
     other = value.access.other if value.access is not None else None
     for part in value.parts if other is None else (*value.parts, other):
         yield from list_named(part)
