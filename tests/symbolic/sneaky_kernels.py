@@ -7,6 +7,7 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
+from no_false_alarm.fast_paths import unmasked_kernel
 from tiled import launch, plain, product, store
 
 
@@ -202,3 +203,21 @@ def raises_for_all_formats_but_one(a, b):
 
 def launches_nothing(a, b):
     return torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
+
+
+def whole_tiles_by_common_bits(a, b):
+    """No bit is common to all sides: that says nothing of any of them."""
+    (M, K), N = a.shape, b.shape[1]
+    return launch(unmasked_kernel, a, b) if (M & N & K) & 15 == 0 else plain(a, b)
+
+
+def whole_tiles_by_equal_bits(a, b):
+    """M and N have the same rest."""
+    (M, K), N = a.shape, b.shape[1]
+    return launch(unmasked_kernel, a, b) if ((M ^ N) | K) & 15 == 0 else plain(a, b)
+
+
+def whole_tiles_by_bits_of_two(a, b):
+    """K is looked at with M and N, which are no multiples of as much."""
+    (M, K), N = a.shape, b.shape[1]
+    return launch(unmasked_kernel, a, b) if (M | N | K) & 15 == (K & 15) else plain(a, b)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmproof.reference.symbolic.definitions import lane
-from gemmproof.reference.symbolic.terms import evaluate, make, symbol
+from gemmproof.reference.symbolic.terms import eq, evaluate, make, symbol
 from gemmproof.reference.symbolic.terms.making import OPERATIONS
 
 SIZES = (2, 16, 64)
@@ -33,6 +33,25 @@ def test_a_simplified_term_is_what_the_operation_gives(kind):
         given = evaluate(y, values) if kind in ("min", "max") else y
         plain = OPERATIONS[kind](evaluate(x, values) + np.zeros(64, np.int64), given)
         assert (evaluate(make(kind, x, y), values) == plain).all(), (x, y)
+
+
+@pytest.mark.parametrize("kind", ["and", "or", "xor"])
+def test_low_bits_and_no_bits_of_bits(kind):
+    rng = random.Random(kind)
+    drawn = np.random.default_rng(9)
+    values = {lane(i, n).atom: drawn.integers(0, n, 64) for i, n in enumerate(SIZES)}
+    values[symbol("M", is_natural=True).atom] = drawn.integers(0, 9, 64)
+    zeros = 0
+    for _ in range(DRAWS):
+        x, y = draw_term(rng), draw_term(rng)
+        plain = OPERATIONS[kind](evaluate(x, values), evaluate(y, values)) + np.zeros(64, np.int64)
+        low = make("mod", make(kind, x, y), 16)
+        assert (evaluate(low, values) == plain % 16).all(), (x, y)
+        for made, n in ((low, plain % 16), (make(kind, x, y), plain)):
+            found = evaluate(eq(made, 0), values) + np.zeros(64, np.bool_)
+            assert (found == (n == 0)).all(), (x, y)
+            zeros += int(found.sum())
+    assert zeros
 
 
 def test_bounds_that_are_plain_hold():

@@ -78,6 +78,8 @@ def eq(x: Poly | int, y: Poly | int) -> Cond:
     only = difference.atom
     if only is not None and only.kind == "flag":
         return ~only.args[0]
+    if only is not None and only.kind == "or":  # no bit is set in either
+        return every(eq(part, 0) for part in only.args)
     return Cond("eq", difference)
 
 

@@ -66,6 +66,10 @@ def _divide_by(kind: str, x: Poly, divisor: int) -> Poly:
     whole = Poly({m: c for m, c in x.terms.items() if c % divisor == 0})
     rest = x - whole
     most = rest.most
+    bits = rest.atom if kind == "mod" and divisor & (divisor - 1) == 0 < divisor else None
+    if bits is not None and bits.kind in ("and", "or", "xor"):
+        # the low bits are computed from low bits alone
+        return make(bits.kind, *(make("mod", part, divisor) for part in bits.args))
     if rest.constant is not None:
         quotient, remainder = divmod(rest.constant, divisor)
         rest_quotient, rest_mod = term(quotient), term(remainder)
