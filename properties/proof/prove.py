@@ -35,7 +35,7 @@ from gemmproof.reference.symbolic.obligations.product import WantedProduct
 from gemmproof.reference.symbolic.obligations.verdict import OPEN, Verdict
 from gemmproof.reference.symbolic.obligations.verdict import REFUTED as FAILS
 from gemmproof.reference.symbolic.solver import SEARCH, OutOfTime, Solver
-from gemmproof.reference.symbolic.terms import Atom, Cond, every, lt, term
+from gemmproof.reference.symbolic.terms import Cond, every, lt, term
 from gemmproof.reference.symbolic.wrapper import Path
 
 # what is plainly wrong is seen in a moment, and takes none of the solver's time

@@ -85,15 +85,44 @@ def find_positive(conds: Iterable[Cond]) -> set[Atom]:
     return found
 
 
-def find_comparable(products: Iterable[Monomial]) -> Iterator[tuple[Atom, Atom]]:
-    """Quotients by one divisor that are multiplied with the same in two products."""
+def find_comparable(
+    products: Iterable[Monomial], conds: Iterable[Cond]
+) -> Iterator[tuple[Poly, Poly]]:
+    """Quotients by one divisor that are multiplied with the same in two products.
+
+    Also sums of which one is a quotient, and that two conditions multiply with the same.
+    """
     by_rest: dict[Monomial, list[Atom]] = {}
     for monomial in sorted(products, key=lambda m: [x.number for x in m]):
         for i, x in enumerate(monomial):
-            if x.kind == "floordiv" and x.args[1].constant:
+            if _is_quotient(x):
                 by_rest.setdefault(monomial[:i] + monomial[i + 1 :], []).append(x)
     for atoms in by_rest.values():
-        yield from ((x, y) for x, y in permutations(atoms, 2) if x.args[1] == y.args[1])
+        pairs = ((x, y) for x, y in permutations(atoms, 2) if x.args[1] == y.args[1])
+        yield from ((term(x), term(y)) for x, y in pairs)
+    for sums in _list_factors(conds).values():
+        several = (len(x.terms) > 1 for x in sums)
+        if any(several):
+            yield from permutations(sums, 2)
+
+
+def _is_quotient(atom: Atom) -> bool:
+    return atom.kind == "floordiv" and bool(atom.args[1].constant)
+
+
+def _list_factors(conds: Iterable[Cond]) -> dict[Monomial, dict[Poly, None]]:
+    """The sums with quotients that conditions multiply with products, by product."""
+    found: dict[Monomial, dict[Poly, None]] = {}
+    for term_ in (x for cond in conds for x in list_terms(cond)):
+        sums: dict[Monomial, dict[Monomial, int]] = {}
+        for monomial, c in term_.terms.items():
+            for i, x in enumerate(monomial if len(monomial) > 1 else ()):
+                sums.setdefault(monomial[:i] + monomial[i + 1 :], {})[(x,)] = c
+        for rest, parts in sums.items():
+            if any(_is_quotient(x) for (x,) in parts):
+                sign = 1 if max(parts.values()) > 0 else -1
+                found.setdefault(rest, {})[Poly(parts) * sign] = None
+    return found
 
 
 def list_terms(cond: Cond) -> Iterator[Poly]:

@@ -197,7 +197,7 @@ class Solver:
         signs = [le(n, term(x)) for x in doubtful for n in (1, 0)]
         found = self._pick(Writer(exact=False, sort="Real"), said, signs)
         positive |= {x for cond in found if cond.term is not None for x in cond.term.atoms}
-        orders = dict.fromkeys(lt(term(x), term(y)) for x, y in find_comparable(products))
+        orders = dict.fromkeys(lt(x, y) for x, y in find_comparable(products, whole))
         plain = [cond for cond in whole if not find_products([cond])]
         new = [cond for cond in orders if cond not in known]
         return found + self._pick(Writer(exact=False), plain, new)

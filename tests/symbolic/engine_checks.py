@@ -159,6 +159,13 @@ def solver_is_no_optimist():
     x, y = (making.make("floordiv", symbol(name, is_natural=True), 16) for name in "xy")
     assert solver.follows(le(D * x, D * y)) != solving.YES
     assert solver.follows(lt(D * x, D * y), lt(x, y), le(1, D)) == solving.YES
+    trip, k = symbol("trip", is_natural=True), symbol("k", is_natural=True)
+    packed = 8 * trip + making.make("floordiv", definitions.lane(0, 64), 8)
+    whole, within = making.make("floordiv", k, 8), lt(64 * trip + definitions.lane(0, 64), k)
+    below = lt(D * packed, D * whole)
+    assert solver.follows(below, within, eq(making.make("mod", k, 8), 0), le(1, D)) == solving.YES
+    assert solver.follows(below, within, le(1, D)) != solving.YES
+    assert solver.follows(lt(D * whole, D * packed), within, le(1, D)) != solving.YES
 
 
 def digits_are_of_their_number():
