@@ -11,16 +11,7 @@ import pytest
 from gemmproof.properties import memory, values
 from gemmproof.properties.proof import domain, prove, results
 from gemmproof.reference.symbolic import definitions, knowledge, lemmas, solver
-from gemmproof.reference.symbolic.machine import (
-    arithmetic,
-    hints,
-    holes,
-    integers,
-    interpret,
-    joining,
-    loops,
-    shapes,
-)
+from gemmproof.reference.symbolic.machine import arithmetic, holes, integers, joining, loops, shapes
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES
 from gemmproof.reference.symbolic.obligations import (
@@ -149,7 +140,7 @@ def precise(value, contents, truncates, *rest):
 SUBSTITUTE, FINISH = loops.substitute, loops._finish
 LEMMAS, AIM = lemmas._Lemmas, lemmas.aim
 CONTRACTIONS, COMPUTE = product.find_contractions, arithmetic.compute
-BOUNDS, ONCE, LANES, HINTS = memory.BOUNDS, memory.ONCE, memory.LANES, memory.HINTS
+BOUNDS, ONCE, LANES = memory.BOUNDS, memory.ONCE, memory.LANES
 EXACT = values.EXACT
 agrees, unproved = checks.agrees, checks.unproved
 
@@ -268,17 +259,6 @@ MUTATIONS = {
         product, "_judge_all", lambda *given: PROOF, unproved("k_mask_loses_the_last", EXACT)),
     "casts between are exact": (
         product, "find_contractions", all_casts_stripped, unproved("result_rounded_twice", EXACT)),
-    "whoever uses a hint is followed": (
-        Machine, "forgo", lambda *given: None, unproved("step_of_pointers", HINTS)),
-    "what was said of integers is forgotten": (
-        interpret, "keep_hints", lambda machine, op, values, results: results,
-        unproved("wider", HINTS)),
-    "each lane of a run stands for itself": (
-        hints, "_say_of_lane", lambda machine, word, value, axis, cond: cond,
-        unproved("begun_before", HINTS)),
-    "loops say nothing of what they carry": (
-        loops, "claim_hints", lambda machine, op, value, argument: value,
-        unproved("carried_but_not_held", HINTS)),
     "tf32 is exact": (
         product, "find_contractions", precise,
         unproved("single_precision_by_default", EXACT, formats=("fp32",))),

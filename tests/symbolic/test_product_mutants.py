@@ -1,4 +1,4 @@
-"""Each rule by which stores and products are judged, broken, is noticed by a check of it."""
+"""Each rule by which stores, products and hints are judged, broken, is noticed by a check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from gemmproof.properties import memory, values
 from gemmproof.properties.proof import chain, prove, results
-from gemmproof.reference.symbolic.machine import loops, numbers
+from gemmproof.reference.symbolic.machine import hints, interpret, loops, numbers
 from gemmproof.reference.symbolic.obligations import (
     contents,
     contraction,
@@ -25,7 +25,7 @@ from gemmproof.reference.symbolic.terms import FALSE, TRUE, making, term
 
 PROOF = Verdict(PROVED, "", None)
 REBIND, BOX = loops.rebind, contents.find_box
-EXACT, LANES, ONCE = values.EXACT, memory.LANES, memory.ONCE
+EXACT, LANES, ONCE, HINTS = values.EXACT, memory.LANES, memory.ONCE, memory.HINTS
 unproved = checks.unproved
 
 
@@ -96,11 +96,23 @@ MUTATIONS = {
     "every tile is one program's": (
         cover, "has_one_program_each", lambda *given: True,
         unproved("every_tile_launched_twice", ONCE)),
+    "whoever uses a hint is followed": (
+        interpret.Machine, "forgo", lambda *given: None, unproved("step_of_pointers", HINTS)),
+    "what was said of integers is forgotten": (
+        interpret, "keep_hints", lambda machine, op, values, results: results,
+        unproved("wider", HINTS)),
+    "each lane of a run stands for itself": (
+        hints, "_say_of_lane", lambda machine, word, value, axis, cond: cond,
+        unproved("begun_before", HINTS)),
+    "loops say nothing of what they carry": (
+        loops, "claim_hints", lambda machine, op, value, argument: value,
+        unproved("carried_but_not_held", HINTS)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_rule_of_results_is_noticed(name, monkeypatch):
+def test_a_broken_rule_is_noticed_by_a_proof(name, monkeypatch):
     monkeypatch.setattr(prove, "seek", lambda *given: {})
     MUTATIONS[name][-1]()
     checks.break_rule(monkeypatch, *MUTATIONS[name])

@@ -7,7 +7,13 @@ from typing import Any
 
 from gemmproof.reference.symbolic.machine.interpret import Claim, Machine
 from gemmproof.reference.symbolic.machine.values import Access, Data
-from gemmproof.reference.symbolic.obligations.verdict import OPEN, PROVED, REFUTED, Verdict, ask_once
+from gemmproof.reference.symbolic.obligations.verdict import (
+    OPEN,
+    PROVED,
+    REFUTED,
+    Verdict,
+    ask_once,
+)
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond
 
