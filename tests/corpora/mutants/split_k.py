@@ -78,7 +78,9 @@ def reduce_kernel(w_ptr, c_ptr, size, parts, BLOCK: tl.constexpr):
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     acc = tl.zeros((BLOCK,), dtype=tl.float32)
     for part in range(parts):
-        acc += tl.load(w_ptr + part * size + offs, mask=offs < size, other=0.0)
+        # of a c of 2**30 elements the last part begins at 2**31
+        begin = part.to(tl.int64) * size
+        acc += tl.load(w_ptr + begin + offs, mask=offs < size, other=0.0)
     tl.store(c_ptr + offs, acc.to(c_ptr.dtype.element_ty), mask=offs < size)
 
 
