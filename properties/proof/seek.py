@@ -177,10 +177,11 @@ def _conclude(
         seen = next((x for x in trial.sightings if x.kind == kind), None)
         if seen is None:
             continue
-        # what a hint says is false of lanes beyond a short side, which reach no result
+        # what a hint says may be false of lanes that reach no result, as beyond a short side are
         if kind != run.HINT or min(case.sides.values()) > 1:
             yield name, Sought(case, seen.words, seen.where, kind in CERTAIN)
-        return
+        if kind != run.HINT:
+            return
     if kernel.spec is None and not trial.is_partial and _is_wrong(trial, case, contents):
         launches = trial.path.launches
         where = launches[-1].where if launches else None

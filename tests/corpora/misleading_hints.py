@@ -82,6 +82,8 @@ def rows_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, WAY: tl.constexpr, BLO
         a_ptrs += BLOCK * tl.cast(sa[1], tl.int64)
     c_ptrs = c_ptr + offs_m.to(tl.int64)[:, None] * sc[0] + offs_n[None, :] * sc[1]
     mask = inside[:, None] & (offs_n[None, :] < N)
+    if WAY == "last row of a ragged tile left out":
+        mask &= (offs_m < M - (M % BLOCK > 2).to(tl.int32))[:, None]
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
 
 
@@ -98,6 +100,7 @@ rotated = partial(launch, rows_kernel, WAY="rotated")
 begun_before = _in_tiles_of_15
 wider = partial(launch, rows_kernel, WAY="wider")
 wider_in_a_branch = partial(launch, rows_kernel, WAY="in a branch")
+last_row_left_out = partial(launch, rows_kernel, WAY="last row of a ragged tile left out")
 in_the_mask = partial(launch, rows_kernel, WAY="in the mask")
 as_numbers = partial(launch, rows_kernel, WAY="as numbers")
 

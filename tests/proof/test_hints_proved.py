@@ -12,7 +12,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import prove as prove_module
 from gemmproof.properties.proof.prove import prove
-from gemmproof.properties.proof.verdict import NOT_DECIDED, PROVED
+from gemmproof.properties.proof.verdict import NOT_DECIDED, PROVED, REFUTED
 
 HELD = ["carried", "clamped", "wrapped"]
 # with sizes at which the simulator shows it. It does not where a mask is computed from such a lane
@@ -56,3 +56,9 @@ def test_a_lane_of_a_false_hint_that_another_launch_reads_is_not_proved(monkeypa
     assert proofs.find(memory.HINTS).status == proofs.find(memory.LANES).status == NOT_DECIDED
     report = check(kernel, case=Case(17, 1, 1), proof=False)
     assert memory.LANES in {x.property for x in report.findings}, report
+
+
+def test_beside_hints_that_harm_no_one_other_faults_are_found():
+    proofs = prove(make("last_row_left_out"), seconds=8.0)
+    assert proofs.find(memory.HINTS).status == PROVED
+    assert proofs.find(memory.ONCE).status == REFUTED
