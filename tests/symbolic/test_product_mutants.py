@@ -112,7 +112,6 @@ MUTATIONS = {
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_rule_of_results_is_noticed(name, monkeypatch):
-def test_a_broken_rule_is_noticed_by_a_proof(name, monkeypatch):
     monkeypatch.setattr(prove, "seek", lambda *given: {})
     MUTATIONS[name][-1]()
     checks.break_rule(monkeypatch, *MUTATIONS[name])
