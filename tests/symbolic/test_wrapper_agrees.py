@@ -22,7 +22,6 @@ DRAWS, MOST_PATHS = 8, 24
 REFUSED = {
     "long_k_in_chunks": "K is a size, made a number here",
     "tokens_sorted_by_expert": "floordiv(1 + M, 2) is a size, made a number here",
-    "weights_in_nibbles": "SymIntArrayRef",
 }
 
 

@@ -47,7 +47,7 @@ class Atom:
             found = super().__new__(cls)
             found.kind, found.args, found.number = kind, args, next(_numbers)
             found.is_natural = is_natural or _is_natural(kind, args)
-            found.least = least
+            found.least = max(least, _least(kind, args))
             found.definition = None
             found.most = _most(kind, args) if most is None else most
             _atoms[key] = found
@@ -77,6 +77,14 @@ def _is_natural(kind: str, args: tuple[Any, ...]) -> bool:
     if kind == "choice":
         return bool(args[1].is_natural and args[2].is_natural)
     return False
+
+
+def _least(kind: str, args: tuple[Any, ...]) -> int:
+    if kind in ("floordiv", "div") and args[1].constant and args[1].is_natural:
+        return max(0, args[0].least // args[1].constant)
+    if kind in ("min", "max"):
+        return max(0, (min if kind == "min" else max)(x.least for x in args))
+    return 0
 
 
 def _most(kind: str, args: tuple[Any, ...]) -> int | None:
@@ -133,13 +141,22 @@ class Poly:
     @property
     def is_natural(self) -> bool:
         """Whether it is plainly never negative."""
+        return self._bound is not None and self._bound >= 0
+
+    @property
+    def least(self) -> int:
+        """A number that it never falls below, if it is natural."""
+        return max(0, self._bound or 0)
+
+    @property
+    def _bound(self) -> int | None:
         total = 0
         for monomial, c in self.terms.items():
             bounds = [x.least if c > 0 else x.most for x in monomial]
             if not all(x.is_natural for x in monomial) or None in bounds:
-                return False
+                return None
             total += c * math.prod(x for x in bounds if x is not None)
-        return total >= 0
+        return total
 
     @property
     def most(self) -> int | None:

@@ -16,7 +16,18 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from gemmproof.reference.observation import NOWHERE, Where
 from gemmproof.reference.provenance import calling_line
-from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, eq, evaluate, flag, term, walk
+from gemmproof.reference.symbolic.terms import (
+    FALSE,
+    TRUE,
+    Atom,
+    Cond,
+    Poly,
+    eq,
+    evaluate,
+    flag,
+    term,
+    walk,
+)
 from gemmproof.reference.symbolic.wrapper.known import Known
 from gemmproof.reference.symbolic.wrapper.record import Guard, NotKnown
 from gemmproof.reference.symbolic.wrapper.translate import (
@@ -69,6 +80,7 @@ class Decisions(ShapeEnv):
         self.sizing = False
         self._terms: dict[str, Poly] = {}
         self._made: dict[Atom, Any] = {}
+        self._read: dict[tuple[Any, Any], Any] = {}
 
     def _get_user_frame(self) -> None:
         """No line for torch's logs: it would import its compiler to tell which lines are not."""
@@ -121,7 +133,7 @@ class Decisions(ShapeEnv):
         if isinstance(x, torch.SymInt | torch.SymBool):
             self._check(x.node.shape_env)
         if isinstance(x, torch.SymInt):
-            return self._translate(to_term, x.node.expr)
+            return self.known.settle(self._translate(to_term, x.node.expr))
         if isinstance(x, torch.SymBool):
             return flag(self._translate(to_cond, x.node.expr))
         return term(int(x))
@@ -131,6 +143,12 @@ class Decisions(ShapeEnv):
             raise (Decisions.running or self).fail("a size that was kept from an earlier call")
 
     def _translate(self, function: Any, expr: Any) -> Any:
+        made = self._read.get((function, expr))
+        if made is None:
+            made = self._read[function, expr] = self._translate_anew(function, expr)
+        return made
+
+    def _translate_anew(self, function: Any, expr: Any) -> Any:
         try:
             made = function(expr, self._terms)
         except Untranslatable as error:
@@ -145,9 +163,9 @@ class Decisions(ShapeEnv):
 
     def decide(self, cond: Cond) -> bool:
         """Whether a condition holds for the sizes of this run; the answer becomes a guard."""
-        answer = self.known.implies(cond)
-        if answer is not None:
-            return answer
+        cond = self.known.reduce(cond)
+        if cond in (TRUE, FALSE):
+            return cond == TRUE
         if self.deadline is not None and time.thread_time() > self.deadline:
             raise self.fail("out of time")
         answer = bool(evaluate(cond, self.hints))
