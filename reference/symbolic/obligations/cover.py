@@ -199,8 +199,9 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
     words = f"all of {tensor.name} stored"
     shape = tensor.owner_shape if view is None else view.shape
     places = [_find_indices(store, view) for store in stores]
-    through = any(is_counted_through(tensor, at) for found in places for _, at in found)
-    if through and (view is None or is_whole(view)) and is_dense(tensor):
+    whole = view is None or is_whole(view)
+    through = whole and any(is_counted_through(tensor, at) for found in places for _, at in found)
+    if through and is_dense(tensor):
         places = [[(TRUE, _address(store))] for store in stores]
         shape = (math.prod(shape, start=term(1)),)
     targets = [solver.new_symbol("element") for _ in shape]

@@ -31,11 +31,11 @@ from gemmproof.reference.symbolic.terms import (
 from gemmproof.reference.symbolic.wrapper.decisions import Decisions
 
 # operations that TensorIterator does element by element, by their names without underscores around
-_ELEMENTWISE = frozenset(
-    "abs add bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor "
-    "div eq exp exp2 ge gt le lshift lt maximum minimum mul ne neg pow remainder "
-    "rshift sqrt sub".split()
-)
+_ELEMENTWISE = (
+    "abs", "add", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "div", "eq", "exp", "exp2", "ge", "gt", "le", "lshift",
+    "lt", "maximum", "minimum", "mul", "ne", "neg", "pow", "remainder", "rshift", "sqrt", "sub",
+)  # fmt: skip
 _COPIES = ("aten::clone", "aten::_to_copy")
 _MOST_AXES = 3  # from four on, channels may come last
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
