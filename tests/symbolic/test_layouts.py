@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
 import torch
 from symbolic_sizes import trace
 
-from gemmproof.reference.symbolic.terms import TRUE, evaluate, symbol
+from gemmproof.reference.symbolic.terms import TRUE, eq, evaluate, le, symbol
+from gemmproof.reference.symbolic.terms import make as make_term
 from gemmproof.reference.symbolic.wrapper import Symbolic
+from gemmproof.reference.symbolic.wrapper.known import Known
 
 pad = torch.nn.functional.pad
 OPERATIONS = {
@@ -61,6 +64,10 @@ def draw(rng):
     return dict(zip(NAMES, found, strict=True))
 
 
+def hint_of(values):
+    return {SYMBOLS[x].atom: n for x, n in values.items()}
+
+
 def make(values):
     shape = values["M"], values["N"]
     room = [torch.ones(100, dtype=torch.int16) for _ in range(2)]
@@ -84,7 +91,7 @@ def test_a_result_is_laid_out_as_torch_does(name):
     rng, operation = random.Random(name), OPERATIONS[name]
     for _ in range(15):
         values = draw(rng)
-        hint = {SYMBOLS[x].atom: n for x, n in values.items()}
+        hint = hint_of(values)
         (path,) = trace(operation, TRUE, given=operands(), hint=hint, most_paths=1).paths
         wanted = describe(lambda: operation(*make(values)))  # noqa: B023
         assert evaluate(path.condition, hint)
@@ -95,3 +102,48 @@ def test_a_result_is_laid_out_as_torch_does(name):
         at = lambda terms: tuple(int(evaluate(x, hint)) for x in terms)  # noqa: B023, E731
         found = [(at(x.shape), at(x.strides)) for x in path.results]
         assert found == [(shape, strides) for shape, strides, _ in wanted], values
+
+
+@pytest.mark.parametrize(
+    "name", ["clone", "a number", "two operands", "a row", "padding to whole pairs"]
+)
+def test_each_layout_is_a_path(name):
+    rng, operation = random.Random(name), OPERATIONS[name]
+    traced = trace(operation, TRUE, given=operands(), hint=hint_of(draw(rng)), most_paths=40)
+    assert len(traced.paths) > 1
+    for _ in range(40):
+        values = draw(rng)
+        hint = hint_of(values)
+        found = [path for path in traced.paths if evaluate(path.condition, hint)]
+        if not found:
+            assert any(evaluate(x.condition, hint) for x in traced.unvisited)
+            continue
+        (path,) = found
+        at = lambda terms: tuple(int(evaluate(x, hint)) for x in terms)  # noqa: B023, E731
+        made = [(at(x.shape), at(x.strides)) for x in path.results]
+        assert made == [x[:2] for x in describe(lambda: operation(*make(values)))], values  # noqa: B023
+
+
+def test_what_is_known_holds():
+    """Of conditions on small numbers, what is told agrees with every number that fits."""
+    rng, x, y = random.Random(7), symbol("known x", is_natural=True), symbol("known y")
+    told = 0
+    for _ in range(300):
+        inner = x * rng.randint(-2, 3) + y * rng.randint(-1, 2) + rng.randint(-4, 4)
+        terms = [x, y, inner, make_term("floordiv", inner, 4), make_term("mod", inner, 3) + x]
+        terms += [make_term("max", x, rng.randint(0, 3)), make_term("min", y, x)]
+        draw_cond = lambda: rng.choice((le, eq, lambda s, t: ~eq(s, t)))(  # noqa: E731
+            rng.choice(terms) * rng.randint(1, 3),
+            rng.randint(-4, 6),  # noqa: B023
+        )
+        facts, asked = [draw_cond(), draw_cond()], draw_cond() | (draw_cond() & draw_cond())
+        known, what = Known(*facts), rng.choice(terms)
+        answer, left, settled = known.implies(asked), known.reduce(asked), known.settle(what)
+        told += answer is not None
+        for i, j in itertools.product(range(9), range(-6, 7)):
+            at = {x.atom: i, y.atom: j}
+            if all(evaluate(fact, at) for fact in facts):
+                assert answer in (None, bool(evaluate(asked, at)))
+                assert bool(evaluate(left, at)) == bool(evaluate(asked, at))
+                assert evaluate(settled, at) == evaluate(what, at)
+    assert told > 20

@@ -98,8 +98,23 @@ class Known:
         high = inf if most is None else most
         if (-base).is_natural:
             high = -(-base).least
+        if base.atom is not None and base.atom.kind in ("floordiv", "mod"):
+            first, last = self._divide(base.atom.kind, *base.atom.args)
+            low, high = max(low, first), min(high, last)
         told = self._bounds.get(base, (-inf, inf))
         return max(low, told[0]), min(high, told[1])
+
+    def _divide(self, kind: str, what: Poly, by: Poly) -> tuple[float, float]:
+        """The range of a quotient by a number, and of a remainder of what is one number."""
+        divisor, (low, high) = by.constant or 0, self._range(what)
+        if divisor < 1 or (kind == "mod" and low != high):
+            return -inf, inf
+        if kind == "mod":
+            return low % divisor, high % divisor
+        return (
+            low // divisor if low > -inf else low,
+            high // divisor if high < inf else high,
+        )
 
     def _range(self, what: Poly) -> tuple[float, float]:
         base, sign, constant = _split(what)

@@ -46,22 +46,20 @@ _Layout = tuple[Sequence[Any], Sequence[Any] | None]  # no strides: the usual on
 
 def are_dense(shape: Sequence[Poly], strides: Sequence[Poly]) -> Cond:
     """That elements follow each other, the last axis innermost."""
-    dense, size, step = [], term(1), term(1)
-    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if stride != step:  # where none of the axes is empty, both are the same
+    dense, size = [], term(1)
+    for n, stride, usual in [*zip(shape, strides, _list_usual(shape), strict=True)][::-1]:
+        if stride != usual:  # which is `size` where none of the axes is empty
             dense.append(eq(n, 1) | eq(stride, size))
-        size, step = size * n, step * make("max", 1, n)
+        size = size * n
     return eq(size, 0) | every(dense) if dense else every(())
 
 
-def are_usual(shape: Sequence[Poly], strides: Sequence[Poly]) -> bool:
-    """Whether strides are just those that torch gives a dense tensor, also where an axis is 1."""
-    step = term(1)
-    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if stride != step:
-            return False
-        step = step * make("max", 1, n)
-    return True
+def _list_usual(shape: Sequence[Poly]) -> list[Poly]:
+    """The strides that torch gives a dense tensor."""
+    strides = [term(1)]
+    for n in shape[:0:-1]:
+        strides.insert(0, strides[0] * make("max", 1, n))
+    return strides[: len(shape)]
 
 
 def lay_out(sizes: Decisions, func: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
@@ -111,10 +109,9 @@ def _matters(x: torch.Tensor, name: str, said: Any) -> bool:
 
 
 def _is_elementwise(func: Any) -> bool:
-    schema = func._schema
-    name = schema.name.removeprefix("aten::").strip("_")
+    name = func._schema.name.removeprefix("aten::").strip("_")
     known = name in _ELEMENTWISE and str(func) != "aten.pow.Tensor_Scalar"
-    return known and not schema.is_mutable and func._overloadname != "out"
+    return known and not func._schema.is_mutable and func._overloadname != "out"
 
 
 def _get_dtype(func: Any, args: Any, kwargs: Any) -> torch.dtype:
@@ -132,12 +129,16 @@ def _get_dtype(func: Any, args: Any, kwargs: Any) -> torch.dtype:
 
 
 # -- copies and what is computed element by element ----------------------------------------------
-def _copy(sizes: Decisions, x: torch.Tensor) -> _Layout | None:
+def _copy(sizes: Decisions, x: torch.Tensor) -> _Layout:
     """A copy keeps the strides of what is packed; else it is dense, its axes in the same order."""
     n, s = _measure(sizes, x)
-    if sizes.decide(are_dense(n, s)) or (len(n) > 2 and sizes.decide(_are_packed(n, s))):
+    is_dense, is_empty = are_dense(n, s), eq(prod(n, start=term(1)), 0)
+    free = [(eq(m, 1) | is_empty) & ~eq(y, z) for m, y, z in zip(n, s, _list_usual(n), strict=True)]
+    if sizes.known.implies(is_dense) or sizes.decide(is_dense & some(free)):
         return x.shape, x.stride()
-    return _order(sizes, x.shape, n, [(n, s)], FALSE)
+    if len(n) > 2 and sizes.decide(_are_packed(n, s) & ~is_dense):
+        return x.shape, x.stride()
+    return _order(sizes, x.shape, n, [(n, s)], is_dense)
 
 
 def _are_packed(shape: Sequence[Poly], strides: Sequence[Poly]) -> Cond:
@@ -226,7 +227,7 @@ def _differ(shape: list[Poly], given: list[_Terms], inner: int, outer: int) -> t
         silent = is_spread | eq(x, 0) | eq(y, 0)
         tie = eq(x, y) & le(shape[inner], shape[outer])
         above = lt(y, x) | every([eq(x, y), lt(shape[outer], shape[inner])])
-        if inner > outer and are_usual(n, s) and shape[outer].least > 0:
+        if inner > outer and s == _list_usual(n) and shape[outer].least > 0:
             above = FALSE  # a tie is one of axes of 1
         larger, smaller = (
             every([~silent, tells]) | every([silent | tie, later])
@@ -241,8 +242,8 @@ def _pad(sizes: Decisions, x: torch.Tensor, pads: Any, value: Any = 0) -> torch.
     enough = []
     for i, (first, last) in enumerate(zip(pads[::2], pads[1::2], strict=True)):
         axis = x.dim() - 1 - i
-        cut = (make("min", 0, sizes.term(n)) for n in (first, last))
-        enough.append(le(0, sum(cut, sizes.term(shape[axis]))))
+        n, *both = map(sizes.term, (shape[axis], first, last))
+        enough += [le(0, n + both[0]), le(0, n + both[1]), le(0, n + both[0] + both[1])]
         shape[axis] = shape[axis] + first + last
         offset = offset - first * strides[axis]
     if not sizes.decide(every(enough)):
@@ -279,7 +280,7 @@ def _unsqueeze(sizes: Decisions, x: torch.Tensor, axis: int) -> torch.Tensor:
 def _view(sizes: Decisions, x: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor | None:
     """A view of what is dense is dense."""
     wanted, (n, s) = [*map(sizes.term, shape)], _measure(sizes, x)
-    if not are_usual(n, s) or any(m.constant == -1 for m in wanted):
+    if s != _list_usual(n) or any(m.constant == -1 for m in wanted):
         return None
     if not sizes.decide(eq(prod(n, start=term(1)), prod(wanted, start=term(1)))):
         return None
