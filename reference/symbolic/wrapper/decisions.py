@@ -133,7 +133,7 @@ class Decisions(ShapeEnv):
         if isinstance(x, torch.SymInt | torch.SymBool):
             self._check(x.node.shape_env)
         if isinstance(x, torch.SymInt):
-            return self.known.settle(self._translate(to_term, x.node.expr))
+            return self._translate(to_term, x.node.expr)
         if isinstance(x, torch.SymBool):
             return flag(self._translate(to_cond, x.node.expr))
         return term(int(x))
@@ -145,7 +145,9 @@ class Decisions(ShapeEnv):
     def _translate(self, function: Any, expr: Any) -> Any:
         made = self._read.get((function, expr))
         if made is None:
-            made = self._read[function, expr] = self._translate_anew(function, expr)
+            made = self._translate_anew(function, expr)
+            # as it was first read: one tensor's strides are the same terms throughout
+            self._read[function, expr] = made = self.known.settle(made)
         return made
 
     def _translate_anew(self, function: Any, expr: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import gcd, inf
+from typing import Any
 
 from gemmproof.reference.symbolic.terms import (
     FALSE,
@@ -78,8 +79,8 @@ class Known:
         answer = self.implies(cond)
         return cond if answer is None else TRUE if answer else FALSE
 
-    def settle(self, what: Poly) -> Poly:
-        """A term whose largest and least ones are those that they are known to be."""
+    def settle(self, what: Any) -> Any:
+        """A term or condition whose largest and least ones are those that they are known to be."""
         swaps = {}
         for atom in walk(what):
             if atom.kind in ("min", "max"):
