@@ -20,9 +20,11 @@ from gemmproof.reference.symbolic.wrapper.record import HostDescriptor, TensorVi
 DRAWS, MOST_PATHS = 8, 24
 # why the wrapper cannot be followed, or by the sizes drawn is not
 REFUSED = {
-    "long_k_in_chunks": "K is a size, made a number here",
-    "tokens_sorted_by_expert": "floordiv(1 + M, 2) is a size, made a number here",
-    "weights_in_nibbles": "SymIntArrayRef",
+    "long_k_in_chunks": ("K is a size, made a number here",),
+    "tokens_sorted_by_expert": (
+        "floordiv(1 + M, 2) is a size, made a number here",
+        "elements of a tensor are read on the host",  # where M is 0
+    ),
 }
 
 
@@ -130,7 +132,7 @@ def test_a_trace_launches_what_a_call_does(kernel, monkeypatch):
     reasons = {path.failed.message for path in traced.paths if path.failed}
     if kernel.name in REFUSED:
         assert reasons
-        assert all(REFUSED[kernel.name] in reason for reason in reasons)
+        assert all(any(x in reason for x in REFUSED[kernel.name]) for reason in reasons)
         return
     assert reasons == set()
     rng, compared = random.Random(kernel.name), 0

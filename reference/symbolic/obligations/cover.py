@@ -196,8 +196,9 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
                 solver.remember(*asked)
                 yield Verdict(PROVED, words, where)
                 return
-    through = any(is_counted_through(tensor, at) for found in places for _, at in found)
-    if through and (view is None or is_whole(view)) and is_dense(tensor):
+    whole = view is None or is_whole(view)
+    through = whole and any(is_counted_through(tensor, at) for found in places for _, at in found)
+    if through and is_dense(tensor):
         places = [[(TRUE, _address(store))] for store in stores]
         shape = (math.prod(shape, start=term(1)),)
     targets, within = new_element(solver, shape, [at for found in places for _, at in found])

@@ -47,7 +47,7 @@ class Atom:
             found = super().__new__(cls)
             found.kind, found.args, found.number = kind, args, next(_numbers)
             found.is_natural = is_natural or _is_natural(kind, args)
-            found.least = least or _least(kind, args)
+            found.least = max(least, _least(kind, args))
             found.definition = None
             found.most = _most(kind, args) if most is None else most
             _atoms[key] = found
@@ -79,19 +79,21 @@ def _is_natural(kind: str, args: tuple[Any, ...]) -> bool:
     return False
 
 
+def _least(kind: str, args: tuple[Any, ...]) -> int:
+    """A number that a natural atom never falls below."""
+    if kind in ("floordiv", "div") and args[1].constant and args[1].is_natural:
+        return max(0, args[0].least // args[1].constant)
+    if kind in ("min", "max"):
+        return max(0, (min if kind == "min" else max)(x.least for x in args))
+    return 0
+
+
 def _most(kind: str, args: tuple[Any, ...]) -> int | None:
     if kind == "flag":
         return 1
     if kind == "mod" and args[1].constant:
         return max(0, int(args[1].constant) - 1)
     return None
-
-
-def _least(kind: str, args: tuple[Any, ...]) -> int:
-    """A number that a natural atom never falls below."""
-    if kind == "floordiv" and (args[1].constant or 0) > 0:
-        return max(0, (args[0].least or 0) // int(args[1].constant))
-    return 0
 
 
 Monomial = tuple[Atom, ...]
@@ -140,12 +142,15 @@ class Poly:
     @property
     def is_natural(self) -> bool:
         """Whether it is plainly never negative."""
-        least = self.least
-        return least is not None and least >= 0
+        return self._bound is not None and self._bound >= 0
 
     @property
-    def least(self) -> int | None:
-        """A number that it never falls below, where that is plain."""
+    def least(self) -> int:
+        """A number that it never falls below, if it is natural."""
+        return max(0, self._bound or 0)
+
+    @property
+    def _bound(self) -> int | None:
         total = 0
         for monomial, c in self.terms.items():
             bounds = [x.least if c > 0 else x.most for x in monomial]

@@ -16,7 +16,18 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from gemmproof.reference.observation import NOWHERE, Where
 from gemmproof.reference.provenance import calling_line
-from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, eq, evaluate, flag, term, walk
+from gemmproof.reference.symbolic.terms import (
+    FALSE,
+    TRUE,
+    Atom,
+    Cond,
+    Poly,
+    eq,
+    evaluate,
+    flag,
+    term,
+    walk,
+)
 from gemmproof.reference.symbolic.wrapper.known import Known
 from gemmproof.reference.symbolic.wrapper.record import Guard, NotKnown
 from gemmproof.reference.symbolic.wrapper.translate import (
@@ -69,6 +80,7 @@ class Decisions(ShapeEnv):
         self.sizing = False
         self._terms: dict[str, Poly] = {}
         self._made: dict[Atom, Any] = {}
+        self._read: dict[tuple[Any, Any], Any] = {}
 
     def _get_user_frame(self) -> None:
         """No line for torch's logs: it would import its compiler to tell which lines are not."""
@@ -131,6 +143,14 @@ class Decisions(ShapeEnv):
             raise (Decisions.running or self).fail("a size that was kept from an earlier call")
 
     def _translate(self, function: Any, expr: Any) -> Any:
+        made = self._read.get((function, expr))
+        if made is None:
+            made = self._translate_anew(function, expr)
+            # as it was first read: one tensor's strides are the same terms throughout
+            self._read[function, expr] = made = self.known.settle(made)
+        return made
+
+    def _translate_anew(self, function: Any, expr: Any) -> Any:
         try:
             made = function(expr, self._terms)
         except Untranslatable as error:
@@ -145,9 +165,9 @@ class Decisions(ShapeEnv):
 
     def decide(self, cond: Cond) -> bool:
         """Whether a condition holds for the sizes of this run; the answer becomes a guard."""
-        answer = self.known.implies(cond)
-        if answer is not None:
-            return answer
+        cond = self.known.reduce(cond)
+        if cond in (TRUE, FALSE):
+            return cond == TRUE
         if self.deadline is not None and time.thread_time() > self.deadline:
             raise self.fail("out of time")
         answer = bool(evaluate(cond, self.hints))

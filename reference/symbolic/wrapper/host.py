@@ -51,10 +51,9 @@ def _asked_by_user() -> bool:
 
 
 def _is_instance(x: Any, kind: Any) -> bool:
-    answer = _isinstance(x, kind)
-    if answer or type(x) not in _PLAIN or not _asked_by_user():
-        return answer
-    return _isinstance(_PLAIN[type(x)], kind)
+    if _isinstance(x, kind):
+        return True
+    return type(x) in _PLAIN and _asked_by_user() and _isinstance(_PLAIN[type(x)], kind)
 
 
 _PLAIN: dict[type, Any] = {torch.SymInt: 2, torch.SymBool: True, torch.SymFloat: 0.5}

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import gcd, inf
+from typing import Any
 
-from gemmproof.reference.symbolic.terms import FALSE, TRUE, Cond, Poly
+from gemmproof.reference.symbolic.terms import (
+    FALSE,
+    TRUE,
+    Cond,
+    Poly,
+    eq,
+    every,
+    le,
+    some,
+    substitute,
+    walk,
+)
 
 
 class Known:
@@ -59,13 +71,51 @@ class Known:
             return cond.kind == "ne"
         return cond.kind == "eq" if low == high == 0 else None
 
+    def reduce(self, cond: Cond) -> Cond:
+        """What is left to ask of a condition."""
+        if cond.term is None:
+            return (every if cond.kind == "all" else some)(map(self.reduce, cond.parts))
+        cond = _shorten(cond)
+        answer = self.implies(cond)
+        return cond if answer is None else TRUE if answer else FALSE
+
+    def settle(self, what: Any) -> Any:
+        """A term or condition whose largest and least ones are those that they are known to be."""
+        swaps = {}
+        for atom in walk(what):
+            if atom.kind in ("min", "max"):
+                x, y = atom.args
+                order = self.implies(le(x, y))
+                if order is not None:
+                    swaps[atom] = y if order == (atom.kind == "max") else x
+        return substitute(what, swaps)
+
     def _bound(self, base: Poly) -> tuple[float, float]:
         """The range of a sum without its constant."""
         if not base.terms:
             return 0, 0
-        low, high = (0 if base.is_natural else -inf), (0 if (-base).is_natural else inf)
+        low = base.least if base.is_natural else -inf
+        most = base.most
+        high = inf if most is None else most
+        if (-base).is_natural:
+            high = -(-base).least
+        if base.atom is not None and base.atom.kind in ("floordiv", "mod"):
+            first, last = self._divide(base.atom.kind, *base.atom.args)
+            low, high = max(low, first), min(high, last)
         told = self._bounds.get(base, (-inf, inf))
         return max(low, told[0]), min(high, told[1])
+
+    def _divide(self, kind: str, what: Poly, by: Poly) -> tuple[float, float]:
+        """The range of a quotient by a number, and of a remainder of what is one number."""
+        divisor, (low, high) = by.constant or 0, self._range(what)
+        if divisor < 1 or (kind == "mod" and low != high):
+            return -inf, inf
+        if kind == "mod":
+            return low % divisor, high % divisor
+        return (
+            low // divisor if low > -inf else low,
+            high // divisor if high < inf else high,
+        )
 
     def _range(self, what: Poly) -> tuple[float, float]:
         base, sign, constant = _split(what)
@@ -104,3 +154,19 @@ def _split(what: Poly) -> tuple[Poly, int, int]:
     first = min(rest, key=lambda m: tuple(x.number for x in m), default=None)
     sign = -1 if first is not None and rest[first] < 0 else 1
     return Poly({m: sign * c for m, c in rest.items()}), sign, constant
+
+
+def _shorten(cond: Cond) -> Cond:
+    """The same relation between terms without a common factor."""
+    assert cond.term is not None
+    rest = {m: c for m, c in cond.term.terms.items() if m}
+    factor, constant = gcd(*rest.values()), cond.term.terms.get((), 0)
+    if factor < 2:
+        return cond
+    whole = Poly({m: c // factor for m, c in rest.items()})
+    if cond.kind == "le":
+        return le(whole, -constant // factor)
+    if constant % factor:
+        return FALSE if cond.kind == "eq" else TRUE
+    same = eq(whole, -constant // factor)
+    return same if cond.kind == "eq" else ~same

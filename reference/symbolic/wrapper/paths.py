@@ -82,11 +82,11 @@ def trace_wrapper(
             why = "too many paths"
         else:
             sizes = find(every((domain, *wanted)))
-            why = "" if sizes is not None else "none found"
+            why = "" if sizes is not None else "no sizes were found for it"
         if sizes is not None:
             path = visit({**hint, **sizes}, len(before) + 1)
             taken = [c for c, _ in path.guards[: len(wanted)]]
-            why = "" if taken == wanted else "another way"
+            why = "" if taken == wanted else "a call with sizes for it decided otherwise"
         if why:
             unvisited.append(Unvisited(every(wanted), where, why))
     return Trace(merge(list(seen.values())), unvisited)

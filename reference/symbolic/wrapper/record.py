@@ -186,8 +186,8 @@ class Path:
 class Unvisited:
     """Sizes that no path was run for: where `condition`, or why not.
 
-    `why`: "none found", where the search for such sizes gave none, and there may be none; "too many
-    paths"; "out of time"; or "another way", where a run with them decided otherwise.
+    `why`: "no sizes were found for it", and there may be none; "too many paths"; "out of time"; or
+    "a call with sizes for it decided otherwise", as where a wrapper keeps something between calls.
     """
 
     condition: Cond

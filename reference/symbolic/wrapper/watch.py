@@ -12,8 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gemmproof.reference.simulator.call import EMPTY
-from gemmproof.reference.symbolic.terms import Atom, eq, every, term
+from gemmproof.reference.symbolic.terms import Atom, term
 from gemmproof.reference.symbolic.wrapper.decisions import Decisions, here
+from gemmproof.reference.symbolic.wrapper.layouts import are_dense, lay_out
 from gemmproof.reference.symbolic.wrapper.record import (
     Memory,
     Symbolic,
@@ -111,11 +112,7 @@ class Watch(TorchDispatchMode):
     def is_contiguous(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor's elements follow each other, decided as one question."""
         view = self.view(tensor)
-        dense, size = [], term(1)
-        for n, step in zip(view.shape[::-1], view.strides[::-1], strict=True):
-            dense.append(eq(n, 1) | eq(step, size))
-            size = size * n
-        return self.sizes.decide(eq(size, 0) | every(dense))
+        return self.sizes.decide(are_dense(view.shape, view.strides))
 
     def name_results(self, result: Any) -> list[Any]:
         """What the wrapper returned, with the memories named by their places in it."""
@@ -137,7 +134,9 @@ class Watch(TorchDispatchMode):
         before = sizes.sizing
         sizes.sizing = schema.name in _SIZED
         try:
-            result = _OWN.get(schema.name, func)(*args, **kwargs)
+            result = lay_out(sizes, func, args, kwargs)
+            if result is None:
+                result = func(*args, **kwargs)
         finally:
             sizes.sizing = before
         made = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
@@ -204,19 +203,3 @@ class Answers(TorchFunctionMode):
                     form = torch.contiguous_format
                     return args[0] if dense else args[0].clone(memory_format=form)
         return func(*args, **kwargs)
-
-
-def _pad(tensor: torch.Tensor, pads: Any, value: Any = 0) -> torch.Tensor:
-    """The result of aten::constant_pad_nd, for which torch has no symbolic sizes."""
-    ends = [(-1 - i, pads[2 * i], pads[2 * i + 1]) for i in range(len(pads) // 2)]
-    if all(bool(n <= 0) for _, *both in ends for n in both):
-        for axis, first, last in ends:
-            tensor = tensor.narrow(axis, -first, tensor.shape[axis] + first + last)
-        return tensor.clone()
-    shape = list(tensor.shape)
-    for axis, first, last in ends:
-        shape[axis] = shape[axis] + first + last
-    return tensor.new_empty(shape)
-
-
-_OWN = {"aten::constant_pad_nd": _pad}
