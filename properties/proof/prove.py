@@ -181,7 +181,7 @@ def _follow(book: _Book, domain: Domain, path: Path, config: int) -> Iterator[Wa
 def _judge_path(book: _Book, way: Way, deadline: float) -> None:
     domain, path, machines = way.domain, way.path, way.machines
     accesses = [access for machine in machines for access in machine.accesses]
-    conds = [domain.condition, path.condition, *_list_spans(book.kernel, accesses)]
+    conds = [domain.condition, path.condition, *list_spans(book.kernel, accesses)]
     conds += [machine.launched for machine in machines]
     # cases are sought in the formulas as well, which takes less
     inner = Solver(
@@ -203,7 +203,7 @@ def _judge_path(book: _Book, way: Way, deadline: float) -> None:
                 _refute(book, domain, way.config, name, verdict)
 
 
-def _list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond]:
+def list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond]:
     """Every tensor's offsets stay below 2^31 elements, where the contract does not say huge."""
     span = HUGE_SPAN if kernel.contract.huge else SPAN
     for memory_ in {access.tensor.storage: access.tensor.memory for access in accesses}.values():
