@@ -18,13 +18,17 @@ USUAL = (3, 37, 53, 29)  # batch, M, N, K
 MOST_CONFIGS = 16
 
 
+# sizes of a domain at which a condition holds, None where none were found
+Decided = dict[tuple[Cond, Cond], Mapping[Atom, int] | None]
+
+
 class Book(Protocol):
     """Where it is kept what was not decided."""
 
     kernel: KernelUnderTest
     cases: dict[str, None]
     unvisited: dict[str, None]
-    decided: dict[tuple[Cond, Cond], Mapping[Atom, int] | None]
+    decided: Decided
 
     def leave_all_open(self, why: str) -> None: ...
 

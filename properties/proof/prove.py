@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -13,7 +13,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.domain import HUGE_SPAN, SPAN, Domain, NotSaid, list_domains
-from gemmproof.properties.proof.paths import MOST_CONFIGS, list_paths
+from gemmproof.properties.proof.paths import MOST_CONFIGS, Decided, list_paths
 from gemmproof.properties.proof.results import Made, find_made
 from gemmproof.properties.proof.seek import SECONDS as SEEKING
 from gemmproof.properties.proof.seek import Way, seek
@@ -31,7 +31,7 @@ from gemmproof.reference.symbolic.machine.refusal import NotFollowed
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.bounds import judge_bounds, judge_fit
 from gemmproof.reference.symbolic.obligations.product import WantedProduct
-from gemmproof.reference.symbolic.obligations.verdict import OPEN, Verdict, ask
+from gemmproof.reference.symbolic.obligations.verdict import OPEN, Verdict, ask_once
 from gemmproof.reference.symbolic.obligations.verdict import REFUTED as FAILS
 from gemmproof.reference.symbolic.solver import SEARCH, OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond, every, lt, term
@@ -47,8 +47,8 @@ class _Book:
     """What was said of each property so far.
 
     `suspected`: cases at which properties may not hold; `ways`: the paths, in which more of them
-    are sought for `seeking` seconds at most. `checked` is what z3 said to texts, `decided` the
-    sizes of a domain at which conditions hold.
+    are sought for `seeking` seconds at most. `checked` is what z3 said to texts, `proved` what
+    holds, `decided` the sizes of a domain at which conditions hold.
     """
 
     kernel: KernelUnderTest
@@ -60,7 +60,8 @@ class _Book:
     cases: dict[str, None] = field(default_factory=dict)
     unvisited: dict[str, None] = field(default_factory=dict)
     checked: dict[str, str] = field(default_factory=dict)
-    decided: dict[tuple[Cond, Cond], Mapping[Atom, int] | None] = field(default_factory=dict)
+    proved: dict[Any, int] = field(default_factory=dict)
+    decided: Decided = field(default_factory=dict)
     # atoms that are let go are other ones when they come again: what was checked would be lost
     solvers: list[Solver] = field(default_factory=list)
 
@@ -184,12 +185,12 @@ def _judge_path(book: _Book, way: Way, deadline: float) -> None:
     conds = [domain.condition, path.condition, *list_spans(book.kernel, accesses)]
     conds += [machine.launched for machine in machines]
     # cases are sought in the formulas as well, which takes less
+    known = {atom: cond for machine in machines for atom, cond in machine.known.items()}
     inner = Solver(
-        every(conds), {}, domain.plainest, deadline, search=SEARCH / 4, checked=book.checked
-    )
+        every(conds), known, domain.plainest, deadline, search=SEARCH / 4,
+        checked=book.checked, proved=book.proved,
+    )  # fmt: skip
     book.solvers.append(inner)
-    for machine in machines:
-        inner.known |= machine.known
     made = find_made(path, accesses)
     for name, said in _judge(book.kernel, domain, machines, made, inner).items():
         if name in book.open or name in book.refuted:  # because of another path or configuration
@@ -235,7 +236,7 @@ def _judge(
 
 
 def _judge_claim(solver: Solver, claim: Claim, small: tuple[Atom, ...]) -> Verdict:
-    said = ask(solver, claim.words, claim.where, claim.cond, (claim.path,), small)
+    said = ask_once(solver, claim.words, claim.where, claim.cond, (claim.path,), small)
     if said.status == FAILS and claim.words != "tl.assume":
         # at fault only in lanes that reach a store
         return Verdict(OPEN, claim.words, claim.where, "it does not hold in every lane")

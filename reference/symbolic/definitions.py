@@ -38,7 +38,7 @@ def define(atom: Atom) -> tuple[Cond, ...]:
 def _define(atom: Atom) -> Iterator[Cond]:
     x = term(atom)
     if atom.is_natural:
-        yield le(0, x)
+        yield le(atom.least, x)
     if atom.kind == "symbol" and atom.args[0] == LANE:
         yield lt(x, atom.args[2])
     elif atom.kind in ("floordiv", "mod"):

@@ -74,6 +74,17 @@ def find_products(conds: Iterable[Cond]) -> set[Monomial]:
     return {m for cond in conds for p in list_terms(cond) for m in p.terms if len(m) > 1}
 
 
+def find_positive(conds: Iterable[Cond]) -> set[Atom]:
+    """The atoms that conditions say are never negative."""
+    found = set()
+    for cond in conds:
+        least = -cond.term if cond.kind == "le" and cond.term is not None else term(0)
+        (atom, *others) = least.atoms or (None,)
+        if atom is not None and not others and (least - term(atom)).constant in (0, -1):
+            found.add(atom)
+    return found
+
+
 def find_comparable(products: Iterable[Monomial]) -> Iterator[tuple[Atom, Atom]]:
     """Quotients by one divisor that are multiplied with the same in two products."""
     by_rest: dict[Monomial, list[Atom]] = {}

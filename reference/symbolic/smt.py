@@ -14,12 +14,14 @@ Model = dict[Atom, int]
 class Writer:
     """Writes conditions for z3, as text; products are unknowns unless it is exact.
 
+    Atoms are named in the order in which they come, so that the same of other sizes reads alike.
     `sort`: "Int", or "Real" for what follows already where values need not be integers.
     """
 
     def __init__(self, exact: bool, sort: str = "Int") -> None:
         self.exact, self.sort = exact, sort
         self.names: dict[str, Atom | None] = {}
+        self._numbers: dict[Atom, int] = {}
         self.products: set[Monomial] = set()
 
     def write(self, conds: Iterable[Cond]) -> str:
@@ -39,8 +41,11 @@ class Writer:
         leaves = ((n, x) for n, x in self.names.items() if x is not None and x.is_leaf)
         return {atom: given.get(name, 0) for name, atom in leaves}
 
+    def _number(self, atom: Atom) -> int:
+        return self._numbers.setdefault(atom, len(self._numbers))
+
     def _name(self, atom: Atom) -> str:
-        name = f"x{atom.number}"
+        name = f"x{self._number(atom)}"
         self.names[name] = atom
         return name
 
@@ -50,7 +55,7 @@ class Writer:
         self.products.add(monomial)
         if self.exact:
             return f"(* {' '.join(map(self._name, monomial))})"
-        name = "y" + "_".join(str(x.number) for x in monomial)
+        name = "y" + "_".join(str(self._number(x)) for x in monomial)
         self.names[name] = None
         return name
 

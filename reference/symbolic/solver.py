@@ -11,14 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import z3
 
-from gemmproof.reference.symbolic.definitions import define
+from gemmproof.reference.symbolic.knowledge import Knowledge
 from gemmproof.reference.symbolic.lemmas import aim, multiply
 from gemmproof.reference.symbolic.questions import (
     find_comparable,
+    find_positive,
     find_products,
     is_said,
     list_named,
@@ -62,7 +64,7 @@ class Solver:
     atoms (a program is below the grid) and is used where an atom is named. `plainest` narrows the
     domain where values are sought: to operands that are dense. `deadline` is on the thread's CPU
     clock, `search` the seconds of it left to look for values. `checked` is what z3 said to a text,
-    which solvers may share.
+    `proved` are obligations with what was known of them; solvers may share both.
     """
 
     domain: Cond = TRUE
@@ -74,18 +76,34 @@ class Solver:
     positive: set[Atom] = field(default_factory=set)
     answers: dict[frozenset[Cond], str] = field(default_factory=dict)
     checked: dict[str, str] = field(default_factory=dict)
+    proved: dict[Any, int] = field(default_factory=dict)
+    _context: int = 0
     _new: int = 0
+    knowledge: Knowledge = field(init=False)
 
     def __post_init__(self) -> None:
         z3.set_param("memory_max_size", MOST_MEMORY)
+        self.knowledge = Knowledge(self.domain, self.known)
+        given = (self.domain, frozenset(self.known.items()))
+        self._context = self.proved.setdefault(given, len(self.proved))
 
-    def new_symbol(self, name: str) -> Poly:
+    def remembers(self, *obligation: Any) -> bool:
+        """Whether this was proved of the same domain and of what was known at first."""
+        return (self._context, obligation) in self.proved
+
+    def remember(self, *obligation: Any) -> None:
+        """Keep what was proved; it must not name symbols that this solver made."""
+        self.proved.setdefault((self._context, obligation), 0)
+
+    def new_symbol(self, name: str, most: int | None = None) -> Poly:
         """A symbol from 0 up, of which nothing else is known; one after another in a fixed order.
 
-        Solvers that are asked the same then write the same text.
+        Solvers that are asked the same then write the same text. One of at most 0 is 0.
         """
+        if most == 0:
+            return term(0)
         self._new += 1
-        return term(Atom("symbol", name, f"new{self._new}", is_natural=True))
+        return term(Atom("symbol", name, f"new{self._new}", most, is_natural=True, most=most))
 
     def follows(self, goal: Cond, *given: Cond) -> str:
         """Whether a condition holds wherever the given ones and all that is known do.
@@ -108,47 +126,59 @@ class Solver:
 
     def unfold(self, *conds: Cond) -> list[Cond]:
         """The conditions with all that is known and all definitions of what they name."""
-        return self._close((*conds, self.domain))
+        return self.knowledge.close((*conds, self.domain))
+
+    def unfold_near(self, *conds: Cond) -> list[Cond]:
+        """The same without what is known of other atoms, or of what numbers of tiles are made."""
+        return self.knowledge.close_near(conds)
 
     def is_ruled_out(self, unfolded: list[Cond]) -> bool:
         """Whether unfolded conditions contradict each other, as far as lemmas show."""
-        if self._check(Writer(exact=False), unfolded, LINEAR) == "unsat":
+        if self._is_ruled_out(unfolded):
             return True
-        said = [*unfolded, *aim(TRUE, unfolded, self.positive)]
-        return self._check(Writer(exact=False, sort="Real"), said, LINEAR) == "unsat"
+        text = Writer(exact=True).write(unfolded)
+        if text not in self.checked:
+            said = [*unfolded, *aim(TRUE, unfolded, find_positive(unfolded))]
+            self.checked[text] = self._check(Writer(exact=False, sort="Real"), said, LINEAR)
+        return self.checked[text] == "unsat"
 
     def learn(self, *conds: Cond) -> None:
         """Find out which factors of products are positive, before questions about them."""
-        self._find_signs(self._close((*conds, *self._plain())))
+        self._find_signs(self.knowledge.close((*conds, *self.knowledge.plain())))
 
     def _decide(self, goal: Cond, *given: Cond) -> str:
-        conds, plain = (goal, *given), self._plain()
-        named = self._close(conds)
-        atoms = set(walk(*named))
-        # configurations and formats, which differ elsewhere, ask this in the same words
-        about = [cond for cond in plain if atoms.issuperset(walk(cond))]
-        if self._check(Writer(exact=False), [*named, *about], LINEAR) == "unsat":
+        known, conds = self.knowledge, (goal, *given)
+        near, whole = known.close_near((goal,), given), known.close((*conds, *known.plain()))
+        if self._is_ruled_out(near) or self._is_ruled_out(whole):
             return "unsat"
-        whole = self._close((*conds, *plain))
-        if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
-            return "unsat"
-        everything = self._close((*conds, self.domain))
-        if not find_products(everything):
-            return self._check(Writer(exact=True), everything, FULL)
-        self._find_signs(whole)
-        positive, facts = set(self.positive), list[Cond]()
+        everything = known.close((*conds, self.domain))
+        if find_products(everything):
+            self._find_signs(near)
+            near = known.close_near((goal,), given)
+            # configurations and formats, which differ elsewhere, ask this in the same words
+            text = Writer(exact=True).write(near)
+            if text not in self.checked:
+                self.checked[text] = "unsat" if self._climb(goal, near, near) else "unknown"
+            if self.checked[text] == "unsat":
+                return "unsat"
+            self._find_signs(whole)
+            if self._climb(goal, whole, everything):
+                return "unsat"
+        return self._check(Writer(exact=True), everything, FULL)
+
+    def _climb(self, goal: Cond, plain: list[Cond], everything: list[Cond]) -> bool:
+        """Whether conditions contradict each other, by questions of products that are linear."""
+        positive, facts = find_positive(everything), list[Cond]()
         for _ in range(MOST_TURNS):
             said = [*everything, *facts]
             said += aim(goal, said, positive)
             if self._check(Writer(exact=False, sort="Real"), said, LINEAR) == "unsat":
-                return "unsat"
+                return True
             new = self._find_facts(everything, said, positive, set(facts))
             if not new:
                 break
             facts += new
-        if self._check(Writer(exact=False), multiply(whole), LINEAR) == "unsat":
-            return "unsat"
-        return self._check(Writer(exact=True), everything, FULL)
+        return self._is_ruled_out(multiply(plain))
 
     def _find_facts(
         self, whole: list[Cond], said: list[Cond], positive: set[Atom], known: set[Cond]
@@ -174,10 +204,6 @@ class Solver:
         options = ((z3.Bool(f"option{i}"), cond) for i, cond in enumerate(doubted))
         return [cond for option, cond in options if str(solver.check(option)) == "unsat"]
 
-    def _plain(self) -> list[Cond]:
-        """The part of the domain that speaks of no products."""
-        return [cond for cond in list_parts([self.domain]) if not find_products([cond])]
-
     def find(self, *conds: Cond, small: Iterable[Atom] = ()) -> Model | None:
         """Values at which all of them hold, the atoms of `small` as small as was found at once.
 
@@ -190,7 +216,7 @@ class Solver:
             self.search -= time.thread_time() - began
 
     def _find(self, conds: tuple[Cond, ...], small: tuple[Atom, ...]) -> Model | None:
-        whole = self._close((*conds, self.domain, self.plainest))
+        whole = self.knowledge.close((*conds, self.domain, self.plainest))
         others = [x for x in walk(*whole) if x.kind == "symbol" and x not in small]
         if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
             return None
@@ -242,7 +268,7 @@ class Solver:
         if FALSE in conds or find_products(conds):
             return None
         writer, solver = Writer(exact=True), self._solver(LINEAR)
-        solver.from_string(writer.write(self._close(conds)))
+        solver.from_string(writer.write(self.knowledge.close(conds)))
         if str(solver.check()) != "sat":
             return None
         model = writer.read(solver.model())
@@ -279,29 +305,26 @@ class Solver:
 
     def _find_signs(self, conds: list[Cond]) -> None:
         """Learn which factors of products are positive: what is multiplied must know."""
-        plain = self._plain()
+        plain = self.knowledge.plain()
         factors = {x for m in find_products(conds) for x in m}
         for atom in sorted(factors - self.signed, key=lambda x: x.number):
             self.signed.add(atom)
             for least in (1,) if atom.is_natural else (1, 0):
-                whole = self._close((lt(term(atom), least), *plain))
-                if self._check(Writer(exact=False), multiply(whole), LINEAR) == "unsat":
+                if self._is_at_least(atom, least, plain):
                     self.known[atom] = self.known.get(atom, TRUE) & le(least, term(atom))
                     self.positive.add(atom)
                     break
 
-    def _close(self, conds: Iterable[Cond]) -> list[Cond]:
-        """The conditions with what is known of every atom that they name."""
-        found: dict[Cond, None] = dict.fromkeys(list_parts(conds))
-        seen: set[Atom] = set()
-        waiting = list(found)
-        while waiting:
-            new = [x for x in walk(*waiting) if x not in seen]
-            seen |= set(new)
-            waiting = []
-            for atom in new:
-                for cond in list_parts((*define(atom), self.known.get(atom, TRUE))):
-                    if cond not in found:
-                        found[cond] = None
-                        waiting.append(cond)
-        return list(found)
+    def _is_at_least(self, atom: Atom, least: int, plain: list[Cond]) -> bool:
+        if atom.is_natural and atom.least >= least:
+            return True
+        asked = (self._context, atom, least)
+        if asked not in self.proved:
+            doubt = lt(term(atom), least)
+            near, whole = self.knowledge.close_near((doubt,)), self.knowledge.close((doubt, *plain))
+            multiplied = (multiply(conds) for conds in (near, whole))
+            self.proved[asked] = any(map(self._is_ruled_out, chain((near, whole), multiplied)))
+        return bool(self.proved[asked])
+
+    def _is_ruled_out(self, conds: list[Cond]) -> bool:
+        return self._check(Writer(exact=False), conds, LINEAR) == "unsat"

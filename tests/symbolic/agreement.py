@@ -33,7 +33,8 @@ class Agreement:
 
 class _Book:
     def __init__(self, kernel):
-        self.kernel, self.cases, self.unvisited, self.why = kernel, {}, {}, ""
+        self.kernel, self.cases, self.unvisited, self.decided = kernel, {}, {}, {}
+        self.why = ""
 
     def leave_all_open(self, why):
         self.why = why

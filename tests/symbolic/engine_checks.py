@@ -23,10 +23,11 @@ from gemmproof.reference.symbolic import definitions, lemmas
 from gemmproof.reference.symbolic import solver as solving
 from gemmproof.reference.symbolic.machine import integers, shapes, values
 from gemmproof.reference.symbolic.machine.interpret import RULES
-from gemmproof.reference.symbolic.obligations import coordinates
+from gemmproof.reference.symbolic.obligations import coordinates, digits
 from gemmproof.reference.symbolic.terms import (
     Atom,
     atoms,
+    eq,
     evaluate,
     le,
     lt,
@@ -71,6 +72,8 @@ def terms_are_what_they_say():
             poly = lanes[0] * rng.randint(0, 9) + lanes[1] if natural else poly
             poly = -poly if natural and rng.random() < 0.5 else poly
             by = rng.choice((1, 2, 3, 4, 8, 15, 16))
+            if rng.random() < 0.3:  # a tile's number and a lane, of groups of tiles
+                poly, by = 16 * rng.randint(1, 4) * X + rng.randint(1, 2) * lanes[1], 64
             made = making.make(kind, poly, by)
             given = {x.atom: rng.randint(0, 15) for x in lanes} | {X.atom: rng.randint(-50, 50)}
             plain = int(evaluate(poly, given))
@@ -81,6 +84,7 @@ def terms_are_what_they_say():
             }[kind]  # fmt: skip
             assert int(evaluate(made, given)) == wanted, (kind, poly, by)
             assert not made.is_natural or wanted >= 0
+            assert made.least is None or wanted >= made.least, (kind, made, made.least)
             assert made.most is None or wanted <= made.most, (kind, made, made.most)
     cond = le(X, 3)
     for n in (2, 3, 4):
@@ -144,9 +148,35 @@ def solver_is_no_optimist():
     hard = le(1, X * X * X + Y * Y * Y - 33 - D * D * D) | le(X * X * X + Y * Y * Y - D * D * D, 32)
     assert solver.follows(hard) != solving.YES
     assert not solver.is_ruled_out(solver.unfold(le(X, 3)))
+    size = symbol("size", is_natural=True)
+    tiles, solver = making.make("floordiv", size + 127, 128), solving.Solver(lt(size, 2**30))
+    assert solver.follows(lt(64 * tiles, 2**31)) == solving.YES
+    assert solver.follows(lt(256 * tiles, 2**31)) != solving.YES
     x, y = (making.make("floordiv", symbol(name, is_natural=True), 16) for name in "xy")
     assert solver.follows(le(D * x, D * y)) != solving.YES
     assert solver.follows(lt(D * x, D * y), lt(x, y), le(1, D)) == solving.YES
+
+
+def digits_are_of_their_number():
+    """Equal numbers have equal digits, and every index is that of an element."""
+    rng = random.Random(4)
+    lanes = [definitions.lane(i, 8) for i in range(2)]
+    for _ in range(40):
+        x, y = (rng.choice((8, 16)) * term(z) + lane for z, lane in zip((X, Y), lanes, strict=True))
+        said = list(digits.split_equal(x, y))
+        for at in np.ndindex(8, 8, 4, 4):
+            given = dict(zip((*(z.atom for z in (*lanes, X, Y)),), at, strict=True))
+            same = bool(evaluate(eq(x, y), given))
+            assert not same or all(bool(evaluate(cond, given)) for cond in said)
+    for places in (([8 * X + lanes[0]],), ([8 * X + lanes[0]], [4 * X + lanes[0]]), ([X],)):
+        (index,), within = digits.new_element(solving.Solver(), [D], places)
+        tile, *below = (x for x in walk(index) if x.is_leaf)
+        found = set()
+        for n, lane in np.ndindex(20, 8):
+            given = {D.atom: 19, tile: n, **dict.fromkeys(below, lane)}
+            if bool(evaluate(within, given)):
+                found.add(int(evaluate(index, given)))
+        assert found == set(range(19))
 
 
 def indices_are_of_their_offset():

@@ -10,27 +10,29 @@ import pytest
 
 from gemmproof.properties import memory, values
 from gemmproof.properties.proof import domain, prove, results
-from gemmproof.reference.symbolic import definitions, lemmas, solver
-from gemmproof.reference.symbolic.machine import (
-    arithmetic,
-    holes,
-    integers,
-    joining,
-    loops,
-    shapes,
-)
+from gemmproof.reference.symbolic import definitions, knowledge, lemmas, solver
+from gemmproof.reference.symbolic.machine import arithmetic, holes, integers, joining, loops, shapes
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES
-from gemmproof.reference.symbolic.obligations import (
-    bounds,
-    coordinates,
-    cover,
-    product,
-)
+from gemmproof.reference.symbolic.obligations import bounds, coordinates, cover, digits, product
+from gemmproof.reference.symbolic.obligations import instances as programs
 from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
-from gemmproof.reference.symbolic.terms import TRUE, Poly, atoms, eq, le, lt, making, term, walk
+from gemmproof.reference.symbolic.terms import (
+    FALSE,
+    TRUE,
+    Poly,
+    atoms,
+    eq,
+    le,
+    lt,
+    making,
+    term,
+    walk,
+)
 
 PROOF = Verdict(PROVED, "", None)
+DIVIDE_DIGITS = making._divide_digits
+LIST_SIZES = domain._list_sizes
 FOLLOWS = solver.Solver.follows
 BLOCKS = Machine.blocks
 
@@ -47,6 +49,16 @@ def edges_swapped(self, blocks, frame):
     finally:
         for block in blocks:
             block.ops[-1].targets = block.ops[-1].targets[::-1]
+
+
+def over_its_place(x, divisor):
+    place = next((c for m, c in x.terms.items() if m and 1 < c < divisor), 0)
+    if not place or divisor % place:
+        return DIVIDE_DIGITS(x, divisor)
+    above = Poly({m: c // place for m, c in x.terms.items() if c % place == 0})
+    below = Poly({m: c for m, c in x.terms.items() if c % place})
+    tiles = divisor // place
+    return making.make("floordiv", above, tiles), place * making.make("mod", above, tiles) + below
 
 
 def else_without_not(machine, op, frame):
@@ -192,7 +204,7 @@ MUTATIONS = {
         bounds, "is_dense", lambda tensor: True, unproved(
             "padding_read", BOUNDS, layouts="any", K="1..")),
     "no size is 0": (
-        domain, "_list_empty", lambda contract: iter([()]),
+        domain, "_list_sizes", lambda contract: iter([next(LIST_SIZES(contract))]),
         unproved("nothing_stored_without_k", ONCE)),
     "an unknown answer is yes": (
         solver.Solver, "follows", lambda self, *conds: solver.YES
@@ -201,6 +213,22 @@ MUTATIONS = {
         solver.Solver, "is_ruled_out", lambda self, conds: True, checks.solver_is_no_optimist),
     "a bound says a stronger one": (
         solver, "is_said", lambda goal, given: goal.kind == "le", checks.solver_is_no_optimist),
+    "what was proved of another kernel": (
+        solver.Solver, "remembers", lambda self, *asked: True,
+        unproved("k_offset_of_b_in_32_bits", memory.FIT)),
+    "a number of tiles is small": (
+        knowledge.Knowledge, "_find_most", lambda self, size: 1, checks.solver_is_no_optimist),
+    "a digit that reaches over its place": (
+        making, "_divide_digits", over_its_place, checks.terms_are_what_they_say),
+    "equal numbers are none": (
+        cover, "split_equal", lambda x, y: iter([FALSE]),
+        unproved("every_tile_launched_twice", ONCE)),
+    "the last tile has no elements": (
+        digits, "make", lambda kind, x, y: making.make(kind, x, y) - 1,
+        checks.digits_are_of_their_number),
+    "a result has no elements": (
+        cover, "new_element", lambda solver, shape, places: ([term(0)] * len(shape), FALSE),
+        unproved("last_row_not_stored", ONCE)),
     "what is left of an offset is dropped": (
         coordinates, "locate", nothing_left, checks.indices_are_of_their_offset),
     "an index by the wrong stride": (
@@ -237,7 +265,7 @@ MUTATIONS = {
         cover, "_others", lambda *given: [],
         unproved("every_lane_stores_one_column", ONCE, N="1..1")),
     "programs that are no others": (
-        cover, "list_programs", lambda *given: [], unproved("every_tile_launched_twice", ONCE)),
+        programs, "list_programs", lambda *given: [], unproved("every_tile_launched_twice", ONCE)),
     "whatever is inverted is reached": (
         cover, "reach", lambda *given: TRUE, unproved("last_row_not_stored", ONCE)),
     "lanes rest on no bounds": (prove, "RESTS", {}, unproved("no_k_mask_on_b", LANES)),

@@ -30,7 +30,7 @@ LANES, EXACT = memory.LANES, values.EXACT
 
 class Book:
     def __init__(self, kernel):
-        self.kernel, self.cases, self.unvisited = kernel, {}, {}
+        self.kernel, self.cases, self.unvisited, self.decided = kernel, {}, {}, {}
 
     def leave_all_open(self, why):
         pass

@@ -135,6 +135,12 @@ class Access:
     launch: int = 0
     number: int = 0
 
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Which elements, of which lanes: equal for accesses that differ in what they move."""
+        own = (self.tensor.offset, self.tensor.owner_shape, self.tensor.owner_strides)
+        return (self.term, self.mask, self.path, self.shape, self.trips, self.launch, *own)
+
     def map(self, change: Callable[[Any], Any]) -> Access:
         """The same for other lanes."""
         other = None if self.other is None else self.other.map(change, self.other.shape)

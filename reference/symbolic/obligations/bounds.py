@@ -8,7 +8,7 @@ from typing import Any
 
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.coordinates import NoView, locate, split_choices
-from gemmproof.reference.symbolic.obligations.verdict import OPEN, PROVED, Verdict, ask
+from gemmproof.reference.symbolic.obligations.verdict import OPEN, PROVED, Verdict, ask, ask_once
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import FALSE, Atom, Cond, Poly, le, lt, term
 
@@ -32,6 +32,16 @@ def find_places(access: Access, view: Any = None) -> list[Place]:
 def judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Iterator[Verdict]:
     """Along each axis: 0 <= index < size for every lane under the mask."""
     words = f"{access.kind} of {access.tensor.name}"
+    if solver.remembers("bounds", access.place):
+        yield Verdict(PROVED, words, access.where)
+        return
+    said = _judge_bounds(solver, access, small, words)
+    if said.status == PROVED:
+        solver.remember("bounds", access.place)
+    yield said
+
+
+def _judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...], words: str) -> Verdict:
     tensor = access.tensor
     # an index beyond its axis is a fault where the address is outside of the operand
     offset = access.term + tensor.offset
@@ -44,8 +54,7 @@ def judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Ite
         places = find_places(access)
         is_flat = dense and any(is_counted_through(tensor, at) for _, at in places)
         if is_flat and solver.follows(inside, *given) == YES:
-            yield Verdict(PROVED, words, access.where)
-            return
+            return Verdict(PROVED, words, access.where)
         for case, indices in places:
             for index, size in zip(indices, tensor.owner_shape, strict=True):
                 for goal in (le(0, index), lt(index, size)):
@@ -53,12 +62,11 @@ def judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Ite
     except NoView:
         missing = [FALSE]
     if not missing:
-        yield Verdict(PROVED, words, access.where)
-        return
+        return Verdict(PROVED, words, access.where)
     verdict = ask(solver, words, access.where, inside, given, small)
     if verdict.status == PROVED and not dense:
         verdict = Verdict(OPEN, words, access.where, "it may run from one row into the next")
-    yield replace(verdict, lacks=missing[0] if missing[0] != FALSE else None)
+    return replace(verdict, lacks=missing[0] if missing[0] != FALSE else None)
 
 
 def is_dense(tensor: Any) -> bool:
@@ -90,4 +98,4 @@ def judge_fit(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Iterat
     words = f"offset of the {access.kind} of {access.tensor.name}"
     for step, cond in access.steps:
         given = (access.path, access.mask, cond)
-        yield ask(solver, words, access.where, fits(step, 32), given, small)
+        yield ask_once(solver, words, access.where, fits(step, 32), given, small)

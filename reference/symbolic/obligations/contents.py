@@ -26,13 +26,8 @@ from gemmproof.reference.symbolic.obligations.copies import (
     is_dense,
     list_filled,
 )
-from gemmproof.reference.symbolic.obligations.cover import (
-    copy_free,
-    judge_all,
-    judge_separate,
-    list_free,
-    list_programs,
-)
+from gemmproof.reference.symbolic.obligations.cover import judge_all, judge_separate
+from gemmproof.reference.symbolic.obligations.instances import copy_free, list_free, list_programs
 from gemmproof.reference.symbolic.obligations.verdict import PROVED
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import (
@@ -250,8 +245,8 @@ class Contents:
         met = [(address, substitute(address, swaps))]
         if len(places) == 1 and self._is_within(store, places[0]):
             met = [(x, substitute(x, swaps)) for x in places[0][1]]
-        conds = (given, substitute(given, swaps), *(eq(x, y) for x, y in met))
-        said = judge_separate(solver, "stored once", store, conds, apart, swaps, ())
+        conds = (given, substitute(given, swaps))
+        said = judge_separate(solver, "stored once", store, conds, met, apart, swaps, ())
         return said.status == PROVED
 
     def _is_within(self, store: Access, place: Any) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gemmproof.reference.symbolic.definitions import lane, pin
+from gemmproof.reference.symbolic.definitions import pin
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.bounds import (
     find_places,
@@ -16,6 +16,8 @@ from gemmproof.reference.symbolic.obligations.bounds import (
     is_whole,
 )
 from gemmproof.reference.symbolic.obligations.coordinates import NoView, list_choices
+from gemmproof.reference.symbolic.obligations.digits import new_element, split_equal
+from gemmproof.reference.symbolic.obligations.instances import copy_free, list_free, list_others
 from gemmproof.reference.symbolic.obligations.inversion import Inversion, NoInverse
 from gemmproof.reference.symbolic.obligations.verdict import (
     OPEN,
@@ -45,47 +47,28 @@ from gemmproof.reference.symbolic.terms import (
 DEFINED = ("floordiv", "mod", "div", "rem", "min", "max", "choice", "flag")
 
 
-def list_free(solver: Solver, *what: Poly | Cond) -> list[Atom]:
-    """The programs, trips and lanes that terms speak of, those of their ranges too."""
-    found: dict[Atom, None] = {}
-    waiting = list(walk(*what))
-    while waiting:
-        atom = waiting.pop()
-        if atom in found or not is_free(atom):
-            continue
-        found[atom] = None
-        waiting += walk(solver.known[atom]) if atom in solver.known else ()
-    return sorted(found, key=lambda x: x.number)
-
-
-def is_free(atom: Atom) -> bool:
-    """Whether an atom is a program, a trip or a lane: one of many, and not a size."""
-    words = ("lane", "trip", "trips", "earlier")
-    return atom.kind == "symbol" and (atom.args[0] in words or atom.args[0].startswith("pid_"))
-
-
-def copy_free(solver: Solver, free: Sequence[Atom]) -> dict[Atom, Poly]:
-    """Another program, trip and lane, of which the same is known."""
-    swaps = {}
-    for atom in free:
-        new = solver.new_symbol(f"{atom.args[0]}'").atom
-        assert new is not None
-        swaps[atom] = term(new)
-    for atom, copy in swaps.items():
-        new = copy.atom
-        assert new is not None
-        bounds = [substitute(solver.known[atom], swaps)] if atom in solver.known else []
-        if atom.args[0] == "lane":
-            bounds.append(lt(copy, atom.args[2]))
-        solver.known[new] = every(bounds)
-    return swaps
-
-
 def judge_twice(
     solver: Solver, first: Access, second: Access, small: tuple[Atom, ...], view: Any = None
 ) -> Iterator[Verdict]:
     """No two lanes, of whatever programs and trips, store one element."""
     words = f"stored once in {first.tensor.name}"
+    asked = ("twice", first.place, second.place, _sides(view))
+    if solver.remembers(*asked):
+        yield Verdict(PROVED, words, first.where)
+        return
+    said = list(_judge_twice(solver, first, second, small, view, words))
+    if all(one.status == PROVED for one in said):
+        solver.remember(*asked)
+    yield from said
+
+
+def _sides(view: Any) -> tuple[Any, ...]:
+    return () if view is None else (view.shape, view.strides, view.offset)
+
+
+def _judge_twice(
+    solver: Solver, first: Access, second: Access, small: tuple[Atom, ...], view: Any, words: str
+) -> Iterator[Verdict]:
     try:
         places = [(x, *place) for x in (first, second) for place in find_places(x, view)]
     except NoView as error:
@@ -105,25 +88,12 @@ def judge_twice(
             given = every((x.path, x.mask, case_x))
             other = every((y.path, y.mask, case_y))
             free = list_free(solver, given, other, *at_x, *at_y, *map(term, (*x.trips, *y.trips)))
-            free += [p for p in _others(solver, x) if p not in free]
+            free += [p for p in list_others(solver, x) if p not in free]
             swaps = copy_free(solver, free)
             there = substitute(other, swaps)
-            met = [eq(p, substitute(q, swaps)) for p, q in zip(at_x, at_y, strict=True)]
+            met = [(p, substitute(q, swaps)) for p, q in zip(at_x, at_y, strict=True)]
             apart = _apart(swaps, x.trips if x is y else None)
-            conds = (given, there, *met)
-            yield judge_separate(solver, words, x, conds, apart, swaps, small)
-
-
-def _others(solver: Solver, access: Access) -> list[Atom]:
-    """The program and the lanes of an access, whether or not its terms name them."""
-    lanes = (lane(i, n).atom for i, n in enumerate(access.shape))
-    return [*list_programs(solver, access), *(x for x in lanes if x is not None)]
-
-
-def list_programs(solver: Solver, access: Access) -> list[Atom]:
-    """The program of an access along each axis of its grid."""
-    named = [x for x in solver.known if str(x.args[0]).startswith("pid_")]
-    return [x for x in named if x.args[1:] == (access.launch,)]
+            yield judge_separate(solver, words, x, (given, there), met, apart, swaps, small)
 
 
 def _apart(swaps: dict[Atom, Poly], trips: Sequence[Atom] | None) -> Cond:
@@ -149,34 +119,45 @@ def _address(access: Access) -> tuple[Poly, ...]:
 
 
 def judge_separate(
-    solver: Solver, words: str, access: Access, conds: tuple[Cond, ...], apart: Cond,
-    swaps: dict[Atom, Poly], small: tuple[Atom, ...],
+    solver: Solver, words: str, access: Access, conds: tuple[Cond, ...],
+    met: Sequence[tuple[Poly, Poly]], apart: Cond, swaps: dict[Atom, Poly],
+    small: tuple[Atom, ...],
 ) -> Verdict:  # fmt: skip
-    """Whether two instances that meet must be one: atom by atom they are shown to be equal."""
-    whole = every(conds)
-    solver.learn(whole)
-    facts, goal = solver.unfold(whole, apart), apart
-    pairs = _pairs(whole, swaps)
-    merged = True
-    while merged:
-        if solver.is_ruled_out([*facts, goal]):
+    """Whether two instances that meet must be one: atom by atom they are shown to be equal.
+
+    They meet where the terms of each pair are equal.
+    """
+    whole = every((*conds, *(eq(x, y) for x, y in met)))
+    alike = every(cond for x, y in met for cond in split_equal(x, y))
+    for unfold, given in ((solver.unfold_near, alike), (solver.unfold, whole)):
+        solver.learn(given)
+        if _is_one(solver, unfold(given, apart), apart, _pairs(given, swaps)):
             return Verdict(PROVED, words, access.where)
-        merged = False
-        for x, y in list(pairs):
-            if solver.is_ruled_out([*facts, ~eq(term(x), term(y))]):
-                facts = [rename(cond, {y: x}) for cond in facts]
-                goal = rename(goal, {y: x})
-                pairs.remove((x, y))
-                merged = True
     if solver.decide(apart, whole) == "unsat":
         return Verdict(PROVED, words, access.where)
     doubt = find_unknown(whole)
     if doubt:
         return Verdict(OPEN, words, access.where, doubt)
-    model = solver.find(*conds, apart, small=small)
+    model = solver.find(whole, apart, small=small)
     if model is not None:
         return Verdict(REFUTED, words, access.where, model=model)
     return Verdict(OPEN, words, access.where, "z3 came to no end")
+
+
+def _is_one(solver: Solver, facts: list[Cond], apart: Cond, pairs: list[tuple[Atom, Atom]]) -> bool:
+    """Whether two instances are one: pairs that are equal are named alike, one after another."""
+    merged = True
+    while merged:
+        if solver.is_ruled_out([*facts, apart]):
+            return True
+        merged = False
+        for x, y in list(pairs):
+            if solver.is_ruled_out([*facts, ~eq(term(x), term(y))]):
+                facts = [rename(cond, {y: x}) for cond in facts]
+                apart = rename(apart, {y: x})
+                pairs.remove((x, y))
+                merged = True
+    return False
 
 
 def _pairs(whole: Cond, swaps: dict[Atom, Poly]) -> list[tuple[Atom, Atom]]:
@@ -197,14 +178,17 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
     """
     tensor, where = stores[0].tensor, stores[0].where
     words = f"all of {tensor.name} stored"
+    asked = ("all", *(store.place for store in stores), _sides(view))
+    if solver.remembers(*asked):
+        yield Verdict(PROVED, words, where)
+        return
     shape = tensor.owner_shape if view is None else view.shape
     places = [_find_indices(store, view) for store in stores]
     through = any(is_counted_through(tensor, at) for found in places for _, at in found)
     if through and (view is None or is_whole(view)) and is_dense(tensor):
         places = [[(TRUE, _address(store))] for store in stores]
         shape = (math.prod(shape, start=term(1)),)
-    targets = [solver.new_symbol("element") for _ in shape]
-    within = every(lt(x, n) for x, n in zip(targets, shape, strict=True))
+    targets, within = new_element(solver, shape, [at for found in places for _, at in found])
     why = "which program stores an element is no plain sum"
     for splits in (False, True):
         ways: list[tuple[Cond, Cond]] = []
@@ -213,6 +197,7 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
                 with suppress(NoInverse):
                     ways += _list_ways(solver, store, case, at, targets, splits)
         if ways and _covers(solver, ways, within):
+            solver.remember(*asked)
             yield Verdict(PROVED, words, where)
             return
         why = "z3 came to no end" if ways else why

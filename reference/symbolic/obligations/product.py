@@ -20,13 +20,9 @@ from gemmproof.reference.symbolic.obligations.contraction import (
     find_contractions,
 )
 from gemmproof.reference.symbolic.obligations.coordinates import NoView
-from gemmproof.reference.symbolic.obligations.cover import (
-    copy_free,
-    is_free,
-    judge_separate,
-    list_free,
-    reach,
-)
+from gemmproof.reference.symbolic.obligations.cover import judge_separate, reach
+from gemmproof.reference.symbolic.obligations.digits import new_element
+from gemmproof.reference.symbolic.obligations.instances import copy_free, is_free, list_free
 from gemmproof.reference.symbolic.obligations.inversion import Inversion, NoInverse
 from gemmproof.reference.symbolic.obligations.verdict import OPEN, PROVED, Verdict, ask
 from gemmproof.reference.symbolic.solver import YES, Solver
@@ -229,27 +225,26 @@ def _judge_once(stored: _Stored, first: _Share, second: _Share) -> Verdict:
     """No two lanes, trips or programs add the same k to one element."""
     solver, words = stored.solver, f"{stored.wanted.words}: each k once"
     swaps = copy_free(solver, _list_adding(stored, (first, second)))
-    met = [eq(first.k, substitute(second.k, swaps))]
-    met += [eq(x, substitute(x, swaps)) for x in stored.at]
+    met = [(first.k, substitute(second.k, swaps))]
+    met += [(x, substitute(x, swaps)) for x in stored.at]
     there = substitute(every((stored.here, second.cond)), swaps)
     apart = some(~eq(term(x), y) for x, y in swaps.items()) if first is second else every(())
     if apart == FALSE:  # one addition, whose k is one
         return Verdict(PROVED, words, first.a.where)
-    conds = (stored.here, first.cond, there, *met)
-    return judge_separate(solver, words, first.a, conds, apart, swaps, ())
+    conds = (stored.here, first.cond, there)
+    return judge_separate(solver, words, first.a, conds, met, apart, swaps, ())
 
 
 def _judge_all(stored: _Stored, shares: Sequence[_Share]) -> Verdict:
     """Every k in [0, K) is added."""
     solver, wanted = stored.solver, stored.wanted
-    target = solver.new_symbol("element")
-    given = [lt(target, wanted.depth)]
+    (target,), within = new_element(solver, (wanted.depth,), [(share.k,) for share in shares])
+    given = [within]
     goals: list[Cond] = []
     elements: list[Poly] = []
     if stored.adds:  # whichever program comes to the element: one is sought for each k
-        elements = [solver.new_symbol("element") for _ in stored.at]
-        goal = every(lt(x, n) for x, n in zip(elements, stored.shape, strict=True))
-        given.append(goal)
+        elements, within = new_element(solver, stored.shape, [stored.at])
+        given.append(within)
     else:
         given.append(stored.here)
     for share in shares:

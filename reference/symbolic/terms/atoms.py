@@ -47,7 +47,7 @@ class Atom:
             found = super().__new__(cls)
             found.kind, found.args, found.number = kind, args, next(_numbers)
             found.is_natural = is_natural or _is_natural(kind, args)
-            found.least = least
+            found.least = least or _least(kind, args)
             found.definition = None
             found.most = _most(kind, args) if most is None else most
             _atoms[key] = found
@@ -85,6 +85,13 @@ def _most(kind: str, args: tuple[Any, ...]) -> int | None:
     if kind == "mod" and args[1].constant:
         return max(0, int(args[1].constant) - 1)
     return None
+
+
+def _least(kind: str, args: tuple[Any, ...]) -> int:
+    """A number that a natural atom never falls below."""
+    if kind == "floordiv" and (args[1].constant or 0) > 0:
+        return max(0, (args[0].least or 0) // int(args[1].constant))
+    return 0
 
 
 Monomial = tuple[Atom, ...]
@@ -133,13 +140,19 @@ class Poly:
     @property
     def is_natural(self) -> bool:
         """Whether it is plainly never negative."""
+        least = self.least
+        return least is not None and least >= 0
+
+    @property
+    def least(self) -> int | None:
+        """A number that it never falls below, where that is plain."""
         total = 0
         for monomial, c in self.terms.items():
             bounds = [x.least if c > 0 else x.most for x in monomial]
             if not all(x.is_natural for x in monomial) or None in bounds:
-                return False
+                return None
             total += c * math.prod(x for x in bounds if x is not None)
-        return total >= 0
+        return total
 
     @property
     def most(self) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from gemmproof.reference.symbolic.terms.atoms import Atom, Monomial, Poly, term
@@ -70,8 +70,13 @@ def _depend(atom: Atom, swaps: Swaps, memo: dict[Any, Any]) -> Poly:
     return term(Atom("unknown", why, number, *(substitute(x, swaps, memo) for x in depends)))
 
 
-def walk(*what: Poly | Cond) -> Iterator[Atom]:
-    """Every atom of terms and conditions, those in the parts of atoms too, the outermost first."""
+def walk(
+    *what: Poly | Cond, is_whole: Callable[[Atom], bool] = lambda atom: False
+) -> Iterator[Atom]:
+    """Every atom of terms and conditions, those in the parts of atoms too, the outermost first.
+
+    Of atoms that are `is_whole` the parts are left out.
+    """
     seen: set[Any] = set()
     waiting: list[Any] = list(what)
     while waiting:
@@ -81,8 +86,8 @@ def walk(*what: Poly | Cond) -> Iterator[Atom]:
         seen.add(x)
         if isinstance(x, Atom):
             yield x
-            waiting += () if x.is_leaf else x.args
+            waiting += () if x.is_leaf or is_whole(x) else x.args
         elif isinstance(x, Cond):
             waiting += [*x.parts, *([x.term] if x.term is not None else [])]
         else:
-            waiting += x.atoms
+            waiting += (atom for monomial in x.terms for atom in monomial)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -73,11 +74,21 @@ def _divide_by(kind: str, x: Poly, divisor: int) -> Poly:
     elif divisor > 0 and (-rest).is_natural:
         rest_quotient, rest_mod = _divide_negative(rest, divisor)
     else:
-        rest_quotient = term(Atom("floordiv", rest, term(divisor)))
-        rest_mod = term(Atom("mod", rest, term(divisor)))
+        rest_quotient, rest_mod = _divide_digits(rest, divisor)
     if kind == "mod":
         return rest_mod
     return Poly({m: c // divisor for m, c in whole.terms.items()}) + rest_quotient
+
+
+def _divide_digits(x: Poly, divisor: int) -> tuple[Poly, Poly]:
+    """Quotient and remainder; (64 p + i) // 512 is p // 8 where i is a digit below 64."""
+    for place in sorted({math.gcd(c, divisor) for m, c in x.terms.items() if m}, reverse=True):
+        below = Poly({m: c for m, c in x.terms.items() if c % place})
+        if 1 < place < divisor and below.most is not None and below.most < place:
+            above = Poly({m: c // place for m, c in x.terms.items() if c % place == 0})
+            quotient, rest = (make(kind, above, divisor // place) for kind in ("floordiv", "mod"))
+            return quotient, place * rest + below
+    return term(Atom("floordiv", x, term(divisor))), term(Atom("mod", x, term(divisor)))
 
 
 def _divide_negative(x: Poly, divisor: int) -> tuple[Poly, Poly]:
