@@ -66,7 +66,6 @@ class _Book:
     """What the paths of a wrapper leave open."""
 
     kernel: KernelUnderTest
-    cases: dict[str, None] = field(default_factory=dict)
     unvisited: dict[str, None] = field(default_factory=dict)
     decided: dict[tuple[Cond, Cond], Mapping[Atom, int] | None] = field(default_factory=dict)
 

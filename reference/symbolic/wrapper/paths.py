@@ -29,6 +29,7 @@ from gemmproof.reference.symbolic.wrapper.record import (
     Guard,
     NotKnown,
     Path,
+    Run,
     Symbolic,
     Trace,
     Unvisited,
@@ -89,7 +90,8 @@ def trace_wrapper(
             why = "" if taken == wanted else "another way"
         if why:
             unvisited.append(Unvisited(every(wanted), where, why))
-    return Trace(merge(list(seen.values())), unvisited)
+    runs = [Run(tuple(path.guards), path.sizes) for path in seen.values()]
+    return Trace(merge(list(seen.values())), unvisited, runs)
 
 
 @without_compiler()
