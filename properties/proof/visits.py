@@ -25,21 +25,24 @@ from gemmproof.reference.symbolic.terms import TRUE, Atom, Cond, evaluate, walk
 from gemmproof.reference.symbolic.wrapper import Run
 from gemmproof.reference.symbolic.wrapper.record import Guard
 
-SECONDS = 0.5  # of a kernel's time, in which sizes for its branches are sought
+SECONDS = 0.5  # of a kernel's time, in which sizes of branches and layouts are sought
+MOST_TRIED = 400  # layouts of all operands at once
 MOST_SAID = 3  # decisions, the last ones, that a path is named by
-ELSEWHERE = (37, 53, 29)  # M, N, K of operands whose strides are told apart
+ELSEWHERE = {"batch": 3, "M": 37, "N": 53, "K": 29}  # sizes whose strides are told apart
 
 
 @dataclass(slots=True)
 class Visits:
     """The paths that have a case, each with its words, and those that have none.
 
-    `sought`: the sizes of branches, which formats and configurations share.
+    `sought`: the sizes of branches, and `placed` the strides of layouts, which formats and
+    configurations share.
     """
 
     found: dict[tuple[str, str], None] = field(default_factory=dict)
     unvisited: dict[str, None] = field(default_factory=dict)
     sought: dict[tuple[Cond, Cond], Mapping[str, int] | str] = field(default_factory=dict)
+    placed: dict[tuple[Any, ...], Mapping[Atom, int]] = field(default_factory=dict)
     left: float = SECONDS
 
     @property
@@ -68,11 +71,14 @@ def visit_branches(
     `given` is what holds on the path, and `solver` knows of its programs and trips.
     """
     branches = dict.fromkeys(branch for machine in way.machines for branch in machine.branches)
-    if any(_list_named(way.domain, way.path.guards).values()):
+    if _list_named(way.domain, way.path.guards):
         solver = replace(solver, plainest=TRUE)  # strides that dense operands may not have
     for branch in branches:
-        how = "taken" if branch.is_taken else "left out"
-        words = f"{branch.where}: this branch {how}" if branch.where else f"a branch {how}"
+        words = f"{branch.where}: this branch" if branch.where else "a branch"
+        if any(x.kind == "unknown" for x in walk(branch.cond)):
+            visits.unvisited[f"{words}, which depends on more than sizes"] = None
+            continue
+        words += " taken" if branch.is_taken else " left out"
         key = (given, branch.cond)
         if key not in visits.sought:
             began = time.thread_time()
@@ -88,8 +94,6 @@ def visit_branches(
 
 def _seek(visits: Visits, way: Way, solver: Solver, branch: Branch) -> Mapping[str, int] | str:
     """Sizes at which some program takes a side of a branch, or why not; "" where none does."""
-    if any(x.is_leaf and x.kind != "symbol" for x in walk(branch.cond)):
-        return "it depends on more than sizes"
     if visits.left <= 0:
         return "no time was left"
     with suppress(OutOfTime):
@@ -110,61 +114,77 @@ def _visit(
     except ValueError:
         visits.unvisited[f"{words or 'every path'}: no case has such sizes"] = None
         return
-    for one in _list_cases(kernel, domain, first, guards):
+    began, one = time.thread_time(), None
+    if visits.left > 0 or not _list_named(domain, guards):
+        one = next(_list_cases(visits, kernel, domain, first, guards), None)
+    if one is not None:
         visits.found[words, one.to_json()] = None
-        return
-    visits.unvisited[f"{words}: no layout has such strides"] = None
+    else:
+        why = "no layout has such strides" if visits.left > 0 else "no time was left"
+        visits.unvisited[f"{words}: {why}"] = None
+    visits.left -= time.thread_time() - began
 
 
 def _list_cases(
-    kernel: KernelUnderTest, domain: Domain, first: Case, guards: Sequence[Guard]
+    visits: Visits, kernel: KernelUnderTest, domain: Domain, first: Case, guards: Sequence[Guard]
 ) -> Iterator[Case]:
     """The cases of these sizes, or of usual ones, whose layouts meet a path's guards."""
-    placed = _list_named(domain, guards)
-    if not placed:  # the sizes alone decide
+    named = _list_named(domain, guards)
+    if not named:  # the sizes alone decide
         yield first
         return
-    usual: Any = kernel.contract.fit({**first.sides, **dict(zip("MNK", ELSEWHERE, strict=True))})
-    for base in (first, *((replace(first, **usual),) if usual else ())):
-        if domain.fit(base) != base or not is_admitted(base, kernel.contract):
-            continue
-        with suppress(Misstated, ValueError, KeyError):
-            values = read_sizes(domain, base, operands(base, kernel))
-            options = [list(_list_places(kernel, domain, base, *x)) for x in placed.items()]
-            for chosen in itertools.product(*options):
-                met = dict(values)
-                one = base
-                for name, word, own in chosen:
-                    met |= own
-                    one = _lay_out(one, name, word)
-                if all(bool(evaluate(cond, met)) for cond, _ in guards):
+    for base in dict.fromkeys((first, *_list_others(kernel, domain, first))):
+        options = [list(_list_places(visits, kernel, domain, base, name)) for name in named]
+        sizes = {n.atom: base.sides[axis] for axis, n in domain.sizes.items() if n.atom is not None}
+        for chosen in itertools.islice(itertools.product(*options), MOST_TRIED):
+            values, one = dict(sizes), base
+            for name, word, own in chosen:
+                values |= own
+                one = _lay_out(one, name, word)
+            with suppress(KeyError):  # a symbol that no case decides
+                if all(bool(evaluate(cond, values)) for cond, _ in guards):
                     yield one
 
 
-def _list_named(domain: Domain, guards: Sequence[Guard]) -> dict[str, set[Atom]]:
-    """The symbols in decisions that the layout of an operand decides, by its name."""
+def _list_others(kernel: KernelUnderTest, domain: Domain, first: Case) -> Iterator[Case]:
+    """Cases of usual sizes, the sides of 1 among them."""
+    for ones in itertools.product((False, True), repeat=len(first.sides)):
+        sides = zip(first.sides, ones, strict=True)
+        fitted: Any = kernel.contract.fit({x: 1 if one else ELSEWHERE[x] for x, one in sides})
+        other = None if fitted is None else domain.fit(replace(first, **fitted))
+        if other is not None and is_admitted(other, kernel.contract):
+            yield other
+
+
+def _list_named(domain: Domain, guards: Sequence[Guard]) -> list[str]:
+    """The operands whose layout has a say in decisions."""
     named = {x for cond, _ in guards for x in walk(cond) if x.kind == "symbol"}
-    found = {}
-    for name, declared in domain.operands.items():
-        places = (f"{what} of {name}" for what in ("offset", "address"))
-        own = {Atom("symbol", x, is_natural=True) for x in places}
-        own |= {x.atom for x in declared.strides if x.atom is not None} - set(domain.axes)
-        if own & named:
-            found[name] = own & named
-    return found
+    return [name for name in domain.operands if _list_own(domain, name) & named]
+
+
+def _list_own(domain: Domain, name: str) -> set[Atom]:
+    """The symbols of an operand that its layout decides."""
+    places = (f"{what} of {name}" for what in ("offset", "address"))
+    own = {Atom("symbol", x, is_natural=True) for x in places}
+    strides = domain.operands[name].strides
+    return own | {x.atom for x in strides if x.atom is not None} - set(domain.axes)
 
 
 def _list_places(
-    kernel: KernelUnderTest, domain: Domain, base: Case, name: str, own: set[Atom]
-) -> Iterator[tuple[str, str, dict[Atom, int]]]:
-    """Each layout of an operand, with the values that its symbols have there."""
+    visits: Visits, kernel: KernelUnderTest, domain: Domain, base: Case, name: str
+) -> Iterator[tuple[str, str, Mapping[Atom, int]]]:
+    """Each layout of an operand, with the values that symbols have there."""
     words = kernel.contract.layout_names if name in ROLES else kernel.list_options().get(name, ())
     for word in dict.fromkeys((ROW, *words)):
-        if word != NONE:
+        key = (tuple(base.sides.items()), base.arguments, name, word)
+        if key not in visits.placed and word != NONE:
             with suppress(Misstated, ValueError):
                 one = _lay_out(base, name, word)
                 values = read_sizes(domain, one, operands(one, kernel))
-                yield name, word, {x: values[x] for x in own}
+                own = _list_own(domain, name)
+                visits.placed[key] = {x: n for x, n in values.items() if x in own}
+        if key in visits.placed:
+            yield name, word, visits.placed[key]
 
 
 def _lay_out(case: Case, name: str, word: str) -> Case:

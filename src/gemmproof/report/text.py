@@ -164,7 +164,7 @@ def _list_undecided(report: Report) -> Iterable[Line]:
     if report.unvisited:
         more = len(report.unvisited) - 1
         others = f" and {more} more: --json has all" if more else ""
-        yield (clean(f"no case found for: {_cut(report.unvisited[0])}{others}"), "dim")
+        yield (clean(f"not visited: {_cut(report.unvisited[0])}{others}"), "dim")
 
 
 def _cut(text: str) -> str:
