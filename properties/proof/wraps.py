@@ -56,9 +56,8 @@ class Wrap:
     is_dense: bool
 
     def __str__(self) -> str:
-        value = "2**31" if self.value == WRAPS else self.value
-        fit = f"offsets of {self.operand} fit while {self.words} < 2**31"
-        return f"{fit}, and wrap at {self.at}, where it is {value}"
+        value = "" if self.value == WRAPS else f" ({self.value})"
+        return f"{self.operand} fits while {self.words} < 2**31, wraps at {self.at}{value}"
 
 
 @dataclass(slots=True)

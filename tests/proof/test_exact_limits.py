@@ -33,7 +33,7 @@ def wraps_of(wrapper, **words):
 
 def test_rows_in_32_bits_wrap_from_2_31_on():
     assert wraps_of(rows_of_c_in_32_bits) == [
-        "offsets of c fit while (M - 1) * N < 2**31, and wrap at M=32769 N=65536, where it is 2**31"
+        "c fits while (M - 1) * N < 2**31, wraps at M=32769 N=65536"
     ]
     at, below = Case(32769, 65536, 1), Case(32768, 65536, 1)
     for case, verdict in ((at, "fail"), (below, "pass")):
@@ -46,14 +46,14 @@ def test_rows_in_32_bits_wrap_from_2_31_on():
 
 def test_strides_and_tiles_decide_where_offsets_of_views_wrap():
     (said,) = wraps_of(row_offset_of_a_in_32_bits, layouts="any")
-    assert said.startswith("offsets of a fit while (M - 1) * a.stride(0) < 2**31, and wrap at M=")
+    assert said.startswith("a fits while (M - 1) * a.stride(0) < 2**31, wraps at M=")
     (said,) = wraps_of(k_offset_of_b_in_32_bits, layouts="any")
-    assert said.startswith("offsets of b fit while (min(K, 16) - 1) * b.stride(0) < 2**31")
+    assert said.startswith("b fits while (min(K, 16) - 1) * b.stride(0) < 2**31")
 
 
 def test_sizes_of_the_contract_reach_what_wraps():
     (said,) = wraps_of(rows_of_c_in_32_bits, M="..5000", N="16..:16")
-    assert said.endswith("and wrap at M=4097 N=524288, where it is 2**31")
+    assert said.endswith(", wraps at M=4097 N=524288")
 
 
 def test_nothing_is_said_of_offsets_that_never_wrap():
@@ -110,7 +110,7 @@ def test_a_check_tells_where_offsets_wrap():
     report, limits = limits_of(rows_of_c_in_32_bits)
     limit = limits["2**31 elements of c"]
     assert (limit.status, limit.option) == ("limit", "--huge")
-    assert limit.proof.startswith("proved: offsets of c fit while (M - 1) * N < 2**31, and wrap at")
+    assert limit.proof.startswith("proved of offsets: c fits while (M - 1) * N < 2**31, wraps at")
     assert any(limit.proof in text for text, _ in list_limits(report))
     assert {name for name, x in limits.items() if x.proof} <= {limit.name, "2**31 elements"}
 

@@ -95,7 +95,7 @@ def _say_wraps(
             case = replace(first, **sides)
             if wrap.is_dense and case.is_sampled and fails(case) is False:
                 return ""
-    return f"proved: {'; '.join(map(str, wraps))}" if wraps else ""
+    return f"proved of offsets: {'; '.join(map(str, wraps))}" if wraps else ""
 
 
 def _say_divisor(

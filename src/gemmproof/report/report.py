@@ -114,7 +114,7 @@ class Report:
     `versions` are those of the packages involved. `drift` is what `gemmproof drift` found, `limits`
     what lies beyond the contract, where that was tried: they are no findings. `names` is what the
     wrapper calls a and b, where that is known: findings and cases say a and b, messages its names.
-    `unvisited` are the paths of wrapper and kernel for which no case was found, in words.
+    `unvisited` are the paths of wrapper and kernel that no case visited, in words.
     """
 
     schema: int
