@@ -12,7 +12,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.domain import Domain
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond, evaluate
-from gemmproof.reference.symbolic.wrapper import Path, Run, trace_wrapper
+from gemmproof.reference.symbolic.wrapper import Path, WrapperRun, trace_wrapper
 
 MOST_PATHS = 24
 USUAL = (3, 37, 53, 29)  # batch, M, N, K
@@ -35,7 +35,7 @@ class Book(Protocol):
 
 def list_paths(
     book: Book, domain: Domain, target: str | None, config: int, solver: Solver, deadline: float,
-    see: Callable[[Case, Run], None] = lambda case, run: None,
+    see: Callable[[Case, WrapperRun], None] = lambda case, run: None,
 ) -> Iterator[Path]:  # fmt: skip
     """The paths; what they leave of the domain is written into the book.
 

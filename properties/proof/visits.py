@@ -22,7 +22,7 @@ from gemmproof.reference.symbolic.machine.interpret import Branch
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.source.formula import Namer
 from gemmproof.reference.symbolic.terms import TRUE, Atom, Cond, evaluate, walk
-from gemmproof.reference.symbolic.wrapper import Run
+from gemmproof.reference.symbolic.wrapper import WrapperRun
 from gemmproof.reference.symbolic.wrapper.record import Guard
 
 SECONDS = 0.5  # of a kernel's time, in which sizes of branches and layouts are sought
@@ -57,7 +57,7 @@ class Visits:
 
 
 def visit_run(
-    visits: Visits, kernel: KernelUnderTest, domain: Domain, case: Case, run: Run
+    visits: Visits, kernel: KernelUnderTest, domain: Domain, case: Case, run: WrapperRun
 ) -> None:
     """Keep a case that takes a run's path, or its words."""
     _visit(visits, kernel, domain, case, _say(domain, run.guards), run.guards, run.sizes)

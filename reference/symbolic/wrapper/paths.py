@@ -29,10 +29,10 @@ from gemmproof.reference.symbolic.wrapper.record import (
     Guard,
     NotKnown,
     Path,
-    Run,
     Symbolic,
     Trace,
     Unvisited,
+    WrapperRun,
 )
 from gemmproof.reference.symbolic.wrapper.watch import Answers, Watch
 
@@ -90,7 +90,7 @@ def trace_wrapper(
             why = "" if taken == wanted else "another way"
         if why:
             unvisited.append(Unvisited(every(wanted), where, why))
-    runs = [Run(tuple(path.guards), path.sizes) for path in seen.values()]
+    runs = [WrapperRun(tuple(path.guards), path.sizes) for path in seen.values()]
     return Trace(merge(list(seen.values())), unvisited, runs)
 
 

@@ -196,7 +196,7 @@ class Unvisited:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class WrapperRun:
     """One run of the wrapper: its decisions in order, and the sizes that decided so, by name."""
 
     guards: tuple[Guard, ...]
@@ -216,7 +216,7 @@ class Trace:
 
     paths: list[Path]
     unvisited: list[Unvisited]
-    runs: list[Run] = field(default_factory=list)
+    runs: list[WrapperRun] = field(default_factory=list)
 
 
 Hints = Mapping[Atom, int]

@@ -111,7 +111,9 @@ def _say_divisor(
     found = find_divisor(kernel, target, axis, step, SECONDS)
     if found is None:
         return step, ""
-    enough = f"proved for every {axis} that is a multiple of {found.step}"
+    # of a formula only the addresses are proved
+    what = "proved" if kernel.spec is None else "addresses proved"
+    enough = f"{what} for every {axis} that is a multiple of {found.step}"
     shown = [case for case in found.below if fails(case)]
     if not found.is_least or len(shown) < len(found.below):
         return found.step, enough
