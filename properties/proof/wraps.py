@@ -37,6 +37,7 @@ WIDTH = 31  # bits of an offset below its sign
 WRAPS = 2**WIDTH
 # sizes that leave another one with which an offset is 2**31
 OTHERS = (3, *(2**i + more for i in range(17) for more in (0, 1)))
+RESTS = (1, 129)  # sizes that an offset does not depend on
 MOST_TRIED = 12  # of them for one offset
 
 
@@ -178,6 +179,8 @@ def _find_last(at: Poly, index: Poly, n: Poly) -> tuple[Poly, str]:
     size, rest = str(n) if n.atom is not None else f"({n})", at - index
     if not rest.terms:
         return n - 1, f"{size} - 1"
+    if index.constant is not None:  # what a trip adds
+        return index, str(index)
     if index.most is not None:  # lanes alone
         return make("min", n, index.most + 1) - 1, f"min({size}, {index.most + 1}) - 1"
     if rest.most is not None:  # where a tile begins
@@ -207,8 +210,8 @@ def _list_values(
     """
     found: list[tuple[int, int, int, dict[Atom, int]]] = []
     named = sorted(walk(eq(top, 0)), key=str)
-    for free, other in itertools.product(named, OTHERS):
-        given = dict.fromkeys((x for x in named if x in steps), other)
+    for free, other, rest in itertools.product(named, OTHERS, RESTS):
+        given = {x: other if x in named else max(x.least, rest) for x in steps}
         step = steps.get(free, 1)
         low, more = (evaluate(top, _fill(domain, steps, {**given, free: n})) for n in (0, step))
         if more <= low:
