@@ -168,7 +168,8 @@ def _find_top(access: Access, step: Poly) -> tuple[Poly, str]:
             last, said = _find_last(at, index, n)
             top = top + last * stride
             factor = str(stride) if len(stride.terms) == 1 else f"({stride})"
-            words.append(said if stride.constant == 1 else f"({said}) * {_name(factor)}")
+            said = said if said.isdigit() or stride.constant == 1 else f"({said})"
+            words.append(said if stride.constant == 1 else f"{said} * {_name(factor)}")
     if top == counted - 1:  # dense, and the whole offset at once
         return top, f"{' * '.join(map(str, shape))} - 1"
     return top, " + ".join(words)
@@ -210,8 +211,10 @@ def _list_values(
     """
     found: list[tuple[int, int, int, dict[Atom, int]]] = []
     named = sorted(walk(eq(top, 0)), key=str)
-    for free, other, rest in itertools.product(named, OTHERS, RESTS):
-        given = {x: other if x in named else max(x.least, rest) for x in steps}
+    rests = list(itertools.product(RESTS, repeat=sum(x not in named for x in steps)))
+    for free, other, rest in itertools.product(named, OTHERS, rests):
+        left = iter(rest)
+        given = {x: other if x in named else max(x.least, next(left)) for x in steps}
         step = steps.get(free, 1)
         low, more = (evaluate(top, _fill(domain, steps, {**given, free: n})) for n in (0, step))
         if more <= low:

@@ -56,3 +56,32 @@ def without_k_mask(a, b):
 
 def without_k_mask_and_one_column_off(a, b):
     return run(a, b, mask_k=False, column=True)
+
+
+@triton.jit
+def advancing_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK_M: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    num_n = tl.cdiv(N, BLOCK)
+    pid_m, pid_n = tl.program_id(0) // num_n, tl.program_id(0) % num_n
+    offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n, offs_k = pid_n * BLOCK + tl.arange(0, BLOCK), tl.arange(0, BLOCK)
+    a_ptrs = a_ptr + offs_m[:, None] * sa[0] + offs_k[None, :] * sa[1]
+    b_ptrs = b_ptr + offs_k[:, None] * sb[0] + offs_n[None, :] * sb[1]
+    acc = tl.zeros((BLOCK_M, BLOCK), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BLOCK)):
+        left = K - k * BLOCK
+        a = tl.load(a_ptrs, mask=(offs_m[:, None] < M) & (offs_k[None, :] < left), other=0.0)
+        b = tl.load(b_ptrs, mask=(offs_k[:, None] < left) & (offs_n[None, :] < N), other=0.0)
+        acc = tl.dot(a, b, acc)
+        a_ptrs += BLOCK * sa[1]
+        b_ptrs += BLOCK * sb[0]
+    c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
+    mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
+
+
+def advanced_by_trips(a, b):
+    rows = 16 if a.shape[0] <= 16 else 64
+    grid = (triton.cdiv(a.shape[0], rows) * triton.cdiv(b.shape[1], 16),)
+    return launch(advancing_kernel, a, b, grid=grid, BLOCK_M=rows)

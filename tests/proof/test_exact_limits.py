@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from limited_kernels import (
+    advanced_by_trips,
     doubled_rows_of_c,
     rows_of_c_in_32_bits,
     without_k_mask,
@@ -49,6 +50,13 @@ def test_strides_and_tiles_decide_where_offsets_of_views_wrap():
     assert said.startswith("a fits while (M - 1) * a.stride(0) < 2**31, wraps at M=")
     (said,) = wraps_of(k_offset_of_b_in_32_bits, layouts="any")
     assert said.startswith("b fits while (min(K, 16) - 1) * b.stride(0) < 2**31")
+
+
+def test_what_a_trip_adds_wraps_by_itself():
+    """On a path that M decides, and only where there is a second trip."""
+    said = wraps_of(advanced_by_trips, K="16..:16")
+    assert "b fits while 16 * N < 2**31, wraps at N=134217728" in said
+    assert "a fits while (M - 1) * K < 2**31, wraps at M=32769 K=65536" in said
 
 
 def test_sizes_of_the_contract_reach_what_wraps():
