@@ -29,7 +29,6 @@ class _Book:
     """What the paths are asked for, and what could not be followed."""
 
     kernel: KernelUnderTest
-    cases: dict[str, None] = field(default_factory=dict)
     unvisited: dict[str, None] = field(default_factory=dict)
     decided: Decided = field(default_factory=dict)
 

@@ -187,7 +187,8 @@ def _operand(
         strides.append(step)
         step = step * n
     if not is_dense:
-        strides = [symbol(f"stride_{name}{axis}", is_natural=True) for axis in range(len(shape))]
+        axes = reversed(range(len(shape)))
+        strides = [symbol(f"stride_{name}{axis}", is_natural=True) for axis in axes]
         conds += [lt(x, SPAN) for x in strides]
     strides.reverse()
     last = sum(((n - 1) * x for n, x in zip(shape, strides, strict=True)), term(0))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.domain import Domain
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond, evaluate
-from gemmproof.reference.symbolic.wrapper import Path, trace_wrapper
+from gemmproof.reference.symbolic.wrapper import Path, WrapperRun, trace_wrapper
 
 MOST_PATHS = 24
 USUAL = (3, 37, 53, 29)  # batch, M, N, K
@@ -26,7 +27,6 @@ class Book(Protocol):
     """Where it is kept what was not decided."""
 
     kernel: KernelUnderTest
-    cases: dict[str, None]
     unvisited: dict[str, None]
     decided: Decided
 
@@ -34,9 +34,13 @@ class Book(Protocol):
 
 
 def list_paths(
-    book: Book, domain: Domain, target: str | None, config: int, solver: Solver, deadline: float
-) -> Iterator[Path]:
-    """The paths; what they leave of the domain is written into the book."""
+    book: Book, domain: Domain, target: str | None, config: int, solver: Solver, deadline: float,
+    see: Callable[[Case, WrapperRun], None] = lambda case, run: None,
+) -> Iterator[Path]:  # fmt: skip
+    """The paths; what they leave of the domain is written into the book.
+
+    `see` is told of each run, with the case whose sizes alone it changes.
+    """
     kernel, case = book.kernel, replace(domain.case, config=config)
 
     def call(tensors: dict[str, Any]) -> Any:
@@ -63,11 +67,9 @@ def list_paths(
             where = f"{left.where}: " if left.where else ""
             book.leave_all_open(f"{where}a path that was not run: {left.why}")
             book.unvisited[f"{where}{left.why}"] = None
-    for path in trace.paths:
-        sides: dict[str, Any] = domain.read_sides(path.sizes)
-        with contextlib.suppress(ValueError):  # no case has such sizes
-            book.cases[replace(case, **sides).to_json()] = None
-        yield path
+    for run in trace.runs:
+        see(case, run)
+    yield from trace.paths
 
 
 def _is_ruled_out(solver: Solver, cond: Cond) -> bool:

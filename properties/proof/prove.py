@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -25,6 +26,7 @@ from gemmproof.properties.proof.verdict import (
     Proof,
     Proofs,
 )
+from gemmproof.properties.proof.visits import Visits, visit_branches, visit_run
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.launch import follow
 from gemmproof.reference.symbolic.machine.refusal import NotFollowed
@@ -58,7 +60,7 @@ class _Book:
     suspected: dict[str, Case] = field(default_factory=dict)
     ways: list[Way] = field(default_factory=list)
     seeking: float = SEEKING
-    cases: dict[str, None] = field(default_factory=dict)
+    visits: Visits = field(default_factory=Visits)
     unvisited: dict[str, None] = field(default_factory=dict)
     checked: dict[str, str] = field(default_factory=dict)
     proved: dict[Any, int] = field(default_factory=dict)
@@ -110,7 +112,8 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
         _seek(book, book.ways, left, began + seconds)
     verdicts = tuple(_conclude(book, name, scope) for name in ABOUT if _is_about(kernel, name))
     spent = time.thread_time() - began
-    return Proofs(verdicts, tuple(book.cases), tuple(book.unvisited), spent)
+    unvisited = tuple({**book.unvisited, **book.visits.unvisited})
+    return Proofs(verdicts, book.visits.cases, unvisited, spent, tuple(book.visits.found))
 
 
 def _is_about(kernel: KernelUnderTest, name: str) -> bool:
@@ -149,8 +152,9 @@ def _prove(book: _Book, domain: Domain, target: str | None, deadline: float) -> 
         soon = (time.thread_time() + deadline) / 2
         solver = Solver(domain.condition, deadline=soon, checked=book.checked)
         configs, refused = 1, True
+        see = partial(visit_run, book.visits, book.kernel, domain)
         ways: list[Way] = []
-        for path in list_paths(book, domain, target, config, solver, soon):
+        for path in list_paths(book, domain, target, config, solver, soon, see):
             configs = max([configs, *(launch.configs for launch in path.launches)])
             refused &= path.failed is not None
             ways += _follow(book, domain, path, config)
@@ -183,7 +187,7 @@ def _follow(book: _Book, domain: Domain, path: Path, config: int) -> Iterator[Wa
 def _judge_path(book: _Book, way: Way, deadline: float) -> None:
     domain, path, machines = way.domain, way.path, way.machines
     accesses = [access for machine in machines for access in machine.accesses]
-    conds = [domain.condition, path.condition, *_list_spans(book.kernel, accesses)]
+    conds = [domain.condition, path.condition, *list_spans(book.kernel, accesses)]
     conds += [machine.launched for machine in machines]
     # cases are sought in the formulas as well, which takes less
     known = {atom: cond for machine in machines for atom, cond in machine.known.items()}
@@ -204,6 +208,10 @@ def _judge_path(book: _Book, way: Way, deadline: float) -> None:
             if time.thread_time() > deadline:
                 raise
             book.leave_open(name, "it takes too much of the time")
+    if any(machine.branches for machine in machines):
+        inner.deadline = deadline
+        looking = replace(inner, plainest=domain.plainest, search=book.visits.left)
+        visit_branches(book.visits, book.kernel, way, looking, every(conds))
 
 
 def _keep(book: _Book, way: Way, name: str, said: Iterator[Verdict], deadline: float) -> None:
@@ -217,7 +225,7 @@ def _keep(book: _Book, way: Way, name: str, said: Iterator[Verdict], deadline: f
             _refute(book, way.domain, way.config, name, verdict)
 
 
-def _list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond]:
+def list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond]:
     """Every tensor's offsets stay below 2^31 elements, where the contract does not say huge."""
     span = HUGE_SPAN if kernel.contract.huge else SPAN
     for memory_ in {access.tensor.storage: access.tensor.memory for access in accesses}.values():

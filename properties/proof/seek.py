@@ -137,7 +137,7 @@ def try_case(kernel: KernelUnderTest, ways: Sequence[Way], case: Case) -> dict[s
         return None
     if not ways:
         return None
-    sizes = _read_sizes(ways[0].domain, case, placed)
+    sizes = read_sizes(ways[0].domain, case, placed)
     is_far, contents = _is_far(case), {}
     if not is_far:
         contents = {n: stored_elements(x).astype(np.float64) for n, x in placed.items()}
@@ -155,7 +155,7 @@ def try_case(kernel: KernelUnderTest, ways: Sequence[Way], case: Case) -> dict[s
     return {}
 
 
-def _read_sizes(domain: Domain, case: Case, placed: Mapping[str, PlacedOperand]) -> dict[Atom, int]:
+def read_sizes(domain: Domain, case: Case, placed: Mapping[str, PlacedOperand]) -> dict[Atom, int]:
     """The values of a domain's symbols in a case."""
     values_ = {size.atom: case.sides[axis] for axis, size in domain.sizes.items() if size.atom}
     for name, declared in domain.operands.items():

@@ -41,12 +41,14 @@ class Proofs:
 
     `cases`: JSON of a Case on each side of every guard of the wrapper and branch of its kernels;
     `unvisited`: the paths that no case could be found for, in words. `seconds` of the wall clock.
+    `paths`: the others in words, each with a case that takes it.
     """
 
     verdicts: tuple[Proof, ...] = ()
     cases: tuple[str, ...] = ()
     unvisited: tuple[str, ...] = ()
     seconds: float = 0.0
+    paths: tuple[tuple[str, str], ...] = ()
 
     def find(self, name: str) -> Proof | None:
         """What was said of the property of a name, None for one that no proof is about."""

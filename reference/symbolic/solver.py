@@ -228,11 +228,11 @@ class Solver:
         if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
             return None
         for sizes in list_sizes(len(small), list_named(conds)):
-            model = self._find_at(whole, dict(zip(small, map(term, sizes), strict=True)))
+            model = self.find_at(whole, dict(zip(small, map(term, sizes), strict=True)))
             if model is not None:
                 return model
         suggested = self._suggest(whole, small)
-        model = self._find_at(whole, suggested) if suggested else None
+        model = self.find_at(whole, suggested) if suggested else None
         if model is not None:
             return model
         for bound in (400, None) if small else (None,):
@@ -262,7 +262,7 @@ class Solver:
         model = writer.read(solver.model())
         return {x: term(model[x]) for x in small if x in model}
 
-    def _find_at(self, whole: list[Cond], sizes: dict[Atom, Poly]) -> Model | None:
+    def find_at(self, whole: list[Cond], sizes: dict[Atom, Poly]) -> Model | None:
         """Values at which conditions hold with these sizes: with numbers for them all is linear."""
         values = dict(sizes)
         conds = [substitute(cond, values) for cond in whole]

@@ -80,7 +80,7 @@ def test_what_is_proved_is_shown_on_one_line_in_every_form(example, tmp_path, ca
     assert "  offsets_fit                    8 cases" in out
     reason = "load of a: its address hangs on data"
     at = out.index(f"not decided for every size: {reason} (offsets_fit)")
-    assert out[at + 1] == "no case found for: M > 1024"
+    assert out[at + 1] == "not visited: M > 1024"
     report = json.loads(Path(json_).read_text())
     told = {p["name"]: p["proof"] for p in report["properties"]}
     assert told.pop("stays_in_bounds") == {"status": "proved", "scope": scope, "why": ""}

@@ -55,7 +55,7 @@ def test_the_text_says_what_is_proved_and_each_reason_once():
         "not decided for every size: reason 1 (p1 and 1 more)",
         "not decided for every size: reason 2 (p2 and 1 more)",
         "and for 2 more reasons: --json has all",
-        "no case found for: M > 9 and 1 more: --json has all",
+        "not visited: M > 9 and 1 more: --json has all",
     ]
 
 

@@ -88,7 +88,7 @@ def terms_are_what_they_say():
             }[kind]  # fmt: skip
             assert int(evaluate(made, given)) == wanted, (kind, poly, by)
             assert not made.is_natural or wanted >= 0
-            assert made.least is None or wanted >= made.least, (kind, made, made.least)
+            assert not made.is_natural or wanted >= made.least, (kind, made, made.least)
             assert made.most is None or wanted <= made.most, (kind, made, made.most)
     cond = le(X, 3)
     for n in (2, 3, 4):

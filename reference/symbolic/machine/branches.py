@@ -23,6 +23,7 @@ def _call(machine: Machine, op: Op, frame: Invocation) -> list[Any]:
 @control("scf.if")
 def _branch(machine: Machine, op: Op, frame: Invocation) -> list[Any]:
     condition = machine.bools(frame.values[op.operands[0]]).cond
+    machine.part(condition)
     results: list[list[Any]] = []
     for region, cond in zip(op.regions, (condition, ~condition), strict=False):
         if cond == FALSE:

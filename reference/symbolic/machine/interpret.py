@@ -61,15 +61,24 @@ class Claim:
     number: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One side of a branch: programs take it where `cond` holds."""
+
+    cond: Cond
+    where: Where | None
+    is_taken: bool
+
+
 @dataclass(slots=True)
 class Machine:
     """One launch over symbols: what it knows of programs and trips, and what was seen.
 
     `known` is what holds of each program's number and each trip; `launched` of the launch, if it
-    is not refused; `accesses` and `claims` are in the order of the source; `uses` are loaded
-    integers on which these depend; `forgone` are hints of which it is not known whom they concern.
-    While `muted` nothing is kept: a loop's body is first run to learn what it does to the values
-    that it carries.
+    is not refused; `accesses`, `claims` and `branches` are in the order of the source; `uses` are
+    loaded integers on which these depend; `forgone` are hints of which it is not known whom they
+    concern. While `muted` nothing is kept: a loop's body is first run to learn what it does to the
+    values that it carries.
     """
 
     functions: dict[str, Function]
@@ -78,6 +87,7 @@ class Machine:
     known: dict[Atom, Cond] = field(default_factory=dict)
     accesses: list[Access] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
     uses: list[tuple[Data, Cond, Where | None]] = field(default_factory=list)
     forgone: set[Any] = field(default_factory=set)
     path: Cond = TRUE
@@ -152,6 +162,7 @@ class Machine:
             if last.name == "cf.cond_br":
                 condition = self.bools(frame.values[last.operands[0]]).cond
                 chosen = [condition, ~condition]
+                self.part(condition)
             for (label, names_), cond in zip(last.targets, chosen, strict=True):
                 if position[label] <= i:
                     raise NotFollowed("a loop of branches", self.where)
@@ -196,6 +207,12 @@ class Machine:
         for op in body:
             self.op(op, frame)
         return [frame.values[x] for x in last.operands]
+
+    def part(self, condition: Cond) -> None:
+        """Programs take one side of a branch where a condition holds, and the other elsewhere."""
+        sides = ((condition, True), (~condition, False))
+        if not self.muted and condition not in (TRUE, FALSE):
+            self.branches += [Branch(self.path & x, self.where, taken) for x, taken in sides]
 
     @contextmanager
     def under(self, cond: Cond) -> Iterator[None]:

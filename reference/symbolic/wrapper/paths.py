@@ -32,6 +32,7 @@ from gemmproof.reference.symbolic.wrapper.record import (
     Symbolic,
     Trace,
     Unvisited,
+    WrapperRun,
 )
 from gemmproof.reference.symbolic.wrapper.watch import Answers, Watch
 
@@ -89,7 +90,8 @@ def trace_wrapper(
             why = "" if taken == wanted else "a call with sizes for it decided otherwise"
         if why:
             unvisited.append(Unvisited(every(wanted), where, why))
-    return Trace(merge(list(seen.values())), unvisited)
+    runs = [WrapperRun(tuple(path.guards), path.sizes) for path in seen.values()]
+    return Trace(merge(list(seen.values())), unvisited, runs)
 
 
 @without_compiler()

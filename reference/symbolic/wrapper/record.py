@@ -195,12 +195,28 @@ class Unvisited:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class WrapperRun:
+    """One run of the wrapper: its decisions in order, and the sizes that decided so, by name."""
+
+    guards: tuple[Guard, ...]
+    sizes: Mapping[str, int]
+
+    @property
+    def condition(self) -> Cond:
+        return every(cond for cond, _ in self.guards)
+
+
 @dataclass(slots=True)
 class Trace:
-    """All paths that were run. They and `unvisited` cover the domain; no two paths overlap."""
+    """All paths that were run. They and `unvisited` cover the domain; no two paths overlap.
+
+    `runs` has one for each side of every decision, those that change nothing included.
+    """
 
     paths: list[Path]
     unvisited: list[Unvisited]
+    runs: list[WrapperRun] = field(default_factory=list)
 
 
 Hints = Mapping[Atom, int]

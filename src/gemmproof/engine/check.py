@@ -12,6 +12,7 @@ from gemmproof.backends.simulate import SECONDS, Runner, Simulator
 from gemmproof.engine.causes import join, name_axis, same_fault
 from gemmproof.engine.dedupe import dedupe, find_no_launch
 from gemmproof.engine.draw import list_cases
+from gemmproof.engine.exact import find_needed, sharpen
 from gemmproof.engine.explain import (
     DIAGNOSED,
     INEXACT,
@@ -21,7 +22,7 @@ from gemmproof.engine.explain import (
     on_integers,
 )
 from gemmproof.engine.judge import Judged, judge
-from gemmproof.engine.limits import find_limits
+from gemmproof.engine.limits import Judge, Stop, find_limits
 from gemmproof.engine.missing import name_missing
 from gemmproof.engine.observe import make_related_calls, observe
 from gemmproof.engine.proof import NOTHING, Attempt, Prover, attempt, conclude
@@ -114,6 +115,7 @@ def check(
     tell({"event": "properties", "claims": list_claims(kernel, launch), "names": names})
     began = time.perf_counter()
     try:
+        decides = proof and _run is None and _prove is None
         # of a fake simulator's results nothing is proved
         if proof and case is None and (_run is None or _prove is not None):
             bench.attempt = attempt(kernel, target, proof_seconds, tell, _prove)
@@ -127,9 +129,10 @@ def check(
             cases = [judged.case for judged in drawn]
             report = launch_cases(kernel, report, cases, device, tell)
         report = conclude(report, bench.attempt, bench.judged)
-        if limits and report.verdict == "pass" and case is None:
+        if limits and report.verdict in ("pass", "fail") and case is None:
             tell({"event": "promised", "report": report.to_dict()})
-            report = replace(report, limits=_find_limits(bench))
+            more = _find_limits if report.verdict == "pass" else _find_needed
+            report = replace(report, limits=more(bench, report, decides))
     finally:
         bench.state.restore()  # another kernel of this process finds what it would find alone
     return replace(report, seconds=time.perf_counter() - began)
@@ -223,7 +226,7 @@ def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
     return judged
 
 
-def _find_limits(bench: _Bench) -> tuple[Limit, ...]:
+def _find_limits(bench: _Bench, report: Report, decides: bool) -> tuple[Limit, ...]:
     tiles = (tile for judged in bench.judged.values() for tile in judged.tiles)
 
     def try_beyond(kernel: KernelUnderTest, case: Case, step: Beyond) -> Judged:
@@ -233,10 +236,35 @@ def _find_limits(bench: _Bench) -> tuple[Limit, ...]:
         return judge(observe(kernel, case, bench.backend))
 
     found = []
-    for limit in find_limits(bench.kernel, next(tiles, Survey().tiles[0][0]), try_beyond):
-        bench.listener({"event": "limit", "limit": limit.to_dict()})
-        found.append(limit)
-    return tuple(found)
+    for stop in find_limits(bench.kernel, next(tiles, Survey().tiles[0][0]), try_beyond):
+        bench.listener({"event": "limit", "limit": stop.limit.to_dict()})
+        found.append(stop)
+    if not decides:
+        return tuple(stop.limit for stop in found)
+    # all limits were told before: whatever ends a solver takes none of them away
+    return tuple(_sharpen(bench, stop, try_beyond) for stop in found)
+
+
+def _sharpen(bench: _Bench, stop: Stop, try_beyond: Judge) -> Limit:
+    try:
+        return sharpen(bench.kernel, bench.backend.target, stop, try_beyond)
+    except Exception:  # it runs the wrapper over symbols, which may raise anything
+        return stop.limit
+
+
+def _find_needed(bench: _Bench, report: Report, decides: bool) -> tuple[Limit, ...]:
+    if not decides:
+        return ()
+    tiles = {tile for judged in bench.judged.values() for tile in judged.tiles}
+
+    def judge_one(case: Case) -> Judged:
+        return _judge(bench, case, "limit")
+
+    try:
+        target, findings = bench.backend.target, report.findings
+        return tuple(find_needed(bench.kernel, target, findings, sorted(tiles), judge_one))
+    except Exception:  # as above
+        return ()
 
 
 def _observe(bench: _Bench, case: Case, traced: bool = False) -> Observation:

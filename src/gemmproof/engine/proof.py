@@ -34,12 +34,14 @@ class Attempt:
     """What was proved of a kernel, and the cases that this asks for.
 
     `refuting`: by property, the admitted case at which a refutation, or what is suspected, is to
-    show; `cases`: those on either side of a guard that the contract admits.
+    show; `cases`: those on either side of a guard that the contract admits; `paths`: what takes
+    the paths that have words.
     """
 
     proofs: Proofs = field(default_factory=Proofs)
     refuting: Mapping[str, Case] = field(default_factory=dict)
     cases: tuple[Case, ...] = ()
+    paths: tuple[tuple[str, Case], ...] = ()
 
     def list_refuting(self, kernel: KernelUnderTest, dtype: str) -> list[Case]:
         """The cases of one format at which refutations show, besides the smallest."""
@@ -103,7 +105,8 @@ def _read(kernel: KernelUnderTest, proofs: Proofs) -> Attempt:
         verdicts.append(proof)
     cases = map(Case.from_json, proofs.cases)
     admitted = (case for case in cases if _is_admitted(kernel, case))
-    return Attempt(replace(proofs, verdicts=tuple(verdicts)), refuting, tuple(admitted))
+    paths = tuple((words, Case.from_json(case)) for words, case in proofs.paths if words)
+    return Attempt(replace(proofs, verdicts=tuple(verdicts)), refuting, tuple(admitted), paths)
 
 
 def _is_admitted(kernel: KernelUnderTest, case: Case) -> bool:
@@ -135,12 +138,23 @@ def conclude(report: Report, attempt: Attempt, judged: Mapping[Case, Judged]) ->
             mistakes += [mistake] if mistake else []
             result = replace(result, proof=ProofResult(proof.status, proof.scope, proof.why))
         results.append(result)
-    report = replace(report, properties=tuple(results), unvisited=attempt.proofs.unvisited)
+    unvisited = (*attempt.proofs.unvisited, *_list_unvisited(attempt, judged))
+    report = replace(report, properties=tuple(results), unvisited=unvisited)
     if not mistakes:
         return report
     said = f"gemmproof is wrong about itself: {'; '.join(mistakes)}; please report it"
     note = "; ".join(filter(None, [said, report.note]))
     return replace(report, verdict="fail" if report.findings else "error", note=note)
+
+
+def _list_unvisited(attempt: Attempt, judged: Mapping[Case, Judged]) -> list[str]:
+    """The paths of which no case was run, each with one that takes it."""
+    visited = {words for words, case in attempt.paths if case in judged}
+    found: dict[str, Case] = {}
+    for words, case in attempt.paths:
+        if words not in visited:
+            found.setdefault(words, case)
+    return [f"{words}: not tried at {case}" for words, case in found.items()]
 
 
 def _contradict(proof: Proof, findings: Iterable[Finding]) -> str | None:

@@ -81,7 +81,9 @@ class PropertyResult:
 class Limit:
     """What a kernel does one step beyond its contract; `option` turns that into a promise.
 
-    `status` is "holds", "limit" (`message` says what happens at `case`) or "not tried" (why).
+    `status` is "holds", "limit" (`message` says what happens at `case`), "not tried" (why), or
+    "needed": a narrower promise, of a kernel that breaks its contract. `proof`: where exactly it
+    begins, in words, or "" where no solver decided that.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Limit:
     status: str
     message: str = ""
     case: Case | None = None
+    proof: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -111,7 +114,7 @@ class Report:
     `versions` are those of the packages involved. `drift` is what `gemmproof drift` found, `limits`
     what lies beyond the contract, where that was tried: they are no findings. `names` is what the
     wrapper calls a and b, where that is known: findings and cases say a and b, messages its names.
-    `unvisited` are the paths of wrapper and kernel for which no case was found, in words.
+    `unvisited` are the paths of wrapper and kernel that no case visited, in words.
     """
 
     schema: int

@@ -70,14 +70,22 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
 
 
 def list_limits(report: Report) -> Iterable[Line]:
-    """What stops one step beyond the contract, and the option that would promise it."""
-    shown = [limit for limit in report.limits if limit.status != "holds"]
+    """What stops one step beyond the contract, and the option that would promise it.
+
+    Of a kernel that breaks its contract: the narrower one that it is proved to keep.
+    """
+    for limit in report.limits:
+        if limit.status == "needed":
+            yield (clean(f"{limit.proof}: {limit.option}"), "")
+    shown = [limit for limit in report.limits if limit.status in ("limit", "not tried")]
     if shown:
         yield ("limits, beyond what was promised:", "")
     width = max((len(limit.name) for limit in shown), default=0)
     for limit in shown:
         text = limit.message if limit.status == "limit" else f"not tried: {limit.message}"
         yield (clean(f"  {limit.name:<{width}}  {_cut(text):<{SHOWN_LIMIT}}  {limit.option}"), "")
+        if limit.proof:
+            yield (clean(f"  {'':<{width}}  {limit.proof}"), "")
 
 
 def kernel_name(report: Report) -> str:
@@ -156,7 +164,7 @@ def _list_undecided(report: Report) -> Iterable[Line]:
     if report.unvisited:
         more = len(report.unvisited) - 1
         others = f" and {more} more: --json has all" if more else ""
-        yield (clean(f"no case found for: {_cut(report.unvisited[0])}{others}"), "dim")
+        yield (clean(f"not visited: {_cut(report.unvisited[0])}{others}"), "dim")
 
 
 def _cut(text: str) -> str:

@@ -1,0 +1,128 @@
+"""What a solver adds to limits: where exactly they begin, for every size.
+
+A limit is found by a case, which shows that it is one and not where it begins. Where the prover
+decides that on both sides, its words stand beside the case; nothing else depends on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from gemmproof.engine.judge import Judged
+from gemmproof.engine.limits import Judge, Stop
+from gemmproof.properties import memory
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import smallest
+from gemmproof.properties.cases.survey import Tile
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.report.report import Limit
+
+SECONDS = 5.0  # of CPU time, for the place of one limit
+MOST_STEP = 1024  # that sizes are asked to be multiples of
+
+
+def sharpen(kernel: KernelUnderTest, target: str | None, stop: Stop, judge: Judge) -> Limit:
+    """A limit with where it begins, as far as that is decided; it may raise whatever z3 does."""
+    step, limit = stop.step, stop.limit
+    if stop.finding is None or limit.case is None:
+        return limit
+    wider = step.widen(kernel)
+    wider = replace(wider, contract=replace(wider.contract, formats=(limit.case.dtype,)))
+
+    def fails(case: Case) -> bool | None:
+        return _fails(judge(wider, case, step))
+
+    axis = next((axis for axis in step.words if axis in ("M", "N", "K", "batch")), None)
+    said = ""
+    if stop.finding.property == memory.FIT:
+        said = _say_wraps(wider, target, fails)
+    elif axis is not None and kernel.contract.sizes(axis).step > 1:
+        said = _say_divisor(wider, target, axis, kernel.contract.sizes(axis).step, fails)[1]
+    return replace(limit, proof=said)
+
+
+def find_needed(
+    kernel: KernelUnderTest,
+    target: str | None,
+    findings: Sequence[Finding],
+    tiles: Sequence[Tile],
+    judge: Callable[[Case], Judged],
+) -> Iterator[Limit]:
+    """The multiples that a kernel needs which breaks its contract, where it is right with them."""
+    roots = [finding for finding in findings if finding.cause is None]
+    axes = dict.fromkeys(finding.axis for finding in roots if finding.axis in ("M", "N", "K"))
+    sides = {axis: math.lcm(*(tile["MNK".index(axis)] for tile in tiles)) for axis in axes if axis}
+    if not roots or len(sides) < len({finding.axis for finding in roots}):
+        return
+    if not sides or not tiles or max(sides.values()) > MOST_STEP:
+        return
+    from gemmproof.properties.proof.divisor import narrow
+
+    def fails(case: Case) -> bool | None:
+        return _fails(judge(case))
+
+    said = []
+    for axis in sides:
+        one = kernel
+        for other, n in sides.items():
+            one = one if other == axis else narrow(one, other, n)
+        step, words = _say_divisor(one, target, axis, sides[axis], fails)
+        if not words:
+            return
+        sides[axis] = step
+        said.append(words)
+    sizes = ",".join(f"{axis}={n}..:{n}" for axis, n in sides.items())
+    name = " and ".join(f"{axis} in {n}..:{n}" for axis, n in sides.items())
+    yield Limit(name, f"--sizes {sizes}", "needed", proof="; ".join(said))
+
+
+def _say_wraps(
+    kernel: KernelUnderTest, target: str | None, fails: Callable[[Case], bool | None]
+) -> str:
+    """Up to where offsets fit, and that they wrap there; "" where that is not decided."""
+    from gemmproof.properties.proof.wraps import find_wraps
+
+    wraps = find_wraps(kernel, target, SECONDS)
+    first = smallest(kernel.contract, kernel.contract.formats[0])
+    for wrap in wraps:
+        sides: dict[str, Any] = dict(wrap.sides)
+        with suppress(ValueError):  # no case has such sizes
+            case = replace(first, **sides)
+            if wrap.is_dense and case.is_sampled and fails(case) is False:
+                return ""
+    return f"proved of offsets: {'; '.join(map(str, wraps))}" if wraps else ""
+
+
+def _say_divisor(
+    kernel: KernelUnderTest,
+    target: str | None,
+    axis: str,
+    step: int,
+    fails: Callable[[Case], bool | None],
+) -> tuple[int, str]:
+    """What sizes must be multiples of, at most `step`, and words; "" where nothing is proved."""
+    from gemmproof.properties.proof.divisor import find_divisor
+
+    found = find_divisor(kernel, target, axis, step, SECONDS)
+    if found is None:
+        return step, ""
+    # of a formula only the addresses are proved
+    what = "proved" if kernel.spec is None else "addresses proved"
+    enough = f"{what} for every {axis} that is a multiple of {found.step}"
+    shown = [case for case in found.below if fails(case)]
+    if not found.is_least or len(shown) < len(found.below):
+        return found.step, enough
+    less = ", ".join(f"{axis}={getattr(case, axis)}" for case in shown)
+    return found.step, f"{enough}, and not of less: {less} fails" if less else enough
+
+
+def _fails(judged: Judged) -> bool | None:
+    """Whether a case shows a fault; None where it could not be followed."""
+    if any(finding.cause is None for finding in judged.findings):
+        return True
+    return None if judged.raised is not None or not judged.followed else False

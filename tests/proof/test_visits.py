@@ -1,0 +1,84 @@
+"""A case for each side of every guard and branch; what no case visits is named."""
+
+from __future__ import annotations
+
+import branching_wrappers as wrappers
+import pytest
+from wide import wide
+
+from gemmproof import Contract, KernelUnderTest, check
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.operands import tensors_of
+from gemmproof.properties.proof.prove import prove
+from gemmproof.report.report import Report
+
+SECONDS = 5.0
+
+
+def kernel(wrapper, contract=None):
+    return KernelUnderTest("matmul", wrapper, contract or wide())
+
+
+def visit(wrapper, contract=None):
+    one = kernel(wrapper, contract)
+    proofs = prove(one, None, SECONDS)
+    return one, [Case.from_json(case) for case in proofs.cases], proofs
+
+
+def take(decide, cases):
+    """What a wrapper decides in these cases."""
+    tensors = (tensors_of(case) for case in cases)
+    return {decide(x["a"], x["b"]) for x in tensors}
+
+
+@pytest.mark.parametrize(
+    ("name", "decide", "taken"),
+    [
+        ("by_strides", wrappers.decide_by_strides, {"columns", "strided", "dense"}),
+        ("by_both_strides", wrappers.decide_by_both_strides, {"both", "neither"}),
+        ("to_the_same_end", wrappers.decide_nothing, {"long", "short"}),
+    ],
+)
+def test_each_side_of_a_guard_has_a_case(name, decide, taken):
+    _, cases, proofs = visit(getattr(wrappers, name))
+    assert take(decide, cases) == taken
+    assert proofs.unvisited == ()
+
+
+def test_strides_that_no_layout_has_are_named():
+    _, cases, proofs = visit(wrappers.stride_of_seven, Contract(layouts="any"))
+    assert take(wrappers.decide_by_seven, cases) == {"other"}
+    (said,) = proofs.unvisited
+    assert said.startswith("branching_wrappers.py:")
+    assert said.endswith("a.stride(0) == K * 7 + 3: no layout has such strides")
+
+
+def test_sizes_that_no_case_has_are_named():
+    _, _, proofs = visit(wrappers.rows_beyond_the_largest_case, Contract())
+    (said,) = proofs.unvisited
+    assert said.endswith("70001 <= M: no case has such sizes")
+
+
+def test_each_side_of_a_kernels_branch_has_a_case():
+    _, cases, proofs = visit(wrappers.longer_than_200, Contract())
+    assert {case.K > 200 for case in cases} == {True, False}
+    words = {words.partition(": ")[2] for words, _ in proofs.paths if words}
+    assert words == {"this branch taken", "this branch left out"}
+    assert proofs.unvisited == ()
+
+
+def test_a_branch_that_no_program_takes_is_not_missed():
+    _, cases, proofs = visit(wrappers.never_returns_early, Contract())
+    assert {case.K > 200 for case in cases} == {True, False}
+    assert proofs.unvisited == ()
+
+
+def test_a_check_tries_the_cases_and_names_the_paths_that_it_did_not():
+    one, events = kernel(wrappers.to_the_same_end, Contract()), list[dict]()
+    report = check(one, max_examples=6, proof=True, listener=events.append)
+    drawn = [Case.from_json(event["case"]) for event in events if event["event"] == "case"]
+    assert take(wrappers.decide_nothing, drawn) == {"long", "short"}
+    assert report.unvisited == ()
+    few = check(one, max_examples=2, proof=True)
+    assert Report.from_json(few.to_json()) == few
+    assert any(": not tried at M=" in said for said in few.unvisited)
