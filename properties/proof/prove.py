@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -13,20 +13,20 @@ from gemmproof.properties import memory, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof.book import ABOUT, Book
 from gemmproof.properties.proof.domain import HUGE_SPAN, SPAN, Domain, NotSaid, list_domains
-from gemmproof.properties.proof.paths import MOST_CONFIGS, Decided, list_paths
+from gemmproof.properties.proof.paths import MOST_CONFIGS, list_paths
 from gemmproof.properties.proof.results import Made, find_made
 from gemmproof.properties.proof.seek import SECONDS as SEEKING
 from gemmproof.properties.proof.seek import Way, seek
 from gemmproof.properties.proof.verdict import (
     NOT_DECIDED,
     PROVED,
-    REFUTED,
     SECONDS,
     Proof,
     Proofs,
 )
-from gemmproof.properties.proof.visits import Visits, visit_branches, visit_run
+from gemmproof.properties.proof.visits import visit_branches, visit_run
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.launch import follow
 from gemmproof.reference.symbolic.machine.refusal import NotFollowed
@@ -42,49 +42,6 @@ from gemmproof.reference.symbolic.wrapper import Path
 
 # what is plainly wrong is seen in a moment, and takes none of the solver's time
 GLANCE = 0.2
-ABOUT = (memory.BOUNDS, memory.FIT, memory.HINTS, memory.ONCE, memory.LANES, values.EXACT)
-
-
-@dataclass(slots=True)
-class _Book:
-    """What was said of each property so far.
-
-    `suspected`: cases at which properties may not hold; `ways`: the paths, in which more of them
-    are sought for `seeking` seconds at most. `checked` is what z3 said to texts, `proved` what
-    holds, `decided` the sizes of a domain at which conditions hold.
-    """
-
-    kernel: KernelUnderTest
-    open: dict[str, str] = field(default_factory=dict)
-    refuted: dict[str, Proof] = field(default_factory=dict)
-    suspected: dict[str, Case] = field(default_factory=dict)
-    ways: list[Way] = field(default_factory=list)
-    seeking: float = SEEKING
-    visits: Visits = field(default_factory=Visits)
-    unvisited: dict[str, None] = field(default_factory=dict)
-    checked: dict[str, str] = field(default_factory=dict)
-    proved: dict[Any, int] = field(default_factory=dict)
-    decided: Decided = field(default_factory=dict)
-    # atoms that are let go are other ones when they come again: what was checked would be lost
-    solvers: list[Solver] = field(default_factory=list)
-
-    def leave_open(self, name: str, why: str) -> None:
-        self.open.setdefault(name, why)
-
-    def leave_all_open(self, why: str) -> None:
-        for name in ABOUT:
-            self.leave_open(name, why)
-
-    def refute(self, name: str, why: str, case: Case) -> None:
-        """Keep where a property does not hold; of several cases the simplest."""
-        held = self.refuted.get(name)
-        if held is None or case.rank < Case.from_json(held.case or "").rank:
-            self.refuted[name] = Proof(name, REFUTED, why=why, case=case.to_json())
-
-    def suspect(self, name: str, case: Case) -> None:
-        held = self.suspected.get(name)
-        if held is None or case.rank < held.rank:
-            self.suspected[name] = case
 
 
 def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = SECONDS) -> Proofs:
@@ -95,7 +52,7 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     """
     began = time.thread_time()
     until = began + seconds - min(1.5 * SEEKING, seconds / 4)  # the rest is for trials
-    book = _Book(kernel)
+    book = Book(kernel)
     scope = ""
     try:
         for domain in list_domains(kernel):
@@ -135,7 +92,7 @@ RESTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _conclude(book: _Book, name: str, scope: str) -> Proof:
+def _conclude(book: Book, name: str, scope: str) -> Proof:
     if name in book.refuted:
         return book.refuted[name]
     resting = (x for x in RESTS.get(name, ()) if x in book.open or x in book.refuted)
@@ -146,7 +103,7 @@ def _conclude(book: _Book, name: str, scope: str) -> Proof:
     return Proof(name, NOT_DECIDED, why=why, case=None if case is None else case.to_json())
 
 
-def _prove(book: _Book, domain: Domain, target: str | None, deadline: float) -> None:
+def _prove(book: Book, domain: Domain, target: str | None, deadline: float) -> None:
     for config in range(MOST_CONFIGS):
         # of the time that is left, no more than half goes into finding the paths
         soon = (time.thread_time() + deadline) / 2
@@ -170,7 +127,7 @@ def _prove(book: _Book, domain: Domain, target: str | None, deadline: float) -> 
     book.leave_all_open(f"more than {MOST_CONFIGS} configurations")
 
 
-def _follow(book: _Book, domain: Domain, path: Path, config: int) -> Iterator[Way]:
+def _follow(book: Book, domain: Domain, path: Path, config: int) -> Iterator[Way]:
     """A path with its launches over symbols, if it can be followed; none where it raises."""
     if path.failed is not None:
         if not path.failed.raised:
@@ -184,7 +141,7 @@ def _follow(book: _Book, domain: Domain, path: Path, config: int) -> Iterator[Wa
     yield Way(domain, config, path, machines)
 
 
-def _judge_path(book: _Book, way: Way, deadline: float) -> None:
+def _judge_path(book: Book, way: Way, deadline: float) -> None:
     domain, path, machines = way.domain, way.path, way.machines
     accesses = [access for machine in machines for access in machine.accesses]
     conds = [domain.condition, path.condition, *list_spans(book.kernel, accesses)]
@@ -214,7 +171,7 @@ def _judge_path(book: _Book, way: Way, deadline: float) -> None:
         visit_branches(book.visits, book.kernel, way, looking, every(conds))
 
 
-def _keep(book: _Book, way: Way, name: str, said: Iterator[Verdict], deadline: float) -> None:
+def _keep(book: Book, way: Way, name: str, said: Iterator[Verdict], deadline: float) -> None:
     """Write what is said of a property on one path into the book."""
     for verdict in said:
         if verdict.status in (OPEN, FAILS) and name not in book.suspected:
@@ -265,7 +222,7 @@ def _say(verdict: Verdict) -> str:
     return f"{where}{verdict.words}: {verdict.why}"
 
 
-def _refute(book: _Book, domain: Domain, config: int, name: str, verdict: Verdict) -> None:
+def _refute(book: Book, domain: Domain, config: int, name: str, verdict: Verdict) -> None:
     case = _make_case(book.kernel, domain, config, verdict)
     if case is None:
         book.leave_open(name, f"{_say(verdict)}fails only where no case can be")
@@ -279,7 +236,7 @@ def _refute(book: _Book, domain: Domain, config: int, name: str, verdict: Verdic
 
 
 def _seek(
-    book: _Book, ways: list[Way], wanted: list[str], until: float, most: float = SEEKING
+    book: Book, ways: list[Way], wanted: list[str], until: float, most: float = SEEKING
 ) -> None:
     """Look for cases, or for simpler ones, at which what is not proved does not hold.
 

@@ -18,7 +18,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import NONE, Misstated
 from gemmproof.properties.proof.domain import Domain
 from gemmproof.properties.proof.seek import Way, read_sizes
-from gemmproof.reference.symbolic.machine.interpret import Branch
+from gemmproof.reference.symbolic.machine.seen import Branch
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.source.formula import Namer
 from gemmproof.reference.symbolic.terms import TRUE, Atom, Cond, evaluate, walk

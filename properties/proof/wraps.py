@@ -19,6 +19,7 @@ from gemmproof.reference.symbolic.machine.launch import follow
 from gemmproof.reference.symbolic.machine.refusal import NotFollowed
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.coordinates import NoView, locate
+from gemmproof.reference.symbolic.search import find_at
 from gemmproof.reference.symbolic.solver import YES, OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import (
     Atom,
@@ -142,7 +143,7 @@ def _find_wrap(
     unfolded = solver.unfold(~fit, narrow_arguments, *given)
     tried = _list_values(way.domain, solver.domain, _list_steps(kernel, way.domain), top)
     for values in itertools.islice(tried, MOST_TRIED):
-        if solver.find_at(unfolded, {atom: term(n) for atom, n in values.items()}) is not None:
+        if find_at(solver, unfolded, {atom: term(n) for atom, n in values.items()}) is not None:
             named = set(walk(eq(top, 0)))
             shown = (f"{_name(str(x))}={n}" for x, n in values.items() if x in named)
             value = int(evaluate(top, values))

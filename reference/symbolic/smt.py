@@ -9,6 +9,8 @@ import z3
 from gemmproof.reference.symbolic.terms import Atom, Cond, Monomial, Poly
 
 Model = dict[Atom, int]
+# z3's own count of steps, so that load changes no answer to a question
+LINEAR, FULL, MODEL = 500_000, 500_000, 1_000_000
 
 
 class Writer:

@@ -23,14 +23,11 @@ from gemmproof.reference.symbolic.questions import (
     find_positive,
     find_products,
     is_said,
-    list_named,
     list_parts,
-    list_sizes,
-    read_off,
 )
-from gemmproof.reference.symbolic.smt import Model, Writer
+from gemmproof.reference.symbolic.search import find_values
+from gemmproof.reference.symbolic.smt import FULL, LINEAR, Model, Writer
 from gemmproof.reference.symbolic.terms import (
-    FALSE,
     TRUE,
     Atom,
     Cond,
@@ -38,14 +35,10 @@ from gemmproof.reference.symbolic.terms import (
     evaluate,
     le,
     lt,
-    substitute,
     term,
-    walk,
 )
 
 YES, NO, UNKNOWN = "yes", "no", "unknown"
-# z3's own count of steps, so that load changes no answer to a question
-LINEAR, FULL, MODEL = 500_000, 500_000, 1_000_000
 SEARCH = 4.0  # seconds in which values are sought, of all questions together
 MOST_TURNS = 3  # of multiplying, each with what the last one found out
 BUSY = 3  # seconds that a busy machine takes for one of CPU time, of which z3 knows nothing
@@ -146,7 +139,7 @@ class Solver:
         text = Writer(exact=True).write(unfolded)
         if text not in self.checked:
             said = [*unfolded, *aim(TRUE, unfolded, find_positive(unfolded))]
-            self.checked[text] = self._check(Writer(exact=False, sort="Real"), said, LINEAR)
+            self.checked[text] = self.check(Writer(exact=False, sort="Real"), said, LINEAR)
         return self.checked[text] == "unsat"
 
     def learn(self, *conds: Cond) -> None:
@@ -171,7 +164,7 @@ class Solver:
             self._find_signs(whole)
             if self._climb(goal, whole, everything):
                 return "unsat"
-        return self._check(Writer(exact=True), everything, FULL)
+        return self.check(Writer(exact=True), everything, FULL)
 
     def _climb(self, goal: Cond, plain: list[Cond], everything: list[Cond]) -> bool:
         """Whether conditions contradict each other, by questions of products that are linear."""
@@ -179,7 +172,7 @@ class Solver:
         for _ in range(MOST_TURNS):
             said = [*everything, *facts]
             said += aim(goal, said, positive)
-            if self._check(Writer(exact=False, sort="Real"), said, LINEAR) == "unsat":
+            if self.check(Writer(exact=False, sort="Real"), said, LINEAR) == "unsat":
                 return True
             new = self._find_facts(everything, said, positive, set(facts))
             if not new:
@@ -206,7 +199,7 @@ class Solver:
         """Those of the conditions that follow from what is said."""
         if not doubted:
             return []
-        solver = self._solver(LINEAR, several=True)
+        solver = self.make_z3(LINEAR, several=True)
         solver.from_string(writer.write_options(said, [~cond for cond in doubted]))
         options = ((z3.Bool(f"option{i}"), cond) for i, cond in enumerate(doubted))
         return [cond for option, cond in options if str(solver.check(option)) == "unsat"]
@@ -218,88 +211,29 @@ class Solver:
         """
         began = time.thread_time()
         try:
-            return self._find(conds, tuple(small)) if self.search > 0 else None
+            return find_values(self, conds, tuple(small)) if self.search > 0 else None
         finally:
             self.search -= time.thread_time() - began
 
-    def _find(self, conds: tuple[Cond, ...], small: tuple[Atom, ...]) -> Model | None:
-        whole = self.knowledge.close((*conds, self.domain, self.plainest))
-        others = [x for x in walk(*whole) if x.kind == "symbol" and x not in small]
-        if self._check(Writer(exact=False), whole, LINEAR) == "unsat":
-            return None
-        for sizes in list_sizes(len(small), list_named(conds)):
-            model = self.find_at(whole, dict(zip(small, map(term, sizes), strict=True)))
-            if model is not None:
-                return model
-        suggested = self._suggest(whole, small)
-        model = self.find_at(whole, suggested) if suggested else None
-        if model is not None:
-            return model
-        for bound in (400, None) if small else (None,):
-            limits = []
-            if bound is not None:  # strides and programs follow the sizes
-                limits = [le(term(x), bound) for x in small]
-                limits += [le(term(x), bound * bound) for x in others]
-            if limits and self._check(Writer(exact=False), [*whole, *limits], LINEAR) == "unsat":
-                continue
-            writer, solver = Writer(exact=True), self._solver(MODEL)
-            solver.from_string(writer.write([*whole, *limits]))
-            answer = str(solver.check())
-            if answer == "unsat" and bound is None:
-                return None
-            if answer == "sat":
-                model = writer.read(solver.model())
-                if self._is_true(whole, model):
-                    return model
-        return None
-
-    def _suggest(self, whole: list[Cond], small: tuple[Atom, ...]) -> dict[Atom, Poly]:
-        """Sizes at which everything holds that speaks of no products."""
-        writer, solver = Writer(exact=True), self._solver(LINEAR)
-        solver.from_string(writer.write(c for c in whole if not find_products([c])))
-        if str(solver.check()) != "sat":
-            return {}
-        model = writer.read(solver.model())
-        return {x: term(model[x]) for x in small if x in model}
-
-    def find_at(self, whole: list[Cond], sizes: dict[Atom, Poly]) -> Model | None:
-        """Values at which conditions hold with these sizes: with numbers for them all is linear."""
-        values = dict(sizes)
-        conds = [substitute(cond, values) for cond in whole]
-        while FALSE not in conds:
-            fixed = dict(read_off(conds))
-            if not fixed:
-                break
-            values |= fixed
-            conds = [substitute(cond, fixed) for cond in conds]
-        if FALSE in conds or find_products(conds):
-            return None
-        writer, solver = Writer(exact=True), self._solver(LINEAR)
-        solver.from_string(writer.write(self.knowledge.close(conds)))
-        if str(solver.check()) != "sat":
-            return None
-        model = writer.read(solver.model())
-        model |= {x: y.constant for x, y in values.items() if y.constant is not None}
-        named = (x for x in walk(*whole) if x.is_leaf)
-        model = {**dict.fromkeys(named, 0), **model}
-        return model if self._is_true(whole, model) else None
-
-    def _check(self, writer: Writer, conds: Iterable[Cond], steps: int) -> str:
+    def check(self, writer: Writer, conds: Iterable[Cond], steps: int) -> str:
+        """What z3 says to conditions within so many steps: once for each text."""
         text = writer.write(conds)
         if text not in self.checked:
-            solver = self._solver(steps)
+            solver = self.make_z3(steps)
             solver.from_string(text)
             self.checked[text] = str(solver.check())
         return self.checked[text]
 
-    def _is_true(self, conds: list[Cond], model: Model) -> bool:
+    def is_true(self, conds: list[Cond], model: Model) -> bool:
+        """Whether conditions hold where symbols have these values."""
         try:
             memo: dict[Any, Any] = {}
             return all(bool(evaluate(cond, model, memo)) for cond in conds)
         except KeyError:
             return False
 
-    def _solver(self, steps: int, several: bool = False) -> z3.Solver:
+    def make_z3(self, steps: int, several: bool = False) -> z3.Solver:
+        """A solver of z3's for so many steps. Raises OutOfTime."""
         left = self.deadline - time.thread_time()
         if left <= 0:
             raise OutOfTime
@@ -335,4 +269,4 @@ class Solver:
         return self.recall(doubt, decide)
 
     def _is_ruled_out(self, conds: list[Cond]) -> bool:
-        return self._check(Writer(exact=False), conds, LINEAR) == "unsat"
+        return self.check(Writer(exact=False), conds, LINEAR) == "unsat"

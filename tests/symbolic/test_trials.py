@@ -18,9 +18,9 @@ from wide import wide
 from gemmproof.properties import memory, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof.book import ABOUT
 from gemmproof.properties.proof.domain import list_domains
 from gemmproof.properties.proof.paths import list_paths
-from gemmproof.properties.proof.prove import ABOUT
 from gemmproof.properties.proof.seek import Way, seek, try_case
 from gemmproof.reference.symbolic.solver import Solver
 

@@ -18,6 +18,7 @@ from gemmproof.reference.symbolic.machine.hints import claim_hints, hints_of, ke
 from gemmproof.reference.symbolic.machine.joining import merge
 from gemmproof.reference.symbolic.machine.refusal import NotFollowed
 from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES, Invocation
+from gemmproof.reference.symbolic.machine.seen import Branch, Claim
 from gemmproof.reference.symbolic.machine.values import (
     Access,
     BlockWindow,
@@ -43,31 +44,6 @@ from gemmproof.reference.symbolic.terms import (
 from gemmproof.reference.ttir.module import Block, Function, Loc, Op
 
 _TRITON = str(Path(triton.__file__).parent)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What must hold of a kernel's integers: a hint, an assumption, or that a number fits its type.
-
-    `cond` must hold wherever `path` does, for every lane; of a hint that has a `number` it is
-    enough that what accesses keep under this number holds of the lanes that matter.
-    """
-
-    kind: str
-    words: str
-    cond: Cond
-    path: Cond
-    where: Where | None
-    number: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """One side of a branch: programs take it where `cond` holds."""
-
-    cond: Cond
-    where: Where | None
-    is_taken: bool
 
 
 @dataclass(slots=True)

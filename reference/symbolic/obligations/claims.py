@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from gemmproof.reference.symbolic.machine.interpret import Claim, Machine
+from gemmproof.reference.symbolic.machine.interpret import Machine
+from gemmproof.reference.symbolic.machine.seen import Claim
 from gemmproof.reference.symbolic.machine.values import Access, Data
 from gemmproof.reference.symbolic.obligations.verdict import (
     OPEN,

@@ -12,7 +12,8 @@ import numpy as np
 from gemmproof.reference.observation import Where
 from gemmproof.reference.symbolic.definitions import LANE
 from gemmproof.reference.symbolic.machine.arithmetic import fits
-from gemmproof.reference.symbolic.machine.interpret import Claim, Machine
+from gemmproof.reference.symbolic.machine.interpret import Machine
+from gemmproof.reference.symbolic.machine.seen import Claim
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate, le, term, walk
 from gemmproof.reference.symbolic.trial.lattice import (
