@@ -36,6 +36,7 @@ from gemmproof.reference.symbolic.terms import (
     le,
     lt,
     term,
+    walk,
 )
 
 YES, NO, UNKNOWN = "yes", "no", "unknown"
@@ -71,7 +72,7 @@ class Solver:
     checked: dict[str, str] = field(default_factory=dict)
     proved: dict[Any, int] = field(default_factory=dict)
     _context: int = 0
-    _new: int = 0
+    _new: set[Atom] = field(default_factory=set)
     knowledge: Knowledge = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,8 +103,10 @@ class Solver:
         """
         if most == 0:
             return term(0)
-        self._new += 1
-        return term(Atom("symbol", name, f"new{self._new}", most, is_natural=True, most=most))
+        number = f"new{len(self._new)}"
+        atom = Atom("symbol", name, number, most, is_natural=True, most=most)
+        self._new.add(atom)
+        return term(atom)
 
     def follows(self, goal: Cond, *given: Cond) -> str:
         """Whether a condition holds wherever the given ones and all that is known do.
@@ -266,7 +269,8 @@ class Solver:
             multiplied = (multiply(conds) for conds in (near, whole))
             return any(map(self._is_ruled_out, chain((near, whole), multiplied)))
 
-        return self.recall(doubt, decide)
+        is_own = any(x in self._new for x in walk(doubt))
+        return decide() if is_own else self.recall(doubt, decide)
 
     def _is_ruled_out(self, conds: list[Cond]) -> bool:
         return self.check(Writer(exact=False), conds, LINEAR) == "unsat"

@@ -156,6 +156,13 @@ def solver_is_no_optimist():
     tiles, solver = making.make("floordiv", size + 127, 128), solving.Solver(lt(size, 2**30))
     assert solver.follows(lt(64 * tiles, 2**31)) == solving.YES
     assert solver.follows(lt(256 * tiles, 2**31)) != solving.YES
+    kept = {}
+    for least in (1, 0):  # symbols that solvers make have the same names, and are not the same
+        solver = solving.Solver(proved=kept)
+        own = solver.new_symbol("own")
+        solver.known[own.atom] = le(least, own)
+        solver.learn(le(own * D, 9))
+        assert (solver.follows(le(1, own)) == solving.YES) == (least == 1)
     x, y = (making.make("floordiv", symbol(name, is_natural=True), 16) for name in "xy")
     assert solver.follows(le(D * x, D * y)) != solving.YES
     assert solver.follows(lt(D * x, D * y), lt(x, y), le(1, D)) == solving.YES

@@ -79,10 +79,10 @@ def _judge_twice(
     through = any(is_counted_through(x.tensor, at) for x, _, at in both)
     shape = first.tensor.owner_shape if view is None else view.shape
     flat = through or not all(_is_within(solver, *place, shape) for place in both)
-    if first is second and len(ours) == 1 and not flat:
-        if has_one_program_each(solver, first, ours[0][2], shape):
-            yield Verdict(PROVED, words, first.where)
-            return
+    is_one = first is second and len(ours) == 1 and not flat
+    if is_one and has_one_program_each(solver, first, ours[0][2], shape):
+        yield Verdict(PROVED, words, first.where)
+        return
     if flat:
         ours, theirs = ([(x, case, _address(x)) for x, case, _ in y] for y in (ours, theirs))
     for i, (x, case_x, at_x) in enumerate(ours):
@@ -191,11 +191,11 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
         ((_, at),) = places[0]
         inside = every(lt(x, n) for x, n in zip(at, shape, strict=True))
         every_lane = stores[0].path & stores[0].mask
-        if has_one_program_each(solver, stores[0], at, shape):
-            if solver.follows(every_lane, inside) == YES:
-                solver.remember(*asked)
-                yield Verdict(PROVED, words, where)
-                return
+        is_tiled = has_one_program_each(solver, stores[0], at, shape)
+        if is_tiled and solver.follows(every_lane, inside) == YES:
+            solver.remember(*asked)
+            yield Verdict(PROVED, words, where)
+            return
     whole = view is None or is_whole(view)
     through = whole and any(is_counted_through(tensor, at) for found in places for _, at in found)
     if through and is_dense(tensor):
