@@ -13,7 +13,7 @@ from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.proof.domain import Domain, NotSaid, list_domains
 from gemmproof.properties.proof.paths import Decided, list_paths
 from gemmproof.reference.symbolic.machine.launch import follow_on
-from gemmproof.reference.symbolic.machine.refusal import NotFollowed
+from gemmproof.reference.symbolic.machine.seen import NotFollowed
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.source.formula import Namer
 from gemmproof.reference.symbolic.source.scope import NamingMachine, Scene

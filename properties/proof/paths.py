@@ -23,7 +23,7 @@ MOST_CONFIGS = 16
 Decided = dict[tuple[Cond, Cond], Mapping[Atom, int] | None]
 
 
-class Book(Protocol):
+class Notes(Protocol):
     """Where it is kept what was not decided."""
 
     kernel: KernelUnderTest
@@ -34,7 +34,7 @@ class Book(Protocol):
 
 
 def list_paths(
-    book: Book, domain: Domain, target: str | None, config: int, solver: Solver, deadline: float,
+    book: Notes, domain: Domain, target: str | None, config: int, solver: Solver, deadline: float,
     see: Callable[[Case, WrapperRun], None] = lambda case, run: None,
 ) -> Iterator[Path]:  # fmt: skip
     """The paths; what they leave of the domain is written into the book.

@@ -29,7 +29,7 @@ from gemmproof.properties.proof.verdict import (
 from gemmproof.properties.proof.visits import visit_branches, visit_run
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.launch import follow
-from gemmproof.reference.symbolic.machine.refusal import NotFollowed
+from gemmproof.reference.symbolic.machine.seen import NotFollowed
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.bounds import judge_bounds, judge_fit
 from gemmproof.reference.symbolic.obligations.claims import judge_claim, judge_hint

@@ -82,7 +82,12 @@ class Made:
 
     def is_defined(self, solver: Solver, load: Access) -> bool:
         """Whether memory that a load reads held values, or earlier launches stored all of it."""
-        return load.tensor.defined or self._is_stored(solver, load.tensor.storage, load.launch)
+        return self._is_held(solver, load.tensor, load.launch)
+
+    def _is_held(self, solver: Solver, view: Any, launches: int) -> bool:
+        if view.defined or _is_empty(solver, view):
+            return True
+        return self._is_stored(solver, view.storage, launches)
 
     def _is_stored(self, solver: Solver, storage: int, launches: int) -> bool:
         """Whether the first so many launches stored every element of a memory."""
@@ -182,7 +187,7 @@ class Made:
         for call in self.path.operations:
             launches += call.name == LAUNCH
             for view in list_read(call):
-                is_held = view.defined or self._is_stored(solver, view.storage, launches)
+                is_held = self._is_held(solver, view, launches)
                 if not is_held and not self._is_overwritten(solver, call, launches):
                     why = f"{call.name} reads memory that began undefined"
                     yield Verdict(OPEN, "defined", call.where, why)
@@ -203,6 +208,8 @@ def find_made(path: Path, accesses: list[Access]) -> Made:
 
 def _is_empty(solver: Solver, view: Any) -> bool:
     """Whether a view has no element at all."""
+    if all(n.is_natural and n.least > 0 for n in view.shape):
+        return False
     return solver.follows(some(eq(n, 0) for n in view.shape)) == YES
 
 

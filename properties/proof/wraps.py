@@ -16,7 +16,7 @@ from gemmproof.properties.proof.prove import list_spans
 from gemmproof.properties.proof.seek import Way
 from gemmproof.reference.symbolic.machine.arithmetic import fits
 from gemmproof.reference.symbolic.machine.launch import follow
-from gemmproof.reference.symbolic.machine.refusal import NotFollowed
+from gemmproof.reference.symbolic.machine.seen import NotFollowed
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.coordinates import NoView, locate
 from gemmproof.reference.symbolic.search import find_at

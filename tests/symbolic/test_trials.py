@@ -9,7 +9,7 @@ import product_wrappers
 import pytest
 import tiled
 import unsound_kernels
-from formulas import follow_all
+from agreement import follow_all
 from mutants import split_k
 from mutants.table import MUTANTS
 from no_false_alarm.table import KERNELS

@@ -6,8 +6,8 @@ from typing import Any
 
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.joining import choose
-from gemmproof.reference.symbolic.machine.refusal import NotFollowed
 from gemmproof.reference.symbolic.machine.registry import Invocation, control
+from gemmproof.reference.symbolic.machine.seen import NotFollowed
 from gemmproof.reference.symbolic.terms import FALSE, TRUE
 from gemmproof.reference.ttir.module import Op
 

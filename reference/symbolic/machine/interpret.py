@@ -16,9 +16,8 @@ from gemmproof.reference.simulator.arguments import GRID_LIMITS
 from gemmproof.reference.symbolic.definitions import lane
 from gemmproof.reference.symbolic.machine.hints import claim_hints, hints_of, keep_hints
 from gemmproof.reference.symbolic.machine.joining import merge
-from gemmproof.reference.symbolic.machine.refusal import NotFollowed
 from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES, Invocation
-from gemmproof.reference.symbolic.machine.seen import Branch, Claim
+from gemmproof.reference.symbolic.machine.seen import Branch, Claim, NotFollowed
 from gemmproof.reference.symbolic.machine.values import (
     Access,
     BlockWindow,

@@ -14,7 +14,7 @@ from gemmproof.reference.symbolic.machine import (  # noqa: F401  they register 
 )
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.memory import NAN, ZERO
-from gemmproof.reference.symbolic.machine.refusal import NotFollowed
+from gemmproof.reference.symbolic.machine.seen import NotFollowed
 from gemmproof.reference.symbolic.machine.values import (
     BlockWindow,
     Bools,

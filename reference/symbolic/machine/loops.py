@@ -16,8 +16,8 @@ from gemmproof.reference.symbolic.machine.hints import claim_hints, hints_of
 from gemmproof.reference.symbolic.machine.holes import Hole, fixed_of, terms_of
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.joining import choose
-from gemmproof.reference.symbolic.machine.refusal import NotFollowed
 from gemmproof.reference.symbolic.machine.registry import Invocation, control
+from gemmproof.reference.symbolic.machine.seen import NotFollowed
 from gemmproof.reference.symbolic.machine.sums import names_hole, sum_up
 from gemmproof.reference.symbolic.machine.values import (
     BlockWindow,

@@ -9,8 +9,8 @@ from typing import Any
 from gemmproof.reference.symbolic.definitions import lane
 from gemmproof.reference.symbolic.machine.arithmetic import require_fit
 from gemmproof.reference.symbolic.machine.interpret import Machine
-from gemmproof.reference.symbolic.machine.refusal import NotFollowed
 from gemmproof.reference.symbolic.machine.registry import rule
+from gemmproof.reference.symbolic.machine.seen import NotFollowed
 from gemmproof.reference.symbolic.machine.shapes import reshape
 from gemmproof.reference.symbolic.machine.values import (
     Access,

@@ -1,4 +1,4 @@
-"""What a launch over symbols is seen to claim, and where it branches."""
+"""What a launch over symbols is seen to claim, where it branches, and why it is not followed."""
 
 from __future__ import annotations
 
@@ -32,3 +32,11 @@ class Branch:
     cond: Cond
     where: Where | None
     is_taken: bool
+
+
+class NotFollowed(Exception):
+    """An operation that is not known over symbols; `where` is its line."""
+
+    def __init__(self, words: str, where: Where | None = None) -> None:
+        super().__init__(words)
+        self.where = where

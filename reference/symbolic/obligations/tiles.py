@@ -24,7 +24,7 @@ def has_one_program_each(
     tiles, which come to all of them, no two come to one: the set is finite. Masks only leave
     elements out.
     """
-    what = ("tiles", access.place, tuple(at), tuple(shape))
+    what = ("tiles", access.launch, access.shape, access.trips, tuple(at), tuple(shape))
     return solver.recall(what, lambda: _has_one_program_each(solver, access, at, shape))
 
 
