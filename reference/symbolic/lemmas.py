@@ -64,11 +64,11 @@ def _sort(products: Iterable[Monomial]) -> list[Monomial]:
 
 def multiply(conds: list[Cond]) -> list[Cond]:
     """The conditions, each with its products by factors that are known not to be negative."""
-    products = frozenset(find_products(conds))
-    atoms = {x for m in products for x in m}
+    products = find_products(conds)
+    atoms = {x: None for m in products for x in m}
     factors = {term(x): None for x in atoms if x.is_natural}
     known = (-c.term for c in conds if c.kind == "le" and c.term is not None)
-    factors |= dict.fromkeys(p for p in known if p.atoms & atoms and _degree(p) == 1)
+    factors |= dict.fromkeys(p for p in known if p.atoms & atoms.keys() and _degree(p) == 1)
     first = _Lemmas(tuple(factors), products, _pair(products))
     for cond in conds:
         first.strengthen(cond)
@@ -101,10 +101,10 @@ class _Lemmas:
     """
 
     factors: tuple[Poly, ...]
-    at_hand: frozenset[Monomial]
+    at_hand: Mapping[Monomial, None]
     pairs: Mapping[Atom, Set[Atom]]
     closed: bool = False
-    brought: set[Monomial] = field(default_factory=set)
+    brought: dict[Monomial, None] = field(default_factory=dict)
     count: int = 0
 
     def strengthen(self, cond: Cond) -> Cond:
@@ -128,6 +128,6 @@ class _Lemmas:
         known = (m in self.at_hand for m in nonlinear)
         if self.count >= MOST_LEMMAS or not (all(known) if self.closed else any(known)):
             return False
-        self.brought |= set(nonlinear)
+        self.brought |= dict.fromkeys(nonlinear)
         self.count += 1
         return True

@@ -69,9 +69,10 @@ def read_off(conds: Iterable[Cond]) -> Iterator[tuple[Atom, Poly]]:
                     yield named[0][0], term(number)
 
 
-def find_products(conds: Iterable[Cond]) -> set[Monomial]:
-    """The products of atoms that conditions speak of."""
-    return {m for cond in conds for p in list_terms(cond) for m in p.terms if len(m) > 1}
+def find_products(conds: Iterable[Cond]) -> dict[Monomial, None]:
+    """The products of atoms that conditions speak of, in order: a set's differs from run to run."""
+    terms = (p for cond in conds for p in list_terms(cond))
+    return {m: None for p in terms for m in p.terms if len(m) > 1}
 
 
 def find_positive(conds: Iterable[Cond]) -> set[Atom]:

@@ -188,7 +188,7 @@ class Solver:
     ) -> list[Cond]:
         """Signs of factors, and orders of quotients by one divisor: more to multiply."""
         products = find_products(said)
-        factors = sorted({x for m in products for x in m}, key=lambda x: x.number)
+        factors = dict.fromkeys(x for m in products for x in m)
         doubtful = [x for x in factors if not x.is_natural and x not in positive]
         signs = [le(n, term(x)) for x in doubtful for n in (1, 0)]
         found = self._pick(Writer(exact=False, sort="Real"), said, signs)
@@ -250,8 +250,8 @@ class Solver:
     def _find_signs(self, conds: list[Cond]) -> None:
         """Learn which factors of products are positive: what is multiplied must know."""
         plain = self.knowledge.plain()
-        factors = {x for m in find_products(conds) for x in m}
-        for atom in sorted(factors - self.signed, key=lambda x: x.number):
+        factors = dict.fromkeys(x for m in find_products(conds) for x in m)
+        for atom in [x for x in factors if x not in self.signed]:
             self.signed.add(atom)
             for least in (1,) if atom.is_natural else (1, 0):
                 if self._is_at_least(atom, least, plain):

@@ -76,7 +76,8 @@ def _judge_twice(
         theirs = theirs[len(theirs) // 2 :]
         ours = theirs
     both = (*ours, *theirs)
-    through = any(is_counted_through(x.tensor, at) for x, _, at in both)
+    whole = view is None or is_whole(view)
+    through = whole and any(is_counted_through(x.tensor, at) for x, _, at in both)
     shape = first.tensor.owner_shape if view is None else view.shape
     flat = through or not all(_is_within(solver, *place, shape) for place in both)
     is_one = first is second and len(ours) == 1 and not flat

@@ -12,7 +12,7 @@ from gemmproof.reference.symbolic.obligations.instances import is_free, list_pro
 from gemmproof.reference.symbolic.obligations.reaching import find_gap
 from gemmproof.reference.symbolic.questions import list_parts
 from gemmproof.reference.symbolic.solver import Solver
-from gemmproof.reference.symbolic.terms import Atom, Poly, every, lt, make, term, walk
+from gemmproof.reference.symbolic.terms import Atom, Poly, eq, every, lt, make, term, walk
 
 
 def has_one_program_each(
@@ -46,6 +46,7 @@ def _has_one_program_each(
         return False
     targets = [solver.new_symbol("tile") for _ in tiles]
     within = every(lt(x, n) for x, n in zip(targets, counts, strict=True))
+    solver.learn(*(eq(x, y) for x, y in zip(tiles, targets, strict=True)))
     return not find_gap(solver, [((), (), tiles)], targets, within)
 
 
