@@ -207,6 +207,7 @@ def test_a_proof_that_rests_on_another_property_is_not_contradicted():
         (ValueError("one\ntwo"), "the proof raised ValueError: one"),
         (RecursionError(), "the proof raised RecursionError"),
         (SystemExit(3), "the proof raised SystemExit: 3"),
+        (ModuleNotFoundError("No module named 'z3'", name="z3"), "z3-solver is not installed"),
     ],
 )
 def test_whatever_the_prover_raises_the_check_goes_on(raised, why):

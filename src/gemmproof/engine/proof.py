@@ -74,7 +74,8 @@ def attempt(
         made = _read(kernel, (prove or _load())(kernel, target, seconds))
     except (Exception, SystemExit) as error:  # it runs the wrapper, which may raise anything
         words = f"{type(error).__name__}: {error}".split("\n")[0].rstrip(": ")
-        why = f"the proof raised {words}"
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == "z3"
+        why = "z3-solver is not installed" if is_missing else f"the proof raised {words}"
         made = Attempt(Proofs(tuple(Proof(name, NOT_DECIDED, why=why) for name in PROVABLE)))
     tell({**event, "done": True})
     return made
