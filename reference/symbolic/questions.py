@@ -81,8 +81,10 @@ def find_positive(conds: Iterable[Cond]) -> set[Atom]:
     for cond in conds:
         least = -cond.term if cond.kind == "le" and cond.term is not None else term(0)
         (atom, *others) = least.atoms or (None,)
-        if atom is not None and not others and (least - term(atom)).constant in (0, -1):
-            found.add(atom)
+        if atom is not None and not others:
+            beyond = (least - term(atom)).constant
+            if beyond is not None and beyond <= 0:
+                found.add(atom)
     return found
 
 

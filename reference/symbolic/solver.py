@@ -67,7 +67,6 @@ class Solver:
     deadline: float = float("inf")
     search: float = SEARCH
     signed: set[Atom] = field(default_factory=set)
-    positive: set[Atom] = field(default_factory=set)
     answers: dict[frozenset[Cond], str] = field(default_factory=dict)
     checked: dict[str, str] = field(default_factory=dict)
     proved: dict[Any, int] = field(default_factory=dict)
@@ -256,7 +255,6 @@ class Solver:
             for least in (1,) if atom.is_natural else (1, 0):
                 if self._is_at_least(atom, least, plain):
                     self.known[atom] = self.known.get(atom, TRUE) & le(least, term(atom))
-                    self.positive.add(atom)
                     break
 
     def _is_at_least(self, atom: Atom, least: int, plain: list[Cond]) -> bool:
