@@ -167,7 +167,7 @@ def _judge_path(book: Book, way: Way, deadline: float) -> None:
             book.leave_open(name, "it takes too much of the time")
     if any(machine.branches for machine in machines):
         inner.deadline = deadline
-        looking = replace(inner, plainest=domain.plainest, search=book.visits.left)
+        looking = replace(inner, search=book.visits.left)
         visit_branches(book.visits, book.kernel, way, looking, every(conds))
 
 

@@ -138,7 +138,7 @@ class Solver:
         """Whether unfolded conditions contradict each other, as far as lemmas show."""
         if self._is_ruled_out(unfolded):
             return True
-        text = Writer(exact=True).write(unfolded)
+        text = f"; by lemmas\n{Writer(exact=True).write(unfolded)}"  # z3 may say more than these
         if text not in self.checked:
             said = [*unfolded, *aim(TRUE, unfolded, find_positive(unfolded))]
             self.checked[text] = self.check(Writer(exact=False, sort="Real"), said, LINEAR)
@@ -158,7 +158,7 @@ class Solver:
             self._find_signs(near)
             near = known.close_near((goal,), given)
             # configurations and formats, which differ elsewhere, ask this in the same words
-            text = Writer(exact=True).write(near)
+            text = f"; by steps\n{Writer(exact=True).write(near)}"
             if text not in self.checked:
                 self.checked[text] = "unsat" if self._climb(goal, near, near) else "unknown"
             if self.checked[text] == "unsat":

@@ -146,6 +146,7 @@ def lemmas_are_true():
 
 def solver_is_no_optimist():
     solver = solving.Solver()
+    assert solver.follows(le(0, X * X)) == solving.YES  # by true products alone
     assert solver.follows(le(X, 4), le(X, 3)) == solving.YES
     assert solver.follows(le(X, 2), le(X, 3)) != solving.YES
     assert solver.follows(le(X * X, 8), le(X, 3), le(0, X)) != solving.YES
