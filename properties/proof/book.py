@@ -28,12 +28,12 @@ class Book:
     """
 
     kernel: KernelUnderTest
+    visits: Visits
     open: dict[str, str] = field(default_factory=dict)
     refuted: dict[str, Proof] = field(default_factory=dict)
     suspected: dict[str, Case] = field(default_factory=dict)
     ways: list[Way] = field(default_factory=list)
     seeking: float = SEEKING
-    visits: Visits = field(default_factory=Visits)
     unvisited: dict[str, None] = field(default_factory=dict)
     checked: dict[str, str] = field(default_factory=dict)
     proved: dict[Any, int] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from gemmproof.properties.proof.verdict import (
     Proof,
     Proofs,
 )
-from gemmproof.properties.proof.visits import visit_branches, visit_run
+from gemmproof.properties.proof.visits import SHARE, Visits, visit_branches, visit_run
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.launch import follow
 from gemmproof.reference.symbolic.machine.seen import NotFollowed
@@ -52,7 +52,7 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     """
     began = time.thread_time()
     until = began + seconds - min(1.5 * SEEKING, seconds / 4)  # the rest is for trials
-    book = Book(kernel)
+    book = Book(kernel, Visits(seconds * SHARE))
     scope = ""
     try:
         for domain in list_domains(kernel):

@@ -25,7 +25,7 @@ from gemmproof.reference.symbolic.terms import TRUE, Atom, Cond, evaluate, walk
 from gemmproof.reference.symbolic.wrapper import WrapperRun
 from gemmproof.reference.symbolic.wrapper.record import Guard
 
-SECONDS = 0.5  # of a kernel's time, in which sizes of branches and layouts are sought
+SHARE = 1 / 20  # of a kernel's time, in which sizes of branches and layouts are sought
 MOST_TRIED = 400  # layouts of all operands at once
 MOST_SAID = 3  # decisions, the last ones, that a path is named by
 ELSEWHERE = {"batch": 3, "M": 37, "N": 53, "K": 29}  # sizes whose strides are told apart
@@ -35,15 +35,15 @@ ELSEWHERE = {"batch": 3, "M": 37, "N": 53, "K": 29}  # sizes whose strides are t
 class Visits:
     """The paths that have a case, each with its words, and those that have none.
 
-    `sought`: the sizes of branches, and `placed` the strides of layouts, which formats and
-    configurations share.
+    `left`: the seconds that are left to seek. `sought`: the sizes of branches, and `placed` the
+    strides of layouts, which formats and configurations share.
     """
 
+    left: float
     found: dict[tuple[str, str], None] = field(default_factory=dict)
     unvisited: dict[str, None] = field(default_factory=dict)
     sought: dict[tuple[Cond, Cond], Mapping[str, int] | str] = field(default_factory=dict)
     placed: dict[tuple[Any, ...], Mapping[Atom, int]] = field(default_factory=dict)
-    left: float = SECONDS
 
     @property
     def cases(self) -> tuple[str, ...]:
