@@ -120,13 +120,15 @@ def _list_axes(contract: Contract) -> tuple[str, ...]:
 def _list_sizes(contract: Contract) -> Iterator[dict[str, Poly]]:
     """Sizes of which none is 0, then those of which an axis is the first to be 0.
 
-    An empty operand has other strides of torch's, and its own path through most wrappers.
+    An empty operand has other strides of torch's, and its own path through most wrappers. A depth
+    of 0 is one like any other where strides are any: they tell nothing of it.
     """
     axes = _list_axes(contract)
-    may_be = [axis for axis in axes if contract.sizes(axis).low == 0]
+    plain = () if contract.layouts == CONTIGUOUS else ("K",)
+    may_be = [x for x in axes if contract.sizes(x).low == 0 and x not in plain]
     for empty in ("", *may_be):
-        later = may_be[may_be.index(empty) + 1 :] if empty else []
-        least = {axis: 0 if axis in later else max(1, contract.sizes(axis).low) for axis in axes}
+        later = (*(may_be[may_be.index(empty) + 1 :] if empty else ()), *plain)
+        least = {x: max(contract.sizes(x).low, x not in later) for x in axes}
         sizes = {axis: symbol(axis, is_natural=True, least=n) for axis, n in least.items()}
         yield {**sizes, empty: term(0)} if empty else sizes
 

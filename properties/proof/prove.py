@@ -51,7 +51,7 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     and raises what that does beyond what a path may end with.
     """
     began = time.thread_time()
-    until = began + seconds - min(1.5 * SEEKING, seconds / 4)  # the rest is for trials
+    until = began + seconds - min(SEEKING, seconds) / 4  # the rest is for trials
     book = Book(kernel, Visits(seconds * SHARE))
     scope = ""
     try:
@@ -150,7 +150,7 @@ def _judge_path(book: Book, way: Way, deadline: float) -> None:
     known = {atom: cond for machine in machines for atom, cond in machine.known.items()}
     inner = Solver(
         every(conds), known, domain.plainest, deadline, search=SEARCH / 4,
-        checked=book.checked, proved=book.proved,
+        checked=book.checked, proved=book.proved, example=path.sizes,
     )  # fmt: skip
     book.solvers.append(inner)
     made = find_made(path, accesses)

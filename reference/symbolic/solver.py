@@ -9,7 +9,7 @@ terms and the conditions held.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -58,7 +58,8 @@ class Solver:
     atoms (a program is below the grid) and is used where an atom is named. `plainest` narrows the
     domain where values are sought: to operands that are dense. `deadline` is on the thread's CPU
     clock, `search` the seconds of it left to look for values. `checked` is what z3 said to a text,
-    `proved` are obligations with what was known of them; solvers may share both.
+    `proved` are obligations with what was known of them; solvers may share both. `example`: values
+    of symbols, by name, at which the domain holds, as far as they are known.
     """
 
     domain: Cond = TRUE
@@ -69,7 +70,8 @@ class Solver:
     signed: set[Atom] = field(default_factory=set)
     answers: dict[frozenset[Cond], str] = field(default_factory=dict)
     checked: dict[str, str] = field(default_factory=dict)
-    proved: dict[Any, int] = field(default_factory=dict)
+    proved: dict[Any, Any] = field(default_factory=dict)
+    example: Mapping[str, int] = field(default_factory=dict)
     _context: int = 0
     _new: set[Atom] = field(default_factory=set)
     knowledge: Knowledge = field(init=False)
@@ -84,12 +86,15 @@ class Solver:
         """Whether this was proved of the same domain and of what was known at first."""
         return (self._context, obligation) in self.proved
 
-    def recall(self, what: Any, decide: Callable[[], bool]) -> bool:
-        """An answer that was kept, or is decided now; the same holds of it as of `remember`."""
+    def recall(self, what: Any, decide: Callable[[], Any], *conds: Cond) -> Any:
+        """An answer that was kept, or is decided now; kept unless `conds` name own symbols."""
         asked = (self._context, what)
-        if asked not in self.proved:
-            self.proved[asked] = decide()
-        return bool(self.proved[asked])
+        if asked in self.proved:
+            return self.proved[asked]
+        said = decide()
+        if not any(x in self._new for x in walk(*conds)):
+            self.proved[asked] = said
+        return said
 
     def remember(self, *obligation: Any) -> None:
         """Keep what was proved; it must not name symbols that this solver made."""
@@ -123,7 +128,8 @@ class Solver:
         """Say "unsat", "sat" or "unknown": whether the goal can hold where the given ones do."""
         key = frozenset(list_parts((goal, *given)))
         if key not in self.answers:
-            self.answers[key] = self._decide(goal, *list_parts(given))
+            said = self.recall(key, lambda: self._decide(goal, *list_parts(given)), *key)
+            self.answers[key] = said
         return self.answers[key]
 
     def unfold(self, *conds: Cond) -> list[Cond]:
@@ -154,6 +160,8 @@ class Solver:
         if self._is_ruled_out(near) or self._is_ruled_out(whole):
             return "unsat"
         everything = known.close((*conds, self.domain))
+        if self._holds_at_example(everything):
+            return "sat"
         if find_products(everything):
             self._find_signs(near)
             near = known.close_near((goal,), given)
@@ -190,6 +198,8 @@ class Solver:
         factors = dict.fromkeys(x for m in products for x in m)
         doubtful = [x for x in factors if not x.is_natural and x not in positive]
         signs = [le(n, term(x)) for x in doubtful for n in (1, 0)]
+        made = (x for x in factors if x.is_natural and not x.least and not x.is_leaf)
+        signs += [le(1, term(x)) for x in made]
         found = self._pick(Writer(exact=False, sort="Real"), said, signs)
         positive |= {x for cond in found if cond.term is not None for x in cond.term.atoms}
         orders = dict.fromkeys(lt(x, y) for x, y in find_comparable(products, whole))
@@ -234,6 +244,11 @@ class Solver:
         except KeyError:
             return False
 
+    def _holds_at_example(self, conds: list[Cond]) -> bool:
+        """Whether conditions hold there, all others being as small as can be: it is soon seen."""
+        leaves = (x for x in walk(*conds) if x.is_leaf)
+        return self.is_true(conds, {x: self.example.get(str(x), x.least) for x in leaves})
+
     def make_z3(self, steps: int, several: bool = False) -> z3.Solver:
         """A solver of z3's for so many steps. Raises OutOfTime."""
         left = self.deadline - time.thread_time()
@@ -264,11 +279,12 @@ class Solver:
 
         def decide() -> bool:
             near, whole = self.knowledge.close_near((doubt,)), self.knowledge.close((doubt, *plain))
+            if self._holds_at_example(whole):
+                return False
             multiplied = (multiply(conds) for conds in (near, whole))
             return any(map(self._is_ruled_out, chain((near, whole), multiplied)))
 
-        is_own = any(x in self._new for x in walk(doubt))
-        return decide() if is_own else self.recall(doubt, decide)
+        return self.recall(("sign", doubt), decide, doubt)
 
     def _is_ruled_out(self, conds: list[Cond]) -> bool:
         return self.check(Writer(exact=False), conds, LINEAR) == "unsat"

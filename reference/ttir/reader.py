@@ -40,6 +40,7 @@ _FUNCTION = re.compile(r'tt\.func (public|private)?\s*@(?:"([^"]+)"|([\w.$-]+))\
 class _Reader:
     def __init__(self, text: str) -> None:
         self.places: dict[str, str] = {}
+        self.found: dict[str, Loc | None] = {}
         self.lines: list[str] = []
         self.at = 0
         for raw in text.splitlines():
@@ -67,9 +68,13 @@ class _Reader:
     def _split_loc(self, text: str) -> tuple[str, Loc | None]:
         """An operation's text without the location at its end, and the place that it names."""
         found = _TRAILING_LOC.search(text)
-        return (text[: found.start()].rstrip(), self._loc(found[1])) if found else (text, None)
+        if found is None:
+            return text, None
+        if found[1] not in self.found:
+            self.found[found[1]] = self._find_loc(found[1])
+        return text[: found.start()].rstrip(), self.found[found[1]]
 
-    def _loc(self, text: str) -> Loc | None:
+    def _find_loc(self, text: str) -> Loc | None:
         """The place that a location names, through names and calls, the innermost first."""
         for _ in range(64):
             if place := _PLACE.search(text):

@@ -164,6 +164,9 @@ def solver_is_no_optimist():
         solver.known[own.atom] = le(least, own)
         solver.learn(le(own * D, 9))
         assert (solver.follows(le(1, own)) == solving.YES) == (least == 1)
+    for least in (1, 0):
+        solver = solving.Solver(le(least, D), proved=kept)
+        assert (solver.follows(lt(X * D, Y * D), lt(X, Y)) == solving.YES) == (least == 1)
     x, y = (making.make("floordiv", symbol(name, is_natural=True), 16) for name in "xy")
     assert solver.follows(le(D * x, D * y)) != solving.YES
     assert solver.follows(lt(D * x, D * y), lt(x, y), le(1, D)) == solving.YES

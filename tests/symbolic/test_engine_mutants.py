@@ -28,14 +28,15 @@ from gemmproof.reference.symbolic.terms import (
     le,
     lt,
     making,
+    symbol,
     term,
     walk,
 )
 
 PROOF = Verdict(PROVED, "", None)
 DIVIDE_DIGITS = making._divide_digits
-LIST_SIZES = domain._list_sizes
 FOLLOWS = solver.Solver.follows
+RECALL = solver.Solver.recall
 BLOCKS = Machine.blocks
 
 
@@ -199,14 +200,15 @@ MUTATIONS = {
         arithmetic, "require_fit", lambda *given: None, unproved("widened_too_late", memory.FIT)),
     "a loop runs without trips": (
         Machine, "under", lambda self, cond: nullcontext(),
-        checks.proved("addresses_clamped_and_one_load_unmasked", BOUNDS)),
+        checks.proved("last_column_of_its_own", BOUNDS, layouts="any")),
     "rows are never padded": (
         cover, "is_whole", lambda view: True, unproved("copied_through_padded_rows", ONCE)),
     "whatever is between rows is theirs": (
         bounds, "is_dense", lambda tensor: True, unproved(
             "padding_read", BOUNDS, layouts="any", K="1..")),
     "no size is 0": (
-        domain, "_list_sizes", lambda contract: iter([next(LIST_SIZES(contract))]),
+        domain, "_list_sizes", lambda contract: iter([
+            {x: symbol(x, is_natural=True, least=1) for x in domain._list_axes(contract)}]),
         unproved("nothing_stored_without_k", ONCE)),
     "an unknown answer is yes": (
         solver.Solver, "follows", lambda self, *conds: solver.YES
@@ -217,7 +219,14 @@ MUTATIONS = {
         solver, "is_said", lambda goal, given: goal.kind == "le", checks.solver_is_no_optimist),
     "what was proved of another kernel": (
         solver.Solver, "remembers", lambda self, *asked: True,
-        unproved("k_offset_of_b_in_32_bits", memory.FIT)),
+        unproved("padding_read", BOUNDS, layouts="any", K="1..")),
+    "an answer of another contract": (
+        solver.Solver, "recall", lambda self, what, decide, *conds: self.proved[what]
+        if what in self.proved else self.proved.setdefault(what, decide()),
+        checks.solver_is_no_optimist),
+    "what names a solver's own symbol is kept": (
+        solver.Solver, "recall", lambda self, what, decide, *conds: RECALL(self, what, decide),
+        checks.solver_is_no_optimist),
     "a number of tiles is small": (
         knowledge.Knowledge, "_find_most", lambda self, size: 1, checks.solver_is_no_optimist),
     "a digit that reaches over its place": (

@@ -8,7 +8,7 @@ from typing import Any
 
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.coordinates import NoView, locate, split_choices
-from gemmproof.reference.symbolic.obligations.verdict import OPEN, PROVED, Verdict, ask, ask_once
+from gemmproof.reference.symbolic.obligations.verdict import OPEN, PROVED, Verdict, ask
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import FALSE, Atom, Cond, Poly, le, lt, term
 
@@ -98,4 +98,4 @@ def judge_fit(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Iterat
     words = f"offset of the {access.kind} of {access.tensor.name}"
     for step, cond in access.steps:
         given = (access.path, access.mask, cond)
-        yield ask_once(solver, words, access.where, fits(step, 32), given, small)
+        yield ask(solver, words, access.where, fits(step, 32), given, small)

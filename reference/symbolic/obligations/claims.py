@@ -13,7 +13,7 @@ from gemmproof.reference.symbolic.obligations.verdict import (
     PROVED,
     REFUTED,
     Verdict,
-    ask_once,
+    ask,
 )
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond
@@ -23,7 +23,7 @@ Stores = Callable[[Access], Iterable[Access]]
 
 def judge_claim(solver: Solver, claim: Claim, small: tuple[Atom, ...]) -> Verdict:
     """Whether a claim holds in every lane."""
-    said = ask_once(solver, claim.words, claim.where, claim.cond, (claim.path,), small)
+    said = ask(solver, claim.words, claim.where, claim.cond, (claim.path,), small)
     if said.status == REFUTED and claim.words != "tl.assume":
         # at fault only in lanes that reach a store
         return Verdict(OPEN, claim.words, claim.where, "it does not hold in every lane")

@@ -45,19 +45,6 @@ def ask(
     return Verdict(OPEN, words, where, why)
 
 
-def ask_once(
-    solver: Solver, words: str, where: Where | None, goal: Cond, given: tuple[Cond, ...],
-    small: tuple[Atom, ...] = (),
-) -> Verdict:  # fmt: skip
-    """The same of conditions that formats have in common: none names a symbol of the solver's."""
-    if solver.remembers(goal, given):
-        return Verdict(PROVED, words, where)
-    said = ask(solver, words, where, goal, given, small)
-    if said.status == PROVED:
-        solver.remember(goal, given)
-    return said
-
-
 def find_unknown(*conds: Cond) -> str:
     """Why something that conditions name is unknown, "" where all is known."""
     return next((str(x.args[0]) for x in walk(*conds) if x.kind == "unknown"), "")

@@ -102,11 +102,12 @@ Monomial = tuple[Atom, ...]
 class Poly:
     """A polynomial of atoms with integer coefficients, as its coefficients by monomial."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "_named", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         self.terms = {m: c for m, c in terms.items() if c}
         self._hash: int | None = None
+        self._named: tuple[Atom, ...] | None = None
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -171,9 +172,16 @@ class Poly:
         return total if self.is_natural else None
 
     @property
+    def named(self) -> tuple[Atom, ...]:
+        """The atoms that it names itself, in the order in which they come."""
+        if self._named is None:
+            self._named = tuple(dict.fromkeys(x for m in self.terms for x in m))
+        return self._named
+
+    @property
     def atoms(self) -> set[Atom]:
-        """The atoms that it names itself."""
-        return {x for m in self.terms for x in m}
+        """The same as a set."""
+        return set(self.named)
 
     def __add__(self, other: Poly | int) -> Poly:
         total = dict(self.terms)

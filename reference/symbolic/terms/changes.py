@@ -81,13 +81,12 @@ def walk(
     waiting: list[Any] = list(what)
     while waiting:
         x = waiting.pop()
-        if x in seen:
-            continue
-        seen.add(x)
-        if isinstance(x, Atom):
-            yield x
-            waiting += () if x.is_leaf or is_whole(x) else x.args
-        elif isinstance(x, Cond):
-            waiting += [*x.parts, *([x.term] if x.term is not None else [])]
-        else:
-            waiting += (atom for monomial in x.terms for atom in monomial)
+        if isinstance(x, Poly):
+            waiting += x.named
+        elif x not in seen:
+            seen.add(x)
+            if isinstance(x, Cond):
+                waiting += x.parts if x.term is None else x.term.named
+            else:
+                yield x
+                waiting += () if x.is_leaf or is_whole(x) else x.args

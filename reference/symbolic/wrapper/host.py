@@ -45,6 +45,11 @@ def as_concrete() -> tuple[Change, ...]:
     )
 
 
+def as_before() -> tuple[Change, ...]:
+    """Python's own functions again, which are faster."""
+    return tuple((builtins, own.__name__, own) for own in (_isinstance, _max, _min))
+
+
 def _asked_by_user() -> bool:
     """Whether the caller of the function that asks is no library's."""
     return owner(sys._getframe(2).f_code.co_filename) != "library"

@@ -21,6 +21,7 @@ from gemmproof.reference.simulator.kernel import Kernel
 from gemmproof.reference.simulator.launch import intercept_launches
 from gemmproof.reference.symbolic.terms import Poly, le, term
 from gemmproof.reference.symbolic.wrapper.decisions import Decisions, here
+from gemmproof.reference.symbolic.wrapper.host import as_before
 from gemmproof.reference.symbolic.wrapper.record import (
     HostDescriptor,
     NotKnown,
@@ -88,9 +89,10 @@ def _compile(src: Any, target: Any = None, options: Any = None, **_: Any) -> Tra
     parsed = backend.parse_options({**given, "debug": True, "sanitize_overflow": False})
     key = f"{identify(src)} {target} {parsed}"
     if key not in _modules:
-        text = make_ttir(src, target, parsed)
         try:
-            _modules[key] = text, read_module(text)
+            with swap(as_before()):  # no size comes this far, and all of it asks what things are
+                text = make_ttir(src, target, parsed)
+                _modules[key] = text, read_module(text)
         except ReadError as error:
             raise NotKnown(f"{src.fn.__name__}: TTIR that is not understood: {error}") from None
         if len(_modules) > _MOST_MODULES:
