@@ -2,8 +2,7 @@
 
 
 def pytest_gemm_kernels():
-    from gemmproof import Contract, KernelUnderTest
-    from gemmproof.kernels import matmul, matmul_grouped, matmul_persistent, matmul_swizzled
+    from gemmproof import Contract, KernelUnderTest, kernels
     from gemmproof.reference.mirrors import mirror_for
 
     contract = Contract(
@@ -14,7 +13,7 @@ def pytest_gemm_kernels():
         layouts="any",
         huge=True,
     )
-    wrappers = (matmul, matmul_grouped, matmul_swizzled, matmul_persistent)
     return [
-        KernelUnderTest(f.__name__, f, contract, mirror=mirror_for(f.__name__)) for f in wrappers
+        KernelUnderTest(name, getattr(kernels, name), contract, mirror=mirror_for(name))
+        for name in kernels.__all__
     ]

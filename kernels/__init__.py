@@ -4,5 +4,6 @@ from .matmul import matmul
 from .matmul_grouped import matmul_grouped
 from .matmul_persistent import matmul_persistent
 from .matmul_swizzled import matmul_swizzled
+from .matmul_tma import matmul_tma
 
-__all__ = ["matmul", "matmul_grouped", "matmul_persistent", "matmul_swizzled"]
+__all__ = ["matmul", "matmul_grouped", "matmul_persistent", "matmul_swizzled", "matmul_tma"]

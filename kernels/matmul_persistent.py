@@ -106,7 +106,14 @@ def matmul_persistent(
 ) -> torch.Tensor:
     """As `matmul`: the same arguments, formats, result and errors."""
     a, b, c = prepare("matmul_persistent", a, b, out_dtype, out, input_precision)
+    launch_persistent(a, b, c, input_precision)
+    return c
+
+
+def launch_persistent(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str
+) -> None:
+    """Launch the kernel for operands and a result that were checked."""
     sms = num_sms(a.device)
     kernel = matmul_persistent_kernel
     launch(kernel, lambda m, n: (min(sms, m * n),), a, b, c, input_precision, NUM_SMS=sms)
-    return c

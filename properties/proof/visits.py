@@ -204,8 +204,9 @@ def _say(domain: Domain, guards: Sequence[Guard]) -> str:
     namer, said = Namer(strides), []
     for cond, _ in guards[-MOST_SAID:]:
         try:
-            said.append(namer.judge(cond))
+            words = namer.judge(cond)
         except KeyError:  # an operation that has no sign
-            said.append(str(cond))
+            words = str(cond)
+        said.append(f"({words})" if " or " in words else words)
     where = guards[-1][1] if guards else None
     return (f"{where}: " if where else "") + " and ".join(said)

@@ -44,13 +44,13 @@ class Mirror:
             compute_tile(mem, tile, launch, self.wraps)
 
 
+PERSISTENT = Mirror(lambda x: (min(x.NUM_SMS, x.num_pid_m * x.num_pid_n), 1, 1), persistent_tiles)
 MIRRORS = {
     "matmul": Mirror(lambda x: (x.num_pid_m, x.num_pid_n, 1), own_tile),
     "matmul_grouped": Mirror(lambda x: (x.num_pid_m * x.num_pid_n, 1, 1), grouped_tile, wraps=True),
     "matmul_swizzled": Mirror(lambda x: (x.num_pid_n, x.num_pid_m, 1), swizzled_tile),
-    "matmul_persistent": Mirror(
-        lambda x: (min(x.NUM_SMS, x.num_pid_m * x.num_pid_n), 1, 1), persistent_tiles
-    ),
+    "matmul_persistent": PERSISTENT,
+    "matmul_tma": PERSISTENT,
 }
 
 

@@ -13,7 +13,8 @@ class MirrorLaunch:
     """One launch of a kernel: sizes, strides in elements, and its constants.
 
     `promote`: the product of each K block is formed from zero and added to the accumulator.
-    GROUP_M and NUM_SMS are read by the kernels that have them.
+    GROUP_M and NUM_SMS are read by the kernels that have them. `a_is_t`, `b_is_t`: blocks are
+    fetched of the transpose. `SUBTILES`: parts in which a tile of c is stored, from the left.
     """
 
     M: int
@@ -30,7 +31,10 @@ class MirrorLaunch:
     BLOCK_K: int
     GROUP_M: int = 1
     NUM_SMS: int = 1
+    SUBTILES: int = 1
     promote: bool = False
+    a_is_t: bool = False
+    b_is_t: bool = False
 
     @property
     def num_pid_m(self) -> int:
@@ -52,7 +56,8 @@ def launch_of(
     """The launch for operands given as (shape, strides in elements) and the kernel's constants.
 
     `constants` are those of the configuration and of the wrapper, by their names in the kernel
-    (BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, NUM_SMS, PROMOTE); others are ignored.
+    (BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, NUM_SMS, SUBTILES, PROMOTE, A_IS_T, B_IS_T); others are
+    ignored.
     Raises ValueError when the shapes do not multiply or a tile size is missing.
     """
     (M, K), (rows, N) = a[0], b[0]
@@ -60,10 +65,12 @@ def launch_of(
         raise ValueError(
             f"launch_of: got a {a[0]}, b {b[0]} and c {c[0]}, expected (M, K), (K, N) and (M, N)"
         )
-    known = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "NUM_SMS")
+    known = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "NUM_SMS", "SUBTILES")
     missing = [name for name in known[:3] if name not in constants]
     if missing:
         raise ValueError(f"launch_of: got {sorted(constants)}, expected {' '.join(missing)} too")
     sizes = {name: int(str(constants[name])) for name in known if name in constants}
-    promote = bool(constants.get("PROMOTE", False))
-    return MirrorLaunch(M, N, K, *a[1], *b[1], *c[1], **sizes, promote=promote)
+    promote, a_is_t, b_is_t = (bool(constants.get(x)) for x in ("PROMOTE", "A_IS_T", "B_IS_T"))
+    return MirrorLaunch(
+        M, N, K, *a[1], *b[1], *c[1], **sizes, promote=promote, a_is_t=a_is_t, b_is_t=b_is_t
+    )

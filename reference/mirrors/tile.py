@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.mirrors.launch import MirrorLaunch
-from gemmproof.reference.mirrors.memory import Addresses
+from gemmproof.reference.mirrors.memory import Addresses, Operand
 
 
 def compute_tile(mem: Addresses, tile: tuple[int, int], launch: MirrorLaunch, wraps: bool) -> None:
     """Compute and store the tile (pid_m, pid_n).
 
     k past the end is masked and reads as zero. So are rows and columns, unless `wraps`: then they
-    are read from the start again. Neither are stored.
+    are read from the start again. Neither are stored. What is fetched of a transpose is turned.
     """
     m = tile[0] * launch.BLOCK_M + np.arange(launch.BLOCK_M, dtype=np.int64)
     n = tile[1] * launch.BLOCK_N + np.arange(launch.BLOCK_N, dtype=np.int64)
@@ -23,22 +24,18 @@ def compute_tile(mem: Addresses, tile: tuple[int, int], launch: MirrorLaunch, wr
     for start in range(0, launch.K, launch.BLOCK_K):
         k = start + np.arange(launch.BLOCK_K, dtype=np.int64)
         inside_k = k < launch.K
-        a = mem.load(
-            "a",
-            np.add.outer(read_m * launch.stride_am, k * launch.stride_ak),
-            np.logical_and.outer(mask_m, inside_k),
-            0.0,
-        )
-        b = mem.load(
-            "b",
-            np.add.outer(k * launch.stride_bk, read_n * launch.stride_bn),
-            np.logical_and.outer(inside_k, mask_n),
-            0.0,
-        )
+        offs_a = np.add.outer(read_m * launch.stride_am, k * launch.stride_ak)
+        offs_b = np.add.outer(k * launch.stride_bk, read_n * launch.stride_bn)
+        a = _load(mem, "a", offs_a, np.logical_and.outer(mask_m, inside_k), launch.a_is_t)
+        b = _load(mem, "b", offs_b, np.logical_and.outer(inside_k, mask_n), launch.b_is_t)
         acc = acc + mem.dot(a, b, None) if launch.promote else mem.dot(a, b, acc)
-    mem.store(
-        "c",
-        np.add.outer(m * launch.stride_cm, n * launch.stride_cn),
-        acc,
-        np.logical_and.outer(inside_m, inside_n),
-    )
+    offs_c = np.add.outer(m * launch.stride_cm, n * launch.stride_cn)
+    mask_c = np.logical_and.outer(inside_m, inside_n)
+    for part in range(launch.SUBTILES):
+        width = launch.BLOCK_N // launch.SUBTILES
+        columns = np.s_[..., part * width : (part + 1) * width]
+        mem.store("c", offs_c[columns], acc[columns] if acc.ndim else acc, mask_c[columns])
+
+
+def _load(mem: Addresses, operand: Operand, offs: Array, mask: Array, is_t: bool) -> Array:
+    return mem.load(operand, offs.T, mask.T, 0.0).T if is_t else mem.load(operand, offs, mask, 0.0)

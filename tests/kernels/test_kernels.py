@@ -23,6 +23,8 @@ from gemmproof.kernels.arguments import (
 WRAPPERS = [getattr(kernels, name) for name in kernels.__all__]
 F16, F32, I8 = torch.float16, torch.float32, torch.int8
 wrappers = pytest.mark.parametrize("wrapper", WRAPPERS, ids=lambda f: f.__name__)
+POINTERS = [x for x in WRAPPERS if x is not kernels.matmul_tma]  # test_tma.py has that one
+pointers = pytest.mark.parametrize("wrapper", POINTERS, ids=lambda f: f.__name__)
 
 
 def zeros(*shape: int, dtype: torch.dtype = F16, device: str = "cpu") -> torch.Tensor:
@@ -104,7 +106,7 @@ def capture_launch(wrapper, *arguments, **options):
     return SimpleNamespace(grid=grid, args=args, constants=constants, returned=returned)
 
 
-@wrappers
+@pointers
 @pytest.mark.parametrize(
     ("dtype", "acc", "promote"),
     [
@@ -129,7 +131,7 @@ def test_each_format_is_summed_as_documented(wrapper, dtype, acc, promote):
         assert cut["INPUT_PRECISION"] == "tf32"
 
 
-@wrappers
+@pointers
 def test_global_switches_do_not_change_the_precision(wrapper):
     """torch.backends.cuda.matmul.allow_tf32 is torch.matmul's, not ours."""
     before = torch.backends.cuda.matmul.allow_tf32
@@ -140,7 +142,7 @@ def test_global_switches_do_not_change_the_precision(wrapper):
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-@wrappers
+@pointers
 def test_sizes_and_strides_reach_the_kernel_as_they_are(wrapper):
     """Six different strides, each in its place; a given out is written and returned."""
     a, b = zeros(7, 33)[::2, ::3][:3, :4], zeros(40, 9)[::5, ::2][:4, :5]
@@ -152,7 +154,7 @@ def test_sizes_and_strides_reach_the_kernel_as_they_are(wrapper):
     assert launch.returned is out
 
 
-@wrappers
+@pointers
 def test_out_may_share_a_parent_without_sharing_an_element(wrapper):
     """Column ranges of one buffer side by side."""
     parent = zeros(4, 20)
@@ -160,7 +162,7 @@ def test_out_may_share_a_parent_without_sharing_an_element(wrapper):
     assert capture_launch(wrapper, parent[:3, :4], parent[:, 4:9], out=out).returned is out
 
 
-@wrappers
+@pointers
 def test_a_view_that_negates_is_resolved(wrapper):
     """The imaginary part of a conjugate stores the opposite sign of its values."""
     a = torch.full((3, 4), 1 + 2j, dtype=torch.complex64).conj().imag
@@ -173,7 +175,7 @@ def test_a_view_that_negates_is_resolved(wrapper):
 
 
 @pytest.mark.parametrize(("M", "N"), [(1, 5_000_000), (5_000_000, 1)])
-@wrappers
+@pointers
 def test_no_grid_is_taller_than_cuda_allows(wrapper, M, N):
     """A side of five million is put on the first axis, for every configuration."""
     launch = capture_launch(wrapper, zeros(M, 1), zeros(1, N))
@@ -184,7 +186,7 @@ def test_no_grid_is_taller_than_cuda_allows(wrapper, M, N):
         assert max(grid) == min(tiles, SMS_WITHOUT_GPU if "NUM_SMS" in launch.constants else tiles)
 
 
-@wrappers
+@pointers
 def test_the_tuner_s_key_holds_whatever_may_change_the_choice(wrapper):
     """Sizes, strides and the arithmetic; formats are added by the tuner itself."""
     kernel = getattr(import_module(wrapper.__module__), f"{wrapper.__name__}_kernel")

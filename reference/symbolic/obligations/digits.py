@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from gemmproof.reference.symbolic.definitions import LANE
@@ -35,12 +36,12 @@ def new_element(
     """Any index along each axis, and what holds of it.
 
     Where all places have lanes of one size along an axis it is a tile's number and a lane in it,
-    and the number is below that of tiles.
+    and the number is below that of tiles. A tile is what a program stores, in whatever parts.
     """
     indices: list[Poly] = []
     within: list[Cond] = []
     for axis, n in enumerate(shape):
-        size = find_tile([at[axis] for at in places])
+        size = _widen([at[axis] for at in places])
         tile, lane = solver.new_symbol("element"), solver.new_symbol("element", size - 1)
         indices.append(size * tile + lane)
         within += [lt(lane, size), lt(indices[-1], n), lt(tile, count_tiles(n, size))]
@@ -50,6 +51,13 @@ def new_element(
 def count_tiles(n: Poly, size: int) -> Poly:
     """How many tiles an axis has."""
     return make("floordiv", n + size - 1, size)
+
+
+def _widen(indices: Sequence[Poly]) -> int:
+    """How many elements of an axis lie between the lanes of one program and those of the next."""
+    size = find_tile(indices)
+    steps = (c for index in indices for m, c in index.terms.items() if m and c % size == 0)
+    return math.gcd(*steps) or size if size > 1 else 1
 
 
 def find_tile(indices: Sequence[Poly]) -> int:

@@ -9,6 +9,7 @@ from gemmproof.reference.symbolic.definitions import pin
 from gemmproof.reference.symbolic.obligations.coordinates import list_choices
 from gemmproof.reference.symbolic.obligations.instances import list_free
 from gemmproof.reference.symbolic.obligations.inversion import Inversion, NoInverse
+from gemmproof.reference.symbolic.questions import list_parts
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import (
     TRUE,
@@ -67,7 +68,13 @@ def _list_ways(
         equations = list(zip(places, targets, strict=True))
         inverse.solve(equations)
         goal = reach(solver, inverse, equations, (chosen, *conds))
-        yield substitute(chosen, inverse.complete(chosen)), goal
+        told = [x for x in list_parts([goal]) if _tells(x, targets)]
+        yield every((substitute(chosen, inverse.complete(chosen)), *told)), goal
+
+
+def _tells(cond: Cond, targets: Sequence[Poly]) -> bool:
+    """Whether a condition tells targets apart by themselves, as even ones from odd ones."""
+    return {x for x in walk(cond) if x.is_leaf} <= set(walk(*targets))
 
 
 def reach(

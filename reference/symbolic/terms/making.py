@@ -47,7 +47,7 @@ def make(kind: str, *args: Any) -> Poly:
     if x.constant is not None and y.constant is not None:
         if not (y.constant == 0 and kind in ("floordiv", "mod", "div", "rem")):
             return term(int(OPERATIONS[kind](x.constant, y.constant)))
-    elif kind in ("div", "rem") and x.is_natural and y.is_natural:
+    elif kind in ("div", "rem") and ((x.is_natural and y.is_natural) or y.constant == 1):
         return make("floordiv" if kind == "div" else "mod", x, y)
     elif kind in ("floordiv", "mod") and y.constant:
         return _divide_by(kind, x, y.constant)

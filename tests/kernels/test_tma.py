@@ -1,0 +1,220 @@
+"""matmul_tma: who gets descriptors, what it says of the others, and what it compiles to."""
+
+import re
+import subprocess
+import warnings
+from itertools import product
+from unittest.mock import MagicMock, patch
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from gemmproof.kernels import matmul_persistent, matmul_tma
+from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE, FP8
+from gemmproof.kernels.matmul_tma import CONFIGS, ROW_BYTES, TILES, matmul_tma_kernel
+from gemmproof.reference.simulator import run
+
+F16, F32, I8 = torch.float16, torch.float32, torch.int8
+MODULE = "gemmproof.kernels.matmul_tma"
+
+
+def matrix(rows, columns, dtype=F16, is_t=False):
+    """A dense matrix, or the transpose of one."""
+    x = torch.zeros((columns, rows) if is_t else (rows, columns), dtype=dtype)
+    return x.T if is_t else x
+
+
+def capture(a, b, **options):
+    """The launch by descriptors, and the one by pointers, of a call: each a list of none or one."""
+    kernel, fallback = MagicMock(configs=CONFIGS), MagicMock()
+    with (
+        patch(f"{MODULE}.matmul_tma_kernel", kernel),
+        patch(f"{MODULE}.launch_persistent", fallback),
+    ):
+        matmul_tma(a, b, **options)
+    launches = kernel.__getitem__.return_value.call_args_list
+    return [(x.args, x.kwargs) for x in launches], [x.args for x in fallback.call_args_list]
+
+
+def is_described(desc, x):
+    return (desc.base.data_ptr(), tuple(desc.shape), tuple(desc.strides)) == (
+        x.data_ptr(), tuple(x.shape), tuple(x.stride()),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [F16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("a_is_t", [False, True])
+@pytest.mark.parametrize("b_is_t", [False, True])
+def test_dense_rows_and_dense_columns_are_described(dtype, a_is_t, b_is_t):
+    a, b = matrix(24, 40, dtype, a_is_t), matrix(40, 16, dtype, b_is_t)
+    ((args, constants),), fallback = capture(a, b)
+    assert fallback == []
+    assert is_described(args[0], a.T if a_is_t else a)
+    assert is_described(args[1], b.T if b_is_t else b)
+    assert args[3:] == (24, 16, 40, a_is_t, b_is_t)
+    assert (constants["ACC_DTYPE"], constants["PROMOTE"]) == (tl.float32, False)
+
+
+def test_a_result_of_dense_columns_is_that_of_the_transposes():
+    """c^T = b^T a^T, which reads dense rows of a as dense columns of a^T."""
+    a, b, out = matrix(24, 40), matrix(40, 16, is_t=True), matrix(24, 16, is_t=True)
+    (((b_desc, a_desc, c_desc, *rest), _),), _ = capture(a, b, out=out)
+    assert is_described(b_desc, b.T)
+    assert is_described(a_desc, a)
+    assert is_described(c_desc, out.T)
+    assert rest == [16, 24, 40, False, True]
+
+
+@pytest.mark.parametrize("dtype", [I8, *FP8], ids=str)
+def test_formats_of_8_bits_are_described_where_k_is_dense(dtype):
+    """Hopper's instruction for them reads both operands k by k."""
+    ((_, constants),), fallback = capture(matrix(32, 64, dtype), matrix(64, 48, dtype, True))
+    assert fallback == []
+    assert constants["ACC_DTYPE"] == (tl.int32 if dtype == I8 else tl.float32)
+    assert constants["PROMOTE"] is (dtype in FP8)
+    for a_is_t, b_is_t in ((False, False), (True, True), (True, False)):
+        a, b = matrix(32, 64, dtype, a_is_t), matrix(64, 48, dtype, b_is_t)
+        with pytest.warns(UserWarning, match="expected dense k by k"):
+            launches, fallback = capture(a, b)
+        assert (launches, len(fallback)) == ([], 1)
+
+
+OBSTACLES = {
+    "rows of 7 elements": (matrix(24, 7), matrix(7, 16)),
+    "rows off 16 bytes": (torch.zeros(24, 44, dtype=F16)[:, :40], matrix(40, 16)),
+    "an address off 16 bytes": (torch.zeros(24, 48, dtype=F16)[:, 4:44], matrix(40, 16)),
+    "every second column": (torch.zeros(24, 80, dtype=F16)[:, ::2], matrix(40, 16)),
+    "one row for all": (torch.zeros(1, 40, dtype=F16).expand(24, 40), matrix(40, 16)),
+    "one column for all": (matrix(24, 40), torch.zeros(40, 1, dtype=F16).expand(40, 16)),
+    "a result of 15 columns": (matrix(24, 40), matrix(40, 16)[:, :15]),
+}
+
+
+@pytest.mark.parametrize("name", OBSTACLES)
+def test_what_no_descriptor_can_say_is_told_in_a_line_and_read_by_pointers(name):
+    a, b = OBSTACLES[name]
+    with pytest.warns(UserWarning, match="matmul_tma: got ") as said:
+        launches, ((given_a, given_b, c, precision),) = capture(a, b)
+    (warning,) = said
+    assert "\n" not in str(warning.message)
+    assert str(tuple(a.stride())) in str(warning.message)
+    assert str(warning.message).endswith("; pointers are used")
+    assert warning.filename == __file__
+    assert (launches, given_a is a, given_b is b, precision) == ([], True, True, "ieee")
+    assert tuple(c.shape) == (a.shape[0], b.shape[1])
+
+
+def test_an_old_gpu_is_told_so():
+    with (
+        patch(f"{MODULE}.has_engine", lambda device: False),
+        patch.object(torch.cuda, "get_device_name", lambda device: "A100"),
+        pytest.warns(UserWarning, match="got A100, expected a GPU with a copy engine; pointers"),
+    ):
+        launches, fallback = capture(matrix(24, 40), matrix(40, 16))
+    assert (launches, len(fallback)) == ([], 1)
+
+
+def test_full_precision_of_fp32_and_an_empty_k_need_no_warning():
+    """fp32 in full precision has no tensor core; of no k there is nothing to fetch."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert capture(matrix(24, 40, F32), matrix(40, 16, F32))[0] == []
+        cut = capture(matrix(24, 40, F32), matrix(40, 16, F32), input_precision="tf32")
+        assert len(cut[0]) == 1
+        assert cut[0][0][1]["INPUT_PRECISION"] == "tf32"
+    with pytest.warns(UserWarning, match="pointers are used"):
+        assert capture(matrix(24, 0), matrix(0, 16))[0] == []
+
+
+def keep(dtype):
+    """The configurations that the tuner tries on a format."""
+    given = {"a_desc": MagicMock(base=matrix(1, 1, dtype))}
+    return matmul_tma_kernel.early_config_prune(CONFIGS, given, PROMOTE=dtype in FP8)
+
+
+@pytest.mark.parametrize("dtype", DEFAULT_OUT_DTYPE, ids=str)
+def test_configurations_fit_their_format(dtype):
+    """As many k in a row as ROW_BYTES hold; two accumulators have room in the narrower tiles."""
+    kept = keep(dtype)
+    assert {x.kwargs["BLOCK_K"] for x in kept} == {ROW_BYTES // dtype.itemsize}
+    tiles = [x for x in TILES[dtype.itemsize] if dtype not in FP8 or x[1] <= 128]
+    assert [(x.kwargs["BLOCK_M"], x.kwargs["BLOCK_N"]) for x in kept] == [x[:2] for x in tiles]
+    assert kept
+
+
+def test_sizes_that_fill_no_tile_give_the_same_bits_as_pointers():
+    """Several tiles for a program, and odd ones at every edge."""
+    rng = torch.Generator().manual_seed(1)
+    for a_is_t, b_is_t in ((False, False), (False, True), (True, False), (True, True)):
+        a, b = matrix(520, 200, is_t=a_is_t), matrix(200, 328, is_t=b_is_t)
+        for x in (a, b):
+            x.copy_(torch.randn(x.shape, generator=rng))
+        for config in range(len(TILES[2])):
+            ours = run(matmul_tma, a, b, target="sm_90", config=config)
+            theirs = run(matmul_persistent, a, b, target="sm_90")
+            assert ours.faults == []
+            assert [x.kernel for x in ours.launches] == ["matmul_tma_kernel"]
+            assert torch.equal(ours.result, theirs.result)
+
+
+#: Operands, Triton's name of their type, its name in PTX, the result's, and layouts of a and b.
+ALL = tuple(product((False, True), repeat=2))
+FORMATS = {
+    "fp16": (F16, "fp16", "f16", "fp16", ALL),
+    "bf16": (torch.bfloat16, "bf16", "bf16", "bf16", ALL[:2]),
+    "tf32": (F32, "fp32", "tf32", "fp32", ALL[1:2]),
+    "fp8e4m3": (FP8[0], "fp8e4nv", "e4m3", "fp32", ALL[1:2]),
+    "fp8e5m2": (FP8[1], "fp8e5", "e5m2", "fp32", ALL[1:2]),
+    "int8": (I8, "i8", "s8", "i32", ALL[1:2]),
+}
+CASES = [
+    (name, *transposed, i)
+    for name, (dtype, *_, layouts) in FORMATS.items()
+    for transposed in layouts
+    for i in range(len(keep(dtype)))
+]
+
+
+@pytest.mark.parametrize(("name", "a_is_t", "b_is_t", "index"), CASES)
+def test_a_configuration_compiles_without_spills(name, a_is_t, b_is_t, index, tmp_path):
+    """Loads and stores by the copy engine, wgmma on the right format, and room on an SM."""
+    dtype, operand, instruction, result, _ = FORMATS[name]
+    config = keep(dtype)[index]
+    m, n, k, parts = (config.kwargs[x] for x in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "SUBTILES"))
+    blocks = {
+        "a_desc": f"{operand}{[k, m] if a_is_t else [m, k]}",
+        "b_desc": f"{operand}{[n, k] if b_is_t else [k, n]}",
+        "c_desc": f"{result}{[m, n // parts]}",
+    }
+    constants = {
+        **config.kwargs,
+        "A_IS_T": a_is_t,
+        "B_IS_T": b_is_t,
+        "NUM_SMS": 132,
+        "ACC_DTYPE": tl.int32 if name == "int8" else tl.float32,
+        "INPUT_PRECISION": "tf32" if name == "tf32" else "ieee",
+        "PROMOTE": name.startswith("fp8"),
+    }
+    function = matmul_tma_kernel.fn
+    signature = {
+        p: "constexpr" if p in constants else f"tensordesc<{blocks[p]}>" if p in blocks else "i32"
+        for p in function.arg_names
+    }
+    by_place = {(function.arg_names.index(p),): value for p, value in constants.items()}
+    source = ASTSource(function, signature, constexprs=by_place, attrs={})
+    options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    ptx = made.asm["ptx"]
+    assert re.search(rf"wgmma\.mma_async\S*k{32 // dtype.itemsize}\.[fs]32\.{instruction}\.", ptx)
+    assert "cp.async.bulk.tensor.2d.shared" in ptx
+    assert "cp.async.bulk.tensor.2d.global" in ptx
+    assert made.metadata.shared <= 227 * 1024
+    cubin = tmp_path / "kernel.cubin"
+    cubin.write_bytes(made.asm["cubin"])
+    command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(cubin)]
+    usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"REG:\d+ STACK:0 .*LOCAL:0 ", usage), usage
