@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -16,11 +17,13 @@ from scripts.evidence import Row, collect, run_each
 from tests.witnesses.recorded.cases import operand
 
 from gemmproof import kernels
-from gemmproof.properties.cases.tensors import as_array, as_tensor
+from gemmproof.properties.cases.tensors import TORCH_DTYPES, as_array, as_tensor
 from gemmproof.reference.arithmetic.conversions import bits
 from gemmproof.reference.simulator import run
 
 SHAPES = ((129, 65, 300), (64, 200, 1056), (1, 33, 77), (300, 17, 16))
+#: Those that the copy engine can address, with a dense k in both operands.
+ALIGNED = ((136, 272, 304), (520, 400, 1056))
 #: The output formats of each input format.
 OUTPUTS = {
     "fp16": (torch.float16, torch.float32),
@@ -49,8 +52,8 @@ def compare(name: str, fmt: str) -> Row:
     tuned, wrapper = getattr(module, f"{name}_kernel"), getattr(module, name)
     equal, total, wrong = 0, 0, []
     kinds = ("raw",) if fmt == "int8" else KINDS
-    configs = itertools.cycle(module.CONFIGS)
-    for shape, kind, dtype in itertools.product(SHAPES, kinds, OUTPUTS[fmt]):
+    configs = itertools.cycle(_list_configs(module, fmt))
+    for shape, kind, dtype in itertools.product((*SHAPES, *ALIGNED), kinds, OUTPUTS[fmt]):
         config = next(configs)
         try:
             with patch.object(tuned, "configs", [config]):
@@ -71,6 +74,14 @@ def compare(name: str, fmt: str) -> Row:
     }
 
 
+def _list_configs(module: ModuleType, fmt: str) -> list[triton.Config]:
+    """The configurations that the kernel's tuner tries on a format."""
+    if not hasattr(module, "keep_rows"):
+        return list(module.CONFIGS)
+    given = {"a_desc": SimpleNamespace(base=torch.empty(0, dtype=TORCH_DTYPES[fmt]))}
+    return list(module.keep_rows(module.CONFIGS, given, PROMOTE=fmt.startswith("fp8")))
+
+
 def describe(row: Row) -> str:
     """A line for the row, and one for each of the first launches that differ."""
     head = f"{row['kernel']:18} {row['format']:8} {row['equal']}/{row['outputs']}"
@@ -86,14 +97,16 @@ def compare_launch(
 ) -> tuple[int, int, str | None]:
     """Equal and all outputs of one launch, and the first difference in the memory of `out`.
 
-    "wide" and "raw" data are stored in every third element of every second row of that memory.
+    "wide" and "raw" data of SHAPES are stored in every third element of every second row of it.
     """
     M, N, K = shape
     stored = "fp32" if fmt == "tf32" else fmt
     options = {"out_dtype": out_dtype, "input_precision": "tf32" if fmt == "tf32" else "ieee"}
     a = as_tensor(operand(kind, stored, 11, (M, K)), stored)
     b = as_tensor(operand(kind, stored, 97, (K, N)), stored)
-    rows, columns = (2, 3) if kind in ("wide", "raw") else (1, 1)
+    if shape in ALIGNED:
+        b = b.T.contiguous().T
+    rows, columns = (2, 3) if kind in ("wide", "raw") and shape in SHAPES else (1, 1)
     memory = torch.zeros(rows * M, columns * N, dtype=torch.uint8).to(out_dtype)
     on_gpu = memory.cuda()
     wrapper(a.cuda(), b.cuda(), out=on_gpu[::rows, ::columns], **options)
