@@ -201,9 +201,10 @@ def test_a_picture_without_matplotlib_is_refused_at_once(monkeypatch, capsys) ->
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_the_worker_refuses_in_one_line(monkeypatch, capsys) -> None:
+def test_without_a_gpu_the_worker_refuses_in_one_line(monkeypatch, capsys, tmp_path) -> None:
     """From end to end: a real worker, which loads nothing of the target's."""
     monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
     Path("bad.py").write_text("raise SystemExit('loaded')")
     assert bench("bad.py:matmul") == 2
     assert capsys.readouterr().err == (

@@ -34,9 +34,11 @@ class Bench:
 
 def test_legs_run_abba_and_then_baab() -> None:
     bench = Bench(lambda side, now: 0.02)
-    bench.time(2)
+    bench.time(3)
     a, b = ("theirs", 1), ("ours", 1)
-    assert bench.legs[2:] == [a, b, b, a, b, a, a, b]
+    assert bench.legs[2:] == [a, b, b, a, b, a, a, b, a, b, b, a]
+    bench.time(4)
+    assert bench.legs[-4:] == [b, a, a, b]
 
 
 def test_a_ratio_is_the_peers_time_over_ours() -> None:

@@ -142,10 +142,10 @@ def wrong_on_the_timed_data(a, b, out=None):
     return c
 
 
-def wrong_in_a_later_buffer(a, b, out=None, seen=[]):  # noqa: B006 - the calls are counted
+def wrong_in_a_later_buffer(a, b, out=None, seen=[]):  # noqa: B006 - the buffers that were met
     c = torch.matmul(a, b, out=out)
-    seen[:] = {*seen, a.data_ptr()}
-    c[0, 0] += max(seen) == a.data_ptr() and len(seen) > 2
+    seen += [x for x in (a.data_ptr(),) if x not in seen]
+    c[0, 0] += 64 * (seen.index(a.data_ptr()) >= 5)
     return c
 
 
@@ -155,7 +155,7 @@ def wrong_in_a_later_buffer(a, b, out=None, seen=[]):  # noqa: B006 - the calls 
         (one_wrong, "c[23, 19] of buffer 0: got "),
         (unwritten, "c[23, 0] of buffer 0: got nan, expected "),
         (wrong_on_the_timed_data, "c[0, 0] of buffer 0: got nan, expected a number"),
-        (wrong_in_a_later_buffer, "c[0, 0] of buffer "),
+        (wrong_in_a_later_buffer, "c[0, 0] of buffer "),  # which one, the allocator decides
     ],
 )
 def test_what_is_wrong_is_not_timed(function, place):
@@ -262,12 +262,13 @@ def test_torch_sums_in_fp32_while_it_is_timed_and_as_before_afterwards():
         return a @ b
 
     before = torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
-    run(look)
-    assert set(seen) == {(False, False)}
-    seen.clear()
-    run(look, formats=("tf32",), timed=False)
-    assert set(seen) == {(False, True)}
+    assert before
+    for fmt, tf32 in (("fp16", False), ("fp32", False), ("tf32", True)):
+        run(look, formats=(fmt,))
+        assert set(seen) == {(False, tf32)}
+        seen.clear()
     assert torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction == before
+    assert not torch.backends.cuda.matmul.allow_tf32
 
 
 def test_rows_survive_json():

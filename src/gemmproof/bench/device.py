@@ -72,11 +72,11 @@ class CudaDevice:
         return float(begin.elapsed_time(end)) / 1e3 / repeats
 
     def read_busy(self, read: Reader, run: Run, seconds: float) -> dict[str, Any]:
-        """What `read` tells while runs of `seconds` are under way, after half a second of them.
+        """What `read` tells while runs of `seconds` are under way, after some of them.
 
-        A GPU that is read at rest tells of a rest; its figures are means over up to a second.
+        A GPU that is read at rest tells of a rest.
         """
-        half = max(1, min(10_000, int(0.5 / max(seconds, 1e-6))))
+        half = max(1, min(10_000, int(0.25 / max(seconds, 1e-6))))
         self.time(run, half)
         for _ in range(half):
             run()

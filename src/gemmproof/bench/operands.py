@@ -79,11 +79,7 @@ def fill_integers(buffers: Buffers, fmt: Format, out: Format, seed: int) -> torc
         kept = (rows[:, None] + ks[None, :]) % stride == 0
         x.copy_((x.float() * kept).to(x.dtype))
     _copy_columns(buffers)
-    wide = (
-        x.float().double() if fmt.kind == "float" else x.double() for x in (buffers.a, buffers.b)
-    )
-    a, b = wide
-    exact = a @ b
+    exact = _double(buffers.a) @ _double(buffers.b)
     dtype = TORCH_DTYPES[out.name]
     # what sums in fp32 hold is exact in fp32, so this rounds once; few conversions know fp8
     return exact.to(dtype) if out.kind == "int" else exact.float().to(dtype)

@@ -133,7 +133,7 @@ def _read_word(word: str | Sequence[int] | Problem) -> tuple[Problem, ...]:
     named = {problem.name: problem for suite in SUITES.values() for problem in suite}
     if text in named:
         return (named[text],)
-    if not re.fullmatch(r"[0-9]{1,7}(x[0-9]{1,7}){2,3}", text, re.ASCII):
+    if not re.fullmatch(r"[0-9]{1,7}(x[0-9]{1,7}){2,3}", text):
         raise ValueError(f"shapes: got {text!r}, expected {_expected()}")
     sides = [int(side) for side in text.split("x")]
     if not all(1 <= side <= MOST_SIDE for side in sides):
