@@ -72,7 +72,8 @@ def fill_integers(buffers: Buffers, fmt: Format, out: Format, seed: int) -> torc
     # the wider numbers are those of b in every second set
     for x, height in zip((buffers.a, buffers.b), heights[:: -1 if seed % 2 else 1], strict=True):
         place: Any = {"generator": generator, "device": x.device}
-        x.copy_(torch.randint(-height, height + 1, x.shape, dtype=torch.int32, **place).to(x.dtype))
+        drawn = torch.randint(-height, height + 1, x.shape, dtype=torch.int32, **place)
+        x.copy_(drawn.float().to(x.dtype))  # there are few ways to fp8
     if stride > 1:
         x = buffers.a if M >= N else buffers.b.transpose(-1, -2)
         rows, ks = (torch.arange(n, device=x.device) for n in x.shape[-2:])
