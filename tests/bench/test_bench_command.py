@@ -141,13 +141,16 @@ def test_a_call_in_the_targets_names(capsys) -> None:
         (["fast.py:matmul", "--call", "matmul(a"], "--call: got 'matmul(a' ("),
         (["slow.py:matmul"], "target: got 'slow.py' (no such file), expected a Python file"),
         (["fast.py:matmull", *WORDS], "fast.py: got 'matmull', which is not there, expected perha"),
-        (["fast.py:raising", *WORDS], "fast.py:17: calling it at 24x20x32 fp16 raised ValueError:"),
+        (
+            ["fast.py:raising", *WORDS],
+            "fast.py:17: calling raising at 24x20x32 fp16 raised ValueError:",
+        ),
         (["fast.py:matmul", "--against", "fast.py:bad", *WORDS], "fast.py:bad at 24x20x32 fp16, c"),
         (["fast.py:slow", "--dtype", "int8", *WORDS], "torch._int_mm at 24x20x32 int8: got a res"),
         (["fast.py:slow", "--out-dtype", "bf16", *WORDS], "slow at 24x20x32 fp16: got a result in"),
         (
             ["fast.py:wide", "--shapes", "2x32x32x32", "--dtype", "fp8e4m3"],
-            "torch._scaled_mm: calling it at 2x32x32x32 fp8e4m3 raised ",
+            "calling torch._scaled_mm at 2x32x32x32 fp8e4m3 raised ",
         ),
     ],
     ids=lambda x: " ".join(x[:3]) if isinstance(x, list) else "",
@@ -172,7 +175,7 @@ def test_what_was_measured_is_left_where_a_later_shape_fails(capsys, tmp_path) -
     assert bench("fast.py:slow", *WORDS, "--json", "o.json") == 2
     said = capsys.readouterr()
     assert "24x20x32" in said.out
-    assert "calling it at 8x16x64 fp16 raised ZeroDivisionError" in said.err
+    assert "calling slow at 8x16x64 fp16 raised ZeroDivisionError" in said.err
     assert len(json.loads(Path("o.json").read_text())["rows"]) == 2
 
 

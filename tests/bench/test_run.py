@@ -7,10 +7,9 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from fake_cuda_device import FakeDevice, allocating, right
+from fake_cuda_device import SMALL, FakeDevice, allocating, right, run
 
 from gemmproof.bench import ceiling
-from gemmproof.bench.calls import make_callee
 from gemmproof.bench.problems import Problem
 from gemmproof.bench.records import (
     CONTROL,
@@ -24,10 +23,7 @@ from gemmproof.bench.records import (
     BenchReport,
     TimedRow,
 )
-from gemmproof.bench.run import Plan, run_plan
 from gemmproof.target import TargetError
-
-SMALL = Problem(24, 20, 32, name="some/thing")
 
 
 @pytest.fixture(autouse=True)
@@ -38,20 +34,6 @@ def _small_ceilings(monkeypatch):
         "gemmproof.bench.run.measure_ceiling",
         lambda device, fmt, beat: measure(device, fmt, beat, copied=2**16, sides=(16, 32)),
     )
-
-
-def run(*functions, device=None, peer=None, formats=("fp16",), problems=(SMALL,), **more):
-    device = device or FakeDevice()
-    events = []
-    plan = Plan(
-        [make_callee(f.__name__, f) for f in functions],
-        None if peer is None else make_callee("their.peer", peer),
-        problems,
-        formats,
-        **{"rounds": 4, "settle": 0.0, **more},
-    )
-    ceilings, rows = run_plan(device, plan, events.append)
-    return rows, events, ceilings
 
 
 @pytest.mark.parametrize(
@@ -202,7 +184,10 @@ def other_format(a, b):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (raising, "calling it at some/thing 24x20x32 fp16 raised NotImplementedError: not for me"),
+        (
+            raising,
+            "calling raising at some/thing 24x20x32 fp16 raised NotImplementedError: not for me",
+        ),
         (wrong_shape, r"got a result of shape \(20, 24\), expected \(24, 20\)"),
         (no_tensor, r"got NoneType, expected a tensor \(24, 20\)"),
         (other_format, "torch.matmul at .* got a result in fp16, expected fp32, the format of"),
@@ -227,48 +212,14 @@ def test_batched_operands_have_three_axes():
     assert rows[1].problem == "3x8x8x16"
 
 
-def int8_product(a, b):
-    return a.int() @ b.int()
+def test_operands_without_room_are_told_in_one_line(monkeypatch):
+    def fails(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
 
-
-def test_int8_is_compared_with_what_torch_has_for_it():
-    rows, _, _ = run(int8_product, formats=("int8",), problems=[Problem(32, 32, 32)])
-    assert (rows[1].peer, rows[1].out_format, rows[1].verdict) == ("torch._int_mm", "int32", NOISE)
-
-
-def fp8_product(a, b):
-    return (a.float() @ b.float()).bfloat16()
-
-
-def test_fp8_is_compared_with_scaled_mm_in_the_kernels_own_format(monkeypatch):
-    asked = []
-
-    def scaled(a, b, *, scale_a, scale_b, out_dtype, use_fast_accum):
-        asked.append((b.stride(), float(scale_a), float(scale_b), out_dtype, use_fast_accum))
-        return (a.float() @ b.float()).to(out_dtype)
-
-    monkeypatch.setattr(torch, "_scaled_mm", scaled)
-    rows, _, _ = run(fp8_product, formats=("fp8e4m3",), problems=[Problem(32, 32, 64)])
-    assert (rows[1].peer, rows[1].out_format) == ("torch._scaled_mm", "bf16")
-    assert asked[-1] == ((1, 64), 1.0, 1.0, torch.bfloat16, False)
-
-
-def test_torch_sums_in_fp32_while_it_is_timed_and_as_before_afterwards():
-    seen = []
-
-    def look(a, b):
-        m = torch.backends.cuda.matmul
-        seen.append((m.allow_fp16_reduced_precision_reduction, m.allow_tf32))
-        return a @ b
-
-    before = torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
-    assert before
-    for fmt, tf32 in (("fp16", False), ("fp32", False), ("tf32", True)):
-        run(look, formats=(fmt,))
-        assert set(seen) == {(False, tf32)}
-        seen.clear()
-    assert torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction == before
-    assert not torch.backends.cuda.matmul.allow_tf32
+    monkeypatch.setattr(FakeDevice, "capture", fails)
+    monkeypatch.setattr("gemmproof.bench.run.measure_ceiling", lambda *_: None)
+    with pytest.raises(TargetError, match="24x20x32 fp16: got CUDA out of memory, expected room"):
+        run(right)
 
 
 def test_rows_survive_json():

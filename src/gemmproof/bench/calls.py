@@ -82,7 +82,7 @@ def probe(
             device.synchronize()
             return result
 
-        return call_theirs(callee.name, f"calling it at {problem} {fmt.name}", run)
+        return call_theirs(callee.name, f"calling {callee.name} at {problem} {fmt.name}", run)
 
     result = call(None)
     found = _require_result(where, result, problem)

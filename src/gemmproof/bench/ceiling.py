@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from gemmproof.bench.records import GRAPH, Ceiling
 from gemmproof.bench.roofline import find_peaks
 from gemmproof.bench.rounds import Run
 from gemmproof.reference.formats import FORMATS, Format
+from gemmproof.target import TargetError
 
 COPIED = 2**30  # bytes, many times any cache
 LARGE = (4096, 8192)  # sides of the products, of which the better one counts
@@ -26,7 +28,7 @@ def measure_ceiling(
 ) -> Ceiling:
     """The bandwidth (bytes read and written) and the FLOP/s of torch's own product in a format.
 
-    Raises TargetError, in one line, where the GPU or torch has no product of this format.
+    Where the GPU or torch has no product of this format, another peer may still be compared with.
     """
     beat()
     bandwidth = _time_copy(device, copied)
@@ -34,10 +36,11 @@ def measure_ceiling(
     rates = []
     for side in sides:
         beat()
-        rates.append(_time_product(device, fmt, side))
+        with suppress(TargetError):
+            rates.append(_time_product(device, fmt, side))
         device.release()
     peaks = find_peaks(device.name, device.capability, device.figures, fmt)
-    return Ceiling(fmt.name, bandwidth, max(rates), *peaks)
+    return Ceiling(fmt.name, bandwidth, max(rates, default=None), *peaks)
 
 
 def _time_copy(device: Any, count: int) -> float:

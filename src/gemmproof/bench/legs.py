@@ -57,7 +57,8 @@ class Leg:
 
 
 def make_leg(callee: Callee, sets: Sequence[Buffers], out: Format, place: str, device: Any) -> Leg:
-    """The leg, called once on every set and then captured. Raises TargetError where a call fails.
+    """The leg, called once on every set and then captured. Raises TargetError where a call fails,
+    torch.OutOfMemoryError where there is no room for its results.
 
     A wrapper that waits for the device or reads from it cannot be captured, which is no fault.
     """
@@ -67,13 +68,17 @@ def make_leg(callee: Callee, sets: Sequence[Buffers], out: Format, place: str, d
         dtype = TORCH_DTYPES[out.name]
         outs = [torch.empty(shape, dtype=dtype, device=sets[0].a.device) for _ in sets]
     leg = Leg(callee, sets, outs)
-    call_theirs(callee.name, f"calling it at {place}", lambda: device.warm(leg.eager))
+    call_theirs(callee.name, f"calling {callee.name} at {place}", lambda: device.warm(leg.eager))
     try:
         leg.graph = device.capture(leg.eager)
         leg.captured, leg.made = leg.made, []
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
         leg.why = " ".join(f"{type(error).__name__}: {error}".split())
-        call_theirs(callee.name, f"calling it at {place}", lambda: device.warm(leg.eager))
+        call_theirs(
+            callee.name, f"calling {callee.name} at {place}", lambda: device.warm(leg.eager)
+        )
     return leg
 
 

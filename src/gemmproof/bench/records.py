@@ -24,12 +24,13 @@ class Interval:
 class Ceiling:
     """What this GPU reached in the same run: bytes/s of a large copy, FLOP/s of a large product.
 
-    `peak_bytes` and `peak_flops` are what its clocks and units allow, None where that is unknown.
+    `product_flops` is None where torch has no product of the format. `peak_bytes` and `peak_flops`
+    are what its clocks and units allow, None where that is unknown.
     """
 
     format: str
     copy_bytes: float
-    product_flops: float
+    product_flops: float | None
     peak_bytes: float | None = None
     peak_flops: float | None = None
 

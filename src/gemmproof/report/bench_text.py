@@ -79,7 +79,8 @@ def _percent(share: float | None) -> str:
 
 def _describe_ceiling(ceiling: Ceiling) -> str:
     reached = f"{ceiling.copy_bytes / 1e9:.0f} GB/s in a copy"
-    reached += f", {ceiling.product_flops / 1e12:.0f} TFLOP/s in torch's product"
+    if ceiling.product_flops is not None:
+        reached += f", {ceiling.product_flops / 1e12:.0f} TFLOP/s in torch's product"
     if ceiling.peak_bytes is None or ceiling.peak_flops is None:
         return f"{ceiling.format}: reached here {reached}; the figures of this GPU are not known"
     figures = f"{ceiling.peak_bytes / 1e9:.0f} GB/s, {ceiling.peak_flops / 1e12:.0f} TFLOP/s"
