@@ -2,7 +2,7 @@
 
 Standard library only: options are parsed without numpy. Steps, F and the fp8 units are those of
 MMA-Sim (arXiv 2511.10909; PyPI mmasim 2.1.1) and of Khattak and Mikaitis (arXiv 2512.07004),
-checked against their GPU recordings.
+checked against their GPU recordings. FLOP a clock are those of NVIDIA's architecture whitepapers.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,9 @@ class GPU:
 
     `cores`: those of the instruction that Triton prefers first, () where the matrix cores have no
     model. Without `triton_uses_cores` Triton's dots become fused multiply-adds. `shared_memory` is
-    that of a block, in bytes; clocks are in kHz.
+    that of a block, in bytes; clocks are in kHz. Of dense products a multiprocessor makes
+    `core_flops` a clock in its matrix cores if elements are one byte wide, half of it for two
+    bytes and so on, and `fp32_flops` a clock without them; 0 where that is not stated here.
     """
 
     name: str
@@ -50,6 +52,8 @@ class GPU:
     shared_memory: int
     cores: tuple[TensorCore, ...] = ()
     triton_uses_cores: bool = True
+    core_flops: int = 0
+    fp32_flops: int = 256
     memory: int = 80 << 30
     warp_size: int = 32
     registers: int = 65536
@@ -67,27 +71,37 @@ class GPU:
         """The units behind an instruction, None where the GPU does not have it."""
         return next((c for c in self.cores if c.instruction == instruction), None)
 
+    def count_flops(self, name: str, width: int) -> int:
+        """FLOP a clock and multiprocessor in a format of `width` bytes; 0 where it has no units."""
+        if any(name in core.formats for core in self.cores):
+            return self.core_flops // width
+        return self.fp32_flops if name == "fp32" else 0
+
 
 # an AMD GPU's capability is what torch derives from the name of its architecture
-_amd = partial(GPU, warp_size=64, registers=131072, l2_cache=4 << 20, clock=2100000,
+_amd = partial(GPU, warp_size=64, fp32_flops=0, registers=131072, l2_cache=4 << 20, clock=2100000,
                memory_clock=1300000, bus_width=8192)  # fmt: skip
 _GPUS = (
     GPU("sm_70", (7, 0), "Tesla V100", 80, 98304,
-        (TensorCore("mma", ("fp16",), 8, 23),), triton_uses_cores=False),
+        (TensorCore("mma", ("fp16",), 8, 23),), triton_uses_cores=False, core_flops=2048,
+        fp32_flops=128),
     GPU("sm_75", (7, 5), "Tesla T4", 40, 65536,
-        (TensorCore("mma", ("fp16", "int8"), 16, 24),), triton_uses_cores=False),
-    GPU("sm_80", (8, 0), "NVIDIA A100", 108, 166912, (TensorCore("mma", _AMPERE, 16, 24),)),
-    GPU("sm_86", (8, 6), "NVIDIA A10", 84, 101376, (TensorCore("mma", _AMPERE, 16, 24),)),
+        (TensorCore("mma", ("fp16", "int8"), 16, 24),), triton_uses_cores=False,
+        core_flops=2048, fp32_flops=128),
+    GPU("sm_80", (8, 0), "NVIDIA A100", 108, 166912, (TensorCore("mma", _AMPERE, 16, 24),),
+        core_flops=4096, fp32_flops=128),
+    GPU("sm_86", (8, 6), "NVIDIA A10", 84, 101376, (TensorCore("mma", _AMPERE, 16, 24),),
+        core_flops=2048),
     GPU("sm_89", (8, 9), "NVIDIA L40S", 142, 101376,
-        (TensorCore("mma", (*_AMPERE, *_FP8), 16, 24, fp8="narrow"),)),
+        (TensorCore("mma", (*_AMPERE, *_FP8), 16, 24, fp8="narrow"),), core_flops=2048),
     GPU("sm_90", (9, 0), "NVIDIA H200", 132, 232448,
         (TensorCore("wgmma", _WARPGROUP, 32, 25, fp8="narrow"),
-         TensorCore("mma", (*_AMPERE, *_FP8), 32, 25, fp8="emulated"))),
+         TensorCore("mma", (*_AMPERE, *_FP8), 32, 25, fp8="emulated")), core_flops=8192),
     GPU("sm_100", (10, 0), "NVIDIA B200", 148, 232448,
         (TensorCore("tcgen05", _WARPGROUP, 32, 25),
-         TensorCore("mma", (*_AMPERE, *_FP8), 32, 25, fp8="emulated"))),
+         TensorCore("mma", (*_AMPERE, *_FP8), 32, 25, fp8="emulated")), core_flops=16384),
     GPU("sm_120", (12, 0), "NVIDIA RTX PRO 6000", 188, 101376,
-        (TensorCore("mma", (*_AMPERE, *_FP8), 32, 25),)),
+        (TensorCore("mma", (*_AMPERE, *_FP8), 32, 25),), core_flops=2048),
     _amd("gfx942", (9, 4), "AMD Instinct MI300X", 304, 65536, memory=192 << 30),
     _amd("gfx950", (9, 5), "AMD Instinct MI350X", 256, 163840, memory=288 << 30),
 )  # fmt: skip

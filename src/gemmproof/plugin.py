@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gemmproof.bench.fixture import gemm_benchmark  # noqa: F401 - a fixture of the plugin
+
 if TYPE_CHECKING:
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.kernel import KernelUnderTest
     from gemmproof.report.report import Report
 
-# Nothing of ours is imported at the top: this module is loaded in every pytest run of everybody
-# who has the package installed, whether or not the run has an item of ours.
-
-
+# Nothing heavy is imported at the top: this module is loaded in every pytest run of all who have
+# the package installed, whether or not the run has an item of ours.
 ACCUMULATOR = "accumulator_as_declared"  # the property that --gemm-drift adds
 
 

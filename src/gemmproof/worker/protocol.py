@@ -35,7 +35,8 @@ class Request:
     """What a worker is asked.
 
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
-    dies as `end` says, "drift", or "explain" it in configuration `config`. The kernel is the one
+    dies as `end` says, "drift", "explain" it in configuration `config`, or "bench" what `plan` says
+    (commands/bench.py). The kernel is the one
     that `conftest` registers as `name`, or the function that `target` (fields of a Target) names,
     under `contract` (fields of a Contract), called as `calling` (fields of a Calling) says.
     `case` is the JSON of one case, `launch` asks for `--device cuda`, `limits` for what lies beyond
@@ -65,6 +66,7 @@ class Request:
     declared: str = ""
     sizes: tuple[int, ...] = ()
     config: int = 0
+    plan: dict[str, Any] = field(default_factory=dict)
     engine: str = field(default_factory=lambda: ENGINE)
 
     def write(self, folder: Path) -> None:
@@ -104,6 +106,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "promised": "report",  # the answer, before what lies beyond the contract is tried
         "limit": "limit",  # what became of one step beyond the contract
         "report": "report",  # the answer
+        "timed": "row",  # what one measurement gave
         "explained": "explanation picture",  # the answer to an explanation
         "shrunk": "case",  # the answer to a shrink
         "error": "message",  # the target cannot be judged

@@ -68,6 +68,10 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.worker.explain import serve as serve_explain
 
         return serve_explain(request, _find_kernel, _read_case, emit)
+    if request.ask == "bench":
+        from gemmproof.worker.bench import serve as serve_bench
+
+        return serve_bench(request, emit)
     if request.ask in ("list", "load"):
         emit({"event": "ready"})
         found = _list_kernels(request) if request.ask == "list" else [_find_kernel(request)]

@@ -1,0 +1,205 @@
+"""The pytest fixture `gemm_benchmark`: GPU samples, or times of the simulator, as benchmarks.
+
+It uses pytest-benchmark's own storage, so that --benchmark-json, --benchmark-save and
+--benchmark-compare work on them.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+# Nothing of ours is imported at the top: this module is loaded with the plugin.
+
+SIMULATED_ROUNDS = 5
+
+
+class SampleClock:
+    """A clock by which the n-th timed call takes as long as the n-th of the loaded samples says.
+
+    pytest-benchmark reads its timer before and after each call: the first reading of a pair is the
+    time so far, the second one adds the next sample. Without samples it is the real clock. Raises
+    StopIteration beyond the last sample.
+    """
+
+    __name__ = "gemm_benchmark"  # what JSON calls the timer
+
+    def __init__(self) -> None:
+        self._samples: Iterator[float] | None = None
+        self._now = 0.0
+        self._is_running = False
+
+    def load(self, samples: Iterable[float]) -> None:
+        """From now on calls take these seconds."""
+        self._samples, self._is_running = iter(samples), False
+
+    def __call__(self) -> float:
+        if self._samples is None:
+            return time.perf_counter()
+        if self._is_running:
+            self._now += next(self._samples)
+        self._is_running = not self._is_running
+        return self._now
+
+
+class Entries:
+    """Stores several entries of pytest-benchmark for one test, whose own fixture works but once."""
+
+    def __init__(self, benchmark: Any, clock: SampleClock) -> None:
+        self.enabled: bool = benchmark.enabled
+        self._clock = clock
+        self._unused = copy.copy(benchmark)
+        self._next = benchmark  # the first entry is its own, or it would say that it was not used
+
+    def store(
+        self,
+        entry: str,
+        info: dict[str, Any],
+        call: Callable[[], object],
+        rounds: int,
+        samples: Sequence[float] = (),
+    ) -> None:
+        """Time `call`, or take the samples for its times, under the test's name and `entry`."""
+        one, self._next = self._next, copy.copy(self._unused)
+        one.name, one.fullname = (_name_entry(x, entry) for x in (one.name, one.fullname))
+        one.extra_info = info
+        if samples:
+            self._clock.load(samples)
+        one.pedantic(call, rounds=rounds, iterations=1)
+
+
+@pytest.fixture
+def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[dict[str, Any]]]:
+    """Verify a GEMM kernel, then time it beside a peer: `gemm_benchmark(matmul, shapes="llama")`.
+
+    Returns a dictionary for each entry, the one that JSON has as extra_info.
+    """
+    if not request.config.pluginmanager.hasplugin("benchmark"):
+        pytest.fail(
+            "gemm_benchmark: got no pytest-benchmark, expected it: pip install 'gemmproof[bench]'",
+            pytrace=False,
+        )
+    if "benchmark" in request.fixturenames:  # it would keep a clock of its own
+        pytest.fail("gemm_benchmark: got benchmark beside it, expected one of both", pytrace=False)
+    clock = SampleClock()
+    marker = request.node.get_closest_marker("benchmark")
+    options = {**(marker.kwargs if marker else {}), "timer": clock}
+    request.node.add_marker(pytest.mark.benchmark(**options), append=False)
+    benchmark = request.getfixturevalue("benchmark")
+    request.node.funcargs.setdefault("benchmark", benchmark)  # --benchmark-only looks there
+    entries = Entries(benchmark, clock)
+
+    def measure(
+        function: Callable[..., Any],
+        *,
+        against: Callable[..., Any] | None = None,
+        shapes: str | Iterable[str | Sequence[int]] = "square",
+        dtype: str = "fp16",
+        name: str | None = None,
+        rounds: int = 20,
+        settle: float = 2.0,
+    ) -> list[dict[str, Any]]:
+        """Time `function(a, b)`, or `function(a, b, out=c)` where it takes `out`.
+
+        `against` is the peer (default: torch's own for the format), `shapes` suites or MxNxK,
+        `dtype` the format of a and b. A result that is wrong, or bad arguments, fail the test.
+        """
+        from gemmproof.bench.problems import read_problems
+        from gemmproof.reference.formats import OPERANDS
+        from gemmproof.target import TargetError
+
+        try:
+            problems = read_problems(shapes)
+            if dtype not in OPERANDS:
+                raise ValueError(f"dtype: got {dtype!r}, expected one of: {' '.join(OPERANDS)}")
+            title = name or str(getattr(function, "__name__", type(function).__name__))
+            if _has_gpu():
+                words = {"rounds": rounds, "settle": settle, "timed": entries.enabled}
+                return _time_on_gpu(entries, title, function, against, problems, dtype, words)
+            return _time_simulator(entries, title, function, problems, dtype)
+        except (TargetError, ValueError) as mistake:
+            pytest.fail(str(mistake), pytrace=False)
+
+    return measure
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _time_on_gpu(
+    entries: Entries,
+    title: str,
+    function: Callable[..., Any],
+    against: Callable[..., Any] | None,
+    problems: Sequence[Any],
+    dtype: str,
+    words: dict[str, Any],
+) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    from gemmproof.bench.calls import make_callee
+    from gemmproof.bench.device import CudaDevice
+    from gemmproof.bench.records import CONTROL
+    from gemmproof.bench.run import Plan, run_plan
+    from gemmproof.target import TargetError
+
+    device = CudaDevice()
+    peer = None if against is None else make_callee(_name_of(against), against)
+    plan = Plan([make_callee(title, function)], peer, problems, [dtype], **words)
+    ceilings, rows = run_plan(device, plan, lambda event: None)
+    if mistakes := [row.wrong for row in rows if row.wrong]:
+        raise TargetError(mistakes[0])
+    told = []
+    for row in rows:
+        info = {"device": device.name, **asdict(row), "ceilings": [asdict(c) for c in ceilings]}
+        del info["samples"]  # pytest-benchmark has them as its data
+        told.append(info)
+        if row.verdict != CONTROL:
+            rounds = max(1, len(row.samples))
+            entries.store(f"{title} {dtype} {row.problem}", info, _nothing, rounds, row.samples)
+    return told
+
+
+def _time_simulator(
+    entries: Entries, title: str, function: Callable[..., Any], problems: Sequence[Any], dtype: str
+) -> list[dict[str, Any]]:
+    from gemmproof.bench.simulated import DEVICE, list_steps
+
+    small = dict.fromkeys(problem.shrink() for problem in problems)
+    known = [
+        (problem, step) for problem in small for step in list_steps(title, function, problem, dtype)
+    ]
+    told = []
+    for problem, step in known:
+        info = {"device": DEVICE, "kernel": title, "format": dtype, "step": step.name}
+        info |= {"shape": problem.name, "M": problem.M, "N": problem.N, "K": problem.K}
+        info["batch"] = problem.batch
+        told.append(info)
+        entry = f"{title} {dtype} {problem} {step.name}"
+        entries.store(entry, info, step.call, SIMULATED_ROUNDS)
+    return told
+
+
+def _name_entry(test: str, entry: str) -> str:
+    """test_speed[matmul-fp16-llama/qkv-...], after what the test is parametrized with."""
+    part = entry.replace(" ", "-")
+    return f"{test[:-1]}-{part}]" if test.endswith("]") else f"{test}[{part}]"
+
+
+def _nothing() -> None:
+    """What is called while the samples of the GPU pass by."""
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    module = getattr(function, "__module__", None) or getattr(function, "__qualname__", "")
+    name = getattr(function, "__name__", type(function).__name__)
+    import torch
+
+    return f"torch.{name}" if getattr(torch, name, None) is function else f"{module}.{name}"

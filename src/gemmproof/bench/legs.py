@@ -1,0 +1,95 @@
+"""One side of a comparison: a call on every set of buffers, captured in a graph where it can be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gemmproof.bench.calls import Callee
+from gemmproof.bench.operands import Buffers
+from gemmproof.bench.records import EAGER, GRAPH
+from gemmproof.bench.rounds import Run
+from gemmproof.properties.cases.tensors import TORCH_DTYPES, format_of_tensor
+from gemmproof.reference.formats import Format
+from gemmproof.target import call_theirs
+
+
+@dataclass(slots=True)
+class Leg:
+    """A callee on `sets`: `eager` calls it once on each, `graph` replays these calls.
+
+    `graph` is None where they cannot be captured, for the reason in `why`. `outs` are what it
+    writes to, [] where it allocates its results. `made` are the results of the last eager run,
+    `captured` those that a replay writes.
+    """
+
+    callee: Callee
+    sets: Sequence[Buffers]
+    outs: list[torch.Tensor]
+    made: list[torch.Tensor] = field(default_factory=list)
+    captured: list[torch.Tensor] = field(default_factory=list)
+    graph: Run | None = None
+    why: str = ""
+
+    def eager(self) -> None:
+        """Call it once on every set."""
+        outs: list[Any] = [*self.outs] or [None] * len(self.sets)
+        self.made = []  # their memory is free for the new ones
+        for buffers, out in zip(self.sets, outs, strict=True):
+            self.made.append(self.callee(buffers, out))
+
+    def results(self, how: str) -> list[torch.Tensor]:
+        """What a run leaves, a result for each set."""
+        return self.captured if how == GRAPH and self.graph is not None else self.made
+
+    def run(self, how: str) -> Run:
+        """What is timed."""
+        return self.graph if how == GRAPH and self.graph is not None else self.eager
+
+    @property
+    def how(self) -> str:
+        """The best way in which it can be timed."""
+        return EAGER if self.graph is None else GRAPH
+
+
+def make_leg(callee: Callee, sets: Sequence[Buffers], out: Format, place: str, device: Any) -> Leg:
+    """The leg, called once on every set and then captured. Raises TargetError where a call fails,
+    torch.OutOfMemoryError where there is no room for its results.
+
+    A wrapper that waits for the device or reads from it cannot be captured, which is no fault.
+    """
+    outs = []
+    if callee.takes_out:
+        shape = (*sets[0].a.shape[:-1], sets[0].b.shape[-1])
+        dtype = TORCH_DTYPES[out.name]
+        outs = [torch.empty(shape, dtype=dtype, device=sets[0].a.device) for _ in sets]
+    leg = Leg(callee, sets, outs)
+    call_theirs(callee.name, f"calling {callee.name} at {place}", lambda: device.warm(leg.eager))
+    try:
+        leg.graph = device.capture(leg.eager)
+        leg.captured, leg.made = leg.made, []
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        leg.why = " ".join(f"{type(error).__name__}: {error}".split())
+        call_theirs(
+            callee.name, f"calling {callee.name} at {place}", lambda: device.warm(leg.eager)
+        )
+    return leg
+
+
+def poison(results: Sequence[torch.Tensor]) -> None:
+    """Fill results with NaN, integers with the lowest one, which no product of ours is."""
+    for result in results:
+        if result.is_floating_point():
+            fmt = format_of_tensor(result)
+            if fmt is not None and fmt.is_fp8:
+                result.view(torch.uint8).fill_(fmt.nan_bits)
+            else:
+                result.fill_(math.nan)
+        else:
+            result.fill_(torch.iinfo(result.dtype).min)

@@ -1,0 +1,71 @@
+"""The options of `gemmproof bench`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from gemmproof.reference.formats import OPERANDS, RESULTS
+
+MOST_SECONDS = 60.0
+
+
+def add_bench(
+    commands: argparse._SubParsersAction[Any],
+    positive: Callable[[str], int],
+    add_limits: Callable[[Any, int], None],
+) -> None:
+    """The command with the limits that it shares with check."""
+    bench = commands.add_parser(
+        "bench",
+        help="how fast kernels are on this GPU, beside torch",
+        description="Verify f(a, b) -> c and time it on the GPU beside a peer, in turns with it."
+        " A kernel that takes out= is given the tensor to write to.",
+        epilog="exit code: 0 timed, 1 a wrong result, 2 bad usage or target, or no GPU,"
+        " 3 incomplete",
+        allow_abbrev=False,
+    )
+    bench.add_argument(
+        "targets", nargs="+", metavar="TARGET", help="file.py:function or module:function"
+    )
+    bench.add_argument(
+        "--against", metavar="TARGET",
+        help="the peer (default: torch.matmul, torch._scaled_mm for fp8, torch._int_mm for int8)",
+    )  # fmt: skip
+    bench.add_argument(
+        "--shapes", default="square", metavar="SHAPES",
+        help="suites or MxNxK or batchxMxNxK, with commas (default square): llama,16x8192x8192",
+    )  # fmt: skip
+    bench.add_argument(
+        "--dtype", action="append", choices=OPERANDS, metavar="FORMAT", default=None,
+        help=f"format of a and b, repeatable (default fp16): {' '.join(OPERANDS)}",
+    )  # fmt: skip
+    bench.add_argument(
+        "--out-dtype", choices=RESULTS, metavar="FORMAT",
+        help="of c (default: whatever the first TARGET gives)",
+    )  # fmt: skip
+    bench.add_argument(
+        "--call", metavar="CALL", help='in the targets\' names: "linear(a, b.t(), bias=None)"'
+    )
+    bench.add_argument(
+        "--rounds", type=positive, default=20, metavar="N",
+        help="of four legs each, ABBA or BAAB (default 20)",
+    )  # fmt: skip
+    bench.add_argument(
+        "--settle", type=_read_seconds, default=2.0, metavar="S",
+        help="seconds of load before the rounds, for the clocks (default 2)",
+    )  # fmt: skip
+    bench.add_argument("--json", metavar="FILE", help="write the report")
+    bench.add_argument("--svg", metavar="FILE", help="draw it (needs matplotlib)")
+    add_limits(bench, 120)
+
+
+def _read_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MOST_SECONDS:  # NaN is not within either
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected seconds of 0..{MOST_SECONDS:g}")
+    return seconds

@@ -1,0 +1,62 @@
+"""The options of `gemmproof drift`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from gemmproof.reference.formats import ACCUMULATORS, FLOAT_OPERANDS
+from gemmproof.reference.gpus import DEFAULT, TARGETS, UNMODELLED
+
+
+def add_drift(
+    commands: argparse._SubParsersAction[Any], add_limits: Callable[[Any, int], None]
+) -> None:
+    """The command with the limits that it shares with check."""
+    drift = commands.add_parser(
+        "drift",
+        help="errors against K, and the accumulator behind them",
+        description="Tell which accumulator f(a, b) -> c has, and how its errors grow with K.",
+        epilog="exit code: 0 as declared, 1 findings, 2 bad usage or target, 3 incomplete",
+        allow_abbrev=False,
+    )
+    drift.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
+    drift.add_argument(
+        "--dtype", choices=FLOAT_OPERANDS, metavar="FORMAT", default="fp16",
+        help=f"format of a and b (default fp16): {' '.join(FLOAT_OPERANDS)}",
+    )  # fmt: skip
+    drift.add_argument(
+        "--batched", action="store_true", help="3-D operands (the default for a function bmm)"
+    )
+    drift.add_argument(
+        "--accumulator", choices=ACCUMULATORS, default="fp32",
+        help="what the kernel promises to sum in (default fp32; e8m13: fp8 units, unpromoted)",
+    )  # fmt: skip
+    drift.add_argument(
+        "--target", dest="gpu", choices=(*TARGETS, *UNMODELLED, "ieee"), metavar="GPU",
+        default=DEFAULT,
+        help=f"whose dot products to predict (default {DEFAULT}): {' '.join(TARGETS)} ieee",
+    )  # fmt: skip
+    drift.add_argument(
+        "--K", dest="sizes", type=_sizes, default="512..16384", metavar="LOW..HIGH",
+        help="the powers of two to measure at (default 512..16384)",
+    )  # fmt: skip
+    drift.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu",
+        help="cuda: launch on the GPU (default cpu: simulate)",
+    )  # fmt: skip
+    drift.add_argument("--json", metavar="FILE", help="write the report")
+    drift.add_argument("--svg", metavar="FILE", help="draw it (needs matplotlib)")
+    add_limits(drift, 120)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    low, dots, high = text.partition("..")
+    powers = {str(1 << n): n for n in range(5, 17)}
+    first, last = powers.get(low, 1), powers.get(high if dots else low, 0)
+    if first > last:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, expected LOW..HIGH, powers of two from 32 to 65536"
+        )
+    return tuple(1 << n for n in range(first, last + 1))

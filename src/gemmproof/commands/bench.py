@@ -1,0 +1,132 @@
+"""`gemmproof bench`: kernels on this machine's GPU beside a peer, in one table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from gemmproof.bench.problems import read_problems
+from gemmproof.bench.records import WRONG, BenchReport, TimedRow
+from gemmproof.calling import write_lambda
+from gemmproof.commands.console import deliver, limits_of, progress, unwritable
+from gemmproof.report.report import EXIT
+from gemmproof.report.text import clean
+from gemmproof.target import Target, TargetError, parse
+from gemmproof.worker.protocol import UNKNOWN_ENDS, Request, WorkerExit
+from gemmproof.worker.supervisor import watch
+
+
+def run(options: argparse.Namespace) -> int:
+    """Time the targets in a worker, write what was asked for, print the table.
+
+    The JSON is written after each row: a run that is cut short leaves what it measured.
+    """
+    if problem := unwritable(options, ("json", "svg")) or _refuse_undrawable(options):
+        return _refuse(problem)
+    try:
+        request = request_of(options)
+    except (TargetError, ValueError) as mistake:
+        return _refuse(str(mistake))
+    rows: list[TimedRow] = []
+    with progress(request.name) as listener:
+
+        def listen(event: dict[str, Any]) -> None:
+            listener(event)
+            if event["event"] == "ready":  # of a worker that was started again, too
+                rows.clear()
+            if event["event"] == "timed":
+                rows.append(TimedRow.from_dict(event["row"]))
+                _write(options, BenchReport({}, (), tuple(rows)))
+
+        # what takes long is told by signs of life; all shapes together may take hours
+        worker = watch(request, replace(limits_of(options), total=math.inf), listen)
+    if "report" not in worker.events:
+        return _without_report(options, worker, request.name, rows)
+    report = BenchReport.from_dict(worker.events["report"]["report"])
+    _write(options, report)
+    if options.svg:
+        from gemmproof.report.bench_plot import draw
+
+        draw(report, options.svg)
+    from gemmproof.report.bench_text import lines
+
+    deliver(lines(report))
+    return EXIT["fail" if any(row.verdict == WRONG for row in report.rows) else "pass"]
+
+
+def request_of(options: argparse.Namespace) -> Request:
+    """What the worker is asked. Raises TargetError or ValueError, in one line."""
+    try:
+        problems = read_problems(options.shapes)
+    except ValueError as mistake:
+        raise ValueError(f"--{mistake}") from None
+    targets = [parse(text) for text in dict.fromkeys(options.targets)]
+    if options.call is not None:
+        write_lambda("--call", options.call, ("a", "b"))
+    names = _name(targets)
+    against = None if options.against is None else parse(options.against)
+    return Request(
+        ask="bench",
+        name=" ".join(names),
+        launch=True,
+        plan={
+            "targets": [{**asdict(t), "name": n} for t, n in zip(targets, names, strict=True)],
+            "against": against and {**asdict(against), "name": str(against)},
+            "problems": [asdict(problem) for problem in problems],
+            "formats": list(dict.fromkeys(options.dtype or ["fp16"])),
+            "out": options.out_dtype,
+            "call": options.call,
+            "rounds": options.rounds,
+            "settle": options.settle,
+        },
+    )
+
+
+def _name(targets: list[Target]) -> list[str]:
+    """The name of each function; TARGET itself where two functions have the same."""
+    count = Counter(target.name for target in targets)
+    return [t.name if count[t.name] == 1 else str(t) for t in targets]
+
+
+def _write(options: argparse.Namespace, report: BenchReport) -> None:
+    if options.json:
+        text = json.dumps(report.to_dict(), indent=1)
+        Path(options.json).write_text(text + "\n", encoding="utf-8")
+
+
+def _refuse_undrawable(options: argparse.Namespace) -> str | None:
+    from importlib.util import find_spec
+
+    if options.svg and find_spec("matplotlib") is None:
+        return "--svg: got no matplotlib, expected it: pip install 'gemmproof[bench]'"
+    return None
+
+
+def _without_report(
+    options: argparse.Namespace, worker: WorkerExit, name: str, rows: Iterable[TimedRow]
+) -> int:
+    """What was measured before the worker failed or died, and one line on why it did."""
+    if "internal" in worker.events:
+        deliver([(clean(line), "") for line in worker.output.splitlines()[-10:]], to_stderr=True)
+    if made := tuple(rows):
+        from gemmproof.report.bench_text import tabulate
+
+        deliver(tabulate(made))
+    if failure := worker.explain_failure(name):
+        return _refuse(failure)
+    case = worker.events["case"]["case"]
+    died = f"{worker.where or name}: got {worker.how}, expected a time"
+    print(clean(f"gemmproof bench: {case}: {died}"), file=sys.stderr)
+    return EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "error"]
+
+
+def _refuse(message: str) -> int:
+    print(clean(f"gemmproof bench: {message}"), file=sys.stderr)
+    return EXIT["error"]

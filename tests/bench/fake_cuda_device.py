@@ -1,0 +1,103 @@
+"""A device for benchmarks that is the CPU: calls take the time that a table says."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from gemmproof.bench.calls import make_callee
+from gemmproof.bench.problems import Problem
+from gemmproof.bench.run import Plan, run_plan
+
+SMALL = Problem(24, 20, 32, name="some/thing")
+COSTS = {"matmul": 0.02, "scaled_mm": 0.02, "_int_mm": 0.02}
+
+
+class FakeDevice:
+    """The names and methods of CudaDevice; `cost` is what a call of each function takes.
+
+    The clock moves only while something runs. A function whose name is in `uncapturable` raises
+    when it is captured, as one that waits for the device does.
+    """
+
+    where = "cpu"
+    name = "fake GPU"
+    capability = (9, 0)
+    l2_bytes = 60_000
+
+    def __init__(self, uncapturable: tuple[str, ...] = (), **costs: float) -> None:
+        self.figures = SimpleNamespace(multi_processor_count=132)
+        self.uncapturable = uncapturable
+        self.costs = {**COSTS, **costs}
+        self.clock = 0.0
+        self.order: list[str] = []
+        self.replaying = 0
+
+    def synchronize(self) -> None:
+        pass
+
+    def warm(self, body: Any) -> None:
+        body()
+
+    def capture(self, body: Any) -> Any:
+        leg = body.__self__
+        name = getattr(leg.callee.function, "__name__", "")
+        if name in self.uncapturable:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        body()
+        kept = list(leg.made)
+
+        def replay() -> None:
+            self.replaying += 1
+            before = leg.made
+            body()
+            for old, new in zip(kept, leg.made, strict=True):  # a graph writes to its own memory
+                if old is not new:
+                    old.copy_(new)
+            leg.made = before
+
+        replay.leg = leg
+        return replay
+
+    def time(self, run: Any, repeats: int) -> float:
+        leg = getattr(run, "leg", getattr(run, "__self__", None))
+        run()
+        if leg is None:  # a copy
+            return 1e-3
+        name = getattr(leg.callee.function, "__name__", "")
+        self.order.append(leg.callee.name)
+        seconds = self.costs.get(name, 0.02) * len(leg.sets)
+        self.clock += seconds * repeats
+        return seconds
+
+    def read_busy(self, read: Any, run: Any, seconds: float) -> dict[str, Any]:
+        run()
+        return {"sm_clock_mhz": 1980.0, "temperature_c": 40.0, "power_w": 600.0, "source": "fake"}
+
+    def release(self) -> None:
+        pass
+
+
+def right(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    return torch.matmul(a, b, out=out)
+
+
+def allocating(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b
+
+
+def run(*functions: Any, device=None, peer=None, formats=("fp16",), problems=(SMALL,), **more):
+    """The rows, the events and the ceilings of functions on a fake device."""
+    device = device or FakeDevice()
+    events = []
+    plan = Plan(
+        [make_callee(f.__name__, f) for f in functions],
+        None if peer is None else make_callee("their.peer", peer),
+        problems,
+        formats,
+        **{"rounds": 4, "settle": 0.0, **more},
+    )
+    ceilings, rows = run_plan(device, plan, events.append)
+    return rows, events, ceilings

@@ -1,0 +1,215 @@
+"""`gemmproof bench`: the worker, the table, the picture, and refusals in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from fake_cuda_device import FakeDevice
+
+from gemmproof.bench import ceiling
+from gemmproof.bench.records import BenchReport
+from gemmproof.cli import main
+from gemmproof.commands import bench as command
+from gemmproof.target import TargetError
+from gemmproof.worker import bench as worker
+from gemmproof.worker.protocol import EVENT_FIELDS, Request, WorkerExit
+
+KERNELS = """
+import torch
+
+def matmul(a, b, out=None):
+    return torch.matmul(a, b, out=out)
+
+def slow(a, b):
+    return a @ b
+
+def bad(a, b):
+    return (a @ b) * 2
+
+def wide(a, b):
+    return a.float() @ b.float()
+
+def raising(a, b):
+    raise ValueError("not this one")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _place(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("fast.py").write_text(KERNELS)
+    measure = ceiling.measure_ceiling
+    monkeypatch.setattr(
+        "gemmproof.bench.run.measure_ceiling",
+        lambda device, fmt, beat: measure(device, fmt, beat, copied=2**16, sides=(32,)),
+    )
+    monkeypatch.setattr(command, "watch", watch_here)
+
+
+def watch_here(request: Request, limits, listener) -> WorkerExit:
+    """The worker's work in this process, on the fake device; requests and events as JSON."""
+    found = WorkerExit()
+
+    def emit(event) -> None:
+        told = json.loads(json.dumps(event))
+        assert told.keys() - {"event"} <= EVENT_FIELDS[told["event"]]
+        found.take(told)
+        listener(told)
+
+    Path("folder").mkdir(exist_ok=True)
+    request.write(Path("folder"))
+    emit({"event": "ready"})
+    try:
+        device = FakeDevice(matmul=0.02, slow=0.05)
+        worker.serve_on(device, Request.read(Path("folder")), emit)
+    except TargetError as error:
+        emit({"event": "error", "message": str(error)})
+    return found
+
+
+WORDS = ("--shapes", "24x20x32,8x16x64", "--rounds", "3", "--settle", "0")
+
+
+def bench(*words: str) -> int:
+    try:
+        return main(["bench", *words])
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+def test_the_command_from_targets_to_table_json_and_picture(capsys) -> None:
+    status = bench(
+        "fast.py:matmul", "fast.py:slow", *WORDS, "--dtype", "fp16", "--dtype", "bf16",
+        "--json", "o.json", "--svg", "o.svg",
+    )  # fmt: skip
+    said = capsys.readouterr()
+    assert (status, said.err) == (0, "")
+    rows = [line.split() for line in said.out.splitlines()]
+    assert rows[0][:4] == ["kernel", "format", "shape", "ratio"]
+    assert ["slow", "fp16", "24x20x32", "0.400", "0.400..0.400", "slower"] in [r[:6] for r in rows]
+    assert "within noise 1.000..1.000" in said.out
+    assert "torch.matmul again" in said.out
+    assert "median of 3 rounds" in said.out
+    assert "under load: 1980..1980 MHz, 40..40 C, 600..600 W" in said.out
+    assert "fake GPU, torch " in said.out
+    document = json.loads(Path("o.json").read_text())
+    assert (document["schema"], document["facts"]["device"]) == (1, "fake GPU")
+    assert [row["verdict"] for row in document["rows"]] == ["control", "within noise", "slower"] * 4
+    report = BenchReport.from_dict(document)
+    assert [c.format for c in report.ceilings] == ["fp16", "bf16"]
+    text = " ".join(ElementTree.parse("o.svg").getroot().itertext())
+    for word in ("slow", "24x20x32", "torch.matmul", "share of the ceiling", "noise"):
+        assert word in text
+
+
+def test_a_wrong_result_is_told_and_the_exit_code_is_1(capsys) -> None:
+    assert bench("fast.py:bad", "fast.py:matmul", *WORDS, "--svg", "o.svg") == 1
+    said = capsys.readouterr().out
+    assert "not timed: bad at 24x20x32 fp16, c[0, 0] of buffer 0: got " in said
+    text = " ".join(ElementTree.parse("o.svg").getroot().itertext())
+    assert "bad: wrong, not timed" in text
+
+
+def test_a_peer_of_ones_own_and_two_functions_of_one_name(capsys) -> None:
+    Path("other.py").write_text(KERNELS)
+    targets = ("fast.py:matmul", "other.py:matmul")
+    assert bench(*targets, "--against", "fast.py:slow", *WORDS) == 0
+    said = capsys.readouterr().out
+    assert "fast.py:slow again" in said
+    assert all(f"\n{target} " in said for target in targets)
+    assert "2.500" in said
+
+
+def test_a_call_in_the_targets_names(capsys) -> None:
+    assert bench("fast.py:raising", "--call", "matmul(a, b)", *WORDS) == 0
+    assert "raising" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fast.py:matmul", "--shapes", "lama"], "--shapes: got 'lama', expected MxNxK, batchxM"),
+        (["fast.py:matmul", "--shapes", "4096x4096"], "--shapes: got '4096x4096', expected MxNxK"),
+        (["fast.py:matmul", "--dtype", "fp7"], "--dtype: invalid choice: 'fp7'"),
+        (["fast.py:matmul", "--rounds", "0"], "--rounds: got '0', expected an integer 1..2147"),
+        (["fast.py:matmul", "--settle", "nan"], "--settle: got 'nan', expected seconds of 0..60"),
+        (["fast.py:matmul", "--json", "no/o.json"], "--json: got 'no/o.json' (No such file"),
+        (["fast.py:matmul", "--call", "matmul(a"], "--call: got 'matmul(a' ("),
+        (["slow.py:matmul"], "target: got 'slow.py' (no such file), expected a Python file"),
+        (["fast.py:matmull", *WORDS], "fast.py: got 'matmull', which is not there, expected perha"),
+        (
+            ["fast.py:raising", *WORDS],
+            "fast.py:17: calling raising at 24x20x32 fp16 raised ValueError:",
+        ),
+        (["fast.py:matmul", "--against", "fast.py:bad", *WORDS], "fast.py:bad at 24x20x32 fp16, c"),
+        (["fast.py:slow", "--dtype", "int8", *WORDS], "torch._int_mm at 24x20x32 int8: got a res"),
+        (["fast.py:slow", "--out-dtype", "bf16", *WORDS], "slow at 24x20x32 fp16: got a result in"),
+        (
+            ["fast.py:wide", "--shapes", "2x32x32x32", "--dtype", "fp8e4m3"],
+            "calling torch._scaled_mm at 2x32x32x32 fp8e4m3 raised ",
+        ),
+    ],
+    ids=lambda x: " ".join(x[:3]) if isinstance(x, list) else "",
+)
+def test_bad_usage_is_one_clear_line(words, message: str, capsys) -> None:
+    assert bench(*words) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.startswith("gemmproof bench: ")
+    assert said.count("\n") == 1
+
+
+def test_an_unknown_suite_is_told_the_names_of_all(capsys) -> None:
+    assert bench("fast.py:matmul", "--shapes", "lama") == 2
+    assert "square tall wide small_k llama" in capsys.readouterr().err
+
+
+def test_what_was_measured_is_left_where_a_later_shape_fails(capsys, tmp_path) -> None:
+    Path("fast.py").write_text(
+        KERNELS.replace("def slow(a, b):", "def slow(a, b):\n    a.shape[0] == 24 or 1 / 0")
+    )
+    assert bench("fast.py:slow", *WORDS, "--json", "o.json") == 2
+    said = capsys.readouterr()
+    assert "24x20x32" in said.out
+    assert "calling slow at 8x16x64 fp16 raised ZeroDivisionError" in said.err
+    assert len(json.loads(Path("o.json").read_text())["rows"]) == 2
+
+
+def test_a_worker_that_dies_is_told_in_one_line(monkeypatch, capsys) -> None:
+    def dies(request, limits, listener) -> WorkerExit:
+        found = WorkerExit(end="crash", how="a process that died of SIGSEGV", where="fast.py:9")
+        found.take({"event": "ready"})
+        found.take({"event": "case", "case": "24x20x32 fp16", "phase": "launch"})
+        return found
+
+    monkeypatch.setattr(command, "watch", dies)
+    assert bench("fast.py:slow", *WORDS) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        "gemmproof bench: 24x20x32 fp16: fast.py:9: got a process that died of SIGSEGV,"
+        " expected a time\n"
+    )
+
+
+def test_a_picture_without_matplotlib_is_refused_at_once(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert bench("fast.py:matmul", "--svg", "o.svg") == 2
+    assert (
+        "got no matplotlib, expected it: pip install 'gemmproof[bench]'" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_worker_refuses_in_one_line(monkeypatch, capsys, tmp_path) -> None:
+    """From end to end: a real worker, which loads nothing of the target's."""
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    Path("bad.py").write_text("raise SystemExit('loaded')")
+    assert bench("bad.py:matmul") == 2
+    assert capsys.readouterr().err == (
+        "gemmproof bench: device: got no CUDA GPU that torch can use, expected one\n"
+    )

@@ -1,0 +1,200 @@
+"""`gemm_benchmark` in a stranger's project: on the simulator, on a fake device, and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemmproof.bench.fixture import SampleClock
+
+ROOT = Path(__file__).parents[2]
+PYTEST = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider")
+FAKE = """
+import pytest
+from fake_cuda_device import FakeDevice
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch):
+    from gemmproof.bench import ceiling
+    measure = ceiling.measure_ceiling
+    monkeypatch.setattr("gemmproof.bench.fixture._has_gpu", lambda: True)
+    monkeypatch.setattr("gemmproof.bench.device.CudaDevice",
+        lambda: FakeDevice(quick=0.01, slow=0.04))
+    monkeypatch.setattr("gemmproof.bench.run.measure_ceiling",
+        lambda device, fmt, beat: measure(device, fmt, beat, copied=2**16, sides=(32,)))
+"""
+ON_DEVICE = """
+import pytest
+import torch
+
+def quick(a, b, out=None):
+    return torch.matmul(a, b, out=out)
+
+def slow(a, b):
+    return a @ b
+
+def bad(a, b):
+    return (a @ b).t().contiguous().t() + (a[:, :1] != 0)
+
+WORDS = {"shapes": "24x20x32,8x16x64", "rounds": 4, "settle": 0.0}
+
+@pytest.mark.benchmark(group="gemm")
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_speed(gemm_benchmark, dtype):
+    entries = gemm_benchmark(quick, against=torch.matmul, dtype=dtype, **WORDS)
+    assert [e["verdict"] for e in entries] == ["control", "faster"] * 2
+
+def test_twice(gemm_benchmark):
+    for function in (quick, slow):
+        gemm_benchmark(function, shapes=[(8, 8, 8)], rounds=3, settle=0.0, name=function.__name__)
+
+def test_wrong(gemm_benchmark):
+    gemm_benchmark(bad, **WORDS)
+"""
+SIMULATED = """
+import right, unmasked_row
+
+def test_speed(gemm_benchmark):
+    gemm_benchmark(right.matmul, shapes="llama/qkv,1x64x64")
+
+def test_wrong(gemm_benchmark):
+    gemm_benchmark(unmasked_row.matmul, shapes="33x16x16")
+"""
+
+
+def run(project: Path, *options: str) -> tuple[int, str]:
+    """Run pytest there as a user would; its exit status, and all that it printed."""
+    path = f"{ROOT / 'src'}:{project}:{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *PYTEST, "--rootdir", str(project), *options],
+        cwd=project,
+        env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin", "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def read(path: Path) -> dict[str, dict]:
+    return {one["name"]: one for one in json.loads(path.read_text())["benchmarks"]}
+
+
+def test_samples_of_a_device_become_benchmarks_that_can_be_compared(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(FAKE)
+    (tmp_path / "test_it.py").write_text(ON_DEVICE)
+    status, out = run(tmp_path, "--benchmark-json", "b.json", "--benchmark-save", "one")
+    assert status == 1
+    assert "2 failed" not in out
+    assert "Failed: bad at 24x20x32 fp16, c[" in out
+    made = read(tmp_path / "b.json")
+    assert list(made) == [
+        "test_speed[fp16-quick-fp16-24x20x32]",
+        "test_speed[fp16-quick-fp16-8x16x64]",
+        "test_speed[bf16-quick-bf16-24x20x32]",
+        "test_speed[bf16-quick-bf16-8x16x64]",
+        "test_twice[quick-fp16-8x8x8]",
+        "test_twice[slow-fp16-8x8x8]",
+    ]
+    one = made["test_speed[bf16-quick-bf16-8x16x64]"]
+    assert one["fullname"] == "test_it.py::test_speed[bf16-quick-bf16-8x16x64]"
+    assert one["group"] == "gemm"
+    assert one["stats"]["data"] == pytest.approx([0.01] * 4)
+    assert one["stats"]["median"] == pytest.approx(0.01)
+    info = one["extra_info"]
+    assert (info["device"], info["verdict"], info["how"]) == ("fake GPU", "faster", "CUDA graph")
+    assert info["ratio"] == {
+        "median": pytest.approx(2.0),
+        "low": pytest.approx(2.0),
+        "high": pytest.approx(2.0),
+    }
+    assert info["floor"] == [1.0, 1.0]
+    assert info["clocks"]["after"]["temperature_c"] == 40.0
+    assert info["ceilings"][0]["format"] == "bf16"
+    status, out = run(
+        tmp_path, "-k", "test_speed", "--benchmark-compare", "--benchmark-compare-fail=median:1%"
+    )
+    assert status == 0, out
+    assert "test_speed[bf16-quick-bf16-8x16x64] (NOW)" in out
+    assert "was not used at all" not in out
+    slower = (tmp_path / "conftest.py").read_text().replace("quick=0.01", "quick=0.015")
+    (tmp_path / "conftest.py").write_text(slower)
+    status, out = run(
+        tmp_path, "-k", "test_speed", "--benchmark-compare", "--benchmark-compare-fail=median:1%"
+    )
+    assert status != 0
+    assert "Performance has regressed" in out
+
+
+def test_with_benchmarks_disabled_results_are_still_verified(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(FAKE)
+    text = ON_DEVICE.replace('["control", "faster"] * 2', '["right"] * 2')
+    (tmp_path / "test_it.py").write_text(text)
+    status, out = run(tmp_path, "--benchmark-disable")
+    assert status == 1
+    assert "3 passed" in out
+    assert "Failed: bad at 24x20x32 fp16, c[" in out
+
+
+def test_without_a_gpu_the_simulator_and_the_judgement_are_timed(tmp_path: Path) -> None:
+    for name in ("right", "unmasked_row"):
+        shutil.copy(ROOT / "docs" / "examples" / f"{name}.py", tmp_path)
+    (tmp_path / "test_it.py").write_text(SIMULATED)
+    status, out = run(tmp_path, "--benchmark-json", "b.json")
+    assert status == 1
+    assert "Failed: matmul at 33x16x16 fp16, load of a at unmasked_row.py:" in out
+    made = read(tmp_path / "b.json")
+    assert list(made) == [
+        "test_speed[matmul-fp16-llama/qkv-64x96x64-simulate]",
+        "test_speed[matmul-fp16-llama/qkv-64x96x64-judge]",
+        "test_speed[matmul-fp16-1x64x64-simulate]",
+        "test_speed[matmul-fp16-1x64x64-judge]",
+    ]
+    for one in made.values():
+        assert one["extra_info"]["device"] == "simulator"
+        assert not {"ratio", "peer", "floor"} & one["extra_info"].keys()
+        assert one["stats"]["rounds"] == 5
+        assert one["stats"]["min"] > 1e-4  # a real clock, not a loaded one
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "message"),
+    [
+        ("gemm_benchmark", "gemm_benchmark(print, shapes='lama')", "shapes: got 'lama', expected"),
+        ("gemm_benchmark", "gemm_benchmark(print, dtype='f7')", "dtype: got 'f7', expected one of"),
+        ("gemm_benchmark, benchmark", "pass", "gemm_benchmark: got benchmark beside it, expected"),
+    ],
+)
+def test_bad_arguments_fail_in_one_line(tmp_path, arguments, body, message) -> None:
+    (tmp_path / "test_it.py").write_text(f"def test_it({arguments}):\n    {body}\n")
+    status, out = run(tmp_path, "--tb=line")
+    assert status == 1
+    assert message in out
+
+
+def test_without_pytest_benchmark_it_says_what_to_install(tmp_path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it(gemm_benchmark):\n    pass\n")
+    status, out = run(tmp_path, "-p", "no:benchmark", "--tb=line")
+    assert status == 1
+    assert (
+        "gemm_benchmark: got no pytest-benchmark, expected it: pip install 'gemmproof[bench]'"
+        in out
+    )
+
+
+def test_a_sample_clock_gives_each_call_its_sample() -> None:
+    clock = SampleClock()
+    assert clock() <= clock()
+    clock.load([0.5, 0.25])
+    pairs = [(clock(), clock()) for _ in range(2)]
+    assert [end - begin for begin, end in pairs] == [0.5, 0.25]
+    clock()
+    with pytest.raises(StopIteration):
+        clock()

@@ -1,0 +1,107 @@
+"""Buffers: enough of them to leave the cache, data drawn from a seed, products that are exact."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from gemmproof.bench.operands import (
+    MOST_SETS,
+    choose_heights,
+    count_sets,
+    fill_integers,
+    fill_uniform,
+    make_buffers,
+)
+from gemmproof.bench.problems import Problem
+from gemmproof.properties.cases.tensors import TORCH_DTYPES
+from gemmproof.reference.formats import FORMATS, OPERANDS
+
+OUT = {"fp8e4m3": "fp32", "fp8e5m2": "fp32", "int8": "int32", "tf32": "fp32"}
+L2 = 60 * 2**20
+
+
+@pytest.mark.parametrize("size", [2**14, 2**20, 2**24, L2, 2 * L2, 2**30])
+def test_the_sets_exceed_twice_the_cache(size: int) -> None:
+    count = count_sets(size, L2)
+    assert count >= 2
+    assert count == MOST_SETS or count * size > 2 * L2
+    assert count == 2 or (count - 1) * size <= 2 * L2
+
+
+def filled(fmt: str, seed: int = 0, columns: bool = False):
+    buffers = make_buffers(Problem(24, 20, 40), FORMATS[fmt], "cpu", columns)
+    fill_uniform(buffers, FORMATS[fmt], seed)
+    return buffers
+
+
+@pytest.mark.parametrize("fmt", OPERANDS)
+def test_data_are_uniform_and_the_same_for_a_seed(fmt: str) -> None:
+    one, again, other = filled(fmt), filled(fmt), filled(fmt, seed=1)
+    as_bytes = [x.a.contiguous().view(torch.uint8) for x in (one, again, other)]
+    assert torch.equal(as_bytes[0], as_bytes[1])
+    assert not torch.equal(as_bytes[0], as_bytes[2])
+    values = one.a.double()
+    if FORMATS[fmt].kind == "int":
+        assert values.min() < -100 < 100 < values.max()
+    else:
+        assert -1 <= values.min() < -0.8
+        assert 0.8 < values.max() <= 1
+    assert one.a.dtype == TORCH_DTYPES[fmt]
+
+
+def test_columns_are_b_in_column_major_memory() -> None:
+    for fmt in OPERANDS:
+        buffers = filled(fmt, columns=True)
+        assert torch.equal(buffers.columns.double(), buffers.b.double())
+        assert buffers.columns.stride() == (1, 40)
+    plain = filled("fp16")
+    assert plain.columns is plain.b
+
+
+@pytest.mark.parametrize("fmt", OPERANDS)
+@pytest.mark.parametrize("K", [1, 16, 1000, 8192, 49152])
+def test_no_sum_of_the_integers_is_rounded_in_any_order(fmt: str, K: int) -> None:
+    """The largest sum of magnitudes stays below what the accumulator holds exactly."""
+    known = FORMATS[fmt]
+    heights, stride = choose_heights(known, FORMATS[OUT.get(fmt, fmt)], K)
+    bits = min(FORMATS[name].p for name in (known.sums[0], *known.units))
+    assert math.ceil(K / stride) * heights[0] * heights[1] <= 2**bits + heights[0] * heights[1]
+    assert all(1 <= height <= min(2**known.p, known.max) for height in heights)
+    assert stride <= K
+
+
+@pytest.mark.parametrize("fmt", OPERANDS)
+@pytest.mark.parametrize(
+    "problem",
+    [Problem(24, 20, 40), Problem(1, 16, 16384), Problem(16, 1, 16384), Problem(8, 8, 64, 3)],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_product_of_the_integers_is_exact(fmt: str, problem: Problem, seed: int) -> None:
+    out = FORMATS[OUT.get(fmt, fmt)]
+    buffers = make_buffers(problem, FORMATS[fmt], "cpu", columns=True)
+    expected = fill_integers(buffers, FORMATS[fmt], out, seed)
+    a, b = (x.float().double() for x in (buffers.a, buffers.b))
+    assert torch.equal(a, a.round())
+    assert torch.equal(expected.double(), (a @ b).to(TORCH_DTYPES[out.name]).double())
+    assert torch.equal(buffers.columns.double(), buffers.b.double())
+    known = FORMATS[fmt]
+    bits = min(FORMATS[name].p for name in (known.sums[0], *known.units))
+    assert (a.abs() @ b.abs()).max() <= 2**bits
+    assert expected.double().abs().max() > 0
+    # every k is met by a number that is not zero on both sides, in some row and column
+    met = (a != 0).flatten(0, -2).any(0) & (b != 0).transpose(-1, -2).flatten(0, -2).any(0)
+    assert met.float().mean() > 0.5
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_units_that_read_tf32_are_wrong_on_fp32(seed: int) -> None:
+    buffers = make_buffers(Problem(64, 64, 512), FORMATS["fp32"], "cpu", False)
+    expected = fill_integers(buffers, FORMATS["fp32"], FORMATS["fp32"], seed)
+    wide = (buffers.a, buffers.b)[seed]
+    assert wide.abs().max() > 2**11
+    cut = [(x.view(torch.int32) & ~0x1FFF).view(torch.float32) for x in (buffers.a, buffers.b)]
+    assert not torch.equal(cut[0] @ cut[1], expected)
+    assert torch.equal(buffers.a @ buffers.b, expected)
