@@ -13,11 +13,10 @@ from .arguments import KEY, launch, make_configs, num_sms, prepare
 
 CONFIGS = make_configs(
     (128, 256, 64, 8, 3),
-    (128, 128, 64, 8, 3),
-    (128, 128, 64, 4, 4),
-    (128, 128, 32, 4, 4),
+    (128, 128, 64, 4, 3),
     (64, 128, 64, 4, 4),
     (64, 64, 32, 4, 4),
+    (16, 64, 128, 4, 4),
     GROUP_M=8,
 )
 
@@ -62,15 +61,13 @@ def matmul_persistent_kernel(
         pid_m = first_pid_m + pid_in_group % group_size_m
         pid_n = pid_in_group // group_size_m
 
-        # The hints hold because nothing is wrapped: lanes past the end keep their own index and
-        # are masked. 64 bits because an index times a stride can pass 2**31.
-        start_m = tl.multiple_of(pid_m * BLOCK_M, BLOCK_M)
-        start_n = tl.multiple_of(pid_n * BLOCK_N, BLOCK_N)
-        offs_m = tl.max_contiguous(start_m + tl.arange(0, BLOCK_M), BLOCK_M).to(tl.int64)
-        offs_n = tl.max_contiguous(start_n + tl.arange(0, BLOCK_N), BLOCK_N).to(tl.int64)
-
         acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC_DTYPE)
         for k in range(0, k_tiles):
+            # Counted anew in each step: what the flattened loop carries, the compiler no longer
+            # knows to be a multiple of the tile, and then it does not fetch b ahead.
+            # 64 bits because an index times a stride can pass 2**31.
+            offs_m = (pid_m * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
+            offs_n = (pid_n * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
             offs_k = (k * BLOCK_K + tl.arange(0, BLOCK_K)).to(tl.int64)
             a = tl.load(
                 a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak,
@@ -89,6 +86,8 @@ def matmul_persistent_kernel(
             else:
                 acc = tl.dot(a, b, acc, input_precision=INPUT_PRECISION, out_dtype=ACC_DTYPE)
 
+        offs_m = (pid_m * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
+        offs_n = (pid_n * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
         tl.store(
             c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :] * stride_cn,
             acc.to(c_ptr.dtype.element_ty),

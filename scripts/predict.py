@@ -23,7 +23,7 @@ from gemmproof.reference.simulator import run
 
 SHAPES = ((129, 65, 300), (64, 200, 1056), (1, 33, 77), (300, 17, 16))
 #: Those that the copy engine can address, with a dense k in both operands.
-ALIGNED = ((136, 272, 304), (520, 400, 1056))
+ALIGNED = ((136, 272, 304), (264, 400, 528))
 #: The output formats of each input format.
 OUTPUTS = {
     "fp16": (torch.float16, torch.float32),

@@ -1,6 +1,7 @@
 """Every configuration compiles for Hopper without a GPU, to the instructions that it should use."""
 
 import re
+import subprocess
 from importlib import import_module
 
 import pytest
@@ -29,10 +30,10 @@ CASES = [
 ]
 
 
-def compile_ptx(
+def compile_kernel(
     name, config, in_format, integers="i32", unit=("stride_ak", "stride_bn", "stride_cn")
 ):
-    """The kernel's PTX for sm_90: `unit` strides are 1, other integers multiples of 16 if i32."""
+    """The kernel for sm_90: `unit` strides are 1, other integers multiples of 16 if i32."""
     kernel = getattr(import_module(f"gemmproof.kernels.{name}"), f"{name}_kernel").fn
     operand, _, _, result = FORMATS[in_format]
     constants = {
@@ -55,7 +56,7 @@ def compile_ptx(
     by_place = {(kernel.arg_names.index(p),): value for p, value in constants.items()}
     source = ASTSource(kernel, signature, constexprs=by_place, attrs=attributes)
     options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
 @pytest.mark.parametrize(("name", "index", "in_format"), CASES)
@@ -63,7 +64,7 @@ def test_a_configuration_uses_the_tensor_core_of_its_format(name, index, in_form
     """wgmma for 64 rows and a whole warp group, mma.sync for less, fused multiply-adds for fp32."""
     config = CONFIGS[name][index]
     _, instruction, bits, _ = FORMATS[in_format]
-    ptx = compile_ptx(name, config, in_format)
+    ptx = compile_kernel(name, config, in_format).asm["ptx"]
     wgmma = rf"wgmma\.mma_async\.sync\.aligned\.m64n\d+k{256 // bits}\.[fs]32\.{instruction}\."
     BLOCK_M, BLOCK_N = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
     if in_format == "fp32":
@@ -80,6 +81,15 @@ def test_a_configuration_uses_the_tensor_core_of_its_format(name, index, in_form
     assert additions >= promoted if in_format.startswith("fp8") else additions == 0
 
 
+def count_stack(made, folder):
+    """Bytes that a thread keeps in memory for want of registers."""
+    cubin = folder / "kernel.cubin"
+    cubin.write_bytes(made.asm["cubin"])
+    command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(cubin)]
+    usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return int(re.search(r" STACK:(\d+) ", usage)[1])
+
+
 STRIDES = tuple(f"stride_{x}" for x in ("am", "ak", "bk", "bn", "cm", "cn"))
 
 
@@ -88,4 +98,16 @@ STRIDES = tuple(f"stride_{x}" for x in ("am", "ak", "bk", "bn", "cm", "cn"))
 def test_odd_strides_and_sizes_of_one_compile_too(name, integers, unit):
     """64-bit strides without alignment, as of a view of a huge parent; sizes of 1 are constants."""
     config = min(CONFIGS[name], key=lambda c: c.kwargs["BLOCK_M"] * c.kwargs["BLOCK_N"])
-    assert ".entry" in compile_ptx(name, config, "fp16", integers, unit)
+    assert ".entry" in compile_kernel(name, config, "fp16", integers, unit).asm["ptx"]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("unit", [("stride_ak", "stride_bn"), ("stride_ak", "stride_bk")])
+def test_both_operands_are_fetched_ahead_and_nothing_is_spilled(name, unit, tmp_path):
+    """There is shared memory for every stage of both, with either layout of b."""
+    for config in CONFIGS[name]:
+        made = compile_kernel(name, config, "fp16", unit=(*unit, "stride_cn"))
+        m, n, k = (config.kwargs[f"BLOCK_{axis}"] for axis in "MNK")
+        stages = config.num_stages - (m < 64)  # mma.sync reads one of them from registers
+        assert made.metadata.shared >= stages * (m + n) * k * 2, config
+        assert count_stack(made, tmp_path) == 0, config
