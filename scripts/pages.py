@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 tests = (ROOT / "tests" / part for part in ("support", "corpora"))
 sys.path[:0] = map(str, (ROOT, ROOT / "src", *tests))
 
-from scripts import acceptance, markdown, proofs, public_kernels, strength, tensor_cores
+from scripts import acceptance, markdown, proofs, public_kernels, speed, strength, tensor_cores
 from scripts.command import run
 
 COMMANDS = {
@@ -22,6 +22,7 @@ COMMANDS = {
     "strength": strength.make_page,
     "proofs": proofs.make_page,
     "public-kernels": public_kernels.make_page,
+    "speed": speed.make_page,
     "outputs": markdown.show_outputs,
 }
 

@@ -1,0 +1,23 @@
+"""docs/speed.md says what was recorded, and nothing that was wrong or not timed is in it."""
+
+import json
+
+import pytest
+from scripts import speed
+
+from gemmproof.bench.records import CONTROL, FASTER, NOISE, SLOWER, BenchReport
+
+
+def test_the_page_shows_the_recordings():
+    assert speed.make_page(check=True) == 0
+
+
+@pytest.mark.parametrize("name", speed.RUNS)
+def test_recordings_are_whole(name):
+    path = speed.ROOT / "docs" / "evidence" / f"speed-{name}.json"
+    report = BenchReport.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    assert {"device", "torch", "triton", "date"} <= set(report.facts)
+    assert {row.verdict for row in report.rows} <= {CONTROL, FASTER, NOISE, SLOWER}
+    for row in report.rows:
+        assert row.equal_bits is not False, row.problem
+        assert row.sets * row.set_bytes >= 2 * row.l2_bytes or row.sets >= 2, row.problem
