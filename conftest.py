@@ -3,7 +3,7 @@
 
 def pytest_gemm_kernels():
     from gemmproof import Contract, KernelUnderTest, kernels
-    from gemmproof.reference.mirrors import mirror_for
+    from gemmproof.reference.mirrors import MIRRORS
 
     contract = Contract(
         formats=("fp16", "bf16", "fp32", "fp8e4m3", "fp8e5m2", "int8"),
@@ -14,6 +14,6 @@ def pytest_gemm_kernels():
         huge=True,
     )
     return [
-        KernelUnderTest(name, getattr(kernels, name), contract, mirror=mirror_for(name))
+        KernelUnderTest(name, getattr(kernels, name), contract, mirror=MIRRORS.get(name))
         for name in kernels.__all__
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -57,13 +58,14 @@ def compare(name: str, fmt: str) -> Row:
     for shape, kind, dtype in itertools.product((*SHAPES, *ALIGNED), kinds, OUTPUTS[fmt]):
         config = next(configs)
         try:
-            with _with_one_by_pointers(), patch.object(tuned, "configs", [config]):
+            one = nullcontext() if config is None else patch.object(tuned, "configs", [config])
+            with _with_one_by_pointers(), one:
                 same, size, finding = compare_launch(wrapper, fmt, kind, shape, dtype)
         except triton.runtime.errors.OutOfResources:
             continue  # the tuner passes over it too
         equal, total = equal + same, total + size
         if finding:
-            launch = f"{shape} {kind} {dtype} {config.kwargs} warps {config.num_warps}"
+            launch = f"{shape} {kind} {dtype} {config or ''}"
             wrong.append(f"{launch}: {finding}")
     return {
         "kernel": name,
@@ -81,8 +83,10 @@ def _with_one_by_pointers() -> Any:
     return patch.object(module.matmul_persistent_kernel, "configs", module.CONFIGS[-2:-1])
 
 
-def _list_configs(module: ModuleType, fmt: str) -> list[triton.Config]:
-    """The configurations that the kernel's tuner tries on a format."""
+def _list_configs(module: ModuleType, fmt: str) -> list[triton.Config | None]:
+    """The configurations that the kernel's tuner tries on a format; None where it has no tuner."""
+    if not hasattr(module, "CONFIGS"):
+        return [None]
     if not hasattr(module, "keep_rows"):
         return list(module.CONFIGS)
     given = {"a_desc": SimpleNamespace(base=torch.empty(0, dtype=TORCH_DTYPES[fmt]))}
