@@ -18,6 +18,8 @@ from .matmul_persistent import launch_persistent
 
 #: Bytes of a tile's rows along K: the widest swizzle of shared memory.
 ROW_BYTES = 128
+#: Bytes of shared memory that a program may have on Hopper.
+SHARED_MEMORY = 227 * 1024
 # (BLOCK_M, BLOCK_N, num_warps, num_stages, GROUP_M, SUBTILES) by the bytes of an element: what fits
 # the 227 KB of an SM. A tile of c in halves leaves room for a fourth stage of the widest tiles;
 # operands of 8 bits have results of 32.
@@ -54,22 +56,36 @@ CONFIGS = [
 ]
 
 
-def keep_rows(
+def keep_fitting(
     configs: list[triton.Config], nargs: dict[str, Any], **options: Any
 ) -> list[triton.Config]:
-    """The configurations whose rows along K have ROW_BYTES bytes in the operands' format.
+    """The configurations of the operands' format that fit an SM with results of C_BYTES.
 
-    Promotion has a second accumulator, for which the registers do not suffice in the widest tiles.
+    Their rows along K have ROW_BYTES. Promotion has a second accumulator, for which the registers
+    do not suffice in the widest tiles.
     """
-    size = nargs["a_desc"].base.element_size()
-    kept = [x for x in configs if x.kwargs["BLOCK_K"] * size == ROW_BYTES]
-    return [x for x in kept if x.kwargs["BLOCK_N"] <= 128] if options["PROMOTE"] else kept
+    given = {**nargs, **options}
+    size = given["a_desc"].base.element_size()
+    kept = []
+    for config in configs:
+        m, n, k, parts = (
+            config.kwargs[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "SUBTILES")
+        )
+        shared = config.num_stages * (m + n) * ROW_BYTES + m * n // parts * given["C_BYTES"]
+        fits = shared < SHARED_MEMORY and (n <= 128 or not given["PROMOTE"])
+        if k * size == ROW_BYTES and fits:
+            kept.append(config)
+    return kept
 
 
 @triton.autotune(
     configs=CONFIGS,
-    key=["M", "N", "K", "A_IS_T", "B_IS_T", "ACC_DTYPE", "INPUT_PRECISION", "PROMOTE", "NUM_SMS"],
-    prune_configs_by={"early_config_prune": keep_rows},
+    # the formats too, which Triton does not see in descriptors
+    key=[
+        *("M", "N", "K", "A_IS_T", "B_IS_T", "C_BYTES"),
+        *("ACC_DTYPE", "INPUT_PRECISION", "PROMOTE", "NUM_SMS"),
+    ],
+    prune_configs_by={"early_config_prune": keep_fitting},
 )
 @triton.jit
 def matmul_tma_kernel(
@@ -81,6 +97,7 @@ def matmul_tma_kernel(
     K,
     A_IS_T: tl.constexpr,
     B_IS_T: tl.constexpr,
+    C_BYTES: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -93,8 +110,8 @@ def matmul_tma_kernel(
 ):
     """C = A B; program p takes tiles p + i NUM_SMS, in the order of `matmul_persistent`.
 
-    A_IS_T, B_IS_T: the descriptor is of the transpose. What lies outside of a matrix is fetched as
-    0 and not stored, which the copy engine sees to.
+    A_IS_T, B_IS_T: the descriptor is of the transpose. C_BYTES is read by the tuner alone. What
+    lies outside of a matrix is fetched as 0 and not stored, which the copy engine sees to.
     """
     num_pid_m = tl.cdiv(M, BLOCK_M)
     num_pid_n = tl.cdiv(N, BLOCK_N)
@@ -189,7 +206,7 @@ def _launch(
     with torch.cuda.device_of(c):
         matmul_tma_kernel[programs](
             describe(a, a_is_t), describe(b, b_is_t), describe(c, False),
-            *c.shape, a.shape[1], a_is_t, b_is_t,
+            *c.shape, a.shape[1], a_is_t, b_is_t, c.element_size(),
             NUM_SMS=sms,
             ACC_DTYPE=tl.int32 if a.dtype == torch.int8 else tl.float32,
             INPUT_PRECISION=input_precision,

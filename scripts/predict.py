@@ -87,10 +87,11 @@ def _list_configs(module: ModuleType, fmt: str) -> list[triton.Config | None]:
     """The configurations that the kernel's tuner tries on a format; None where it has no tuner."""
     if not hasattr(module, "CONFIGS"):
         return [None]
-    if not hasattr(module, "keep_rows"):
+    if not hasattr(module, "keep_fitting"):
         return list(module.CONFIGS)
+    is_fp8 = fmt.startswith("fp8")
     given = {"a_desc": SimpleNamespace(base=torch.empty(0, dtype=TORCH_DTYPES[fmt]))}
-    return list(module.keep_rows(module.CONFIGS, given, PROMOTE=fmt.startswith("fp8")))
+    return list(module.keep_fitting(module.CONFIGS, given, PROMOTE=is_fp8, C_BYTES=1))
 
 
 def describe(row: Row) -> str:

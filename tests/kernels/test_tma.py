@@ -55,7 +55,7 @@ def test_dense_rows_and_dense_columns_are_described(dtype, a_is_t, b_is_t):
     assert fallback == []
     assert is_described(args[0], a.T if a_is_t else a)
     assert is_described(args[1], b.T if b_is_t else b)
-    assert args[3:] == (24, 16, 40, a_is_t, b_is_t)
+    assert args[3:] == (24, 16, 40, a_is_t, b_is_t, 2)
     assert (constants["ACC_DTYPE"], constants["PROMOTE"]) == (tl.float32, False)
 
 
@@ -66,7 +66,7 @@ def test_a_result_of_dense_columns_is_that_of_the_transposes():
     assert is_described(b_desc, b.T)
     assert is_described(a_desc, a)
     assert is_described(c_desc, out.T)
-    assert rest == [16, 24, 40, False, True]
+    assert rest == [16, 24, 40, False, True, 2]
 
 
 @pytest.mark.parametrize("dtype", [I8, *FP8], ids=str)
@@ -130,10 +130,12 @@ def test_full_precision_of_fp32_and_an_empty_k_need_no_warning():
         assert capture(matrix(24, 0), matrix(0, 16))[0] == []
 
 
-def keep(dtype):
-    """The configurations that the tuner tries on a format."""
+def keep(dtype, size=None):
+    """The configurations that the tuner tries on a format, for results of `size` bytes."""
     given = {"a_desc": MagicMock(base=matrix(1, 1, dtype))}
-    return matmul_tma_kernel.early_config_prune(CONFIGS, given, PROMOTE=dtype in FP8)
+    size = size or DEFAULT_OUT_DTYPE[dtype].itemsize
+    words = {"PROMOTE": dtype in FP8, "C_BYTES": size}
+    return matmul_tma_kernel.early_config_prune(CONFIGS, given, **words)
 
 
 @pytest.mark.parametrize("dtype", DEFAULT_OUT_DTYPE, ids=str)
@@ -144,6 +146,17 @@ def test_configurations_fit_their_format(dtype):
     tiles = [x for x in TILES[dtype.itemsize] if dtype not in FP8 or x[1] <= 128]
     assert [(x.kwargs["BLOCK_M"], x.kwargs["BLOCK_N"]) for x in kept] == [x[:2] for x in tiles]
     assert kept
+
+
+def test_results_of_32_bits_leave_out_what_does_not_fit_with_them():
+    """The tuner's choice for one format of c is not used for another."""
+    narrow, wide = keep(F16), keep(F16, 4)
+    assert len(wide) == len(narrow) - 2
+    assert all(x in narrow for x in wide)
+    assert "C_BYTES" in matmul_tma_kernel.keys
+    for dtype in DEFAULT_OUT_DTYPE:
+        for size in (1, 2, 4):
+            assert keep(dtype, size)
 
 
 def test_sizes_that_fill_no_tile_give_the_same_bits_as_pointers():
@@ -194,6 +207,7 @@ def test_a_configuration_compiles_without_spills(name, a_is_t, b_is_t, index, tm
         **config.kwargs,
         "A_IS_T": a_is_t,
         "B_IS_T": b_is_t,
+        "C_BYTES": DEFAULT_OUT_DTYPE[dtype].itemsize,
         "NUM_SMS": 132,
         "ACC_DTYPE": tl.int32 if name == "int8" else tl.float32,
         "INPUT_PRECISION": "tf32" if name == "tf32" else "ieee",
