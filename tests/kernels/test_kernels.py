@@ -23,7 +23,7 @@ from gemmproof.kernels.arguments import (
 WRAPPERS = [getattr(kernels, name) for name in kernels.__all__]
 F16, F32, I8 = torch.float16, torch.float32, torch.int8
 wrappers = pytest.mark.parametrize("wrapper", WRAPPERS, ids=lambda f: f.__name__)
-# test_tma.py and test_splitk.py have the others
+# test_kernels_tma.py and test_kernels_splitk.py have the others
 POINTERS = [x for x in WRAPPERS if x not in (kernels.matmul_tma, kernels.matmul_splitk)]
 pointers = pytest.mark.parametrize("wrapper", POINTERS, ids=lambda f: f.__name__)
 

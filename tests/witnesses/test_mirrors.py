@@ -16,16 +16,18 @@ from gemmproof.reference.mirrors.access import first_difference
 from gemmproof.reference.mirrors.run import run_grid, touches_of
 
 CASES = 40
+# it fetches by descriptors, of which the interpreter keeps no offsets: test_kernels_tma.py has it
+POINTERS = [name for name in MIRRORS if name != "matmul_tma"]
 
 
 @pytest.fixture(scope="module")
 def interpreted():
     """How the mirrors differ from what the interpreter does, by kernel."""
     with start_interpreter() as call:
-        return {name: call("interpreted:report", name, CASES) for name in MIRRORS}
+        return {name: call("interpreted:report", name, CASES) for name in POINTERS}
 
 
-@pytest.mark.parametrize("name", MIRRORS)
+@pytest.mark.parametrize("name", POINTERS)
 def test_the_mirror_touches_what_the_interpreter_touches(interpreted, name):
     """Same accesses, offsets, masks and `other` in the same order, then the same bits of c.
 
@@ -38,7 +40,7 @@ def test_the_mirror_touches_what_the_interpreter_touches(interpreted, name):
     assert sum(accesses for _, accesses, _ in cases) >= 5 * CASES
 
 
-@pytest.mark.parametrize("name", MIRRORS)
+@pytest.mark.parametrize("name", POINTERS)
 def test_offsets_past_2_to_the_31_are_exact(interpreted, name):
     """Rows, columns and K steps of narrow views of huge parents, in operands and output."""
     assert interpreted[name]["huge"] == []

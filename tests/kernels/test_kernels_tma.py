@@ -13,9 +13,12 @@ from test_kernels_compile import count_stack
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.kernels import matmul_persistent, matmul_tma
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE, FP8
 from gemmproof.kernels.matmul_tma import CONFIGS, ROW_BYTES, TILES, matmul_tma_kernel
+from gemmproof.properties.cases.case import Case
+from gemmproof.reference.mirrors import MIRRORS
 from gemmproof.reference.simulator import run
 
 F16, F32, I8 = torch.float16, torch.float32, torch.int8
@@ -172,6 +175,24 @@ def test_sizes_that_fill_no_tile_give_the_same_bits_as_pointers():
             assert ours.faults == []
             assert [x.kernel for x in ours.launches] == ["matmul_tma_kernel"]
             assert torch.equal(ours.result, theirs.result)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp8e4m3", "int8"])
+@pytest.mark.parametrize("layouts", list(product(("row", "column"), repeat=2)))
+def test_every_property_holds_where_descriptors_are_used(dtype, layouts):
+    """Access by access as the mirror says, and bit for bit as predicted, in each configuration."""
+    contract = Contract((dtype,), layouts="any")
+    one = KernelUnderTest("tma", matmul_tma, contract, mirror=MIRRORS["matmul_tma"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if dtype != "fp16" else "error")
+        for config in range(5):
+            case = Case(264, 304, 144, dtype, config=config)
+            for name, layout in zip("ab", layouts, strict=True):
+                case = case.with_layout(name, layout)
+            report = check(one, case=case, target="sm_90", proof=False)
+            assert report.findings == ()
+            judged = {x.name: x.examples for x in report.properties}
+            assert judged["mirror_equals_source"] == 1
 
 
 #: Operands, Triton's name of their type, its name in PTX, the result's, and layouts of a and b.
