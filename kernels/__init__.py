@@ -4,6 +4,7 @@ from .matmul import matmul
 from .matmul_grouped import matmul_grouped
 from .matmul_persistent import matmul_persistent
 from .matmul_splitk import matmul_splitk
+from .matmul_streamk import matmul_streamk
 from .matmul_swizzled import matmul_swizzled
 from .matmul_tma import matmul_tma
 
@@ -12,6 +13,7 @@ __all__ = [
     "matmul_grouped",
     "matmul_persistent",
     "matmul_splitk",
+    "matmul_streamk",
     "matmul_swizzled",
     "matmul_tma",
 ]

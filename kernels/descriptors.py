@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -29,6 +31,37 @@ def find_layouts(x: torch.Tensor) -> tuple[bool, bool]:
     return of_itself, of_transpose
 
 
-def describe(x: torch.Tensor, transposed: bool) -> TensorDescriptor:
-    """A descriptor of a matrix or of its transpose; its blocks are the configuration's to set."""
-    return TensorDescriptor.from_tensor(x.T if transposed else x, [1, 1])
+def find_product(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool, bool] | None:
+    """What to compute by descriptors: (a, b, c), or (b^T, a^T, c^T) where c has dense columns.
+
+    With it, whether its first and its second are to be described by their transposes. None where
+    descriptors cannot address a, b or c, and for an empty K.
+    """
+    (a_rows, a_columns), (b_rows, b_columns), (c_rows, c_columns) = map(find_layouts, (a, b, c))
+    fits = (a_rows | a_columns) & (b_rows | b_columns) & (c_rows | c_columns)
+    if a.element_size() == 1:  # whose instruction takes k by k
+        fits = a_rows & b_columns & (c_rows | c_columns)
+    if not (has_engine(a.device) and fits & (a.shape[1] > 0)):
+        return None
+    if c_rows:
+        return a, b, c, not a_rows, not b_rows
+    return b.T, a.T, c.T, not b_columns, not a_columns
+
+
+def explain(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
+    """What descriptors cannot address, in one line."""
+    if not has_engine(a.device):
+        return f"got {torch.cuda.get_device_name(a.device)}, expected a GPU with a copy engine"
+    given = ", ".join(
+        f"{name} with strides {tuple(x.stride())} at {x.data_ptr() % ALIGNMENT} modulo {ALIGNMENT}"
+        for name, x in (("a", a), ("b", b), ("c", c))
+    )
+    dense = "k by k" if a.element_size() == 1 else "rows or columns"
+    return f"got {given} bytes, expected dense {dense}, and each after {ALIGNMENT} bytes or more"
+
+
+def describe(x: torch.Tensor, transposed: bool, block: Sequence[int] = (1, 1)) -> TensorDescriptor:
+    """A descriptor of a matrix or of its transpose; a tuner's configuration sets its own blocks."""
+    return TensorDescriptor.from_tensor(x.T if transposed else x, list(block))

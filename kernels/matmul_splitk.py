@@ -13,7 +13,7 @@ from .arguments import FP8, num_sms, prepare
 
 #: (BLOCK_M, BLOCK_N, num_stages): the first whose rows M does not exceed, else the last.
 TILES = ((16, 32, 5), (32, 64, 4), (64, 64, 4))
-BLOCK_K, NUM_WARPS = 128, 4
+NUM_WARPS = 4
 #: Steps along K that are worth a program of their own.
 STEPS = 4
 #: Elements that a program of the second kernel adds up.
@@ -118,6 +118,7 @@ def matmul_splitk(
     (M, N), K = c.shape, a.shape[1]
     BLOCK_M, BLOCK_N, stages = next((x for x in TILES if x[0] >= M), TILES[-1])
     tiles = triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)
+    BLOCK_K = 256 // max(2, a.element_size())  # 8 bits have no use for more
     steps = triton.cdiv(K, BLOCK_K)
     share = max(STEPS, triton.cdiv(steps, max(1, num_sms(a.device) // tiles)))
     shares = max(1, triton.cdiv(steps, share))

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from .arguments import FP8, num_sms, prepare
-from .descriptors import ALIGNMENT, describe, find_layouts, has_engine
+from .descriptors import describe, explain, find_product
 from .matmul_persistent import launch_persistent
 
 #: Bytes of a tile's rows along K: the widest swizzle of shared memory.
@@ -166,31 +166,13 @@ def matmul_tma(
     if a.dtype == torch.float32 and input_precision == "ieee":
         launch_persistent(a, b, c, input_precision)
         return c
-    (a_rows, a_columns), (b_rows, b_columns), (c_rows, c_columns) = map(find_layouts, (a, b, c))
-    fits = (a_rows | a_columns) & (b_rows | b_columns) & (c_rows | c_columns)
-    if a.element_size() == 1:  # whose instruction takes k by k
-        fits = a_rows & b_columns & (c_rows | c_columns)
-    if has_engine(a.device) and fits & (a.shape[1] > 0):
-        if c_rows:
-            _launch(a, b, c, not a_rows, not b_rows, input_precision)
-        else:  # c^T = b^T a^T
-            _launch(b.T, a.T, c.T, not b_columns, not a_columns, input_precision)
-        return c
-    warnings.warn(f"matmul_tma: {_explain(a, b, c)}; pointers are used", stacklevel=2)
-    launch_persistent(a, b, c, input_precision)
+    product = find_product(a, b, c)
+    if product is None:
+        warnings.warn(f"matmul_tma: {explain(a, b, c)}; pointers are used", stacklevel=2)
+        launch_persistent(a, b, c, input_precision)
+    else:
+        _launch(*product, input_precision)
     return c
-
-
-def _explain(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
-    """What descriptors cannot address, in one line."""
-    if not has_engine(a.device):
-        return f"got {torch.cuda.get_device_name(a.device)}, expected a GPU with a copy engine"
-    given = ", ".join(
-        f"{name} with strides {tuple(x.stride())} at {x.data_ptr() % ALIGNMENT} modulo {ALIGNMENT}"
-        for name, x in (("a", a), ("b", b), ("c", c))
-    )
-    dense = "k by k" if a.element_size() == 1 else "rows or columns"
-    return f"got {given} bytes, expected dense {dense}, and each after {ALIGNMENT} bytes or more"
 
 
 def _launch(

@@ -116,6 +116,9 @@ def compile_program(
     program = _programs.get(key)
     if program is None:
         text = make_ttir(src, target, options)
+        if src.fn.is_gluon():
+            words = "is written in Gluon, of which the simulator sees nothing; judge it on a GPU"
+            raise Unsupported(f"{name_of(src)} {words}: --device cuda")
         try:
             program = _programs[key] = lower(read_module(text), dots, text, sampled)
         except ReadError as error:

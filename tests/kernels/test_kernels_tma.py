@@ -113,7 +113,7 @@ def test_what_no_descriptor_can_say_is_told_in_a_line_and_read_by_pointers(name)
 
 def test_an_old_gpu_is_told_so():
     with (
-        patch(f"{MODULE}.has_engine", lambda device: False),
+        patch("gemmproof.kernels.descriptors.has_engine", lambda device: False),
         patch.object(torch.cuda, "get_device_name", lambda device: "A100"),
         pytest.warns(UserWarning, match="got A100, expected a GPU with a copy engine; pointers"),
     ):

@@ -1,0 +1,114 @@
+"""matmul_ws: who gets it, what it compiles to, and what is said of it without a GPU."""
+
+import re
+from importlib import import_module
+from unittest.mock import patch
+
+import pytest
+import torch
+import triton
+from test_kernels_compile import count_stack
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
+
+from gemmproof.cli import EXIT, main
+from gemmproof.kernels.matmul_tma import SHARED_MEMORY
+from gemmproof.kernels.matmul_ws import BLOCK_K, BLOCK_M, BLOCK_N, GROUP_M, count_slots, matmul_ws
+
+module = import_module("gemmproof.kernels.matmul_ws")
+TYPES = {"fp16": gl.float16, "bf16": gl.bfloat16, "fp32": gl.float32}
+
+
+def compile_ws(operand, result, a_is_t, b_is_t):
+    half = BLOCK_M // 2
+    a = [BLOCK_K, half] if a_is_t else [half, BLOCK_K]
+    b = [BLOCK_N, BLOCK_K] if b_is_t else [BLOCK_K, BLOCK_N]
+    blocks = {
+        "a_desc": (operand, a),
+        "b_desc": (operand, b),
+        "c_desc": (result, [half, BLOCK_N]),
+    }
+    constants = {
+        "A_IS_T": a_is_t, "B_IS_T": b_is_t,
+        "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "BLOCK_K": BLOCK_K, "GROUP_M": GROUP_M,
+        "SLOTS": count_slots(4 if result == "fp32" else 2),
+        "NUM_SMS": 132,
+        "INSTRUCTION": [16, BLOCK_N, 16],
+        "WORKER_WARPS": [module.GROUP_WARPS, 1],
+        "WORKER_REGISTERS": [module.GROUP_REGISTERS, module.FETCH_REGISTERS],
+    }  # fmt: skip
+    names = module.matmul_ws_kernel.arg_names
+    signature = {p: "constexpr" if p in constants else "i32" for p in names}
+    for name, (kind, block) in blocks.items():
+        layout = gl.NVMMASharedLayout.get_default_for(block, TYPES[kind])
+        signature[name] = f"tensordesc<{kind}[{','.join(map(str, block))}],{layout!r}>"
+    by_place = {(names.index(p),): value for p, value in constants.items()}
+    source = GluonASTSource(module.matmul_ws_kernel, signature, constexprs=by_place)
+    options = {"num_warps": module.GROUP_WARPS}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
+@pytest.mark.parametrize(("operand", "result"), [("fp16", "fp16"), ("bf16", "fp32")])
+@pytest.mark.parametrize(("a_is_t", "b_is_t"), [(False, True), (False, False), (True, False)])
+def test_groups_of_warps_have_registers_of_their_own_and_spill_none(
+    operand, result, a_is_t, b_is_t, tmp_path
+):
+    made = compile_ws(operand, result, a_is_t, b_is_t)
+    ptx = made.asm["ptx"]
+    kind = {"fp16": "f16", "bf16": "bf16"}[operand]
+    assert f"wgmma.mma_async.sync.aligned.m64n{BLOCK_N}k16.f32.{kind}.{kind}" in ptx
+    assert "cp.async.bulk.tensor" in ptx
+    given = re.findall(r"setmaxnreg\.\w+\.sync\.aligned\.u32\s+(\d+)", ptx)
+    assert {str(module.GROUP_REGISTERS), str(module.FETCH_REGISTERS)} <= set(given)
+    # one product stays in flight while the next one is fetched
+    assert re.search(r"wgmma\.wait_group\.sync\.aligned\s+1", ptx)
+    assert count_stack(made, tmp_path) == 0
+    assert made.metadata.shared <= SHARED_MEMORY
+
+
+def test_no_slot_is_left_out():
+    for size in (2, 4):
+        slots = count_slots(size)
+        used = slots * (BLOCK_M + BLOCK_N) * BLOCK_K * 2 + BLOCK_M * BLOCK_N * size
+        assert used + 16 * slots <= SHARED_MEMORY < used + (BLOCK_M + BLOCK_N) * BLOCK_K * 2
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (torch.zeros(8, 16).half(), torch.zeros(16, 8).half()),  # on no GPU
+        (torch.zeros(8, 16), torch.zeros(16, 8)),
+        (torch.zeros(8, 0).half(), torch.zeros(0, 8).half()),
+    ],
+)
+def test_elsewhere_it_is_matmul_tma(a, b):
+    with patch.object(module, "matmul_tma", return_value="the result") as called:
+        assert matmul_ws(a, b) == "the result"
+    (given, options) = called.call_args
+    assert (given[0] is a, given[1] is b) == (True, True)
+    assert options["out"].shape == (8, 8)
+
+
+@pytest.mark.parametrize(("capability", "launched"), [((9, 0), 1), ((8, 0), 0), ((10, 0), 0)])
+def test_it_is_launched_on_hopper_alone(capability, launched):
+    """Its instructions exist on no other GPU, newer ones included."""
+    a, b = torch.zeros(8, 16).half(), torch.zeros(16, 8).half()
+    with (
+        patch.object(torch.Tensor, "is_cuda", True),
+        patch.object(torch.cuda, "get_device_capability", lambda device: capability),
+        patch.object(module, "matmul_tma") as other,
+        patch.object(module, "_launch") as launch,
+    ):
+        matmul_ws(a, b)
+    assert (launch.call_count, other.call_count) == (launched, 1 - launched)
+
+
+def test_without_a_gpu_the_check_says_that_it_sees_nothing(capfd):
+    """Neither a verdict nor a finding: one line that says where to judge it."""
+    status = main(["check", "kernels/matmul_ws.py:matmul_ws", "--dtype", "fp16"])
+    out, err = capfd.readouterr()
+    assert status == EXIT["error"]
+    (line,) = [line for line in (out + err).splitlines() if "matmul_ws_kernel" in line]
+    assert "matmul_ws_kernel is written in Gluon, of which the simulator sees nothing" in line
+    assert "--device cuda" in line
