@@ -1,7 +1,9 @@
 """GEMM kernels in Triton behind one interface, c = a @ b."""
 
+from .gemm import KERNELS, KernelChoice, choose_kernel, gemm
 from .matmul import matmul
 from .matmul_grouped import matmul_grouped
+from .matmul_padded import matmul_padded
 from .matmul_persistent import matmul_persistent
 from .matmul_splitk import matmul_splitk
 from .matmul_streamk import matmul_streamk
@@ -9,8 +11,13 @@ from .matmul_swizzled import matmul_swizzled
 from .matmul_tma import matmul_tma
 
 __all__ = [
+    "KERNELS",
+    "KernelChoice",
+    "choose_kernel",
+    "gemm",
     "matmul",
     "matmul_grouped",
+    "matmul_padded",
     "matmul_persistent",
     "matmul_splitk",
     "matmul_streamk",

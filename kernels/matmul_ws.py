@@ -28,7 +28,11 @@ copy_in = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_globa
 copy_out = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
 
 FORMATS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
-BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M = 128, 128, 64, 8
+BLOCK_M, BLOCK_K, GROUP_M = 128, 64, 8
+#: Columns of a tile: the first of which there are more tiles than half the multiprocessors.
+BLOCKS_N = (128, 64)
+#: Bytes set aside for barriers, of which each slot has two of 8 bytes.
+BARRIERS = 256
 #: Warps of a group that multiplies, and registers of its threads and of those that fetch.
 GROUP_WARPS, GROUP_REGISTERS, FETCH_REGISTERS = 4, 240, 24
 
@@ -190,22 +194,22 @@ def matmul_ws(
     product = find_product(a, b, c)
     is_hopper = a.is_cuda and torch.cuda.get_device_capability(a.device)[0] == 9
     if c.numel() == 0 or product is None or a.element_size() != 2 or not is_hopper:
-        return matmul_tma(a, b, out=c, input_precision=input_precision)
+        return matmul_tma(a, b, c.dtype, out=c, input_precision=input_precision)
     _launch(*product)
     return c
 
 
 def _launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, a_is_t: bool, b_is_t: bool) -> None:
-    sms = num_sms(a.device)
-    tiles = triton.cdiv(c.shape[0], BLOCK_M) * triton.cdiv(c.shape[1], BLOCK_N)
-    half = BLOCK_M // 2
+    sms, (M, N), half = num_sms(a.device), c.shape, BLOCK_M // 2
+    counts = {n: triton.cdiv(M, BLOCK_M) * triton.cdiv(N, n) for n in BLOCKS_N}
+    BLOCK_N = next((n for n, tiles in counts.items() if 2 * tiles > sms), BLOCKS_N[-1])
     with torch.cuda.device_of(c):
-        matmul_ws_kernel[(min(sms, tiles),)](
+        matmul_ws_kernel[(min(sms, counts[BLOCK_N]),)](
             _describe(a, a_is_t, [half, BLOCK_K]),
             _describe(b, b_is_t, [BLOCK_K, BLOCK_N]),
             _describe(c, False, [half, BLOCK_N]),
-            *c.shape, a.shape[1], a_is_t, b_is_t, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M,
-            SLOTS=count_slots(c.element_size()),
+            M, N, a.shape[1], a_is_t, b_is_t, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M,
+            SLOTS=count_slots(BLOCK_N, c.element_size()),
             NUM_SMS=sms,
             INSTRUCTION=(16, BLOCK_N, 16),
             WORKER_WARPS=(GROUP_WARPS, 1),
@@ -214,9 +218,10 @@ def _launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, a_is_t: bool, b_i
         )  # fmt: skip
 
 
-def count_slots(c_bytes: int) -> int:
+def count_slots(BLOCK_N: int, c_bytes: int) -> int:
     """The tiles of a and b that an SM has room for, beside one of c of so many bytes an element."""
-    return (SHARED_MEMORY - BLOCK_M * BLOCK_N * c_bytes) // ((BLOCK_M + BLOCK_N) * BLOCK_K * 2)
+    left = SHARED_MEMORY - BLOCK_M * BLOCK_N * c_bytes - BARRIERS
+    return left // ((BLOCK_M + BLOCK_N) * BLOCK_K * 2)
 
 
 def _describe(x: torch.Tensor, is_t: bool, block: list[int]) -> TensorDescriptor:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gemmproof import __version__
-from gemmproof.cli_bench import add_bench
+from gemmproof.cli_bench import add_bench, add_tune
 from gemmproof.cli_drift import add_drift
 from gemmproof.cli_explain import add_explain
 from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
@@ -85,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
     add_explain(commands, (_add_contract, _add_calling), _natural, _add_limits)
     add_drift(commands, _add_limits)
     add_bench(commands, _positive, _add_limits)
+    add_tune(commands, _positive, _add_limits)
     _add_init(commands)
 
     signoff = commands.add_parser(

@@ -1,4 +1,4 @@
-"""The options of `gemmproof bench`."""
+"""The options of `gemmproof bench` and `gemmproof tune`."""
 
 from __future__ import annotations
 
@@ -49,6 +49,9 @@ def add_bench(
         "--call", metavar="CALL", help='in the targets\' names: "linear(a, b.t(), bias=None)"'
     )
     bench.add_argument(
+        "--columns", action="store_true", help="b in column-major memory, as x @ w.T has it"
+    )
+    bench.add_argument(
         "--rounds", type=positive, default=20, metavar="N",
         help="of four legs each, ABBA or BAAB (default 20)",
     )  # fmt: skip
@@ -59,6 +62,42 @@ def add_bench(
     bench.add_argument("--json", metavar="FILE", help="write the report")
     bench.add_argument("--svg", metavar="FILE", help="draw it (needs matplotlib)")
     add_limits(bench, 120)
+
+
+def add_tune(
+    commands: argparse._SubParsersAction[Any],
+    positive: Callable[[str], int],
+    add_limits: Callable[[Any, int], None],
+) -> None:
+    """The command, whose measurements are those of bench."""
+    tune = commands.add_parser(
+        "tune",
+        help="measure by which kernel gemm is the fastest on this GPU",
+        description="Time the kernels of gemmproof.kernels.gemm on this GPU and write the table by"
+        " which it chooses; b is column-major. GEMMPROOF_GEMM_TABLE=TABLE makes gemm use it.",
+        epilog="exit code: 0 written, 2 bad usage, or no GPU, 3 incomplete",
+        allow_abbrev=False,
+    )
+    tune.add_argument("table", metavar="TABLE", help="the file to write, as JSON")
+    tune.add_argument("--kernel", action="append", metavar="NAME", help="only this one, repeatable")
+    tune.add_argument(
+        "--shapes", default="square,llama,small_k,tall,wide,decode,ragged", metavar="SHAPES",
+        help="suites or MxNxK, with commas (default: the suites that are not batched)",
+    )  # fmt: skip
+    tune.add_argument(
+        "--dtype", action="append", choices=OPERANDS, metavar="FORMAT", default=None,
+        help="format of a and b, repeatable (default bf16, which serves fp16 too)",
+    )  # fmt: skip
+    tune.add_argument(
+        "--rounds", type=positive, default=6, metavar="N", help="of four legs each (default 6)"
+    )
+    tune.add_argument(
+        "--settle", type=_read_seconds, default=0.5, metavar="S",
+        help="seconds of load before the rounds, for the clocks (default 0.5)",
+    )  # fmt: skip
+    tune.add_argument("--json", metavar="FILE", help="write all that was measured, as bench does")
+    add_limits(tune, 120)
+    tune.set_defaults(call=None, out_dtype=None, columns=True)
 
 
 def _read_seconds(text: str) -> float:

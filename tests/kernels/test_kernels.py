@@ -20,11 +20,14 @@ from gemmproof.kernels.arguments import (
     num_sms,
 )
 
-WRAPPERS = [getattr(kernels, name) for name in kernels.__all__]
+WRAPPERS = [*kernels.KERNELS.values(), kernels.gemm]
 F16, F32, I8 = torch.float16, torch.float32, torch.int8
 wrappers = pytest.mark.parametrize("wrapper", WRAPPERS, ids=lambda f: f.__name__)
-# test_kernels_tma.py and test_kernels_splitk.py have the others
-POINTERS = [x for x in WRAPPERS if x not in (kernels.matmul_tma, kernels.matmul_splitk)]
+# the others have files of their own
+POINTERS = [
+    getattr(kernels, name)
+    for name in ("matmul", "matmul_grouped", "matmul_persistent", "matmul_swizzled")
+]
 pointers = pytest.mark.parametrize("wrapper", POINTERS, ids=lambda f: f.__name__)
 
 

@@ -14,13 +14,20 @@ from triton.experimental.gluon._runtime import GluonASTSource
 
 from gemmproof.cli import EXIT, main
 from gemmproof.kernels.matmul_tma import SHARED_MEMORY
-from gemmproof.kernels.matmul_ws import BLOCK_K, BLOCK_M, BLOCK_N, GROUP_M, count_slots, matmul_ws
+from gemmproof.kernels.matmul_ws import (
+    BLOCK_K,
+    BLOCK_M,
+    BLOCKS_N,
+    GROUP_M,
+    count_slots,
+    matmul_ws,
+)
 
 module = import_module("gemmproof.kernels.matmul_ws")
 TYPES = {"fp16": gl.float16, "bf16": gl.bfloat16, "fp32": gl.float32}
 
 
-def compile_ws(operand, result, a_is_t, b_is_t):
+def compile_ws(operand, result, a_is_t, b_is_t, BLOCK_N):
     half = BLOCK_M // 2
     a = [BLOCK_K, half] if a_is_t else [half, BLOCK_K]
     b = [BLOCK_N, BLOCK_K] if b_is_t else [BLOCK_K, BLOCK_N]
@@ -32,7 +39,7 @@ def compile_ws(operand, result, a_is_t, b_is_t):
     constants = {
         "A_IS_T": a_is_t, "B_IS_T": b_is_t,
         "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "BLOCK_K": BLOCK_K, "GROUP_M": GROUP_M,
-        "SLOTS": count_slots(4 if result == "fp32" else 2),
+        "SLOTS": count_slots(BLOCK_N, 4 if result == "fp32" else 2),
         "NUM_SMS": 132,
         "INSTRUCTION": [16, BLOCK_N, 16],
         "WORKER_WARPS": [module.GROUP_WARPS, 1],
@@ -49,12 +56,13 @@ def compile_ws(operand, result, a_is_t, b_is_t):
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
+@pytest.mark.parametrize("BLOCK_N", BLOCKS_N)
 @pytest.mark.parametrize(("operand", "result"), [("fp16", "fp16"), ("bf16", "fp32")])
 @pytest.mark.parametrize(("a_is_t", "b_is_t"), [(False, True), (False, False), (True, False)])
 def test_groups_of_warps_have_registers_of_their_own_and_spill_none(
-    operand, result, a_is_t, b_is_t, tmp_path
+    operand, result, a_is_t, b_is_t, BLOCK_N, tmp_path
 ):
-    made = compile_ws(operand, result, a_is_t, b_is_t)
+    made = compile_ws(operand, result, a_is_t, b_is_t, BLOCK_N)
     ptx = made.asm["ptx"]
     kind = {"fp16": "f16", "bf16": "bf16"}[operand]
     assert f"wgmma.mma_async.sync.aligned.m64n{BLOCK_N}k16.f32.{kind}.{kind}" in ptx
@@ -67,11 +75,21 @@ def test_groups_of_warps_have_registers_of_their_own_and_spill_none(
     assert made.metadata.shared <= SHARED_MEMORY
 
 
-def test_no_slot_is_left_out():
-    for size in (2, 4):
-        slots = count_slots(size)
-        used = slots * (BLOCK_M + BLOCK_N) * BLOCK_K * 2 + BLOCK_M * BLOCK_N * size
-        assert used + 16 * slots <= SHARED_MEMORY < used + (BLOCK_M + BLOCK_N) * BLOCK_K * 2
+@pytest.mark.parametrize(("M", "N", "BLOCK_N"), [(1024, 1024, 64), (2048, 2048, 128), (8, 8, 64)])
+def test_few_tiles_are_narrow(M, N, BLOCK_N):
+    a, b, c = (torch.zeros(s).half() for s in ((M, 64), (64, N), (M, N)))
+    with (
+        patch.object(module, "matmul_ws_kernel") as kernel,
+        patch.object(module, "num_sms", lambda device: 132),
+    ):
+        module._launch(a, b, c, False, False)
+    ((grid,),), ((*_, columns, _, _), options) = (
+        kernel.__getitem__.call_args.args,
+        kernel.__getitem__.return_value.call_args,
+    )
+    tiles = -(-M // BLOCK_M) * -(-N // BLOCK_N)
+    assert (columns, grid) == (BLOCK_N, min(132, tiles))
+    assert options["SLOTS"] * (BLOCK_M + BLOCK_N) * BLOCK_K * 2 < SHARED_MEMORY
 
 
 @pytest.mark.parametrize(
@@ -88,6 +106,7 @@ def test_elsewhere_it_is_matmul_tma(a, b):
     (given, options) = called.call_args
     assert (given[0] is a, given[1] is b) == (True, True)
     assert options["out"].shape == (8, 8)
+    assert given[2] == a.dtype
 
 
 @pytest.mark.parametrize(("capability", "launched"), [((9, 0), 1), ((8, 0), 0), ((10, 0), 0)])

@@ -131,6 +131,7 @@ def _measure(
     try:
         out = _find_out(device, plan, problem, fmt, configs, beat)
         peer = plan.peer or make_peer(fmt, out, device.where)
+        peer.columns |= any(kernel.columns for kernel in plan.kernels)
         count = count_sets(problem.count_bytes(fmt.itemsize, out.itemsize), device.l2_bytes)
         sets = [make_buffers(problem, fmt, device.where, peer.columns) for _ in range(count)]
         for seed, buffers in enumerate(sets):
@@ -160,7 +161,8 @@ def _find_out(
     beat: Callable[[], None],
 ) -> Format:
     """The format that all kernels give; each is tuned on the way. Raises TargetError."""
-    buffers = make_buffers(problem, fmt, device.where, columns=False)
+    columns = any(kernel.columns for kernel in plan.kernels)
+    buffers = make_buffers(problem, fmt, device.where, columns)
     fill_uniform(buffers, fmt, 0)
     wanted = None if plan.out is None else FORMATS[plan.out]
     whose = "--out-dtype"

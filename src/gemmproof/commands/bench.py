@@ -30,10 +30,25 @@ def run(options: argparse.Namespace) -> int:
     """
     if problem := unwritable(options, ("json", "svg")) or _refuse_undrawable(options):
         return _refuse(problem)
+    report = measure(options, "bench")
+    if isinstance(report, int):
+        return report
+    if options.svg:
+        from gemmproof.report.bench_plot import draw
+
+        draw(report, options.svg)
+    from gemmproof.report.bench_text import lines
+
+    deliver(lines(report))
+    return EXIT["fail" if any(row.verdict == WRONG for row in report.rows) else "pass"]
+
+
+def measure(options: argparse.Namespace, command: str) -> BenchReport | int:
+    """What a worker measured; or the exit code, where one line has said why there is nothing."""
     try:
         request = request_of(options)
     except (TargetError, ValueError) as mistake:
-        return _refuse(str(mistake))
+        return _refuse(str(mistake), command)
     rows: list[TimedRow] = []
     with progress(request.name) as listener:
 
@@ -48,17 +63,10 @@ def run(options: argparse.Namespace) -> int:
         # what takes long is told by signs of life; all shapes together may take hours
         worker = watch(request, replace(limits_of(options), total=math.inf), listen)
     if "report" not in worker.events:
-        return _without_report(options, worker, request.name, rows)
+        return _without_report(command, worker, request.name, rows)
     report = BenchReport.from_dict(worker.events["report"]["report"])
     _write(options, report)
-    if options.svg:
-        from gemmproof.report.bench_plot import draw
-
-        draw(report, options.svg)
-    from gemmproof.report.bench_text import lines
-
-    deliver(lines(report))
-    return EXIT["fail" if any(row.verdict == WRONG for row in report.rows) else "pass"]
+    return report
 
 
 def request_of(options: argparse.Namespace) -> Request:
@@ -83,6 +91,7 @@ def request_of(options: argparse.Namespace) -> Request:
             "formats": list(dict.fromkeys(options.dtype or ["fp16"])),
             "out": options.out_dtype,
             "call": options.call,
+            "columns": options.columns,
             "rounds": options.rounds,
             "settle": options.settle,
         },
@@ -109,9 +118,7 @@ def _refuse_undrawable(options: argparse.Namespace) -> str | None:
     return None
 
 
-def _without_report(
-    options: argparse.Namespace, worker: WorkerExit, name: str, rows: Iterable[TimedRow]
-) -> int:
+def _without_report(command: str, worker: WorkerExit, name: str, rows: Iterable[TimedRow]) -> int:
     """What was measured before the worker failed or died, and one line on why it did."""
     if "internal" in worker.events:
         deliver([(clean(line), "") for line in worker.output.splitlines()[-10:]], to_stderr=True)
@@ -120,13 +127,13 @@ def _without_report(
 
         deliver(tabulate(made))
     if failure := worker.explain_failure(name):
-        return _refuse(failure)
+        return _refuse(failure, command)
     case = worker.events["case"]["case"]
     died = f"{worker.where or name}: got {worker.how}, expected a time"
-    print(clean(f"gemmproof bench: {case}: {died}"), file=sys.stderr)
+    print(clean(f"gemmproof {command}: {case}: {died}"), file=sys.stderr)
     return EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "error"]
 
 
-def _refuse(message: str) -> int:
-    print(clean(f"gemmproof bench: {message}"), file=sys.stderr)
+def _refuse(message: str, command: str = "bench") -> int:
+    print(clean(f"gemmproof {command}: {message}"), file=sys.stderr)
     return EXIT["error"]

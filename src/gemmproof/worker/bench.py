@@ -33,6 +33,8 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
     emit({"event": "device", "gpu": device.name})
     stated = request.plan
     kernels = [_load(one, stated["call"]) for one in stated["targets"]]
+    for kernel in kernels:
+        kernel.columns = stated["columns"]
     peer = None if stated["against"] is None else _load(stated["against"], None)
     plan = Plan(
         kernels,

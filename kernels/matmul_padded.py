@@ -1,0 +1,54 @@
+"""matmul_tma on copies: for large operands in memory that the copy engine cannot address."""
+
+from __future__ import annotations
+
+import torch
+
+from .arguments import prepare
+from .descriptors import ALIGNMENT, find_layouts
+from .matmul_persistent import launch_persistent
+from .matmul_tma import matmul_tma
+
+
+def matmul_padded(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out_dtype: torch.dtype | None = None,
+    *,
+    out: torch.Tensor | None = None,
+    input_precision: str = "ieee",
+) -> torch.Tensor:
+    """As `matmul_tma`: the same arguments, formats, result and errors, without its warning.
+
+    What it cannot address is copied into rows of padded length first, and out of them after. That
+    takes the memory of the copies, and time that is small beside a product of large sides.
+    """
+    a, b, c = prepare("matmul_padded", a, b, out_dtype, out, input_precision)
+    if a.shape[1] == 0 or (a.dtype == torch.float32 and input_precision == "ieee"):
+        launch_persistent(a, b, c, input_precision)
+        return c
+    is_byte = a.element_size() == 1  # whose instruction takes k by k
+    rows_a, columns_b = find_layouts(a)[0], find_layouts(b)[1]
+    a = a if (rows_a if is_byte else any(find_layouts(a))) else copy_to_rows(a)
+    b = b if (columns_b if is_byte else any(find_layouts(b))) else copy_to_rows(b.T).T
+    if any(find_layouts(c)):
+        return matmul_tma(a, b, c.dtype, out=c, input_precision=input_precision)
+    product = matmul_tma(a, b, c.dtype, out=make_rows(c), input_precision=input_precision)
+    return c.copy_(product)
+
+
+def make_rows(x: torch.Tensor) -> torch.Tensor:
+    """Memory for a matrix like x, whose rows the copy engine can address."""
+    rows, columns = x.shape
+    step = ALIGNMENT // x.element_size()
+    return x.new_empty(rows, -(-columns // step) * step)[:, :columns]
+
+
+def copy_to_rows(x: torch.Tensor) -> torch.Tensor:
+    """The same matrix in such memory."""
+    copied = make_rows(x)
+    if x.element_size() == 1:  # few operations take fp8
+        copied.view(torch.uint8).copy_(x.view(torch.uint8))
+    else:
+        copied.copy_(x)
+    return copied

@@ -1,0 +1,108 @@
+"""Which kernel was the fastest at which product, on the GPUs where that was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..descriptors import ALIGNMENT
+
+SCHEMA = 1
+#: A table of the user's own, which goes before those of this folder.
+VARIABLE = "GEMMPROOF_GEMM_TABLE"
+
+#: Bytes of an element.
+SIZES = {
+    **dict.fromkeys(("fp8e4m3", "fp8e5m2", "int8"), 1),
+    **dict.fromkeys(("fp16", "bf16"), 2),
+    **dict.fromkeys(("fp32", "tf32", "int32"), 4),
+}
+#: Formats of one width and one unit: what is the fastest for one is so for the other.
+ALIKE = (("fp16", "bf16"), ("fp8e4m3", "fp8e5m2"))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One product of dense operands, b column-major, and the seconds that kernels took for it.
+
+    `format` is that of a and b, `out_format` that of c, by the names that gemmproof gives them.
+    """
+
+    format: str
+    out_format: str
+    M: int
+    N: int
+    K: int
+    seconds: dict[str, float]
+
+    @property
+    def described(self) -> bool:
+        """Whether the copy engine could address a, b and c."""
+        pitches = (self.K * SIZES[self.format], self.N * SIZES[self.out_format])
+        return self.format != "fp32" and all(pitch % ALIGNMENT == 0 for pitch in pitches)
+
+    def find_fastest(self, allowed: Callable[[str], bool]) -> str | None:
+        """The fastest of the kernels that are allowed; None where none of them was measured."""
+        kept = {name: s for name, s in self.seconds.items() if allowed(name)}
+        return min(kept, key=kept.__getitem__, default=None)
+
+    def measure_distance(self, M: int, N: int, K: int) -> float:
+        """How far the sizes are from these: the sum of the octaves between them, axis by axis."""
+        pairs = ((self.M, M), (self.N, N), (self.K, K))
+        return sum(abs(math.log2(mine / max(1, theirs))) for mine, theirs in pairs)
+
+
+def look_up(device: str, fmt: str, described: bool, M: int, N: int, K: int) -> Measured | None:
+    """The nearest product that was measured on a GPU of this name; None where none was.
+
+    Among those of the format, or else of one that is ALIKE, with operands addressed as here.
+    Raises ValueError, in one line, for a table of the user's own that cannot be read.
+    """
+    table = load_tables(os.environ.get(VARIABLE, "")).get(device, ())
+    kin = next((formats for formats in ALIKE if fmt in formats), ())
+    for formats in ((fmt,), kin):
+        rows = [row for row in table if row.format in formats and row.described is described]
+        if rows:
+            return min(rows, key=lambda row: row.measure_distance(M, N, K))
+    return None
+
+
+@cache
+def load_tables(own: str = "") -> dict[str, tuple[Measured, ...]]:
+    """The tables of this folder by the name of the GPU, with the file `own` in place of one.
+
+    Raises ValueError, in one line, where `own` cannot be read.
+    """
+    tables = dict(read_table(path) for path in sorted(Path(__file__).parent.glob("*.json")))
+    if own:
+        try:
+            device, rows = read_table(Path(own))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            raise ValueError(
+                f"{VARIABLE}: got {own!r} ({why}), expected a file that `gemmproof tune` wrote"
+            ) from None
+        tables[device] = rows
+    return tables
+
+
+def read_table(path: Path) -> tuple[str, tuple[Measured, ...]]:
+    """The GPU's name, and the rows of a file."""
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if data["schema"] != SCHEMA:
+        raise ValueError(f"schema {data['schema']}")
+    rows = []
+    for row in data["rows"]:
+        seconds = {str(name): float(s) for name, s in row["seconds"].items()}
+        M, N, K = (int(row[axis]) for axis in "MNK")
+        formats = (row["format"], row["out_format"])
+        if not all(name in SIZES for name in formats):
+            raise ValueError(f"formats {formats}")
+        rows.append(Measured(*formats, M, N, K, seconds))
+    return str(data["device"]), tuple(rows)

@@ -1,0 +1,84 @@
+"""`gemmproof tune`: the table by which `gemmproof.kernels.gemm` chooses on this machine's GPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gemmproof.bench.records import CONTROL, BenchReport
+from gemmproof.commands import bench
+from gemmproof.commands.console import deliver, unwritable
+from gemmproof.report.report import EXIT
+from gemmproof.report.text import clean
+
+SCHEMA = 1
+#: Those among which gemm chooses.
+KERNELS = (
+    "matmul_tma",
+    "matmul_ws",
+    "matmul_streamk",
+    "matmul_splitk",
+    "matmul_padded",
+    "matmul_swizzled",
+    "matmul_grouped",
+    "matmul_persistent",
+    "matmul",
+)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Time gemm's kernels as `gemmproof bench` does, write the table, say which won where."""
+    if problem := unwritable(options, ("table", "json")):
+        print(clean(f"gemmproof tune: {problem}"), file=sys.stderr)
+        return EXIT["error"]
+    options.dtype = options.dtype or ["bf16"]
+    if unknown := set(options.kernel or ()) - set(KERNELS):
+        names = f"got {unknown.pop()!r}, expected one of: {' '.join(KERNELS)}"
+        print(clean(f"gemmproof tune: --kernel: {names}"), file=sys.stderr)
+        return EXIT["error"]
+    options.targets = [f"gemmproof.kernels.{name}:{name}" for name in options.kernel or KERNELS]
+    options.against = options.targets[0]  # torch may have no such product
+    report = bench.measure(options, "tune")
+    if isinstance(report, int):
+        return report
+    table = make_table(report)
+    Path(options.table).write_text(write_table(table), encoding="utf-8")
+    deliver(list_winners(table["rows"]))
+    deliver([(f"{options.table}: {len(table['rows'])} products on the {table['device']}", "")])
+    return EXIT["pass"]
+
+
+def make_table(report: BenchReport) -> dict[str, Any]:
+    """What kernels/tables reads, of right results alone: a kernel that was wrong is not in it."""
+    products: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in report.rows:
+        if row.seconds is None or row.verdict == CONTROL or row.batch is not None:
+            continue
+        key = (row.format, row.M, row.N, row.K)
+        sizes = {"M": row.M, "N": row.N, "K": row.K}
+        made = {"format": row.format, "out_format": row.out_format, **sizes, "seconds": {}}
+        seconds = products.setdefault(key, made)["seconds"]
+        seconds[row.kernel] = float(f"{row.seconds:.4g}")
+    return {"schema": SCHEMA, **report.facts, "rows": list(products.values())}
+
+
+def write_table(table: dict[str, Any]) -> str:
+    """JSON with a row a line, so that a change of one product is a change of one line."""
+    head = {name: value for name, value in table.items() if name != "rows"}
+    rows = ",\n".join(f"  {json.dumps(row)}" for row in table["rows"])
+    return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'
+
+
+def list_winners(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+    """A line for each product: the fastest kernel, and how much longer the next one takes."""
+    lines = []
+    for row in rows:
+        (name, best), *others = sorted(row["seconds"].items(), key=lambda pair: pair[1])
+        then = "".join(f", {other} {seconds / best:.3f}" for other, seconds in others[:1])
+        where = f"{row['format']} {row['M']}x{row['N']}x{row['K']}"
+        lines.append((f"{where:32} {name} {1e6 * best:.1f} us{then}", ""))
+    return lines

@@ -1,0 +1,100 @@
+"""`gemmproof tune`: the table that it writes, which gemm reads, and refusals in one line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from gemmproof.bench.records import BenchReport, Interval, TimedRow
+from gemmproof.cli import main
+from gemmproof.commands import bench as bench_command
+from gemmproof.commands import tune
+from gemmproof.kernels import KERNELS
+from gemmproof.kernels.tables import SCHEMA, read_table
+
+FACTS = {"device": "a card", "triton": "3.6.0", "date": "2026-11-23"}
+
+
+def timed(kernel, seconds, verdict="faster", M=64, batch=None, **more):
+    sizes = {"M": M, "N": 128, "K": 256, "batch": batch}
+    ratio = None if seconds is None else Interval(1.0, 0.9, 1.1)
+    words = {"format": "bf16", "out_format": "bf16", "shape": "", "ratio": ratio, **more}
+    return TimedRow(kernel=kernel, peer="torch", verdict=verdict, seconds=seconds, **sizes, **words)
+
+
+ROWS = (
+    timed("torch again", 1.0, "control"),
+    timed("matmul_tma", 2.00006e-5),
+    timed("matmul_ws", 1.0e-5, "within noise"),
+    timed("matmul", None, "wrong", wrong="c[0, 0]: got 1, expected 2"),
+    timed("matmul_tma", 3e-5, M=4096),
+    timed("matmul_tma", 3e-5, batch=4),
+)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """What the worker measured; the options with which it was asked."""
+    asked: list[argparse.Namespace] = []
+
+    def measure(options, command):
+        asked.append(options)
+        bench_command.request_of(options)
+        return BenchReport(FACTS, (), ROWS)
+
+    monkeypatch.setattr(bench_command, "measure", measure)
+    return asked
+
+
+def test_gemm_reads_what_was_written(measured, tmp_path, capsys):
+    """A row for each plain product, of kernels whose results were right; not of the control."""
+    table = tmp_path / "table.json"
+    assert main(["tune", str(table), "--shapes", "64x128x256"]) == 0
+    device, (small, large) = read_table(table)
+    assert device == "a card"
+    assert (small.M, small.N, small.K, small.described) == (64, 128, 256, True)
+    assert small.seconds == {"matmul_tma": 2e-5, "matmul_ws": 1e-5}
+    assert small.find_fastest(lambda name: True) == "matmul_ws"
+    assert (large.M, large.seconds) == (4096, {"matmul_tma": 3e-5})
+    assert json.loads(table.read_text())["triton"] == "3.6.0"
+    assert sum(line.startswith('  {"format"') for line in table.read_text().splitlines()) == 2
+    out = capsys.readouterr().out
+    assert "bf16 64x128x256" in out
+    assert "matmul_ws 10.0 us, matmul_tma 2.000" in out
+    assert "table.json: 2 products on the a card" in out
+
+
+def test_every_kernel_is_asked_for_with_columns_of_b(measured, tmp_path):
+    assert main(["tune", str(tmp_path / "t.json")]) == 0
+    (options,) = measured
+    assert options.columns
+    assert options.dtype == ["bf16"]
+    assert options.against == options.targets[0]
+    assert options.targets == [f"gemmproof.kernels.{name}:{name}" for name in tune.KERNELS]
+    assert set(tune.KERNELS) == set(KERNELS)
+    assert tune.SCHEMA == SCHEMA
+
+
+def test_one_kernel_can_be_named_and_a_wrong_name_is_refused(measured, tmp_path, capsys):
+    assert main(["tune", str(tmp_path / "t.json"), "--kernel", "matmul_tma"]) == 0
+    assert measured[0].targets == ["gemmproof.kernels.matmul_tma:matmul_tma"]
+    assert main(["tune", str(tmp_path / "t.json"), "--kernel", "mm"]) == 2
+    assert "gemmproof tune: --kernel: got 'mm', expected one of: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["/no/such/folder/t.json"], "table: got '/no/such/folder/t.json' (No such file or"),
+        (["t.json", "--shapes", "big"], "gemmproof tune: --shapes: got 'big', expected MxNxK"),
+    ],
+)
+def test_bad_usage_is_one_line(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["tune", *words]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "t.json").exists()

@@ -1,0 +1,157 @@
+"""gemm: which kernel it chooses, what can be asked and forced, and the tables behind it."""
+
+import json
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from gemmproof import kernels
+from gemmproof.kernels import KERNELS, choose_kernel, gemm, tables
+from gemmproof.kernels.tables import VARIABLE, load_tables, look_up, read_table
+
+H200 = "NVIDIA H200"
+TABLES = sorted(Path(tables.__file__).parent.glob("*.json"))
+
+
+def row(M, N, K, fmt="bf16", out=None, **seconds):
+    sizes = {"M": M, "N": N, "K": K}
+    return {"format": fmt, "out_format": out or fmt, **sizes, "seconds": seconds}
+
+
+def write(path, *rows, device="a card", schema=1):
+    path.write_text(json.dumps({"schema": schema, "device": device, "rows": rows}))
+    return path
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A table of the user's own, for a GPU that all tensors are on."""
+    table = write(
+        tmp_path / "table.json",
+        row(4096, 4096, 4096, matmul_tma=2.0, matmul_streamk=1.0),
+        row(16, 8192, 8192, matmul_splitk=1.0, matmul_tma=3.0),
+        row(64, 64, 64, matmul_tma=2.0, matmul_unknown=1.0),
+        row(4100, 4100, 4099, matmul_swizzled=1.0, matmul=3.0),
+        row(4096, 4096, 4096, "fp8e4m3", "fp32", matmul_tma=1.0),
+        row(512, 512, 512, "fp32", matmul_persistent=1.0),
+    )
+    monkeypatch.setenv(VARIABLE, str(table))
+    with (
+        patch.object(torch.Tensor, "is_cuda", True),
+        patch.object(torch.cuda, "get_device_name", lambda device: "a card"),
+    ):
+        yield table
+
+
+def meta(*shape, dtype=torch.bfloat16):
+    return torch.empty(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("M", "N", "K", "name"),
+    [
+        (4096, 4096, 4096, "matmul_streamk"),
+        (2048, 4096, 2048, "matmul_streamk"),
+        (1, 4096, 4096, "matmul_splitk"),
+        (64, 64, 128, "matmul_tma"),  # the fastest there is one that is not known
+        (63, 65, 127, "matmul_swizzled"),  # the nearest of those that descriptors cannot address
+    ],
+)
+def test_the_nearest_product_that_was_measured_decides(own, M, N, K, name):
+    """In octaves of each size, among those that are addressed in the same way."""
+    choice = choose_kernel(meta(M, K), meta(K, N))
+    assert choice.kernel == name
+    assert "the fastest at " in choice.why
+    assert choice.why.endswith(" in bf16 on an a card")
+
+
+def test_a_format_that_was_not_measured_is_taken_for_one_of_its_width(own):
+    half, half_b = meta(4096, 4096, dtype=torch.float16), meta(4096, 4096, dtype=torch.float16)
+    assert choose_kernel(half, half_b).kernel == "matmul_streamk"
+    eight = torch.empty(64, 64, dtype=torch.float8_e5m2)
+    assert (
+        choose_kernel(eight, eight.T).why == "the fastest at 4096x4096x4096 in fp8e4m3 on an a card"
+    )
+    whole = torch.empty(64, 64, dtype=torch.int8)
+    assert choose_kernel(whole, whole.T).why.startswith("nothing measured on a card")
+
+
+def test_full_precision_is_apart_from_tf32(own):
+    a, b = meta(512, 512, dtype=torch.float32), meta(512, 512, dtype=torch.float32)
+    assert choose_kernel(a, b).kernel == "matmul_persistent"
+    assert choose_kernel(a, b, input_precision="tf32").why.startswith("nothing measured")
+
+
+@pytest.mark.parametrize(
+    ("M", "K", "columns", "name", "why"),
+    [
+        (16, 64, 64, "matmul_splitk", "nothing measured on no GPU, and few rows"),
+        (65, 64, 64, "matmul_tma", "nothing measured on no GPU, and the copy engine can address"),
+        (65, 63, 64, "matmul_swizzled", "on no GPU, and the copy engine cannot address a, b and c"),
+        (1024, 1025, 1024, "matmul_padded", "cannot address a, b and c, of sides that are worth"),
+    ],
+)
+def test_without_a_table_a_rule_decides(M, K, columns, name, why):
+    choice = choose_kernel(meta(M, K), meta(K, columns))
+    assert choice.kernel == name
+    assert why in choice.why
+
+
+def test_the_kernel_that_is_chosen_or_forced_is_called_with_the_result():
+    a, b = meta(8, 16), meta(16, 8)
+    for forced, expected in ((None, "matmul_splitk"), ("matmul_grouped", "matmul_grouped")):
+        with patch.dict(KERNELS, {expected: lambda *args, **options: (args, options)}):
+            (given_a, given_b, dtype), options = gemm(a, b, torch.float32, kernel=forced)
+        assert (given_a is a, given_b is b, dtype) == (True, True, torch.float32)
+        assert options["out"].shape == (8, 8)
+        assert options["input_precision"] == "ieee"
+
+
+def test_a_kernel_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="gemm: got kernel='mm', expected one of matmul "):
+        gemm(meta(8, 16), meta(16, 8), kernel="mm")
+
+
+def test_what_no_kernel_takes_is_refused_before_one_is_chosen():
+    with pytest.raises(ValueError, match=r"choose_kernel: got a \(8, 16\) and b \(8, 16\)"):
+        choose_kernel(meta(8, 16), meta(8, 16))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 2, "rows": []}'])
+def test_a_table_that_cannot_be_read_is_refused_in_a_line(text, tmp_path, monkeypatch):
+    path = tmp_path / "mine.json"
+    path.write_text(text)
+    monkeypatch.setenv(VARIABLE, str(path))
+    with pytest.raises(ValueError, match=f"{VARIABLE}: got '.*mine.json' .*gemmproof tune") as said:
+        choose_kernel(meta(8, 16), meta(16, 8))
+    assert "\n" not in str(said.value)
+
+
+def test_a_table_that_is_not_there_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "none.json"))
+    with pytest.raises(ValueError, match="No such file"):
+        choose_kernel(meta(8, 16), meta(16, 8))
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_a_table_that_is_shipped_names_kernels_that_are_there(path):
+    device, rows = read_table(path)
+    assert device in load_tables()
+    assert len(rows) >= 12
+    for measured in rows:
+        assert set(measured.seconds) <= set(KERNELS)
+        assert all(seconds > 0 for seconds in measured.seconds.values())
+        nearest = look_up(device, measured.format, measured.described, *_sizes(measured))
+        assert _sizes(nearest) == _sizes(measured)
+
+
+def _sizes(measured):
+    return measured.M, measured.N, measured.K
+
+
+def test_the_h200_has_a_table():
+    assert H200 in load_tables()
+    assert [path.stem for path in TABLES] == ["nvidia-h200"]
+    assert kernels.gemm is gemm

@@ -1,0 +1,75 @@
+"""matmul_padded: what is copied, what is not, and that the product is right in every format."""
+
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from gemmproof.kernels import matmul_padded
+from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE
+from gemmproof.kernels.descriptors import find_product
+from gemmproof.reference.simulator import run
+
+PADDED = "gemmproof.kernels.matmul_padded"
+
+
+def numbers(rows, columns, dtype=torch.float16, is_t=False):
+    rng = torch.Generator().manual_seed(rows * columns)
+    shape = (columns, rows) if is_t else (rows, columns)
+    x = torch.randint(-3, 4, shape, generator=rng).to(dtype)
+    return x.T if is_t else x
+
+
+@pytest.mark.parametrize("dtype", DEFAULT_OUT_DTYPE, ids=str)
+@pytest.mark.parametrize("is_t", [False, True])
+def test_odd_rows_of_every_format_are_multiplied_by_descriptors(dtype, is_t):
+    a, b = numbers(35, 45, dtype, is_t), numbers(45, 27, dtype, is_t)
+    options = {"input_precision": "tf32" if dtype == torch.float32 else "ieee"}
+    seen = run(matmul_padded, a, b, target="sm_90", kwargs=options)
+    assert seen.faults == []
+    assert [launch.kernel for launch in seen.launches] == ["matmul_tma_kernel"]
+    expected = (a.double() @ b.double()).to(DEFAULT_OUT_DTYPE[dtype]).double()
+    assert torch.equal(seen.result.double(), expected)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "out", "copied"),
+    [
+        (numbers(32, 40), numbers(40, 24), None, ""),
+        (numbers(32, 40, is_t=True), numbers(40, 24, is_t=True), None, ""),
+        (numbers(32, 44)[:, 1:41], numbers(40, 24), None, "a"),
+        (numbers(32, 40), numbers(40, 48)[:, ::2], None, "b"),
+        (numbers(32, 40), numbers(40, 23), None, "bc"),
+        (numbers(32, 40), numbers(40, 24), torch.zeros(32, 48).half()[:, ::2], "c"),
+        (numbers(32, 40, torch.int8, is_t=True), numbers(40, 32, torch.int8), None, "ab"),
+        (numbers(32, 48, torch.int8), numbers(48, 32, torch.int8, is_t=True), None, ""),
+    ],
+)
+def test_what_descriptors_address_is_not_copied(a, b, out, copied):
+    with patch(f"{PADDED}.matmul_tma", side_effect=lambda a, b, dtype, out, **_: out) as called:
+        result = matmul_padded(a, b, out=out)
+    (given_a, given_b, _), options = called.call_args
+    assert (given_a is not a) == ("a" in copied)
+    assert (given_b is not b) == ("b" in copied)
+    assert (options["out"] is not result) == ("c" in copied)
+    assert torch.equal(given_a, a)
+    assert torch.equal(given_b, b)
+    assert find_product(given_a, given_b, options["out"]) is not None
+
+
+def test_the_gaps_of_out_are_left_alone():
+    memory = torch.full((14, 27), 7.0).half()
+    a, b = numbers(7, 19), numbers(19, 9)
+    seen = run(matmul_padded, a, b, target="sm_90", kwargs={"out": memory[::2, ::3]})
+    assert seen.faults == []
+    assert torch.equal(memory[::2, ::3].double(), a.double() @ b.double())
+    memory[::2, ::3] = 7
+    assert (memory == 7).all()
+
+
+@pytest.mark.parametrize("K", [0, 5])
+def test_an_empty_k_and_full_precision_go_to_pointers_without_a_copy(K):
+    a, b = torch.ones(3, K), torch.ones(K, 5)
+    with patch(f"{PADDED}.matmul_tma") as other, patch(f"{PADDED}.launch_persistent") as called:
+        matmul_padded(a, b)
+    assert (other.call_count, called.call_args.args[0] is a) == (0, True)
