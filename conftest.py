@@ -2,6 +2,8 @@
 
 
 def pytest_gemm_kernels():
+    from dataclasses import replace
+
     from gemmproof import Contract, KernelUnderTest, kernels
     from gemmproof.reference.mirrors import MIRRORS
 
@@ -13,7 +15,10 @@ def pytest_gemm_kernels():
         layouts="any",
         huge=True,
     )
-    return [
+    others = [KernelUnderTest("bmm", kernels.bmm, replace(contract, batched=True, batch="0.."))]
+    stated = {kernel.name for kernel in others}
+    return others + [
         KernelUnderTest(name, getattr(kernels, name), contract, mirror=MIRRORS.get(name))
         for name in kernels.__all__
+        if name not in stated
     ]

@@ -1,5 +1,6 @@
 """GEMM kernels in Triton behind one interface, c = a @ b."""
 
+from .bmm import bmm
 from .matmul import matmul
 from .matmul_grouped import matmul_grouped
 from .matmul_persistent import matmul_persistent
@@ -8,6 +9,7 @@ from .matmul_swizzled import matmul_swizzled
 from .matmul_tma import matmul_tma
 
 __all__ = [
+    "bmm",
     "matmul",
     "matmul_grouped",
     "matmul_persistent",
