@@ -1,6 +1,7 @@
 """GEMM kernels in Triton behind one interface, c = a @ b."""
 
 from .bmm import bmm
+from .grouped_gemm import grouped_gemm
 from .matmul import matmul
 from .matmul_grouped import matmul_grouped
 from .matmul_persistent import matmul_persistent
@@ -10,6 +11,7 @@ from .matmul_tma import matmul_tma
 
 __all__ = [
     "bmm",
+    "grouped_gemm",
     "matmul",
     "matmul_grouped",
     "matmul_persistent",

@@ -249,7 +249,7 @@ def bmm(
         else:  # c^T = b^T a^T
             _launch(b.mT, a.mT, c.mT, not b_columns, not a_columns, input_precision)
         return c
-    warnings.warn(f"bmm: {explain(a, b, c)}; pointers are used", stacklevel=2)
+    warnings.warn(f"bmm: {explain(a=a, b=b, c=c)}; pointers are used", stacklevel=2)
     _launch_pointers(a, b, c, input_precision)
     return c
 

@@ -176,18 +176,18 @@ def matmul_tma(
         else:  # c^T = b^T a^T
             _launch(b.T, a.T, c.T, not b_columns, not a_columns, input_precision)
         return c
-    warnings.warn(f"matmul_tma: {explain(a, b, c)}; pointers are used", stacklevel=2)
+    warnings.warn(f"matmul_tma: {explain(a=a, b=b, c=c)}; pointers are used", stacklevel=2)
     launch_persistent(a, b, c, input_precision)
     return c
 
 
-def explain(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
+def explain(a: torch.Tensor, **others: torch.Tensor) -> str:
     """What descriptors cannot address, in one line."""
     if not has_engine(a.device):
         return f"got {torch.cuda.get_device_name(a.device)}, expected a GPU with a copy engine"
     given = ", ".join(
         f"{name} with strides {tuple(x.stride())} at {x.data_ptr() % ALIGNMENT} modulo {ALIGNMENT}"
-        for name, x in (("a", a), ("b", b), ("c", c))
+        for name, x in (("a", a), *others.items())
     )
     dense = "k by k" if a.element_size() == 1 else "rows or columns"
     return f"got {given} bytes, expected dense {dense}, and each after {ALIGNMENT} bytes or more"
