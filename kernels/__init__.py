@@ -1,6 +1,8 @@
 """GEMM kernels in Triton behind one interface, c = a @ b."""
 
+from .bmm import bmm
 from .gemm import KERNELS, KernelChoice, choose_kernel, gemm
+from .grouped_gemm import grouped_gemm
 from .matmul import matmul
 from .matmul_grouped import matmul_grouped
 from .matmul_padded import matmul_padded
@@ -13,8 +15,10 @@ from .matmul_tma import matmul_tma
 __all__ = [
     "KERNELS",
     "KernelChoice",
+    "bmm",
     "choose_kernel",
     "gemm",
+    "grouped_gemm",
     "matmul",
     "matmul_grouped",
     "matmul_padded",

@@ -63,22 +63,27 @@ def prepare(
     out_dtype: torch.dtype | None,
     out: torch.Tensor | None,
     input_precision: str,
+    axes: tuple[str, str] = ("M K", "K N"),
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The operands (M, K) and (K, N) as the kernel may read them, and c (M, N) to be overwritten.
+    """The operands of these axes as the kernel may read them, and c to be overwritten.
 
+    c has the axes of a, N in place of K.
     Raises TypeError for a wrong type, format or device, ValueError for a wrong shape or overlap.
     """
-    for name, x in (("a", a), ("b", b)):
-        _check_operand(where, name, x)
+    axes_a, axes_b = (x.split() for x in axes)
+    _check_operand(where, "a", a, len(axes_a))
+    _check_operand(where, "b", b, len(axes_b))
     if a.dtype != b.dtype:
         raise TypeError(f"{where}: got a of {a.dtype} and b of {b.dtype}, expected one format")
     if a.device != b.device:
         raise TypeError(f"{where}: got a on {a.device} and b on {b.device}, expected one device")
-    if a.shape[1] != b.shape[0]:
+    sizes = dict(zip(axes_a, a.shape, strict=True))
+    if any(sizes.get(axis, n) != n for axis, n in zip(axes_b, b.shape, strict=True)):
+        expected = " and ".join(f"({x.replace(' ', ', ')})" for x in axes)
         raise ValueError(
-            f"{where}: got a {tuple(a.shape)} and b {tuple(b.shape)}, expected (M, K) and (K, N)"
+            f"{where}: got a {tuple(a.shape)} and b {tuple(b.shape)}, expected {expected}"
         )
-    if max(*a.shape, *b.shape) > MAX_SIZE:
+    if any(n > MAX_SIZE for n in (*a.shape, *b.shape)):
         raise ValueError(
             f"{where}: got a {tuple(a.shape)} and b {tuple(b.shape)}, "
             f"expected sizes up to {MAX_SIZE}"
@@ -95,7 +100,7 @@ def prepare(
     allowed = INT_OUT if a.dtype == torch.int8 else FLOAT_OUT
     if dtype not in allowed:
         raise TypeError(f"{where}: got out_dtype={dtype} for {a.dtype}, expected {_names(allowed)}")
-    shape = (a.shape[0], b.shape[1])
+    shape = (*a.shape[:-1], b.shape[-1])
     c = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
     if out is not None:
         _check_out(where, out, shape, dtype, a, b)
@@ -114,21 +119,22 @@ def launch(
 ) -> None:
     """Launch an autotuned kernel for c = a @ b on grid(tiles along M, tiles along N) programs.
 
-    c^T = b^T @ a^T is computed instead where the grid's second axis might exceed CUDA's limit.
+    The kernel takes the sizes of c and K. c^T = b^T @ a^T is computed instead where the grid's
+    second axis might exceed CUDA's limit.
     """
     if c.numel() == 0:
         return
 
     def programs(meta: dict[str, int]) -> tuple[int, ...]:
-        M, N = c.shape
+        M, N = c.shape[-2:]
         return grid(triton.cdiv(M, meta["BLOCK_M"]), triton.cdiv(N, meta["BLOCK_N"]))
 
     smallest = {x: min(f.kwargs[x] for f in kernel.configs) for x in ("BLOCK_M", "BLOCK_N")}
     if max(programs(smallest)[1:], default=1) > MAX_GRID_Y:
-        a, b, c = b.T, a.T, c.T
+        a, b, c = b.mT, a.mT, c.mT
     with torch.cuda.device_of(c):
         kernel[programs](
-            a, b, c, *c.shape, a.shape[1], *a.stride(), *b.stride(), *c.stride(),
+            a, b, c, *c.shape, a.shape[-1], *a.stride(), *b.stride(), *c.stride(),
             ACC_DTYPE=tl.int32 if a.dtype == torch.int8 else tl.float32,
             INPUT_PRECISION=input_precision,
             PROMOTE=a.dtype in FP8,
@@ -146,7 +152,7 @@ def num_sms(device: torch.device) -> int:
         return SMS_WITHOUT_GPU
 
 
-def _check_operand(where: str, name: str, x: torch.Tensor) -> None:
+def _check_operand(where: str, name: str, x: torch.Tensor, rank: int) -> None:
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{where}: got {name} of {type(x).__name__}, expected torch.Tensor")
     if x.layout != torch.strided:
@@ -155,14 +161,17 @@ def _check_operand(where: str, name: str, x: torch.Tensor) -> None:
         raise TypeError(
             f"{where}: got {name} of {x.dtype}, expected {_names(tuple(DEFAULT_OUT_DTYPE))}"
         )
-    if x.dim() != 2:
-        raise ValueError(f"{where}: got {name} of shape {tuple(x.shape)}, expected two dimensions")
+    if x.dim() != rank:
+        raise ValueError(
+            f"{where}: got {name} of shape {tuple(x.shape)}, "
+            f"expected {'two' if rank == 2 else 'three'} dimensions"
+        )
 
 
 def _check_out(
     where: str,
     out: torch.Tensor,
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
     dtype: torch.dtype,
     a: torch.Tensor,
     b: torch.Tensor,
@@ -192,43 +201,47 @@ def _check_out(
 
 
 def _overlaps_itself(x: torch.Tensor) -> bool:
-    """Whether two elements share an address.
+    """Whether two elements share an address; of three axes that interleave, taken to be so.
 
+    An axis whose stride passes the extent of those of smaller strides is out of the question.
     i stride0 = j stride1 has the smallest solution (stride1 / g, stride0 / g), g the gcd.
     """
     if x.numel() == 0:
         return False
-    (rows, columns), (stride0, stride1) = x.shape, x.stride()
+    axes = sorted((s, n) for s, n in zip(x.stride(), x.shape, strict=True) if n > 1)
+    while axes and axes[-1][0] > sum((n - 1) * s for s, n in axes[:-1]):
+        axes.pop()
+    if len(axes) != 2:
+        return len(axes) > 0
+    (stride0, rows), (stride1, columns) = axes
     g = math.gcd(stride0, stride1)
-    if g == 0:
-        return x.numel() > 1
-    return stride1 // g < rows and stride0 // g < columns
+    return g == 0 or (stride1 // g < rows and stride0 // g < columns)
 
 
 def _may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two views may share a byte; exact for views that share the pitch of their rows."""
+    """Whether two views may share a byte; exact for blocks of one parent."""
     if x.numel() == 0 or y.numel() == 0:
         return False
     low_x, low_y = x.data_ptr(), y.data_ptr()
     if low_x + _extent(x) <= low_y or low_y + _extent(y) <= low_x:
         return False
-    (pitch_x, width_x), (pitch_y, width_y) = _rows(x), _rows(y)
-    if pitch_x != pitch_y:
-        return True
-    # Modulo the pitch the rows of each view are one arc: disjoint arcs never meet.
-    return (low_y - low_x) % pitch_x < width_x or (low_x - low_y) % pitch_x < width_y
+    # Modulo a stride each view is one arc: disjoint arcs never meet.
+    pitches = {s * z.element_size() for z in (x, y) for s in z.stride() if s > 0}
+    return all(
+        (low_y - low_x) % pitch < _extent(x, pitch) or (low_x - low_y) % pitch < _extent(y, pitch)
+        for pitch in pitches
+    )
 
 
-def _extent(x: torch.Tensor) -> int:
-    """Bytes from the first to past the last element."""
-    last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
-    return (last + 1) * x.element_size()
-
-
-def _rows(x: torch.Tensor) -> tuple[int, int]:
-    """Pitch and width in bytes of the lines along the axis of the smaller stride."""
-    (short, n), (pitch, _) = sorted(zip(x.stride(), x.shape, strict=True))
-    return max(pitch, 1) * x.element_size(), ((n - 1) * short + 1) * x.element_size()
+def _extent(x: torch.Tensor, pitch: int | None = None) -> int:
+    """Bytes from the first to past the last element; axes of multiples of a pitch left out."""
+    size = x.element_size()
+    last = sum(
+        (n - 1) * s
+        for n, s in zip(x.shape, x.stride(), strict=True)
+        if pitch is None or s * size % pitch
+    )
+    return (last + 1) * size
 
 
 def _names(dtypes: tuple[torch.dtype, ...]) -> str:

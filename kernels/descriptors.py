@@ -1,4 +1,4 @@
-"""What Hopper's copy engine (TMA) asks of a matrix, and descriptors of what it can address."""
+"""What Hopper's copy engine (TMA) asks of matrices, and descriptors of what it can address."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ def has_engine(device: torch.device) -> bool:
 
 
 def find_layouts(x: torch.Tensor) -> tuple[bool, bool]:
-    """Whether a descriptor can be of a matrix, and whether of its transpose.
+    """Whether a descriptor can be of a matrix, and whether of its transpose; so of a batch of them.
 
     The rows of what is described are dense, and begin every so many times 16 bytes. No "and"
     joins the conditions: for who follows the sizes, each would be a decision of its own.
     """
-    rows, columns = x.stride()
+    *batch, rows, columns = x.stride()
     is_aligned = x.data_ptr() % ALIGNMENT == 0
+    for step in batch:
+        is_aligned &= step * x.element_size() % ALIGNMENT == 0
     of_itself, of_transpose = (
         is_aligned & (unit == 1) & (pitch > 0) & (pitch * x.element_size() % ALIGNMENT == 0)
         for pitch, unit in ((rows, columns), (columns, rows))
@@ -37,31 +39,41 @@ def find_product(
     """What to compute by descriptors: (a, b, c), or (b^T, a^T, c^T) where c has dense columns.
 
     With it, whether its first and its second are to be described by their transposes. None where
-    descriptors cannot address a, b or c, and for an empty K.
+    descriptors cannot address a, b or c, and for an empty K. So for batches of them.
     """
     (a_rows, a_columns), (b_rows, b_columns), (c_rows, c_columns) = map(find_layouts, (a, b, c))
     fits = (a_rows | a_columns) & (b_rows | b_columns) & (c_rows | c_columns)
     if a.element_size() == 1:  # whose instruction takes k by k
         fits = a_rows & b_columns & (c_rows | c_columns)
-    if not (has_engine(a.device) and fits & (a.shape[1] > 0)):
+    if not (has_engine(a.device) and fits & (a.shape[-1] > 0)):
         return None
     if c_rows:
         return a, b, c, not a_rows, not b_rows
-    return b.T, a.T, c.T, not b_columns, not a_columns
+    return b.mT, a.mT, c.mT, not b_columns, not a_columns
 
 
-def explain(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
-    """What descriptors cannot address, in one line."""
+def explain(a: torch.Tensor, **others: torch.Tensor) -> str:
+    """What descriptors cannot address of a and of others, in one line."""
     if not has_engine(a.device):
         return f"got {torch.cuda.get_device_name(a.device)}, expected a GPU with a copy engine"
     given = ", ".join(
         f"{name} with strides {tuple(x.stride())} at {x.data_ptr() % ALIGNMENT} modulo {ALIGNMENT}"
-        for name, x in (("a", a), ("b", b), ("c", c))
+        for name, x in (("a", a), *others.items())
     )
     dense = "k by k" if a.element_size() == 1 else "rows or columns"
     return f"got {given} bytes, expected dense {dense}, and each after {ALIGNMENT} bytes or more"
 
 
-def describe(x: torch.Tensor, transposed: bool, block: Sequence[int] = (1, 1)) -> TensorDescriptor:
-    """A descriptor of a matrix or of its transpose; a tuner's configuration sets its own blocks."""
-    return TensorDescriptor.from_tensor(x.T if transposed else x, list(block))
+def describe(
+    x: torch.Tensor, transposed: bool, block: Sequence[int] | None = None
+) -> TensorDescriptor:
+    """A descriptor of a matrix or of its transpose; without `block` a tuner sets its blocks.
+
+    A batch that shares a matrix is described as a batch of one. The copy engine takes no distance
+    of 0 to the next: that of the rows stands for it, and no coordinate makes use of it.
+    """
+    x = x.mT if transposed else x
+    shape, strides = list(x.shape), list(x.stride())
+    if strides[0] == 0:
+        shape[0], strides[0] = 1, strides[1]
+    return TensorDescriptor(x, shape, strides, list(block or [1] * x.dim()))

@@ -182,7 +182,7 @@ def matmul_streamk(
         return c
     product = find_product(a, b, c)
     if product is None:
-        warnings.warn(f"matmul_streamk: {explain(a, b, c)}; pointers are used", stacklevel=2)
+        warnings.warn(f"matmul_streamk: {explain(a, b=b, c=c)}; pointers are used", stacklevel=2)
         launch_persistent(a, b, c, input_precision)
     else:
         _launch(*product, input_precision)

@@ -168,7 +168,7 @@ def matmul_tma(
         return c
     product = find_product(a, b, c)
     if product is None:
-        warnings.warn(f"matmul_tma: {explain(a, b, c)}; pointers are used", stacklevel=2)
+        warnings.warn(f"matmul_tma: {explain(a, b=b, c=c)}; pointers are used", stacklevel=2)
         launch_persistent(a, b, c, input_precision)
     else:
         _launch(*product, input_precision)
