@@ -94,7 +94,7 @@ def prepare(
     dtype = DEFAULT_OUT_DTYPE[a.dtype] if out_dtype is None else out_dtype
     allowed = INT_OUT if a.dtype == torch.int8 else FLOAT_OUT
     if dtype not in allowed:
-        raise TypeError(f"{where}: got out_dtype={dtype} for {a.dtype}, expected {_names(allowed)}")
+        raise TypeError(f"{where}: got out_dtype={dtype} for {a.dtype}, expected {join_names(allowed)}")
     shape = (a.shape[0], b.shape[1])
     c = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
     if out is not None:
@@ -146,15 +146,20 @@ def num_sms(device: torch.device) -> int:
         return SMS_WITHOUT_GPU
 
 
-def _check_operand(where: str, name: str, x: torch.Tensor) -> None:
+def check_tensor(
+    where: str, name: str, x: torch.Tensor, formats: tuple[torch.dtype, ...]
+) -> None:
+    """Raise TypeError unless x is a dense tensor of one of some formats."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{where}: got {name} of {type(x).__name__}, expected torch.Tensor")
     if x.layout != torch.strided:
         raise TypeError(f"{where}: got {name} with {x.layout}, expected torch.strided")
-    if x.dtype not in DEFAULT_OUT_DTYPE:
-        raise TypeError(
-            f"{where}: got {name} of {x.dtype}, expected {_names(tuple(DEFAULT_OUT_DTYPE))}"
-        )
+    if x.dtype not in formats:
+        raise TypeError(f"{where}: got {name} of {x.dtype}, expected {joinjoin_names(formats)}")
+
+
+def _check_operand(where: str, name: str, x: torch.Tensor) -> None:
+    check_tensor(where, name, x, tuple(DEFAULT_OUT_DTYPE))
     if x.dim() != 2:
         raise ValueError(f"{where}: got {name} of shape {tuple(x.shape)}, expected two dimensions")
 
@@ -185,7 +190,7 @@ def _check_out(
             "expected one address per element"
         )
     for name, x in (("a", a), ("b", b)):
-        if _may_overlap(out, x):
+        if may_overlap(out, x):
             raise ValueError(
                 f"{where}: got out in the memory of {name}, expected memory of its own"
             )
@@ -205,7 +210,7 @@ def _overlaps_itself(x: torch.Tensor) -> bool:
     return stride1 // g < rows and stride0 // g < columns
 
 
-def _may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
+def may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether two views may share a byte; exact for views that share the pitch of their rows."""
     if x.numel() == 0 or y.numel() == 0:
         return False
@@ -231,5 +236,5 @@ def _rows(x: torch.Tensor) -> tuple[int, int]:
     return max(pitch, 1) * x.element_size(), ((n - 1) * short + 1) * x.element_size()
 
 
-def _names(dtypes: tuple[torch.dtype, ...]) -> str:
+def join_names(dtypes: tuple[torch.dtype, ...]) -> str:
     return " or ".join(str(dtype) for dtype in dtypes)
