@@ -32,14 +32,13 @@ def fused_kernels():
     any_sizes = {"M": "0..", "N": "0..", "K": "0.."}
     tiled = {"M": "8..:8", "N": "8..:8", "K": "8..:8", "layouts": ("row", "column")}
 
-    def operands(layouts):
+    def operands(layouts, **others):
         return {
-            "activation": OneOf(None, "relu", "gelu", "gelu_tanh", "silu"),
-            "alpha": OneOf(1.0, 0.5),
+            "alpha": OneOf(0.5),
             "beta": OneOf(0.0, -2.0),
             "bias": Operand("fp32", "N", optional=True, layouts=layouts),
             "added": Operand("fp16", ("M", "N"), layouts=layouts),
-            "residual": Operand("bf16", ("M", "N"), optional=True, layouts=layouts),
+            **others,
         }
 
     def launch(a, b, added, **options):
@@ -56,14 +55,22 @@ def fused_kernels():
             "matmul_fused",
             launch,
             Contract(("fp16", "bf16", "fp32"), **any_sizes, layouts="any", huge=True),
-            operands=operands("any"),
+            operands=operands(
+                "any",
+                activation=OneOf(None, "relu", "gelu", "gelu_tanh", "silu"),
+                residual=Operand("bf16", ("M", "N"), optional=True, layouts="any"),
+            ),
             spec=finish,
         ),
         KernelUnderTest(
             "matmul_fused_tiled",
             launch,
-            Contract(("fp16", "bf16"), **tiled),
-            operands=operands("contiguous"),
+            Contract(("bf16",), **tiled),
+            operands=operands(
+                "contiguous",
+                activation=OneOf(None, "gelu"),
+                residual=Operand("bf16", ("M", "N"), optional=True),
+            ),
             spec=finish,
         ),
         KernelUnderTest(
@@ -72,7 +79,7 @@ def fused_kernels():
             Contract(("fp16",), **any_sizes),
             operands={
                 "alpha": OneOf(1.0, 0.5),
-                "beta": OneOf(-2.0, 1.0, 0.0),
+                "beta": OneOf(-2.0, 0.0),
                 "c": Operand("fp16", ("M", "N"), use="updated"),
             },
             spec=add,

@@ -94,7 +94,9 @@ def prepare(
     dtype = DEFAULT_OUT_DTYPE[a.dtype] if out_dtype is None else out_dtype
     allowed = INT_OUT if a.dtype == torch.int8 else FLOAT_OUT
     if dtype not in allowed:
-        raise TypeError(f"{where}: got out_dtype={dtype} for {a.dtype}, expected {join_names(allowed)}")
+        raise TypeError(
+            f"{where}: got out_dtype={dtype} for {a.dtype}, expected {join_names(allowed)}"
+        )
     shape = (a.shape[0], b.shape[1])
     c = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
     if out is not None:
@@ -146,16 +148,14 @@ def num_sms(device: torch.device) -> int:
         return SMS_WITHOUT_GPU
 
 
-def check_tensor(
-    where: str, name: str, x: torch.Tensor, formats: tuple[torch.dtype, ...]
-) -> None:
+def check_tensor(where: str, name: str, x: torch.Tensor, formats: tuple[torch.dtype, ...]) -> None:
     """Raise TypeError unless x is a dense tensor of one of some formats."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{where}: got {name} of {type(x).__name__}, expected torch.Tensor")
     if x.layout != torch.strided:
         raise TypeError(f"{where}: got {name} with {x.layout}, expected torch.strided")
     if x.dtype not in formats:
-        raise TypeError(f"{where}: got {name} of {x.dtype}, expected {joinjoin_names(formats)}")
+        raise TypeError(f"{where}: got {name} of {x.dtype}, expected {join_names(formats)}")
 
 
 def _check_operand(where: str, name: str, x: torch.Tensor) -> None:

@@ -64,11 +64,7 @@ class Epilogue:
     alpha: float
     beta: float
     activation: str | None
-
-    @property
-    def in_place(self) -> bool:
-        """Whether out is c or the residual."""
-        return any(is_same(self.out, x) for x in (self.c, self.residual) if x is not None)
+    in_place: bool  # out is c or the residual
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -87,10 +83,12 @@ def make_epilogue(
     alpha: float,
     beta: float,
     activation: str | None,
+    is_new: bool,
 ) -> Epilogue:
     """The epilogue as the kernel may read its operands, without c where beta is 0.
 
-    Raises TypeError for a wrong type, format or device, ValueError for a wrong shape or overlap.
+    is_new: out was allocated for this call, so that it overlaps nothing. Raises TypeError for a
+    wrong type, format or device, ValueError for a wrong shape or overlap.
     """
     if activation not in ACTIVATIONS:
         known = " or ".join(map(repr, ACTIVATIONS))
@@ -104,15 +102,19 @@ def make_epilogue(
     c = _check(where, "c", c, out.shape, out)
     residual = _check(where, "residual", residual, out.shape, out)
     c = c if beta != 0 else None
-    if bias is not None and may_overlap(out, bias[None]):
-        raise ValueError(f"{where}: got out in the memory of bias, expected memory of its own")
-    for name, x in (("c", c), ("residual", residual)):
-        if x is not None and not is_same(out, x) and may_overlap(out, x):
-            raise ValueError(
-                f"{where}: got out in the memory of {name}, expected {name} itself or memory of "
-                "its own"
-            )
-    return Epilogue(out, bias, c, residual, float(alpha), float(beta), activation)
+    in_place = False
+    if not is_new:
+        if bias is not None and may_overlap(out, bias[None]):
+            raise ValueError(f"{where}: got out in the memory of bias, expected memory of its own")
+        for name, x in (("c", c), ("residual", residual)):
+            if x is not None and is_same(out, x):
+                in_place = True
+            elif x is not None and may_overlap(out, x):
+                raise ValueError(
+                    f"{where}: got out in the memory of {name}, "
+                    f"expected {name} itself or memory of its own"
+                )
+    return Epilogue(out, bias, c, residual, float(alpha), float(beta), activation, in_place)
 
 
 def is_same(x: torch.Tensor, y: torch.Tensor) -> bool:
@@ -148,7 +150,7 @@ def launch_epilogue(
 def count_tiles(out: torch.Tensor, meta: dict[str, int]) -> int:
     """The tiles of a result in a configuration."""
     M, N = out.shape
-    return int(triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]))
+    return triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"])
 
 
 def _check(

@@ -1,4 +1,4 @@
-"""A product with what follows it, in one kernel: a bias, an activation, a residual, alpha and beta."""
+"""A product and what follows it in one kernel: alpha, beta, a bias, an activation, a residual."""
 
 # mypy: allow-incomplete-defs, allow-untyped-defs
 # The compiler types a kernel's arguments at each launch.
@@ -204,10 +204,11 @@ def matmul_fused(
     Where the copy engine cannot address an operand, a warning says why in one line, and pointers
     are used; so they are for fp32 and for an empty K.
     """
+    is_new = out is None
     a, b, out = prepare(WHERE, a, b, out_dtype, out, input_precision)
     if a.dtype not in FORMATS:
         raise TypeError(f"{WHERE}: got a of {a.dtype}, expected {join_names(FORMATS)}")
-    epilogue = make_epilogue(WHERE, out, bias, c, residual, alpha, beta, activation)
+    epilogue = make_epilogue(WHERE, out, bias, c, residual, alpha, beta, activation, is_new)
     if out.numel() == 0:
         return out
     if a.dtype == torch.float32 or a.shape[1] == 0:
