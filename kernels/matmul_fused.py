@@ -263,7 +263,7 @@ def _launch(
         "B_IS_T": b_is_t,
         "NUM_SMS": sms,
     }
-    configs = keep_fitting(CONFIGS, epilogue.constants)
+    configs = keep_fitting(CONFIGS, epilogue.constants) if epilogue.in_place else CONFIGS
 
     def programs(meta: dict[str, int]) -> tuple[int]:
         return (min(sms, count_tiles(out, meta)),)

@@ -57,8 +57,12 @@ def test_the_tuner_keeps_apart_what_may_change_its_choice():
         )
 
 
-@pytest.mark.parametrize("index", range(len(TILES)))
-@pytest.mark.parametrize("activation", [None, "gelu", "gelu_tanh", "silu"])
+#: Every activation in the widest tile, and in the others the one that takes most registers.
+CASES = [(0, x) for x in (None, "gelu", "gelu_tanh", "silu")]
+CASES += [(i, "gelu") for i in range(1, len(TILES))]
+
+
+@pytest.mark.parametrize(("index", "activation"), CASES)
 @pytest.mark.parametrize("given", GIVEN)
 def test_a_fused_configuration_compiles_without_spills(given, activation, index, tmp_path):
     """Loads and stores by the copy engine, one wgmma in flight, and room on an SM."""
