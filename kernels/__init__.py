@@ -4,6 +4,7 @@ from .bmm import bmm
 from .gemm import KERNELS, KernelChoice, choose_kernel, gemm
 from .grouped_gemm import grouped_gemm
 from .matmul import matmul
+from .matmul_fused import matmul_fused
 from .matmul_grouped import matmul_grouped
 from .matmul_padded import matmul_padded
 from .matmul_persistent import matmul_persistent
@@ -20,6 +21,7 @@ __all__ = [
     "gemm",
     "grouped_gemm",
     "matmul",
+    "matmul_fused",
     "matmul_grouped",
     "matmul_padded",
     "matmul_persistent",

@@ -99,7 +99,9 @@ def prepare(
     dtype = DEFAULT_OUT_DTYPE[a.dtype] if out_dtype is None else out_dtype
     allowed = INT_OUT if a.dtype == torch.int8 else FLOAT_OUT
     if dtype not in allowed:
-        raise TypeError(f"{where}: got out_dtype={dtype} for {a.dtype}, expected {_names(allowed)}")
+        raise TypeError(
+            f"{where}: got out_dtype={dtype} for {a.dtype}, expected {join_names(allowed)}"
+        )
     shape = (*a.shape[:-1], b.shape[-1])
     c = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
     if out is not None:
@@ -152,15 +154,18 @@ def num_sms(device: torch.device) -> int:
         return SMS_WITHOUT_GPU
 
 
-def _check_operand(where: str, name: str, x: torch.Tensor, rank: int) -> None:
+def check_tensor(where: str, name: str, x: torch.Tensor, formats: tuple[torch.dtype, ...]) -> None:
+    """Raise TypeError unless x is a dense tensor of one of some formats."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{where}: got {name} of {type(x).__name__}, expected torch.Tensor")
     if x.layout != torch.strided:
         raise TypeError(f"{where}: got {name} with {x.layout}, expected torch.strided")
-    if x.dtype not in DEFAULT_OUT_DTYPE:
-        raise TypeError(
-            f"{where}: got {name} of {x.dtype}, expected {_names(tuple(DEFAULT_OUT_DTYPE))}"
-        )
+    if x.dtype not in formats:
+        raise TypeError(f"{where}: got {name} of {x.dtype}, expected {join_names(formats)}")
+
+
+def _check_operand(where: str, name: str, x: torch.Tensor, rank: int) -> None:
+    check_tensor(where, name, x, tuple(DEFAULT_OUT_DTYPE))
     if x.dim() != rank:
         raise ValueError(
             f"{where}: got {name} of shape {tuple(x.shape)}, "
@@ -194,7 +199,7 @@ def _check_out(
             "expected one address per element"
         )
     for name, x in (("a", a), ("b", b)):
-        if _may_overlap(out, x):
+        if may_overlap(out, x):
             raise ValueError(
                 f"{where}: got out in the memory of {name}, expected memory of its own"
             )
@@ -218,7 +223,7 @@ def _overlaps_itself(x: torch.Tensor) -> bool:
     return g == 0 or (stride1 // g < rows and stride0 // g < columns)
 
 
-def _may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
+def may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether two views may share a byte; exact for blocks of one parent."""
     if x.numel() == 0 or y.numel() == 0:
         return False
@@ -244,5 +249,5 @@ def _extent(x: torch.Tensor, pitch: int | None = None) -> int:
     return (last + 1) * size
 
 
-def _names(dtypes: tuple[torch.dtype, ...]) -> str:
+def join_names(dtypes: tuple[torch.dtype, ...]) -> str:
     return " or ".join(str(dtype) for dtype in dtypes)
