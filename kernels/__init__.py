@@ -6,6 +6,7 @@ from .matmul_persistent import matmul_persistent
 from .matmul_splitk import matmul_splitk
 from .matmul_swizzled import matmul_swizzled
 from .matmul_tma import matmul_tma
+from .quantized import matmul_w4, matmul_w8, pack_int4
 
 __all__ = [
     "matmul",
@@ -14,4 +15,7 @@ __all__ = [
     "matmul_splitk",
     "matmul_swizzled",
     "matmul_tma",
+    "matmul_w4",
+    "matmul_w8",
+    "pack_int4",
 ]

@@ -69,7 +69,7 @@ def prepare(
     Raises TypeError for a wrong type, format or device, ValueError for a wrong shape or overlap.
     """
     for name, x in (("a", a), ("b", b)):
-        _check_operand(where, name, x)
+        check_operand(where, name, x, tuple(DEFAULT_OUT_DTYPE))
     if a.dtype != b.dtype:
         raise TypeError(f"{where}: got a of {a.dtype} and b of {b.dtype}, expected one format")
     if a.device != b.device:
@@ -98,7 +98,7 @@ def prepare(
     shape = (a.shape[0], b.shape[1])
     c = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
     if out is not None:
-        _check_out(where, out, shape, dtype, a, b)
+        check_out(where, out, shape, dtype, a=a, b=b)
     # A view that negates lazily (such as the imaginary part of a conjugate) holds the wrong sign.
     return a.resolve_neg(), b.resolve_neg(), c
 
@@ -146,27 +146,29 @@ def num_sms(device: torch.device) -> int:
         return SMS_WITHOUT_GPU
 
 
-def _check_operand(where: str, name: str, x: torch.Tensor) -> None:
+def check_operand(
+    where: str, name: str, x: torch.Tensor, formats: tuple[torch.dtype, ...], rank: int = 2
+) -> None:
+    """Raise TypeError or ValueError for what is no tensor of these formats and dimensions."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{where}: got {name} of {type(x).__name__}, expected torch.Tensor")
     if x.layout != torch.strided:
         raise TypeError(f"{where}: got {name} with {x.layout}, expected torch.strided")
-    if x.dtype not in DEFAULT_OUT_DTYPE:
-        raise TypeError(
-            f"{where}: got {name} of {x.dtype}, expected {_names(tuple(DEFAULT_OUT_DTYPE))}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"{where}: got {name} of shape {tuple(x.shape)}, expected two dimensions")
+    if x.dtype not in formats:
+        raise TypeError(f"{where}: got {name} of {x.dtype}, expected {_names(formats)}")
+    if x.dim() != rank:
+        expected = "one dimension" if rank == 1 else "two dimensions"
+        raise ValueError(f"{where}: got {name} of shape {tuple(x.shape)}, expected {expected}")
 
 
-def _check_out(
+def check_out(
     where: str,
     out: torch.Tensor,
     shape: tuple[int, int],
     dtype: torch.dtype,
-    a: torch.Tensor,
-    b: torch.Tensor,
+    **operands: torch.Tensor,
 ) -> None:
+    """Raise TypeError or ValueError for what cannot take a result of `operands`, a among them."""
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"{where}: got out of {type(out).__name__}, expected torch.Tensor")
     if out.layout != torch.strided or out.is_neg():
@@ -175,8 +177,9 @@ def _check_out(
         )
     if out.dtype != dtype:
         raise TypeError(f"{where}: got out of {out.dtype}, expected {dtype}")
-    if out.device != a.device:
-        raise TypeError(f"{where}: got out on {out.device}, expected {a.device}")
+    device = operands["a"].device
+    if out.device != device:
+        raise TypeError(f"{where}: got out on {out.device}, expected {device}")
     if tuple(out.shape) != shape:
         raise ValueError(f"{where}: got out of shape {tuple(out.shape)}, expected {shape}")
     if _overlaps_itself(out):
@@ -184,7 +187,7 @@ def _check_out(
             f"{where}: got out with shape {shape} and strides {out.stride()}, "
             "expected one address per element"
         )
-    for name, x in (("a", a), ("b", b)):
+    for name, x in operands.items():
         if _may_overlap(out, x):
             raise ValueError(
                 f"{where}: got out in the memory of {name}, expected memory of its own"

@@ -18,6 +18,7 @@ from scripts.evidence import Row, collect, run_each
 from tests.witnesses.recorded.cases import operand
 
 from gemmproof import kernels
+from gemmproof.kernels import quantized
 from gemmproof.properties.cases.tensors import TORCH_DTYPES, as_array, as_tensor
 from gemmproof.reference.arithmetic.conversions import bits
 from gemmproof.reference.simulator import run
@@ -43,7 +44,8 @@ def compare_kernels(jobs: int = 8, kernel: str = "", report: Path | None = None)
 
     Exits with 0 when all bits are equal, 1 otherwise.
     """
-    names = [kernel] if kernel else kernels.__all__
+    plain = [name for name in kernels.__all__ if name not in quantized.__all__]
+    names = [kernel] if kernel else plain
     tasks = [(name, fmt) for name in names for fmt in OUTPUTS]
     return collect(run_each(compare, tasks, jobs), describe, report)
 
