@@ -186,6 +186,14 @@ def matmul_w4(
     return _multiply("matmul_w4", PER_WORD, a, b, scale, zero, group, out)
 
 
+def list_tiles(per_word: int, group: int | None) -> tuple[tuple[int, int, int, int], ...]:
+    """The tiles for groups of so many rows.
+
+    Of groups of 32 a step has four sums, for which registers do not suffice in the widest tile.
+    """
+    return TILES[per_word][:-1] if group == 32 else TILES[per_word]
+
+
 def _multiply(
     where: str, per_word: int, a: torch.Tensor, b: torch.Tensor, scale: torch.Tensor,
     zero: torch.Tensor | None, group: int | None, out: torch.Tensor | None,
@@ -203,7 +211,7 @@ def _multiply(
     if c.numel() == 0:
         return c
 
-    tiles = TILES[per_word]
+    tiles = list_tiles(per_word, group)
     BLOCK_M, BLOCK_N, warps, stages = next((x for x in tiles if x[0] >= M), tiles[-1])
     programs = triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)
     steps = triton.cdiv(K, BLOCK_K)
