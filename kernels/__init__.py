@@ -12,6 +12,7 @@ from .matmul_splitk import matmul_splitk
 from .matmul_streamk import matmul_streamk
 from .matmul_swizzled import matmul_swizzled
 from .matmul_tma import matmul_tma
+from .quantized import matmul_w4, matmul_w8, pack_int4
 
 __all__ = [
     "KERNELS",
@@ -29,4 +30,7 @@ __all__ = [
     "matmul_streamk",
     "matmul_swizzled",
     "matmul_tma",
+    "matmul_w4",
+    "matmul_w8",
+    "pack_int4",
 ]

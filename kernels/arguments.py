@@ -71,8 +71,8 @@ def prepare(
     Raises TypeError for a wrong type, format or device, ValueError for a wrong shape or overlap.
     """
     axes_a, axes_b = (x.split() for x in axes)
-    _check_operand(where, "a", a, len(axes_a))
-    _check_operand(where, "b", b, len(axes_b))
+    check_operand(where, "a", a, tuple(DEFAULT_OUT_DTYPE), len(axes_a))
+    check_operand(where, "b", b, tuple(DEFAULT_OUT_DTYPE), len(axes_b))
     if a.dtype != b.dtype:
         raise TypeError(f"{where}: got a of {a.dtype} and b of {b.dtype}, expected one format")
     if a.device != b.device:
@@ -105,7 +105,7 @@ def prepare(
     shape = (*a.shape[:-1], b.shape[-1])
     c = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
     if out is not None:
-        _check_out(where, out, shape, dtype, a, b)
+        check_out(where, out, shape, dtype, a=a, b=b)
     # A view that negates lazily (such as the imaginary part of a conjugate) holds the wrong sign.
     return a.resolve_neg(), b.resolve_neg(), c
 
@@ -164,23 +164,24 @@ def check_tensor(where: str, name: str, x: torch.Tensor, formats: tuple[torch.dt
         raise TypeError(f"{where}: got {name} of {x.dtype}, expected {join_names(formats)}")
 
 
-def _check_operand(where: str, name: str, x: torch.Tensor, rank: int) -> None:
-    check_tensor(where, name, x, tuple(DEFAULT_OUT_DTYPE))
+def check_operand(
+    where: str, name: str, x: torch.Tensor, formats: tuple[torch.dtype, ...], rank: int = 2
+) -> None:
+    """Raise TypeError or ValueError for what is no tensor of these formats and dimensions."""
+    check_tensor(where, name, x, formats)
     if x.dim() != rank:
-        raise ValueError(
-            f"{where}: got {name} of shape {tuple(x.shape)}, "
-            f"expected {'two' if rank == 2 else 'three'} dimensions"
-        )
+        expected = ("no dimension", "one dimension", "two dimensions", "three dimensions")[rank]
+        raise ValueError(f"{where}: got {name} of shape {tuple(x.shape)}, expected {expected}")
 
 
-def _check_out(
+def check_out(
     where: str,
     out: torch.Tensor,
     shape: tuple[int, ...],
     dtype: torch.dtype,
-    a: torch.Tensor,
-    b: torch.Tensor,
+    **operands: torch.Tensor,
 ) -> None:
+    """Raise TypeError or ValueError for what cannot take a result of `operands`, a among them."""
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"{where}: got out of {type(out).__name__}, expected torch.Tensor")
     if out.layout != torch.strided or out.is_neg():
@@ -189,8 +190,9 @@ def _check_out(
         )
     if out.dtype != dtype:
         raise TypeError(f"{where}: got out of {out.dtype}, expected {dtype}")
-    if out.device != a.device:
-        raise TypeError(f"{where}: got out on {out.device}, expected {a.device}")
+    device = operands["a"].device
+    if out.device != device:
+        raise TypeError(f"{where}: got out on {out.device}, expected {device}")
     if tuple(out.shape) != shape:
         raise ValueError(f"{where}: got out of shape {tuple(out.shape)}, expected {shape}")
     if _overlaps_itself(out):
@@ -198,7 +200,7 @@ def _check_out(
             f"{where}: got out with shape {shape} and strides {out.stride()}, "
             "expected one address per element"
         )
-    for name, x in (("a", a), ("b", b)):
+    for name, x in operands.items():
         if may_overlap(out, x):
             raise ValueError(
                 f"{where}: got out in the memory of {name}, expected memory of its own"

@@ -1,0 +1,6 @@
+"""Products of operands of few bits, with the scales that belong to them."""
+
+from .packing import pack_int4
+from .weight_only import matmul_w4, matmul_w8
+
+__all__ = ["matmul_w4", "matmul_w8", "pack_int4"]
