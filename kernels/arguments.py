@@ -35,6 +35,8 @@ KEY = [
     *("M", "N", "K", "INPUT_PRECISION"),
     *("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn"),
 ]
+#: Milliseconds of launches in a tuner's graph, which is replayed ten times.
+TUNED_MS = 5
 #: For `make_configs`, shared by matmul_grouped and matmul_swizzled.
 TILES = (
     (128, 256, 64, 8, 3),
@@ -44,6 +46,16 @@ TILES = (
     (64, 64, 32, 4, 4),
     (16, 64, 128, 4, 4),
 )
+
+
+def time_config(launch: Callable[[], Any], quantiles: Any) -> Any:
+    """Milliseconds of a configuration by a captured graph, as a tuner wants them.
+
+    From Python a launch takes longer than a small product, and all would be alike. What was queued
+    before may still read c, which is timed on a stream of its own.
+    """
+    torch.cuda.synchronize()
+    return triton.testing.do_bench_cudagraph(launch, rep=TUNED_MS, quantiles=quantiles)
 
 
 def make_configs(*tiles: tuple[int, int, int, int, int], **constants: int) -> list[triton.Config]:

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import FP8, KEY, MAX_SIZE, launch, make_configs, num_sms, prepare
+from .arguments import FP8, KEY, MAX_SIZE, launch, make_configs, num_sms, prepare, time_config
 from .descriptors import describe, explain, find_product
 from .matmul_tma import CONFIGS as CONFIGS_OF_A_MATRIX
 from .matmul_tma import keep_fitting
@@ -90,6 +90,7 @@ def load_block(
         *("ACC_DTYPE", "INPUT_PRECISION", "PROMOTE", "NUM_SMS"),
     ],
     prune_configs_by={"early_config_prune": keep_fitting},
+    do_bench=time_config,
 )
 @triton.jit
 def bmm_tma_kernel(
@@ -152,6 +153,7 @@ def bmm_tma_kernel(
 @triton.autotune(
     configs=POINTER_CONFIGS,
     key=[*KEY, "batch", "stride_ab", "stride_bb", "stride_cb", "NUM_SMS"],
+    do_bench=time_config,
 )
 @triton.jit
 def bmm_kernel(

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import FP8, make_configs, num_sms, prepare
+from .arguments import FP8, make_configs, num_sms, prepare, time_config
 from .bmm import find_tile, load_block
 from .descriptors import describe, explain, find_layouts, has_engine
 from .matmul_tma import ROW_BYTES
@@ -118,6 +118,7 @@ def store_rows(
     configs=CONFIGS,
     key=[*KEY, "A_IS_T", "B_IS_T", "B_IS_SHARED"],
     prune_configs_by={"early_config_prune": keep_fitting},
+    do_bench=time_config,
 )
 @triton.jit
 def grouped_gemm_tma_kernel(
@@ -161,6 +162,7 @@ def grouped_gemm_tma_kernel(
         *("stride_am", "stride_ak", "stride_bg", "stride_bk", "stride_bn"),
         *("stride_cm", "stride_cn"),
     ],
+    do_bench=time_config,
 )
 @triton.jit
 def grouped_gemm_kernel(

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import KEY, launch, make_configs, prepare
+from .arguments import KEY, launch, make_configs, prepare, time_config
 
 CONFIGS = make_configs(
     (128, 64, 64, 4, 4),
@@ -20,7 +20,7 @@ CONFIGS = make_configs(
 )
 
 
-@triton.autotune(configs=CONFIGS, key=KEY)
+@triton.autotune(configs=CONFIGS, key=KEY, do_bench=time_config)
 @triton.jit
 def matmul_kernel(
     a_ptr,

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import join_names, num_sms, prepare
+from .arguments import join_names, num_sms, prepare, time_config
 from .descriptors import ALIGNMENT, describe, find_layouts, has_engine
 from .epilogues import FORMATS, Epilogue, count_tiles, finish, launch_epilogue, make_epilogue
 from .fused_pointers import launch_pointers
@@ -121,6 +121,7 @@ def store_columns(
         *("BIAS_BYTES", "C_BYTES", "RESIDUAL_BYTES", "OUT_BYTES"),
     ],
     prune_configs_by={"early_config_prune": keep_fitting},
+    do_bench=time_config,
 )
 @triton.jit
 def matmul_fused_kernel(

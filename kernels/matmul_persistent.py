@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import KEY, launch, make_configs, num_sms, prepare
+from .arguments import KEY, launch, make_configs, num_sms, prepare, time_config
 
 CONFIGS = make_configs(
     (128, 256, 64, 8, 3),
@@ -21,7 +21,7 @@ CONFIGS = make_configs(
 )
 
 
-@triton.autotune(configs=CONFIGS, key=[*KEY, "NUM_SMS"])
+@triton.autotune(configs=CONFIGS, key=[*KEY, "NUM_SMS"], do_bench=time_config)
 @triton.jit
 def matmul_persistent_kernel(
     a_ptr,

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import FP8, num_sms, prepare
+from .arguments import FP8, num_sms, prepare, time_config
 from .descriptors import describe, explain, find_product
 from .matmul_persistent import launch_persistent
 
@@ -86,6 +86,7 @@ def keep_fitting(
         *("ACC_DTYPE", "INPUT_PRECISION", "PROMOTE", "NUM_SMS"),
     ],
     prune_configs_by={"early_config_prune": keep_fitting},
+    do_bench=time_config,
 )
 @triton.jit
 def matmul_tma_kernel(

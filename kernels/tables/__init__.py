@@ -29,7 +29,7 @@ ALIKE = (("fp16", "bf16"), ("fp8e4m3", "fp8e5m2"))
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One product of dense operands, b column-major, and the seconds that kernels took for it.
+    """One product of dense operands, b column-major, and how fast kernels were beside one peer.
 
     `format` is that of a and b, `out_format` that of c, by the names that gemmproof gives them.
     """
@@ -39,7 +39,7 @@ class Measured:
     M: int
     N: int
     K: int
-    seconds: dict[str, float]
+    speeds: dict[str, float]
 
     @property
     def described(self) -> bool:
@@ -49,8 +49,8 @@ class Measured:
 
     def find_fastest(self, allowed: Callable[[str], bool]) -> str | None:
         """The fastest of the kernels that are allowed; None where none of them was measured."""
-        kept = {name: s for name, s in self.seconds.items() if allowed(name)}
-        return min(kept, key=kept.__getitem__, default=None)
+        kept = {name: speed for name, speed in self.speeds.items() if allowed(name)}
+        return max(kept, key=kept.__getitem__, default=None)
 
     def measure_distance(self, M: int, N: int, K: int) -> float:
         """How far the sizes are from these: the sum of the octaves between them, axis by axis."""
@@ -99,10 +99,10 @@ def read_table(path: Path) -> tuple[str, tuple[Measured, ...]]:
         raise ValueError(f"schema {data['schema']}")
     rows = []
     for row in data["rows"]:
-        seconds = {str(name): float(s) for name, s in row["seconds"].items()}
+        speeds = {str(name): float(speed) for name, speed in row["speeds"].items()}
         M, N, K = (int(row[axis]) for axis in "MNK")
         formats = (row["format"], row["out_format"])
         if not all(name in SIZES for name in formats):
             raise ValueError(f"formats {formats}")
-        rows.append(Measured(*formats, M, N, K, seconds))
+        rows.append(Measured(*formats, M, N, K, speeds))
     return str(data["device"]), tuple(rows)

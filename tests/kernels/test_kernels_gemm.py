@@ -15,9 +15,9 @@ H200 = "NVIDIA H200"
 TABLES = sorted(Path(tables.__file__).parent.glob("*.json"))
 
 
-def row(M, N, K, fmt="bf16", out=None, **seconds):
+def row(M, N, K, fmt="bf16", out=None, **speeds):
     sizes = {"M": M, "N": N, "K": K}
-    return {"format": fmt, "out_format": out or fmt, **sizes, "seconds": seconds}
+    return {"format": fmt, "out_format": out or fmt, **sizes, "speeds": speeds}
 
 
 def write(path, *rows, device="a card", schema=1):
@@ -30,10 +30,10 @@ def own(tmp_path, monkeypatch):
     """A table of the user's own, for a GPU that all tensors are on."""
     table = write(
         tmp_path / "table.json",
-        row(4096, 4096, 4096, matmul_tma=2.0, matmul_streamk=1.0),
-        row(16, 8192, 8192, matmul_splitk=1.0, matmul_tma=3.0),
-        row(64, 64, 64, matmul_tma=2.0, matmul_unknown=1.0),
-        row(4100, 4100, 4099, matmul_swizzled=1.0, matmul=3.0),
+        row(4096, 4096, 4096, matmul_tma=1.0, matmul_streamk=2.0),
+        row(16, 8192, 8192, matmul_splitk=3.0, matmul_tma=1.0),
+        row(64, 64, 64, matmul_tma=1.0, matmul_unknown=2.0),
+        row(4100, 4100, 4099, matmul_swizzled=3.0, matmul=1.0),
         row(4096, 4096, 4096, "fp8e4m3", "fp32", matmul_tma=1.0),
         row(512, 512, 512, "fp32", matmul_persistent=1.0),
     )
@@ -141,8 +141,8 @@ def test_a_table_that_is_shipped_names_kernels_that_are_there(path):
     assert device in load_tables()
     assert len(rows) >= 12
     for measured in rows:
-        assert set(measured.seconds) <= set(KERNELS)
-        assert all(seconds > 0 for seconds in measured.seconds.values())
+        assert set(measured.speeds) <= set(KERNELS)
+        assert all(speed > 0 for speed in measured.speeds.values())
         nearest = look_up(device, measured.format, measured.described, *_sizes(measured))
         assert _sizes(nearest) == _sizes(measured)
 

@@ -53,16 +53,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def make_table(report: BenchReport) -> dict[str, Any]:
-    """What kernels/tables reads, of right results alone: a kernel that was wrong is not in it."""
+    """What kernels/tables reads, of right results alone: a kernel that was wrong is not in it.
+
+    Speeds are ratios to one peer, measured in turns with it: seconds change with the clocks.
+    """
     products: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in report.rows:
-        if row.seconds is None or row.verdict == CONTROL or row.batch is not None:
+        if row.ratio is None or row.verdict == CONTROL or row.batch is not None:
             continue
         key = (row.format, row.M, row.N, row.K)
         sizes = {"M": row.M, "N": row.N, "K": row.K}
-        made = {"format": row.format, "out_format": row.out_format, **sizes, "seconds": {}}
-        seconds = products.setdefault(key, made)["seconds"]
-        seconds[row.kernel] = float(f"{row.seconds:.4g}")
+        made = {"format": row.format, "out_format": row.out_format, **sizes, "speeds": {}}
+        products.setdefault(key, made)["speeds"][row.kernel] = round(row.ratio.median, 3)
     return {"schema": SCHEMA, **report.facts, "rows": list(products.values())}
 
 
@@ -74,11 +76,11 @@ def write_table(table: dict[str, Any]) -> str:
 
 
 def list_winners(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
-    """A line for each product: the fastest kernel, and how much longer the next one takes."""
+    """A line for each product: the fastest kernel, and the share of its speed that the next has."""
     lines = []
     for row in rows:
-        (name, best), *others = sorted(row["seconds"].items(), key=lambda pair: pair[1])
-        then = "".join(f", {other} {seconds / best:.3f}" for other, seconds in others[:1])
+        (name, best), *others = sorted(row["speeds"].items(), key=lambda pair: -pair[1])
+        then = "".join(f", {other} {speed / best:.3f}" for other, speed in others[:1])
         where = f"{row['format']} {row['M']}x{row['N']}x{row['K']}"
-        lines.append((f"{where:32} {name} {1e6 * best:.1f} us{then}", ""))
+        lines.append((f"{where:32} {name}{then}", ""))
     return lines
