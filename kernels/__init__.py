@@ -1,10 +1,10 @@
 """GEMM kernels in Triton behind one interface, c = a @ b."""
 
 from .bmm import bmm
+from .fused import matmul_fused
 from .gemm import KERNELS, KernelChoice, choose_kernel, gemm
 from .grouped_gemm import grouped_gemm
 from .matmul import matmul
-from .matmul_fused import matmul_fused
 from .matmul_grouped import matmul_grouped
 from .matmul_padded import matmul_padded
 from .matmul_persistent import matmul_persistent

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from gemmproof.kernels import matmul_fused
-from gemmproof.kernels.fused_pointers import CONFIGS as POINTERS
-from gemmproof.kernels.matmul_fused import TILES
+from gemmproof.kernels.fused.matmul_fused import TILES
+from gemmproof.kernels.fused.pointers import CONFIGS as POINTERS
 from gemmproof.reference.simulator import run
 
-MODULE = "gemmproof.kernels.matmul_fused"
+MODULE = "gemmproof.kernels.fused.matmul_fused"
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 ACTIVATIONS = {
     None: lambda x: x,
@@ -129,7 +129,7 @@ def test_an_update_in_place_takes_the_widest_tiles_that_occupy_the_gpu():
         c = torch.zeros(256, 512, dtype=F16)
         with (
             patch(f"{MODULE}.matmul_fused_kernel", kernel),
-            patch("gemmproof.kernels.epilogues.num_sms", lambda device, sms=sms: sms),
+            patch("gemmproof.kernels.fused.epilogues.num_sms", lambda device, sms=sms: sms),
         ):
             matmul_fused(draw(256, 64), draw(64, 512), c=c, beta=1.0, out=c)
         kernel.__getitem__.assert_not_called()

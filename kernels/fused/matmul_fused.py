@@ -12,11 +12,11 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import join_names, num_sms, prepare, time_config
-from .descriptors import ALIGNMENT, describe, find_layouts, has_engine
+from ..arguments import join_names, num_sms, prepare, time_config
+from ..descriptors import ALIGNMENT, describe, find_layouts, has_engine
+from ..matmul_tma import ROW_BYTES, SHARED_MEMORY
 from .epilogues import FORMATS, Epilogue, count_tiles, finish, launch_epilogue, make_epilogue
-from .fused_pointers import launch_pointers
-from .matmul_tma import ROW_BYTES, SHARED_MEMORY
+from .pointers import launch_pointers
 
 WHERE = "matmul_fused"
 # (BLOCK_M, BLOCK_N, num_warps, GROUP_M) and (num_stages, SUBTILES), of which the first that fits is

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import make_configs, time_config
+from ..arguments import make_configs, time_config
 from .epilogues import Epilogue, count_tiles, finish, launch_epilogue
 
 CONFIGS = make_configs((128, 128, 64, 8, 3), (64, 64, 32, 4, 4), (32, 64, 64, 4, 4), GROUP_M=8)
