@@ -2,7 +2,8 @@
 
 
 def pytest_gemm_kernels():
-    from gemmproof import Contract, KernelUnderTest, kernels
+    from gemmproof import Contract, KernelUnderTest, kernels, multiple_of
+    from gemmproof.kernels.matmul_ws import matmul_ws
     from gemmproof.reference.mirrors import MIRRORS
 
     contract = Contract(
@@ -13,7 +14,18 @@ def pytest_gemm_kernels():
         layouts="any",
         huge=True,
     )
+    # what the copy engine addresses: all else is matmul_tma's, which is judged by itself
+    half = Contract(
+        formats=("fp16", "bf16"), N=multiple_of(8), K=multiple_of(8), layouts=("row", "column")
+    )
+    # in Gluon; its products are summed in the order of matmul_tma's
+    by_warps = KernelUnderTest(
+        "matmul_ws", matmul_ws, half, device_only=True, predicted_by=kernels.matmul_tma
+    )
     return [
-        KernelUnderTest(name, getattr(kernels, name), contract, mirror=MIRRORS.get(name))
-        for name in kernels.__all__
+        *(
+            KernelUnderTest(name, getattr(kernels, name), contract, mirror=MIRRORS.get(name))
+            for name in kernels.__all__
+        ),
+        by_warps,
     ]

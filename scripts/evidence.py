@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
@@ -14,6 +15,10 @@ from typing import Any
 import torch
 import triton
 
+from gemmproof.backends.device import Gpu
+
+ROOT = Path(__file__).parents[1]
+EVIDENCE = ROOT / "docs" / "evidence"
 Row = dict[str, Any]
 
 
@@ -29,15 +34,24 @@ def run_each(
             yield future.result()
 
 
+def require_gpu(command: str) -> None:
+    """End the process with one line where torch finds no GPU."""
+    if not torch.cuda.is_available():
+        print(f"{command}: got no GPU that torch finds, expected one", file=sys.stderr)
+        raise SystemExit(2)
+
+
 def collect(rows: Iterable[Row], describe: Callable[[Row], str], report: Path | None) -> int:
     """Print each row as it comes, and how many of them are as `row["expected"]` says.
 
-    After each row the report is written (as JSON, below the device, the versions and the date): a
-    run that is cut short leaves what it measured. Returns 1 where a row is not as expected, else 0.
+    After each row the report is written (as JSON, a row a line, below the device, the versions and
+    the date): a run that is cut short leaves what it measured. Returns 1 where a row is not as
+    expected, else 0.
     """
-    device = torch.cuda.get_device_name()
+    gpu = Gpu()
+    device = gpu.name
     head = {
-        "device": device,
+        **gpu.facts,
         "torch": torch.__version__,
         "triton": triton.__version__,
         "python": platform.python_version(),
@@ -48,7 +62,13 @@ def collect(rows: Iterable[Row], describe: Callable[[Row], str], report: Path | 
         made.append(row)
         print(describe(row), flush=True)
         if report is not None:
-            report.write_text(json.dumps({**head, "kernels": made}, indent=1), encoding="utf-8")
+            report.write_text(_format(head, made), encoding="utf-8")
     good = sum(row["expected"] for row in made)
     print(f"{device}: {good} of {len(made)} as expected")
     return int(good < len(made))
+
+
+def _format(head: Row, rows: list[Row]) -> str:
+    facts = "".join(f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in head.items())
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    return f'{{\n{facts} "kernels": [\n{lines}\n ]\n}}\n'
