@@ -1,11 +1,11 @@
-"""What measurements share: a process for each kernel, and rows that say where they were made."""
+"""What measurements share: kernels, a process for each, rows that say where they were made."""
 
 from __future__ import annotations
 
 import json
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -16,9 +16,13 @@ import torch
 import triton
 
 from gemmproof.backends.device import Gpu
+from gemmproof.fake_device import Wanted
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.reference.formats import OPERANDS
+from gemmproof.worker.serve import load_registered
 
 ROOT = Path(__file__).parents[1]
-EVIDENCE = ROOT / "docs" / "evidence"
+CONFTEST = str(ROOT / "conftest.py")
 Row = dict[str, Any]
 
 
@@ -39,6 +43,37 @@ def require_gpu(command: str) -> None:
     if not torch.cuda.is_available():
         print(f"{command}: got no GPU that torch finds, expected one", file=sys.stderr)
         raise SystemExit(2)
+
+
+def place_evidence(name: str, kernel: str, format: str) -> Path | None:
+    """Where the evidence of a command lies; None where only some kernels or formats are asked."""
+    return None if kernel or format else ROOT / "docs" / "evidence" / f"{name}.json"
+
+
+def list_tasks(
+    command: str, kernel: str = "", format: str = "", formats: Container[str] = OPERANDS
+) -> list[tuple[str, str]]:
+    """The name and a format of each registered kernel; those of one name, or in one format."""
+    found = load_registered(CONFTEST)
+    if not isinstance(found, list):
+        raise SystemExit(f"{command}: {found}")
+    tasks = [(one.name, name) for one in found for name in one.contract.formats]
+    wanted = (format,) if format else formats
+    chosen = [(name, fmt) for name, fmt in tasks if kernel in ("", name) and fmt in wanted]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(name for name, _ in tasks))
+        got = f"--kernel {kernel or 'any'} --format {format or 'any'}"
+        raise SystemExit(f"{command}: got {got}, expected one of {known} in a format that it takes")
+    return chosen
+
+
+def find_kernel(name: str) -> KernelUnderTest:
+    """A registered kernel, whose module meets this machine's GPU."""
+    Wanted.device = True
+    found = load_registered(CONFTEST)
+    if not isinstance(found, list):
+        raise SystemExit(str(found))
+    return next(kernel for kernel in found if kernel.name == name)
 
 
 def collect(rows: Iterable[Row], describe: Callable[[Row], str], report: Path | None) -> int:

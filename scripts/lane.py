@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scripts.evidence import EVIDENCE, ROOT, Row, collect, require_gpu
+from scripts import evidence
+from scripts.evidence import Row, collect, list_tasks, place_evidence, require_gpu
 
-from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Request
-from gemmproof.worker.serve import load_registered
 from gemmproof.worker.verdict import judge
 
-CONFTEST = str(ROOT / "conftest.py")
 LIMITS = Limits(case=120)  # a first launch waits for its compilation
 CUDA = "cuda"
 
@@ -37,28 +34,11 @@ def judge_kernels(
     Exits with 1 where a property does not hold or could not be judged.
     """
     require_gpu("lane")
-    tasks = list_tasks(kernel, format)
-    every = not kernel and not format
+    tasks = list_tasks("lane", kernel, format)
+    file = report or place_evidence("lane", kernel, format)
     with ThreadPoolExecutor(jobs) as pool:
         rows = pool.map(partial(judge_one, examples=examples, seed=seed), *zip(*tasks, strict=True))
-        return collect(rows, describe, report or (EVIDENCE / "lane.json" if every else None))
-
-
-def list_tasks(kernel: str, format: str) -> list[tuple[str, str]]:
-    """The name and a format of each registered kernel; of one name, or in one format, alone."""
-    found = load_registered(CONFTEST)
-    if not isinstance(found, list):
-        raise SystemExit(f"lane: {found}")
-    tasks = [task for one in found for task in _list_formats(one)]
-    chosen = [(n, f) for n, f in tasks if kernel in ("", n) and format in ("", f)]
-    if not chosen:
-        known = " ".join(dict.fromkeys(n for n, _ in tasks))
-        raise SystemExit(f"lane: got --kernel {kernel} --format {format}, expected one of: {known}")
-    return chosen
-
-
-def _list_formats(kernel: KernelUnderTest) -> Iterator[tuple[str, str]]:
-    return ((kernel.name, name) for name in kernel.contract.formats)
+        return collect(rows, describe, file)
 
 
 def judge_one(name: str, format: str, examples: int, seed: int) -> Row:
@@ -75,7 +55,7 @@ def judge_one(name: str, format: str, examples: int, seed: int) -> Row:
     request = Request(
         ask="check",
         name=name,
-        conftest=CONFTEST,
+        conftest=evidence.CONFTEST,
         format=format,
         max_examples=examples,
         seed=seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
@@ -150,12 +151,19 @@ def project(tmp_path, monkeypatch):
 
 
 def test_a_sign_off_without_a_gpu_leaves_it_out_and_says_so(project, capfd):
-    assert main(["signoff", "--max-examples", "2"]) == EXIT["pass"]
-    out, err = capfd.readouterr()
-    assert "signoff: pass (1 pass)" in out
-    assert "unseen" not in out
     said = "unseen: left out: registered device_only, it is judged with --device cuda"
-    assert said in err.splitlines()
+    assert main(["signoff", "--max-examples", "2", "--json", "report.json"]) == EXIT["pass"]
+    *_, verdict, note = capfd.readouterr().out.splitlines()
+    assert (verdict, note) == ("signoff: pass (1 pass)", said)
+    report = json.loads(Path("report.json").read_text())
+    assert [kernel["target"] for kernel in report["kernels"]] == ["seen"]
+    assert report["left_out"] == ["unseen"]
+
+
+def test_a_sign_off_of_nothing_else_is_incomplete(project, capfd):
+    Path("conftest.py").write_text(CONFTEST.replace('KernelUnderTest("seen", matmul), ', ""))
+    assert main(["signoff", "--max-examples", "2"]) == EXIT["incomplete"]
+    assert "unseen: left out" in capfd.readouterr().out
 
 
 def test_a_sign_off_that_names_it_is_incomplete(project, capfd):

@@ -37,14 +37,14 @@ def project(tmp_path, monkeypatch):
         path = tmp_path / "conftest.py"
         support = str(HERE.parent / "support")
         path.write_text(CONFTEST.format(here=str(HERE), support=support, dies=dies))
-        monkeypatch.setattr(lane, "CONFTEST", str(path))
+        monkeypatch.setattr(evidence, "CONFTEST", str(path))
         return path
 
     monkeypatch.setattr(evidence, "Gpu", FakeGpu)
     monkeypatch.setattr(lane, "require_gpu", lambda command: None)
-    lane.load_registered.cache_clear()
+    evidence.load_registered.cache_clear()
     yield write
-    lane.load_registered.cache_clear()
+    evidence.load_registered.cache_clear()
 
 
 def test_a_row_for_each_kernel_and_format(project, tmp_path, capsys):
@@ -76,7 +76,7 @@ def test_a_kernel_that_dies_is_a_finding(project, capsys):
 
 def test_an_unknown_kernel_is_refused(project):
     project()
-    with pytest.raises(SystemExit, match="got --kernel other --format , expected one of: plain"):
+    with pytest.raises(SystemExit, match="got --kernel other --format any, expected one of plain"):
         lane.judge_kernels(kernel="other")
 
 

@@ -44,14 +44,12 @@ def run(options: argparse.Namespace) -> int:
         except ValueError as mistake:
             return _refuse(mistake)
         reports = _judge_all(options, names)
-    for name in left_out:
-        said = f"{name}: left out: registered device_only, it is judged with --device cuda"
-        print(clean(said), file=sys.stderr)
-    if not reports:
-        return EXIT["incomplete"]
-    verdict = next(v for v in GRAVEST_FIRST if any(r.verdict == v for r in reports))
-    _write(options, reports, verdict)
-    deliver(_lines(options, reports, verdict))
+    found = {report.verdict for report in reports} or {"incomplete"}
+    verdict = next(v for v in GRAVEST_FIRST if v in found)
+    _write(options, reports, verdict, left_out)
+    why = "left out: registered device_only, it is judged with --device cuda"
+    notes = [(clean(f"{name}: {why}"), "") for name in left_out]
+    deliver([*_lines(options, reports, verdict), *notes])
     return EXIT[verdict]
 
 
@@ -122,10 +120,13 @@ def _reproduce(options: argparse.Namespace, name: str) -> Callable[[Case], str]:
     return line
 
 
-def _write(options: argparse.Namespace, reports: list[Report], verdict: str) -> None:
+def _write(
+    options: argparse.Namespace, reports: list[Report], verdict: str, left_out: list[str]
+) -> None:
     if options.json:
         kernels = [document(r, _reproduce(options, r.target)) for r in reports]
         whole: dict[str, Any] = {"schema": SCHEMA, "verdict": verdict, "kernels": kernels}
+        whole["left_out"] = left_out
         Path(options.json).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
     if options.junit:
         from gemmproof.report.junit import write as write_junit
