@@ -8,7 +8,8 @@ import numpy as np
 
 
 def pytest_gemm_kernels():
-    from gemmproof import Contract, KernelUnderTest, kernels
+    from gemmproof import Contract, KernelUnderTest, kernels, multiple_of
+    from gemmproof.kernels.matmul_ws import matmul_ws
     from gemmproof.reference.mirrors import MIRRORS
 
     contract = Contract(
@@ -23,9 +24,24 @@ def pytest_gemm_kernels():
     plain = [
         KernelUnderTest(name, function, contract, mirror=MIRRORS.get(name))
         for name, function in kernels.KERNELS.items()
-        if name != "matmul_ws"  # Gluon's, of which the simulator sees nothing
+        if name != "matmul_ws"
     ]
-    return [*plain, bmm, *_state_grouped_gemm(contract), *_state_fused(), *_state_weight_only()]
+    # what the copy engine addresses: all else is matmul_tma's, which is judged by itself
+    half = Contract(
+        formats=("fp16", "bf16"), N=multiple_of(8), K=multiple_of(8), layouts=("row", "column")
+    )
+    # in Gluon; its products are summed in the order of matmul_tma's
+    by_warps = KernelUnderTest(
+        "matmul_ws", matmul_ws, half, device_only=True, predicted_by=kernels.matmul_tma
+    )
+    return [
+        *plain,
+        by_warps,
+        bmm,
+        *_state_grouped_gemm(contract),
+        *_state_fused(),
+        *_state_weight_only(),
+    ]
 
 
 def _state_grouped_gemm(contract):

@@ -174,6 +174,18 @@ def judge_prediction(observation: Observation) -> Iterator[Finding]:
         yield make_finding(observation, PREDICTED, "not_as_predicted", wrong, shown, want, note)
 
 
+def count_predicted(observation: Observation) -> tuple[int, int]:
+    """How many elements of all results have the bits predicted, and of how many bits are."""
+    equal = total = 0
+    for one in filter(prediction_applies, observation.split()):
+        assert one.predicted is not None
+        expected = one.predicted[one.part]
+        assert expected is not None
+        equal += int(agree(one.result, expected).sum())
+        total += expected.size
+    return equal, total
+
+
 def agree(got: Array, expected: Array) -> Array:
     """Where bits are equal; a NaN is the device's NaN, whatever its payload."""
     equal = np.asarray(bits(got) == bits(expected))

@@ -29,7 +29,9 @@ class KernelUnderTest:
     "b" stand there where they have a format, a shape or values of their own. `spec`: what c is, as
     a function of a, b and the operands in numpy's terms (reference/spec says which), a tuple of
     several results in the order of those that the wrapper writes, then of those that it returns;
-    a @ b where it is None. Raises ValueError in one line.
+    a @ b where it is None. `device_only`: the simulator sees nothing of it (Gluon), so that it is
+    judged on a GPU alone; `predicted_by` is then a wrapper that gives the same bits, if there is
+    one, from which they are predicted. Raises ValueError in one line.
     """
 
     name: str
@@ -38,6 +40,8 @@ class KernelUnderTest:
     mirror: Any = None
     operands: Mapping[str, Operand | OneOf] = field(default_factory=dict)
     spec: Callable[..., Any] | None = None
+    device_only: bool = False
+    predicted_by: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -55,6 +59,15 @@ class KernelUnderTest:
         require(
             self.spec is None or callable(self.spec),
             f"kernel {self.name}: got spec={self.spec!r}, expected a function",
+        )
+        require(
+            isinstance(self.device_only, bool),
+            f"kernel {self.name}: got device_only={self.device_only!r}, expected True or False",
+        )
+        require(
+            self.predicted_by is None or (self.device_only and callable(self.predicted_by)),
+            f"kernel {self.name}: got predicted_by={self.predicted_by!r}, expected a function of a"
+            " and b, beside device_only=True",
         )
         self._check_operands()
         if self.spec is None and set(ROLES) & set(self.operands):

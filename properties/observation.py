@@ -22,14 +22,15 @@ SIMULATOR = "simulator"
 # Kinds of errors that say nothing about the kernel.
 # What `remember` keeps that is the same for every result.
 OF_ALL_RESULTS = ("evaluate_all", "words_of")
-UNKNOWN = ("unsupported", "internal", "exhausted")
+UNKNOWN = ("unsupported", "unseen", "internal", "exhausted")
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
     """What a call raised: `kind` is "raised", "compile_error", "kernel_error", "limit",
-    "unsupported", "exhausted" or "internal".
+    "unsupported", "unseen", "exhausted" or "internal".
 
+    "unseen" is a launch in a language of which the simulator sees nothing;
     "limit" is a call that never ends; "exhausted" one that ran out of time or memory but might end;
     "internal" an error of gemmproof itself.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemmproof.properties import (
     completion,
@@ -54,6 +54,11 @@ def _has_bound(kernel: KernelUnderTest, launched: bool) -> bool:
 def _is_deterministic(kernel: KernelUnderTest, launched: bool) -> bool:
     # the order of atomics may change bits on a device; the simulator has one order
     return kernel.contract.deterministic or not launched
+
+
+def is_predicted(kernel: KernelUnderTest, launched: bool = True) -> bool:
+    """Whether bits can be predicted: the simulator sees the kernel, or one that gives the same."""
+    return not kernel.device_only or kernel.predicted_by is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +210,7 @@ PROPERTIES: tuple[Property, ...] = (
         by_result=True,
         applies=determinism.prediction_applies,
         follows=(memory.INPUTS, values.EXACT, values.BOUND, determinism.SAME, special.NAME),
+        promised=is_predicted,
         simulated=False,
         launched=True,
     ),
@@ -248,5 +254,17 @@ RELATED: dict[str, Callable[[Observation], Iterator[RelatedCall]]] = {
 
 def list_required(kernel: KernelUnderTest, launched: bool = False) -> tuple[Property, ...]:
     """The properties that a kernel is held to where it is simulated, or where it is launched."""
+    if kernel.device_only and not launched:
+        return ()
     backend = (p for p in PROPERTIES if (p.launched if launched else p.simulated))
     return tuple(p for p in backend if p.promised(kernel, launched))
+
+
+def list_unseen(kernel: KernelUnderTest) -> tuple[str, ...]:
+    """The properties that nobody judges of a kernel that the simulator does not see."""
+    if not kernel.device_only:
+        return ()
+    known = {p.name for p in list_required(kernel, launched=True)}
+    seen = replace(kernel, device_only=False, predicted_by=None)
+    every = (*list_required(seen), *list_required(seen, launched=True))
+    return tuple(dict.fromkeys(p.name for p in every if p.name not in known))

@@ -105,6 +105,10 @@ class Unsupported(SimulatorError):
     """The kernel uses an operation that the simulator does not know (exit code 2)."""
 
 
+class Unseen(Unsupported):
+    """The kernel is in a language of which the simulator sees nothing; a GPU alone judges it."""
+
+
 class KernelError(SimulatorError):
     """The kernel would not compile or could not run: a mistake of the kernel, hence a finding."""
 

@@ -13,8 +13,8 @@ from mutants.table import MUTANTS, SURVIVORS
 from no_false_alarm.table import KERNELS
 from scripts.evidence import Row, collect, run_each
 
-from gemmproof.backends.cuda import Launches
 from gemmproof.backends.device import Gpu
+from gemmproof.backends.launches import Launches
 from gemmproof.engine.judge import judge
 from gemmproof.engine.observe import observe
 from gemmproof.properties.cases.case import Case

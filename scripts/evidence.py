@@ -1,10 +1,11 @@
-"""What measurements share: a process for each kernel, and rows that say where they were made."""
+"""What measurements share: kernels, a process for each, rows that say where they were made."""
 
 from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -14,6 +15,14 @@ from typing import Any
 import torch
 import triton
 
+from gemmproof.backends.device import Gpu
+from gemmproof.fake_device import Wanted
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.reference.formats import OPERANDS
+from gemmproof.worker.serve import load_registered
+
+ROOT = Path(__file__).parents[1]
+CONFTEST = str(ROOT / "conftest.py")
 Row = dict[str, Any]
 
 
@@ -29,15 +38,55 @@ def run_each(
             yield future.result()
 
 
+def require_gpu(command: str) -> None:
+    """End the process with one line where torch finds no GPU."""
+    if not torch.cuda.is_available():
+        print(f"{command}: got no GPU that torch finds, expected one", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def place_evidence(name: str, kernel: str, format: str) -> Path | None:
+    """Where the evidence of a command lies; None where only some kernels or formats are asked."""
+    return None if kernel or format else ROOT / "docs" / "evidence" / f"{name}.json"
+
+
+def list_tasks(
+    command: str, kernel: str = "", format: str = "", formats: Container[str] = OPERANDS
+) -> list[tuple[str, str]]:
+    """The name and a format of each registered kernel; those of one name, or in one format."""
+    found = load_registered(CONFTEST)
+    if not isinstance(found, list):
+        raise SystemExit(f"{command}: {found}")
+    tasks = [(one.name, name) for one in found for name in one.contract.formats]
+    wanted = (format,) if format else formats
+    chosen = [(name, fmt) for name, fmt in tasks if kernel in ("", name) and fmt in wanted]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(name for name, _ in tasks))
+        got = f"--kernel {kernel or 'any'} --format {format or 'any'}"
+        raise SystemExit(f"{command}: got {got}, expected one of {known} in a format that it takes")
+    return chosen
+
+
+def find_kernel(name: str) -> KernelUnderTest:
+    """A registered kernel, whose module meets this machine's GPU."""
+    Wanted.device = True
+    found = load_registered(CONFTEST)
+    if not isinstance(found, list):
+        raise SystemExit(str(found))
+    return next(kernel for kernel in found if kernel.name == name)
+
+
 def collect(rows: Iterable[Row], describe: Callable[[Row], str], report: Path | None) -> int:
     """Print each row as it comes, and how many of them are as `row["expected"]` says.
 
-    After each row the report is written (as JSON, below the device, the versions and the date): a
-    run that is cut short leaves what it measured. Returns 1 where a row is not as expected, else 0.
+    After each row the report is written (as JSON, a row a line, below the device, the versions and
+    the date): a run that is cut short leaves what it measured. Returns 1 where a row is not as
+    expected, else 0.
     """
-    device = torch.cuda.get_device_name()
+    gpu = Gpu()
+    device = gpu.name
     head = {
-        "device": device,
+        **gpu.facts,
         "torch": torch.__version__,
         "triton": triton.__version__,
         "python": platform.python_version(),
@@ -48,7 +97,13 @@ def collect(rows: Iterable[Row], describe: Callable[[Row], str], report: Path | 
         made.append(row)
         print(describe(row), flush=True)
         if report is not None:
-            report.write_text(json.dumps({**head, "kernels": made}, indent=1), encoding="utf-8")
+            report.write_text(_format(head, made), encoding="utf-8")
     good = sum(row["expected"] for row in made)
     print(f"{device}: {good} of {len(made)} as expected")
     return int(good < len(made))
+
+
+def _format(head: Row, rows: list[Row]) -> str:
+    facts = "".join(f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in head.items())
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    return f'{{\n{facts} "kernels": [\n{lines}\n ]\n}}\n'

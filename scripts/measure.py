@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 tests = (ROOT / "tests" / part for part in ("support", "corpora", "witnesses", "witnesses/ttir"))
 sys.path[:0] = map(str, (ROOT, ROOT / "src", *tests))
 
-from scripts import corpora, drift, predict, record, verdicts
+from scripts import corpora, drift, huge, lane, predict, record, sanitize, verdicts
 from scripts.command import run
 
 COMMANDS = {
@@ -23,6 +23,10 @@ COMMANDS = {
     "verdicts": verdicts.check_rows,
     "corpora": corpora.launch_corpora,
     "drift": drift.compare_drift,
+    "lane": lane.judge_kernels,
+    "huge": huge.compare_huge,
+    "sanitize": sanitize.check_kernels,
+    "calls": sanitize.call_kernel,
 }
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def _list_own() -> list[KernelUnderTest]:
     kernels: list[KernelUnderTest] = _load(
         "own_kernels", ROOT / "conftest.py"
     ).pytest_gemm_kernels()
-    return kernels
+    return [kernel for kernel in kernels if not kernel.device_only]
 
 
 def _load(name: str, path: Path) -> ModuleType:

@@ -12,7 +12,13 @@ from triton.runtime import _allocation
 
 from gemmproof.reference.fake_cuda.tensors import note_change
 from gemmproof.reference.fake_cuda.unknown import Facts, Table, make_unknown_name
-from gemmproof.reference.observation import KernelError, Launch, Unsupported, Where
+from gemmproof.reference.observation import (
+    KernelError,
+    Launch,
+    Unseen,
+    Unsupported,
+    Where,
+)
 from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulator.arguments import check_grid, flatten, scalar_of
 from gemmproof.reference.simulator.context import Context
@@ -118,7 +124,7 @@ def compile_program(
         text = make_ttir(src, target, options)
         if src.fn.is_gluon():
             words = "is written in Gluon, of which the simulator sees nothing; judge it on a GPU"
-            raise Unsupported(f"{name_of(src)} {words}: --device cuda")
+            raise Unseen(f"{name_of(src)} {words}: --device cuda")
         try:
             program = _programs[key] = lower(read_module(text), dots, text, sampled)
         except ReadError as error:

@@ -76,10 +76,6 @@ def parser() -> argparse.ArgumentParser:
     _add_contract(check)
     _add_calling(check)
     _add_common(check)
-    check.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu",
-        help="cuda: launch what held on the GPU as well (default cpu: simulate only)",
-    )  # fmt: skip
 
     _add_widest(commands)
     add_explain(commands, (_add_contract, _add_calling), _natural, _add_limits)
@@ -219,6 +215,10 @@ def _add_search(command: argparse.ArgumentParser) -> None:
 
 def _add_common(command: argparse.ArgumentParser) -> None:
     _add_search(command)
+    command.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu",
+        help="cuda: launch what held on the GPU as well (default cpu: simulate only)",
+    )  # fmt: skip
     command.add_argument("--case", metavar="JSON", help="judge this case only")
     command.add_argument("--json", metavar="FILE", help="write the report")
     command.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML")

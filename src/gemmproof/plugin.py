@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import reprlib
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gemmproof.bench.fixture import gemm_benchmark  # noqa: F401 - a fixture of the plugin
+from gemmproof.plugin_options import Options, add_options, read_options
 
 if TYPE_CHECKING:
+    from gemmproof.backends.device import Gpu
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.kernel import KernelUnderTest
     from gemmproof.report.report import Report
@@ -20,35 +22,24 @@ if TYPE_CHECKING:
 # Nothing heavy is imported at the top: this module is loaded in every pytest run of all who have
 # the package installed, whether or not the run has an item of ours.
 ACCUMULATOR = "accumulator_as_declared"  # the property that --gemm-drift adds
+SIMULATOR, CUDA = "simulator", "cuda"
+NO_DEVICE = "left out: registered device_only, it is judged with --gemm-device cuda"
+OPTIONS = pytest.StashKey[Options]()
+LEFT_OUT = pytest.StashKey[dict[str, None]]()  # the names of kernels that only a GPU can judge
 
 
 @dataclass(frozen=True, slots=True)
 class GemmItem:
-    """One kernel, one format of its contract, one property."""
+    """One kernel, one format of its contract, one property, on the simulator or on the GPU."""
 
     kernel: KernelUnderTest
     format: str
     property: str
+    backend: str = SIMULATOR
 
     def __str__(self) -> str:
-        return f"{self.kernel.name}-{self.format}-{self.property}"
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of the plugin: typed, or else of the ini file, or else of [tool.gemmproof]."""
-
-    max_examples: int
-    seed: int
-    target: str | None
-    case: Case | None
-    drift: bool
-    proof: bool
-
-
-DEFAULTS = {"gemm_max_examples": "100", "gemm_seed": "0", "gemm_proof": "false"}
-OPTIONS = pytest.StashKey[Options]()
-SETTINGS = pytest.StashKey[dict[str, Any]]()
+        name = f"{self.kernel.name}-{self.format}-{self.property}"
+        return name if self.backend == SIMULATOR else f"{name}-on-{self.backend}"
 
 
 class Hooks:
@@ -64,47 +55,42 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("gemmproof", "Triton GEMM kernels")
-    for name, metavar, text in (
-        ("gemm-max-examples", "N", "cases for each kernel and format (default 100)"),
-        ("gemm-seed", "N", "seed that the cases are drawn from (default 0)"),
-        ("gemm-target", "GPU", "predict this GPU's dot products (default exact IEEE)"),
-        ("gemm-case", "JSON", "judge this case only"),
-    ):
-        group.addoption(f"--{name}", metavar=metavar, help=text)
-        parser.addini(name.replace("-", "_"), text, default="")
-    text = "measure the accumulator and the drift of each kernel too, some seconds each"
-    group.addoption("--gemm-drift", action="store_true", default=None, help=text)
-    parser.addini("gemm_drift", text, default="false")
-    text = "first try to decide for every size what a solver can"
-    for option, const in (("--gemm-proof", "true"), ("--gemm-no-proof", "false")):
-        words = {"dest": "gemm_proof", "action": "store_const", "const": const}
-        group.addoption(option, **words, help=text if const == "true" else "the opposite")
-    parser.addini("gemm_proof", text, default="")
+    add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # A wrong option is refused before any test is imported or run.
-    config.stash[OPTIONS] = Options(
-        max_examples=_read_integer(config, "gemm_max_examples", 1),
-        seed=_read_integer(config, "gemm_seed", 0),
-        target=_read_target(config),
-        case=_read_case(config),
-        drift=_read_drift(config),
-        proof=_read_truth("gemm_proof", _read_option(config, "gemm_proof")),
-    )
+    config.stash[OPTIONS] = options = read_options(config)
+    config.stash[LEFT_OUT] = {}
+    if options.device is not None:
+        from gemmproof.fake_device import Wanted
+
+        Wanted.device = True
     config.addinivalue_line("markers", "gemm: an item of gemmproof: one kernel, format, property")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    device = config.stash[OPTIONS].device
+    return None if device is None else f"gemmproof: launches on the {_describe(device)}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "gemm_item" in metafunc.fixturenames:
-        items = [
-            GemmItem(kernel, format_, name)
-            for kernel in _kernels(metafunc)
-            for format_ in kernel.contract.formats
-            for name in _list_properties(kernel, format_, metafunc.config.stash[OPTIONS].drift)
-        ]
+        options = metafunc.config.stash[OPTIONS]
+        items: list[Any] = []
+        for kernel in _kernels(metafunc):
+            if kernel.device_only and options.device is None:
+                metafunc.config.stash[LEFT_OUT][kernel.name] = None
+                mark = pytest.mark.skip(reason=NO_DEVICE)
+                items.append(pytest.param(None, id=kernel.name, marks=mark))
+                continue
+            for format_ in kernel.contract.formats:
+                items += _list_items(kernel, format_, options)
         metafunc.parametrize("gemm_item", items, ids=str)
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    return [f"gemmproof: {name} {NO_DEVICE}" for name in config.stash[LEFT_OUT]]
 
 
 @pytest.fixture(scope="session")
@@ -131,6 +117,13 @@ def gemm_report(
         return _measure(kernel, name, gemm_options.target)
     # Kernels of two folders may share their name.
     key = (kernel.name, id(kernel.launch), kernel.contract, name)
+    device = gemm_options.device
+    if device is not None and (broke := _find_cuda_error(gemm_reports)) not in (None, key):
+        if gemm_item.backend == CUDA:
+            by = f"a CUDA error of {broke[0]} at {broke[-1]}"
+            why = "left the device unusable in this process; run the item alone"
+            pytest.fail(f"{gemm_item.property}: not run: {by} {why}", pytrace=False)
+        device = None
     if key not in gemm_reports:
         try:
             gemm_reports[key] = check(
@@ -140,6 +133,8 @@ def gemm_report(
                 target=gemm_options.target,
                 case=gemm_options.case,
                 proof=gemm_options.proof,
+                launch=device is not None,
+                device=device,
             )
         except ValueError as error:  # this kernel does not take the case: check says why
             pytest.fail(str(error), pytrace=False)
@@ -149,8 +144,10 @@ def gemm_report(
 @pytest.fixture
 def gemm_reproduce(request: pytest.FixtureRequest, gemm_item: GemmItem) -> Callable[[Case], str]:
     """The command that judges one case by this item."""
-    typed = request.config.getoption("gemm_target")
-    words = ["pytest", request.node.nodeid, *(["--gemm-target", typed] if typed else [])]
+    words = ["pytest", request.node.nodeid]
+    for name in ("target", "device"):
+        typed = request.config.getoption(f"gemm_{name}")
+        words += [f"--gemm-{name}", typed] if typed else []
     if gemm_item.property == ACCUMULATOR:  # measured on sizes of its own
         return lambda case: shlex.join([*words, "--gemm-drift"])
     return lambda case: shlex.join([*words, "--gemm-case", case.to_json()])
@@ -201,14 +198,37 @@ def _short(value: object) -> str:
     return short.repr(value)
 
 
-def _list_properties(kernel: KernelUnderTest, format_: str, drift: bool) -> list[str]:
-    """The properties that this kernel must have in a format."""
+def _list_items(kernel: KernelUnderTest, format_: str, options: Options) -> Iterator[GemmItem]:
+    """An item for each property that this kernel must have in a format."""
     from gemmproof.properties.table import list_required
     from gemmproof.reference.formats import FLOAT_OPERANDS
 
     one = replace(kernel, contract=replace(kernel.contract, formats=(format_,)))
-    measured = drift and format_ in FLOAT_OPERANDS and _is_measurable(kernel)
-    return [judged.name for judged in list_required(one)] + [ACCUMULATOR] * measured
+    for judged in list_required(one):
+        yield GemmItem(kernel, format_, judged.name)
+    for judged in list_required(one, launched=True) if options.device is not None else ():
+        yield GemmItem(kernel, format_, judged.name, CUDA)
+    if options.drift and format_ in FLOAT_OPERANDS and _is_measurable(kernel):
+        yield GemmItem(kernel, format_, ACCUMULATOR)
+
+
+def _find_cuda_error(reports: dict[Any, Report]) -> Any:
+    """The key of the report on the kernel that broke the device; None while it works."""
+    return next(
+        (k for k, r in reports.items() if any(f.fault == "cuda_error" for f in r.findings)), None
+    )
+
+
+def _describe(device: Gpu) -> str:
+    """Which device launches, and the versions that its bits depend on, in a line."""
+    from gemmproof.backends.predict import find_target
+    from gemmproof.report.report import versions
+
+    made = versions()
+    facts = {k: v for k, v in device.facts.items() if k != "device" and v}
+    facts |= {name: made[name] for name in ("torch", "triton") if name in made}
+    target = find_target(device.capability) or "no model"
+    return f"{device.name} ({', '.join([target, *(f'{k} {v}' for k, v in facts.items())])})"
 
 
 def _measure(kernel: KernelUnderTest, format_: str, target: str | None) -> Report:
@@ -230,70 +250,5 @@ def _is_measurable(kernel: KernelUnderTest) -> bool:
     """Whether the contract admits the operands that the drift is measured on."""
     contract = kernel.contract
     sides = ({"M": 128, "N": 64, "K": K} for K in (512, 2048, 4096))  # those of engine/drift.py
-    plain = kernel.spec is None and "row" in contract.layout_names
+    plain = kernel.spec is None and "row" in contract.layout_names and not kernel.device_only
     return plain and all(map(contract.admits, sides))
-
-
-def _read_option(config: pytest.Config, name: str) -> str:
-    """The option as typed, else of the ini file, else of [tool.gemmproof]; "" without any."""
-    typed = config.getoption(name)
-    text = config.getini(name).strip() if typed is None else typed
-    if text or typed is not None:
-        return text
-    setting = name.removeprefix("gemm_").replace("_", "-")
-    return str(_read_settings(config).get(setting, DEFAULTS.get(name, "")))
-
-
-def _read_settings(config: pytest.Config) -> dict[str, Any]:
-    """[tool.gemmproof], looked for once, when an option first needs it."""
-    if SETTINGS not in config.stash:
-        from gemmproof.settings import find_settings
-
-        try:
-            config.stash[SETTINGS] = find_settings(config.rootpath)[1]
-        except ValueError as mistake:
-            raise pytest.UsageError(str(mistake)) from None
-    return config.stash[SETTINGS]
-
-
-def _read_integer(config: pytest.Config, name: str, least: int) -> int:
-    text = _read_option(config, name)
-    if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) < 2**31):
-        raise pytest.UsageError(f"{name}: got {text!r}, expected an integer from {least}")
-    return int(text)
-
-
-def _read_target(config: pytest.Config) -> str | None:
-    text = _read_option(config, "gemm_target")
-    if not text:
-        return None
-    from gemmproof.reference.gpus import GPUS
-
-    if text not in GPUS:
-        raise pytest.UsageError(f"gemm_target: got {text!r}, expected one of: {' '.join(GPUS)}")
-    return text
-
-
-def _read_drift(config: pytest.Config) -> bool:
-    if config.getoption("gemm_drift"):
-        return True
-    return _read_truth("gemm_drift", config.getini("gemm_drift"))
-
-
-def _read_truth(name: str, text: str) -> bool:
-    text = text.strip().lower()
-    if text not in ("true", "1", "yes", "on", "false", "0", "no", "off", ""):
-        raise pytest.UsageError(f"{name}: got {text!r}, expected true or false")
-    return text in ("true", "1", "yes", "on")
-
-
-def _read_case(config: pytest.Config) -> Case | None:
-    text = _read_option(config, "gemm_case")
-    if not text and config.getoption("gemm_case") is None:
-        return None
-    from gemmproof.properties.cases.case import Case
-
-    try:
-        return Case.from_json(text)
-    except ValueError as error:
-        raise pytest.UsageError(f"--gemm-case: {error}") from None

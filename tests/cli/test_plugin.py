@@ -202,6 +202,7 @@ def test_the_number_seed_and_target_reach_the_engine(project):
     status, out = run(project, "-k", "right-fp16-no_races", *typed, "-o", "gemm_seed=5")
     assert status == 1
     asked = {"max_examples": 7, "seed": 5, "target": "sm_90", "case": None, "proof": True}
+    asked |= {"launch": False, "device": None}
     assert f"asked {asked}" in out
 
 

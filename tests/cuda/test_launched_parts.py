@@ -7,7 +7,8 @@ from dataclasses import replace
 import launched_kernels as kernels
 import numpy as np
 import pytest
-from fake_gpu import CPU
+import torch
+from fake_gpu import CPU, launch
 from triton.runtime.errors import OutOfResources
 
 from gemmproof.backends.autotune import force
@@ -71,6 +72,20 @@ def test_capabilities_and_targets():
     assert find_target((12, 0)) == "sm_120"
     assert find_target((10, 3)) is None
     assert find_target(None) is None
+
+
+def test_a_launch_sees_the_multiprocessors_of_its_case():
+    """A kernel that shares out K by their number has other bits at another number."""
+
+    def by_number(a, b):
+        count = torch.cuda.get_device_properties("cuda").multi_processor_count
+        seen.append(count)
+        return kernels.plain(a, b)
+
+    seen = []
+    for sms in (None, 7):
+        launch(by_number, [Case(3, 5, 7, sms=sms)])
+    assert seen == [132] * 4 + [7] * 4
 
 
 class Tuner:

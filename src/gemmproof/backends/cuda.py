@@ -1,17 +1,15 @@
-"""A CUDA device as a backend: the cases that held when simulated, launched there and compared."""
+"""The cases that held when simulated, launched on a CUDA device and compared."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from gemmproof.backends.autotune import Choice
-from gemmproof.backends.on_device import Placed, find_changes
+from gemmproof.backends.launches import CUDA, FILLS, Emit, Launches
 from gemmproof.backends.predict import Prediction, find_target, predict
 from gemmproof.backends.select import select_cases
 from gemmproof.engine.dedupe import dedupe
@@ -20,104 +18,23 @@ from gemmproof.engine.observe import PassedOver, observe
 from gemmproof.engine.tally import tally
 from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.operands import PlacedOperand, Touched
 from gemmproof.properties.completion import is_cuda_error
-from gemmproof.properties.determinism import PREDICTED
+from gemmproof.properties.determinism import PREDICTED, count_predicted
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.memory import ENDS
-from gemmproof.properties.observation import SIMULATOR, Observation, list_given
-from gemmproof.properties.table import BY_NAME, list_required
-from gemmproof.properties.values import list_shapes
+from gemmproof.properties.observation import SIMULATOR, Observation
+from gemmproof.properties.table import BY_NAME, is_predicted, list_required, list_unseen
 from gemmproof.reference.arithmetic.conversions import Array
-from gemmproof.reference.observation import Run
 from gemmproof.report.report import PropertyResult, Report
-
-# What free memory holds, launch after launch: NaN in every float format, zeros, large numbers.
-FILLS = (0xFF, 0x00, 0x7B)
-CUDA = "cuda"
-
-Emit = Callable[[dict[str, Any]], None]
-
-
-class Launches:
-    """Calls a wrapper on `device`, its tuned launches in `choices`; None leaves that to the tuner.
-
-    `ran` are the configurations that the first call ran in. Operands without room there, and a
-    configuration that does not fit, raise PassedOver.
-    """
-
-    name = CUDA
-    fills: tuple[str, ...] = tuple(f"0x{byte:02x}" for byte in FILLS)
-
-    def __init__(self, device: Any, target: str | None, choices: list[Choice] | None, emit: Emit):
-        self.device, self.target, self.choices, self.emit = device, target, choices, emit
-        self.ran: list[Choice] = []
-        self._placed: dict[str, Placed] = {}
-        self._failed = False
-
-    def place(self, operand: PlacedOperand, case: Case) -> torch.Tensor:
-        """The operand in the device's memory, between the same guards."""
-        wanted = operand.parent.nbytes
-        try:
-            if wanted > self.device.room():
-                raise torch.OutOfMemoryError
-            placed: Placed = self.device.place(operand, operand.dtype)
-        except torch.OutOfMemoryError:
-            raise PassedOver(f"an operand of {wanted / 2**30:.1f} GiB") from None
-        self._placed[operand.role.name] = placed
-        return placed.tensor
-
-    def call(
-        self, observation: Observation, case: Case, tensors: Mapping[str, torch.Tensor], number: int
-    ) -> Run:
-        """Call the wrapper, and wait for its launches."""
-        if number == 0:
-            keep_state(observation.kernel.launch).restore()
-        count = len(list_shapes(observation))
-
-        def launch(*arguments: torch.Tensor) -> object:
-            given = dict(zip(tensors, arguments, strict=True))
-            return observation.kernel.call(case, given, count)
-
-        self.device.fill_uninitialised(FILLS[number])
-        self._failed = True
-        try:
-            result, ran = self.device.call(
-                launch, tuple(tensors.values()), case.config, self.choices, self._beat
-            )
-        except torch.OutOfMemoryError:
-            raise PassedOver("operands that leave no memory for the result") from None
-        self._failed = False
-        self._beat()
-        self.ran = self.ran or ran
-        observation.device, observation.how = self.device.name, self._describe()
-        kind = tensors["a"].device.type
-        given = tuple(_fetch(one, kind) for one in list_given(result, count))
-        return Run(result=given[0] if count == 1 else given)
-
-    def _describe(self) -> str:
-        """In which configuration it ran; "" where nothing was tuned."""
-        how = ", ".join(str(choice) for choice in self.ran if choice.among > 1)
-        by = "the tuner's configuration" if self.choices is None else "configuration"
-        return how and f", in {by} {how}"
-
-    def find_changes(self, operand: PlacedOperand) -> list[Touched]:
-        """What launches changed of an operand; after a failed call the memory may be unreadable."""
-        return [] if self._failed else find_changes(self._placed[operand.role.name])
-
-    def _beat(self) -> None:
-        self.emit({"event": "launched"})  # what compiles or measures is no hang
-
-
-def _fetch(result: object, kind: str) -> torch.Tensor | None:
-    """A result in the host's memory; None for what is none of such a device."""
-    fits = isinstance(result, torch.Tensor) and result.device.type == kind
-    return result.detach().cpu() if fits else None  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True)
 class _Lane:
-    """One kernel on one device: what was judged, and what could not be."""
+    """One kernel on one device: what was judged, and what could not be.
+
+    `equal` of `outputs` elements have the bits that were predicted. `unseen`: the simulator saw
+    nothing of some launch.
+    """
 
     kernel: KernelUnderTest
     device: Any
@@ -129,6 +46,9 @@ class _Lane:
     lacks: list[str] = field(default_factory=list)
     passed_over: Counter[str] = field(default_factory=Counter)
     free: Counter[str] = field(default_factory=Counter)
+    equal: int = 0
+    outputs: int = 0
+    unseen: bool = False
     broken: bool = False
 
 
@@ -142,12 +62,13 @@ def launch_cases(
     if report.verdict == "error":
         return report
     if device is None:
-        why = "torch finds no CUDA GPU here; the kernel was simulated only"
-        return _explain_no_launch(report, why)
+        done = "nothing was judged" if kernel.device_only else "the kernel was simulated only"
+        why = f"torch finds no CUDA GPU here; {done}"
+        return explain_no_launch(report, f"--device cuda: {why}")
     if report.verdict != "pass":
         why = f"nothing was launched on the {device.name}"
         why += ": what fails when simulated could damage its memory"
-        return _explain_no_launch(report, why)
+        return explain_no_launch(report, f"--device cuda: {why}")
     lane = _Lane(kernel, device, emit, find_target(device.capability))
     if lane.target is None:
         capability = ".".join(map(str, device.capability or ("none",)))
@@ -211,6 +132,10 @@ def _launch(
         prediction = _predict(lane, case, backend.ran)
     if prediction is not None:
         _compare(lane, observation, prediction, backend.ran)
+    equal, outputs = count_predicted(observation)
+    lane.equal, lane.outputs = lane.equal + equal, lane.outputs + outputs
+    calls = len(observation.calls)
+    lane.emit({"event": "compared", "launches": calls, "equal": equal, "outputs": outputs})
     _take(lane, judge(observation))
     lane.broken = raised is not None and is_cuda_error(raised.text)
     return backend
@@ -221,9 +146,12 @@ def _compare(
 ) -> None:
     """Give an observation its prediction, or say why there is none."""
     simulated = prediction.observation
+    lane.unseen |= prediction.unseen
+    if not is_predicted(lane.kernel):
+        return
     if prediction.lacks is not None:
         lane.lacks.append(prediction.lacks)
-    elif len(ran) != len(prediction.choices):
+    elif len(ran) != len(prediction.choices) and not prediction.unseen:
         lane.lacks.append("the wrapper launches other kernels on the device than when simulated")
     elif prediction.free is not None:
         lane.free[prediction.free] += 1
@@ -248,7 +176,7 @@ def _take(lane: _Lane, judged: Judged) -> None:
             lane.emit({"event": "finding", "finding": finding.to_dict()})
 
 
-def _explain_no_launch(report: Report, why: str) -> Report:
+def explain_no_launch(report: Report, why: str) -> Report:
     """The report of a run that was to launch and did not: it lacks the strongest claim."""
     strongest = BY_NAME[PREDICTED]
     result = PropertyResult(strongest.name, strongest.claim, "not run", 0, None, CUDA)
@@ -256,7 +184,7 @@ def _explain_no_launch(report: Report, why: str) -> Report:
         report,
         verdict="incomplete" if report.verdict == "pass" else report.verdict,
         properties=(*report.properties, result),
-        note="; ".join(filter(None, [report.note, f"--device cuda: {why}"])),
+        note="; ".join(filter(None, [report.note, why])),
     )
 
 
@@ -290,6 +218,10 @@ def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
         f"{lane.launches} launches of {lane.cases} of {drawn} cases on the {lane.device.name}"
         f" ({', '.join(filter(None, [target, facts]))})"
     )
+    if lane.outputs:
+        yield f"{lane.equal:,} of {lane.outputs:,} predicted outputs equal"
+    if unseen := list_unseen(lane.kernel):
+        yield f"not seen{': Gluon' * lane.unseen}: {', '.join(unseen)}"
     if lane.broken:
         yield "stopped there: the CUDA error leaves the device unusable"
     for what, count in lane.passed_over.items():

@@ -25,7 +25,8 @@ class Prediction:
     """A case simulated for a device: the observation, how it is judged, and what it ran in.
 
     `lacks` says why there is no model for it, None if there is one. `free` says what leaves the
-    bits open although there is a model, None if nothing does.
+    bits open although there is a model, None if nothing does. `unseen`: the simulator saw
+    nothing of the kernel's own launches, and the bits, if any, are those of its `predicted_by`.
     """
 
     observation: Observation
@@ -33,6 +34,7 @@ class Prediction:
     choices: list[Choice]
     lacks: str | None
     free: str | None
+    unseen: bool = False
 
 
 def find_target(capability: tuple[int, int] | None) -> str | None:
@@ -43,10 +45,29 @@ def find_target(capability: tuple[int, int] | None) -> str | None:
 def predict(
     kernel: KernelUnderTest, case: Case, target: str, sms: int, choices: list[Choice] | None = None
 ) -> Prediction:
-    """Simulate one call for `target` with `sms` multiprocessors, tuned kernels in `choices`."""
+    """Simulate one call for `target` with `sms` multiprocessors, tuned kernels in `choices`.
+
+    Where the simulator sees nothing of what is launched, it is that of `kernel.predicted_by`.
+    """
     one = replace(case, calls=1, compare=None, sms=sms if case.sms is None else case.sms)
-    with choose(case.config, choices or ()) as made, _Watch() as watch:
-        observation = observe(replace(kernel, mirror=None), one, Simulator(target))
+    seen = replace(kernel, mirror=None, device_only=False, predicted_by=None)
+    made = _simulate(seen, one, case, target, choices)
+    if not made.judged.is_unseen or kernel.predicted_by is None:
+        return replace(made, unseen=made.judged.is_unseen)
+    other = _simulate(replace(seen, launch=kernel.predicted_by), one, case, target, None)
+    lacks = other.lacks
+    if other.judged.findings:  # they are none of the kernel's
+        lacks = f"its stand-in is wrong: {other.judged.findings[0].message}"
+        other = replace(other, judged=replace(other.judged, findings=()))
+    return replace(other, lacks=lacks, choices=[], unseen=True)
+
+
+def _simulate(
+    kernel: KernelUnderTest, one: Case, case: Case, target: str, choices: list[Choice] | None
+) -> Prediction:
+    """The prediction from one call of the wrapper; its findings name `case`."""
+    with choose(one.config, choices or ()) as made, _Watch() as watch:
+        observation = observe(kernel, one, Simulator(target))
     raised = observation.raised
     lacks = None if raised is None or observation.is_known else raised.text
     judged = judge(observation)

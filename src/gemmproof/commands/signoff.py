@@ -36,15 +36,20 @@ def run(options: argparse.Namespace) -> int:
             )
     except ValueError as mistake:
         return _refuse(mistake)
-    with preload(options.conftest, limits_of(options)):
+    # a conftest that is to meet the GPU is imported by each worker: no process that uses one forks
+    imported = options.conftest if options.device == "cpu" else None
+    with preload(imported, limits_of(options)):
         try:
-            names = _kernels(options)
+            names, left_out = _kernels(options)
         except ValueError as mistake:
             return _refuse(mistake)
         reports = _judge_all(options, names)
-    verdict = next(v for v in GRAVEST_FIRST if any(r.verdict == v for r in reports))
-    _write(options, reports, verdict)
-    deliver(_lines(options, reports, verdict))
+    found = {report.verdict for report in reports} or {"incomplete"}
+    verdict = next(v for v in GRAVEST_FIRST if v in found)
+    _write(options, reports, verdict, left_out)
+    why = "left out: registered device_only, it is judged with --device cuda"
+    notes = [(clean(f"{name}: {why}"), "") for name in left_out]
+    deliver([*_lines(options, reports, verdict), *notes])
     return EXIT[verdict]
 
 
@@ -53,8 +58,11 @@ def _refuse(mistake: ValueError) -> int:
     return EXIT["error"]
 
 
-def _kernels(options: argparse.Namespace) -> list[str]:
-    """The kernels to judge, by name. Raises ValueError where there are none."""
+def _kernels(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """The kernels to judge, by name, and those left out because only a GPU can judge them.
+
+    A kernel that is asked for by name is never left out. Raises ValueError where there are none.
+    """
     worker = watch(Request(ask="list", conftest=options.conftest), limits_of(options))
     if failure := worker.explain_failure(options.conftest):
         raise ValueError(failure)
@@ -64,11 +72,14 @@ def _kernels(options: argparse.Namespace) -> list[str]:
             raise ValueError(f"--kernel: got {name!r}, expected one of: {' '.join(names)}")
     if not names:
         raise ValueError(f"{options.conftest}: got no kernels, expected at least one")
-    return options.kernel or names
+    if options.kernel:
+        return options.kernel, []
+    left_out = worker.events["kernels"]["alone"] if options.device == "cpu" else []
+    return [name for name in names if name not in left_out], left_out
 
 
 def _judge_all(options: argparse.Namespace, names: list[str]) -> list[Report]:
-    jobs = options.jobs or min(os.cpu_count() or 1, len(names))
+    jobs = options.jobs or max(1, min(os.cpu_count() or 1, len(names)))
     with ThreadPoolExecutor(jobs) as pool:
         started = {pool.submit(_judge_one, options, name): name for name in names}
         for future in as_completed(started):
@@ -87,6 +98,7 @@ def _judge_one(options: argparse.Namespace, name: str) -> Report:
         max_examples=options.max_examples,
         seed=options.seed,
         gpu=options.gpu,
+        launch=options.device == "cuda",
         limits=True,
         case=options.case,
         proof=options.proof,
@@ -101,15 +113,20 @@ def _reproduce(options: argparse.Namespace, name: str) -> Callable[[Case], str]:
             words += ["--conftest", options.conftest]
         if options.gpu:
             words += ["--target", options.gpu]
+        if options.device != "cpu":
+            words += ["--device", options.device]
         return shlex.join([*words, "--case", case.to_json()])
 
     return line
 
 
-def _write(options: argparse.Namespace, reports: list[Report], verdict: str) -> None:
+def _write(
+    options: argparse.Namespace, reports: list[Report], verdict: str, left_out: list[str]
+) -> None:
     if options.json:
         kernels = [document(r, _reproduce(options, r.target)) for r in reports]
         whole: dict[str, Any] = {"schema": SCHEMA, "verdict": verdict, "kernels": kernels}
+        whole["left_out"] = left_out
         Path(options.json).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
     if options.junit:
         from gemmproof.report.junit import write as write_junit

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from gemmproof.backends.alone import check_alone
+from gemmproof.backends.cuda import launch_cases
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
 from gemmproof.engine.causes import join, name_axis, same_fault
 from gemmproof.engine.dedupe import dedupe, find_no_launch
@@ -22,7 +24,7 @@ from gemmproof.engine.explain import (
     on_integers,
 )
 from gemmproof.engine.judge import Judged, judge
-from gemmproof.engine.limits import Judge, Stop, find_limits
+from gemmproof.engine.limits import find_limits
 from gemmproof.engine.missing import name_missing
 from gemmproof.engine.observe import make_related_calls, observe
 from gemmproof.engine.proof import NOTHING, Attempt, Prover, attempt, conclude
@@ -90,10 +92,10 @@ def check(
 
     The same seed draws the same cases. `case` replays one case instead, as it is. `target` is the
     GPU whose dots the simulator imitates, None for exact IEEE chains. With `launch`, what held when
-    simulated is launched on `device` too (None: there is none, and the report is incomplete). With
-    `limits`, a kernel that keeps its contract is tried beyond it (engine/limits.py).
-    `listener` gets every event but the answer (worker/protocol.py lists them): what the kernel is
-    held to, each case before it runs and when it is judged, and each fault when it is first seen.
+    simulated is launched on `device` too (None: there is none, and the report is incomplete), and
+    what the simulator does not see is judged there alone. With `limits`, a kernel that keeps its
+    contract is tried beyond it (engine/limits.py). `listener` gets every event but the answer
+    (worker/protocol.py lists them), each case before it runs and each fault when it is first seen.
     `seconds` of CPU time are allowed for each call. With `proof`, a solver first tries to decide
     for every size what it can, in `proof_seconds`; what it says never hides what a case shows.
     Raises ValueError for arguments out of range.
@@ -110,6 +112,13 @@ def check(
         kernel.require(case)
     tell: Listener = listener or (lambda event: None)
     backend = Simulator(target, seconds=seconds, **({} if _run is None else {"runner": _run}))
+
+    def alone() -> Report:
+        one = replace(kernel, device_only=True)
+        return check_alone(one, backend, max_examples, seed, case, launch, device, tell)
+
+    if kernel.device_only:
+        return alone()
     bench = _Bench(kernel, backend, tell, keep_state(kernel.launch))
     names = parameters_of(kernel.launch)
     tell({"event": "properties", "claims": list_claims(kernel, launch), "names": names})
@@ -120,12 +129,12 @@ def check(
         if proof and case is None and (_run is None or _prove is not None):
             bench.attempt = attempt(kernel, target, proof_seconds, tell, _prove)
         drawn, findings = _check(bench, max_examples, seed, case)
+        if launch and not findings and any(judged.is_unseen for judged in drawn):
+            return alone()
         if proof and _run is None:
             findings = name_missing(findings, kernel, target, bench.state.restore)
         report = make_report(kernel, drawn, findings)
         if launch:
-            from gemmproof.backends.cuda import launch_cases
-
             cases = [judged.case for judged in drawn]
             report = launch_cases(kernel, report, cases, device, tell)
         report = conclude(report, bench.attempt, bench.judged)
@@ -242,14 +251,8 @@ def _find_limits(bench: _Bench, report: Report, decides: bool) -> tuple[Limit, .
     if not decides:
         return tuple(stop.limit for stop in found)
     # all limits were told before: whatever ends a solver takes none of them away
-    return tuple(_sharpen(bench, stop, try_beyond) for stop in found)
-
-
-def _sharpen(bench: _Bench, stop: Stop, try_beyond: Judge) -> Limit:
-    try:
-        return sharpen(bench.kernel, bench.backend.target, stop, try_beyond)
-    except Exception:  # it runs the wrapper over symbols, which may raise anything
-        return stop.limit
+    target = bench.backend.target
+    return tuple(sharpen(bench.kernel, target, stop, try_beyond) for stop in found)
 
 
 def _find_needed(bench: _Bench, report: Report, decides: bool) -> tuple[Limit, ...]:
@@ -260,11 +263,8 @@ def _find_needed(bench: _Bench, report: Report, decides: bool) -> tuple[Limit, .
     def judge_one(case: Case) -> Judged:
         return _judge(bench, case, "limit")
 
-    try:
-        target, findings = bench.backend.target, report.findings
-        return tuple(find_needed(bench.kernel, target, findings, sorted(tiles), judge_one))
-    except Exception:  # as above
-        return ()
+    target, findings = bench.backend.target, report.findings
+    return find_needed(bench.kernel, target, findings, sorted(tiles), judge_one)
 
 
 def _observe(bench: _Bench, case: Case, traced: bool = False) -> Observation:

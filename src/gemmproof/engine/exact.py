@@ -27,7 +27,14 @@ MOST_STEP = 1024  # that sizes are asked to be multiples of
 
 
 def sharpen(kernel: KernelUnderTest, target: str | None, stop: Stop, judge: Judge) -> Limit:
-    """A limit with where it begins, as far as that is decided; it may raise whatever z3 does."""
+    """A limit with where it begins, as far as that is decided."""
+    try:
+        return _sharpen(kernel, target, stop, judge)
+    except Exception:  # it runs the wrapper over symbols, which may raise anything, and z3
+        return stop.limit
+
+
+def _sharpen(kernel: KernelUnderTest, target: str | None, stop: Stop, judge: Judge) -> Limit:
     step, limit = stop.step, stop.limit
     if stop.finding is None or limit.case is None:
         return limit
@@ -52,8 +59,21 @@ def find_needed(
     findings: Sequence[Finding],
     tiles: Sequence[Tile],
     judge: Callable[[Case], Judged],
-) -> Iterator[Limit]:
+) -> tuple[Limit, ...]:
     """The multiples that a kernel needs which breaks its contract, where it is right with them."""
+    try:
+        return tuple(_find_needed(kernel, target, findings, tiles, judge))
+    except Exception:  # as above
+        return ()
+
+
+def _find_needed(
+    kernel: KernelUnderTest,
+    target: str | None,
+    findings: Sequence[Finding],
+    tiles: Sequence[Tile],
+    judge: Callable[[Case], Judged],
+) -> Iterator[Limit]:
     roots = [finding for finding in findings if finding.cause is None]
     axes = dict.fromkeys(finding.axis for finding in roots if finding.axis in ("M", "N", "K"))
     sides = {axis: math.lcm(*(tile["MNK".index(axis)] for tile in tiles)) for axis in axes if axis}

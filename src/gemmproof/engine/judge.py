@@ -34,6 +34,11 @@ class Judged:
     followed: bool
 
     @property
+    def is_unseen(self) -> bool:
+        """Whether it is in a language of which the simulator sees nothing."""
+        return self.raised is not None and self.raised.kind == "unseen"
+
+    @property
     def constants(self) -> list[tuple[str, Any]]:
         """The names and values of the constexprs of all launches."""
         return [pair for launch in self.launches for pair in launch.constexprs.items()]

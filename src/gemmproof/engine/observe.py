@@ -45,6 +45,7 @@ from gemmproof.reference.observation import (
     LimitExceeded,
     Run,
     SimulatorError,
+    Unseen,
     Unsupported,
 )
 from gemmproof.reference.provenance import is_ours, raising_line
@@ -170,6 +171,7 @@ def read_result(result: object, shape: tuple[int, ...] | None) -> Array | None:
 
 
 _KINDS: dict[str, type[Exception] | tuple[type[Exception], ...]] = {
+    "unseen": Unseen,
     "unsupported": Unsupported,
     "compile_error": CompileError,
     "kernel_error": KernelError,

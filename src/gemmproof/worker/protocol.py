@@ -41,8 +41,9 @@ class Request:
     under `contract` (fields of a Contract), called as `calling` (fields of a Calling) says.
     `case` is the JSON of one case, `launch` asks for `--device cuda`, `limits` for what lies beyond
     the contract, `proof` for what a solver decides in `proof_seconds`, `declared` and `sizes` are
-    the accumulator and the K of a drift, `seconds` of CPU time are allowed for each simulated call
-    and for each candidate of a shrink, of `memory` bytes.
+    the accumulator and the K of a drift, `format` that of a drift, or the only one to judge of a
+    registered kernel, `seconds` of CPU time are allowed for each simulated call and for each
+    candidate of a shrink, of `memory` bytes.
     """
 
     ask: str
@@ -91,7 +92,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
     name: frozenset(fields.split())
     for name, fields in {
         "ready": "",  # what gemmproof needs is imported, the target is about to be
-        "kernels": "names",  # of a conftest, or of the one kernel that was loaded
+        "kernels": "names alone",  # of a conftest, or the one that was loaded; device_only ones
         "properties": "claims names",  # (name, claim, backend) of each; what a and b are called
         "proof": "properties seconds done",  # a proof begins or is done; what it may be about
         "start": "examples",  # how many cases are asked for
@@ -100,6 +101,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "finding": "finding",  # the first sight of a fault
         "printed": "lines",  # what the kernel printed
         "launched": "",  # a sign of life between launches
+        "compared": "launches equal outputs",  # of one case: calls, and elements as predicted
         "advanced": "",  # a sign of life from a simulation
         "tried": "",  # a sign of life between candidates of a shrink
         "device": "gpu",  # the GPU that launches, None for the simulator

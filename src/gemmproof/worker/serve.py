@@ -8,6 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -75,7 +76,8 @@ def serve(request: Request, emit: Listener) -> None:
     if request.ask in ("list", "load"):
         emit({"event": "ready"})
         found = _list_kernels(request) if request.ask == "list" else [_find_kernel(request)]
-        return emit({"event": "kernels", "names": [kernel.name for kernel in found]})
+        alone = [kernel.name for kernel in found if kernel.device_only]
+        return emit({"event": "kernels", "names": [k.name for k in found], "alone": alone})
     place, _, function = request.engine.partition(":")
     check = getattr(import_module(place), function)
     emit({"event": "ready"})
@@ -126,7 +128,9 @@ def _find_kernel(request: Request) -> KernelUnderTest:
     from gemmproof.properties.kernel import KernelUnderTest
 
     if request.conftest is not None:
-        return next(k for k in _list_kernels(request) if k.name == request.name)
+        kernel = next(k for k in _list_kernels(request) if k.name == request.name)
+        formats = (request.format,) if request.format else kernel.contract.formats
+        return replace(kernel, contract=replace(kernel.contract, formats=formats))
     target = Target(**(request.target or {}))
     contract = Contract.from_dict(request.contract)
     stated = {**request.calling, "operands": tuple(request.calling.get("operands", ()))}

@@ -1,0 +1,153 @@
+"""Operands beyond 4 GiB and results of more than 2**31 elements, on a GPU, against exact sums."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from scripts.evidence import (
+    Row,
+    collect,
+    find_kernel,
+    list_tasks,
+    place_evidence,
+    require_gpu,
+    run_each,
+)
+
+from gemmproof.backends.autotune import Choice, force
+from gemmproof.engine.observe import PassedOver
+from gemmproof.properties.cases.tensors import TORCH_DTYPES
+
+FORMATS = ("fp16", "fp8e4m3")
+Sizes = tuple[int, int, int]
+#: M, N and K by the bytes of an element: a, then b, of more than 2**32 bytes, then c of more than
+#: 2**31 elements. No tile divides them, and 16 bytes divide every row, as the copy engine asks.
+SIZES: dict[int, dict[str, Sizes]] = {
+    2: {"a": (131_080, 72, 16_400), "b": (72, 131_080, 16_400), "c": (46_408, 46_416, 144)},
+    1: {"a": (262_160, 80, 16_400), "b": (80, 262_160, 16_400), "c": (46_408, 46_416, 144)},
+}
+#: Integers up to this one: no partial sum of their products leaves the 13 bits of an fp8 unit
+#: within 128 k, nor fp32's 24 bits within the largest K, in any order.
+LARGEST = 2
+BYTES_AT_ONCE = 2**30  # of what is compared
+
+
+def compare_huge(
+    kernel: str = "", format: str = "", jobs: int = 2, report: Path | None = None
+) -> int:
+    """Call every registered kernel where 32-bit offsets end, and compare every bit of c.
+
+    Three problems each, in fp16 and fp8: a, then b, of more than 4 GiB, then c of more than 2**31
+    elements; a process takes up to 30 GiB of the GPU. Data are small integers, so the exact
+    product, from torch in fp64, rounded once, is the only right answer. Writes
+    docs/evidence/huge.json where every kernel is called, else only what --report FILE says. Exits
+    with 1 where a bit differs.
+    """
+    require_gpu("huge")
+    tasks = list_tasks("huge", kernel, format, FORMATS)
+    file = report or place_evidence("huge", kernel, format)
+    return collect(run_each(compare_kernel, tasks, jobs), describe, file)
+
+
+def compare_kernel(name: str, format: str) -> Row:
+    """The three problems of one kernel in one format."""
+    launch, problems = find_kernel(name).launch, []
+    for large, sizes in SIZES[TORCH_DTYPES[format].itemsize].items():
+        began = time.perf_counter()
+        try:
+            outcome = compare_problem(launch, format, sizes, torch.device("cuda"))
+        except Exception as error:  # the other problems are of their own
+            outcome = {"expected": False, "found": f"{type(error).__name__}: {error}"[:300]}
+        seconds = round(time.perf_counter() - began, 1)
+        problems.append({"large": large, "M, N, K": sizes, **outcome, "seconds": seconds})
+    expected = all(problem["expected"] for problem in problems)
+    return {"kernel": name, "format": format, "expected": expected, "problems": problems}
+
+
+def compare_problem(
+    launch: Callable[..., Any], format: str, sizes: Sizes, device: torch.device
+) -> Row:
+    """How many elements of c are the exact product, rounded once, and the first that is not."""
+    (M, N, K), dtype = sizes, TORCH_DTYPES[format]
+    generator = torch.Generator(device).manual_seed(0)
+
+    def draw(rows: int, columns: int) -> torch.Tensor:
+        shape, kind = (rows, columns), torch.int8
+        x = torch.randint(
+            -LARGEST, LARGEST + 1, shape, dtype=kind, device=device, generator=generator
+        )
+        return x.to(dtype)
+
+    a = draw(M, K)
+    # the copy engine reads bytes k by k
+    b = draw(N, K).T if dtype.itemsize == 1 else draw(K, N)
+    poison = torch.full((4 * M * N,), 0xFF, dtype=torch.uint8, device=device)
+    del poison  # c is made in its memory
+    c, ran = call(launch, a, b)
+    equal, found = compare_product(a, b, c)
+    return {
+        "expected": equal == M * N,
+        "equal": equal,
+        "outputs": M * N,
+        "bytes": [x.numel() * x.element_size() for x in (a, b, c)],
+        "configuration": ", ".join(map(str, ran)),
+        "found": found,
+    }
+
+
+def call(
+    launch: Callable[..., Any], a: torch.Tensor, b: torch.Tensor
+) -> tuple[torch.Tensor, list[Choice]]:
+    """The result in the first configuration that fits the device: to tune takes too long."""
+    index = 0
+    while True:
+        with force(index) as ran:
+            try:
+                c = launch(a, b)
+                c[-1:, -1:].cpu()  # a CUDA error shows here
+                return c, ran
+            except PassedOver:
+                index += 1
+                if index >= ran[-1].among:
+                    raise ValueError("no configuration fits the device") from None
+
+
+def compare_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[int, str]:
+    """The elements of c that are the exact product, rounded once, and the first that is not.
+
+    Equal numbers have equal bits; a zero may have either sign.
+    """
+    (M, K), N = a.shape, b.shape[1]
+    rows = max(1, BYTES_AT_ONCE // (8 * max(K, N)))
+    columns = max(1, BYTES_AT_ONCE // (8 * K))
+    equal, found = 0, ""
+    for i in range(0, M, rows):
+        left = a[i : i + rows].to(torch.float64)
+        for j in range(0, N, columns):
+            exact = left @ b[:, j : j + columns].to(torch.float64)
+            part = c[i : i + rows, j : j + columns]
+            same = part.to(torch.float64) == exact.to(c.dtype).to(torch.float64)
+            count = int(same.sum())
+            if count < same.numel() and not found:
+                m, n = (int(x) for x in (~same).nonzero()[0])
+                got, want = part[m, n].item(), exact[m, n].to(c.dtype).item()
+                found = f"c[{i + m}, {j + n}]: got {got}, expected {want}"
+            equal += count
+    return equal, found
+
+
+def describe(row: Row) -> str:
+    """A line for each problem."""
+    lines = []
+    for problem in row["problems"]:
+        word = "ok " if problem["expected"] else "BAD"
+        share = f"{problem.get('equal', 0)}/{problem.get('outputs', 0)}"
+        lines.append(
+            f"{word} {row['kernel']:18} {row['format']:8} large {problem['large']}"
+            f" {problem['seconds']:5.1f} s {share} {problem['found']}"
+        )
+    return "\n".join(lines)

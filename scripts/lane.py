@@ -1,0 +1,92 @@
+"""The kernels that conftest.py registers, judged on the GPU as by `check --device cuda`."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from scripts import evidence
+from scripts.evidence import Row, collect, list_tasks, place_evidence, require_gpu
+
+from gemmproof.worker.limits import Limits
+from gemmproof.worker.protocol import Request
+from gemmproof.worker.verdict import judge
+
+LIMITS = Limits(case=120)  # a first launch waits for its compilation
+CUDA = "cuda"
+
+
+def judge_kernels(
+    kernel: str = "",
+    format: str = "",
+    examples: int = 100,
+    seed: int = 0,
+    jobs: int = 8,
+    report: Path | None = None,
+) -> int:
+    """Judge every registered kernel in each of its formats, launches on the GPU included.
+
+    Each kernel and format is judged in a worker of its own, over --examples cases, of which up to
+    24 are launched three times: one that crashes or hangs is a finding, and the others go on.
+    Writes docs/evidence/lane.json where every kernel is judged, else only what --report FILE says.
+    Exits with 1 where a property does not hold or could not be judged.
+    """
+    require_gpu("lane")
+    tasks = list_tasks("lane", kernel, format)
+    file = report or place_evidence("lane", kernel, format)
+    with ThreadPoolExecutor(jobs) as pool:
+        rows = pool.map(partial(judge_one, examples=examples, seed=seed), *zip(*tasks, strict=True))
+        return collect(rows, describe, file)
+
+
+def judge_one(name: str, format: str, examples: int, seed: int) -> Row:
+    """What became of one kernel in one format."""
+    counts = {"cases": 0, "launched": 0, "launches": 0, "outputs": 0, "equal": 0}
+
+    def listen(event: dict[str, Any]) -> None:
+        if event["event"] == "case":
+            counts["launched" if event["phase"] == "launch" else "cases"] += 1
+        elif event["event"] == "compared":
+            for what in ("launches", "outputs", "equal"):
+                counts[what] += event[what]
+
+    request = Request(
+        ask="check",
+        name=name,
+        conftest=evidence.CONFTEST,
+        format=format,
+        max_examples=examples,
+        seed=seed,
+        launch=True,
+    )
+    report, worker = judge(request, LIMITS, listen)
+    results = [p for p in report.properties if p.backend == CUDA]
+    simulated = [p for p in report.properties if p.backend != CUDA]
+    return {
+        "kernel": name,
+        "format": format,
+        "expected": report.verdict == "pass",
+        "verdict": report.verdict,
+        **counts,
+        "simulated": f"{sum(p.status == 'pass' for p in simulated)} of {len(simulated)} properties",
+        "held": {p.name: p.examples for p in results if p.status == "pass"},
+        "not_held": [p.name for p in results if p.status != "pass"],
+        "findings": [
+            f"{f.case}: {f.property} on {f.backend}: {f.message}" for f in report.findings
+        ],
+        "note": report.note,
+        "seconds": round(worker.seconds, 1),
+    }
+
+
+def describe(row: Row) -> str:
+    """A line for the verdict, then what is wrong."""
+    share = f"{row['equal']}/{row['outputs']} bits as predicted"
+    line = (
+        f"{row['verdict']:10} {row['kernel']:18} {row['format']:8} {row['seconds']:5.0f} s"
+        f" {row['cases']:4} cases {row['launches']:4} launches {share}"
+    )
+    why = [] if row["expected"] else [*row["not_held"], *row["findings"][:4], str(row["note"])]
+    return "\n    ".join([line, *why])

@@ -1,0 +1,160 @@
+"""Our kernels under NVIDIA's compute-sanitizer: memcheck and racecheck, on a few small shapes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import torch
+from scripts.evidence import (
+    ROOT,
+    Row,
+    collect,
+    find_kernel,
+    list_tasks,
+    place_evidence,
+    require_gpu,
+)
+
+from gemmproof.backends.autotune import force
+from gemmproof.backends.multiprocessors import multiprocessors
+from gemmproof.engine.observe import PassedOver
+from gemmproof.properties.cases.tensors import TORCH_DTYPES
+
+PROGRAM = "compute-sanitizer"
+TOOLS = ("memcheck", "racecheck")
+FORMATS = ("fp16", "fp8e4m3")
+SECONDS = 300
+#: M, N, K: an element, sides that no vector divides, an empty sum; and where 16 bytes divide every
+#: row, so that the copy engine is used, less and more than a tile.
+ODD = ((1, 1, 1), (17, 33, 65), (3, 5, 0))
+EVEN = ((8, 16, 32), (136, 272, 144))
+SMS = 2  # that persistent programs have several tiles, and split sums several parts
+CALLED = re.compile(r"^calls: (\d+)$", re.MULTILINE)
+SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (.*)$", re.MULTILINE)
+CLEAN = re.compile(r"0 errors|0 hazards displayed \(0 errors, 0 warnings\)")
+PLACE = re.compile(r"^=+ (?!=)(\S.*)$", re.MULTILINE)
+
+
+def check_kernels(
+    kernel: str = "", format: str = "", jobs: int = 4, report: Path | None = None
+) -> int:
+    """Run every registered kernel under compute-sanitizer's memcheck and racecheck.
+
+    Each is called in fp16 and in fp8 on small shapes: odd ones, and ones that the copy engine
+    addresses, in each configuration. Writes docs/evidence/sanitized.json where every kernel is run,
+    else only what --report FILE says. Exits with 1 where a tool has something to say.
+    """
+    program = find_program()
+    if program is None:
+        print(f"sanitize: got no {PROGRAM} on PATH or in CUDA's folder", file=sys.stderr)
+        return 2
+    require_gpu("sanitize")
+    tasks = [
+        (tool, *task) for task in list_tasks("sanitize", kernel, format, FORMATS) for tool in TOOLS
+    ]
+    file = report or place_evidence("sanitized", kernel, format)
+    with ThreadPoolExecutor(jobs) as pool:
+        return collect(pool.map(partial(check, program), *zip(*tasks, strict=True)), describe, file)
+
+
+def find_program() -> str | None:
+    """compute-sanitizer's path: on PATH, in CUDA's folder, or in one that pip installed."""
+    cuda = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
+    places = [Path(root) / part for root in filter(None, cuda) for part in ("bin", PROGRAM)]
+    places += Path(torch.__file__).parents[1].glob(f"nvidia/**/{PROGRAM}")
+    found = (shutil.which(PROGRAM, path=str(p if p.is_dir() else p.parent)) for p in places)
+    return shutil.which(PROGRAM) or next(filter(None, found), None)
+
+
+def check(program: str, tool: str, name: str, format: str) -> Row:
+    """What a tool says of one kernel in one format."""
+    began = time.perf_counter()
+    command = [sys.executable, str(ROOT / "scripts" / "measure.py"), "calls"]
+    command += ["--kernel", name, "--format", format]
+    watched = [program, "--tool", tool, "--print-limit", "5", *command]
+    # each tensor an allocation of its own: torch's blocks hide what is beside a tensor
+    env = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    try:
+        done = subprocess.run(watched, env=env, capture_output=True, text=True, timeout=SECONDS)
+        said = f"{done.stdout}\n{done.stderr}"
+    except subprocess.TimeoutExpired:
+        said = f"no end after {SECONDS} s"
+    return {
+        "kernel": name,
+        "format": format,
+        "tool": tool,
+        **read_answer(said),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def read_answer(said: str) -> Row:
+    """How many calls were made and what the tool's summary says; what it found, if anything."""
+    called, summary = CALLED.search(said), SUMMARY.search(said)
+    calls = int(called[1]) if called else 0
+    expected = summary is not None and calls > 0 and CLEAN.fullmatch(summary[1].strip()) is not None
+    told = PLACE.findall(said) or said.strip().splitlines()[-4:]
+    return {
+        "expected": expected,
+        "calls": calls,
+        "summary": summary[1].strip() if summary else "none",
+        "found": [] if expected else [line[:200] for line in told[:8]],
+    }
+
+
+def describe(row: Row) -> str:
+    """A line for the tool's summary, and what it found."""
+    word = "ok " if row["expected"] else "BAD"
+    about = f"{row['kernel']:18} {row['format']:8} {row['tool']:9} {row['seconds']:5.0f} s"
+    return "\n    ".join(
+        [f"{word} {about} {row['calls']:3} calls: {row['summary']}", *row["found"]]
+    )
+
+
+def call_kernel(kernel: str = "", format: str = "fp16") -> int:
+    """Call one registered kernel on the shapes of `sanitize`, in each configuration; say how often.
+
+    It is what runs under compute-sanitizer.
+    """
+    require_gpu("calls")
+    launch, count = find_kernel(kernel).launch, 0
+    with multiprocessors(SMS):
+        for a, b in make_operands(format, torch.device("cuda")):
+            index, among = 0, 1
+            while index < among:
+                with force(index) as ran:
+                    try:
+                        launch(a, b)
+                        count += 1
+                    except PassedOver:  # as its tuner does
+                        pass
+                torch.cuda.synchronize()
+                among = max([choice.among for choice in ran], default=1)
+                index += 1
+    print(f"calls: {count}")
+    return 0
+
+
+def make_operands(format: str, device: torch.device) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """a and b of each shape; of those for the copy engine, each by rows and by columns."""
+    dtype = TORCH_DTYPES[format]
+
+    def make(rows: int, columns: int, by_columns: bool) -> torch.Tensor:
+        shape = (columns, rows) if by_columns else (rows, columns)
+        x = torch.ones(shape, dtype=torch.int8).to(dtype).to(device)
+        return x.T if by_columns else x
+
+    for M, N, K in ODD:
+        yield make(M, K, False), make(K, N, False)
+    for (M, N, K), (first, second) in product(EVEN, product((False, True), repeat=2)):
+        yield make(M, K, first), make(K, N, second)

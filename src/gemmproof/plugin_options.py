@@ -1,0 +1,145 @@
+"""The plugin's options: typed, or else of the ini file, or else of [tool.gemmproof]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from gemmproof.backends.device import Gpu
+    from gemmproof.properties.cases.case import Case
+
+DEFAULTS = {"gemm_max_examples": "100", "gemm_seed": "0", "gemm_proof": "false"}
+DEVICES = ("cpu", "cuda")
+SETTINGS = pytest.StashKey[dict[str, Any]]()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a run of pytest asks of each kernel; `device` is the GPU that launches, if one does."""
+
+    max_examples: int
+    seed: int
+    target: str | None
+    case: Case | None
+    drift: bool
+    proof: bool
+    device: Gpu | None
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare the options, and an ini line for each."""
+    group = parser.getgroup("gemmproof", "Triton GEMM kernels")
+    for name, metavar, text in (
+        ("gemm-max-examples", "N", "cases for each kernel and format (default 100)"),
+        ("gemm-seed", "N", "seed that the cases are drawn from (default 0)"),
+        ("gemm-target", "GPU", "predict this GPU's dot products (default exact IEEE)"),
+        ("gemm-case", "JSON", "judge this case only"),
+        ("gemm-device", "DEVICE", "cuda: launch what held on the GPU as well (default cpu)"),
+    ):
+        group.addoption(f"--{name}", metavar=metavar, help=text)
+        parser.addini(name.replace("-", "_"), text, default="")
+    text = "measure the accumulator and the drift of each kernel too, some seconds each"
+    group.addoption("--gemm-drift", action="store_true", default=None, help=text)
+    parser.addini("gemm_drift", text, default="false")
+    text = "first try to decide for every size what a solver can"
+    for option, const in (("--gemm-proof", "true"), ("--gemm-no-proof", "false")):
+        words = {"dest": "gemm_proof", "action": "store_const", "const": const}
+        group.addoption(option, **words, help=text if const == "true" else "the opposite")
+    parser.addini("gemm_proof", text, default="")
+
+
+def read_options(config: pytest.Config) -> Options:
+    """The options of a run. Raises pytest.UsageError, in one line."""
+    return Options(
+        max_examples=_read_integer(config, "gemm_max_examples", 1),
+        seed=_read_integer(config, "gemm_seed", 0),
+        target=_read_target(config),
+        case=_read_case(config),
+        drift=_read_drift(config),
+        proof=_read_truth("gemm_proof", _read_option(config, "gemm_proof")),
+        device=_find_device(config),
+    )
+
+
+def _read_option(config: pytest.Config, name: str) -> str:
+    """The option as typed, else of the ini file, else of [tool.gemmproof]; "" without any."""
+    typed = config.getoption(name)
+    text = config.getini(name).strip() if typed is None else typed
+    if text or typed is not None:
+        return text
+    setting = name.removeprefix("gemm_").replace("_", "-")
+    return str(_read_settings(config).get(setting, DEFAULTS.get(name, "")))
+
+
+def _read_settings(config: pytest.Config) -> dict[str, Any]:
+    """[tool.gemmproof], looked for once, when an option first needs it."""
+    if SETTINGS not in config.stash:
+        from gemmproof.settings import find_settings
+
+        try:
+            config.stash[SETTINGS] = find_settings(config.rootpath)[1]
+        except ValueError as mistake:
+            raise pytest.UsageError(str(mistake)) from None
+    return config.stash[SETTINGS]
+
+
+def _read_integer(config: pytest.Config, name: str, least: int) -> int:
+    text = _read_option(config, name)
+    if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) < 2**31):
+        raise pytest.UsageError(f"{name}: got {text!r}, expected an integer from {least}")
+    return int(text)
+
+
+def _read_target(config: pytest.Config) -> str | None:
+    text = _read_option(config, "gemm_target")
+    if not text:
+        return None
+    from gemmproof.reference.gpus import GPUS
+
+    if text not in GPUS:
+        raise pytest.UsageError(f"gemm_target: got {text!r}, expected one of: {' '.join(GPUS)}")
+    return text
+
+
+def _read_drift(config: pytest.Config) -> bool:
+    if config.getoption("gemm_drift"):
+        return True
+    return _read_truth("gemm_drift", config.getini("gemm_drift"))
+
+
+def _read_truth(name: str, text: str) -> bool:
+    text = text.strip().lower()
+    if text not in ("true", "1", "yes", "on", "false", "0", "no", "off", ""):
+        raise pytest.UsageError(f"{name}: got {text!r}, expected true or false")
+    return text in ("true", "1", "yes", "on")
+
+
+def _read_case(config: pytest.Config) -> Case | None:
+    text = _read_option(config, "gemm_case")
+    if not text and config.getoption("gemm_case") is None:
+        return None
+    from gemmproof.properties.cases.case import Case
+
+    try:
+        return Case.from_json(text)
+    except ValueError as error:
+        raise pytest.UsageError(f"--gemm-case: {error}") from None
+
+
+def _find_device(config: pytest.Config) -> Gpu | None:
+    # not of [tool.gemmproof], which speaks for machines that have none as well
+    typed = config.getoption("gemm_device")
+    text = config.getini("gemm_device").strip() if typed is None else typed
+    if text not in (*DEVICES, "") or (typed is not None and not text):
+        raise pytest.UsageError(f"gemm_device: got {text!r}, expected cpu or cuda")
+    if text != "cuda":
+        return None
+    from gemmproof.backends.device import find_gpu
+
+    device = find_gpu()
+    if device is None:
+        raise pytest.UsageError("gemm_device: got 'cuda', but torch finds no GPU, expected one")
+    return device

@@ -1,0 +1,67 @@
+"""scripts/measure.py huge, on the CPU at small sizes: any other product than the exact is told."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scripts import huge
+
+CPU = torch.device("cpu")
+
+
+def right(a, b):
+    return (a.double() @ b.double()).to(torch.float16)
+
+
+def wrong_in_the_last_element(a, b):
+    c = right(a, b)
+    c[-1, -1] += 1
+    return c
+
+
+def unwritten(a, b):
+    c = right(a, b)
+    c[3:5] = torch.nan
+    return c
+
+
+@pytest.mark.parametrize("format", ["fp16", "fp8e4m3"])
+@pytest.mark.parametrize("at_once", [2**30, 8 * 40 * 5])
+def test_the_exact_product_has_every_bit(format, at_once, monkeypatch):
+    monkeypatch.setattr(huge, "BYTES_AT_ONCE", at_once)
+    row = huge.compare_problem(right, format, (33, 17, 40), CPU)
+    assert (row["expected"], row["equal"], row["found"]) == (True, 33 * 17, "")
+
+
+@pytest.mark.parametrize(
+    ("launch", "wrong", "where"),
+    [(wrong_in_the_last_element, 1, "c[32, 16]: got "), (unwritten, 34, "c[3, 0]: got nan")],
+)
+def test_another_product_is_told_with_its_place(launch, wrong, where, monkeypatch):
+    monkeypatch.setattr(huge, "BYTES_AT_ONCE", 8 * 40 * 5)
+    row = huge.compare_problem(launch, "fp16", (33, 17, 40), CPU)
+    assert (row["expected"], row["equal"]) == (False, 33 * 17 - wrong)
+    assert row["found"].startswith(where)
+
+
+def test_what_raises_is_a_row(monkeypatch):
+    def broken(a, b):
+        raise RuntimeError("CUDA error: illegal address")
+
+    from gemmproof import KernelUnderTest
+
+    monkeypatch.setattr(huge, "find_kernel", lambda name: KernelUnderTest(name, broken))
+    monkeypatch.setattr(huge, "SIZES", {2: {"a": (3, 3, 3)}})
+    monkeypatch.setattr(huge.torch, "device", lambda name: CPU)
+    row = huge.compare_kernel("broken", "fp16")
+    assert not row["expected"]
+    assert "RuntimeError: CUDA error: illegal address" in huge.describe(row)
+
+
+@pytest.mark.parametrize(("width", "problems"), huge.SIZES.items())
+def test_the_sizes_pass_what_they_are_to_pass(width, problems):
+    for large, (M, N, K) in problems.items():
+        passed = {"a": M * K * width > 2**32, "b": K * N * width > 2**32, "c": M * N > 2**31}
+        assert [name for name, is_huge in passed.items() if is_huge] == [large]
+        assert N * width % 16 == K * width % 16 == 0
+        assert K % 128 != 0 != M % 128

@@ -1,0 +1,97 @@
+"""scripts/measure.py lane, on the fake device: a row for each kernel, whatever one of them does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fake_gpu import FakeGpu
+from scripts import evidence, lane
+
+HERE = Path(__file__).parent
+CONFTEST = """
+import os, sys
+sys.path[:0] = [{here!r}, {support!r}]
+import fake_gpu, launched_kernels as kernels
+from gemmproof.backends import device
+
+def fault(call, result, tensors):
+    if {dies} and call > 3:
+        os._exit(5)
+    return result
+
+device.find_gpu = lambda: fake_gpu.FakeGpu(fault)
+
+def pytest_gemm_kernels():
+    from gemmproof import Contract, KernelUnderTest
+    contract = Contract(formats=("fp16", "bf16"), layouts="any")
+    return [KernelUnderTest("plain", kernels.plain, contract)]
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    def write(dies: bool = False) -> Path:
+        path = tmp_path / "conftest.py"
+        support = str(HERE.parent / "support")
+        path.write_text(CONFTEST.format(here=str(HERE), support=support, dies=dies))
+        monkeypatch.setattr(evidence, "CONFTEST", str(path))
+        return path
+
+    monkeypatch.setattr(evidence, "Gpu", FakeGpu)
+    monkeypatch.setattr(lane, "require_gpu", lambda command: None)
+    evidence.load_registered.cache_clear()
+    yield write
+    evidence.load_registered.cache_clear()
+
+
+def test_a_row_for_each_kernel_and_format(project, tmp_path, capsys):
+    project()
+    report = tmp_path / "lane.json"
+    assert lane.judge_kernels(examples=4, jobs=2, report=report) == 0
+    told = json.loads(report.read_text())
+    assert (told["device"], told["driver"]) == ("fake GPU", "1.2")
+    assert [(row["kernel"], row["format"]) for row in told["kernels"]] == [
+        ("plain", "fp16"),
+        ("plain", "bf16"),
+    ]
+    for row in told["kernels"]:
+        assert (row["cases"], row["verdict"], row["findings"]) == (4, "pass", [])
+        assert row["launches"] == 3 * row["launched"] > 0
+        assert row["equal"] == row["outputs"] > 0
+        assert row["held"]["equals_prediction"] > 0
+    assert len(report.read_text().splitlines()) == 12  # a row a line
+    assert capsys.readouterr().out.splitlines()[-1] == "fake GPU: 2 of 2 as expected"
+
+
+def test_a_kernel_that_dies_is_a_finding(project, capsys):
+    project(dies=True)
+    assert lane.judge_kernels(format="bf16", examples=4, jobs=1, report=None) == 1
+    out = capsys.readouterr().out
+    assert "runs_to_completion on cuda: plain: got a process that ended itself with status 5" in out
+    assert "fake GPU: 0 of 1 as expected" in out
+
+
+def test_an_unknown_kernel_is_refused(project):
+    project()
+    with pytest.raises(SystemExit, match="got --kernel other --format any, expected one of plain"):
+        lane.judge_kernels(kernel="other")
+
+
+def test_part_of_the_kernels_makes_no_evidence(project, monkeypatch):
+    project()
+    written = []
+    monkeypatch.setattr(lane, "collect", lambda rows, describe, report: written.append(report))
+    lane.judge_kernels(format="fp16", examples=1)
+    assert written == [None]
+
+
+def test_without_a_gpu_one_line_is_told(monkeypatch, capsys):
+    nothing = SimpleNamespace(is_available=lambda: False)
+    monkeypatch.setattr(evidence, "torch", SimpleNamespace(cuda=nothing))
+    with pytest.raises(SystemExit) as refused:
+        lane.judge_kernels()
+    assert refused.value.code == 2
+    assert capsys.readouterr().err == "lane: got no GPU that torch finds, expected one\n"

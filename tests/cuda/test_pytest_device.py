@@ -1,0 +1,141 @@
+"""`pytest --gemm-device cuda`, on a fake GPU: what is launched is an item, and a fault fails it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATH = [ROOT / part for part in ("src", "tests/cuda", "tests/support")]
+CONFTEST = """
+import fake_gpu, torch
+from gemmproof.backends import device
+
+def fault(call, result, tensors):
+    {fault}
+    return result
+
+device.find_gpu = lambda: fake_gpu.FakeGpu(fault)
+
+def pytest_gemm_kernels():
+    from gemmproof import Contract, KernelUnderTest
+    import launched_kernels
+    contract = Contract(layouts="any")
+    return [KernelUnderTest(name, launched_kernels.plain, contract) for name in ("one", "two")]
+"""
+NO_GPU = "def pytest_gemm_kernels(): return []\n"
+
+
+def run(tmp_path: Path, conftest: str, *options: str) -> tuple[int, str]:
+    (tmp_path / "conftest.py").write_text(conftest)
+    (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
+    plugins = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider", "--gemm-max-examples", "10")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins, "--rootdir", str(tmp_path), *options],
+        cwd=tmp_path,
+        env={
+            "PYTHONPATH": ":".join([*map(str, PATH), os.environ.get("PYTHONPATH", "")]),
+            "OMP_NUM_THREADS": "1",
+            "PATH": "/usr/bin",
+            "CUDA_VISIBLE_DEVICES": "",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def failed(out: str) -> list[str]:
+    return re.findall(r"^(?:FAILED|ERROR) \S+::test_gemm\[(\S+)\]", out, re.MULTILINE)
+
+
+def test_what_is_launched_is_an_item(tmp_path):
+    launched = ("--gemm-device", "cuda", "-v")
+    status, out = run(tmp_path, CONFTEST.format(fault="pass"), *launched, "-k", "one")
+    assert status == 0, out
+    head = "gemmproof: launches on the fake GPU (sm_90, driver 1.2, torch "
+    assert head in out
+    items = re.findall(r"::test_gemm\[one-fp16-(\S+)\] PASSED", out)
+    assert [name for name in items if name.endswith("-on-cuda")] == [
+        f"{name}-on-cuda"
+        for name in (
+            "runs_to_completion",
+            "leaves_inputs_untouched",
+            "exact_on_integers",
+            "within_bound",
+            "same_bits_on_dirty_outputs",
+            "special_values",
+            "equals_prediction",
+        )
+    ]
+    assert {"stays_in_bounds", "within_bound"} <= set(items)
+
+
+def test_without_the_option_nothing_is_launched(tmp_path):
+    status, out = run(tmp_path, CONFTEST.format(fault="1 / 0"), "-k", "one", "-v")
+    assert status == 0, out
+    assert "cuda" not in out
+    assert "fake GPU" not in out
+
+
+def test_other_bits_fail_the_prediction_alone(tmp_path):
+    """The ini line asks as the option does; the command replays the case on the same device."""
+    wrong = (
+        "result.view(torch.int32)[-1, -1] ^= tensors[0].shape[1] > 1 and result[-1, -1] % 1 != 0"
+    )
+    status, out = run(tmp_path, CONFTEST.format(fault=wrong), "-o", "gemm_device=cuda", "-k", "one")
+    assert status == 1, out
+    assert failed(out) == ["one-fp16-equals_prediction-on-cuda"]
+    assert "as predicted for sm_90; 1 of" in out
+    assert "--gemm-case" in out
+
+
+def test_what_fails_when_simulated_is_not_launched_and_no_item_of_it_passes(tmp_path):
+    conftest = CONFTEST.format(fault="1 / 0").replace("layouts=", "out='fp16', layouts=")
+    status, out = run(tmp_path, conftest, "--gemm-device", "cuda", "-k", "one")
+    assert status == 1
+    names = failed(out)
+    assert "one-fp16-runs_to_completion" in names
+    assert sum(name.endswith("-on-cuda") for name in names) == 7
+    assert "nothing was launched on the fake GPU: what fails when simulated could damage" in out
+    again = ("--gemm-device", "cuda", "-k", "one and on-cuda", "--gemm-case")
+    status, out = run(tmp_path, conftest, *again, '{"M":1,"N":1,"K":1}')
+    assert len(failed(out)) == 7, out
+
+
+def test_a_cuda_error_accuses_its_own_kernel_alone(tmp_path):
+    """A device that is left unusable says nothing of the kernels that come later."""
+    conftest = CONFTEST.format(fault="raise torch.AcceleratorError('CUDA error: illegal address')")
+    chosen = ("-k", "runs_to_completion or equals_prediction")
+    status, out = run(tmp_path, conftest, "--gemm-device", "cuda", *chosen)
+    assert status == 1
+    assert failed(out) == [
+        "one-fp16-runs_to_completion-on-cuda",
+        "one-fp16-equals_prediction-on-cuda",
+        "two-fp16-runs_to_completion-on-cuda",
+        "two-fp16-equals_prediction-on-cuda",
+    ]
+    why = "not run: a CUDA error of one at fp16 left the device unusable in this process"
+    assert f"runs_to_completion: {why}" in out
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--gemm-device", "cuda"), "gemm_device: got 'cuda', but torch finds no GPU"),
+        (("-o", "gemm_device=cuda"), "gemm_device: got 'cuda', but torch finds no GPU"),
+        (("--gemm-device", "tpu"), "gemm_device: got 'tpu', expected cpu or cuda"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_in_one_line(tmp_path, option, said):
+    status, out = run(tmp_path, NO_GPU, *option)
+    assert status == 4
+    (line,) = out.strip().splitlines()
+    assert line.startswith(f"ERROR: {said}")
