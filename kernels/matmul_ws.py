@@ -89,8 +89,7 @@ def multiply(
     M, N, K, stride_bias,
     A_IS_T: gl.constexpr, B_IS_T: gl.constexpr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
-    GROUP_M: gl.constexpr, SLOTS: gl.constexpr, NUM_SMS: gl.constexpr,
-    INSTRUCTION: gl.constexpr, ACTIVATION: gl.constexpr,
+    GROUP_M: gl.constexpr, SLOTS: gl.constexpr, NUM_SMS: gl.constexpr, ACTIVATION: gl.constexpr,
 ):  # fmt: skip
     """Every second tile of the program, from the first or the second on (turn 0 or 1).
 
@@ -99,7 +98,7 @@ def multiply(
     seen the rounds before: each waits for its turn, from its n-th tile on for the n-th of the other.
     """
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=INSTRUCTION
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
     )
     k_tiles = gl.cdiv(K, BLOCK_K)
     tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)
@@ -108,7 +107,7 @@ def multiply(
         start_m, start_n = find_tile(tile_id, M, N, BLOCK_M, BLOCK_N, GROUP_M)
         acc = warpgroup_mma_init(gl.zeros((BLOCK_M, BLOCK_N), gl.float32, LAYOUT))
         mbarrier.wait(order.index(turn), (n + 1 + turn) & 1)
-        for k in range(0, k_tiles):
+        for k in range(k_tiles):
             step = first + k
             slot = step % SLOTS
             mbarrier.wait(full.index(slot), (step // SLOTS) & 1)
@@ -152,8 +151,7 @@ def matmul_ws_kernel(
     a_desc, b_desc, c_desc, bias_ptr, M, N, K, stride_bias,
     A_IS_T: gl.constexpr, B_IS_T: gl.constexpr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
-    GROUP_M: gl.constexpr, SLOTS: gl.constexpr, NUM_SMS: gl.constexpr,
-    INSTRUCTION: gl.constexpr, ACTIVATION: gl.constexpr,
+    GROUP_M: gl.constexpr, SLOTS: gl.constexpr, NUM_SMS: gl.constexpr, ACTIVATION: gl.constexpr,
     WORKER_WARPS: gl.constexpr, WORKER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """C = activation(A B + bias) for K > 0; program p takes tiles p + i NUM_SMS.
@@ -187,12 +185,12 @@ def matmul_ws_kernel(
             (multiply, (
                 0, c_desc, bias_ptr, a_bufs, b_bufs, c_bufs.index(0), full, empty, order,
                 M, N, K, stride_bias, A_IS_T, B_IS_T, BLOCK_M, BLOCK_N, BLOCK_K,
-                GROUP_M, SLOTS, NUM_SMS, INSTRUCTION, ACTIVATION,
+                GROUP_M, SLOTS, NUM_SMS, ACTIVATION,
             )),
             (multiply, (
                 1, c_desc, bias_ptr, a_bufs, b_bufs, c_bufs.index(1), full, empty, order,
                 M, N, K, stride_bias, A_IS_T, B_IS_T, BLOCK_M, BLOCK_N, BLOCK_K,
-                GROUP_M, SLOTS, NUM_SMS, INSTRUCTION, ACTIVATION,
+                GROUP_M, SLOTS, NUM_SMS, ACTIVATION,
             )),
             (fetch, (
                 a_desc, b_desc, a_bufs, b_bufs, full, empty, M, N, K, A_IS_T, B_IS_T,
@@ -255,7 +253,6 @@ def _launch(
             a_is_t, b_is_t, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M,
             SLOTS=count_slots(BLOCK_N, c.element_size()),
             NUM_SMS=sms,
-            INSTRUCTION=(16, BLOCK_N, 16),
             ACTIVATION=activation,
             WORKER_WARPS=(GROUP_WARPS, 1),
             WORKER_REGISTERS=(GROUP_REGISTERS, FETCH_REGISTERS),

@@ -21,14 +21,14 @@ from .packing import BLOCK as BLOCK_K
 from .packing import PER_WORD
 from .widening import widen_bytes, widen_words
 
-#: (BLOCK_M, BLOCK_N, num_warps, num_stages) by the weights in a word: the first whose rows M does
-#: not exceed, else the last.
+#: (BLOCK_M, BLOCK_N, num_warps, num_stages) and the programs for which an SM has room, by the
+#: weights in a word: the first whose rows M does not exceed, else the last.
 TILES = {
-    4: ((16, 128, 4, 3), (32, 128, 4, 3), (64, 128, 8, 3), (128, 128, 8, 3)),
-    1: ((16, 64, 4, 3), (32, 64, 4, 3), (64, 64, 4, 3), (128, 128, 8, 3)),
+    4: ((16, 64, 4, 3, 6), (32, 64, 4, 3, 6), (64, 128, 8, 3, 2), (128, 128, 8, 3, 1)),
+    1: ((16, 64, 4, 3, 4), (32, 64, 4, 3, 4), (64, 64, 4, 3, 2), (128, 128, 8, 3, 1)),
 }
-#: Steps along K that are worth a program of their own, and programs for which an SM has room.
-STEPS, PROGRAMS = 4, 2
+#: Steps along K that are worth a program of their own.
+STEPS = 4
 #: Formats of a and c, and of scales.
 FORMATS = (torch.float16, torch.bfloat16)
 SCALES = (*FORMATS, torch.float32)
@@ -186,7 +186,7 @@ def matmul_w4(
     return _multiply("matmul_w4", PER_WORD, a, b, scale, zero, group, out)
 
 
-def list_tiles(per_word: int, group: int | None) -> tuple[tuple[int, int, int, int], ...]:
+def list_tiles(per_word: int, group: int | None) -> tuple[tuple[int, ...], ...]:
     """The tiles for groups of so many rows.
 
     Of groups of 32 a step has four sums, for which registers do not suffice in the widest tile.
@@ -212,11 +212,10 @@ def _multiply(
         return c
 
     tiles = list_tiles(per_word, group)
-    BLOCK_M, BLOCK_N, warps, stages = next((x for x in tiles if x[0] >= M), tiles[-1])
+    BLOCK_M, BLOCK_N, warps, stages, room = next((x for x in tiles if x[0] >= M), tiles[-1])
     programs = triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)
     steps = triton.cdiv(K, BLOCK_K)
-    room = PROGRAMS * num_sms(a.device) // programs
-    share = max(STEPS, triton.cdiv(steps, max(1, room)))
+    share = max(STEPS, triton.cdiv(steps, max(1, room * num_sms(a.device) // programs)))
     shares = max(1, triton.cdiv(steps, share))
     # a single share is the product, and needs no second kernel
     w = c[None] if shares == 1 else torch.empty((shares, M, N), device=a.device)

@@ -13,6 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from gemmproof.cli import EXIT, main
+from gemmproof.kernels.fused.epilogues import ACTIVATIONS
 from gemmproof.kernels.matmul_tma import SHARED_MEMORY
 from gemmproof.kernels.matmul_ws import (
     BLOCK_K,
@@ -27,29 +28,33 @@ module = import_module("gemmproof.kernels.matmul_ws")
 TYPES = {"fp16": gl.float16, "bf16": gl.bfloat16, "fp32": gl.float32}
 
 
-def compile_ws(operand, result, a_is_t, b_is_t, BLOCK_N):
-    half = BLOCK_M // 2
-    a = [BLOCK_K, half] if a_is_t else [half, BLOCK_K]
+def compile_ws(operand, result, a_is_t, b_is_t, BLOCK_N, activation=None):
+    """For sm_90; with a bias in fp32 where there is an activation."""
+    a = [BLOCK_K, BLOCK_M] if a_is_t else [BLOCK_M, BLOCK_K]
     b = [BLOCK_N, BLOCK_K] if b_is_t else [BLOCK_K, BLOCK_N]
     blocks = {
         "a_desc": (operand, a),
         "b_desc": (operand, b),
-        "c_desc": (result, [half, BLOCK_N]),
+        "c_desc": (result, [BLOCK_M, BLOCK_N // 2]),
     }
     constants = {
         "A_IS_T": a_is_t, "B_IS_T": b_is_t,
         "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "BLOCK_K": BLOCK_K, "GROUP_M": GROUP_M,
         "SLOTS": count_slots(BLOCK_N, 4 if result == "fp32" else 2),
         "NUM_SMS": 132,
-        "INSTRUCTION": [16, BLOCK_N, 16],
+        "ACTIVATION": activation,
         "WORKER_WARPS": [module.GROUP_WARPS, 1],
         "WORKER_REGISTERS": [module.GROUP_REGISTERS, module.FETCH_REGISTERS],
     }  # fmt: skip
+    if activation is None:
+        constants["bias_ptr"] = None
     names = module.matmul_ws_kernel.arg_names
     signature = {p: "constexpr" if p in constants else "i32" for p in names}
     for name, (kind, block) in blocks.items():
         layout = gl.NVMMASharedLayout.get_default_for(block, TYPES[kind])
         signature[name] = f"tensordesc<{kind}[{','.join(map(str, block))}],{layout!r}>"
+    if activation is not None:
+        signature["bias_ptr"] = "*fp32"
     by_place = {(names.index(p),): value for p, value in constants.items()}
     source = GluonASTSource(module.matmul_ws_kernel, signature, constexprs=by_place)
     options = {"num_warps": module.GROUP_WARPS}
@@ -71,6 +76,13 @@ def test_groups_of_warps_have_registers_of_their_own_and_spill_none(
     assert {str(module.GROUP_REGISTERS), str(module.FETCH_REGISTERS)} <= set(given)
     # one product stays in flight while the next one is fetched
     assert re.search(r"wgmma\.wait_group\.sync\.aligned\s+1", ptx)
+    assert count_stack(made, tmp_path) == 0
+    assert made.metadata.shared <= SHARED_MEMORY
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS[1:])
+def test_no_activation_spills(activation, tmp_path):
+    made = compile_ws("bf16", "bf16", False, True, BLOCKS_N[0], activation)
     assert count_stack(made, tmp_path) == 0
     assert made.metadata.shared <= SHARED_MEMORY
 
@@ -107,6 +119,15 @@ def test_elsewhere_it_is_matmul_tma(a, b):
     assert (given[0] is a, given[1] is b) == (True, True)
     assert options["out"].shape == (8, 8)
     assert given[2] == a.dtype
+
+
+def test_elsewhere_a_bias_and_an_activation_are_matmul_fused():
+    a, b, bias = torch.zeros(8, 16).half(), torch.zeros(16, 8).half(), torch.zeros(8)
+    with patch.object(module, "matmul_fused", return_value="the result") as called:
+        assert matmul_ws(a, b, torch.float32, bias=bias, activation="relu") == "the result"
+    (given, options) = called.call_args
+    assert (given[0] is a, given[1] is b, given[2] is bias) == (True, True, True)
+    assert (options["activation"], options["out_dtype"]) == ("relu", torch.float32)
 
 
 @pytest.mark.parametrize(("capability", "launched"), [((9, 0), 1), ((8, 0), 0), ((10, 0), 0)])
