@@ -1,5 +1,7 @@
 """Registers this repository's kernels, in the words that another project would use."""
 
+from dataclasses import replace
+
 
 def pytest_gemm_kernels():
     from gemmproof import Contract, KernelUnderTest, kernels
@@ -14,6 +16,46 @@ def pytest_gemm_kernels():
         huge=True,
     )
     return [
-        KernelUnderTest(name, getattr(kernels, name), contract, mirror=MIRRORS.get(name))
-        for name in kernels.__all__
+        *(
+            KernelUnderTest(name, getattr(kernels, name), contract, mirror=MIRRORS.get(name))
+            for name in kernels.PLAIN
+        ),
+        *list_scaled(replace(contract, formats=("fp8e4m3", "fp8e5m2", "int8"))),
+    ]
+
+
+def list_scaled(contract):
+    """Products of scaled operands: each scale of the tensor or of its rows, with a bias or without.
+
+    Sums that stay in a unit of 13 bits are a promise of their own.
+    """
+    import torch
+
+    from gemmproof import KernelUnderTest, OneOf, Operand
+    from gemmproof.kernels import matmul_scaled
+
+    operands = {
+        "rows": OneOf(1, 0),
+        "columns": OneOf(1, 0),
+        "out_dtype": OneOf(torch.bfloat16, torch.float16, torch.float32),
+        "scale_a": Operand("fp32", "(M - 1) * rows + 1", layouts="any"),
+        "scale_b": Operand("fp32", "(N - 1) * columns + 1", layouts="any"),
+        "bias": Operand("bf16", "N", optional=True, layouts="any"),
+    }
+
+    def call(a, b, rows, columns, **given):
+        return matmul_scaled(a, b, **given)
+
+    def call_fast(a, b, rows, columns, **given):
+        return matmul_scaled(a, b, **given, fast_accum=True)
+
+    def spec(a, b, scale_a, scale_b, bias):
+        # an int32 that fp32 does not hold is rounded to it, which the product allows for
+        c = (a @ b) * scale_a[:, None] * scale_b
+        return c if bias is None else c + bias
+
+    fast = replace(contract, formats=("fp8e4m3", "fp8e5m2"), accumulator="e8m13")
+    return [
+        KernelUnderTest("matmul_scaled", call, contract, operands=operands, spec=spec),
+        KernelUnderTest("matmul_scaled_fast", call_fast, fast, operands=operands, spec=spec),
     ]

@@ -68,8 +68,38 @@ def prepare(
 
     Raises TypeError for a wrong type, format or device, ValueError for a wrong shape or overlap.
     """
+    check_operands(where, a, b)
+    if input_precision not in ("ieee", "tf32"):
+        raise ValueError(
+            f"{where}: got input_precision={input_precision!r}, expected 'ieee' or 'tf32'"
+        )
+    if input_precision == "tf32" and a.dtype != torch.float32:
+        raise TypeError(
+            f"{where}: got input_precision='tf32' for {a.dtype}, expected it for torch.float32 only"
+        )
+    dtype = DEFAULT_OUT_DTYPE[a.dtype] if out_dtype is None else out_dtype
+    allowed = INT_OUT if a.dtype == torch.int8 else FLOAT_OUT
+    if dtype not in allowed:
+        raise TypeError(
+            f"{where}: got out_dtype={dtype} for {a.dtype}, expected {join_names(allowed)}"
+        )
+    shape = (a.shape[0], b.shape[1])
+    c = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
+    if out is not None:
+        check_out(where, out, shape, dtype, a=a, b=b)
+    # A view that negates lazily (such as the imaginary part of a conjugate) holds the wrong sign.
+    return a.resolve_neg(), b.resolve_neg(), c
+
+
+def check_operands(
+    where: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    formats: tuple[torch.dtype, ...] = tuple(DEFAULT_OUT_DTYPE),
+) -> None:
+    """Raise TypeError or ValueError unless a (M, K) and b (K, N) are of one of the formats."""
     for name, x in (("a", a), ("b", b)):
-        _check_operand(where, name, x)
+        _check_operand(where, name, x, formats)
     if a.dtype != b.dtype:
         raise TypeError(f"{where}: got a of {a.dtype} and b of {b.dtype}, expected one format")
     if a.device != b.device:
@@ -83,24 +113,6 @@ def prepare(
             f"{where}: got a {tuple(a.shape)} and b {tuple(b.shape)}, "
             f"expected sizes up to {MAX_SIZE}"
         )
-    if input_precision not in ("ieee", "tf32"):
-        raise ValueError(
-            f"{where}: got input_precision={input_precision!r}, expected 'ieee' or 'tf32'"
-        )
-    if input_precision == "tf32" and a.dtype != torch.float32:
-        raise TypeError(
-            f"{where}: got input_precision='tf32' for {a.dtype}, expected it for torch.float32 only"
-        )
-    dtype = DEFAULT_OUT_DTYPE[a.dtype] if out_dtype is None else out_dtype
-    allowed = INT_OUT if a.dtype == torch.int8 else FLOAT_OUT
-    if dtype not in allowed:
-        raise TypeError(f"{where}: got out_dtype={dtype} for {a.dtype}, expected {_names(allowed)}")
-    shape = (a.shape[0], b.shape[1])
-    c = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
-    if out is not None:
-        _check_out(where, out, shape, dtype, a, b)
-    # A view that negates lazily (such as the imaginary part of a conjugate) holds the wrong sign.
-    return a.resolve_neg(), b.resolve_neg(), c
 
 
 def launch(
@@ -146,27 +158,30 @@ def num_sms(device: torch.device) -> int:
         return SMS_WITHOUT_GPU
 
 
-def _check_operand(where: str, name: str, x: torch.Tensor) -> None:
+def _check_operand(
+    where: str, name: str, x: torch.Tensor, formats: tuple[torch.dtype, ...]
+) -> None:
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{where}: got {name} of {type(x).__name__}, expected torch.Tensor")
     if x.layout != torch.strided:
         raise TypeError(f"{where}: got {name} with {x.layout}, expected torch.strided")
-    if x.dtype not in DEFAULT_OUT_DTYPE:
-        raise TypeError(
-            f"{where}: got {name} of {x.dtype}, expected {_names(tuple(DEFAULT_OUT_DTYPE))}"
-        )
+    if x.dtype not in formats:
+        raise TypeError(f"{where}: got {name} of {x.dtype}, expected {join_names(formats)}")
     if x.dim() != 2:
         raise ValueError(f"{where}: got {name} of shape {tuple(x.shape)}, expected two dimensions")
 
 
-def _check_out(
+def check_out(
     where: str,
     out: torch.Tensor,
     shape: tuple[int, int],
     dtype: torch.dtype,
-    a: torch.Tensor,
-    b: torch.Tensor,
+    **operands: torch.Tensor,
 ) -> None:
+    """Raise TypeError or ValueError unless `out` has the format, the shape and its own memory.
+
+    The operands are matrices, the first of which says on which device `out` is to be.
+    """
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"{where}: got out of {type(out).__name__}, expected torch.Tensor")
     if out.layout != torch.strided or out.is_neg():
@@ -175,8 +190,9 @@ def _check_out(
         )
     if out.dtype != dtype:
         raise TypeError(f"{where}: got out of {out.dtype}, expected {dtype}")
-    if out.device != a.device:
-        raise TypeError(f"{where}: got out on {out.device}, expected {a.device}")
+    device = next(iter(operands.values())).device
+    if out.device != device:
+        raise TypeError(f"{where}: got out on {out.device}, expected {device}")
     if tuple(out.shape) != shape:
         raise ValueError(f"{where}: got out of shape {tuple(out.shape)}, expected {shape}")
     if _overlaps_itself(out):
@@ -184,7 +200,7 @@ def _check_out(
             f"{where}: got out with shape {shape} and strides {out.stride()}, "
             "expected one address per element"
         )
-    for name, x in (("a", a), ("b", b)):
+    for name, x in operands.items():
         if _may_overlap(out, x):
             raise ValueError(
                 f"{where}: got out in the memory of {name}, expected memory of its own"
@@ -231,5 +247,6 @@ def _rows(x: torch.Tensor) -> tuple[int, int]:
     return max(pitch, 1) * x.element_size(), ((n - 1) * short + 1) * x.element_size()
 
 
-def _names(dtypes: tuple[torch.dtype, ...]) -> str:
+def join_names(dtypes: tuple[torch.dtype, ...]) -> str:
+    """Formats as messages list them."""
     return " or ".join(str(dtype) for dtype in dtypes)

@@ -43,7 +43,7 @@ def compare_kernels(jobs: int = 8, kernel: str = "", report: Path | None = None)
 
     Exits with 0 when all bits are equal, 1 otherwise.
     """
-    names = [kernel] if kernel else kernels.__all__
+    names = [kernel] if kernel else kernels.PLAIN
     tasks = [(name, fmt) for name in names for fmt in OUTPUTS]
     return collect(run_each(compare, tasks, jobs), describe, report)
 
