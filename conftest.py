@@ -21,6 +21,7 @@ def pytest_gemm_kernels():
             for name in kernels.PLAIN
         ),
         *list_scaled(replace(contract, formats=("fp8e4m3", "fp8e5m2", "int8"))),
+        *list_block_scaled(replace(contract, formats=("fp8e4m3", "fp8e5m2"))),
     ]
 
 
@@ -69,4 +70,35 @@ def list_scaled(contract):
             "matmul_scaled_described", call_described, described, operands=operands, spec=spec
         ),
         KernelUnderTest("matmul_scaled_fast", call_fast, fast, operands=operands, spec=spec),
+    ]
+
+
+def list_block_scaled(contract):
+    """Products whose scales are of 128 elements along K, and of b of 128 columns too."""
+    import torch
+
+    from gemmproof import KernelUnderTest, OneOf, Operand
+    from gemmproof.kernels import matmul_block_scaled
+
+    operands = {
+        "out_dtype": OneOf(torch.bfloat16, torch.float32),
+        "scale_a": Operand("fp32", ("M", "-(-K // 128)"), layouts="any"),
+        "scale_b": Operand("fp32", ("-(-K // 128)", "-(-N // 128)"), layouts="any"),
+    }
+
+    def call_described(a, b, **given):
+        return matmul_block_scaled(a, b.t().contiguous().t(), **given)
+
+    def spec(a, b, scale_a, scale_b):
+        (_, K), N = a.shape, b.shape[1]
+        rows = scale_a.repeat(128, 1)[:, :K]
+        blocks = scale_b.repeat(128, 0)[:K].repeat(128, 1)[:, :N]
+        return (a * rows) @ (b * blocks)
+
+    where = "K % 16 == 0 and N % 8 == 0"
+    described = replace(contract, layouts="contiguous", huge=False, where=where)
+    words = {"operands": operands, "spec": spec}
+    return [
+        KernelUnderTest("matmul_block_scaled", matmul_block_scaled, contract, **words),
+        KernelUnderTest("matmul_block_scaled_described", call_described, described, **words),
     ]

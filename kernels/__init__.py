@@ -6,10 +6,11 @@ from .matmul_persistent import matmul_persistent
 from .matmul_splitk import matmul_splitk
 from .matmul_swizzled import matmul_swizzled
 from .matmul_tma import matmul_tma
-from .quantized import matmul_scaled
+from .quantized import matmul_block_scaled, matmul_scaled
 
 __all__ = [
     "matmul",
+    "matmul_block_scaled",
     "matmul_grouped",
     "matmul_persistent",
     "matmul_scaled",
