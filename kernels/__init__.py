@@ -1,4 +1,4 @@
-"""GEMM kernels in Triton behind one interface, c = a @ b."""
+"""GEMM kernels in Triton behind one interface, c = a @ b; some take further operands."""
 
 from .bmm import bmm
 from .fused import matmul_fused
@@ -12,7 +12,7 @@ from .matmul_splitk import matmul_splitk
 from .matmul_streamk import matmul_streamk
 from .matmul_swizzled import matmul_swizzled
 from .matmul_tma import matmul_tma
-from .quantized import matmul_w4, matmul_w8, pack_int4
+from .quantized import matmul_block_scaled, matmul_scaled, matmul_w4, matmul_w8, pack_int4
 
 __all__ = [
     "KERNELS",
@@ -22,10 +22,12 @@ __all__ = [
     "gemm",
     "grouped_gemm",
     "matmul",
+    "matmul_block_scaled",
     "matmul_fused",
     "matmul_grouped",
     "matmul_padded",
     "matmul_persistent",
+    "matmul_scaled",
     "matmul_splitk",
     "matmul_streamk",
     "matmul_swizzled",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
+
+from .checks import check_operand, check_out, join_names
 
 #: Result format when the caller names none. fp8 products keep the whole fp32 accumulator:
 #: their own formats stop at 448 and 57344, which a handful of products exceeds.
@@ -82,24 +83,7 @@ def prepare(
     c has the axes of a, N in place of K.
     Raises TypeError for a wrong type, format or device, ValueError for a wrong shape or overlap.
     """
-    axes_a, axes_b = (x.split() for x in axes)
-    check_operand(where, "a", a, tuple(DEFAULT_OUT_DTYPE), len(axes_a))
-    check_operand(where, "b", b, tuple(DEFAULT_OUT_DTYPE), len(axes_b))
-    if a.dtype != b.dtype:
-        raise TypeError(f"{where}: got a of {a.dtype} and b of {b.dtype}, expected one format")
-    if a.device != b.device:
-        raise TypeError(f"{where}: got a on {a.device} and b on {b.device}, expected one device")
-    sizes = dict(zip(axes_a, a.shape, strict=True))
-    if any(sizes.get(axis, n) != n for axis, n in zip(axes_b, b.shape, strict=True)):
-        expected = " and ".join(f"({x.replace(' ', ', ')})" for x in axes)
-        raise ValueError(
-            f"{where}: got a {tuple(a.shape)} and b {tuple(b.shape)}, expected {expected}"
-        )
-    if any(n > MAX_SIZE for n in (*a.shape, *b.shape)):
-        raise ValueError(
-            f"{where}: got a {tuple(a.shape)} and b {tuple(b.shape)}, "
-            f"expected sizes up to {MAX_SIZE}"
-        )
+    check_operands(where, a, b, axes=axes)
     if input_precision not in ("ieee", "tf32"):
         raise ValueError(
             f"{where}: got input_precision={input_precision!r}, expected 'ieee' or 'tf32'"
@@ -120,6 +104,34 @@ def prepare(
         check_out(where, out, shape, dtype, a=a, b=b)
     # A view that negates lazily (such as the imaginary part of a conjugate) holds the wrong sign.
     return a.resolve_neg(), b.resolve_neg(), c
+
+
+def check_operands(
+    where: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    formats: tuple[torch.dtype, ...] = tuple(DEFAULT_OUT_DTYPE),
+    axes: tuple[str, str] = ("M K", "K N"),
+) -> None:
+    """Raise TypeError or ValueError unless a and b have these axes and one of the formats."""
+    axes_a, axes_b = (x.split() for x in axes)
+    check_operand(where, "a", a, formats, len(axes_a))
+    check_operand(where, "b", b, formats, len(axes_b))
+    if a.dtype != b.dtype:
+        raise TypeError(f"{where}: got a of {a.dtype} and b of {b.dtype}, expected one format")
+    if a.device != b.device:
+        raise TypeError(f"{where}: got a on {a.device} and b on {b.device}, expected one device")
+    sizes = dict(zip(axes_a, a.shape, strict=True))
+    if any(sizes.get(axis, n) != n for axis, n in zip(axes_b, b.shape, strict=True)):
+        expected = " and ".join(f"({x.replace(' ', ', ')})" for x in axes)
+        raise ValueError(
+            f"{where}: got a {tuple(a.shape)} and b {tuple(b.shape)}, expected {expected}"
+        )
+    if any(n > MAX_SIZE for n in (*a.shape, *b.shape)):
+        raise ValueError(
+            f"{where}: got a {tuple(a.shape)} and b {tuple(b.shape)}, "
+            f"expected sizes up to {MAX_SIZE}"
+        )
 
 
 def launch(
@@ -164,104 +176,3 @@ def num_sms(device: torch.device) -> int:
         return torch.cuda.get_device_properties("cuda").multi_processor_count
     except (AssertionError, RuntimeError):  # torch without CUDA, or CUDA without a GPU
         return SMS_WITHOUT_GPU
-
-
-def check_tensor(where: str, name: str, x: torch.Tensor, formats: tuple[torch.dtype, ...]) -> None:
-    """Raise TypeError unless x is a dense tensor of one of some formats."""
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"{where}: got {name} of {type(x).__name__}, expected torch.Tensor")
-    if x.layout != torch.strided:
-        raise TypeError(f"{where}: got {name} with {x.layout}, expected torch.strided")
-    if x.dtype not in formats:
-        raise TypeError(f"{where}: got {name} of {x.dtype}, expected {join_names(formats)}")
-
-
-def check_operand(
-    where: str, name: str, x: torch.Tensor, formats: tuple[torch.dtype, ...], rank: int = 2
-) -> None:
-    """Raise TypeError or ValueError for what is no tensor of these formats and dimensions."""
-    check_tensor(where, name, x, formats)
-    if x.dim() != rank:
-        expected = ("no dimension", "one dimension", "two dimensions", "three dimensions")[rank]
-        raise ValueError(f"{where}: got {name} of shape {tuple(x.shape)}, expected {expected}")
-
-
-def check_out(
-    where: str,
-    out: torch.Tensor,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    **operands: torch.Tensor,
-) -> None:
-    """Raise TypeError or ValueError for what cannot take a result of `operands`, a among them."""
-    if not isinstance(out, torch.Tensor):
-        raise TypeError(f"{where}: got out of {type(out).__name__}, expected torch.Tensor")
-    if out.layout != torch.strided or out.is_neg():
-        raise TypeError(
-            f"{where}: got out with {out.layout} (negated: {out.is_neg()}), expected torch.strided"
-        )
-    if out.dtype != dtype:
-        raise TypeError(f"{where}: got out of {out.dtype}, expected {dtype}")
-    device = operands["a"].device
-    if out.device != device:
-        raise TypeError(f"{where}: got out on {out.device}, expected {device}")
-    if tuple(out.shape) != shape:
-        raise ValueError(f"{where}: got out of shape {tuple(out.shape)}, expected {shape}")
-    if _overlaps_itself(out):
-        raise ValueError(
-            f"{where}: got out with shape {shape} and strides {out.stride()}, "
-            "expected one address per element"
-        )
-    for name, x in operands.items():
-        if may_overlap(out, x):
-            raise ValueError(
-                f"{where}: got out in the memory of {name}, expected memory of its own"
-            )
-
-
-def _overlaps_itself(x: torch.Tensor) -> bool:
-    """Whether two elements share an address; of three axes that interleave, taken to be so.
-
-    An axis whose stride passes the extent of those of smaller strides is out of the question.
-    i stride0 = j stride1 has the smallest solution (stride1 / g, stride0 / g), g the gcd.
-    """
-    if x.numel() == 0:
-        return False
-    axes = sorted((s, n) for s, n in zip(x.stride(), x.shape, strict=True) if n > 1)
-    while axes and axes[-1][0] > sum((n - 1) * s for s, n in axes[:-1]):
-        axes.pop()
-    if len(axes) != 2:
-        return len(axes) > 0
-    (stride0, rows), (stride1, columns) = axes
-    g = math.gcd(stride0, stride1)
-    return g == 0 or (stride1 // g < rows and stride0 // g < columns)
-
-
-def may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two views may share a byte; exact for blocks of one parent."""
-    if x.numel() == 0 or y.numel() == 0:
-        return False
-    low_x, low_y = x.data_ptr(), y.data_ptr()
-    if low_x + _extent(x) <= low_y or low_y + _extent(y) <= low_x:
-        return False
-    # Modulo a stride each view is one arc: disjoint arcs never meet.
-    pitches = {s * z.element_size() for z in (x, y) for s in z.stride() if s > 0}
-    return all(
-        (low_y - low_x) % pitch < _extent(x, pitch) or (low_x - low_y) % pitch < _extent(y, pitch)
-        for pitch in pitches
-    )
-
-
-def _extent(x: torch.Tensor, pitch: int | None = None) -> int:
-    """Bytes from the first to past the last element; axes of multiples of a pitch left out."""
-    size = x.element_size()
-    last = sum(
-        (n - 1) * s
-        for n, s in zip(x.shape, x.stride(), strict=True)
-        if pitch is None or s * size % pitch
-    )
-    return (last + 1) * size
-
-
-def join_names(dtypes: tuple[torch.dtype, ...]) -> str:
-    return " or ".join(str(dtype) for dtype in dtypes)

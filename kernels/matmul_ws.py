@@ -94,19 +94,20 @@ def multiply(
     """Every second tile of the program, from the first or the second on (turn 0 or 1).
 
     While one group finishes and stores its tile, the other one multiplies. A barrier of `full` is
-    known by the parity of its round alone, so a group must not look at one before the other has
-    seen the rounds before: each waits for its turn, from its n-th tile on for the n-th of the other.
+    known by the parity of its round alone, so a group must not look at one before the other group
+    has seen the rounds before: each waits for its turn.
     """
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
     )
     k_tiles = gl.cdiv(K, BLOCK_K)
     tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)
-    first, n = turn * k_tiles, 0
     for tile_id in range(gl.program_id(0) + turn * NUM_SMS, tiles, 2 * NUM_SMS):
         start_m, start_n = find_tile(tile_id, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        count = tile_id // NUM_SMS  # of the program's tiles before
+        first = count * k_tiles
         acc = warpgroup_mma_init(gl.zeros((BLOCK_M, BLOCK_N), gl.float32, LAYOUT))
-        mbarrier.wait(order.index(turn), (n + 1 + turn) & 1)
+        mbarrier.wait(order.index(turn), (count // 2 + 1 + turn) & 1)
         for k in range(k_tiles):
             step = first + k
             slot = step % SLOTS
@@ -122,8 +123,6 @@ def multiply(
         mbarrier.arrive(order.index(1 - turn))
         x = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index((first + k_tiles - 1) % SLOTS))
-        n += 1
-        first += 2 * k_tiles  # those of the other group's tile are between
 
         if bias_ptr is not None:
             columns = start_n + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, LAYOUT))

@@ -13,7 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ..arguments import check_tensor, may_overlap, num_sms
+from ..arguments import num_sms
+from ..checks import check_tensor, may_overlap
 
 #: Of a and b, and of bias, c and residual, each of which may have another.
 FORMATS = (torch.float16, torch.bfloat16, torch.float32)

@@ -12,7 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ..arguments import join_names, num_sms, prepare, time_config
+from ..arguments import num_sms, prepare, time_config
+from ..checks import join_names
 from ..descriptors import ALIGNMENT, describe, find_layouts, has_engine
 from ..matmul_tma import ROW_BYTES, SHARED_MEMORY
 from .epilogues import FORMATS, Epilogue, count_tiles, finish, launch_epilogue, make_epilogue

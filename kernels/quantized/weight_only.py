@@ -15,7 +15,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ..arguments import MAX_SIZE, check_operand, check_out, num_sms
+from ..arguments import MAX_SIZE, num_sms
+from ..checks import check_operand, check_out
 from ..matmul_splitk import BLOCK, add_shares_kernel
 from .packing import BLOCK as BLOCK_K
 from .packing import PER_WORD

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gemmproof.kernels.arguments import _overlaps_itself, may_overlap
+from gemmproof.kernels.checks import _overlaps_itself, may_overlap
 
 MEMORY = torch.zeros(4096, dtype=torch.float16)
 
