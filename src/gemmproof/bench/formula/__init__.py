@@ -1,0 +1,1 @@
+"""Results beside their formula: blocks of c, the operands cut to them, and the judgement."""
