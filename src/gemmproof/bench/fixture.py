@@ -121,6 +121,10 @@ def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[dict[st
         try:
             problems = read_problems(shapes)
             kernel = _state(function, name, dtype, operands, spec)
+            if isinstance(against, str):
+                from gemmproof.bench.peers import require_known
+
+                require_known("against", against)
             if _has_gpu():
                 words = {"rounds": rounds, "settle": settle, "timed": entries.enabled}
                 return _time_on_gpu(entries, kernel, against, problems, words)
@@ -174,16 +178,13 @@ def _time_on_gpu(
 
     from gemmproof.bench.calls import make_callee, make_target_peer
     from gemmproof.bench.device import CudaDevice
-    from gemmproof.bench.peers import require_known
     from gemmproof.bench.records import CONTROL
     from gemmproof.bench.run import Plan, run_plan
     from gemmproof.target import TargetError
 
     device = CudaDevice()
     peer: Any = against
-    if isinstance(against, str):
-        require_known("against", against)
-    elif against is not None:
+    if callable(against):
         peer = make_target_peer(_name_of(against), against, kernel)
     (dtype,), title = kernel.contract.formats, kernel.name
     callees, out = [make_callee(title, kernel.launch, kernel)], kernel.contract.out
@@ -205,14 +206,19 @@ def _time_on_gpu(
 def _time_simulator(
     entries: Entries, kernel: KernelUnderTest, problems: Sequence[Any]
 ) -> list[dict[str, Any]]:
-    from gemmproof.bench.simulated import DEVICE, list_steps
+    from gemmproof.bench.simulated import DEVICE, list_steps, shrink
 
     (dtype,), title = kernel.contract.formats, kernel.name
-    small = dict.fromkeys(problem.shrink() for problem in problems)
+    small = dict.fromkeys(shrink(kernel, problem) for problem in problems)
     known = [(problem, step) for problem in small for step in list_steps(kernel, problem)]
     told = []
     for problem, step in known:
-        info = {"device": DEVICE, "kernel": title, "format": dtype, "step": step.name}
+        info: dict[str, Any] = {
+            "device": DEVICE,
+            "kernel": title,
+            "format": dtype,
+            "step": step.name,
+        }
         info |= {"shape": problem.name, "M": problem.M, "N": problem.N, "K": problem.K}
         info["batch"] = problem.batch
         told.append(info)

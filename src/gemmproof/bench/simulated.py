@@ -25,6 +25,15 @@ class Step:
     call: Callable[[], object]
 
 
+def shrink(kernel: KernelUnderTest, problem: Problem) -> Problem:
+    """A small version of a problem, of sizes that the kernel's contract admits if it has any."""
+    small = problem.shrink()
+    lead = {} if small.batch is None else {"batch": small.batch}
+    sides = {"M": small.M, "N": small.N, "K": small.K, **lead}
+    fitted: dict[str, Any] = kernel.contract.fit(sides) or {}
+    return replace(small, **fitted)
+
+
 def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[Step]:
     """The simulated call on a small problem, and the judgement of that case.
 
@@ -41,9 +50,6 @@ def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[Step]:
     (dtype,), name = kernel.contract.formats, kernel.name
     kernel = replace(kernel, contract=replace(kernel.contract, batched=problem.batch is not None))
     case = Case(problem.M, problem.N, problem.K, dtype, batch=problem.batch)
-    # the next smaller sizes that the contract admits
-    fitted: dict[str, Any] = kernel.contract.fit(case.sides) or {}
-    case = replace(case, **fitted)
 
     def judge() -> Any:
         return check(kernel, case=case, max_examples=1, seconds=SECONDS)

@@ -37,16 +37,16 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
     stated = request.plan
     calling = Calling(**{**request.calling, "operands": tuple(request.calling["operands"])})
     operands, contract = calling.read(), Contract.from_dict(request.contract)
-    kernels = []
+    names, kernels = [n for n in operands if n not in ROLES], []
     for one in stated["targets"]:
-        launch = load(_target(one), calling.call, [n for n in operands if n not in ROLES])
+        launch = load(_target(one), calling.call, names)
         kernel = KernelUnderTest(
             one["name"], launch, contract, operands=operands, spec=calling.make_spec()
         )
         kernels.append(make_callee(kernel.name, kernel.launch, kernel))
     peer = stated["against"]
     if isinstance(peer, dict):
-        peer = make_target_peer(peer["name"], load(_target(peer)), kernel)
+        peer = make_target_peer(peer["name"], load(_target(peer), None, names, False), kernel)
     plan = Plan(
         kernels,
         peer,

@@ -53,7 +53,7 @@ def cut(
     """The part of an operand that a block of c needs; other axes, such as K, are whole."""
     index = []
     for axis in axes:
-        named = sorted(_names(axis) & set(block))
+        named = sorted(list_names(axis) & set(block))
         if not named:
             index.append(slice(None))
             continue
@@ -65,7 +65,7 @@ def cut(
 
 def list_texts(axis: str, shapes: Iterable[Iterable[str | int]]) -> list[str]:
     """The axes of operands that are stated over an axis of c."""
-    return [text for shape in shapes for text in map(str, shape) if axis in _names(text)]
+    return [text for shape in shapes for text in map(str, shape) if axis in list_names(text)]
 
 
 def _fits(axis: str, span: Span, sizes: Mapping[str, int], texts: Iterable[str]) -> bool:
@@ -77,7 +77,7 @@ def _fits(axis: str, span: Span, sizes: Mapping[str, int], texts: Iterable[str])
     if stop > sizes[axis]:
         return False
     for text in texts:
-        if len(_names(text) & set(LENGTHS)) > 1:
+        if len(list_names(text) & set(LENGTHS)) > 1:
             return False
         first = _size(text, axis, start, sizes)
         own = [_size(text, axis, x, sizes) for x in range(stop - start + 1)]
@@ -92,5 +92,6 @@ def _size(text: str | int, axis: str, length: int, sizes: Mapping[str, int]) -> 
     return evaluate(str(text), {"batch": 1, **sizes, axis: length})
 
 
-def _names(text: str | int) -> set[str]:
+def list_names(text: str | int) -> set[str]:
+    """What an axis is stated over."""
     return {n.id for n in ast.walk(ast.parse(str(text))) if isinstance(n, ast.Name)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from gemmproof.bench.formula.blocks import (
     cut,
     find_spans,
     find_trial,
+    list_names,
     list_texts,
 )
 from gemmproof.bench.operands import Buffers
@@ -60,7 +62,7 @@ class Sample:
 def sample(
     stated: Stated, sets: Sequence[Buffers], target: str | None, beat: Callable[[], None]
 ) -> list[Sample]:
-    """Blocks of the first, a middle and the last set, all pairs of their rows and columns together.
+    """Blocks of the first set and of the last one.
 
     `target` is the GPU whose units the bound admits (spec.Rules). Raises TargetError, in one line,
     for a formula that cannot be evaluated so, or of whose values no bound is known.
@@ -68,10 +70,9 @@ def sample(
     beat()
     spans = _choose_spans(stated, sets[0], target)
     made = []
-    for turn, number in enumerate(dict.fromkeys((0, len(sets) // 2, len(sets) - 1))):
-        for block in _pair(spans, turn):
-            beat()
-            made.append(Sample(number, block, _evaluate(stated, sets[number], target, block)))
+    for number, block in _list_blocks(spans, len(sets) - 1):
+        beat()
+        made.append(Sample(number, block, _evaluate(stated, sets[number], target, block)))
     if not any(x.c.known.any() for x in made):
         raise TargetError(
             f"--spec at {stated.problem} {stated.fmt.name}: got values without a known bound,"
@@ -80,13 +81,16 @@ def sample(
     return made
 
 
-def _pair(spans: Spans, turn: int) -> list[Block]:
-    """Three blocks, of other pairs of rows and columns in each of three turns."""
-    shifts = {"batch": 2 * turn, "M": 0, "N": turn}
-    made = [
-        {axis: own[(i + shifts[axis]) % len(own)] for axis, own in spans.items()} for i in range(3)
-    ]
-    return [block for i, block in enumerate(made) if block not in made[:i]]
+def _list_blocks(spans: Spans, last: int) -> list[tuple[int, Block]]:
+    """The diagonal of c in the first set, both other corners in the last one."""
+    places = [(0, i, i) for i in range(3)] + [(last, 0, -1), (last, -1, 0)]
+    made = []
+    for number, i, j in places:
+        turns = {"batch": i, "M": i, "N": j}
+        block = {axis: own[turns[axis] % len(own)] for axis, own in spans.items()}
+        if (number, block) not in made:
+            made.append((number, block))
+    return made
 
 
 def _choose_spans(stated: Stated, buffers: Buffers, target: str | None) -> Spans:
@@ -98,7 +102,10 @@ def _choose_spans(stated: Stated, buffers: Buffers, target: str | None) -> Spans
     axes_of_c: list[str] = [axis for axis in ("batch", "M", "N") if axis in sizes]
     texts = {axis: list_texts(axis, shapes) for axis in axes_of_c}
     whole = {axis: [(0, sizes[axis])] for axis in texts}
-    cut_up = {axis: find_spans(axis, sizes, own) for axis, own in texts.items()}
+    cut_up = {
+        axis: whole[axis] if _may_hold_places(stated, axis) else find_spans(axis, sizes, own)
+        for axis, own in texts.items()
+    }
     why = ""
     for axes in (set(LENGTHS), {"N", "batch"}, {"M", "batch"}, {"M", "N"}, set[str]()):
         spans = {axis: cut_up[axis] if axis in axes else whole[axis] for axis in whole}
@@ -125,6 +132,20 @@ def _choose_spans(stated: Stated, buffers: Buffers, target: str | None) -> Spans
             f" operands of more than {LARGEST} elements, expected smaller shapes"
         )
     raise TargetError(why)
+
+
+def _may_hold_places(stated: Stated, axis: str) -> bool:
+    """Whether a function may have drawn places along an axis, such as where groups of rows begin.
+
+    It draws along the axis, or has a name for it or for what such a function drew before.
+    """
+    known = {axis}
+    for name, operand in stated.read.items():
+        if callable(operand.values):
+            over = set().union(*(list_names(text) for text in operand.axes)) & {axis}
+            if over or known & set(inspect.signature(operand.values).parameters):
+                known.add(name)
+    return known != {axis}
 
 
 def _require_small(stated: Stated, buffers: Buffers, spans: Spans) -> None:
