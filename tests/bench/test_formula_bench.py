@@ -12,11 +12,8 @@ from fake_cuda_device import FakeDevice, run
 
 from gemmproof import Contract, KernelUnderTest, OneOf, Operand
 from gemmproof.bench import ceiling
-from gemmproof.bench.formula.sampled import sample
 from gemmproof.bench.problems import Problem
 from gemmproof.bench.records import NOISE, WRONG, TimedRow
-from gemmproof.bench.stated import Stated
-from gemmproof.reference.formats import FORMATS
 from gemmproof.target import TargetError
 
 PROBLEM = Problem(140, 300, 256)
@@ -103,6 +100,17 @@ def test_an_element_that_is_left_out_is_found_wherever_it_is():
     assert "c[139, 0] of buffer 0: got nothing, expected a result; 300 of" in rows[-1].wrong
 
 
+def bias_overwritten(a, b, bias, alpha):
+    made = biased(a, b, bias, alpha)
+    bias.zero_()
+    return made
+
+
+def test_a_kernel_that_overwrites_an_operand_is_wrong_on_the_next_call():
+    rows = bench(bias_overwritten, stated=BIASED, peer="matmul")
+    assert (rows[-1].verdict, rows[-1].peer) == (WRONG, "torch.matmul")
+
+
 def test_a_peer_of_the_users_own_is_given_the_operands_that_it_has_a_name_for():
     def peer(a, b, *, bias):
         return (0.5 * (a.float() @ b.float()) + bias.float()).to(a.dtype)
@@ -176,89 +184,6 @@ def test_memory_that_is_written_is_the_result():
     stated = state(into, {"c": Operand("bf16", ("M", "N"), use="written")}, None)
     rows = bench(into, stated=stated)
     assert (rows[1].verdict, rows[1].equal_bits) == (NOISE, True)
-
-
-def draw_ends(rng, shape, M):
-    return np.array([M // 3, M])
-
-
-def by_group(a, b, ends):
-    rows = torch.arange(a.shape[0])
-    both = torch.stack([a.float() @ b[0].float(), a.float() @ b[1].float()])
-    return both[(rows >= ends[0]).long(), rows].to(a.dtype)
-
-
-def multiply_groups(a, b, ends):
-    group = np.where(ends[0] <= np.arange(a.shape[0]), 1, 0)
-    return (a[:, None, :] @ b[group])[:, 0, :]
-
-
-def normalised(a, b, gain):
-    c = a.float() @ b.float()
-    return (c / c.abs().sum(1, keepdim=True) * gain.float()).to(a.dtype)
-
-
-def normalise(a, b, gain):
-    c = a @ b
-    return c / np.abs(c).sum(1)[:, None] * gain
-
-
-@pytest.mark.parametrize(
-    ("function", "operands", "spec", "heights", "widths"),
-    [
-        # rows that an operand counts, and columns that depend on one another, are taken whole
-        (
-            by_group,
-            {"b": Operand("bf16", (2, "K", "N")), "ends": Operand("int32", 2, draw_ends)},
-            multiply_groups,
-            {300},
-            {128, 44},
-        ),
-        (normalised, {"gain": Operand("bf16", "N")}, normalise, {16, 44}, {300}),
-    ],
-)
-def test_no_axis_is_cut_where_the_formula_does_not_admit_it(
-    function, operands, spec, heights, widths
-):
-    kernel = state(function, operands, spec)
-    stated = Stated(kernel, Problem(300, 300, 128), FORMATS["bf16"])
-    sets = [stated.make("cpu") for _ in range(2)]
-    for seed, buffers in enumerate(sets):
-        stated.fill(buffers, seed)
-    samples = sample(stated, sets, "sm_90", lambda: None)
-    for axis, lengths in (("M", heights), ("N", widths)):
-        assert {one.block[axis][1] - one.block[axis][0] for one in samples} == lengths
-    for one in samples:
-        buffers = sets[one.number]
-        assert one.judge(function(buffers.a, buffers.b, **buffers.named)) == ""
-
-
-def test_data_of_a_function_are_drawn_anew_for_each_set():
-    kernel = state(
-        biased, {"bias": Operand("bf16", "N", lambda rng, shape, N: rng.integers(0, 9, N))},
-        lambda a, b, bias: a @ b + bias,
-    )  # fmt: skip
-    stated = Stated(kernel, PROBLEM, FORMATS["bf16"])
-    made = [stated.make("cpu") for _ in range(3)]
-    for seed, buffers in zip((0, 0, 1), made, strict=True):
-        stated.fill(buffers, seed)
-    first, again, other = (x.named["bias"] for x in made)
-    assert torch.equal(first, first.round())
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
-def test_integers_are_drawn_from_their_range():
-    kernel = state(
-        biased,
-        {"ids": Operand("int32", "N", (-1, 3)), "w": Operand("int32", (64, "N"))},
-        lambda a, b, ids, w: a @ b,
-    )
-    stated = Stated(kernel, PROBLEM, FORMATS["bf16"])
-    buffers = stated.make("cpu")
-    stated.fill(buffers, 0)
-    assert set(buffers.named["ids"].tolist()) == {-1, 0, 1, 2, 3}
-    assert buffers.named["w"].min() < -(2**30) < 2**30 < buffers.named["w"].max()
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from gemmproof.bench.formula.stated import Stated
 from gemmproof.bench.legs import make_leg
-from gemmproof.bench.peers import make_peer
+from gemmproof.bench.peers.registry import make_peer
 from gemmproof.bench.problems import Problem
 from gemmproof.bench.records import GRAPH, Ceiling
 from gemmproof.bench.roofline import find_peaks
 from gemmproof.bench.rounds import Run
-from gemmproof.bench.stated import Stated
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.target import TargetError

@@ -122,7 +122,7 @@ def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[dict[st
             problems = read_problems(shapes)
             kernel = _state(function, name, dtype, operands, spec)
             if isinstance(against, str):
-                from gemmproof.bench.peers import require_known
+                from gemmproof.bench.peers.registry import require_known
 
                 require_known("against", against)
             if _has_gpu():

@@ -13,17 +13,17 @@ from gemmproof.backends.autotune import watch_tuners
 from gemmproof.bench.calls import Callee, probe
 from gemmproof.bench.ceiling import measure_ceiling
 from gemmproof.bench.clocks import read_clocks
-from gemmproof.bench.formula.sampled import sample
+from gemmproof.bench.formula.sampled import Sample, sample
+from gemmproof.bench.formula.stated import Stated, require_simple
 from gemmproof.bench.legs import Leg, make_leg, prepare
 from gemmproof.bench.operands import Buffers, count_sets
-from gemmproof.bench.peers import make_peer
+from gemmproof.bench.peers.registry import make_peer
 from gemmproof.bench.problems import Problem
 from gemmproof.bench.ratios import find_floor, find_interval, judge_ratio
 from gemmproof.bench.records import CONTROL, EAGER, RIGHT, WRONG, Ceiling, TimedRow
 from gemmproof.bench.roofline import find_record
 from gemmproof.bench.rounds import Rounds, time_rounds
-from gemmproof.bench.scene import Scene, make_row
-from gemmproof.bench.stated import Stated, require_simple
+from gemmproof.bench.scene import BenchScene, make_row
 from gemmproof.bench.verify import equal_bits, find_beyond, find_left_out, verify
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, Format
@@ -141,7 +141,9 @@ def _measure(
         del own
         sets += [_make_set(stated, seed, device) for seed in range(1, count)]
         moved = sets[0].count_bytes() + result
-        scene = Scene(device, plan.stated, problem, fmt, out, found, sets, moved, ceiling, beat)
+        scene = BenchScene(
+            device, plan.stated, problem, fmt, out, found, sets, moved, ceiling, beat
+        )
         return _compare(scene, plan, peer, configs)
     except torch.OutOfMemoryError as error:
         why = str(error).partition(". ")[0]
@@ -192,12 +194,13 @@ def _find_out(
 
 
 def _compare(
-    scene: Scene, plan: Plan, peer: Callee, configs: dict[str, tuple[str, ...]]
+    scene: BenchScene, plan: Plan, peer: Callee, configs: dict[str, tuple[str, ...]]
 ) -> list[TimedRow]:
     """Verify everything, then time the peer against itself and each kernel against the peer."""
     device, sets = scene.device, scene.sets
     shape = scene.problem.shapes[2]
     scene.beat()
+    samples = _sample(scene)
     theirs = make_leg(peer, sets, shape, scene.peer_out, scene.place, device)
     again = replace(peer, name=f"{peer.name} again", prepare=None)
     control = make_leg(again, theirs.sets, shape, scene.peer_out, scene.place, device)
@@ -208,7 +211,7 @@ def _compare(
     ours = legs[2:]
     # one way for both sides, or launches would be counted on one side only
     hows = [EAGER if EAGER in (leg.how, theirs.how) else leg.how for leg in legs]
-    wrong, differs = _verify(scene, list(zip(legs, hows, strict=True)))
+    wrong, differs = _verify(scene, samples, list(zip(legs, hows, strict=True)))
     if mistake := wrong[0] or wrong[1]:  # nothing can be compared with it
         raise TargetError(mistake)
     floors: dict[str, tuple[float, float]] = {}
@@ -236,17 +239,25 @@ def _compare(
     return rows
 
 
-def _verify(scene: Scene, legs: list[tuple[Leg, str]]) -> tuple[list[str], str]:
-    """What is wrong with each leg, and how the peer differs from a formula, "" if it does not.
-
-    Of a peer of a formula no more is required than that it computes a result.
-    """
-    scene.beat()
+def _sample(scene: BenchScene) -> list[Sample]:
+    """What a formula gives, before any call could change an operand; [] without one."""
     if scene.kernel.spec is None:
-        return verify(legs, scene.sets, scene.stated, scene.out), ""
+        return []
     record = find_record(scene.device.capability)
     target = record.name if record is not None and record.cores else None
-    samples = sample(scene.stated, scene.sets, target, scene.beat)
+    return sample(scene.stated, scene.sets, target, scene.beat)
+
+
+def _verify(
+    scene: BenchScene, samples: list[Sample], legs: list[tuple[Leg, str]]
+) -> tuple[list[str], str]:
+    """What is wrong with each leg, and how the peer differs from a formula, "" if it does not.
+
+    Of a formula's peer no more is required than that it gives a result.
+    """
+    scene.beat()
+    if not samples:
+        return verify(legs, scene.sets, scene.stated, scene.out), ""
     wrong, beyond = [], []
     for leg, how in legs:
         scene.beat()
@@ -256,7 +267,7 @@ def _verify(scene: Scene, legs: list[tuple[Leg, str]]) -> tuple[list[str], str]:
 
 
 def _time_control(
-    scene: Scene, plan: Plan, theirs: Leg, control: Leg, how: str
+    scene: BenchScene, plan: Plan, theirs: Leg, control: Leg, how: str
 ) -> tuple[tuple[float, float], TimedRow]:
     rounds, clocks = _time(scene, plan, control, theirs, how)
     floor = find_floor(rounds.ratios)
@@ -267,7 +278,7 @@ def _time_control(
 
 
 def _time(
-    scene: Scene, plan: Plan, ours: Leg, theirs: Leg, how: str
+    scene: BenchScene, plan: Plan, ours: Leg, theirs: Leg, how: str
 ) -> tuple[Rounds, dict[str, Any]]:
     """The rounds, and the clocks before and after them, read while the GPU works."""
     device = scene.device

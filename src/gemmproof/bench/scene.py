@@ -7,19 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gemmproof.bench.formula.stated import Stated
 from gemmproof.bench.legs import Leg
 from gemmproof.bench.operands import Buffers
 from gemmproof.bench.problems import Problem
 from gemmproof.bench.records import Ceiling, Interval, TimedRow
 from gemmproof.bench.roofline import share_of, share_of_ceiling
 from gemmproof.bench.rounds import Rounds
-from gemmproof.bench.stated import Stated
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import Format
 
 
 @dataclass(slots=True)
-class Scene:
+class BenchScene:
     """What is measured: `set_bytes` are those of the operands of one set and of its result."""
 
     device: Any
@@ -45,7 +45,7 @@ class Scene:
 
 
 def make_row(
-    scene: Scene,
+    scene: BenchScene,
     leg: Leg,
     peer: str,
     verdict: str,

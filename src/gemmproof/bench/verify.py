@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from gemmproof.bench.formula.sampled import Sample
+from gemmproof.bench.formula.stated import Stated
 from gemmproof.bench.legs import Leg, poison
 from gemmproof.bench.operands import Buffers, fill_integers
-from gemmproof.bench.stated import Stated
 from gemmproof.reference.formats import Format
 
 

@@ -98,7 +98,7 @@ def _read_peer(text: str | None) -> str | dict[str, Any] | None:
     if ":" in text:
         target = parse(text)
         return {**asdict(target), "name": str(target)}
-    from gemmproof.bench.peers import require_known
+    from gemmproof.bench.peers.registry import require_known
 
     require_known("--against", text)
     return text

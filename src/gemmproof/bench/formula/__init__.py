@@ -1,1 +1,1 @@
-"""Results beside their formula: blocks of c, the operands cut to them, and the judgement."""
+"""Operands that a kernel states, and its results beside their formula, on blocks of c."""

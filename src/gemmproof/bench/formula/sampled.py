@@ -21,8 +21,8 @@ from gemmproof.bench.formula.blocks import (
     list_names,
     list_texts,
 )
+from gemmproof.bench.formula.stated import Stated, to_storage
 from gemmproof.bench.operands import Buffers
-from gemmproof.bench.stated import Stated, to_storage
 from gemmproof.properties.cases.tensors import format_of_tensor
 from gemmproof.properties.values import judge_stored
 from gemmproof.reference.arithmetic.conversions import widen
@@ -84,10 +84,10 @@ def sample(
 def _list_blocks(spans: Spans, last: int) -> list[tuple[int, Block]]:
     """The diagonal of c in the first set, both other corners in the last one."""
     places = [(0, i, i) for i in range(3)] + [(last, 0, -1), (last, -1, 0)]
-    made = []
+    made: list[tuple[int, Block]] = []
     for number, i, j in places:
         turns = {"batch": i, "M": i, "N": j}
-        block = {axis: own[turns[axis] % len(own)] for axis, own in spans.items()}
+        block: Block = {axis: own[turns[axis] % len(own)] for axis, own in spans.items()}
         if (number, block) not in made:
             made.append((number, block))
     return made
