@@ -7,16 +7,17 @@ import math
 import pytest
 import torch
 
+from gemmproof.bench.formula.stated import Stated
 from gemmproof.bench.operands import (
     MOST_SETS,
     choose_heights,
     count_sets,
     fill_integers,
-    fill_uniform,
     make_buffers,
 )
 from gemmproof.bench.problems import Problem
 from gemmproof.properties.cases.tensors import TORCH_DTYPES
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, OPERANDS
 
 OUT = {"fp8e4m3": "fp32", "fp8e5m2": "fp32", "int8": "int32", "tf32": "fp32"}
@@ -32,8 +33,9 @@ def test_the_sets_exceed_twice_the_cache(size: int) -> None:
 
 
 def filled(fmt: str, seed: int = 0):
-    buffers = make_buffers(Problem(24, 20, 40), FORMATS[fmt], "cpu")
-    fill_uniform(buffers, FORMATS[fmt], seed)
+    stated = Stated(KernelUnderTest("plain", print), Problem(24, 20, 40), FORMATS[fmt])
+    buffers = stated.make("cpu")
+    stated.fill(buffers, seed)
     return buffers
 
 

@@ -212,12 +212,12 @@ def test_memory_that_is_written_is_the_result():
         (
             {"bias": Operand("bf16", "N")},
             lambda a, b, bias: a @ b + bios,  # noqa: F821
-            r"^--spec: NameError: name 'bios' is not defined",
+            r"^spec: NameError: name 'bios' is not defined",
         ),
         (
             {"bias": Operand("bf16", "N")},
             lambda a, b, bias: (a @ b, a @ b),
-            r"^--spec at 140x300x256 bf16: got results of shapes ",
+            r"^spec at 140x300x256 bf16: got results of shapes ",
         ),
     ],
 )

@@ -48,23 +48,14 @@ def make_buffers(problem: Problem, fmt: Format, device: str) -> Buffers:
     return Buffers(a, b)
 
 
-def fill_uniform(buffers: Buffers, fmt: Format, seed: int) -> None:
-    """Uniform data in (-1, 1), or all integers of the format; the same seed gives the same data.
-
-    Data decide how much power a product takes, and so the clocks: zeros and small integers make
-    every kernel look fast.
-    """
-    generator = torch.Generator(buffers.a.device).manual_seed(seed)
-    for x in (buffers.a, buffers.b):
-        draw_uniform(x, fmt, generator)
-
-
 def draw_uniform(
     x: torch.Tensor, fmt: Format, generator: torch.Generator, values: tuple[int, int] | None = None
 ) -> None:
     """Fill a tensor of a format with uniform data: (-1, 1), or integers from low to high.
 
-    Without `values` those are all of the format, or of 64 bits those within 2**62.
+    Without `values` those are all of the format, or of 64 bits those within 2**62. Data decide how
+    much power a product takes, and so the clocks: zeros and small integers make every kernel look
+    fast.
     """
     place: Any = {"generator": generator, "device": x.device}
     if fmt.kind == "float":

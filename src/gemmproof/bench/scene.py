@@ -1,4 +1,4 @@
-"""One problem in one format: its buffers, and what its rows have in common."""
+"""One problem in one format as it is timed: its buffers, and what its rows have in common."""
 
 from __future__ import annotations
 

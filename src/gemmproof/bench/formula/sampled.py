@@ -75,7 +75,7 @@ def sample(
         made.append(Sample(number, block, _evaluate(stated, sets[number], target, block)))
     if not any(x.c.known.any() for x in made):
         raise TargetError(
-            f"--spec at {stated.problem} {stated.fmt.name}: got values without a known bound,"
+            f"spec at {stated.problem} {stated.fmt.name}: got values without a known bound,"
             " expected some that a result can be judged by"
         )
     return made
@@ -128,7 +128,7 @@ def _choose_spans(stated: Stated, buffers: Buffers, target: str | None) -> Spans
         if not differs.any():
             return spans
         why = why or (
-            f"--spec at {stated.problem}: got rows or columns that depend on one another in"
+            f"spec at {stated.problem}: got rows or columns that depend on one another in"
             f" operands of more than {LARGEST} elements, expected smaller shapes"
         )
     raise TargetError(why)
@@ -154,7 +154,7 @@ def _require_small(stated: Stated, buffers: Buffers, spans: Spans) -> None:
         shape = cut(buffers.tensors[name], axes, stated.sizes, block).shape
         if math.prod(shape) > LARGEST:
             raise TargetError(
-                f"--spec at {stated.problem}: got {name} of {tuple(shape)} for a block of c,"
+                f"spec at {stated.problem}: got {name} of {tuple(shape)} for a block of c,"
                 f" expected at most {LARGEST} elements"
             )
 
@@ -171,9 +171,9 @@ def _evaluate(stated: Stated, buffers: Buffers, target: str | None, block: Block
     try:
         results = evaluate(lambda **named: kernel.calculate(named), given, rules)
     except SpecError as mistake:
-        raise TargetError(f"--{mistake} (at {place})") from None
+        raise TargetError(f"{mistake} (at {place})") from None
     shape = tuple(stop - start for start, stop in block.values())
     got = [x.shape for x in results]
     if got != [shape]:
-        raise TargetError(f"--spec at {place}: got results of shapes {got}, expected {shape}")
+        raise TargetError(f"spec at {place}: got results of shapes {got}, expected {shape}")
     return results[0]
