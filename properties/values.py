@@ -192,6 +192,20 @@ def error_and_bound(observation: Observation) -> tuple[Array, Array]:
     return error, bound
 
 
+def judge_stored(got: Array, c: SpecArray, out: Format) -> tuple[Array, Array]:
+    """Where what was stored in `out` is not what a formula gives, and what it may be off by.
+
+    As not_exact and beyond_bound judge a case: exact where no evaluation rounds, else within the
+    bound and one rounding. Nothing is known of what is Inf or NaN for some evaluations.
+    """
+    bound = bound_rounding(Accumulated(c.value, c.bound), out, "fp32").error
+    with np.errstate(invalid="ignore"):
+        error = np.abs(widen(got) - c.value)
+        error[np.isnan(error)] = np.inf
+        wrong = (error > bound) & np.isfinite(c.value) | c.exact & _differs(got, c.value, out)
+    return wrong, bound
+
+
 def beyond_bound(observation: Observation) -> Array:
     """Where the error exceeds its bound."""
     error, bound = error_and_bound(observation)

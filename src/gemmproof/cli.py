@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     _add_widest(commands)
     add_explain(commands, (_add_contract, _add_calling), _natural, _add_limits)
     add_drift(commands, _add_limits)
-    add_bench(commands, _positive, _add_limits)
+    add_bench(commands, _add_calling, _positive, _add_limits)
     add_tune(commands, _positive, _add_limits)
     _add_init(commands)
 

@@ -6,21 +6,23 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from gemmproof.reference.formats import OPERANDS, RESULTS
+from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
 
 MOST_SECONDS = 60.0
 
 
 def add_bench(
     commands: argparse._SubParsersAction[Any],
+    add_calling: Callable[[Any], None],
     positive: Callable[[str], int],
     add_limits: Callable[[Any, int], None],
 ) -> None:
-    """The command with the limits that it shares with check."""
+    """The command with the forms of a call and the limits that it shares with check."""
     bench = commands.add_parser(
         "bench",
         help="how fast kernels are on this GPU, beside torch",
-        description="Verify f(a, b) -> c and time it on the GPU beside a peer, in turns with it."
+        description="Verify f(a, b) -> c, or a formula of further operands, and time it on the GPU"
+        " beside a peer, in turns with it."
         " A kernel that takes out= is given the tensor to write to.",
         epilog="exit code: 0 timed, 1 a wrong result, 2 bad usage or target, or no GPU,"
         " 3 incomplete",
@@ -30,8 +32,10 @@ def add_bench(
         "targets", nargs="+", metavar="TARGET", help="file.py:function or module:function"
     )
     bench.add_argument(
-        "--against", metavar="TARGET",
-        help="the peer (default: torch.matmul, torch._scaled_mm for fp8, torch._int_mm for int8)",
+        "--against", metavar="PEER",
+        help="a TARGET, or one of torch's: matmul bmm scaled_mm scaled_mm_fast int_mm addmm"
+        " addmm_relu addmm_gelu compile compile_relu compile_gelu compile_gelu_tanh compile_silu"
+        " int4pack_mm (default: matmul, scaled_mm for fp8, int_mm for int8)",
     )  # fmt: skip
     bench.add_argument(
         "--shapes", default="square", metavar="SHAPES",
@@ -46,8 +50,10 @@ def add_bench(
         help="of c (default: whatever the first TARGET gives)",
     )  # fmt: skip
     bench.add_argument(
-        "--call", metavar="CALL", help='in the targets\' names: "linear(a, b.t(), bias=None)"'
-    )
+        "--accumulator", choices=ACCUMULATORS, default="fp32",
+        help="the format that sums are kept in, for the bound of a formula (default fp32)",
+    )  # fmt: skip
+    add_calling(bench)
     bench.add_argument(
         "--columns", action="store_true", help="b in column-major memory, as x @ w.T has it"
     )
@@ -97,7 +103,9 @@ def add_tune(
     )  # fmt: skip
     tune.add_argument("--json", metavar="FILE", help="write all that was measured, as bench does")
     add_limits(tune, 120)
-    tune.set_defaults(call=None, out_dtype=None, columns=True)
+    tune.set_defaults(
+        call=None, operand=[], spec=None, out_dtype=None, accumulator="fp32", columns=True
+    )
 
 
 def _read_seconds(text: str) -> float:

@@ -62,13 +62,17 @@ def parse(text: str) -> Target:
 
 
 def load(
-    target: Target, call: str | None = None, operands: Collection[str] = ()
+    target: Target,
+    call: str | None = None,
+    operands: Collection[str] = (),
+    needs_all: bool = True,
 ) -> Callable[..., Any]:
     """The function that `target` names, after importing its module in this process.
 
     With `call` it is one of a, b and the operands that calls what the text says, in the module's
-    names. Raises TargetError where the import fails, the name is missing, or f(a, b) with the
-    operands by name cannot be called.
+    names. Unless it `needs_all` operands, it may have a name for some of them only. Raises
+    TargetError where the import fails, the name is missing, or f(a, b) with the operands by name
+    cannot be called.
     """
     module = load_file(Path(target.place)) if target.is_file else _load_module(target.place)
     found: Any = module
@@ -81,7 +85,7 @@ def load(
             return cast(Callable[..., Any], bind_call(call, operands, vars(module)))
         except ValueError as mistake:
             raise TargetError(f"{target}: {mistake}") from None
-    _require_wrapper(target, found, operands)
+    _require_wrapper(target, found, operands, needs_all)
     return cast(Callable[..., Any], found)
 
 
@@ -182,7 +186,9 @@ def _missing(target: Target, holder: object, part: str) -> str:
     return f"{target.place}: got {part!r}, which is not there, expected {expected}"
 
 
-def _require_wrapper(target: Target, found: object, operands: Collection[str]) -> None:
+def _require_wrapper(
+    target: Target, found: object, operands: Collection[str], needs_all: bool
+) -> None:
     form = f"f({', '.join(('a', 'b', *operands))}) -> c"
     if type(found).__module__.split(".")[0] == "triton":
         raise TargetError(
@@ -194,8 +200,9 @@ def _require_wrapper(target: Target, found: object, operands: Collection[str]) -
         signature = inspect.signature(found)
     except ValueError:  # a built-in without a signature: the call itself will tell
         return
+    given = [name for name in operands if needs_all or name in signature.parameters]
     try:
-        signature.bind(None, None, **dict.fromkeys(operands))
+        signature.bind(None, None, **dict.fromkeys(given))
     except TypeError as error:
         raise TargetError(
             f"{target}: got {target.name}{signature} ({error}), expected {form}, or --call"

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from gemmproof.bench.calls import make_callee
+from gemmproof.bench.calls import make_callee, make_target_peer
 from gemmproof.bench.problems import Problem
-from gemmproof.bench.run import Plan, run_plan
+from gemmproof.bench.run import PLAIN, Plan, run_plan
 
 SMALL = Problem(24, 20, 32, name="some/thing")
 COSTS = {"matmul": 0.02, "scaled_mm": 0.02, "_int_mm": 0.02}
@@ -88,16 +88,24 @@ def allocating(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a @ b
 
 
-def run(*functions: Any, device=None, peer=None, formats=("fp16",), problems=(SMALL,), **more):
+def run(
+    *functions: Any,
+    device=None,
+    peer=None,
+    formats=("fp16",),
+    problems=(SMALL,),
+    stated=PLAIN,
+    **more,
+):
     """The rows, the events and the ceilings of functions on a fake device."""
     device = device or FakeDevice()
     events = []
     plan = Plan(
-        [make_callee(f.__name__, f) for f in functions],
-        None if peer is None else make_callee("their.peer", peer),
+        [make_callee(f.__name__, f, stated) for f in functions],
+        make_target_peer("their.peer", peer, stated) if callable(peer) else peer,
         problems,
         formats,
-        **{"rounds": 4, "settle": 0.0, **more},
+        **{"rounds": 4, "settle": 0.0, "stated": stated, **more},
     )
     ceilings, rows = run_plan(device, plan, events.append)
     return rows, events, ceilings

@@ -35,6 +35,15 @@ def wide(a, b):
 
 def raising(a, b):
     raise ValueError("not this one")
+
+def linear(a, b, bias, alpha=1.0):
+    return (alpha * (a.float() @ b.float()) + bias.float()).to(a.dtype)
+
+def without_bias(a, b, bias):
+    return a @ b
+
+def theirs(a, b, bias):
+    return (0.5 * (a.float() @ b.float()) + bias.float()).to(a.dtype)
 """
 
 
@@ -129,9 +138,43 @@ def test_a_call_in_the_targets_names(capsys) -> None:
     assert "raising" in capsys.readouterr().out
 
 
+LINEAR = ("--operand", "bias=fp16[N]", "--spec", "a @ b + bias")
+
+
+def test_operands_and_a_formula_are_stated_as_for_check(capsys) -> None:
+    told = ("--operand", "alpha=0.5|1.0", "--operand", "bias=fp16[N]")
+    told = (*told, "--spec", "alpha * (a @ b) + bias", "--json", "o.json")
+    assert bench("fast.py:linear", *told, "--against", "addmm", *WORDS) == 0
+    said = capsys.readouterr().out
+    assert "addmm's result is not the formula's: torch.addmm at 24x20x32 fp16, c[" in said
+    rows = json.loads(Path("o.json").read_text())["rows"]
+    assert [row["peer"] for row in rows] == ["torch.addmm"] * 4
+    assert rows[1]["operands"] == {"alpha": "0.5", "bias": "fp16[N]"}
+    assert bench("fast.py:linear", *told, "--against", "fast.py:theirs", *WORDS) == 0
+    said = capsys.readouterr().out
+    assert "fast.py:theirs again" in said
+    assert "formula" not in said
+    call = ("--call", "linear(a, b, bias, 2 * alpha)")
+    assert bench("fast.py:raising", *call, *told, *WORDS) == 1
+    call = ("--call", "linear(a, b, bias=bias)")
+    assert bench("fast.py:raising", *call, *LINEAR, *WORDS) == 0
+
+
+def test_a_forgotten_operand_is_told_and_the_exit_code_is_1(capsys) -> None:
+    assert bench("fast.py:without_bias", *LINEAR, *WORDS) == 1
+    said = capsys.readouterr().out
+    assert "not timed: without_bias at 24x20x32 fp16, c[0, 0] of buffer 0: got " in said
+    assert ", allowed error " in said
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["fast.py:linear", "--operand", "bias=fp16[N]"], "got operands without a formula, expe"),
+        (["fast.py:linear", *LINEAR, "--operand", "x=fp7[N]"], "--operand x: operand format: got"),
+        (["fast.py:matmul", *LINEAR, *WORDS], "(got an unexpected keyword argument 'bias'), expe"),
+        (["fast.py:linear", *LINEAR, "--against", "mm"], "--against: got 'mm', expected a functio"),
+        (["fast.py:matmul", *WORDS, "--against", "addmm"], "--against addmm: got no operand bias"),
         (["fast.py:matmul", "--shapes", "lama"], "--shapes: got 'lama', expected MxNxK, batchxM"),
         (["fast.py:matmul", "--shapes", "4096x4096"], "--shapes: got '4096x4096', expected MxNxK"),
         (["fast.py:matmul", "--dtype", "fp7"], "--dtype: invalid choice: 'fp7'"),

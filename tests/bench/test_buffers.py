@@ -7,16 +7,17 @@ import math
 import pytest
 import torch
 
+from gemmproof.bench.formula.stated import Stated
 from gemmproof.bench.operands import (
     MOST_SETS,
     choose_heights,
     count_sets,
     fill_integers,
-    fill_uniform,
     make_buffers,
 )
 from gemmproof.bench.problems import Problem
 from gemmproof.properties.cases.tensors import TORCH_DTYPES
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, OPERANDS
 
 OUT = {"fp8e4m3": "fp32", "fp8e5m2": "fp32", "int8": "int32", "tf32": "fp32"}
@@ -31,9 +32,10 @@ def test_the_sets_exceed_twice_the_cache(size: int) -> None:
     assert count == 2 or (count - 1) * size <= 2 * L2
 
 
-def filled(fmt: str, seed: int = 0, columns: bool = False):
-    buffers = make_buffers(Problem(24, 20, 40), FORMATS[fmt], "cpu", columns)
-    fill_uniform(buffers, FORMATS[fmt], seed)
+def filled(fmt: str, seed: int = 0):
+    stated = Stated(KernelUnderTest("plain", print), Problem(24, 20, 40), FORMATS[fmt])
+    buffers = stated.make("cpu")
+    stated.fill(buffers, seed)
     return buffers
 
 
@@ -50,15 +52,6 @@ def test_data_are_uniform_and_the_same_for_a_seed(fmt: str) -> None:
         assert -1 <= values.min() < -0.8
         assert 0.8 < values.max() <= 1
     assert one.a.dtype == TORCH_DTYPES[fmt]
-
-
-def test_columns_are_b_in_column_major_memory() -> None:
-    for fmt in OPERANDS:
-        buffers = filled(fmt, columns=True)
-        assert torch.equal(buffers.columns.double(), buffers.b.double())
-        assert buffers.columns.stride() == (1, 40)
-    plain = filled("fp16")
-    assert plain.columns is plain.b
 
 
 @pytest.mark.parametrize("fmt", OPERANDS)
@@ -81,12 +74,11 @@ def test_no_sum_of_the_integers_is_rounded_in_any_order(fmt: str, K: int) -> Non
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_product_of_the_integers_is_exact(fmt: str, problem: Problem, seed: int) -> None:
     out = FORMATS[OUT.get(fmt, fmt)]
-    buffers = make_buffers(problem, FORMATS[fmt], "cpu", columns=True)
+    buffers = make_buffers(problem, FORMATS[fmt], "cpu")
     expected = fill_integers(buffers, FORMATS[fmt], out, seed)
     a, b = (x.float().double() for x in (buffers.a, buffers.b))
     assert torch.equal(a, a.round())
     assert torch.equal(expected.double(), (a @ b).to(TORCH_DTYPES[out.name]).double())
-    assert torch.equal(buffers.columns.double(), buffers.b.double())
     known = FORMATS[fmt]
     bits = min(FORMATS[name].p for name in (known.sums[0], *known.units))
     assert (a.abs() @ b.abs()).max() <= 2**bits
@@ -98,7 +90,7 @@ def test_the_product_of_the_integers_is_exact(fmt: str, problem: Problem, seed: 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_units_that_read_tf32_are_wrong_on_fp32(seed: int) -> None:
-    buffers = make_buffers(Problem(64, 64, 512), FORMATS["fp32"], "cpu", False)
+    buffers = make_buffers(Problem(64, 64, 512), FORMATS["fp32"], "cpu")
     expected = fill_integers(buffers, FORMATS["fp32"], FORMATS["fp32"], seed)
     wide = (buffers.a, buffers.b)[seed]
     assert wide.abs().max() > 2**11

@@ -200,12 +200,11 @@ def test_another_card_or_an_unknown_one_has_no_figures_made_up() -> None:
     assert find_peaks("NVIDIA H20", (9, 0), H200, FORMATS["fp16"]) == (None, None)
     assert find_peaks("NVIDIA X", (99, 0), H200, FORMATS["fp16"]) == (None, None)
     assert find_peaks("NVIDIA A100", (8, 0), H200, FORMATS["fp8e4m3"])[1] is None
-    half = FORMATS["fp16"]
-    assert share_of(Problem(8, 8, 8), half, half, 1.0, None, 1.0) is None
+    assert share_of(Problem(8, 8, 8), 384, 1.0, None, 1.0) is None
 
 
 def test_the_roofline_is_the_slower_of_both_rates() -> None:
-    half = FORMATS["fp16"]
     square, row = Problem(64, 64, 64), Problem(1, 64, 64)
-    assert share_of(square, half, half, 2.0, 1e9, 2 * 64**3) == 0.5
-    assert share_of(row, half, half, 2.0, 2.0 * (64 + 64 * 64 + 64), 1e12) == 0.5
+    assert share_of(square, 3 * 2 * 64**2, 2.0, 1e9, 2 * 64**3) == 0.5
+    moved = 2 * (64 + 64 * 64 + 64)
+    assert share_of(row, moved, 2.0, float(moved), 1e12) == 0.5

@@ -57,6 +57,35 @@ def test_twice(gemm_benchmark):
 def test_wrong(gemm_benchmark):
     gemm_benchmark(bad, **WORDS)
 """
+WITH_OPERANDS = """
+from gemmproof import Contract, KernelUnderTest, Operand
+
+WORDS = {"shapes": "24x20x32", "rounds": 4, "settle": 0.0}
+
+def quick_linear(a, b, bias):
+    return (a.float() @ b.float() + bias.float()).to(a.dtype)
+
+def without_bias(a, b, bias):
+    return a @ b
+
+OPERANDS = {"bias": Operand("bf16", "N")}
+
+def add(a, b, bias):
+    return a @ b + bias
+
+def test_operands(gemm_benchmark):
+    stated = {"operands": OPERANDS, "spec": add, "dtype": "bf16", **WORDS}
+    (_, row, *_) = gemm_benchmark(quick_linear, against="addmm", **stated)
+    assert (row["peer"], row["operands"]) == ("torch.addmm", {"bias": "bf16[N]"})
+    kernel = KernelUnderTest(
+        "it", quick_linear, Contract(formats=("bf16",)), operands=OPERANDS, spec=add
+    )
+    (_, row, *_) = gemm_benchmark(kernel, against=quick_linear, **WORDS)
+    assert (row["format"], row["verdict"], row["equal_bits"]) == ("bf16", "within noise", True)
+
+def test_wrong(gemm_benchmark):
+    gemm_benchmark(without_bias, operands=OPERANDS, spec=add, dtype="bf16", **WORDS)
+"""
 SIMULATED = """
 import right, unmasked_row
 
@@ -65,6 +94,23 @@ def test_speed(gemm_benchmark):
 
 def test_wrong(gemm_benchmark):
     gemm_benchmark(unmasked_row.matmul, shapes="33x16x16")
+"""
+SIMULATED_OPERANDS = """
+import right
+from gemmproof import Contract, KernelUnderTest, OneOf
+
+KERNEL = KernelUnderTest(
+    "doubled",
+    lambda a, b, alpha: right.matmul(a, b) * alpha,
+    Contract(formats=("bf16",), K="32..:32"),
+    operands={"alpha": OneOf(2.0, 1.0)},
+    spec=lambda a, b, alpha: alpha * (a @ b).to("bf16"),
+)
+
+def test_operands(gemm_benchmark):
+    entries = gemm_benchmark(KERNEL, shapes="33x16x48")
+    assert [e["step"] for e in entries] == ["simulate", "judge"]
+    assert [e["K"] for e in entries] == [32, 32]
 """
 
 
@@ -164,11 +210,37 @@ def test_without_a_gpu_the_simulator_and_the_judgement_are_timed(tmp_path: Path)
         assert one["stats"]["min"] > 1e-4  # a real clock, not a loaded one
 
 
+def test_operands_and_a_formula_on_a_device(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(FAKE)
+    (tmp_path / "test_it.py").write_text(WITH_OPERANDS)
+    status, out = run(tmp_path, "--benchmark-json", "b.json")
+    assert status == 1
+    assert "1 failed, 1 passed" in out
+    assert "Failed: without_bias at 24x20x32 bf16, c[0, 0] of buffer 0: got" in out
+    assert list(read(tmp_path / "b.json")) == [
+        "test_operands[quick_linear-bf16-24x20x32]",
+        "test_operands[it-bf16-24x20x32]",
+    ]
+
+
+def test_operands_on_the_simulator(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
+    (tmp_path / "test_it.py").write_text(SIMULATED_OPERANDS)
+    status, out = run(tmp_path, "--benchmark-json", "b.json")
+    assert status == 0, out
+    assert list(read(tmp_path / "b.json")) == [
+        "test_operands[doubled-bf16-33x16x32-simulate]",
+        "test_operands[doubled-bf16-33x16x32-judge]",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "body", "message"),
     [
         ("gemm_benchmark", "gemm_benchmark(print, shapes='lama')", "shapes: got 'lama', expected"),
         ("gemm_benchmark", "gemm_benchmark(print, dtype='f7')", "dtype: got 'f7', expected one of"),
+        ("gemm_benchmark", "gemm_benchmark(print, against='mm')", "against: got 'mm', expected"),
+        ("gemm_benchmark", "gemm_benchmark(print, operands={'x': 1})", "got operand 'x' of 1, ex"),
         ("gemm_benchmark, benchmark", "pass", "gemm_benchmark: got benchmark beside it, expected"),
     ],
 )

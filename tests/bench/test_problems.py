@@ -66,7 +66,7 @@ def test_an_unknown_suite_is_told_which_there_are() -> None:
 def test_the_work_of_a_product_is_counted() -> None:
     problem = Problem(2, 3, 4, batch=5)
     assert problem.flops == 2 * 2 * 3 * 4 * 5
-    assert problem.count_bytes(2, 4) == 5 * (2 * (2 * 4 + 4 * 3) + 4 * 2 * 3)
+    assert problem.count_results() == 5 * 2 * 3
     assert problem.shapes == ((5, 2, 4), (5, 4, 3), (5, 2, 3))
 
 

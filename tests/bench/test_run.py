@@ -71,9 +71,9 @@ def test_the_rounds_of_a_run_are_abba_and_baab():
 
 def test_a_share_is_that_of_the_measured_ceiling():
     (control, row), _, (measured,) = run(right, device=FakeDevice(right=0.01))
-    needed = max(
-        SMALL.flops / measured.product_flops, SMALL.count_bytes(2, 2) / measured.copy_bytes
-    )
+    moved = 2 * (24 * 32 + 32 * 20 + 24 * 20)
+    assert row.set_bytes == moved
+    needed = max(SMALL.flops / measured.product_flops, moved / measured.copy_bytes)
     assert row.ceiling == pytest.approx(needed / 0.01)
     assert control.ceiling == pytest.approx(needed / 0.02)
     assert measured.copy_bytes == pytest.approx(2 * 2**16 / 1e-3)

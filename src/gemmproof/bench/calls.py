@@ -12,58 +12,67 @@ import torch
 from gemmproof.bench.operands import Buffers
 from gemmproof.bench.problems import Problem
 from gemmproof.properties.cases.tensors import TORCH_DTYPES, format_of_tensor
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.target import TargetError, call_theirs
 
 
 @dataclass(slots=True)
 class Callee:
-    """A function f(a, b) -> c under its name in reports.
+    """A function of a, b and operands by name, under its name in reports.
 
-    `takes_out`: whether it takes `out=`, None where its signature does not tell. `columns`: whether
-    it is given b in column-major memory.
+    `takes`: the operands that it is given, None for all. `takes_out`: whether it takes a result to
+    write to, None where its signature does not tell; `out_name` by which name, and `out_format` in
+    which format where it cannot do without. `prepare` makes the operands that it is given from a
+    set, once and outside of what is timed; None where they are the set's own.
     """
 
     name: str
     function: Callable[..., Any]
     takes_out: bool | None = None
-    columns: bool = False
+    takes: frozenset[str] | None = None
+    out_name: str = "out"
+    out_format: Format | None = None
+    prepare: Callable[[Buffers], Buffers] | None = None
 
     def __call__(self, buffers: Buffers, out: torch.Tensor | None) -> Any:
         """Its result for one set; it writes to `out` where it can."""
-        a, b = buffers.a, buffers.columns if self.columns else buffers.b
+        takes, named = self.takes, buffers.named
+        given = named if takes is None else {n: x for n, x in named.items() if n in takes}
         if out is None or self.takes_out is False:
-            return self.function(a, b)
-        result = self.function(a, b, out=out)
-        return out if result is None else result
+            return self.function(buffers.a, buffers.b, **given)
+        result = self.function(buffers.a, buffers.b, **given, **{self.out_name: out})
+        return out if result is None or self.out_format is not None else result
 
 
-def make_callee(name: str, function: Callable[..., Any]) -> Callee:
-    """The function, and whether it takes `out=`, of its signature."""
+def make_callee(
+    name: str, function: Callable[..., Any], kernel: KernelUnderTest | None = None
+) -> Callee:
+    """A kernel's wrapper: whether it takes `out=` is told by its signature, or stated."""
     try:
         takes_out = "out" in inspect.signature(function).parameters
     except (ValueError, TypeError):  # a built-in one without a signature: a call will tell
-        return Callee(name, function)
-    return Callee(name, function, takes_out)
+        takes_out = None
+    if kernel is None or not kernel.written:
+        return Callee(name, function, takes_out)
+    (written,) = kernel.written
+    fmt = FORMATS[kernel.tensors[written].format]
+    return Callee(name, function, True, out_name=written, out_format=fmt)
 
 
-def make_peer(fmt: Format, out: Format, device: str) -> Callee:
-    """What torch itself has for a format: matmul, _scaled_mm with unit scales, or _int_mm.
-
-    The latter two get b in column-major memory, for which they are made. Sums of fp8 are kept in
-    fp32 (`use_fast_accum=False`), as the default contract wants.
-    """
-    if fmt.is_fp8:
-        one = torch.ones((), device=device)
-        words: Any = {"out_dtype": TORCH_DTYPES[out.name], "use_fast_accum": False}
-
-        def scaled_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-            return torch._scaled_mm(a, b, scale_a=one, scale_b=one, **words)
-
-        return Callee("torch._scaled_mm", scaled_mm, takes_out=False, columns=True)
-    if fmt.kind == "int":
-        return Callee("torch._int_mm", torch._int_mm, takes_out=False, columns=True)
-    return Callee("torch.matmul", torch.matmul, takes_out=True)
+def make_target_peer(name: str, function: Callable[..., Any], kernel: KernelUnderTest) -> Callee:
+    """A peer of the user's: it is given the operands that it has a name for."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (ValueError, TypeError):
+        return Callee(name, function, takes=frozenset())
+    if set(kernel.written) & set(parameters):
+        made = make_callee(name, function, kernel)
+    else:
+        made = make_callee(name, function)
+    if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
+        made.takes = frozenset(parameters)
+    return made
 
 
 def probe(
@@ -84,12 +93,17 @@ def probe(
 
         return call_theirs(callee.name, f"calling {callee.name} at {problem} {fmt.name}", run)
 
+    def make(dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(problem.shapes[2], dtype=dtype, device=buffers.a.device)
+
+    if callee.out_format is not None:
+        written = call(make(TORCH_DTYPES[callee.out_format.name]))
+        return _require_result(where, written, problem), True
     result = call(None)
     found = _require_result(where, result, problem)
     if callee.takes_out is None:
-        out = torch.empty_like(result)
         try:
-            callee.function(buffers.a, buffers.b, out=out)
+            callee(buffers, torch.empty_like(result))
             takes_out = True
         except (TypeError, RuntimeError):
             takes_out = False
@@ -97,8 +111,7 @@ def probe(
     else:
         takes_out = callee.takes_out
         if takes_out:
-            written = call(torch.empty(problem.shapes[2], dtype=result.dtype, device=result.device))
-            _require_result(where, written, problem)
+            _require_result(where, call(make(result.dtype)), problem)
     return found, takes_out
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from gemmproof.bench.calls import make_peer
+from gemmproof.bench.formula.stated import Stated
 from gemmproof.bench.legs import make_leg
-from gemmproof.bench.operands import fill_uniform, make_buffers
+from gemmproof.bench.peers.registry import make_peer
 from gemmproof.bench.problems import Problem
 from gemmproof.bench.records import GRAPH, Ceiling
 from gemmproof.bench.roofline import find_peaks
 from gemmproof.bench.rounds import Run
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.target import TargetError
 
@@ -56,11 +57,12 @@ def _time_copy(device: Any, count: int) -> float:
 def _time_product(device: Any, fmt: Format, side: int) -> float:
     problem = Problem(side, side, side)
     out = FORMATS["bf16" if fmt.is_fp8 else "int32" if fmt.kind == "int" else fmt.stored.name]
-    peer = make_peer(fmt, out, device.where)
-    sets = [make_buffers(problem, fmt, device.where, peer.columns) for _ in range(2)]
+    stated = Stated(KernelUnderTest("product", torch.matmul), problem, fmt)
+    peer = make_peer(None, stated, out)
+    sets = [stated.make(device.where) for _ in range(2)]
     for seed, buffers in enumerate(sets):
-        fill_uniform(buffers, fmt, seed)
-    leg = make_leg(peer, sets, out, f"{problem} {fmt.name}", device)
+        stated.fill(buffers, seed)
+    leg = make_leg(peer, sets, problem.shapes[2], out, f"{problem} {fmt.name}", device)
     seconds = _time_best(device, leg.run(GRAPH), 10) / len(sets)
     return problem.flops / seconds
 

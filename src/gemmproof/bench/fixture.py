@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from gemmproof.properties.kernel import KernelUnderTest
 
 # Nothing of ours is imported at the top: this module is loaded with the plugin.
 
@@ -94,33 +97,38 @@ def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[dict[st
     entries = Entries(benchmark, clock)
 
     def measure(
-        function: Callable[..., Any],
+        function: Callable[..., Any] | KernelUnderTest,
         *,
-        against: Callable[..., Any] | None = None,
+        against: Callable[..., Any] | str | None = None,
         shapes: str | Iterable[str | Sequence[int]] = "square",
-        dtype: str = "fp16",
+        dtype: str | None = None,
         name: str | None = None,
+        operands: Mapping[str, Any] | None = None,
+        spec: Callable[..., Any] | None = None,
         rounds: int = 20,
         settle: float = 2.0,
     ) -> list[dict[str, Any]]:
         """Time `function(a, b)`, or `function(a, b, out=c)` where it takes `out`.
 
-        `against` is the peer (default: torch's own for the format), `shapes` suites or MxNxK,
-        `dtype` the format of a and b. A result that is wrong, or bad arguments, fail the test.
+        `against` is the peer: a function, or the name of one of torch's (default: its product of
+        the format). `shapes` are suites or MxNxK, `dtype` the format of a and b. `operands` and
+        `spec` are those of a KernelUnderTest, which may stand in the function's place. A result
+        that is wrong, or bad arguments, fail the test.
         """
         from gemmproof.bench.problems import read_problems
-        from gemmproof.reference.formats import OPERANDS
         from gemmproof.target import TargetError
 
         try:
             problems = read_problems(shapes)
-            if dtype not in OPERANDS:
-                raise ValueError(f"dtype: got {dtype!r}, expected one of: {' '.join(OPERANDS)}")
-            title = name or str(getattr(function, "__name__", type(function).__name__))
+            kernel = _state(function, name, dtype, operands, spec)
+            if isinstance(against, str):
+                from gemmproof.bench.peers.registry import require_known
+
+                require_known("against", against)
             if _has_gpu():
                 words = {"rounds": rounds, "settle": settle, "timed": entries.enabled}
-                return _time_on_gpu(entries, title, function, against, problems, dtype, words)
-            return _time_simulator(entries, title, function, problems, dtype)
+                return _time_on_gpu(entries, kernel, against, problems, words)
+            return _time_simulator(entries, kernel, problems)
         except (TargetError, ValueError) as mistake:
             pytest.fail(str(mistake), pytrace=False)
 
@@ -133,26 +141,54 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+def _state(
+    function: Callable[..., Any] | KernelUnderTest,
+    name: str | None,
+    dtype: str | None,
+    operands: Mapping[str, Any] | None,
+    spec: Callable[..., Any] | None,
+) -> KernelUnderTest:
+    """The kernel, with a contract of one format. Raises ValueError, in one line."""
+    from dataclasses import replace
+
+    from gemmproof.properties.contract import Contract
+    from gemmproof.properties.kernel import KernelUnderTest
+    from gemmproof.reference.formats import OPERANDS
+
+    if dtype is not None and dtype not in OPERANDS:
+        raise ValueError(f"dtype: got {dtype!r}, expected one of: {' '.join(OPERANDS)}")
+    if not isinstance(function, KernelUnderTest):
+        title = name or str(getattr(function, "__name__", type(function).__name__))
+        contract = Contract(formats=(dtype or "fp16",))
+        return KernelUnderTest(title, function, contract, operands=operands or {}, spec=spec)
+    if operands is not None or spec is not None:
+        raise ValueError("operands: got them beside a KernelUnderTest, expected those that it has")
+    contract = replace(function.contract, formats=(dtype or function.contract.formats[0],))
+    return replace(function, name=name or function.name, contract=contract)
+
+
 def _time_on_gpu(
     entries: Entries,
-    title: str,
-    function: Callable[..., Any],
-    against: Callable[..., Any] | None,
+    kernel: KernelUnderTest,
+    against: Callable[..., Any] | str | None,
     problems: Sequence[Any],
-    dtype: str,
     words: dict[str, Any],
 ) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
-    from gemmproof.bench.calls import make_callee
+    from gemmproof.bench.calls import make_callee, make_target_peer
     from gemmproof.bench.device import CudaDevice
     from gemmproof.bench.records import CONTROL
     from gemmproof.bench.run import Plan, run_plan
     from gemmproof.target import TargetError
 
     device = CudaDevice()
-    peer = None if against is None else make_callee(_name_of(against), against)
-    plan = Plan([make_callee(title, function)], peer, problems, [dtype], **words)
+    peer: Any = against
+    if callable(against):
+        peer = make_target_peer(_name_of(against), against, kernel)
+    (dtype,), title = kernel.contract.formats, kernel.name
+    callees, out = [make_callee(title, kernel.launch, kernel)], kernel.contract.out
+    plan = Plan(callees, peer, problems, [dtype], out, **words, stated=kernel)
     ceilings, rows = run_plan(device, plan, lambda event: None)
     if mistakes := [row.wrong for row in rows if row.wrong]:
         raise TargetError(mistakes[0])
@@ -168,17 +204,21 @@ def _time_on_gpu(
 
 
 def _time_simulator(
-    entries: Entries, title: str, function: Callable[..., Any], problems: Sequence[Any], dtype: str
+    entries: Entries, kernel: KernelUnderTest, problems: Sequence[Any]
 ) -> list[dict[str, Any]]:
-    from gemmproof.bench.simulated import DEVICE, list_steps
+    from gemmproof.bench.simulated import DEVICE, list_steps, shrink
 
-    small = dict.fromkeys(problem.shrink() for problem in problems)
-    known = [
-        (problem, step) for problem in small for step in list_steps(title, function, problem, dtype)
-    ]
+    (dtype,), title = kernel.contract.formats, kernel.name
+    small = dict.fromkeys(shrink(kernel, problem) for problem in problems)
+    known = [(problem, step) for problem in small for step in list_steps(kernel, problem)]
     told = []
     for problem, step in known:
-        info = {"device": DEVICE, "kernel": title, "format": dtype, "step": step.name}
+        info: dict[str, Any] = {
+            "device": DEVICE,
+            "kernel": title,
+            "format": dtype,
+            "step": step.name,
+        }
         info |= {"shape": problem.name, "M": problem.M, "N": problem.N, "K": problem.K}
         info["batch"] = problem.batch
         told.append(info)

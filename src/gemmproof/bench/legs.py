@@ -22,12 +22,15 @@ from gemmproof.target import call_theirs
 class Leg:
     """A callee on `sets`: `eager` calls it once on each, `graph` replays these calls.
 
+    Where the callee prepares its operands, `sets` are those, made from `sources`.
+
     `graph` is None where they cannot be captured, for the reason in `why`. `outs` are what it
     writes to, [] where it allocates its results. `made` are the results of the last eager run,
     `captured` those that a replay writes.
     """
 
     callee: Callee
+    sources: Sequence[Buffers]
     sets: Sequence[Buffers]
     outs: list[torch.Tensor]
     made: list[torch.Tensor] = field(default_factory=list)
@@ -41,6 +44,19 @@ class Leg:
         self.made = []  # their memory is free for the new ones
         for buffers, out in zip(self.sets, outs, strict=True):
             self.made.append(self.callee(buffers, out))
+
+    def refresh(self) -> None:
+        """Prepare the operands again, in the same memory: the sources hold other data."""
+        if self.callee.prepare is None:
+            return
+        for source, own in zip(self.sources, self.sets, strict=True):
+            for x, y in zip(
+                own.tensors.values(), self.callee.prepare(source).tensors.values(), strict=True
+            ):
+                if x is not y:
+                    # as bytes where an element is one: few operations take fp8
+                    kind = torch.uint8 if x.element_size() == 1 else x.dtype
+                    x.view(kind).copy_(y.view(kind))
 
     def results(self, how: str) -> list[torch.Tensor]:
         """What a run leaves, a result for each set."""
@@ -56,18 +72,25 @@ class Leg:
         return EAGER if self.graph is None else GRAPH
 
 
-def make_leg(callee: Callee, sets: Sequence[Buffers], out: Format, place: str, device: Any) -> Leg:
-    """The leg, called once on every set and then captured. Raises TargetError where a call fails,
-    torch.OutOfMemoryError where there is no room for its results.
+def make_leg(
+    callee: Callee,
+    sources: Sequence[Buffers],
+    shape: Sequence[int],
+    out: Format,
+    place: str,
+    device: Any,
+) -> Leg:
+    """The leg, called once on every set and then captured; results have this shape and format.
 
     A wrapper that waits for the device or reads from it cannot be captured, which is no fault.
+    Raises TargetError where a call fails, torch.OutOfMemoryError where there is no room.
     """
+    sets = [prepare(callee, buffers, place) for buffers in sources]
     outs = []
     if callee.takes_out:
-        shape = (*sets[0].a.shape[:-1], sets[0].b.shape[-1])
-        dtype = TORCH_DTYPES[out.name]
-        outs = [torch.empty(shape, dtype=dtype, device=sets[0].a.device) for _ in sets]
-    leg = Leg(callee, sets, outs)
+        where = sources[0].a.device
+        outs = [torch.empty(shape, dtype=TORCH_DTYPES[out.name], device=where) for _ in sets]
+    leg = Leg(callee, sources, sets, outs)
     call_theirs(callee.name, f"calling {callee.name} at {place}", lambda: device.warm(leg.eager))
     try:
         leg.graph = device.capture(leg.eager)
@@ -80,6 +103,16 @@ def make_leg(callee: Callee, sets: Sequence[Buffers], out: Format, place: str, d
             callee.name, f"calling {callee.name} at {place}", lambda: device.warm(leg.eager)
         )
     return leg
+
+
+def prepare(callee: Callee, buffers: Buffers, place: str) -> Buffers:
+    """What a callee is given of a set. Raises TargetError where it cannot be prepared."""
+    make = callee.prepare
+    if make is None:
+        return buffers
+    doing = f"preparing the operands of {callee.name} at {place}"
+    made: Buffers = call_theirs(callee.name, doing, lambda: make(buffers))
+    return made
 
 
 def poison(results: Sequence[torch.Tensor]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from gemmproof.bench.problems import Problem
 from gemmproof.properties.cases.tensors import TORCH_DTYPES
+from gemmproof.properties.values import integer_range
 from gemmproof.reference.formats import FORMATS, Format
 
 MOST_SETS = 1024  # of tiny shapes; their rows say that they were found in the cache
@@ -17,11 +19,21 @@ MOST_SETS = 1024  # of tiny shapes; their rows say that they were found in the c
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """One set of operands: a, b, and `columns`, which is b in column-major memory, or b itself."""
+    """One set of operands: a, b, and what else is given by name, tensors and Python values."""
 
     a: torch.Tensor
     b: torch.Tensor
-    columns: torch.Tensor
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Every tensor by name."""
+        further = {n: x for n, x in self.named.items() if isinstance(x, torch.Tensor)}
+        return {"a": self.a, "b": self.b, **further}
+
+    def count_bytes(self) -> int:
+        """The bytes of all of them."""
+        return sum(x.numel() * x.element_size() for x in self.tensors.values())
 
 
 def count_sets(set_bytes: int, l2_bytes: int) -> int:
@@ -29,32 +41,29 @@ def count_sets(set_bytes: int, l2_bytes: int) -> int:
     return min(MOST_SETS, max(2, 2 * l2_bytes // set_bytes + 1))
 
 
-def make_buffers(problem: Problem, fmt: Format, device: str, columns: bool) -> Buffers:
+def make_buffers(problem: Problem, fmt: Format, device: str) -> Buffers:
     """One set without data. Raises torch.OutOfMemoryError where there is no room for it."""
-    shape_a, shape_b, _ = problem.shapes
     dtype = TORCH_DTYPES[fmt.name]
-    a, b = (torch.empty(shape, dtype=dtype, device=device) for shape in (shape_a, shape_b))
-    turned = (*shape_b[:-2], shape_b[-1], shape_b[-2])
-    if not columns:
-        return Buffers(a, b, b)
-    return Buffers(a, b, torch.empty(turned, dtype=dtype, device=device).transpose(-1, -2))
+    a, b = (torch.empty(shape, dtype=dtype, device=device) for shape in problem.shapes[:2])
+    return Buffers(a, b)
 
 
-def fill_uniform(buffers: Buffers, fmt: Format, seed: int) -> None:
-    """Uniform data in (-1, 1), or all integers of the format; the same seed gives the same data.
+def draw_uniform(
+    x: torch.Tensor, fmt: Format, generator: torch.Generator, values: tuple[int, int] | None = None
+) -> None:
+    """Fill a tensor of a format with uniform data: (-1, 1), or integers from low to high.
 
-    Data decide how much power a product takes, and so the clocks: zeros and small integers make
-    every kernel look fast.
+    Without `values` those are all of the format, or of 64 bits those within 2**62. Data decide how
+    much power a product takes, and so the clocks: zeros and small integers make every kernel look
+    fast.
     """
-    generator = torch.Generator(buffers.a.device).manual_seed(seed)
-    for x in (buffers.a, buffers.b):
-        place: Any = {"generator": generator, "device": x.device}
-        if fmt.kind == "int":
-            low, high = -int(fmt.max) - 1, int(fmt.max) + 1
-            x.copy_(torch.randint(low, high, x.shape, dtype=torch.int32, **place))
-        else:
-            x.copy_((2 * torch.rand(x.shape, dtype=torch.float32, **place) - 1).to(x.dtype))
-    _copy_columns(buffers)
+    place: Any = {"generator": generator, "device": x.device}
+    if fmt.kind == "float":
+        x.copy_((2 * torch.rand(x.shape, dtype=torch.float32, **place) - 1).to(x.dtype))
+        return
+    low, high = values or (max(integer_range(fmt)[0], -(2**62)), min(int(fmt.max), 2**62))
+    wide = torch.int32 if -(2**31) <= low and high < 2**31 - 1 else torch.int64
+    x.copy_(torch.randint(low, high + 1, x.shape, dtype=wide, **place))
 
 
 def fill_integers(buffers: Buffers, fmt: Format, out: Format, seed: int) -> torch.Tensor:
@@ -79,7 +88,6 @@ def fill_integers(buffers: Buffers, fmt: Format, out: Format, seed: int) -> torc
         rows, ks = (torch.arange(n, device=x.device) for n in x.shape[-2:])
         kept = (rows[:, None] + ks[None, :]) % stride == 0
         x.copy_((x.float() * kept).to(x.dtype))
-    _copy_columns(buffers)
     exact = _double(buffers.a) @ _double(buffers.b)
     dtype = TORCH_DTYPES[out.name]
     # what sums in fp32 hold is exact in fp32, so this rounds once; few conversions know fp8
@@ -102,13 +110,6 @@ def choose_heights(fmt: Format, out: Format, K: int) -> tuple[tuple[int, int], i
         height = max(1, min(widest, math.isqrt(int(square))))
         heights = (height, height)
     return heights, max(1, math.ceil(K * heights[0] * heights[1] / limit))
-
-
-def _copy_columns(buffers: Buffers) -> None:
-    if buffers.columns is not buffers.b:
-        # as bytes where an element is one: few operations take fp8
-        kind = torch.uint8 if buffers.b.element_size() == 1 else buffers.b.dtype
-        buffers.columns.view(kind).copy_(buffers.b.view(kind))
 
 
 def _double(x: torch.Tensor) -> torch.Tensor:

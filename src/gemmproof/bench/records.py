@@ -44,7 +44,9 @@ class TimedRow:
     `floor` is the lowest and the highest ratio of the peer to itself. `roofline` and `ceiling` are
     shares of what the GPU's figures and what its own measured ceiling allow, None where unknown.
     `sets` buffers of `set_bytes` each rotate; `clocks` were read before and after the rounds.
-    `wrong` says in one line what was wrong with the result: then nothing was timed.
+    `wrong` says in one line what was wrong with the result: then nothing was timed. `operands` are
+    those that were stated, by name; `peer_differs` says in one line where the peer's result is not
+    what the formula gives.
     """
 
     kernel: str
@@ -75,6 +77,8 @@ class TimedRow:
     repeats: int = 0
     clocks: dict[str, Any] = field(default_factory=dict)
     samples: tuple[float, ...] = ()
+    operands: dict[str, str] = field(default_factory=dict)
+    peer_differs: str = ""
 
     @property
     def problem(self) -> str:
@@ -88,7 +92,7 @@ class TimedRow:
         ratio, floor = data["ratio"], data["floor"]
         return TimedRow(
             **{
-                **{f.name: data[f.name] for f in fields(TimedRow)},
+                **{f.name: data[f.name] for f in fields(TimedRow) if f.name in data},
                 "ratio": None if ratio is None else Interval(**ratio),
                 "floor": None if floor is None else (floor[0], floor[1]),
                 "configs": tuple(data["configs"]),

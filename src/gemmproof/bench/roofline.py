@@ -38,26 +38,23 @@ def find_peaks(
 
 def share_of(
     problem: Problem,
-    fmt: Format,
-    out: Format,
+    moved: int,
     seconds: float,
     bytes_per_second: float | None,
     flops_per_second: float | None,
 ) -> float | None:
     """The shortest time that both rates allow, over the time that it took; None if one is unknown.
 
-    max(FLOP / rate, bytes / bandwidth), where a, b and c pass the memory once each (Williams,
-    Waterman and Patterson, Roofline, CACM 52(4), 2009).
+    max(FLOP / rate, bytes / bandwidth), where the `moved` bytes of operands and result pass the
+    memory once (Williams, Waterman and Patterson, Roofline, CACM 52(4), 2009).
     """
     if bytes_per_second is None or flops_per_second is None:
         return None
-    moved = problem.count_bytes(fmt.itemsize, out.itemsize)
     return max(problem.flops / flops_per_second, moved / bytes_per_second) / seconds
 
 
 def share_of_ceiling(
-    problem: Problem, fmt: Format, out: Format, seconds: float, ceiling: Ceiling
+    problem: Problem, moved: int, seconds: float, ceiling: Ceiling
 ) -> float | None:
     """The share of what the GPU reached in the same run."""
-    rates = ceiling.copy_bytes, ceiling.product_flops
-    return share_of(problem, fmt, out, seconds, *rates)
+    return share_of(problem, moved, seconds, ceiling.copy_bytes, ceiling.product_flops)

@@ -2,71 +2,59 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from gemmproof.backends.autotune import watch_tuners
-from gemmproof.bench.calls import Callee, make_peer, probe
+from gemmproof.bench.calls import Callee, probe
 from gemmproof.bench.ceiling import measure_ceiling
 from gemmproof.bench.clocks import read_clocks
-from gemmproof.bench.legs import Leg, make_leg
-from gemmproof.bench.operands import Buffers, count_sets, fill_uniform, make_buffers
+from gemmproof.bench.formula.sampled import Sample, sample
+from gemmproof.bench.formula.stated import Stated, require_simple
+from gemmproof.bench.legs import Leg, make_leg, prepare
+from gemmproof.bench.operands import Buffers, count_sets
+from gemmproof.bench.peers.registry import make_peer
 from gemmproof.bench.problems import Problem
 from gemmproof.bench.ratios import find_floor, find_interval, judge_ratio
-from gemmproof.bench.records import CONTROL, EAGER, RIGHT, WRONG, Ceiling, Interval, TimedRow
-from gemmproof.bench.roofline import share_of, share_of_ceiling
+from gemmproof.bench.records import CONTROL, EAGER, RIGHT, WRONG, Ceiling, TimedRow
+from gemmproof.bench.roofline import find_record
 from gemmproof.bench.rounds import Rounds, time_rounds
-from gemmproof.bench.verify import equal_bits, verify
+from gemmproof.bench.scene import BenchScene, make_row
+from gemmproof.bench.verify import equal_bits, find_beyond, find_left_out, verify
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.target import TargetError
 
 Emit = Callable[[dict[str, Any]], None]
 ROUNDS, SETTLE = 20, 2.0
+PLAIN = KernelUnderTest("kernel", torch.matmul)  # f(a, b) -> a @ b
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is timed: kernels against one peer (None: torch's own) on problems in formats.
+    """What is timed: kernels against one peer on problems in formats.
 
+    The peer is a callee, or the name of one of torch's (peers.PEERS), None for the usual one.
     `out` is the format that results must have, None for whatever the kernels return. `rounds` and
     `settle` are those of rounds.time_rounds. With `timed` False results are verified only.
+    `stated` has the operands, the formula and the accumulator of all kernels. With `columns` b is
+    in column-major memory.
     """
 
     kernels: Sequence[Callee]
-    peer: Callee | None
+    peer: Callee | str | None
     problems: Sequence[Problem]
     formats: Sequence[str]
     out: str | None = None
     rounds: int = ROUNDS
     settle: float = SETTLE
     timed: bool = True
-
-
-@dataclass(slots=True)
-class _Scene:
-    """One problem in one format: its buffers, and what its rows have in common."""
-
-    device: Any
-    plan: Plan
-    problem: Problem
-    fmt: Format
-    out: Format
-    sets: list[Buffers]
-    ceiling: Ceiling | None
-    beat: Callable[[], None]
-
-    @property
-    def place(self) -> str:
-        return f"{self.problem} {self.fmt.name}"
-
-    @property
-    def set_bytes(self) -> int:
-        return self.problem.count_bytes(self.fmt.itemsize, self.out.itemsize)
+    stated: KernelUnderTest = PLAIN
+    columns: bool = False
 
 
 def run_plan(device: Any, plan: Plan, emit: Emit) -> tuple[list[Ceiling], list[TimedRow]]:
@@ -79,6 +67,10 @@ def run_plan(device: Any, plan: Plan, emit: Emit) -> tuple[list[Ceiling], list[T
     def beat() -> None:
         emit({"event": "launched"})
 
+    try:
+        require_simple(plan.stated)
+    except ValueError as mistake:
+        raise TargetError(str(mistake)) from None
     ceilings: list[Ceiling] = []
     rows: list[TimedRow] = []
     cases = len(plan.formats) * (len(plan.problems) + plan.timed)
@@ -128,42 +120,63 @@ def _measure(
 ) -> list[TimedRow]:
     """The rows of one problem: the control first, then each kernel."""
     configs: dict[str, tuple[str, ...]] = {}
+    stated = Stated(plan.stated, problem, fmt, plan.columns)
+    place = f"{problem} {fmt.name}"
     try:
-        out = _find_out(device, plan, problem, fmt, configs, beat)
-        peer = plan.peer or make_peer(fmt, out, device.where)
-        peer.columns |= any(kernel.columns for kernel in plan.kernels)
-        count = count_sets(problem.count_bytes(fmt.itemsize, out.itemsize), device.l2_bytes)
-        sets = [make_buffers(problem, fmt, device.where, peer.columns) for _ in range(count)]
-        for seed, buffers in enumerate(sets):
-            fill_uniform(buffers, fmt, seed)
-        scene = _Scene(device, plan, problem, fmt, out, sets, ceiling, beat)
+        out = _find_out(device, plan, stated, configs, beat)
+        peer = plan.peer
+        if not isinstance(peer, Callee):
+            peer = make_peer(peer, stated, out)
+        sets = [_make_set(stated, 0, device)]
         beat()
-        found, peer.takes_out = probe(peer, sets[0], problem, fmt, device)
-        if found is not out:
+        own = prepare(peer, sets[0], place)
+        found, peer.takes_out = probe(peer, own, problem, fmt, device)
+        # a formula's peer may round, or not, what it computes differently
+        if found is not out and plan.stated.spec is None:
             raise TargetError(
-                f"{peer.name} at {scene.place}: got a result in {found.name}, expected {out.name},"
+                f"{peer.name} at {place}: got a result in {found.name}, expected {out.name},"
                 f" the format of {plan.kernels[0].name}"
             )
-        return _compare(scene, peer, configs)
+        least = min(x.count_bytes() for x in (sets[0], own))
+        result = problem.count_results() * out.itemsize
+        count = count_sets(least + result, device.l2_bytes)
+        del own
+        sets += [_make_set(stated, seed, device) for seed in range(1, count)]
+        moved = sets[0].count_bytes() + result
+        scene = BenchScene(
+            device, plan.stated, problem, fmt, out, found, sets, moved, ceiling, beat
+        )
+        return _compare(scene, plan, peer, configs)
     except torch.OutOfMemoryError as error:
         why = str(error).partition(". ")[0]
-        raise TargetError(
-            f"{problem} {fmt.name}: got {why}, expected room for the rotating buffers"
-        ) from None
+        raise TargetError(f"{place}: got {why}, expected room for the rotating buffers") from None
+
+
+def _make_set(stated: Stated, seed: int, device: Any) -> Buffers:
+    try:
+        buffers = stated.make(device.where)
+    except ValueError as mistake:  # a shape that is none at these sizes
+        raise TargetError(f"operands at {stated.problem}: {mistake}") from None
+    stated.fill(buffers, seed)
+    return buffers
 
 
 def _find_out(
     device: Any,
     plan: Plan,
-    problem: Problem,
-    fmt: Format,
+    stated: Stated,
     configs: dict[str, tuple[str, ...]],
     beat: Callable[[], None],
 ) -> Format:
     """The format that all kernels give; each is tuned on the way. Raises TargetError."""
-    columns = any(kernel.columns for kernel in plan.kernels)
-    buffers = make_buffers(problem, fmt, device.where, columns)
-    fill_uniform(buffers, fmt, 0)
+    problem, fmt = stated.problem, stated.fmt
+    buffers = _make_set(stated, 0, device)
+    for name in plan.stated.written:
+        sides = plan.stated.tensors[name].sides(stated.sizes)
+        if sides != problem.shapes[2]:
+            raise TargetError(
+                f"operand {name} at {problem}: got {sides}, expected {problem.shapes[2]}"
+            )
     wanted = None if plan.out is None else FORMATS[plan.out]
     whose = "--out-dtype"
     for kernel in plan.kernels:
@@ -182,19 +195,25 @@ def _find_out(
     return wanted
 
 
-def _compare(scene: _Scene, peer: Callee, configs: dict[str, tuple[str, ...]]) -> list[TimedRow]:
+def _compare(
+    scene: BenchScene, plan: Plan, peer: Callee, configs: dict[str, tuple[str, ...]]
+) -> list[TimedRow]:
     """Verify everything, then time the peer against itself and each kernel against the peer."""
-    device, plan = scene.device, scene.plan
-    again = Callee(f"{peer.name} again", peer.function, peer.takes_out, peer.columns)
-    legs: list[Leg] = []
-    for callee in (peer, again, *plan.kernels):
+    device, sets = scene.device, scene.sets
+    shape = scene.problem.shapes[2]
+    scene.beat()
+    samples = _sample(scene)
+    theirs = make_leg(peer, sets, shape, scene.peer_out, scene.place, device)
+    again = replace(peer, name=f"{peer.name} again", prepare=None)
+    control = make_leg(again, theirs.sets, shape, scene.peer_out, scene.place, device)
+    legs = [theirs, control]
+    for kernel in plan.kernels:
         scene.beat()
-        legs.append(make_leg(callee, scene.sets, scene.out, scene.place, device))
-    theirs, control, *ours = legs
+        legs.append(make_leg(kernel, sets, shape, scene.out, scene.place, device))
+    ours = legs[2:]
     # one way for both sides, or launches would be counted on one side only
     hows = [EAGER if EAGER in (leg.how, theirs.how) else leg.how for leg in legs]
-    scene.beat()
-    wrong = verify(list(zip(legs, hows, strict=True)), scene.fmt, scene.out, scene.place)
+    wrong, differs = _verify(scene, samples, list(zip(legs, hows, strict=True)))
     if mistake := wrong[0] or wrong[1]:  # nothing can be compared with it
         raise TargetError(mistake)
     floors: dict[str, tuple[float, float]] = {}
@@ -202,91 +221,72 @@ def _compare(scene: _Scene, peer: Callee, configs: dict[str, tuple[str, ...]]) -
     for leg, how, mistake in zip(ours, hows[2:], wrong[2:], strict=True):
         if mistake or not plan.timed:
             verdict = WRONG if mistake else RIGHT
-            rows.append(_make_row(scene, leg, peer.name, verdict, how, wrong=mistake))
+            more: dict[str, Any] = {"wrong": mistake, "peer_differs": differs}
+            rows.append(make_row(scene, leg, peer.name, verdict, how, **more))
             continue
         if how not in floors:
-            floors[how], row = _time_control(scene, theirs, control, how)
+            floors[how], row = _time_control(scene, plan, theirs, control, how)
             rows.append(row)
         theirs.run(how)()
         leg.run(how)()
         bits = equal_bits(leg, theirs, how)
-        rounds, clocks = _time(scene, leg, theirs, how)
+        rounds, clocks = _time(scene, plan, leg, theirs, how)
         ratio = find_interval(rounds.ratios)
-        row = _make_row(
+        row = make_row(
             scene, leg, peer.name, judge_ratio(ratio, floors[how]), how, rounds, ratio,
             floor=floors[how], equal_bits=bits, clocks=clocks,
-            configs=configs[leg.callee.name],
+            configs=configs[leg.callee.name], peer_differs=differs,
         )  # fmt: skip
         rows.append(row)
     return rows
 
 
+def _sample(scene: BenchScene) -> list[Sample]:
+    """What a formula gives, before any call could change an operand; [] without one."""
+    if scene.kernel.spec is None:
+        return []
+    record = find_record(scene.device.capability)
+    target = record.name if record is not None and record.cores else None
+    return sample(scene.stated, scene.sets, target, scene.beat)
+
+
+def _verify(
+    scene: BenchScene, samples: list[Sample], legs: list[tuple[Leg, str]]
+) -> tuple[list[str], str]:
+    """What is wrong with each leg, and how the peer differs from a formula, "" if it does not.
+
+    Of a formula's peer no more is required than that it gives a result.
+    """
+    scene.beat()
+    if not samples:
+        return verify(legs, scene.sets, scene.stated, scene.out), ""
+    wrong, beyond = [], []
+    for leg, how in legs:
+        scene.beat()
+        wrong.append(find_left_out(leg, how, scene.place))
+        beyond.append(wrong[-1] or find_beyond(leg, how, samples, scene.place))
+    return [*wrong[:2], *beyond[2:]], beyond[0]
+
+
 def _time_control(
-    scene: _Scene, theirs: Leg, control: Leg, how: str
+    scene: BenchScene, plan: Plan, theirs: Leg, control: Leg, how: str
 ) -> tuple[tuple[float, float], TimedRow]:
-    rounds, clocks = _time(scene, control, theirs, how)
+    rounds, clocks = _time(scene, plan, control, theirs, how)
     floor = find_floor(rounds.ratios)
     ratio = find_interval(rounds.ratios)
     words = {"floor": floor, "clocks": clocks}
-    row = _make_row(scene, control, theirs.callee.name, CONTROL, how, rounds, ratio, **words)
+    row = make_row(scene, control, theirs.callee.name, CONTROL, how, rounds, ratio, **words)
     return floor, row
 
 
-def _time(scene: _Scene, ours: Leg, theirs: Leg, how: str) -> tuple[Rounds, dict[str, Any]]:
+def _time(
+    scene: BenchScene, plan: Plan, ours: Leg, theirs: Leg, how: str
+) -> tuple[Rounds, dict[str, Any]]:
     """The rounds, and the clocks before and after them, read while the GPU works."""
-    device, plan = scene.device, scene.plan
+    device = scene.device
     mine, others = ours.run(how), theirs.run(how)
     once = device.time(others, 3)
     before = device.read_busy(read_clocks, others, once)
     rounds = time_rounds(device.time, mine, others, plan.rounds, plan.settle, scene.beat)
     after = device.read_busy(read_clocks, others, once)
     return rounds, {"before": before, "after": after}
-
-
-def _make_row(
-    scene: _Scene,
-    leg: Leg,
-    peer: str,
-    verdict: str,
-    how: str,
-    rounds: Rounds | None = None,
-    ratio: Interval | None = None,
-    **more: Any,
-) -> TimedRow:
-    """A row; times are those of one call, of which a run makes one for each set."""
-    problem, fmt, out = scene.problem, scene.fmt, scene.out
-    times: dict[str, Any] = {}
-    if rounds is not None:
-        samples = tuple(seconds / len(scene.sets) for seconds in rounds.ours)
-        seconds = statistics.median(samples)
-        times = {
-            "seconds": seconds,
-            "peer_seconds": statistics.median(rounds.theirs) / len(scene.sets),
-            "tflops": problem.flops / seconds / 1e12,
-            "gbytes": scene.set_bytes / seconds / 1e9,
-            "samples": samples,
-            "repeats": rounds.repeats,
-        }
-        if scene.ceiling is not None:
-            peaks = scene.ceiling.peak_bytes, scene.ceiling.peak_flops
-            times["roofline"] = share_of(problem, fmt, out, seconds, *peaks)
-            times["ceiling"] = share_of_ceiling(problem, fmt, out, seconds, scene.ceiling)
-    return TimedRow(
-        kernel=leg.callee.name,
-        peer=peer,
-        format=fmt.name,
-        out_format=out.name,
-        shape=problem.name,
-        M=problem.M,
-        N=problem.N,
-        K=problem.K,
-        batch=problem.batch,
-        verdict=verdict,
-        how=how if not leg.why else f"{how} (no capture: {leg.why})",
-        ratio=ratio,
-        sets=len(scene.sets),
-        set_bytes=scene.set_bytes,
-        l2_bytes=scene.device.l2_bytes,
-        **times,
-        **more,
-    )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from gemmproof.bench.problems import Problem
-from gemmproof.reference.formats import FORMATS
 from gemmproof.report.text import kernel_name
 from gemmproof.target import TargetError, call_theirs
+
+if TYPE_CHECKING:
+    from gemmproof.properties.kernel import KernelUnderTest
 
 DEVICE = "simulator"
 SECONDS = 300.0  # of CPU time for a call
@@ -23,36 +25,49 @@ class Step:
     call: Callable[[], object]
 
 
-def list_steps(name: str, function: Callable[..., Any], problem: Problem, dtype: str) -> list[Step]:
+def shrink(kernel: KernelUnderTest, problem: Problem) -> Problem:
+    """A small version of a problem, of sizes that the kernel's contract admits if it has any."""
+    small = problem.shrink()
+    lead = {} if small.batch is None else {"batch": small.batch}
+    sides = {"M": small.M, "N": small.N, "K": small.K, **lead}
+    fitted: dict[str, Any] = kernel.contract.fit(sides) or {}
+    return replace(small, **fitted)
+
+
+def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[Step]:
     """The simulated call on a small problem, and the judgement of that case.
 
     The case is judged once before: a kernel that is wrong is not timed. Raises TargetError with the
     first finding, or with what the simulator cannot run.
     """
-    from gemmproof.bench.operands import fill_uniform, make_buffers
     from gemmproof.engine.check import check
     from gemmproof.properties.cases.case import Case
-    from gemmproof.properties.contract import Contract
-    from gemmproof.properties.kernel import KernelUnderTest
+    from gemmproof.properties.cases.operands import tensors_of
+    from gemmproof.properties.operand import Misstated
     from gemmproof.reference.simulator import run
+    from gemmproof.reference.spec import SpecError
 
-    contract = Contract(formats=(dtype,), batched=problem.batch is not None)
-    kernel = KernelUnderTest(name, function, contract)
+    (dtype,), name = kernel.contract.formats, kernel.name
+    kernel = replace(kernel, contract=replace(kernel.contract, batched=problem.batch is not None))
     case = Case(problem.M, problem.N, problem.K, dtype, batch=problem.batch)
 
     def judge() -> Any:
         return check(kernel, case=case, max_examples=1, seconds=SECONDS)
 
-    report = judge()
+    try:
+        report = judge()
+    except (SpecError, Misstated) as mistake:
+        raise TargetError(f"{name} at {problem} {dtype}: {mistake}") from None
     if report.verdict != "pass":
         said = report.findings[0].message if report.findings else report.note
         raise TargetError(f"{kernel_name(report)} at {problem} {dtype}, {said}")
-    fmt = FORMATS[dtype]
-    buffers = make_buffers(problem, fmt, "cpu", columns=False)
-    fill_uniform(buffers, fmt, 0)
+    tensors = tensors_of(case, kernel)
+
+    def launch(*arguments: Any) -> Any:
+        return kernel.call(case, dict(zip(tensors, arguments, strict=True)))
 
     def simulate() -> object:
-        return run(function, buffers.a, buffers.b, seconds=SECONDS)
+        return run(launch, *tensors.values(), operands=tensors, seconds=SECONDS)
 
     call_theirs(name, f"simulating it at {problem} {dtype}", simulate)
     return [Step("simulate", simulate), Step("judge", judge)]

@@ -2,30 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
+from gemmproof.bench.formula.sampled import Sample
+from gemmproof.bench.formula.stated import Stated
 from gemmproof.bench.legs import Leg, poison
-from gemmproof.bench.operands import fill_integers, fill_uniform
+from gemmproof.bench.operands import Buffers, fill_integers
 from gemmproof.reference.formats import Format
 
 
-def verify(legs: list[tuple[Leg, str]], fmt: Format, out: Format, place: str) -> list[str]:
+def verify(
+    legs: list[tuple[Leg, str]], sets: Sequence[Buffers], stated: Stated, out: Format
+) -> list[str]:
     """What is wrong with each leg, run in the way in which it will be timed; "" where nothing is.
 
     First every set holds integers whose products are exact (operands.fill_integers), and every
     element of every result must equal them; then the data that are timed, on which no element may
     stay NaN. Results are poisoned before both. The sets are left with the data that are timed.
     """
-    sets = legs[0][0].sets
-    exact = [fill_integers(buffers, fmt, out, seed) for seed, buffers in enumerate(sets)]
+    place = f"{stated.problem} {stated.fmt.name}"
+    exact = [fill_integers(x, stated.fmt, out, seed) for seed, x in enumerate(sets)]
+    for leg, _ in legs:
+        leg.refresh()
     wrong = [_find_wrong(leg, how, exact, place) for leg, how in legs]
     del exact
     for seed, buffers in enumerate(sets):
-        fill_uniform(buffers, fmt, seed)
+        stated.fill(buffers, seed)
+    for leg, _ in legs:
+        leg.refresh()
     if out.kind == "int":
         return wrong
     pairs = zip(wrong, legs, strict=True)
     return [found or _find_unwritten(leg, how, place) for found, (leg, how) in pairs]
+
+
+def find_left_out(leg: Leg, how: str, place: str) -> str:
+    """What a leg leaves as it was, on the data that are timed; NaN may be a result of a formula.
+
+    An element is left out where it is still NaN, and still 0 after another run.
+    """
+    kept = [_keeps_poison(got) for got in _run_poisoned(leg, how)]
+    if any(bool(x.any()) for x in kept):
+        for result in leg.results(how):
+            (result.view(torch.uint8) if result.element_size() == 1 else result).zero_()
+        leg.run(how)()
+        for number, (got, still) in enumerate(zip(leg.results(how), kept, strict=True)):
+            unwritten = still & (_widen(got) == 0)
+            if bool(unwritten.any()):
+                return _describe(leg, place, number, got, unwritten, "a result", "nothing")
+    return ""
+
+
+def find_beyond(leg: Leg, how: str, samples: Sequence[Sample], place: str) -> str:
+    """What of the last results is not the formula's within its bound, in the sampled blocks."""
+    results = leg.results(how)
+    for one in samples:
+        if found := one.judge(results[one.number]):
+            return f"{leg.callee.name} at {place}, {found}"
+    return ""
+
+
+def _keeps_poison(x: torch.Tensor) -> torch.Tensor:
+    return _widen(x).isnan() if x.is_floating_point() else x == torch.iinfo(x.dtype).min
 
 
 def _run_poisoned(leg: Leg, how: str) -> list[torch.Tensor]:
@@ -57,13 +97,19 @@ def _find_unwritten(leg: Leg, how: str, place: str) -> str:
 
 
 def _describe(
-    leg: Leg, place: str, number: int, got: torch.Tensor, wrong: torch.Tensor, expected: str
+    leg: Leg,
+    place: str,
+    number: int,
+    result: torch.Tensor,
+    wrong: torch.Tensor,
+    expected: str,
+    got: str = "",
 ) -> str:
     where = [int(i) for i in wrong.nonzero()[0]]
     count, size = int(wrong.sum()), wrong.numel()
     return (
-        f"{leg.callee.name} at {place}, c{where} of buffer {number}: got {_at(got, wrong)},"
-        f" expected {expected}; {count} of {size} elements wrong"
+        f"{leg.callee.name} at {place}, c{where} of buffer {number}: got"
+        f" {got or _at(result, wrong)}, expected {expected}; {count} of {size} elements wrong"
     )
 
 

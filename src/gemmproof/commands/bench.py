@@ -14,8 +14,9 @@ from typing import Any
 
 from gemmproof.bench.problems import read_problems
 from gemmproof.bench.records import WRONG, BenchReport, TimedRow
-from gemmproof.calling import write_lambda
+from gemmproof.commands.check import calling_of
 from gemmproof.commands.console import deliver, limits_of, progress, unwritable
+from gemmproof.properties.contract import Contract
 from gemmproof.report.report import EXIT
 from gemmproof.report.text import clean
 from gemmproof.target import Target, TargetError, parse
@@ -76,26 +77,40 @@ def request_of(options: argparse.Namespace) -> Request:
     except ValueError as mistake:
         raise ValueError(f"--{mistake}") from None
     targets = [parse(text) for text in dict.fromkeys(options.targets)]
-    if options.call is not None:
-        write_lambda("--call", options.call, ("a", "b"))
     names = _name(targets)
-    against = None if options.against is None else parse(options.against)
+    calling = calling_of(options, names[0])
+    formats = tuple(dict.fromkeys(options.dtype or ["fp16"]))
+    contract = Contract(formats, accumulator=options.accumulator)
     return Request(
         ask="bench",
         name=" ".join(names),
         launch=True,
+        contract=contract.to_dict(),
+        calling=asdict(calling),
         plan={
             "targets": [{**asdict(t), "name": n} for t, n in zip(targets, names, strict=True)],
-            "against": against and {**asdict(against), "name": str(against)},
+            "against": _read_peer(options.against),
             "problems": [asdict(problem) for problem in problems],
-            "formats": list(dict.fromkeys(options.dtype or ["fp16"])),
+            "formats": list(formats),
             "out": options.out_dtype,
-            "call": options.call,
             "columns": options.columns,
             "rounds": options.rounds,
             "settle": options.settle,
         },
     )
+
+
+def _read_peer(text: str | None) -> str | dict[str, Any] | None:
+    """A target with its name, or the name of a peer of torch's."""
+    if text is None:
+        return None
+    if ":" in text:
+        target = parse(text)
+        return {**asdict(target), "name": str(target)}
+    from gemmproof.bench.peers.registry import require_known
+
+    require_known("--against", text)
+    return text
 
 
 def _name(targets: list[Target]) -> list[str]:

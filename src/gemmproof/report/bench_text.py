@@ -98,6 +98,9 @@ def _list_notes(rows: Sequence[TimedRow]) -> list[str]:
     for row in timed:
         if row.how != "CUDA graph":
             notes.append(f"{row.kernel} at {row.problem}: both sides timed as {row.how}")
+        if row.peer_differs:
+            name = row.peer.removeprefix("torch.")
+            notes.append(f"{name}'s result is not the formula's: {row.peer_differs}")
         if row.sets * row.set_bytes <= 2 * row.l2_bytes:
             notes.append(f"{row.kernel} at {row.problem}: its buffers fit in twice the L2 cache")
     return [*dict.fromkeys(notes), _describe_clocks(timed)]

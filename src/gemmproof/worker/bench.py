@@ -6,11 +6,14 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from gemmproof.bench.calls import Callee, make_callee
+from gemmproof.bench.calls import make_callee, make_target_peer
 from gemmproof.bench.device import CudaDevice
 from gemmproof.bench.problems import Problem
 from gemmproof.bench.records import BenchReport, TimedRow
 from gemmproof.bench.run import Plan, run_plan
+from gemmproof.calling import Calling
+from gemmproof.properties.contract import ROLES, Contract
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import versions
 from gemmproof.target import Target, TargetError, load
 from gemmproof.worker.protocol import Listener, Request
@@ -32,10 +35,18 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
     """The same on a device that is there. Raises TargetError."""
     emit({"event": "device", "gpu": device.name})
     stated = request.plan
-    kernels = [_load(one, stated["call"]) for one in stated["targets"]]
-    for kernel in kernels:
-        kernel.columns = stated["columns"]
-    peer = None if stated["against"] is None else _load(stated["against"], None)
+    calling = Calling(**{**request.calling, "operands": tuple(request.calling["operands"])})
+    operands, contract = calling.read(), Contract.from_dict(request.contract)
+    names, kernels = [n for n in operands if n not in ROLES], []
+    for one in stated["targets"]:
+        launch = load(_target(one), calling.call, names)
+        kernel = KernelUnderTest(
+            one["name"], launch, contract, operands=operands, spec=calling.make_spec()
+        )
+        kernels.append(make_callee(kernel.name, kernel.launch, kernel))
+    peer = stated["against"]
+    if isinstance(peer, dict):
+        peer = make_target_peer(peer["name"], load(_target(peer), None, names, False), kernel)
     plan = Plan(
         kernels,
         peer,
@@ -44,6 +55,8 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
         stated["out"],
         stated["rounds"],
         stated["settle"],
+        stated=kernel,
+        columns=stated["columns"],
     )
 
     def tell(event: dict[str, Any]) -> None:
@@ -56,6 +69,5 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
     emit({"event": "report", "report": report.to_dict()})
 
 
-def _load(stated: dict[str, Any], call: str | None) -> Callee:
-    target = Target(**{name: stated[name] for name in ("place", "function", "is_file")})
-    return make_callee(stated["name"], load(target, call))
+def _target(stated: dict[str, Any]) -> Target:
+    return Target(**{name: stated[name] for name in ("place", "function", "is_file")})

@@ -1,0 +1,1 @@
+"""Operands that a kernel states, and its results beside their formula, on blocks of c."""

@@ -1,0 +1,1 @@
+"""What torch has for each kind of kernel, by name: products, epilogues, packed weights."""

@@ -1,0 +1,230 @@
+"""Kernels with operands and a formula: judged exactly on blocks of c before the clock starts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from fake_cuda_device import FakeDevice, run
+
+from gemmproof import Contract, KernelUnderTest, OneOf, Operand
+from gemmproof.bench import ceiling
+from gemmproof.bench.problems import Problem
+from gemmproof.bench.records import NOISE, WRONG, TimedRow
+from gemmproof.target import TargetError
+
+PROBLEM = Problem(140, 300, 256)
+
+
+@pytest.fixture(autouse=True)
+def _small_ceilings(monkeypatch):
+    """The real ones take a GPU's time; and few sets are enough here."""
+    measure = ceiling.measure_ceiling
+    monkeypatch.setattr(
+        "gemmproof.bench.run.measure_ceiling",
+        lambda device, fmt, beat: measure(device, fmt, beat, copied=2**16, sides=(16,)),
+    )
+
+
+def state(function, operands, spec, dtype="bf16", **contract) -> KernelUnderTest:
+    promised = Contract(formats=(dtype,), **contract)
+    return KernelUnderTest(function.__name__, function, promised, operands=operands, spec=spec)
+
+
+def bench(*functions, stated, problem=PROBLEM, **more):
+    (fmt,) = stated.contract.formats
+    return run(*functions, stated=stated, problems=[problem], formats=(fmt,), **more)[0]
+
+
+def biased(a, b, bias, alpha):
+    return (alpha * (a.float() @ b.float()) + bias.float()).to(a.dtype)
+
+
+def bias_forgotten(a, b, bias, alpha):
+    return (alpha * (a.float() @ b.float())).to(a.dtype)
+
+
+def bias_of_the_first_tile(a, b, bias, alpha):
+    return biased(a, b, bias[torch.arange(b.shape[1]) % 128], alpha)
+
+
+def last_row_left_out(a, b, bias, alpha):
+    made = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype)
+    if not hasattr(last_row_left_out, "kept"):
+        last_row_left_out.kept = {}
+    made = last_row_left_out.kept.setdefault(a.data_ptr(), made)
+    made[:-1] = biased(a, b, bias, alpha)[:-1]
+    return made
+
+
+BIASED = state(
+    biased,
+    {"bias": Operand("bf16", "N"), "alpha": OneOf(0.5, 1.0)},
+    lambda a, b, bias, alpha: alpha * (a @ b) + bias,
+)
+
+
+def test_a_right_kernel_is_timed_and_says_what_it_was_given():
+    rows = bench(biased, stated=BIASED)
+    assert [row.verdict for row in rows] == ["control", NOISE]
+    row = rows[1]
+    assert (row.kernel, row.peer) == ("biased", "torch.matmul")
+    assert row.operands == {"bias": "bf16[N]", "alpha": "0.5"}
+    assert row.set_bytes == 2 * (140 * 256 + 256 * 300 + 300 + 140 * 300)
+    assert TimedRow.from_dict(json.loads(json.dumps(asdict(row)))) == row
+    # torch's product has no bias, which is told and is no fault
+    assert row.peer_differs.startswith("torch.matmul at 140x300x256 bf16, c[0, 0] of buffer 0: got")
+
+
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [(bias_forgotten, "c[0, 0] of buffer 0: got"), (bias_of_the_first_tile, "c[128, ")],
+)
+def test_a_wrong_kernel_is_found_before_the_clock_and_told_in_one_line(function, place):
+    device = FakeDevice()
+    rows = bench(function, biased, stated=BIASED, device=device)
+    wrong = next(row for row in rows if row.kernel == function.__name__)
+    assert wrong.verdict == WRONG
+    assert wrong.wrong.startswith(f"{function.__name__} at 140x300x256 bf16, {place}")
+    assert "allowed error" in wrong.wrong
+    assert wrong.wrong.count("\n") == 0
+    assert function.__name__ not in device.order
+    assert next(row for row in rows if row.kernel == "biased").verdict == NOISE
+
+
+def test_an_element_that_is_left_out_is_found_wherever_it_is():
+    rows = bench(last_row_left_out, stated=BIASED)
+    assert "c[139, 0] of buffer 0: got nothing, expected a result; 300 of" in rows[-1].wrong
+
+
+def bias_overwritten(a, b, bias, alpha):
+    made = biased(a, b, bias, alpha)
+    bias.zero_()
+    return made
+
+
+def test_a_kernel_that_overwrites_an_operand_is_wrong_on_the_next_call():
+    rows = bench(bias_overwritten, stated=BIASED, peer="matmul")
+    assert (rows[-1].verdict, rows[-1].peer) == (WRONG, "torch.matmul")
+
+
+def test_a_peer_of_the_users_own_is_given_the_operands_that_it_has_a_name_for():
+    def peer(a, b, *, bias):
+        return (0.5 * (a.float() @ b.float()) + bias.float()).to(a.dtype)
+
+    row = bench(biased, stated=BIASED, peer=peer)[-1]
+    assert (row.peer, row.peer_differs, row.equal_bits) == ("their.peer", "", True)
+
+
+def scaled_by_blocks(a, b, scale):
+    K, N = b.shape
+    blocks = scale.repeat_interleave(64, 0)[:K].repeat_interleave(64, 1)[:, :N]
+    return (a.float() @ (b.float() * blocks)).to(a.dtype)
+
+
+def blocks_of_the_wrong_size(a, b, scale):
+    blocks = scale.repeat_interleave(64, 0)[: b.shape[0]]
+    index = (torch.arange(b.shape[1]) // 32).clamp(max=scale.shape[1] - 1)
+    return (a.float() @ (b.float() * blocks[:, index])).to(a.dtype)
+
+
+def test_scales_of_blocks_are_cut_with_their_columns():
+    stated = state(
+        scaled_by_blocks,
+        {"scale": Operand("fp32", ("K // 64", "-(-N // 64)"))},
+        lambda a, b, scale: (
+            a @ (b * scale.repeat(64, 0)[: b.shape[0]].repeat(64, 1)[:, : b.shape[1]])
+        ),
+    )
+    rows = bench(scaled_by_blocks, blocks_of_the_wrong_size, stated=stated)
+    assert [row.verdict for row in rows[1:]] == [NOISE, WRONG]
+
+
+def unpack(a, b, scales):
+    k = torch.arange(a.shape[1])
+    q = (b[k // 8] >> (k % 8 * 4)[:, None]) & 15
+    w = ((q - 8).to(a.dtype) * scales[k // 64]).float()
+    return (a.float() @ w).to(a.dtype)
+
+
+def unpack_in_the_other_order(a, b, scales):
+    k = torch.arange(a.shape[1])
+    q = (b[k // 8] >> (28 - k % 8 * 4)[:, None]) & 15
+    return (a.float() @ ((q - 8).to(a.dtype) * scales[k // 64]).float()).to(a.dtype)
+
+
+def dequantize(a, b, scales):
+    k = np.arange(a.shape[1])
+    q = (b[k // 8] >> (k % 8 * 4)[:, None]) & 15
+    return a @ ((q - 8) * scales[k // 64]).to("bf16")
+
+
+PACKED = state(
+    unpack,
+    {"b": Operand("int32", ("K // 8", "N")), "scales": Operand("bf16", ("K // 64", "N"))},
+    dequantize,
+)
+
+
+def test_packed_weights_stand_in_the_place_of_b():
+    rows = bench(unpack, unpack_in_the_other_order, stated=PACKED)
+    assert [row.verdict for row in rows[1:]] == [NOISE, WRONG]
+    assert rows[1].set_bytes == 2 * 140 * 256 + 4 * 32 * 300 + 2 * 4 * 300 + 2 * 140 * 300
+    assert rows[1].peer == "torch.matmul"
+
+
+def into(a, b, c):
+    torch.matmul(a, b, out=c)
+
+
+def test_memory_that_is_written_is_the_result():
+    stated = state(into, {"c": Operand("bf16", ("M", "N"), use="written")}, None)
+    rows = bench(into, stated=stated)
+    assert (rows[1].verdict, rows[1].equal_bits) == (NOISE, True)
+
+
+@pytest.mark.parametrize(
+    ("operands", "spec", "message"),
+    [
+        (
+            {"c": Operand("bf16", ("M", "N"), use="updated")},
+            lambda a, b, c: a @ b + c,
+            r"^operand c: got updated, expected one result",
+        ),
+        (
+            {"out": Operand("bf16", ("N", "M"), use="written")},
+            None,
+            r"^operand out at 140x300x256: got \(300, 140\), expected \(140, 300\)$",
+        ),
+        (
+            {"bias": Operand("bf16", "200 - K")},
+            lambda a, b, bias: a @ b + bias,
+            r"^operands at 140x300x256: got '200 - K', which is \(-56,\) at ",
+        ),
+        (
+            {"bias": Operand("bf16", "N", lambda rng, shape: np.zeros(3))},
+            lambda a, b, bias: a @ b + bias,
+            r"^operand bias at 140x300x256: ValueError: got shape \(3,\), expected \(300,\)$",
+        ),
+        (
+            {"bias": Operand("bf16", "N")},
+            lambda a, b, bias: a @ b + bios,  # noqa: F821
+            r"^spec: NameError: name 'bios' is not defined",
+        ),
+        (
+            {"bias": Operand("bf16", "N")},
+            lambda a, b, bias: (a @ b, a @ b),
+            r"^spec at 140x300x256 bf16: got results of shapes ",
+        ),
+    ],
+)
+def test_what_cannot_be_made_or_evaluated_is_refused_in_one_line(operands, spec, message):
+    def any_of_them(a, b, **named):
+        return named["out"].zero_() if "out" in named else (a @ b)
+
+    with pytest.raises((TargetError, ValueError), match=message) as caught:
+        bench(any_of_them, stated=state(any_of_them, operands, spec))
+    assert "\n" not in str(caught.value)

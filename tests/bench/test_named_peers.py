@@ -1,0 +1,201 @@
+"""torch's own peers: each computes what its name says, beside the same formula in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from peer_calls import Eager, call, differs, exact
+
+from gemmproof import Contract, KernelUnderTest, OneOf, Operand
+from gemmproof.bench.formula.stated import Stated
+from gemmproof.bench.legs import make_leg
+from gemmproof.bench.peers.registry import PEERS, make_peer, require_known
+from gemmproof.bench.problems import Problem
+from gemmproof.cli import parser
+from gemmproof.reference.formats import FORMATS
+from gemmproof.target import TargetError
+
+ROWS = {"scale_a": Operand("fp32", ("M", 1)), "scale_b": Operand("fp32", "N")}
+TENSORS = {"scale_a": Operand("fp32"), "scale_b": Operand("fp32", 1)}
+
+
+def multiply(a, b):
+    return a @ b
+
+
+def test_matmul_and_bmm_multiply():
+    for name, problem in (("matmul", Problem(24, 16, 64)), ("bmm", Problem(24, 16, 64, 3))):
+        peer, x, made = call(name, {}, problem=problem)
+        assert (peer.name, peer.takes_out) == (f"torch.{name}", True)
+        assert differs(made, multiply, **x.tensors) == 0
+
+
+def test_a_product_beside_weights_of_another_format_has_them_in_as():
+    _, x, made = call("matmul", {"b": Operand("int8", ("K", "N"), (-8, 7))})
+    assert x.b.dtype == torch.int8
+    assert differs(made, multiply, a=x.a, b=x.b.bfloat16()) == 0
+    _, x, made = call("matmul", {"b": Operand("int8", ("N", "K"), (-8, 7))})
+    assert differs(made, multiply, a=x.a, b=x.b.T.bfloat16()) == 0
+    _, x, made = call("matmul", {"b": Operand("int32", ("K // 8", "N"))})
+    assert made.shape == (48, 32)
+    assert made.isfinite().all()
+
+
+def test_int_mm_has_b_in_column_major_memory(monkeypatch):
+    strides = []
+    real = torch._int_mm
+
+    def int_mm(a, b):
+        strides.append(b.stride())
+        return real(a, b)
+
+    monkeypatch.setattr(torch, "_int_mm", int_mm)
+    _, x, made = call("int_mm", {}, fmt="int8", out="int32")
+    assert torch.equal(made.double(), exact(x.a) @ exact(x.b))
+    assert set(strides) == {(1, 128)}
+
+
+@pytest.mark.parametrize(
+    ("operands", "said"),
+    [
+        ({}, "torch._scaled_mm"),
+        (TENSORS, "torch._scaled_mm (scaled)"),
+        (ROWS, "torch._scaled_mm (scaled by rows)"),
+        ({**ROWS, "bias": Operand("fp32", "N")}, "torch._scaled_mm (scaled by rows, bias)"),
+        # scales of blocks: a product of the same operands, which says that it has none
+        ({"scale_a": Operand("fp32", ("M", "K // 64")), "scale_b": TENSORS["scale_b"]},
+         "torch._scaled_mm"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("fast", [False, True])
+def test_scaled_mm_has_the_scales_of_the_kernel(operands, said, fast, monkeypatch):
+    asked = []
+
+    def scaled(a, b, *, scale_a, scale_b, out_dtype, use_fast_accum, bias=None):
+        asked.append((use_fast_accum, b.stride(), scale_a.shape, scale_b.shape))
+        made = (exact(a) @ exact(b)) * scale_a.double() * scale_b.double()
+        return (made if bias is None else made + bias.double()).to(out_dtype)
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled)
+    name = "scaled_mm_fast" if fast else "scaled_mm"
+    peer, x, made = call(name, operands, fmt="fp8e4m3", out="bf16")
+    if fast:
+        said = f"{said[:-1]}, fast)" if said.endswith(")") else f"{said} (fast)"
+    assert peer.name == said
+    expected = exact(x.a) @ exact(x.b)
+    if "scaled" in said.partition(" ")[2]:
+        scale_a, scale_b = (exact(x.named[n]) for n in ("scale_a", "scale_b"))
+        expected = expected * scale_a * scale_b  # in the order of the fake
+    if "bias" in said:
+        expected += exact(x.named["bias"].bfloat16())
+    assert torch.equal(made, expected.bfloat16())
+    shapes = ((48, 1), (1, 32)) if "rows" in said else ((), ())
+    assert asked[-1] == (fast, (1, 128), *shapes)
+
+
+@pytest.mark.parametrize(
+    ("operands", "formula"),
+    [
+        ({}, lambda a, b: a @ b),
+        (TENSORS, lambda a, b, scale_a, scale_b: (a @ b) * scale_a * scale_b),
+        (ROWS, lambda a, b, scale_a, scale_b: (a @ b) * scale_a * scale_b),
+    ],
+)
+def test_torchs_own_scaled_mm_gives_the_formula(operands, formula):
+    _, x, made = call("scaled_mm", operands, fmt="fp8e4m3", out="bf16")
+    assert differs(made, formula, **x.tensors) == 0
+    halved = {**x.tensors, "a": (x.a.float() / 2).to(x.a.dtype)}
+    assert differs(made, formula, **halved) > 0.5
+
+
+def test_int4pack_mm_has_weights_of_its_own_in_the_kernels_groups(monkeypatch):
+    asked = []
+
+    class Ops:
+        @staticmethod
+        def _convert_weight_to_int4pack(nibbles, tiles):
+            asked.append((nibbles.dtype, tuple(nibbles.shape), tiles))
+            return nibbles
+
+        @staticmethod
+        def _weight_int4pack_mm(a, b, group, scales):
+            q = torch.stack([b >> 4, b & 15], -1).reshape(b.shape[0], -1)
+            q = q.view(b.shape[0], -1, group).double() - 8
+            w = q * scales[..., :1].permute(1, 0, 2) + scales[..., 1:].permute(1, 0, 2)
+            asked.append((a.dtype, group, w))
+            return (exact(a) @ w.reshape(b.shape[0], -1).double().T).to(a.dtype)
+
+    monkeypatch.setattr(torch.ops, "aten", Ops)
+    operands = {
+        "b": Operand("int32", ("K // 8", "N")),
+        "group": OneOf(64, 128),
+        "scales": Operand("fp16", ("K // group", "N")),
+    }
+    peer, x, made = call("int4pack_mm", operands, fmt="fp16")
+    assert peer.name == "torch._weight_int4pack_mm"
+    assert asked[0] == (torch.uint8, (32, 64), 8)
+    dtype, group, w = asked[-1]
+    assert (dtype, group, made.dtype) == (torch.bfloat16, 64, torch.bfloat16)
+    assert torch.equal(made, (exact(x.a.bfloat16()) @ w.reshape(32, -1).double().T).bfloat16())
+    del operands["group"]
+    operands["scales"] = Operand("fp16", ("K // 32", "N"))
+    call("int4pack_mm", operands)
+    assert asked[-1][1] == 32
+
+
+def test_what_the_peer_prepared_follows_the_data_in_the_same_memory():
+    kernel = KernelUnderTest("k", print, Contract(formats=("int8",)))
+    stated = Stated(kernel, Problem(32, 32, 32), FORMATS["int8"])
+    buffers = stated.make("cpu")
+    stated.fill(buffers, 0)
+    peer = make_peer(None, stated, FORMATS["int32"])
+    leg = make_leg(peer, [buffers], (32, 32), FORMATS["int32"], "here", Eager())
+    (own,) = leg.sets
+    assert own.a is buffers.a  # no memory for what is given as it is
+    place = own.b.data_ptr()
+    stated.fill(buffers, 1)
+    assert not torch.equal(own.b, buffers.b)
+    leg.refresh()
+    assert torch.equal(leg.sets[0].b, buffers.b)
+    assert leg.sets[0].b.data_ptr() == place != buffers.b.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "fmt", "message"),
+    [
+        ("bmm", {}, "bf16", "--against bmm: got 48x32x128, expected batchxMxNxK"),
+        ("int_mm", {}, "bf16", "--against int_mm: got bf16, expected int8"),
+        ("scaled_mm", {}, "bf16", "--against scaled_mm: got bf16, expected fp8e4m3 or fp8e5m2"),
+        (
+            "addmm",
+            {"bias": Operand("bf16", "M")},
+            "bf16",
+            "--against addmm: got no operand bias of N elements, expected 'bias=FORMAT[N]'",
+        ),
+        (
+            "int4pack_mm",
+            {"group_size": OneOf(48)},
+            "bf16",
+            "--against int4pack_mm: got N=32 K=128 in groups of 48, expected N % 8 == 0,"
+            " K % 128 == 0 and groups of 32 64 128 256",
+        ),
+    ],
+)
+def test_a_peer_that_does_not_fit_is_refused_in_one_line(name, operands, fmt, message):
+    with pytest.raises(TargetError) as caught:
+        call(name, operands, fmt)
+    assert str(caught.value) == message
+
+
+def test_what_this_torch_lacks_is_refused_in_one_line(monkeypatch):
+    monkeypatch.delattr(torch, "_int_mm")
+    with pytest.raises(TargetError, match=r"^--against int_mm: got torch .*, which does not have"):
+        call("int_mm", {}, fmt="int8", out="int32")
+
+
+def test_the_help_and_the_refusal_name_every_peer():
+    commands = next(a for a in parser()._actions if a.dest == "command").choices
+    told = next(a.help for a in commands["bench"]._actions if a.dest == "against")
+    assert all(f" {name} " in f" {told.replace(chr(58), ' ')} " for name in PEERS)
+    with pytest.raises(ValueError, match=f"^against: got 'mm', .* {' '.join(PEERS)}$"):
+        require_known("against", "mm")
