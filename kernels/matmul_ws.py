@@ -27,6 +27,7 @@ from .matmul_tma import SHARED_MEMORY, matmul_tma
 copy_in = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 copy_out = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
 
+#: Of results; those of a and b are the two of 16 bits.
 FORMATS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
 BLOCK_M, BLOCK_K, GROUP_M = 128, 64, 8
 #: Columns of a tile: the first of which there are more tiles than half the multiprocessors.
@@ -185,7 +186,7 @@ def matmul_ws(
     out: torch.Tensor | None = None,
     input_precision: str = "ieee",
 ) -> torch.Tensor:
-    """As `matmul_tma`, for fp16 and bf16 on a Hopper GPU; everywhere else it is `matmul_tma`.
+    """As `matmul_tma`, for fp16 and bf16 on a Hopper GPU; for all else it is `matmul_tma`.
 
     It is written in Gluon, of which neither Triton's interpreter nor the tile simulator sees
     anything: it is judged on a GPU alone.
@@ -193,7 +194,8 @@ def matmul_ws(
     a, b, c = prepare("matmul_ws", a, b, out_dtype, out, input_precision)
     product = find_product(a, b, c)
     is_hopper = a.is_cuda and torch.cuda.get_device_capability(a.device)[0] == 9
-    if c.numel() == 0 or product is None or a.element_size() != 2 or not is_hopper:
+    is_known = a.element_size() == 2 and c.dtype in FORMATS
+    if c.numel() == 0 or product is None or not (is_hopper and is_known):
         return matmul_tma(a, b, c.dtype, out=c, input_precision=input_precision)
     _launch(*product)
     return c
