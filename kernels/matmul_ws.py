@@ -20,8 +20,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .arguments import num_sms, prepare
-from .descriptors import find_product
-from .matmul_tma import SHARED_MEMORY, matmul_tma
+from .descriptors import SHARED_MEMORY, find_product
+from .matmul_tma import matmul_tma
 
 # Triton renamed them after 3.7
 copy_in = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared

@@ -14,7 +14,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 
 from gemmproof.cli import EXIT, main
 from gemmproof.kernels.arguments import FLOAT_OUT, FP8
-from gemmproof.kernels.matmul_tma import SHARED_MEMORY
+from gemmproof.kernels.descriptors import SHARED_MEMORY
 from gemmproof.kernels.matmul_ws import (
     BLOCK_K,
     BLOCK_M,
