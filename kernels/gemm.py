@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from .arguments import prepare
-from .descriptors import find_product
+from .descriptors import find_product, has_engine
 from .matmul import matmul
 from .matmul_grouped import matmul_grouped
 from .matmul_padded import matmul_padded
@@ -113,6 +113,6 @@ def _choose(
     if described:
         return KernelChoice("matmul_tma", f"{where}, and the copy engine can address a, b and c")
     where = f"{where}, and the copy engine cannot address a, b and c"
-    if min(M, N, K) >= LARGE and not is_exact:
+    if min(M, N, K) >= LARGE and not is_exact and has_engine(a.device):
         return KernelChoice("matmul_padded", f"{where}, of sides that are worth a copy")
     return KernelChoice("matmul_swizzled", where)

@@ -1,11 +1,13 @@
 """matmul_padded: what is copied, what is not, and that the product is right in every format."""
 
+import warnings
+from importlib import import_module
 from unittest.mock import patch
 
 import pytest
 import torch
 
-from gemmproof.kernels import matmul_padded
+from gemmproof.kernels import gemm, matmul_padded
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE
 from gemmproof.kernels.descriptors import find_product
 from gemmproof.reference.simulator import run
@@ -65,6 +67,26 @@ def test_the_gaps_of_out_are_left_alone():
     assert torch.equal(memory[::2, ::3].double(), a.double() @ b.double())
     memory[::2, ::3] = 7
     assert (memory == 7).all()
+
+
+@pytest.mark.parametrize("M", [40, 41])
+def test_without_a_copy_engine_nothing_is_copied_and_nothing_said(M):
+    """gemm does not choose it there either."""
+    a, b = numbers(M, 40), numbers(40, M)
+    with (
+        warnings.catch_warnings(),
+        patch.object(import_module("gemmproof.kernels.gemm"), "LARGE", 8),
+        patch.object(import_module("gemmproof.kernels.gemm"), "FEW_ROWS", 8),
+        patch(f"{PADDED}.copy_to_rows", side_effect=AssertionError),
+    ):
+        warnings.simplefilter("error")
+        for function, kernel in (
+            (matmul_padded, "matmul_persistent_kernel"),
+            (gemm, "matmul_swizzled_kernel"),
+        ):
+            seen = run(function, a, b, target="sm_80")
+            assert [launch.kernel for launch in seen.launches] == [kernel]
+            assert torch.equal(seen.result.double(), a.double() @ b.double())
 
 
 @pytest.mark.parametrize("K", [0, 5])
