@@ -10,6 +10,7 @@ from .matmul_persistent import launch_persistent
 from .matmul_tma import matmul_tma
 
 
+@torch.no_grad()  # a copy would be recorded, and one into a leaf refused
 def matmul_padded(
     a: torch.Tensor,
     b: torch.Tensor,

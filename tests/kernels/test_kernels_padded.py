@@ -69,6 +69,15 @@ def test_the_gaps_of_out_are_left_alone():
     assert (memory == 7).all()
 
 
+def test_copies_are_no_part_of_a_graph_of_gradients():
+    """As of `matmul`, which is not differentiable: out may be a leaf."""
+    a, b = numbers(9, 17).requires_grad_(), numbers(17, 11).requires_grad_()
+    out = torch.zeros(9, 11, dtype=torch.float16, requires_grad=True)
+    with patch(f"{PADDED}.matmul_tma", side_effect=lambda a, b, dtype, out, **_: out) as called:
+        assert matmul_padded(a, b, out=out) is out
+    assert not any(x.requires_grad for x in called.call_args.args[:2])
+
+
 @pytest.mark.parametrize("M", [40, 41])
 def test_without_a_copy_engine_nothing_is_copied_and_nothing_said(M):
     """gemm does not choose it there either."""
