@@ -37,6 +37,8 @@ KERNELS: dict[str, Kernel] = {
 }
 if matmul_ws is not None:
     KERNELS["matmul_ws"] = matmul_ws
+#: Those that have no more than pointers, and a warning, for what the copy engine cannot address.
+BY_DESCRIPTORS = ("matmul_streamk", "matmul_tma", "matmul_ws")
 #: Sides from which copies of a and b take little beside their product.
 LARGE = 1024
 #: Rows of c up to which a product is bound by memory, and needs programs that share out K.
@@ -103,7 +105,9 @@ def _choose(
     device = torch.cuda.get_device_name(a.device) if a.is_cuda else "no GPU"
     nearest = look_up(device, fmt, described, M, N, K)
     if nearest is not None:
-        name = nearest.find_fastest(lambda name: name in KERNELS)
+        name = nearest.find_fastest(
+            lambda name: name in KERNELS and (described or name not in BY_DESCRIPTORS)
+        )
         if name is not None:
             sizes = f"{nearest.M}x{nearest.N}x{nearest.K}"
             return KernelChoice(name, f"the fastest at {sizes} in {nearest.format} on an {device}")
