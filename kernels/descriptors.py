@@ -9,11 +9,20 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 #: Of addresses, and of the distance from one row to the next, in bytes.
 ALIGNMENT = 16
+#: Bytes of shared memory that a program may have on Hopper, for which tiles and stages are chosen.
+SHARED_MEMORY = 227 * 1024
+NO_ENGINE = "expected a GPU with a copy engine and 227 KB of shared memory"
 
 
 def has_engine(device: torch.device) -> bool:
-    """Whether a device has the copy engine: from compute capability 9.0 on."""
-    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
+    """Whether a device has the copy engine, and room for what it fetches: consumer cards have not.
+
+    The engine is there from compute capability 9.0 on.
+    """
+    if device.type != "cuda":
+        return True
+    facts = torch.cuda.get_device_properties(device)
+    return facts.major >= 9 and facts.shared_memory_per_block_optin >= SHARED_MEMORY
 
 
 def find_layouts(x: torch.Tensor) -> tuple[bool, bool]:
@@ -55,7 +64,7 @@ def find_product(
 def explain(a: torch.Tensor, **others: torch.Tensor) -> str:
     """What descriptors cannot address of a and of others, in one line."""
     if not has_engine(a.device):
-        return f"got {torch.cuda.get_device_name(a.device)}, expected a GPU with a copy engine"
+        return f"got {torch.cuda.get_device_name(a.device)}, {NO_ENGINE}"
     given = ", ".join(
         f"{name} with strides {tuple(x.stride())} at {x.data_ptr() % ALIGNMENT} modulo {ALIGNMENT}"
         for name, x in (("a", a), *others.items())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from .arguments import prepare
-from .descriptors import find_product
+from .descriptors import find_product, has_engine
 from .matmul import matmul
 from .matmul_grouped import matmul_grouped
 from .matmul_padded import matmul_padded
@@ -37,6 +37,8 @@ KERNELS: dict[str, Kernel] = {
 }
 if matmul_ws is not None:
     KERNELS["matmul_ws"] = matmul_ws
+#: Those that have no more than pointers, and a warning, for what the copy engine cannot address.
+BY_DESCRIPTORS = ("matmul_streamk", "matmul_tma", "matmul_ws")
 #: Sides from which copies of a and b take little beside their product.
 LARGE = 1024
 #: Rows of c up to which a product is bound by memory, and needs programs that share out K.
@@ -103,7 +105,9 @@ def _choose(
     device = torch.cuda.get_device_name(a.device) if a.is_cuda else "no GPU"
     nearest = look_up(device, fmt, described, M, N, K)
     if nearest is not None:
-        name = nearest.find_fastest(lambda name: name in KERNELS)
+        name = nearest.find_fastest(
+            lambda name: name in KERNELS and (described or name not in BY_DESCRIPTORS)
+        )
         if name is not None:
             sizes = f"{nearest.M}x{nearest.N}x{nearest.K}"
             return KernelChoice(name, f"the fastest at {sizes} in {nearest.format} on an {device}")
@@ -113,6 +117,6 @@ def _choose(
     if described:
         return KernelChoice("matmul_tma", f"{where}, and the copy engine can address a, b and c")
     where = f"{where}, and the copy engine cannot address a, b and c"
-    if min(M, N, K) >= LARGE and not is_exact:
+    if min(M, N, K) >= LARGE and not is_exact and has_engine(a.device):
         return KernelChoice("matmul_padded", f"{where}, of sides that are worth a copy")
     return KernelChoice("matmul_swizzled", where)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 
 from .arguments import prepare
-from .descriptors import ALIGNMENT, find_layouts
+from .descriptors import ALIGNMENT, find_layouts, has_engine
 from .matmul_persistent import launch_persistent
 from .matmul_tma import matmul_tma
 
 
+@torch.no_grad()  # a copy would be recorded, and one into a leaf refused
 def matmul_padded(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -21,10 +22,12 @@ def matmul_padded(
     """As `matmul_tma`: the same arguments, formats, result and errors, without its warning.
 
     What it cannot address is copied into rows of padded length first, and out of them after. That
-    takes the memory of the copies, and time that is small beside a product of large sides.
+    takes the memory of the copies, and time that is small beside a product of large sides. Without
+    a copy engine nothing is copied, and pointers are used.
     """
     a, b, c = prepare("matmul_padded", a, b, out_dtype, out, input_precision)
-    if a.shape[1] == 0 or (a.dtype == torch.float32 and input_precision == "ieee"):
+    is_exact = a.dtype == torch.float32 and input_precision == "ieee"  # no tensor core takes it
+    if a.shape[1] == 0 or is_exact or not has_engine(a.device):
         launch_persistent(a, b, c, input_precision)
         return c
     is_byte = a.element_size() == 1  # whose instruction takes k by k

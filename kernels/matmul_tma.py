@@ -13,13 +13,11 @@ import triton
 import triton.language as tl
 
 from .arguments import FP8, num_sms, prepare, time_config
-from .descriptors import describe, explain, find_product
+from .descriptors import SHARED_MEMORY, describe, explain, find_product
 from .matmul_persistent import launch_persistent
 
 #: Bytes of a tile's rows along K: the widest swizzle of shared memory.
 ROW_BYTES = 128
-#: Bytes of shared memory that a program may have on Hopper.
-SHARED_MEMORY = 227 * 1024
 # (BLOCK_M, BLOCK_N, num_warps, num_stages, GROUP_M, SUBTILES) by the bytes of an element: what fits
 # the 227 KB of an SM. A tile of c in halves leaves room for a fourth stage of the widest tiles;
 # operands of 8 bits have results of 32.

@@ -20,10 +20,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .arguments import num_sms, prepare
-from .descriptors import find_product
+from .descriptors import SHARED_MEMORY, find_product
 from .fused import epilogues, matmul_fused
 from .fused.epilogues import make_epilogue
-from .matmul_tma import SHARED_MEMORY, matmul_tma
+from .matmul_tma import matmul_tma
 
 # Triton renamed them after 3.7
 copy_in = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
@@ -32,6 +32,7 @@ copy_out = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_sh
 #: The activations of `matmul_fused`, as a function that Gluon calls.
 activate = gluon.jit(epilogues.activate.fn)
 
+#: Of results; those of a and b are the two of 16 bits.
 FORMATS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
 BLOCK_M, BLOCK_K, GROUP_M = 128, 64, 8
 #: Columns of a tile: the first of which there are more tiles than half the multiprocessors.
@@ -221,7 +222,8 @@ def matmul_ws(
     is_plain = bias is None and activation is None
     a, b, c = prepare("matmul_ws", a, b, out_dtype, out, input_precision)
     is_hopper = a.is_cuda and torch.cuda.get_device_capability(a.device)[0] == 9
-    product = find_product(a, b, c) if is_hopper and a.element_size() == 2 else None
+    is_known = a.element_size() == 2 and c.dtype in FORMATS
+    product = find_product(a, b, c) if is_hopper and is_known else None
     if c.numel() == 0 or product is None or (product[2] is not c and not is_plain):
         if is_plain:
             return matmul_tma(a, b, c.dtype, out=c, input_precision=input_precision)

@@ -14,8 +14,8 @@ import triton.language as tl
 
 from ..arguments import num_sms, prepare, time_config
 from ..checks import join_names
-from ..descriptors import ALIGNMENT, describe, find_layouts, has_engine
-from ..matmul_tma import ROW_BYTES, SHARED_MEMORY
+from ..descriptors import ALIGNMENT, NO_ENGINE, SHARED_MEMORY, describe, find_layouts, has_engine
+from ..matmul_tma import ROW_BYTES
 from .epilogues import FORMATS, Epilogue, count_tiles, finish, launch_epilogue, make_epilogue
 from .pointers import launch_pointers
 
@@ -232,7 +232,7 @@ def matmul_fused(
 def _explain(a: torch.Tensor, b: torch.Tensor, epilogue: Epilogue) -> str:
     """What descriptors cannot address, in one line."""
     if not has_engine(a.device):
-        return f"got {torch.cuda.get_device_name(a.device)}, expected a GPU with a copy engine"
+        return f"got {torch.cuda.get_device_name(a.device)}, {NO_ENGINE}"
     added = (("c", epilogue.c), ("residual", epilogue.residual), ("out", epilogue.out))
     given = ", ".join(
         f"{name} with strides {tuple(x.stride())} at {x.data_ptr() % ALIGNMENT} modulo {ALIGNMENT}"

@@ -8,10 +8,10 @@ from test_kernels_compile import count_stack
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from gemmproof.kernels.descriptors import SHARED_MEMORY
 from gemmproof.kernels.fused.matmul_fused import CONFIGS, TILES, keep_fitting, matmul_fused_kernel
 from gemmproof.kernels.fused.pointers import CONFIGS as POINTERS
 from gemmproof.kernels.fused.pointers import matmul_fused_pointers_kernel
-from gemmproof.kernels.matmul_tma import SHARED_MEMORY
 
 SIZES = {None: 0, "bf16": 2, "fp16": 2, "fp32": 4}
 #: Formats of bias, c, residual and out: absent, as in a, and as wide as they may be.

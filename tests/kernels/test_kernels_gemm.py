@@ -33,7 +33,7 @@ def own(tmp_path, monkeypatch):
         row(4096, 4096, 4096, matmul_tma=1.0, matmul_streamk=2.0),
         row(16, 8192, 8192, matmul_splitk=3.0, matmul_tma=1.0),
         row(64, 64, 64, matmul_tma=1.0, matmul_unknown=2.0),
-        row(4100, 4100, 4099, matmul_swizzled=3.0, matmul=1.0),
+        row(4100, 4100, 4099, matmul_swizzled=3.0, matmul=1.0, matmul_streamk=4.0),
         row(4096, 4096, 4096, "fp8e4m3", "fp32", matmul_tma=1.0),
         row(512, 512, 512, "fp32", matmul_persistent=1.0),
     )
@@ -56,7 +56,8 @@ def meta(*shape, dtype=torch.bfloat16):
         (2048, 4096, 2048, "matmul_streamk"),
         (1, 4096, 4096, "matmul_splitk"),
         (64, 64, 128, "matmul_tma"),  # the fastest there is one that is not known
-        (63, 65, 127, "matmul_swizzled"),  # the nearest of those that descriptors cannot address
+        # the nearest of those that descriptors cannot address, without a kernel that needs them
+        (63, 65, 127, "matmul_swizzled"),
     ],
 )
 def test_the_nearest_product_that_was_measured_decides(own, M, N, K, name):
@@ -127,6 +128,16 @@ def test_a_table_that_cannot_be_read_is_refused_in_a_line(text, tmp_path, monkey
     with pytest.raises(ValueError, match=f"{VARIABLE}: got '.*mine.json' .*gemmproof tune") as said:
         choose_kernel(meta(8, 16), meta(16, 8))
     assert "\n" not in str(said.value)
+
+
+def test_a_table_of_an_empty_product_is_refused(tmp_path, monkeypatch):
+    """It is no number of octaves away from another one."""
+    table = write(tmp_path / "mine.json", row(0, 16, 8, matmul=1.0))
+    monkeypatch.setenv(VARIABLE, str(table))
+    with pytest.raises(
+        ValueError, match=r"mine.json' \(ValueError: sizes 0x16x8\), expected a file"
+    ):
+        choose_kernel(meta(8, 16), meta(16, 8))
 
 
 def test_a_table_that_is_not_there_is_refused(tmp_path, monkeypatch):

@@ -1,11 +1,13 @@
 """matmul_padded: what is copied, what is not, and that the product is right in every format."""
 
+import warnings
+from importlib import import_module
 from unittest.mock import patch
 
 import pytest
 import torch
 
-from gemmproof.kernels import matmul_padded
+from gemmproof.kernels import gemm, matmul_padded
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE
 from gemmproof.kernels.descriptors import find_product
 from gemmproof.reference.simulator import run
@@ -65,6 +67,35 @@ def test_the_gaps_of_out_are_left_alone():
     assert torch.equal(memory[::2, ::3].double(), a.double() @ b.double())
     memory[::2, ::3] = 7
     assert (memory == 7).all()
+
+
+def test_copies_are_no_part_of_a_graph_of_gradients():
+    """As of `matmul`, which is not differentiable: out may be a leaf."""
+    a, b = numbers(9, 17).requires_grad_(), numbers(17, 11).requires_grad_()
+    out = torch.zeros(9, 11, dtype=torch.float16, requires_grad=True)
+    with patch(f"{PADDED}.matmul_tma", side_effect=lambda a, b, dtype, out, **_: out) as called:
+        assert matmul_padded(a, b, out=out) is out
+    assert not any(x.requires_grad for x in called.call_args.args[:2])
+
+
+@pytest.mark.parametrize("M", [40, 41])
+def test_without_a_copy_engine_nothing_is_copied_and_nothing_said(M):
+    """gemm does not choose it there either."""
+    a, b = numbers(M, 40), numbers(40, M)
+    with (
+        warnings.catch_warnings(),
+        patch.object(import_module("gemmproof.kernels.gemm"), "LARGE", 8),
+        patch.object(import_module("gemmproof.kernels.gemm"), "FEW_ROWS", 8),
+        patch(f"{PADDED}.copy_to_rows", side_effect=AssertionError),
+    ):
+        warnings.simplefilter("error")
+        for function, kernel in (
+            (matmul_padded, "matmul_persistent_kernel"),
+            (gemm, "matmul_swizzled_kernel"),
+        ):
+            seen = run(function, a, b, target="sm_80")
+            assert [launch.kernel for launch in seen.launches] == [kernel]
+            assert torch.equal(seen.result.double(), a.double() @ b.double())
 
 
 @pytest.mark.parametrize("K", [0, 5])

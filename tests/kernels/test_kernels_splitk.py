@@ -13,8 +13,8 @@ from triton.compiler import ASTSource
 
 from gemmproof.kernels import matmul_splitk
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE
+from gemmproof.kernels.descriptors import SHARED_MEMORY
 from gemmproof.kernels.matmul_splitk import NUM_WARPS, STEPS, TILES, matmul_splitk_kernel
-from gemmproof.kernels.matmul_tma import SHARED_MEMORY
 from gemmproof.reference.simulator import run
 
 SMS = 132

@@ -14,6 +14,7 @@ from triton.compiler import ASTSource
 
 from gemmproof.kernels import matmul_streamk
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE
+from gemmproof.kernels.descriptors import SHARED_MEMORY
 from gemmproof.kernels.matmul_streamk import (
     BLOCK_M,
     BLOCK_N,
@@ -22,7 +23,6 @@ from gemmproof.kernels.matmul_streamk import (
     ROW_BYTES,
     matmul_streamk_kernel,
 )
-from gemmproof.kernels.matmul_tma import SHARED_MEMORY
 from gemmproof.reference.simulator import run
 
 STREAMK = "gemmproof.kernels.matmul_streamk"

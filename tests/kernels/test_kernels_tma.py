@@ -115,10 +115,25 @@ def test_an_old_gpu_is_told_so():
     with (
         patch("gemmproof.kernels.descriptors.has_engine", lambda device: False),
         patch.object(torch.cuda, "get_device_name", lambda device: "A100"),
-        pytest.warns(UserWarning, match="got A100, expected a GPU with a copy engine; pointers"),
+        pytest.warns(UserWarning, match="got A100, expected a GPU with a copy engine and"),
     ):
         launches, fallback = capture(matrix(24, 40), matrix(40, 16))
     assert (launches, len(fallback)) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "is_addressed"),
+    [("sm_80", 0), ("sm_89", 0), ("sm_90", 1), ("sm_100", 1), ("sm_120", 0), ("gfx942", 0)],
+)
+def test_a_gpu_without_room_for_the_tiles_has_pointers(target, is_addressed):
+    """sm_120 has the copy engine, but 99 KB a program: less than any configuration takes."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        seen = run(matmul_tma, matrix(24, 40), matrix(40, 16), target=target)
+    kernel = "matmul_tma_kernel" if is_addressed else "matmul_persistent_kernel"
+    assert [x.kernel for x in seen.launches] == [kernel]
+    assert len(said) == 1 - is_addressed
+    assert is_addressed or "and 227 KB of shared memory; pointers" in str(said[0].message)
 
 
 def test_full_precision_of_fp32_and_an_empty_k_need_no_warning():

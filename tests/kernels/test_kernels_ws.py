@@ -13,8 +13,9 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from gemmproof.cli import EXIT, main
+from gemmproof.kernels.arguments import FLOAT_OUT, FP8
+from gemmproof.kernels.descriptors import SHARED_MEMORY
 from gemmproof.kernels.fused.epilogues import ACTIVATIONS
-from gemmproof.kernels.matmul_tma import SHARED_MEMORY
 from gemmproof.kernels.matmul_ws import (
     BLOCK_K,
     BLOCK_M,
@@ -142,6 +143,22 @@ def test_it_is_launched_on_hopper_alone(capability, launched):
     ):
         matmul_ws(a, b)
     assert (launch.call_count, other.call_count) == (launched, 1 - launched)
+
+
+@pytest.mark.parametrize("dtype", FLOAT_OUT, ids=str)
+def test_a_result_that_it_cannot_store_is_left_to_matmul_tma(dtype):
+    a, b = torch.zeros(16, 16).half(), torch.zeros(16, 16).half()
+    with (
+        patch.object(torch.Tensor, "is_cuda", True),
+        patch.object(torch.cuda, "get_device_capability", lambda device: (9, 0)),
+        patch.object(module, "num_sms", lambda device: 132),
+        patch.object(module, "matmul_tma") as other,
+        patch.object(module, "matmul_ws_kernel") as kernel,
+    ):
+        matmul_ws(a, b, dtype)
+    launched = kernel.__getitem__.call_count
+    assert (launched, other.call_count) == ((0, 1) if dtype in FP8 else (1, 0))
+    assert launched or other.call_args.args[2] == dtype
 
 
 def test_without_a_gpu_the_check_says_that_it_sees_nothing(capfd):
