@@ -90,7 +90,7 @@ def add_shares_kernel(w_ptr, c_ptr, size, N, stride_cm, stride_cn, shares, BLOCK
     """
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     total = tl.load(w_ptr + offs, mask=offs < size, other=0)
-    for share in tl.range(1, shares):
+    for share in tl.range(1, shares, loop_unroll_factor=8):  # loads wait side by side
         total += tl.load(w_ptr + share.to(tl.int64) * size + offs, mask=offs < size, other=0)
     tl.store(
         c_ptr + offs // N * stride_cm + offs % N * stride_cn,

@@ -1,4 +1,4 @@
-"""Persistent programs on Hopper whose warps differ: one fetches, two groups multiply and store."""
+"""Persistent programs on Hopper whose warps differ: one fetches, two groups multiply in turns."""
 
 # mypy: allow-incomplete-defs, allow-untyped-defs
 # The compiler types a kernel's arguments at each launch.
@@ -21,11 +21,16 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .arguments import num_sms, prepare
 from .descriptors import find_product
+from .fused import epilogues, matmul_fused
+from .fused.epilogues import make_epilogue
 from .matmul_tma import SHARED_MEMORY, matmul_tma
 
 # Triton renamed them after 3.7
 copy_in = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 copy_out = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+
+#: The activations of `matmul_fused`, as a function that Gluon calls.
+activate = gluon.jit(epilogues.activate.fn)
 
 FORMATS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
 BLOCK_M, BLOCK_K, GROUP_M = 128, 64, 8
@@ -56,8 +61,7 @@ def fetch(
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
     GROUP_M: gl.constexpr, SLOTS: gl.constexpr, NUM_SMS: gl.constexpr,
 ):  # fmt: skip
-    """Fill one slot after the other: both halves of a's tile, and b's, arrive at one barrier."""
-    HALF_M: gl.constexpr = BLOCK_M // 2
+    """Fill one slot after the other with a step of a tile: a's part and b's at one barrier."""
     step = 0
     tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)
     for tile_id in range(gl.program_id(0), tiles, NUM_SMS):
@@ -67,14 +71,11 @@ def fetch(
             # the first round finds the slots empty
             mbarrier.wait(empty.index(slot), (step // SLOTS + 1) & 1)
             ready = full.index(slot)
-            mbarrier.expect(ready, 2 * a_desc.block_type.nbytes + b_desc.block_type.nbytes)
-            for half in gl.static_range(2):
-                rows = start_m + half * HALF_M
-                place = a_bufs.index(2 * slot + half)
-                if A_IS_T:
-                    copy_in(a_desc, [start_k, rows], ready, place)
-                else:
-                    copy_in(a_desc, [rows, start_k], ready, place)
+            mbarrier.expect(ready, a_desc.block_type.nbytes + b_desc.block_type.nbytes)
+            if A_IS_T:
+                copy_in(a_desc, [start_k, start_m], ready, a_bufs.index(slot))
+            else:
+                copy_in(a_desc, [start_m, start_k], ready, a_bufs.index(slot))
             if B_IS_T:
                 copy_in(b_desc, [start_n, start_k], ready, b_bufs.index(slot))
             else:
@@ -84,64 +85,85 @@ def fetch(
 
 @gluon.jit
 def multiply(
-    half: gl.constexpr, c_desc, a_bufs, b_bufs, c_buf, full, empty, M, N, K,
+    turn: gl.constexpr, c_desc, bias_ptr, a_bufs, b_bufs, c_buf, full, empty, order,
+    M, N, K, stride_bias,
     A_IS_T: gl.constexpr, B_IS_T: gl.constexpr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
-    GROUP_M: gl.constexpr, SLOTS: gl.constexpr,
-    NUM_SMS: gl.constexpr, INSTRUCTION: gl.constexpr,
+    GROUP_M: gl.constexpr, SLOTS: gl.constexpr, NUM_SMS: gl.constexpr,
+    INSTRUCTION: gl.constexpr, ACTIVATION: gl.constexpr,
 ):  # fmt: skip
-    """One half of the rows of each tile; a slot is empty once both groups have read it."""
-    HALF_M: gl.constexpr = BLOCK_M // 2
+    """Every second tile of the program, from the first or the second on (turn 0 or 1).
+
+    While one group finishes and stores its tile, the other one multiplies. A barrier of `full` is
+    known by the parity of its round alone, so a group must not look at one before the other has
+    seen the rounds before: each waits for its turn, from its n-th tile on for the n-th of the other.
+    """
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=INSTRUCTION
     )
-    step = 0
+    k_tiles = gl.cdiv(K, BLOCK_K)
     tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)
-    for tile_id in range(gl.program_id(0), tiles, NUM_SMS):
+    first, n = turn * k_tiles, 0
+    for tile_id in range(gl.program_id(0) + turn * NUM_SMS, tiles, 2 * NUM_SMS):
         start_m, start_n = find_tile(tile_id, M, N, BLOCK_M, BLOCK_N, GROUP_M)
-        acc = warpgroup_mma_init(gl.zeros((HALF_M, BLOCK_N), gl.float32, LAYOUT))
-        first = step
-        for _ in range(0, K, BLOCK_K):
+        acc = warpgroup_mma_init(gl.zeros((BLOCK_M, BLOCK_N), gl.float32, LAYOUT))
+        mbarrier.wait(order.index(turn), (n + 1 + turn) & 1)
+        for k in range(0, k_tiles):
+            step = first + k
             slot = step % SLOTS
             mbarrier.wait(full.index(slot), (step // SLOTS) & 1)
-            a = a_bufs.index(2 * slot + half)
-            b = b_bufs.index(slot)
+            a, b = a_bufs.index(slot), b_bufs.index(slot)
             acc = warpgroup_mma(
                 a.permute((1, 0)) if A_IS_T else a, b.permute((1, 0)) if B_IS_T else b, acc,
                 is_async=True,
             )  # fmt: skip
             # one product stays in flight: the one before it has been read to the end
             acc = warpgroup_mma_init(warpgroup_mma_wait(1, deps=(acc,)))
-            mbarrier.arrive(empty.index((step + SLOTS - 1) % SLOTS), pred=step > first)
-            step += 1
-        total = warpgroup_mma_wait(0, deps=(acc,))
-        mbarrier.arrive(empty.index((step + SLOTS - 1) % SLOTS))
+            mbarrier.arrive(empty.index((step + SLOTS - 1) % SLOTS), pred=k > 0)
+        mbarrier.arrive(order.index(1 - turn))
+        x = warpgroup_mma_wait(0, deps=(acc,))
+        mbarrier.arrive(empty.index((first + k_tiles - 1) % SLOTS))
+        n += 1
+        first += 2 * k_tiles  # those of the other group's tile are between
 
-        # once the tile before has left shared memory
-        tma.store_wait(0)
-        c_buf.store(total.to(c_desc.dtype))
-        fence_async_shared()
-        copy_out(c_desc, [start_m + half * HALF_M, start_n], c_buf)
+        if bias_ptr is not None:
+            columns = start_n + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, LAYOUT))
+            offs = columns.to(gl.int64) * stride_bias
+            bias = gl.load(bias_ptr + offs, mask=columns < N, other=0.0)
+            x += gl.expand_dims(bias.to(gl.float32), 0)
+        # in halves, which need fewer registers
+        left, right = x.reshape((BLOCK_M, 2, BLOCK_N // 2)).permute((0, 2, 1)).split()
+        store(c_desc, c_buf, activate(left, ACTIVATION), start_m, start_n)
+        store(c_desc, c_buf, activate(right, ACTIVATION), start_m, start_n + BLOCK_N // 2)
     tma.store_wait(0)
 
 
 @gluon.jit
+def store(c_desc, c_buf, x, row, column):
+    """Hand a part of a tile to the copy engine, once the part before has left shared memory."""
+    tma.store_wait(0)
+    c_buf.store(x.to(c_desc.dtype))
+    fence_async_shared()
+    copy_out(c_desc, [row, column], c_buf)
+
+
+@gluon.jit
 def matmul_ws_kernel(
-    a_desc, b_desc, c_desc, M, N, K,
+    a_desc, b_desc, c_desc, bias_ptr, M, N, K, stride_bias,
     A_IS_T: gl.constexpr, B_IS_T: gl.constexpr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
-    GROUP_M: gl.constexpr, SLOTS: gl.constexpr,
-    NUM_SMS: gl.constexpr, INSTRUCTION: gl.constexpr,
+    GROUP_M: gl.constexpr, SLOTS: gl.constexpr, NUM_SMS: gl.constexpr,
+    INSTRUCTION: gl.constexpr, ACTIVATION: gl.constexpr,
     WORKER_WARPS: gl.constexpr, WORKER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """C = A B for K > 0; program p takes tiles p + i NUM_SMS, in the order of `matmul_grouped`.
+    """C = activation(A B + bias) for K > 0; program p takes tiles p + i NUM_SMS.
 
-    A_IS_T, B_IS_T: the descriptor is of the transpose. What lies outside of a matrix is fetched as
-    0 and not stored, which the copy engine sees to.
+    Tiles are in the order of `matmul_grouped`. A_IS_T, B_IS_T: the descriptor is of the transpose.
+    What lies outside of a matrix is fetched as 0 and not stored, which the copy engine sees to.
     """
     a_bufs = gl.allocate_shared_memory(
         a_desc.dtype,
-        [2 * SLOTS, a_desc.block_type.shape[0], a_desc.block_type.shape[1]],
+        [SLOTS, a_desc.block_type.shape[0], a_desc.block_type.shape[1]],
         a_desc.layout,
     )
     b_bufs = gl.allocate_shared_memory(
@@ -152,20 +174,25 @@ def matmul_ws_kernel(
     )
     full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    order = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    for turn in gl.static_range(2):
+        mbarrier.init(order.index(turn), count=1)
     for slot in gl.static_range(SLOTS):
         mbarrier.init(full.index(slot), count=1)
-        mbarrier.init(empty.index(slot), count=2)
+        mbarrier.init(empty.index(slot), count=1)
     fence_async_shared()
 
     gl.warp_specialize(
         [
             (multiply, (
-                0, c_desc, a_bufs, b_bufs, c_bufs.index(0), full, empty, M, N, K, A_IS_T, B_IS_T,
-                BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SLOTS, NUM_SMS, INSTRUCTION,
+                0, c_desc, bias_ptr, a_bufs, b_bufs, c_bufs.index(0), full, empty, order,
+                M, N, K, stride_bias, A_IS_T, B_IS_T, BLOCK_M, BLOCK_N, BLOCK_K,
+                GROUP_M, SLOTS, NUM_SMS, INSTRUCTION, ACTIVATION,
             )),
             (multiply, (
-                1, c_desc, a_bufs, b_bufs, c_bufs.index(1), full, empty, M, N, K, A_IS_T, B_IS_T,
-                BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SLOTS, NUM_SMS, INSTRUCTION,
+                1, c_desc, bias_ptr, a_bufs, b_bufs, c_bufs.index(1), full, empty, order,
+                M, N, K, stride_bias, A_IS_T, B_IS_T, BLOCK_M, BLOCK_N, BLOCK_K,
+                GROUP_M, SLOTS, NUM_SMS, INSTRUCTION, ACTIVATION,
             )),
             (fetch, (
                 a_desc, b_desc, a_bufs, b_bufs, full, empty, M, N, K, A_IS_T, B_IS_T,
@@ -182,36 +209,54 @@ def matmul_ws(
     b: torch.Tensor,
     out_dtype: torch.dtype | None = None,
     *,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
     out: torch.Tensor | None = None,
     input_precision: str = "ieee",
 ) -> torch.Tensor:
-    """As `matmul_tma`, for fp16 and bf16 on a Hopper GPU; everywhere else it is `matmul_tma`.
+    """activation(a @ b + bias) for fp16 and bf16 on a Hopper GPU, in fp32 and rounded once.
 
+    bias (N,) and activation as in `matmul_fused`, which it is elsewhere if they are given; without
+    them it is `matmul_tma` elsewhere. Arguments, formats, result and errors are those of these two.
     It is written in Gluon, of which neither Triton's interpreter nor the tile simulator sees
     anything: it is judged on a GPU alone.
     """
+    is_plain = bias is None and activation is None
     a, b, c = prepare("matmul_ws", a, b, out_dtype, out, input_precision)
-    product = find_product(a, b, c)
     is_hopper = a.is_cuda and torch.cuda.get_device_capability(a.device)[0] == 9
-    if c.numel() == 0 or product is None or a.element_size() != 2 or not is_hopper:
-        return matmul_tma(a, b, c.dtype, out=c, input_precision=input_precision)
-    _launch(*product)
+    product = find_product(a, b, c) if is_hopper and a.element_size() == 2 else None
+    if c.numel() == 0 or product is None or (product[2] is not c and not is_plain):
+        if is_plain:
+            return matmul_tma(a, b, c.dtype, out=c, input_precision=input_precision)
+        return matmul_fused(
+            a, b, bias, activation=activation, out_dtype=c.dtype, out=c,
+            input_precision=input_precision,
+        )  # fmt: skip
+    epilogue = make_epilogue(
+        "matmul_ws", c, bias, None, None, 1.0, 0.0, activation, is_new=out is None
+    )
+    _launch(*product, epilogue.bias, activation)
     return c
 
 
-def _launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, a_is_t: bool, b_is_t: bool) -> None:
-    sms, (M, N), half = num_sms(a.device), c.shape, BLOCK_M // 2
+def _launch(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, a_is_t: bool, b_is_t: bool,
+    bias: torch.Tensor | None = None, activation: str | None = None,
+) -> None:  # fmt: skip
+    sms, (M, N) = num_sms(a.device), c.shape
     counts = {n: triton.cdiv(M, BLOCK_M) * triton.cdiv(N, n) for n in BLOCKS_N}
     BLOCK_N = next((n for n, tiles in counts.items() if 2 * tiles > sms), BLOCKS_N[-1])
     with torch.cuda.device_of(c):
         matmul_ws_kernel[(min(sms, counts[BLOCK_N]),)](
-            _describe(a, a_is_t, [half, BLOCK_K]),
+            _describe(a, a_is_t, [BLOCK_M, BLOCK_K]),
             _describe(b, b_is_t, [BLOCK_K, BLOCK_N]),
-            _describe(c, False, [half, BLOCK_N]),
-            M, N, a.shape[1], a_is_t, b_is_t, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M,
+            _describe(c, False, [BLOCK_M, BLOCK_N // 2]),
+            bias, M, N, a.shape[1], 0 if bias is None else bias.stride(0),
+            a_is_t, b_is_t, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M,
             SLOTS=count_slots(BLOCK_N, c.element_size()),
             NUM_SMS=sms,
             INSTRUCTION=(16, BLOCK_N, 16),
+            ACTIVATION=activation,
             WORKER_WARPS=(GROUP_WARPS, 1),
             WORKER_REGISTERS=(GROUP_REGISTERS, FETCH_REGISTERS),
             num_warps=GROUP_WARPS,

@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import triton
@@ -38,11 +38,16 @@ def run_each(
             yield future.result()
 
 
+def refuse(command: str, got: str, expected: str) -> NoReturn:
+    """End the process with one line on what cannot be done."""
+    print(f"{command}: got {got}, expected {expected}", file=sys.stderr)
+    raise SystemExit(2)
+
+
 def require_gpu(command: str) -> None:
     """End the process with one line where torch finds no GPU."""
     if not torch.cuda.is_available():
-        print(f"{command}: got no GPU that torch finds, expected one", file=sys.stderr)
-        raise SystemExit(2)
+        refuse(command, "no GPU that torch finds", "one")
 
 
 def place_evidence(name: str, kernel: str, format: str) -> Path | None:
@@ -54,26 +59,27 @@ def list_tasks(
     command: str, kernel: str = "", format: str = "", formats: Container[str] = OPERANDS
 ) -> list[tuple[str, str]]:
     """The name and a format of each registered kernel; those of one name, or in one format."""
-    found = load_registered(CONFTEST)
-    if not isinstance(found, list):
-        raise SystemExit(f"{command}: {found}")
-    tasks = [(one.name, name) for one in found for name in one.contract.formats]
+    tasks = [(one.name, name) for one in _list_kernels(command) for name in one.contract.formats]
     wanted = (format,) if format else formats
     chosen = [(name, fmt) for name, fmt in tasks if kernel in ("", name) and fmt in wanted]
     if not chosen:
-        known = ", ".join(dict.fromkeys(name for name, _ in tasks))
+        known = " ".join(dict.fromkeys(name for name, _ in tasks))
         got = f"--kernel {kernel or 'any'} --format {format or 'any'}"
-        raise SystemExit(f"{command}: got {got}, expected one of {known} in a format that it takes")
+        refuse(command, got, f"a format that the kernel takes, of {known}")
     return chosen
 
 
 def find_kernel(name: str) -> KernelUnderTest:
     """A registered kernel, whose module meets this machine's GPU."""
     Wanted.device = True
+    return next(kernel for kernel in _list_kernels("measure") if kernel.name == name)
+
+
+def _list_kernels(command: str) -> list[KernelUnderTest]:
     found = load_registered(CONFTEST)
     if not isinstance(found, list):
-        raise SystemExit(str(found))
-    return next(kernel for kernel in found if kernel.name == name)
+        refuse(command, str(found), "kernels of a conftest.py")
+    return found
 
 
 def collect(rows: Iterable[Row], describe: Callable[[Row], str], report: Path | None) -> int:

@@ -14,7 +14,7 @@ from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.verdict import judge
 
-LIMITS = Limits(case=120)  # a first launch waits for its compilation
+LIMITS = Limits(case=120, total=1800)  # compilation takes most of the time
 CUDA = "cuda"
 
 

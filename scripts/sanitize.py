@@ -22,6 +22,7 @@ from scripts.evidence import (
     find_kernel,
     list_tasks,
     place_evidence,
+    refuse,
     require_gpu,
 )
 
@@ -56,8 +57,7 @@ def check_kernels(
     """
     program = find_program()
     if program is None:
-        print(f"sanitize: got no {PROGRAM} on PATH or in CUDA's folder", file=sys.stderr)
-        return 2
+        refuse("sanitize", f"no {PROGRAM}", "it on PATH or in CUDA's folder")
     require_gpu("sanitize")
     tasks = [
         (tool, *task) for task in list_tasks("sanitize", kernel, format, FORMATS) for tool in TOOLS

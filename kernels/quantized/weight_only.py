@@ -24,8 +24,8 @@ from .widening import widen_bytes, widen_words
 #: (BLOCK_M, BLOCK_N, num_warps, num_stages) by the weights in a word: the first whose rows M does
 #: not exceed, else the last.
 TILES = {
-    4: ((16, 128, 4, 4), (32, 128, 4, 4), (64, 128, 8, 4), (128, 128, 8, 3)),
-    1: ((16, 64, 4, 5), (32, 64, 4, 5), (64, 128, 8, 4), (128, 128, 8, 3)),
+    4: ((16, 128, 4, 3), (32, 128, 4, 3), (64, 128, 8, 3), (128, 128, 8, 3)),
+    1: ((16, 64, 4, 3), (32, 64, 4, 3), (64, 64, 4, 3), (128, 128, 8, 3)),
 }
 #: Steps along K that are worth a program of their own, and programs for which an SM has room.
 STEPS, PROGRAMS = 4, 2

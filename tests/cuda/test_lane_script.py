@@ -74,10 +74,15 @@ def test_a_kernel_that_dies_is_a_finding(project, capsys):
     assert "fake GPU: 0 of 1 as expected" in out
 
 
-def test_an_unknown_kernel_is_refused(project):
+def test_an_unknown_kernel_is_refused(project, capsys):
     project()
-    with pytest.raises(SystemExit, match="got --kernel other --format any, expected one of plain"):
+    with pytest.raises(SystemExit) as refused:
         lane.judge_kernels(kernel="other")
+    assert refused.value.code == 2
+    said = (
+        "lane: got --kernel other --format any, expected a format that the kernel takes, of plain"
+    )
+    assert capsys.readouterr().err.strip() == said
 
 
 def test_part_of_the_kernels_makes_no_evidence(project, monkeypatch):

@@ -38,8 +38,10 @@ def test_what_a_tool_found_is_told():
 
 def test_without_the_program_one_line_is_told(monkeypatch, capsys):
     monkeypatch.setattr(sanitize, "find_program", lambda: None)
-    assert sanitize.check_kernels() == 2
-    assert capsys.readouterr().err.startswith("sanitize: got no compute-sanitizer on PATH")
+    with pytest.raises(SystemExit) as refused:
+        sanitize.check_kernels()
+    assert refused.value.code == 2
+    assert capsys.readouterr().err.startswith("sanitize: got no compute-sanitizer, expected it on")
 
 
 def test_the_program_is_found_on_the_path(tmp_path, monkeypatch):

@@ -147,5 +147,5 @@ def _lines(options: argparse.Namespace, reports: list[Report], verdict: str) -> 
     out += [("", ""), (legend, "dim")]
     counts = {v: sum(r.verdict == v for r in reports) for v in GRAVEST_FIRST}
     told = ", ".join(f"{count} {v}" for v, count in counts.items() if count)
-    said = (f"signoff: {verdict} ({told})", STYLES[verdict])
+    said = (f"signoff: {verdict} ({told or 'no kernel judged'})", STYLES[verdict])
     return [*out, said, *note_unpredicted(options.gpu)]
