@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from gemmproof import Contract, KernelUnderTest, Operand
+from gemmproof.bench.formula.blocks import find_spans, find_trial
 from gemmproof.bench.formula.sampled import sample
 from gemmproof.bench.formula.stated import Stated
 from gemmproof.bench.problems import Problem
@@ -53,9 +54,9 @@ def normalise(a, b, gain):
             {"b": Operand("bf16", (2, "K", "N")), "ends": Operand("int32", 2, draw_ends)},
             multiply_groups,
             {300},
-            {128, 44},
+            {32, 12},
         ),
-        (normalised, {"gain": Operand("bf16", "N")}, normalise, {16, 44}, {300}),
+        (normalised, {"gain": Operand("bf16", "N")}, normalise, {16, 12}, {300}),
     ],
 )
 def test_no_axis_is_cut_where_the_formula_does_not_admit_it(
@@ -98,3 +99,24 @@ def test_integers_are_drawn_from_their_range():
     stated.fill(buffers, 0)
     assert set(buffers.named["ids"].tolist()) == {-1, 0, 1, 2, 3}
     assert buffers.named["w"].min() < -(2**30) < 2**30 < buffers.named["w"].max()
+
+
+@pytest.mark.parametrize(
+    ("length", "texts", "spans", "trial"),
+    [
+        (4096, ["N"], [(0, 32), (2048, 2080), (4064, 4096)], ((0, 64), (32, 64))),
+        # blocks of scales: from multiples of 128 on, and as many columns as fill one
+        (512, ["N", "N // 64"], [(0, 128), (256, 384), (384, 512)], ((0, 256), (128, 256))),
+        (520, ["N // 8"], [(0, 32), (256, 288), (512, 520)], ((0, 64), (32, 64))),
+        (500, ["-(-N // 64)"], [(0, 32), (128, 160), (384, 500)], ((0, 160), (128, 160))),
+        # no blocks of the axis are blocks of these: ends of groups, and no divisor of the step
+        (500, ["N + 1"], [(0, 500)], ((0, 500), (0, 500))),
+        (500, ["N // 97"], [(0, 128)], ((0, 256), (0, 128))),
+        (20, ["N"], [(0, 20)], ((0, 20), (0, 20))),
+        (33, ["N"], [(0, 32), (32, 33)], ((0, 33), (32, 33))),
+    ],
+)
+def test_blocks_begin_where_the_axes_of_all_operands_do(length, texts, spans, trial):
+    sizes = {"M": 8, "N": length, "K": 8}
+    assert find_spans("N", sizes, texts) == spans
+    assert find_trial("N", spans, sizes, texts) == trial

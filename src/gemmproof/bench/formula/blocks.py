@@ -9,9 +9,9 @@ import torch
 
 from gemmproof.properties.cases.relation import evaluate
 
-# Along each axis, lengths of a block, and what its start is a multiple of, if the length is no
-# more: so that axes such as "N // 128" can be cut too.
-LENGTHS: Mapping[str, tuple[int, ...]] = {"M": (16, 128, 256), "N": (128, 256), "batch": (1,)}
+# Along each axis: lengths of a block, and what the start of one in the middle is a multiple of, if
+# the length is no more, so that axes such as "N // 128" can be cut too.
+LENGTHS: Mapping[str, tuple[int, ...]] = {"M": (16, 128, 256), "N": (32, 128, 256), "batch": (1,)}
 STEPS: Mapping[str, int] = {"M": 128, "N": 128, "batch": 1}
 Span = tuple[int, int]
 Block = Mapping[str, Span]
@@ -26,12 +26,11 @@ def find_spans(axis: str, sizes: Mapping[str, int], texts: Iterable[str]) -> lis
     length, known = sizes[axis], list(texts)
     for width in LENGTHS[axis]:
         step = max(width, STEPS[axis])
-        last = (length - 1) // step * step
-        found = [
-            (start, length if start == last else start + width)
-            for start in dict.fromkeys((0, last // step // 2 * step, last))
-        ]
-        found = [span for span in found if _fits(axis, span, sizes, known)]
+        middle, aligned = length // step // 2 * step, (length - 1) // step * step
+        ends = [((length - 1) // width * width, length), (aligned, length)]
+        last = [span for span in ends if _fits(axis, span, sizes, known)][:1]
+        spans = dict.fromkeys([(0, min(width, length)), (middle, middle + width), *last])
+        found = [span for span in spans if _fits(axis, span, sizes, known)]
         if found and found[0][0] == 0:
             return found
     return [(0, length)]
@@ -41,10 +40,13 @@ def find_trial(
     axis: str, spans: list[Span], sizes: Mapping[str, int], texts: Iterable[str]
 ) -> tuple[Span, Span]:
     """A part of an axis from 0 on, of two blocks where it has them, and the last block of it."""
-    length, step = sizes[axis], max(STEPS[axis], spans[0][1])
-    second = (step, min(step + spans[0][1], length))
-    has_two = len(spans) > 1 and _fits(axis, second, sizes, list(texts))
-    return (0, min(2 * step, length)), second if has_two else spans[0]
+    width, length = spans[0][1], sizes[axis]
+    step = max(width, STEPS[axis])
+    if len(spans) == 1:
+        return (0, min(2 * step, length)), spans[0]
+    near = [(start, min(start + width, length)) for start in (width, step)]
+    second = next(s for s in (*near, spans[1]) if _fits(axis, s, sizes, list(texts)))
+    return (0, second[1]), second
 
 
 def cut(
@@ -74,7 +76,7 @@ def _fits(axis: str, span: Span, sizes: Mapping[str, int], texts: Iterable[str])
     size(start + x) = size(start) + size(x) for every x up to the span's length, which has some.
     """
     start, stop = span
-    if stop > sizes[axis]:
+    if not start < stop <= sizes[axis]:
         return False
     for text in texts:
         if len(list_names(text) & set(LENGTHS)) > 1:
