@@ -13,8 +13,7 @@ import triton
 import triton.language as tl
 
 from ..arguments import FP8, check_operands, num_sms
-from ..descriptors import describe, find_layouts, has_engine
-from ..matmul_tma import SHARED_MEMORY
+from ..descriptors import SHARED_MEMORY, describe, find_layouts, has_engine
 from .scaled_pointers import launch_by_pointers
 from .scales import BIAS_DTYPES, BLOCK_K, check_vector, explain_pointers, make_result, scale_tile
 
