@@ -34,7 +34,7 @@ activate = gluon.jit(epilogues.activate.fn)
 
 #: Of results; those of a and b are the two of 16 bits.
 FORMATS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
-BLOCK_M, BLOCK_K, GROUP_M = 128, 64, 8
+BLOCK_M, BLOCK_K, GROUP_M = 128, 64, 2
 #: Columns of a tile: the first of which there are more tiles than half the multiprocessors.
 BLOCKS_N = (128, 64)
 #: Bytes set aside for barriers, of which each slot has two of 8 bytes.

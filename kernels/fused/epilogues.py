@@ -30,10 +30,11 @@ def activate(x, ACTIVATION: tl.constexpr):
     elif ACTIVATION == "gelu":
         x = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
     elif ACTIVATION == "gelu_tanh":
-        # (1 + tanh(y)) / 2 = sigmoid(2 y), which needs no tanh and cancels nowhere; 2 sqrt(2 / pi)
-        x = x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
+        # (1 + tanh(y)) / 2 = 1 / (1 + exp(-2 y)), which cancels nowhere; 2 sqrt(2 / pi) log2(e),
+        # and 0.044715 of it
+        x = x / (1.0 + tl.exp2(-x * (2.302208198144325 + 0.10294323958002349 * x * x)))
     elif ACTIVATION == "silu":
-        x = x * tl.sigmoid(x)
+        x = x / (1.0 + tl.exp(-x))
     return x
 
 
