@@ -101,6 +101,8 @@ def read_table(path: Path) -> tuple[str, tuple[Measured, ...]]:
     for row in data["rows"]:
         speeds = {str(name): float(speed) for name, speed in row["speeds"].items()}
         M, N, K = (int(row[axis]) for axis in "MNK")
+        if min(M, N, K) < 1:
+            raise ValueError(f"sizes {M}x{N}x{K}")
         formats = (row["format"], row["out_format"])
         if not all(name in SIZES for name in formats):
             raise ValueError(f"formats {formats}")
