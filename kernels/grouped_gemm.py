@@ -71,7 +71,8 @@ def keep_fitting(
 @triton.jit
 def count_tiles(offsets_ptr, stride, G, BLOCK_M: tl.constexpr, BLOCK_G: tl.constexpr):
     """The tiles that the rows of each group fill, and the sum of them up to each."""
-    offs_g = tl.arange(0, BLOCK_G)
+    # 64 bits because an index times a stride can pass 2**31.
+    offs_g = tl.arange(0, BLOCK_G).to(tl.int64)
     begin = tl.load(offsets_ptr + offs_g * stride, mask=offs_g < G, other=0)
     end = tl.load(offsets_ptr + (offs_g + 1) * stride, mask=offs_g < G, other=0)
     tiles = tl.cdiv(end - begin, BLOCK_M)
@@ -91,8 +92,8 @@ def find_tile_of_group(
     is_before = ends * num_pid_n <= tile_id
     group = tl.sum(is_before.to(tl.int32), 0)
     pid = tile_id - tl.sum(tl.where(is_before, tiles, 0), 0) * num_pid_n
-    begin = tl.load(offsets_ptr + group * stride)
-    end = tl.load(offsets_ptr + (group + 1) * stride)
+    offset_ptr = offsets_ptr + group.to(tl.int64) * stride
+    begin, end = tl.load(offset_ptr), tl.load(offset_ptr + stride)
     _, start_m, start_n = find_tile(pid, end - begin, N, BLOCK_M, BLOCK_N, GROUP_M)
     return group, begin + start_m, start_n, end
 

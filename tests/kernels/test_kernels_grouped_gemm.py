@@ -22,6 +22,7 @@ from gemmproof.kernels.grouped_gemm import (
     grouped_gemm_tma_kernel,
     keep_fitting,
 )
+from gemmproof.reference.reserved import reserve
 from gemmproof.reference.simulator import run
 
 F16, FP8 = torch.float16, torch.float8_e4m3fn
@@ -106,6 +107,18 @@ def test_views_are_read_where_they_lie_by_descriptors(of_b, a_is_t):
     assert kernel == "grouped_gemm_tma_kernel"
     assert torch.equal(c.double(), multiply(a, b, offsets))
     assert torch.equal(c, out)
+
+
+@pytest.mark.parametrize("kernel", ["grouped_gemm_tma_kernel", "grouped_gemm_kernel"])
+def test_offsets_may_lie_far_apart(kernel):
+    """The last one is 2**31 elements from the first."""
+    a, b, near = draw([0, 3, 9], 16, 16)
+    a = a if kernel == "grouped_gemm_tma_kernel" else a.repeat_interleave(2, 1)[:, ::2]
+    memory = torch.frombuffer(reserve(2**33 + 4), dtype=torch.int32)
+    offsets = memory[:: 2**30].copy_(near)
+    c, launched = see(a, b, offsets)
+    assert launched == kernel
+    assert torch.equal(c.double(), multiply(a, b, near))
 
 
 def test_a_row_reaches_no_other_row():
