@@ -264,10 +264,13 @@ def _state_block_scaled(contract):
         return matmul_block_scaled(a, b.t().contiguous().t(), **given)
 
     def spec(a, b, scale_a, scale_b):
-        (_, K), N = a.shape, b.shape[1]
-        rows = scale_a.repeat(128, 1)[:, :K]
-        blocks = scale_b.repeat(128, 0)[:K].repeat(128, 1)[:, :N]
-        return (a * rows) @ (b * blocks)
+        # what is scaled are sums of fp8, as Hopper's units make them; (a * scales) @ b has others
+        N, c = b.shape[1], a[:, :0] @ b[:0]
+        for i in range(scale_a.shape[1]):
+            part = slice(128 * i, 128 * (i + 1))
+            scale = scale_a[:, i : i + 1] * scale_b[i].repeat(128, 0)[:N]
+            c = c + (a[:, part] @ b[part]) * scale
+        return c
 
     where = "K % 16 == 0 and N % 8 == 0"
     described = replace(contract, layouts="contiguous", huge=False, where=where)

@@ -1,0 +1,190 @@
+"""matmul_block_scaled: its values, who gets descriptors, errors, what it compiles to."""
+
+import re
+import warnings
+from unittest.mock import MagicMock, patch
+
+import pytest
+import torch
+from test_kernels_compile import count_stack
+from test_kernels_scaled_compile import compile_scaled
+
+from gemmproof.kernels import matmul_block_scaled
+from gemmproof.kernels.arguments import FP8
+from gemmproof.kernels.quantized.matmul_block_scaled import (
+    CONFIGS,
+    POINTER_TILE,
+    matmul_block_scaled_kernel,
+    matmul_block_scaled_pointer_kernel,
+)
+from gemmproof.reference.simulator import run
+
+E4M3, E5M2 = FP8
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+BOTH = ["matmul_block_scaled_kernel", "matmul_block_scaled_pointer_kernel"]
+
+
+def draw_blocks(M, N, K, dtype=E4M3, dense=True):
+    """Operands of small integers, k by k where dense, and a scale for each block."""
+    rng = torch.Generator().manual_seed(M + N + K)
+    a, b = (torch.randint(-8, 9, s, generator=rng).to(dtype) for s in ((M, K), (N, K)))
+    blocks = -(-K // 128)
+    scale_a = torch.rand(M, blocks, generator=rng) + 0.5
+    scale_b = torch.rand(blocks, -(-N // 128), generator=rng) + 0.5
+    return a, b.T if dense else b.T.contiguous(), scale_a, scale_b
+
+
+def has_scaled_blocks(c, a, b, scale_a, scale_b):
+    """Off by the rounding to c's format, and in fp32 by three for each block and one sum more."""
+    (_, K), N = a.shape, b.shape[1]
+    a = a.double() * scale_a.double().repeat_interleave(128, 1)[:, :K]
+    blocks = scale_b.double().repeat_interleave(128, 0)[:K].repeat_interleave(128, 1)
+    b = b.double() * blocks[:, :N]
+    expected, size = a @ b, a.abs() @ b.abs()
+    bound = torch.finfo(c.dtype).eps / 2 * expected.abs()
+    bound += (3 + scale_a.shape[1]) * 2.0**-24 * size
+    return bool(((c.double() - expected).abs() <= bound * (1 + 2**-7)).all())
+
+
+def run_blocks(a, b, scale_a, scale_b, config=0, **options):
+    """The simulator's observation, without faults."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kwargs = {"scale_a": scale_a, "scale_b": scale_b, **options}
+        seen = run(matmul_block_scaled, a, b, target="sm_90", config=config, kwargs=kwargs)
+    assert seen.faults == []
+    return seen
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("dtype", FP8, ids=str)
+@pytest.mark.parametrize("out_dtype", [BF16, F16, F32], ids=str)
+@pytest.mark.parametrize(("M", "N", "K"), [(136, 264, 272), (1, 128, 128), (65, 8, 400)])
+def test_each_block_has_its_scales(dense, dtype, out_dtype, M, N, K):
+    """Several blocks of every axis, the last of them cut off, in every configuration."""
+    operands = draw_blocks(M, N, K, dtype, dense)
+    for config in range(len(CONFIGS) if dense else 1):
+        seen = run_blocks(*operands, config, out_dtype=out_dtype)
+        assert [x.kernel for x in seen.launches] == [BOTH[not dense]]
+        assert seen.result.dtype == out_dtype
+        assert has_scaled_blocks(seen.result, *operands)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_blocks_are_summed_from_zero(dense):
+    """2^14 + 1 - 2^14 over three blocks: a unit of 13 bits that went on would drop the 1."""
+    a, b, scale_a, scale_b = draw_blocks(16, 16, 384, dense=dense)
+    a, b = torch.zeros_like(a.float()), torch.zeros_like(b.float())
+    a[:, 0], a[:, 128], a[:, 256], b[0], b[128], b[256] = 128, 1, -128, 128, 1, 128
+    a, b = a.to(E4M3), (b.T.contiguous().to(E4M3).T if dense else b.to(E4M3))
+    seen = run_blocks(a, b, torch.ones_like(scale_a), torch.ones_like(scale_b))
+    assert (seen.result == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("M", "N", "K"), [(0, 8, 16), (8, 0, 16), (8, 8, 0), (1, 1, 1), (3, 1, 129)]
+)
+def test_axes_of_no_and_of_one_element(M, N, K):
+    operands = draw_blocks(M, N, K)
+    assert has_scaled_blocks(run_blocks(*operands).result, *operands)
+
+
+def test_block_scales_and_out_may_have_any_strides():
+    a, b, scale_a, scale_b = draw_blocks(40, 264, 272)
+    memory = torch.zeros(264, 40, dtype=BF16)
+    for out, taken in ((None, BOTH[0]), (memory.T, BOTH[1])):
+        scale_a = scale_a.T.contiguous().T
+        scale_b = torch.stack([scale_b, -scale_b], 2)[..., 0]
+        seen = run_blocks(a, b, scale_a, scale_b, out=out)
+        assert [x.kernel for x in seen.launches] == [taken]
+        assert has_scaled_blocks(seen.result, a, b, scale_a, scale_b)
+
+
+A, B, SA, SB = draw_blocks(40, 136, 144)
+
+
+def test_blocks_that_are_not_described_get_a_line():
+    module = "gemmproof.kernels.quantized.matmul_block_scaled"
+    with (
+        patch(f"{module}.{BOTH[0]}", MagicMock(configs=CONFIGS)) as described,
+        patch(f"{module}.{BOTH[1]}", MagicMock()) as by_pointers,
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            matmul_block_scaled(A, B, SA, SB)
+            matmul_block_scaled(A[:, :0], B[:0], SA[:, :0], SB[:0])
+        with pytest.warns(UserWarning, match="matmul_block_scaled: got a with strides") as said:
+            matmul_block_scaled(A, B.contiguous(), SA, SB)
+    assert str(said[0].message).endswith("; pointers are used")
+    assert said[0].filename == __file__
+    assert described.__getitem__.return_value.call_count == 1
+    assert by_pointers.__getitem__.return_value.call_count == 2
+
+
+BLOCK_ERRORS = {
+    "got a of torch.int8, expected torch.float8_e4m3fn or": (TypeError, {"a": A.to(torch.int8)}),
+    "got scale_a of shape (40, 1), expected (40, 2)": (ValueError, {"scale_a": SA[:, :1]}),
+    "got scale_b of shape (1, 2), expected (2, 2)": (ValueError, {"scale_b": SB[:1]}),
+    "got scale_b of shape (2,), expected (2, 2)": (ValueError, {"scale_b": SB[0]}),
+    "got scale_b of torch.float16, expected torch.float32": (TypeError, {"scale_b": SB.half()}),
+    "got scale_a on meta, expected cpu": (TypeError, {"scale_a": SA.to("meta")}),
+    "got out_dtype=torch.int8, expected torch.bfloat16": (TypeError, {"out_dtype": torch.int8}),
+    "got out of shape (136, 40), expected (40, 136)": (
+        ValueError,
+        {"out": torch.zeros(136, 40, dtype=BF16)},
+    ),
+}
+
+
+@pytest.mark.parametrize("message", BLOCK_ERRORS)
+def test_a_bad_product_of_blocks_gets_one_line(message):
+    error, options = BLOCK_ERRORS[message]
+    given = {"a": A, "b": B, "scale_a": SA, "scale_b": SB, **options}
+    with pytest.raises(error, match=re.escape(message)) as caught:
+        matmul_block_scaled(given.pop("a"), given.pop("b"), **given)
+    assert str(caught.value).startswith("matmul_block_scaled: got ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_result_in_the_memory_of_block_scales_is_refused():
+    out = torch.zeros(40, 136)
+    with pytest.raises(ValueError, match="out in the memory of scale_a, expected memory of its"):
+        matmul_block_scaled(A, B, out[:, :2], SB, F32, out=out)
+
+
+SCALES = {"scale_a_ptr": "*fp32", "scale_b_ptr": "*fp32"}
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize("c_type", ["bf16", "fp32"])
+@pytest.mark.parametrize("unit", ["stride_sam", "stride_sak"])
+def test_a_block_scaled_configuration_compiles_without_spills(config, c_type, unit, tmp_path):
+    """Two accumulators, and a tile's columns in one block of b."""
+    m, n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
+    assert 128 % n == 0
+    types = {"a_desc": f"tensordesc<fp8e4nv[{m}, 128]>", "b_desc": f"tensordesc<fp8e4nv[{n}, 128]>"}
+    types |= {"c_desc": f"tensordesc<{c_type}[{m}, {n}]>", **SCALES}
+    constants = {**config.kwargs, unit: 1, "C_BYTES": 2, "NUM_SMS": 132}
+    options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    made = compile_scaled(matmul_block_scaled_kernel.fn, constants, types, options)
+    ptx = made.asm["ptx"]
+    assert re.search(r"wgmma\.mma_async\S*k32\.f32\.e4m3\.", ptx)
+    assert "cp.async.bulk.tensor.2d.shared" in ptx
+    assert "cp.async.bulk.tensor.2d.global" in ptx
+    assert made.metadata.shared <= 227 * 1024
+    assert count_stack(made, tmp_path) == 0
+
+
+@pytest.mark.parametrize("arch", [90, 100])
+@pytest.mark.parametrize("integers", ["i32", "i64"])
+def test_the_block_scaled_way_by_pointers_compiles(arch, integers, tmp_path):
+    unit = ("stride_ak", "stride_bn", "stride_cn") if integers == "i32" else ()
+    names = matmul_block_scaled_pointer_kernel.arg_names
+    types = {p: integers for p in names if p.startswith("stride")}
+    types |= {"a_ptr": "*fp8e5", "b_ptr": "*fp8e5", "c_ptr": "*bf16", **SCALES}
+    constants = {**POINTER_TILE, **dict.fromkeys(unit, 1)}
+    options = {"num_warps": 4, "num_stages": 3}
+    made = compile_scaled(matmul_block_scaled_pointer_kernel, constants, types, options, arch)
+    assert re.search(r"wgmma|mma\.sync|tcgen05\.mma", made.asm["ptx"])
+    assert integers == "i64" or "cp.async" in made.asm["ptx"]
+    assert count_stack(made, tmp_path) == 0
