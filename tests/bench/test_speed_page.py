@@ -19,5 +19,6 @@ def test_recordings_are_whole(name):
     assert {"device", "torch", "triton", "date"} <= set(report.facts)
     assert {row.verdict for row in report.rows} <= {CONTROL, FASTER, NOISE, SLOWER}
     for row in report.rows:
-        assert row.equal_bits is not False, row.problem
+        # a peer of a formula rounds in between
+        assert row.equal_bits is not False or row.operands, row.problem
         assert row.sets * row.set_bytes >= 2 * row.l2_bytes or row.sets >= 2, row.problem

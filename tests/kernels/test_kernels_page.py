@@ -44,7 +44,7 @@ def list_parameters(signature):
 def test_signatures_are_those_of_the_functions(name):
     """Names, kinds and defaults; plain kernels without one of their own share that of `matmul`."""
     shown = SIGNATURES[name if name in SIGNATURES or name not in KERNELS else "matmul"]
-    scope = {}
+    scope = {"torch": torch}
     exec(f"def shown{shown}: ...", scope)
     expected = list_parameters(inspect.signature(FUNCTIONS[name]))
     assert list_parameters(inspect.signature(scope["shown"])) == expected
