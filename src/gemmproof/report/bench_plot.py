@@ -37,7 +37,7 @@ def draw(report: BenchReport, path: str) -> None:
         left.axvline(1, color="0.3", linewidth=1)
         left.set_xlabel(f"speed beside {peers} (ratio, 95 % interval)")
         right.set_xlabel("share of the ceiling measured in this run")
-        right.set_xlim(0, None)
+        right.set_xlim(0, 1.02 * max([1.0, *(row.ceiling or 0.0 for row in report.rows)]))
         right.xaxis.set_major_formatter(lambda share, position: f"{100 * share:.0f} %")
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4,
                       frameon=False)  # fmt: skip
