@@ -134,9 +134,7 @@ def test_a_table_of_an_empty_product_is_refused(tmp_path, monkeypatch):
     """It is no number of octaves away from another one."""
     table = write(tmp_path / "mine.json", row(0, 16, 8, matmul=1.0))
     monkeypatch.setenv(VARIABLE, str(table))
-    with pytest.raises(
-        ValueError, match=r"\(ValueError: sizes 0x16x8\), expected a file"
-    ):
+    with pytest.raises(ValueError, match=r"\(ValueError: sizes 0x16x8\), expected a file"):
         choose_kernel(meta(8, 16), meta(16, 8))
 
 
