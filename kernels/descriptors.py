@@ -62,9 +62,11 @@ def find_product(
 
 
 def explain(a: torch.Tensor, **others: torch.Tensor) -> str:
-    """What descriptors cannot address of a and of others, in one line."""
+    """Why there are no descriptors of a and of others, in one line."""
     if not has_engine(a.device):
         return f"got {torch.cuda.get_device_name(a.device)}, {NO_ENGINE}"
+    if a.shape[-1] == 0:
+        return "got K=0, expected 1 or more"
     given = ", ".join(
         f"{name} with strides {tuple(x.stride())} at {x.data_ptr() % ALIGNMENT} modulo {ALIGNMENT}"
         for name, x in (("a", a), *others.items())
