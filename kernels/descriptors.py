@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -21,7 +22,7 @@ def has_engine(device: torch.device) -> bool:
     """
     if device.type != "cuda":
         return True
-    facts = torch.cuda.get_device_properties(device)
+    facts: Any = torch.cuda.get_device_properties(device)  # whose stub lacks a field
     return facts.major >= 9 and facts.shared_memory_per_block_optin >= SHARED_MEMORY
 
 
