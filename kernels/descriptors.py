@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -22,8 +21,10 @@ def has_engine(device: torch.device) -> bool:
     """
     if device.type != "cuda":
         return True
-    facts: Any = torch.cuda.get_device_properties(device)  # whose stub lacks a field
-    return facts.major >= 9 and facts.shared_memory_per_block_optin >= SHARED_MEMORY
+    facts = torch.cuda.get_device_properties(device)
+    # a field that torch for AMD's GPUs does not have
+    room = getattr(facts, "shared_memory_per_block_optin", 0)
+    return facts.major >= 9 and room >= SHARED_MEMORY
 
 
 def find_layouts(x: torch.Tensor) -> tuple[bool, bool]:

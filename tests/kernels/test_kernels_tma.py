@@ -3,6 +3,7 @@
 import re
 import warnings
 from itertools import product
+from types import SimpleNamespace
 from unittest.mock import MagicMock, patch
 
 import pytest
@@ -16,6 +17,7 @@ from triton.compiler import ASTSource
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.kernels import matmul_persistent, matmul_tma
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE, FP8
+from gemmproof.kernels.descriptors import has_engine
 from gemmproof.kernels.matmul_tma import CONFIGS, ROW_BYTES, TILES, matmul_tma_kernel
 from gemmproof.properties.cases.case import Case
 from gemmproof.reference.mirrors import MIRRORS
@@ -134,6 +136,13 @@ def test_a_gpu_without_room_for_the_tiles_has_pointers(target, is_addressed):
     assert [x.kernel for x in seen.launches] == [kernel]
     assert len(said) == 1 - is_addressed
     assert is_addressed or "and 227 KB of shared memory; pointers" in str(said[0].message)
+
+
+def test_an_amd_gpu_says_nothing_of_its_room_and_has_no_engine():
+    """torch gives it the capability (9, 4)."""
+    facts = SimpleNamespace(major=9)
+    with patch.object(torch.cuda, "get_device_properties", lambda device: facts):
+        assert not has_engine(torch.device("cuda"))
 
 
 def test_full_precision_of_fp32_needs_no_warning_and_an_empty_k_has_its_own():
