@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -22,8 +21,10 @@ def has_engine(device: torch.device) -> bool:
     """
     if device.type != "cuda":
         return True
-    facts: Any = torch.cuda.get_device_properties(device)
-    return facts.major >= 9 and facts.shared_memory_per_block_optin >= SHARED_MEMORY
+    facts = torch.cuda.get_device_properties(device)
+    # a field that torch for AMD's GPUs does not have
+    room = getattr(facts, "shared_memory_per_block_optin", 0)
+    return facts.major >= 9 and room >= SHARED_MEMORY
 
 
 def find_layouts(x: torch.Tensor) -> tuple[bool, bool]:
@@ -63,9 +64,11 @@ def find_product(
 
 
 def explain(a: torch.Tensor, **others: torch.Tensor) -> str:
-    """What descriptors cannot address of a and of others, in one line."""
+    """Why there are no descriptors of a and of others, in one line."""
     if not has_engine(a.device):
         return f"got {torch.cuda.get_device_name(a.device)}, {NO_ENGINE}"
+    if a.shape[-1] == 0:
+        return "got K=0, expected 1 or more"
     given = ", ".join(
         f"{name} with strides {tuple(x.stride())} at {x.data_ptr() % ALIGNMENT} modulo {ALIGNMENT}"
         for name, x in (("a", a), *others.items())

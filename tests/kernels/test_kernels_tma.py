@@ -3,6 +3,7 @@
 import re
 import warnings
 from itertools import product
+from types import SimpleNamespace
 from unittest.mock import MagicMock, patch
 
 import pytest
@@ -16,6 +17,7 @@ from triton.compiler import ASTSource
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.kernels import matmul_persistent, matmul_tma
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE, FP8
+from gemmproof.kernels.descriptors import has_engine
 from gemmproof.kernels.matmul_tma import CONFIGS, ROW_BYTES, TILES, matmul_tma_kernel
 from gemmproof.properties.cases.case import Case
 from gemmproof.reference.mirrors import MIRRORS
@@ -136,7 +138,14 @@ def test_a_gpu_without_room_for_the_tiles_has_pointers(target, is_addressed):
     assert is_addressed or "and 227 KB of shared memory; pointers" in str(said[0].message)
 
 
-def test_full_precision_of_fp32_and_an_empty_k_need_no_warning():
+def test_an_amd_gpu_says_nothing_of_its_room_and_has_no_engine():
+    """torch gives it the capability (9, 4)."""
+    facts = SimpleNamespace(major=9)
+    with patch.object(torch.cuda, "get_device_properties", lambda device: facts):
+        assert not has_engine(torch.device("cuda"))
+
+
+def test_full_precision_of_fp32_needs_no_warning_and_an_empty_k_has_its_own():
     """fp32 in full precision has no tensor core; of no k there is nothing to fetch."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -144,8 +153,9 @@ def test_full_precision_of_fp32_and_an_empty_k_need_no_warning():
         cut = capture(matrix(24, 40, F32), matrix(40, 16, F32), input_precision="tf32")
         assert len(cut[0]) == 1
         assert cut[0][0][1]["INPUT_PRECISION"] == "tf32"
-    with pytest.warns(UserWarning, match="pointers are used"):
-        assert capture(matrix(24, 0), matrix(0, 16))[0] == []
+    # the strides of these are what descriptors want
+    with pytest.warns(UserWarning, match="matmul_tma: got K=0, expected 1 or more; pointers are"):
+        assert capture(matrix(24, 8)[:, :0], matrix(8, 16)[:0])[0] == []
 
 
 def keep(dtype, size=None):
