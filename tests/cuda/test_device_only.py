@@ -38,8 +38,10 @@ class GluonGpu(FakeGpu):
     own = 0
 
     def call(self, function, tensors, index, choices, beat):
-        def launch(*product):
+        def launch(*product_and_epilogue):
             self.own += 1
+            *product, bias, activation = product_and_epilogue
+            assert (bias, activation) == (None, None)
             by_tma._launch(*product, "ieee")
 
         with patch.object(gluon, "_launch", launch):
