@@ -6,7 +6,7 @@ import re
 import pytest
 import triton
 import triton.language as tl
-from test_kernels_compile import count_stack
+from compiled import count_stack
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 

@@ -1,26 +1,16 @@
 """Every configuration compiles for Hopper without a GPU, to the instructions that it should use."""
 
 import re
-import subprocess
 from importlib import import_module
 
 import pytest
 import triton
 import triton.language as tl
+from compiled import FORMATS, count_stack
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 KERNELS = ("matmul", "matmul_grouped", "matmul_swizzled", "matmul_persistent")
-#: Triton's name of the operand's type, its name in PTX, its bits, and the type of the result.
-FORMATS = {
-    "fp16": ("fp16", "f16", 16, "fp16"),
-    "fp8e4m3": ("fp8e4nv", "e4m3", 8, "fp32"),
-    "bf16": ("bf16", "bf16", 16, "bf16"),
-    "int8": ("i8", "s8", 8, "i32"),
-    "tf32": ("fp32", "tf32", 32, "fp32"),
-    "fp32": ("fp32", "", 32, "fp32"),
-    "fp8e5m2": ("fp8e5", "e5m2", 8, "fp32"),
-}
 CONFIGS = {name: import_module(f"gemmproof.kernels.{name}").CONFIGS for name in KERNELS}
 #: Every configuration and every format of each kernel at least once.
 CASES = [
@@ -79,15 +69,6 @@ def test_a_configuration_uses_the_tensor_core_of_its_format(name, index, in_form
     additions = len(re.findall(r"add(?:\.rn)?\.f32", ptx))
     promoted = BLOCK_M * BLOCK_N // (32 * config.num_warps)
     assert additions >= promoted if in_format.startswith("fp8") else additions == 0
-
-
-def count_stack(made, folder):
-    """Bytes that a thread keeps in memory for want of registers."""
-    cubin = folder / "kernel.cubin"
-    cubin.write_bytes(made.asm["cubin"])
-    command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(cubin)]
-    usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return int(re.search(r" STACK:(\d+) ", usage)[1])
 
 
 STRIDES = tuple(f"stride_{x}" for x in ("am", "ak", "bk", "bn", "cm", "cn"))

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock, patch
 import pytest
 import torch
 import triton
-from test_kernels_compile import count_stack
+from compiled import count_stack
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from test_kernels_compile import count_stack
+from compiled import count_stack
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 import torch
 import triton
-from test_kernels_compile import count_stack
+from compiled import count_stack
 from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource

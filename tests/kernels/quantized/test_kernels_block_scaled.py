@@ -6,7 +6,7 @@ from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
-from test_kernels_compile import count_stack
+from compiled import count_stack
 from test_kernels_scaled_compile import compile_scaled
 
 from gemmproof.kernels import matmul_block_scaled

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import triton
-from test_kernels_compile import count_stack
+from compiled import count_stack
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
