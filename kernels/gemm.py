@@ -17,7 +17,7 @@ from .matmul_splitk import matmul_splitk
 from .matmul_streamk import matmul_streamk
 from .matmul_swizzled import matmul_swizzled
 from .matmul_tma import matmul_tma
-from .tables import look_up
+from .tables import FEW_ROWS, look_up
 
 try:  # Gluon is experimental: a Triton may come without it, or with another one
     from .matmul_ws import matmul_ws
@@ -41,8 +41,6 @@ if matmul_ws is not None:
 BY_DESCRIPTORS = ("matmul_streamk", "matmul_tma", "matmul_ws")
 #: Sides from which copies of a and b take little beside their product.
 LARGE = 1024
-#: Rows of c up to which a product is bound by memory, and needs programs that share out K.
-FEW_ROWS = 64
 FORMATS = {
     torch.float16: "fp16",
     torch.bfloat16: "bf16",

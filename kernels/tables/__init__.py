@@ -17,6 +17,8 @@ SCHEMA = 1
 #: A table of the user's own, which goes before those of this folder.
 VARIABLE = "GEMMPROOF_GEMM_TABLE"
 
+#: Rows of c up to which a product is bound by memory: what wins there says nothing of the others.
+FEW_ROWS = 64
 #: Bytes of an element.
 SIZES = {
     **dict.fromkeys(("fp8e4m3", "fp8e5m2", "int8"), 1),
@@ -61,13 +63,20 @@ class Measured:
 def look_up(device: str, fmt: str, described: bool, M: int, N: int, K: int) -> Measured | None:
     """The nearest product that was measured on a GPU of this name; None where none was.
 
-    Among those of the format, or else of one that is ALIKE, with operands addressed as here.
+    Among those of the format, or else of one that is ALIKE, with operands addressed as here, and
+    of few rows or many as here.
     Raises ValueError, in one line, for a table of the user's own that cannot be read.
     """
     table = load_tables(os.environ.get(VARIABLE, "")).get(device, ())
     kin = next((formats for formats in ALIKE if fmt in formats), ())
     for formats in ((fmt,), kin):
-        rows = [row for row in table if row.format in formats and row.described is described]
+        rows = [
+            row
+            for row in table
+            if row.format in formats
+            and row.described is described
+            and (row.M <= FEW_ROWS) is (M <= FEW_ROWS)
+        ]
         if rows:
             return min(rows, key=lambda row: row.measure_distance(M, N, K))
     return None

@@ -57,7 +57,7 @@ def meta(*shape, dtype=torch.bfloat16):
         (1, 4096, 4096, "matmul_splitk"),
         (64, 64, 128, "matmul_tma"),  # the fastest there is one that is not known
         # the nearest of those that descriptors cannot address, without a kernel that needs them
-        (63, 65, 127, "matmul_swizzled"),
+        (65, 65, 127, "matmul_swizzled"),
     ],
 )
 def test_the_nearest_product_that_was_measured_decides(own, M, N, K, name):
@@ -68,14 +68,21 @@ def test_the_nearest_product_that_was_measured_decides(own, M, N, K, name):
     assert choice.why.endswith(" in bf16 on an a card")
 
 
+def test_many_rows_say_nothing_of_few(own):
+    """To copy b would take longer than a product of 16 rows."""
+    choice = choose_kernel(meta(16, 8191), meta(8191, 8191))
+    assert choice.kernel == "matmul_splitk"
+    assert choice.why == "nothing measured on a card, and few rows"
+
+
 def test_a_format_that_was_not_measured_is_taken_for_one_of_its_width(own):
     half, half_b = meta(4096, 4096, dtype=torch.float16), meta(4096, 4096, dtype=torch.float16)
     assert choose_kernel(half, half_b).kernel == "matmul_streamk"
-    eight = torch.empty(64, 64, dtype=torch.float8_e5m2)
+    eight = torch.empty(128, 128, dtype=torch.float8_e5m2)
     assert (
         choose_kernel(eight, eight.T).why == "the fastest at 4096x4096x4096 in fp8e4m3 on an a card"
     )
-    whole = torch.empty(64, 64, dtype=torch.int8)
+    whole = torch.empty(128, 128, dtype=torch.int8)
     assert choose_kernel(whole, whole.T).why.startswith("nothing measured on a card")
 
 
