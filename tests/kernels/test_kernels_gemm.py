@@ -155,7 +155,7 @@ def test_a_table_that_is_not_there_is_refused(tmp_path, monkeypatch):
 def test_a_table_that_is_shipped_names_kernels_that_are_there(path):
     device, rows = read_table(path)
     assert device in load_tables()
-    assert len(rows) >= 12
+    assert rows
     for measured in rows:
         assert set(measured.speeds) <= set(KERNELS)
         assert all(speed > 0 for speed in measured.speeds.values())
