@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 tests = (ROOT / "tests" / part for part in ("support", "corpora", "witnesses", "witnesses/ttir"))
 sys.path[:0] = map(str, (ROOT, ROOT / "src", *tests))
 
-from scripts import corpora, drift, huge, lane, predict, record, sanitize, verdicts
 from scripts.command import run
+from scripts.gpu import corpora, drift, huge, lane, predict, record, sanitize, verdicts
 
 COMMANDS = {
     "dots": record.record_dots,

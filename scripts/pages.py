@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 tests = (ROOT / "tests" / part for part in ("support", "corpora"))
 sys.path[:0] = map(str, (ROOT, ROOT / "src", *tests))
 
-from scripts import acceptance, markdown, proofs, public_kernels, speed, strength, tensor_cores
 from scripts.command import run
+from scripts.docs import acceptance, markdown, proofs, public_kernels, speed, strength, tensor_cores
 
 COMMANDS = {
     "tensor-cores": tensor_cores.make_page,

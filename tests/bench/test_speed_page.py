@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from scripts import speed
+from scripts.docs import speed
 
 from gemmproof.bench.records import CONTROL, FASTER, NOISE, SLOWER, BenchReport
 

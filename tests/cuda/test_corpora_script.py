@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 from fake_gpu import FakeGpu
-from scripts import corpora
 from scripts.command import run
+from scripts.gpu import corpora
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from scripts import huge
+from scripts.gpu import huge
 
 CPU = torch.device("cpu")
 

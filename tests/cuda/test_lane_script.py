@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from fake_gpu import FakeGpu
-from scripts import evidence, lane
+from scripts.gpu import evidence, lane
 
 HERE = Path(__file__).parent
 CONFTEST = """

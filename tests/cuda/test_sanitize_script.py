@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from scripts import sanitize
+from scripts.gpu import sanitize
 
 MEMCHECK = "calls: 9\n========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: {}\n"
 RACECHECK = "calls: 9\n========= RACECHECK SUMMARY: {}\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import drift_kernels
 import numpy as np
 import pytest
-from scripts import tensor_cores
-from scripts.markdown import fill
+from scripts.docs import tensor_cores
+from scripts.docs.markdown import fill
 from wide import wide
 
 from gemmproof.engine.drift import drift, drift_of, launch_product, simulate_product

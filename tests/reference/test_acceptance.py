@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scripts import acceptance as rules
-from scripts.markdown import fill, update
+from scripts.docs import acceptance as rules
+from scripts.docs.markdown import fill, update
 
 from gemmproof.reference.arithmetic.conversions import widen
 from gemmproof.reference.arithmetic.rounding import round_float

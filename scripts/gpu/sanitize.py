@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from scripts.evidence import (
+from scripts.gpu.evidence import (
     ROOT,
     Row,
     collect,

@@ -21,7 +21,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.worker.serve import load_registered
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CONFTEST = str(ROOT / "conftest.py")
 Row = dict[str, Any]
 

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scripts import evidence
-from scripts.evidence import Row, collect, list_tasks, place_evidence, require_gpu
+from scripts.gpu import evidence
+from scripts.gpu.evidence import Row, collect, list_tasks, place_evidence, require_gpu
 
 from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Request

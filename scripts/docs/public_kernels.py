@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from families.table import FAMILIES, RIGHT
 from no_false_alarm.table import KERNELS
-from scripts.markdown import fill, make_table, update
+from scripts.docs.markdown import fill, make_table, update
 
 from gemmproof.engine.check import check
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import Report
 
-PAGE = Path(__file__).parents[1] / "docs" / "public-kernels.md"
+PAGE = Path(__file__).parents[2] / "docs" / "public-kernels.md"
 WRONG = 2  # wrong kernels of a family that the page shows
 
 

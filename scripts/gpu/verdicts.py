@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from scripts.evidence import Row, collect
+from scripts.gpu.evidence import Row, collect
 
 from gemmproof import kernels
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SECONDS = 540
 FORMATS = ("fp16", "bf16", "fp32", "fp8e4m3", "fp8e5m2", "int8")
 NEVER_LAUNCHED = "docs/examples/no_k_mask.py:matmul"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from scripts.markdown import fill, make_table, update
+from scripts.docs.markdown import fill, make_table, update
 
 from gemmproof.properties.measure import Measure, measure
 from gemmproof.reference.accumulator.record import Accumulator
@@ -17,7 +17,7 @@ from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.report.drift_plot import scale_axes, write_svg
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "what-your-tensor-core-computes.md"
 PICTURE = ROOT / "docs" / "pictures" / "bias-by-accumulator.svg"
 RECORDED = ROOT / "tests" / "witnesses" / "recorded" / "drift_h200.json"

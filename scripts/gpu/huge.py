@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from scripts.evidence import (
+from scripts.gpu.evidence import (
     Row,
     collect,
     find_kernel,

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from scripts.markdown import fill, make_table, update
+from scripts.docs.markdown import fill, make_table, update
 
 from gemmproof.bench.records import CONTROL, BenchReport, TimedRow
 from gemmproof.report.bench_plot import draw
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "speed.md"
 #: Recorded runs, by the name of their table and file, and those that are drawn.
 RUNS = ("kernels", "layers", "few-rows", "epilogue", "scaled", "batched")

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from mutant import CLASSES, Mutant
 from mutants.table import MUTANTS, SURVIVORS
-from scripts.markdown import fill, make_table, update
+from scripts.docs.markdown import fill, make_table, update
 
 from gemmproof.engine.check import check
 from gemmproof.properties.finding import Finding
 
-PAGE = Path(__file__).parents[1] / "docs" / "strength.md"
+PAGE = Path(__file__).parents[2] / "docs" / "strength.md"
 
 
 class Row(NamedTuple):

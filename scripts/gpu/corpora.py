@@ -11,7 +11,7 @@ import torch
 from families.table import RIGHT
 from mutants.table import MUTANTS, SURVIVORS
 from no_false_alarm.table import KERNELS
-from scripts.evidence import Row, collect, run_each
+from scripts.gpu.evidence import Row, collect, run_each
 
 from gemmproof.backends.device import Gpu
 from gemmproof.backends.launches import Launches

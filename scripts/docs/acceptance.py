@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scripts.markdown import fill, make_table, update
+from scripts.docs.markdown import fill, make_table, update
 
 from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
 from gemmproof.reference.arithmetic.rounding import round_float
@@ -21,7 +21,7 @@ from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.exact import exact_product
 
-PAGE = Path(__file__).parents[1] / "docs" / "acceptance-rules.md"
+PAGE = Path(__file__).parents[2] / "docs" / "acceptance-rules.md"
 TARGET, SEED, EVERY = "sm_90", 0, 64
 
 

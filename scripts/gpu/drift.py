@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
-from scripts.evidence import Row, collect, run_each
-from scripts.tensor_cores import SIZES
+from scripts.docs.tensor_cores import SIZES
+from scripts.gpu.evidence import Row, collect, run_each
 
 from gemmproof.engine.drift import drift, launch_product, simulate_product
 from gemmproof.reference.arithmetic.conversions import Array, bits

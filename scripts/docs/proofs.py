@@ -20,7 +20,7 @@ from mutant import CLASSES
 from mutants import unflawed
 from mutants.table import MUTANTS, SURVIVORS
 from no_false_alarm.table import KERNELS
-from scripts.markdown import fill, make_table, update
+from scripts.docs.markdown import fill, make_table, update
 from wide import wide
 
 from gemmproof.engine.check import check
@@ -28,7 +28,7 @@ from gemmproof.engine.proof import PROVABLE
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.verdict import NOT_DECIDED, PROVED, REFUTED
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "proofs.md"
 PROCESSES = 2
 SHORT = {PROVED: "proved", REFUTED: "refuted", NOT_DECIDED: "-", "": ""}

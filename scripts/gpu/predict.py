@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import triton
-from scripts.evidence import Row, collect, run_each
+from scripts.gpu.evidence import Row, collect, run_each
 from tests.witnesses.recorded.cases import operand
 
 from gemmproof import kernels
