@@ -66,7 +66,8 @@ class Launch:
     `tiles` holds the (BLOCK_M, BLOCK_N, BLOCK_K) of every tl.dot that ran, without repeats;
     `configs` is how many autotune configurations the kernel has (1 if it is not autotuned).
     `rounds` names the float operations that round besides the dots: "+", "-", "*", "/", "reduce",
-    "scan" and "math"; and "dot" where a dot of the target has no model, so that it was IEEE's.
+    "scan" and "math"; "fma" where a compiler may fuse a product and a sum; and "dot" where a dot of
+    the target has no model, so that it was IEEE's.
     """
 
     kernel: str

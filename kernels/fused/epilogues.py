@@ -42,15 +42,21 @@ def activate(x, ACTIVATION: tl.constexpr):
 def finish(acc, bias, c, residual, alpha, beta, ACTIVATION: tl.constexpr):
     """activation(alpha acc + beta c + bias) + residual; what is None is left out.
 
-    acc, c, residual (m, n), bias (1, n); the order is `matmul_fused`'s formula.
+    acc, c, residual (m, n), bias (1, n); the order is `matmul_fused`'s formula. What a compiler may
+    fuse is fused, so that every one gives the same bits.
     """
-    x = alpha * acc
     if c is not None:
-        x += beta * c.to(tl.float32)
-    if bias is not None:
-        x += bias.to(tl.float32)
-    x = activate(x, ACTIVATION)
-    if residual is not None:
+        x = tl.fma(c.to(tl.float32), beta, alpha * acc)
+        x = x if bias is None else x + bias.to(tl.float32)
+    elif bias is not None:
+        x = tl.fma(acc, alpha, bias.to(tl.float32))
+    elif residual is not None and ACTIVATION is None:
+        x = tl.fma(acc, alpha, residual.to(tl.float32))
+    else:
+        x = alpha * acc
+    if ACTIVATION is not None:
+        x = activate(x, ACTIVATION)
+    if residual is not None and (c is not None or bias is not None or ACTIVATION is not None):
         x += residual.to(tl.float32)
     return x
 

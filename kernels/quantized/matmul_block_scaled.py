@@ -114,7 +114,7 @@ def matmul_block_scaled_kernel(
                 scale_a_ptr, scale_b_ptr, k, start_m, start_n, M,
                 stride_sam, stride_sak, stride_sbk, stride_sbn, BLOCK_M,
             )  # fmt: skip
-            acc += tl.dot(a, b) * scales[:, None]
+            acc = tl.fma(tl.dot(a, b), scales[:, None], acc)
         c_desc.store([start_m, start_n], acc.to(c_desc.dtype))
 
 
@@ -171,7 +171,7 @@ def matmul_block_scaled_pointer_kernel(
             scale_a_ptr, scale_b_ptr, k, start_m, start_n, M,
             stride_sam, stride_sak, stride_sbk, stride_sbn, BLOCK_M,
         )  # fmt: skip
-        acc += tl.dot(a, b) * scales[:, None]
+        acc = tl.fma(tl.dot(a, b), scales[:, None], acc)
 
     tl.store(
         c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :] * stride_cn,

@@ -97,7 +97,8 @@ def scale_tile(
 ):
     """The sums of rows from start_m and columns from start_n, scaled, plus the bias, in fp32.
 
-    Without A_PER_ROW or B_PER_COLUMN there is one scale for all; bias_ptr may be None.
+    Without A_PER_ROW or B_PER_COLUMN there is one scale for all; bias_ptr may be None. What a
+    compiler may fuse is fused, so that every one gives the same bits.
     """
     c = acc.to(tl.float32)
     offs_m = start_m + tl.arange(0, acc.shape[0])
@@ -110,10 +111,13 @@ def scale_tile(
         c *= tl.load(scale_a_ptr)
     if B_PER_COLUMN:
         scale_b_ptrs = scale_b_ptr + offs_n.to(tl.int64) * stride_sb
-        c *= tl.load(scale_b_ptrs, mask=offs_n < N, other=0.0)[None, :]
+        scale_b = tl.load(scale_b_ptrs, mask=offs_n < N, other=0.0)[None, :]
     else:
-        c *= tl.load(scale_b_ptr)
+        scale_b = tl.load(scale_b_ptr)
     if bias_ptr is not None:
         bias_ptrs = bias_ptr + offs_n.to(tl.int64) * stride_bias
-        c += tl.load(bias_ptrs, mask=offs_n < N, other=0.0).to(tl.float32)[None, :]
+        bias = tl.load(bias_ptrs, mask=offs_n < N, other=0.0).to(tl.float32)
+        c = tl.fma(c, scale_b, bias[None, :])
+    else:
+        c *= scale_b
     return c

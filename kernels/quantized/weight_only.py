@@ -134,10 +134,7 @@ def weight_only_kernel(
                     other=0,
                 )
                 b = widen_bytes(raw, zero, DTYPE)
-            if GROUP > 0:
-                acc += tl.dot(b, a) * scale[:, None]
-            else:
-                acc = tl.dot(b, a, acc)
+            acc = tl.fma(scale[:, None], tl.dot(b, a), acc) if GROUP > 0 else tl.dot(b, a, acc)
     if GROUP == 0:
         acc *= scale[:, None]
 
@@ -190,9 +187,11 @@ def matmul_w4(
 def list_tiles(per_word: int, group: int | None) -> tuple[tuple[int, ...], ...]:
     """The tiles for groups of so many rows.
 
-    Of groups of 32 a step has four sums, for which registers do not suffice in the widest tile.
+    Registers do not suffice in the widest tile for the four sums of a step of groups of 32, nor for
+    two and the bytes of a tile.
     """
-    return TILES[per_word][:-1] if group == 32 else TILES[per_word]
+    is_narrow = group == 32 or (group == 64 and per_word == 1)
+    return TILES[per_word][:-1] if is_narrow else TILES[per_word]
 
 
 def _multiply(

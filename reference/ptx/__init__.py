@@ -5,7 +5,7 @@ registers. What is not known is refused by name, for a guess would be a wrong va
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,23 +22,59 @@ from gemmproof.reference.ptx.operand import (
     parse_operand,
     split_operands,
 )
-from gemmproof.reference.ptx.operation import TYPES, Opcode, UnknownAsm, Words
+from gemmproof.reference.ptx.operation import (
+    TYPES,
+    Opcode,
+    UnknownAsm,
+    Words,
+    name_freedom,
+)
 from gemmproof.reference.ptx.registers import RegisterLayout, lay_out
 
-__all__ = ["UnknownAsm", "compile_asm"]
+__all__ = ["Assembly", "UnknownAsm", "compile_asm"]
 
 Env = dict[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """An operation with its operands, and the predicate under which it writes."""
+    """An operation with its operands, and the predicate under which it writes.
+
+    `freedom` is what a GPU may do in its own way (operation.name_freedom).
+    """
 
     text: str
+    freedom: str
     operation: Opcode
     writes: tuple[Operand, ...]
     reads: tuple[Operand, ...]
     guard: Register | None
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A program for the lanes of tensors.
+
+    `rounds` names what a GPU may do in its own way, as Launch.rounds does: it is empty where the
+    PTX ISA gives every bit.
+    """
+
+    program: tuple[Instruction, ...]
+    layout: RegisterLayout
+    rounds: frozenset[str]
+
+    def run(self, inputs: Sequence[Array], lanes: int | None = None) -> list[Array]:
+        """The result arrays for input arrays, one element a lane.
+
+        Lanes up to a multiple of the layout's pack are padded with zeros, where Triton leaves them
+        undefined, and their results dropped. `lanes` is read where there are no inputs.
+        """
+        count = len(inputs[0]) if inputs else self.layout.pack if lanes is None else lanes
+        env, groups = self.layout.load(inputs, count)
+        with np.errstate(all="ignore"):
+            for instruction in self.program:
+                _execute(instruction, env, groups)
+        return self.layout.store(env, count)
 
 
 def compile_asm(
@@ -47,26 +83,15 @@ def compile_asm(
     in_dtypes: Sequence[np.dtype[Any]],
     out_dtypes: Sequence[np.dtype[Any]],
     pack: int,
-) -> Callable[..., list[Array]]:
-    """A function from input arrays, one element a lane, to the list of result arrays.
+) -> Assembly:
+    """The program of an assembly string; registers are laid out as in Triton's lowering.
 
-    Registers are laid out as in Triton's lowering. Lanes up to a multiple of `pack` are padded
-    with zeros, where Triton leaves them undefined, and their results dropped. Without inputs the
-    function takes the number of lanes as its second argument. Raises UnknownAsm.
+    Raises UnknownAsm.
     """
     layout = lay_out(constraints, in_dtypes, out_dtypes, pack)
-    program = list(_parse(asm, layout))
+    program = tuple(_parse(asm, layout))
     _check_order(program, layout)
-
-    def evaluate(inputs: Sequence[Array], lanes: int | None = None) -> list[Array]:
-        count = len(inputs[0]) if inputs else pack if lanes is None else lanes
-        env, groups = layout.load(inputs, count)
-        with np.errstate(all="ignore"):
-            for instruction in program:
-                _execute(instruction, env, groups)
-        return layout.store(env, count)
-
-    return evaluate
+    return Assembly(program, layout, frozenset(x.freedom for x in program) - {""})
 
 
 def _parse(asm: str, layout: RegisterLayout) -> Iterator[Instruction]:
@@ -144,7 +169,8 @@ def _read_instruction(statement: str, scopes: list[Scope]) -> Instruction:
         if not isinstance(operand, Register):
             raise UnknownAsm(f"asm: got {_quote(text)}, expected a predicate as the guard")
         guard = operand
-    return Instruction(text, operation, parsed[: len(first)], parsed[len(first) :], guard)
+    freedom = name_freedom(form[2])
+    return Instruction(text, freedom, operation, parsed[: len(first)], parsed[len(first) :], guard)
 
 
 def _resolve(mnemonic: str) -> Opcode:
@@ -159,7 +185,7 @@ def _resolve(mnemonic: str) -> Opcode:
     return operation
 
 
-def _check_order(program: list[Instruction], layout: RegisterLayout) -> None:
+def _check_order(program: tuple[Instruction, ...], layout: RegisterLayout) -> None:
     """Refuse a register that is read, or returned as a result, before it is written."""
     written = set(layout.given)
     for instruction in program:

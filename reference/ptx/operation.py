@@ -81,6 +81,25 @@ class Opcode:
     optional: int = 0
 
 
+#: Modifiers of instructions whose result the PTX ISA bounds only.
+_BOUNDED = ("approx", "full")
+#: What the assembler may fuse where no rounding is written (PTX ISA, add.f32 and mul.f32).
+_FUSED = {"add": "+", "sub": "-", "mul": "*"}
+_ROUNDINGS = ("rn", "rz", "rm", "rp")
+
+
+def name_freedom(mnemonic: str) -> str:
+    """What a GPU may do in its own way, in the words of Launch.rounds; "" where bits are given.
+
+    "math" for an approximation, else the sum or product of floats that may become part of an fma.
+    """
+    root, *words = mnemonic.split(".")
+    if set(_BOUNDED) & set(words):
+        return "math"
+    is_float = any(TYPES[word].kind == "f" for word in words if word in TYPES)
+    return _FUSED.get(root, "") if is_float and not set(_ROUNDINGS) & set(words) else ""
+
+
 class Words:
     """The words of a mnemonic after its root, each taken once."""
 

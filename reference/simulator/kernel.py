@@ -200,6 +200,6 @@ def _record(session: Session, kernel: Kernel, context: Context, where: Where) ->
             tuple(sorted(context.tiles)),
             context.atomics,
             where,
-            tuple(sorted(context.rounds)),
+            tuple(sorted(context.rounds | ({"fma"} if kernel.program.may_contract else set()))),
         )
     )

@@ -56,6 +56,7 @@ class Program:
 
     `template` is an environment that holds the constants, `args` the slots of its arguments.
     `asks_place`: it asks where in the grid it runs, so that no two programs are alike.
+    `may_contract`: a compiler may fuse a product and a sum of it.
     """
 
     blocks: list[BasicBlock]
@@ -64,6 +65,7 @@ class Program:
     arg_types: tuple[Type, ...]
     text: str = field(repr=False, default="")
     asks_place: bool = False
+    may_contract: bool = False
 
     def enter(self, values: list[Any]) -> Env:
         """The environment in which it starts with these arguments."""

@@ -17,6 +17,7 @@ from scripts.gpu.evidence import (
     require_gpu,
     run_each,
 )
+from scripts.gpu.products import PRODUCTS
 
 from gemmproof.backends.autotune import Choice, force
 from gemmproof.engine.observe import PassedOver
@@ -43,9 +44,9 @@ def compare_huge(
 
     Three problems each, in fp16 and fp8: a, then b, of more than 4 GiB, then c of more than 2**31
     elements; a process takes up to 30 GiB of the GPU. Data are small integers, so the exact
-    product, from torch in fp64, rounded once, is the only right answer. Writes
-    docs/evidence/huge.json where every kernel is called, else only what --report FILE says. Exits
-    with 1 where a bit differs.
+    product, from torch in fp64, rounded once, is the only right answer. Kernels that compute more
+    than a product are called as scripts/gpu/products.py says. Writes docs/evidence/huge.json where
+    every kernel is called, else only what --report FILE says. Exits with 1 where a bit differs.
     """
     require_gpu("huge")
     tasks = list_tasks("huge", kernel, format, FORMATS)
@@ -55,7 +56,8 @@ def compare_huge(
 
 def compare_kernel(name: str, format: str) -> Row:
     """The three problems of one kernel in one format."""
-    launch, problems = find_kernel(name).launch, []
+    launch = PRODUCTS.get(name.removesuffix(f"_{format}"), find_kernel(name).launch)
+    problems = []
     for large, sizes in SIZES[TORCH_DTYPES[format].itemsize].items():
         began = time.perf_counter()
         try:

@@ -29,7 +29,12 @@ from scripts.gpu.evidence import (
 from gemmproof.backends.autotune import force
 from gemmproof.backends.multiprocessors import multiprocessors
 from gemmproof.engine.observe import PassedOver
-from gemmproof.properties.cases.tensors import TORCH_DTYPES
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import is_admitted
+from gemmproof.properties.cases.layouts import ROW
+from gemmproof.properties.cases.operands import tensors_of
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.operand import NONE
 
 PROGRAM = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck")
@@ -39,11 +44,12 @@ SECONDS = 300
 #: row, so that the copy engine is used, less and more than a tile.
 ODD = ((1, 1, 1), (17, 33, 65), (3, 5, 0))
 EVEN = ((8, 16, 32), (136, 272, 144))
+SIDES = (ROW, "column")  # in which memory is dense
 SMS = 2  # that persistent programs have several tiles, and split sums several parts
 CALLED = re.compile(r"^calls: (\d+)$", re.MULTILINE)
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (.*)$", re.MULTILINE)
 CLEAN = re.compile(r"0 errors|0 hazards displayed \(0 errors, 0 warnings\)")
-PLACE = re.compile(r"^=+ (?!=)(\S.*)$", re.MULTILINE)
+PLACE = re.compile(r"^=+ +(?!=|Host Frame|Saved host)(\S.*)$", re.MULTILINE)
 
 
 def check_kernels(
@@ -122,19 +128,22 @@ def describe(row: Row) -> str:
 
 
 def call_kernel(kernel: str = "", format: str = "fp16") -> int:
-    """Call one registered kernel on the shapes of `sanitize`, in each configuration; say how often.
+    """Call one registered kernel on the cases of `sanitize`, in each configuration; say how often.
 
     It is what runs under compute-sanitizer.
     """
     require_gpu("calls")
-    launch, count = find_kernel(kernel).launch, 0
+    found, count = find_kernel(kernel), 0
     with multiprocessors(SMS):
-        for a, b in make_operands(format, torch.device("cuda")):
+        for case in list_cases(found, format):
+            tensors = {
+                name: place(x, torch.device("cuda")) for name, x in tensors_of(case, found).items()
+            }
             index, among = 0, 1
             while index < among:
                 with force(index) as ran:
                     try:
-                        launch(a, b)
+                        found.call(case, tensors)
                         count += 1
                     except PassedOver:  # as its tuner does
                         pass
@@ -145,16 +154,27 @@ def call_kernel(kernel: str = "", format: str = "fp16") -> int:
     return 0
 
 
-def make_operands(format: str, device: torch.device) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """a and b of each shape; of those for the copy engine, each by rows and by columns."""
-    dtype = TORCH_DTYPES[format]
+def list_cases(kernel: KernelUnderTest, format: str) -> Iterator[Case]:
+    """The shapes that the contract admits; those for the copy engine by rows and by columns.
 
-    def make(rows: int, columns: int, by_columns: bool) -> torch.Tensor:
-        shape = (columns, rows) if by_columns else (rows, columns)
-        x = torch.ones(shape, dtype=torch.int8).to(dtype).to(device)
-        return x.T if by_columns else x
+    Further operands are as usual where a and b are; with the other layouts, as the n-th of their
+    options that is laid out by rows or columns, is left out or is a value.
+    """
+    options = {
+        name: [x for x in said if x in (ROW, *SIDES, NONE) or name in kernel.choices]
+        for name, said in kernel.list_options().items()
+    }
+    batch = 2 if kernel.contract.batched else None
+    shapes = [*((s, (ROW, ROW), 0) for s in ODD)]
+    shapes += [(s, sides, i) for s in EVEN for i, sides in enumerate(product(SIDES, repeat=2))]
+    for (M, N, K), sides, i in shapes:
+        arguments = tuple((name, said[i % len(said)]) for name, said in options.items() if said)
+        layouts = tuple(zip("ab", sides, strict=True))
+        case = Case(M, N, K, format, batch=batch, layouts=layouts, arguments=arguments)
+        if is_admitted(case, kernel.contract):
+            yield case
 
-    for M, N, K in ODD:
-        yield make(M, K, False), make(K, N, False)
-    for (M, N, K), (first, second) in product(EVEN, product((False, True), repeat=2)):
-        yield make(M, K, first), make(K, N, second)
+
+def place(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """x on a device, with its strides and nothing around it."""
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device).copy_(x)

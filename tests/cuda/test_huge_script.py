@@ -5,6 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from scripts.gpu import huge
+from scripts.gpu.evidence import CONFTEST
+from scripts.gpu.products import PRODUCTS
+
+from gemmproof.reference.simulator import run
+from gemmproof.worker.serve import load_registered
 
 CPU = torch.device("cpu")
 
@@ -42,6 +47,19 @@ def test_another_product_is_told_with_its_place(launch, wrong, where, monkeypatc
     row = huge.compare_problem(launch, "fp16", (33, 17, 40), CPU)
     assert (row["expected"], row["equal"]) == (False, 33 * 17 - wrong)
     assert row["found"].startswith(where)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_what_computes_more_than_a_product_is_called_so_that_it_gives_one(name):
+    dtype = torch.float8_e4m3fn if "scaled" in name else torch.float16
+    a, b = (torch.randint(-2, 3, (rows, 144), dtype=torch.int8) for rows in (16, 24))
+    seen = run(PRODUCTS[name], a.to(dtype), b.to(dtype).T)
+    assert torch.equal(seen.result.double(), a.double() @ b.double().T)
+
+
+def test_each_of_them_is_registered():
+    known = {kernel.name for kernel in load_registered(CONFTEST)}
+    assert {name for name in PRODUCTS if name not in known} == {"grouped_gemm"}  # by formats
 
 
 def test_what_raises_is_a_row(monkeypatch):

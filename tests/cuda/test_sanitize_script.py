@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from scripts.gpu import sanitize
+from scripts.gpu.evidence import CONFTEST
+
+from gemmproof.worker.serve import load_registered
 
 MEMCHECK = "calls: 9\n========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: {}\n"
 RACECHECK = "calls: 9\n========= RACECHECK SUMMARY: {}\n"
@@ -36,6 +39,17 @@ def test_what_a_tool_found_is_told():
     assert sanitize.describe(row).startswith("BAD k ")
 
 
+def test_both_sides_of_a_race_are_told_and_no_frames_of_the_host():
+    said = """calls: 9
+========= Error: Race reported between Read access at kernel+0xf0 in k.py:150
+=========     and Write access at kernel+0x90 in k.py:12 [8 hazards]
+=========     Host Frame: cuLaunchKernel [0x1]
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+    found = sanitize.read_answer(said)["found"]
+    assert [line[:9] for line in found] == ["Error: Ra", "and Write", "RACECHECK"]
+
+
 def test_without_the_program_one_line_is_told(monkeypatch, capsys):
     monkeypatch.setattr(sanitize, "find_program", lambda: None)
     with pytest.raises(SystemExit) as refused:
@@ -53,10 +67,36 @@ def test_the_program_is_found_on_the_path(tmp_path, monkeypatch):
     assert sanitize.find_program() == str(program)
 
 
+def list_shown(name, format):
+    kernel = next(k for k in load_registered(CONFTEST) if k.name == name)
+    return kernel, list(sanitize.list_cases(kernel, format))
+
+
 def test_each_order_of_rows_and_columns_is_called():
-    made = list(sanitize.make_operands("fp8e4m3", torch.device("cpu")))
-    assert len(made) == len(sanitize.ODD) + 4 * len(sanitize.EVEN)
-    for a, b in made:
-        assert a.shape[1] == b.shape[0]
-    tall = [(a.stride(1), b.stride(1)) for a, b in made if a.shape[0] == 136]
-    assert tall == [(1, 1), (1, 144), (136, 1), (136, 144)]
+    _, cases = list_shown("matmul", "fp8e4m3")
+    assert len(cases) == len(sanitize.ODD) + 4 * len(sanitize.EVEN)
+    tall = [(case.layout("a"), case.layout("b")) for case in cases if case.M == 136]
+    assert tall == [("row", "row"), ("row", "column"), ("column", "row"), ("column", "column")]
+
+
+def test_a_contract_leaves_out_what_it_does_not_admit():
+    _, cases = list_shown("matmul_ws", "fp16")
+    assert {case.N % 8 for case in cases} == {0}
+    assert len(cases) == 4 * len(sanitize.EVEN)
+
+
+def test_further_operands_and_values_change_with_the_layouts():
+    kernel, cases = list_shown("matmul_w4", "fp16")
+    groups = {kernel.values_of(case)["group"] for case in cases}
+    assert groups == {128, 0, 64, 32}
+    assert {dict(case.arguments)["zero"] for case in cases} == {"row", "column", "None"}
+    batches = [case.batch for case in list_shown("bmm", "fp16")[1]]
+    assert set(batches) == {2}
+
+
+def test_an_operand_is_placed_with_its_strides_alone():
+    x = torch.arange(12).reshape(3, 4)[:, ::2].T
+    placed = sanitize.place(x, torch.device("cpu"))
+    assert torch.equal(placed, x)
+    assert placed.stride() == x.stride()
+    assert placed.untyped_storage().nbytes() == 8 * 11  # up to its last element

@@ -26,17 +26,18 @@ def _build_assembly(op: Op) -> Callable[..., Any]:
     sources = [kind.dtype.numpy for kind in op.operand_types]
     results = [kind.dtype.numpy for kind in op.types]
     try:
-        run = compile_asm(asm, op.attrs["constraints"], sources, results, pack)
+        assembly = compile_asm(asm, op.attrs["constraints"], sources, results, pack)
     except UnknownAsm as error:
         raise Unsupported(f"inline assembly {' '.join(asm.split())[:80]!r}: {error}") from None
 
     def compute(*values: Value) -> Any:
         """Neighbouring lanes share registers, so a lane is as undefined as its group."""
-        context.note_rounding("math")
+        for rounding in assembly.rounds:
+            context.note_rounding(rounding)
         programs = max((len(v.data) for v in values), default=1)
         full = (programs, *shape)
         flat = [np.ascontiguousarray(np.broadcast_to(v.data, full)).reshape(-1) for v in values]
-        made = run(flat)
+        made = assembly.run(flat)
         poison = union(*(v.poison for v in values))
         if poison is not None and pack > 1:
             groups = np.broadcast_to(poison, full).reshape(-1, pack)

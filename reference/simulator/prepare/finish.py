@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from gemmproof.reference.simulator.prepare.contraction import may_contract
 from gemmproof.reference.simulator.prepare.draft import Draft, Instr
 from gemmproof.reference.simulator.program import BasicBlock, Env, Program, Step
 from gemmproof.reference.simulator.value import Value
@@ -39,7 +40,8 @@ def finish(
     template: Env = [None] * len(types)
     for slot, value in constants.items():
         template[slot] = value
-    return Program(blocks, template, args, tuple(types[a] for a in args), text)
+    kinds = tuple(types[a] for a in args)
+    return Program(blocks, template, args, kinds, text, may_contract=may_contract(drafts))
 
 
 def _find_needed(drafts: list[Draft]) -> set[int]:

@@ -92,7 +92,7 @@ def _find_freedom(observation: Observation, sums: list[str]) -> str | None:
             return "the order of atomics"
         if rounds & {"reduce", "scan"}:
             return "the order of a reduction"
-        if "*" in rounds and rounds & {"+", "-"}:
+        if "fma" in rounds:
             return "a product and a sum that the compiler may fuse"
     return f"the order of torch's {sums[0]}" if sums else None
 

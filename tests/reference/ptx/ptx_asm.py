@@ -43,7 +43,7 @@ def run(asm, *args, out, pack=1, constraints=None):
         constraints = "=" + ",".join("r" if pack > 1 else LETTERS[size] for size in sizes)
     if not asm.endswith((";", "}")):
         asm += " " + ", ".join(f"${i}" for i in range(len(args) + 1)) + ";"
-    return compile_asm(asm, constraints, [a.dtype for a in args], [out], pack)(list(args))[0]
+    return compile_asm(asm, constraints, [a.dtype for a in args], [out], pack).run(list(args))[0]
 
 
 def check(asm, *args, gives, **layout):

@@ -33,7 +33,7 @@ def test_the_example_of_tritons_documentation():
     a = np.arange(250, 256, dtype=np.uint8)  # 6 elements: the last group of 4 is padded
     b = np.array([0, 300, 251, 400, 1, 256], np.float32)
     constraints = ",".join(["=r"] * 8 + ["r"] * 5)
-    c, d = compile_asm(asm, constraints, [a.dtype, b.dtype], [I32, F32], 4)([a, b])
+    c, d = compile_asm(asm, constraints, [a.dtype, b.dtype], [I32, F32], 4).run([a, b])
     same_bits(c, a.astype(np.int32))
     same_bits(d, np.maximum(a.astype(np.float32), b))
 
@@ -103,8 +103,8 @@ def test_wide_elements_of_a_pack_have_a_register_each():
 
 def test_no_inputs_and_no_lanes():
     seven = compile_asm("mov.u32 ${0}, 7;", "=r", [], [I32], 1)
-    same_bits(seven([], 3)[0], np.full(3, 7, np.int32))
-    assert len(seven([])[0]) == 1
+    same_bits(seven.run([], 3)[0], np.full(3, 7, np.int32))
+    assert len(seven.run([])[0]) == 1
     none = np.array([], np.int32)
     check("add.s32 $0, $1, $1;", none, gives=none)
 
@@ -208,4 +208,4 @@ def test_operands_that_do_not_fit_are_refused(constraints, dtype, pack, message)
 def test_arrays_of_other_types_are_refused():
     double = compile_asm("add.u32 $0, $1, $1;", "=r,r", [I32], [I32], 1)
     with pytest.raises(ValueError, match="asm inputs"):
-        double([np.zeros(3)])
+        double.run([np.zeros(3)])
