@@ -56,10 +56,15 @@ def place_evidence(name: str, kernel: str, format: str) -> Path | None:
 
 
 def list_tasks(
-    command: str, kernel: str = "", format: str = "", formats: Container[str] = OPERANDS
+    command: str,
+    kernel: str = "",
+    format: str = "",
+    formats: Container[str] = OPERANDS,
+    conftest: str = CONFTEST,
 ) -> list[tuple[str, str]]:
     """The name and a format of each registered kernel; those of one name, or in one format."""
-    tasks = [(one.name, name) for one in _list_kernels(command) for name in one.contract.formats]
+    registered = _list_kernels(command, conftest)
+    tasks = [(one.name, name) for one in registered for name in one.contract.formats]
     wanted = (format,) if format else formats
     chosen = [(name, fmt) for name, fmt in tasks if kernel in ("", name) and fmt in wanted]
     if not chosen:
@@ -75,8 +80,8 @@ def find_kernel(name: str) -> KernelUnderTest:
     return next(kernel for kernel in _list_kernels("measure") if kernel.name == name)
 
 
-def _list_kernels(command: str) -> list[KernelUnderTest]:
-    found = load_registered(CONFTEST)
+def _list_kernels(command: str, conftest: str = CONFTEST) -> list[KernelUnderTest]:
+    found = load_registered(conftest)
     if not isinstance(found, list):
         refuse(command, str(found), "kernels of a conftest.py")
     return found

@@ -7,8 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scripts.gpu import evidence
-from scripts.gpu.evidence import Row, collect, list_tasks, place_evidence, require_gpu
+from scripts.gpu.evidence import (
+    CONFTEST,
+    Row,
+    collect,
+    list_tasks,
+    place_evidence,
+    require_gpu,
+)
 
 from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Request
@@ -25,23 +31,25 @@ def judge_kernels(
     seed: int = 0,
     jobs: int = 8,
     report: Path | None = None,
+    conftest: str = CONFTEST,
 ) -> int:
     """Judge every registered kernel in each of its formats, launches on the GPU included.
 
     Each kernel and format is judged in a worker of its own, over --examples cases, of which up to
     24 are launched three times: one that crashes or hangs is a finding, and the others go on.
-    Writes docs/evidence/lane.json where every kernel is judged, else only what --report FILE says.
-    Exits with 1 where a property does not hold or could not be judged.
+    Writes docs/evidence/lane.json where every kernel is judged, else only what --report FILE says;
+    --conftest FILE registers other kernels, such as tests/corpora/registered.py those that are
+    retold from public projects, whose evidence is docs/evidence/lane-styles.json. Exits with 1 where a property does not hold or could not be judged.
     """
     require_gpu("lane")
-    tasks = list_tasks("lane", kernel, format)
-    file = report or place_evidence("lane", kernel, format)
+    tasks = list_tasks("lane", kernel, format, conftest=conftest)
+    own = place_evidence("lane", kernel, format) if conftest == CONFTEST else None
+    ask = partial(judge_one, conftest=conftest, examples=examples, seed=seed)
     with ThreadPoolExecutor(jobs) as pool:
-        rows = pool.map(partial(judge_one, examples=examples, seed=seed), *zip(*tasks, strict=True))
-        return collect(rows, describe, file)
+        return collect(pool.map(ask, *zip(*tasks, strict=True)), describe, report or own)
 
 
-def judge_one(name: str, format: str, examples: int, seed: int) -> Row:
+def judge_one(name: str, format: str, conftest: str, examples: int, seed: int) -> Row:
     """What became of one kernel in one format."""
     counts = {"cases": 0, "launched": 0, "launches": 0, "outputs": 0, "equal": 0}
 
@@ -55,7 +63,7 @@ def judge_one(name: str, format: str, examples: int, seed: int) -> Row:
     request = Request(
         ask="check",
         name=name,
-        conftest=evidence.CONFTEST,
+        conftest=conftest,
         format=format,
         max_examples=examples,
         seed=seed,

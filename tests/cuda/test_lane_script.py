@@ -11,6 +11,7 @@ from fake_gpu import FakeGpu
 from scripts.gpu import evidence, lane
 
 HERE = Path(__file__).parent
+STYLES = "tests/corpora/registered.py"
 CONFTEST = """
 import os, sys
 sys.path[:0] = [{here!r}, {support!r}]
@@ -33,12 +34,11 @@ def pytest_gemm_kernels():
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    def write(dies: bool = False) -> Path:
+    def write(dies: bool = False) -> str:
         path = tmp_path / "conftest.py"
         support = str(HERE.parent / "support")
         path.write_text(CONFTEST.format(here=str(HERE), support=support, dies=dies))
-        monkeypatch.setattr(evidence, "CONFTEST", str(path))
-        return path
+        return str(path)
 
     monkeypatch.setattr(evidence, "Gpu", FakeGpu)
     monkeypatch.setattr(lane, "require_gpu", lambda command: None)
@@ -48,9 +48,8 @@ def project(tmp_path, monkeypatch):
 
 
 def test_a_row_for_each_kernel_and_format(project, tmp_path, capsys):
-    project()
     report = tmp_path / "lane.json"
-    assert lane.judge_kernels(examples=4, jobs=2, report=report) == 0
+    assert lane.judge_kernels(examples=4, jobs=2, report=report, conftest=project()) == 0
     told = json.loads(report.read_text())
     assert (told["device"], told["driver"]) == ("fake GPU", "1.2")
     assert [(row["kernel"], row["format"]) for row in told["kernels"]] == [
@@ -67,17 +66,16 @@ def test_a_row_for_each_kernel_and_format(project, tmp_path, capsys):
 
 
 def test_a_kernel_that_dies_is_a_finding(project, capsys):
-    project(dies=True)
-    assert lane.judge_kernels(format="bf16", examples=4, jobs=1, report=None) == 1
+    dying = project(dies=True)
+    assert lane.judge_kernels(format="bf16", examples=4, jobs=1, conftest=dying) == 1
     out = capsys.readouterr().out
     assert "runs_to_completion on cuda: plain: got a process that ended itself with status 5" in out
     assert "fake GPU: 0 of 1 as expected" in out
 
 
 def test_an_unknown_kernel_is_refused(project, capsys):
-    project()
     with pytest.raises(SystemExit) as refused:
-        lane.judge_kernels(kernel="other")
+        lane.judge_kernels(kernel="other", conftest=project())
     assert refused.value.code == 2
     said = (
         "lane: got --kernel other --format any, expected a format that the kernel takes, of plain"
@@ -85,12 +83,19 @@ def test_an_unknown_kernel_is_refused(project, capsys):
     assert capsys.readouterr().err.strip() == said
 
 
-def test_part_of_the_kernels_makes_no_evidence(project, monkeypatch):
-    project()
+def test_only_all_kernels_of_the_repository_make_its_evidence(project, monkeypatch):
     written = []
+    monkeypatch.setattr(lane, "judge_one", lambda *task, **how: {})
     monkeypatch.setattr(lane, "collect", lambda rows, describe, report: written.append(report))
     lane.judge_kernels(format="fp16", examples=1)
-    assert written == [None]
+    lane.judge_kernels(examples=1, conftest=project())
+    lane.judge_kernels(examples=1)
+    assert written == [None, None, evidence.ROOT / "docs" / "evidence" / "lane.json"]
+
+
+def test_styles_of_public_projects_can_be_judged_as_well():
+    styles = evidence.list_tasks("lane", conftest=str(evidence.ROOT / STYLES))
+    assert len({name for name, _ in styles}) >= 10
 
 
 def test_without_a_gpu_one_line_is_told(monkeypatch, capsys):
