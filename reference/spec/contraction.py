@@ -107,8 +107,9 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
     top = min(fmt.max for fmt in registers)
     error = np.where(size + error <= top, error, np.inf)
     if (was := ways[-1].was) is not None:
-        exact = exact & fits_unscaled(was, registers, rules.fmt)
-        error = np.where(was.most <= min(top, rules.fmt.max), error, np.inf)
+        within = was.most <= min(top, rules.fmt.max)
+        exact = exact & within & fits_unscaled(was, registers, rules.fmt)
+        error = np.where(within, error, np.inf)
     held = tuple(dict.fromkeys((*held_by(x, y), *(f.name for f in registers))))
     made = SpecArray(rules, value, error, size, count, low, exact, None, held=held)
     if np.isfinite(value).all():

@@ -208,9 +208,9 @@ def test_what_is_exact_is_what_sums_before_scales_give():
 
 def test_scales_that_leave_the_range_when_multiplied_first_are_no_finding():
     tiny, large = (
-        {"a": fp8(np.full((1, 32), x)), "b": fp8(np.full((32, 1), x))} for x in (2.0**-9, 448)
+        {"a": fp8(np.full((1, 32), x)), "b": fp8(np.full((32, 1), x))} for x in (2.0**-6, 448)
     )
-    for given, s, known in ((tiny, 2.0**68, False), (large, 2.0**-75, True)):
+    for given, s, known in ((tiny, 2.0**65, False), (large, 2.0**-75, True)):
         scales = {"s": fp32([[s]]), "t": fp32([[s]])}
         c = run_scaled(scaled, Rules("sm_90"), **given, **scales)
         assert (c.known.all(), c.exact.any()) == (known, False)
