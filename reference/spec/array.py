@@ -182,7 +182,7 @@ def collapse(x: SpecArray) -> SpecArray:
     finite = np.isfinite(x.value)
     low = np.where(x.exact, lowest_bit(x.value), -NO_GRID)
     parts = (x.value, x.bound, np.where(finite, x.reach, 0.0), np.zeros(x.shape), low, x.exact)
-    return SpecArray(x.rules, *parts, x.fmt, x.whole)
+    return SpecArray(x.rules, *parts, x.fmt, x.whole, scaled=x.scaled)
 
 
 def rounded(x: SpecArray, fmt: Format) -> SpecArray:

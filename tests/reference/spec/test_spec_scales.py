@@ -73,6 +73,9 @@ SPELLINGS = {
         np.concatenate([a[:, :64] * s[:, :1], a[:, 64:] * s.repeat(group, 1)[:, 64:K]], 1)
         @ (b * t.repeat(group, 0)[:K])
     ),
+    "divided": lambda a, b, s, t, group: (
+        (a / (1 / s).repeat(group, 1)[:, :K]) @ (b * t.repeat(group, 0)[:K])
+    ),
     "may_be_stored": lambda a, b, s, t, group: (
         a * s.repeat(group, 1)[:, :K] @ (b * t.repeat(group, 0)[:K]).may_round("bf16")
     ),
@@ -157,6 +160,21 @@ def test_scaled_subnormals_are_cut_by_their_encoding():
     c = run_scaled(scaled, Rules("sm_90"), **given)
     off = abs(scale_sums(**given, group=2) - c.value)
     assert (off == 2.0**-30) & ~c.exact & (off <= c.bound)
+
+
+def test_operands_that_the_kernel_quantises_may_be_scaled_too():
+    rng = np.random.default_rng(5)
+    x, y = (draw(rng, E4M3, "positive", *shape) for shape in ((M, K), (K, N)))
+    given = {"a": fp32(widen(x[0]) * 4), "b": fp32(widen(y[0]) / 8)}
+
+    def quantise(a, b):
+        return ((a / 4.0).to(E4M3) * 4.0) @ ((b * 8).to(E4M3) * 0.125)
+
+    c, ieee = (run_scaled(quantise, Rules(target), **given) for target in ("sm_90", None))
+    scales = {"s": fp32(np.full((M, 3), 4)), "t": fp32(np.full((3, N), 0.125))}
+    off = np.abs(scale_sums(x, y, **scales, group=128) - c.value)
+    assert (off <= c.bound).all()
+    assert (off > ieee.bound).any()
 
 
 @pytest.mark.parametrize("acc", ["fp32", "e8m13"])
