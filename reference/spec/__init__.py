@@ -3,7 +3,8 @@
 `evaluate` calls a spec such as `lambda a, b, bias: np.maximum(a @ b + bias, 0)` on SpecArrays, on
 which numpy's operators and functions work. `array` has the record and what it claims, `arithmetic`
 sums and products, `contraction` x @ y, `functions` what is no polynomial, `integers` bits, `moves`
-what moves elements, `gather` matrices taken by an index, `special` Inf and NaN.
+what moves elements, `gather` matrices taken by an index, `scales` fp8 operands that are scaled,
+`special` Inf and NaN.
 """
 
 from gemmproof.reference.spec.array import Rules, SpecArray

@@ -13,12 +13,14 @@ from gemmproof.reference.spec.array import (
     ELEMENTS,
     NO_GRID,
     U64,
+    Scaled,
     SpecArray,
     constant,
     fits,
     growth,
     rounded,
 )
+from gemmproof.reference.spec.scales import scale
 from gemmproof.reference.spec.special import known_product, known_quotient, known_sum, settle
 
 INT32 = FORMATS["int32"]
@@ -58,7 +60,8 @@ def multiply(x: Any, y: Any) -> SpecArray:
     every product that may underflow.
 
     Of two sums e is that of the computed values, and the product's rounding is over the larger of
-    |x| size_y and size_x |y|: one may be multiplied out.
+    |x| size_y and size_x |y|: one may be multiplied out. What is scaled may be a sum, so that of it
+    and its scale only the scale spares the rounding by being a power of two.
     """
     x, y = pair(x, y)
     rules, fmt = x.rules, x.rules.fmt
@@ -68,7 +71,9 @@ def multiply(x: Any, y: Any) -> SpecArray:
         at_x, at_y = (z.size if out else np.abs(z.value) for z in (x, y))
         error = x.error * at_y + y.error * at_x + x.error * y.error
         size = x.size * y.size if out else np.maximum(x.reach * y.size, x.size * y.reach)
-        rounds = ~(_is_power(x) | _is_power(y))
+        of_x, of_y = scale(x, y), scale(y, x)
+        spares_x, spares_y = (s is None and _is_power(z) for z, s in ((x, of_x), (y, of_y)))
+        rounds = ~np.asarray(spares_x | spares_y)
         products = 1 + (x.count + y.count if out else 0.0)
         some = (size > 0) | (error > 0)
         error = error + growth(rounds, rules) * (size + error) + some * products * fmt.eta
@@ -77,7 +82,7 @@ def multiply(x: Any, y: Any) -> SpecArray:
         count = np.zeros(value.shape)  # nothing is added before
     low = np.where((x.low >= NO_GRID) | (y.low >= NO_GRID), NO_GRID, x.low + y.low)
     made = _made(x, y, value, error, size, count, low, x.pure and y.pure)
-    return settle(made, known_product(x, y))
+    return settle(replace(made, scaled=of_x or of_y), known_product(x, y))
 
 
 def divide(x: Any, y: Any) -> SpecArray:
@@ -110,7 +115,8 @@ def divide(x: Any, y: Any) -> SpecArray:
     error = _overflow(error, size, fmt.max)
     pure = x.pure and y.pure
     count = np.zeros(value.shape) if pure else x.count + own
-    parts = (value, error, size, count, low, exact, None, False, pure, x.held)
+    scaled = scale(x, y, np.divide)
+    parts = (value, error, size, count, low, exact, None, False, pure, x.held, scaled)
     return settle(SpecArray(rules, *parts), known_quotient(x, y))
 
 
@@ -187,7 +193,10 @@ def broadcast(x: SpecArray, shape: tuple[int, ...]) -> SpecArray:
 
 def apply(x: SpecArray, move: Any) -> SpecArray:
     """x with its elements moved about by a function of arrays."""
-    return replace(x, **{name: move(getattr(x, name)) for name in ELEMENTS})
+    moved = {name: move(getattr(x, name)) for name in ELEMENTS}
+    if x.scaled is not None:
+        moved["scaled"] = Scaled(apply(x.scaled.stored, move), move(x.scaled.factor))
+    return replace(x, **moved)
 
 
 def held_by(*arrays: SpecArray) -> tuple[str, ...]:

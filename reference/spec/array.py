@@ -80,7 +80,7 @@ class SpecArray:
 
     `whole`: integers in integer arithmetic, exact below 2**31 and unknown beyond. `pure`: an
     operand, or a product of operands and constants. `held`: formats besides the intermediate one
-    that partial sums may have been in.
+    that partial sums may have been in. `scaled`: of an fp8 operand times scales, what they were.
     """
 
     rules: Rules
@@ -94,6 +94,7 @@ class SpecArray:
     whole: bool = False
     pure: bool = False
     held: tuple[str, ...] = ()
+    scaled: Scaled | None = None
 
     # Operators, numpy's functions and methods are installed by `operators`.
 
@@ -135,6 +136,14 @@ class SpecArray:
         return self.shape[0]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaled:
+    """stored * factor, for each element: what is stored in fp8, and the product of its scales."""
+
+    stored: SpecArray
+    factor: Array
+
+
 def operand(x: Array, rules: Rules, name: str | None = None) -> SpecArray:
     """An operand's elements, a storage array of the format called `name` (the dtype's own)."""
     fmt = format_of(x.dtype) if name is None else FORMATS[name]
@@ -173,7 +182,7 @@ def collapse(x: SpecArray) -> SpecArray:
     finite = np.isfinite(x.value)
     low = np.where(x.exact, lowest_bit(x.value), -NO_GRID)
     parts = (x.value, x.bound, np.where(finite, x.reach, 0.0), np.zeros(x.shape), low, x.exact)
-    return SpecArray(x.rules, *parts, x.fmt, x.whole)
+    return SpecArray(x.rules, *parts, x.fmt, x.whole, scaled=x.scaled)
 
 
 def rounded(x: SpecArray, fmt: Format) -> SpecArray:
@@ -192,7 +201,7 @@ def rounded(x: SpecArray, fmt: Format) -> SpecArray:
     error = np.where((odd & x.known & keeps) | (reach <= fmt.max), error, np.inf)
     size, exact = np.where(odd, 0.0, size), np.where(odd, x.exact & keeps, exact)
     parts = (x.value, error, size, x.count, x.low, exact)
-    return SpecArray(x.rules, *parts, None, False, x.pure, x.held)
+    return SpecArray(x.rules, *parts, None, False, x.pure, x.held, x.scaled)
 
 
 def fits(size: Array, low: Array, fmt: Format) -> Array:

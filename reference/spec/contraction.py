@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from gemmproof.reference.spec.array import (
     growth,
 )
 from gemmproof.reference.spec.gather import Gathered, spread
+from gemmproof.reference.spec.scales import Unscaled, fits_unscaled, unscale
 from gemmproof.reference.spec.special import known_contraction, settle
 
 
@@ -60,7 +63,8 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
 
     The size is that of all products of monomials: an operand that is a sum may be multiplied out,
     one of two. It counts subnormal operands of a fused unit by their encoding, 2**emin: that is
-    what products are aligned by.
+    what products are aligned by. Where there are two ways, each product may go one of them, so all
+    of this is the larger of both.
     """
     rules = x.rules
     if not (x.pure or y.pure):
@@ -81,33 +85,62 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
         error = np.where(exact, 0.0, np.inf)
         return SpecArray(rules, value, error, size, count, low, exact, None, True)
     x, y = to_float(x), to_float(y)
-    model, acc = choose_model(x, y, rules), FORMATS[rules.accumulator]
-    size_x, size_y = (_aligned(z, f, model) for z, f in zip((x, y), _formats(model), strict=True))
+    ways = _list_ways(x, y, rules)
     with np.errstate(over="ignore", invalid="ignore"):
+        size_x, size_y = (reduce(np.maximum, z) for z in zip(*(w.sizes for w in ways), strict=True))
         size = size_x @ size_y
         error = U64 * K * size
         error = error + _product(x.error, size_y) + _product(size_x + x.error, y.error)
         n = _products(x, y)
-        n_chain, n_later, tiny = _steps(n, K, model, rules)
-        unread, least = _unread(x, y, model, size)
-        error = error + growth(n_chain, rules) * (size + error) + n * tiny + unread
+        chains, later, floors = zip(*(_steps(n, K, way, rules) for way in ways), strict=True)
+        n_chain, n_later, tiny = reduce(np.maximum, chains), reduce(np.maximum, later), sum(floors)
+        unread, least = _unread(x, y, ways[0].model, size)
+        error = error + growth(n_chain, rules) * (size + error) + tiny + unread
     count = x.count.max(-1, initial=0.0, keepdims=True) + y.count.max(
         -2, initial=0.0, keepdims=True
     )
     count = np.broadcast_to(count + n_later, value.shape)
-    registers = (acc, _register(model))
+    registers = (FORMATS[rules.accumulator], *(_register(way.model) for way in ways))
     exact = exact & (np.asarray(unread) == 0)
     for fmt in registers:
         exact = exact & fits(size, low, fmt)
     top = min(fmt.max for fmt in registers)
     error = np.where(size + error <= top, error, np.inf)
+    if (was := ways[-1].was) is not None:
+        within = was.most <= min(top, rules.fmt.max)
+        exact = exact & within & fits_unscaled(was, registers, rules.fmt)
+        error = np.where(within, error, np.inf)
     held = tuple(dict.fromkeys((*held_by(x, y), *(f.name for f in registers))))
     made = SpecArray(rules, value, error, size, count, low, exact, None, held=held)
     if np.isfinite(value).all():
         return made
     # a sum that may overflow, to either sign, before Inf is added to it
     safe = size + error <= top
-    return settle(made, np.isnan(value) & (known := known_contraction(x, y, least)) | known & safe)
+    known = known_contraction(x, y, least)
+    if was is not None:
+        known = known & ~np.isinf(was.most)
+    return settle(made, known & (np.isnan(value) | safe))
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A unit, and the sizes of both operands by which it aligns them; `was`: before scales."""
+
+    model: DotModel
+    sizes: tuple[Array, Array]
+    was: Unscaled | None = None
+
+
+def _list_ways(x: SpecArray, y: SpecArray, rules: Rules) -> list[_Way]:
+    """The units that may sum the products: of the operands, and of what they were in fp8."""
+    model = choose_model(x, y, rules)
+    ways = [_Way(model, _align(x, y, model))]
+    if (was := unscale(x, y)) is not None:
+        model = choose_model(*was.stored, rules)
+        size_x, size_y = _align(*was.stored, model)
+        factor_x, factor_y = map(np.abs, was.factors)
+        ways.append(_Way(model, (size_x * factor_x, size_y * factor_y), was))
+    return ways
 
 
 def _product(a: Array, b: Array) -> Array | float:
@@ -127,10 +160,10 @@ def _products(x: SpecArray, y: SpecArray) -> Array | float:
 
 
 def _steps(
-    n: Array | float, K: int, model: DotModel, rules: Rules
-) -> tuple[Array | float, Array | float, float]:
+    n: Array | float, K: int, way: _Way, rules: Rules
+) -> tuple[Array | float, Array | float, Array | float]:
     """Of n products: the chain's roundings in units of u, those that what is added later may go
-    through, and what a product may underflow by.
+    through, and what the products may underflow by.
 
     IEEE, each product and each sum rounded, in any tree: n u of the accumulator. Fused, in any
     order of k and in slices of at least L k: a product is cut below 2**(e_max - F), the largest
@@ -141,23 +174,28 @@ def _steps(
     intermediate format.
 
     Narrow fp8 units under a wider accumulator: the chain is of at most `promotion` k, relative to
-    its own share of the size, and what is added later is not in their registers.
+    its own share of the size, and what is added later is not in their registers. Of what is scaled
+    afterwards it is also of products with the same scales, and begins with one of them, which is
+    not cut and rounds nothing.
     """
-    u, acc, unit = rules.fmt.u, FORMATS[rules.accumulator], model.unit
-    register = _register(model)
+    u, acc, unit = rules.fmt.u, FORMATS[rules.accumulator], way.model.unit
+    register, many = _register(way.model), n if way.was is None else way.was.most
     ieee = n * (acc.u / u if unit.kind != "fused" or acc.p < register.p else 1.0)
     if unit.kind != "fused":
-        return ieee, ieee, acc.eta
+        return ieee, ieee, many * acc.eta
     r, promoted = 2.0**-unit.fraction, register.p < acc.p
-    within = min(K, rules.promotion) if promoted else K
+    within: Any = min(K, rules.promotion) if promoted else K
+    if promoted and way.was is not None:
+        within = np.minimum(within, way.was.alike)
     J, part = np.minimum(n, -(-K // unit.L)), np.minimum(n, within)
-    cut = ((part + 1) * 2.0**-unit.F + 2 * np.minimum(part, -(-within // unit.L)) * r) / u
+    cuts, steps = (part + 1, part) if way.was is None else (part - 1, part - 1)
+    cut = (cuts * 2.0**-unit.F + 2 * np.minimum(steps, -(-within // unit.L)) * r) / u
     fused = np.where(np.asarray(n) > 0, cut + J * acc.u / u, 0.0)
     floor = max(acc.eta, 2.0 ** (register.emin - min(unit.F, unit.fraction)))
     if promoted:
-        return np.maximum(ieee, fused + ieee), ieee, floor
+        return np.maximum(ieee, fused + ieee), ieee, many * floor
     most = np.maximum(ieee, fused)
-    return most, most, floor
+    return most, most, many * floor
 
 
 def _register(model: DotModel) -> Format:
@@ -175,11 +213,16 @@ def _formats(model: DotModel) -> tuple[Format, Format]:
     return a, b
 
 
-def _aligned(x: SpecArray, fmt: Format, model: DotModel) -> Array:
-    """Sizes, no smaller than the power of two that the unit aligns an operand by."""
+def _align(x: SpecArray, y: SpecArray, model: DotModel) -> tuple[Array, Array]:
+    """Sizes, no smaller than the power of two that the unit aligns each operand by."""
     if model.unit.kind != "fused":
-        return x.size
-    return np.where(x.size > 0, np.maximum(x.size, 2.0**fmt.emin), 0.0)
+        return x.size, y.size
+    least = [2.0**fmt.emin for fmt in _formats(model)]
+    size_x, size_y = (
+        np.where(z.size > 0, np.maximum(z.size, tiny), 0.0)
+        for z, tiny in zip((x, y), least, strict=True)
+    )
+    return size_x, size_y
 
 
 def _unread(
@@ -203,7 +246,7 @@ def choose_model(x: SpecArray, y: SpecArray, rules: Rules) -> DotModel:
     where it holds the other's values, as kernels convert int8 and fp8 beside 16 bits. A tensor core
     without fp8 gets fp16 (Triton converts, exactly).
     """
-    a, b = ("" if z.fmt is None else z.fmt.name for z in (x, y))
+    a, b = (z.fmt.name if z.fmt is not None and z.fmt.name in FORMATS else "" for z in (x, y))
     a, b = _stored(a, b, rules), _stored(b, a, rules)
     if a != b and not (a in FP8 and b in FP8):
         a = b = next((to for to, of in ((a, b), (b, a)) if _holds(to, of)), rules.between)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.arithmetic.conversions import Array
-from gemmproof.reference.formats import CODES, FORMATS, format_named
+from gemmproof.reference.formats import CODES, format_named
 from gemmproof.reference.spec.arithmetic import INT32, pair
 from gemmproof.reference.spec.array import SpecArray, exactly, fits, lowest_bit
 
@@ -58,7 +58,7 @@ def decode(x: SpecArray, name: str) -> SpecArray:
     if name == "e2m1":
         codes &= np.uint8(15)
     value = codes.view(fmt.storage).astype(np.float64)
-    return exactly(value, x.rules, fmt if fmt.name in FORMATS else None)
+    return exactly(value, x.rules, fmt)
 
 
 def invert(x: SpecArray) -> SpecArray:

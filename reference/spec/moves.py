@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.spec.arithmetic import apply, held_by, to_float
-from gemmproof.reference.spec.array import ELEMENTS, SpecArray, constant
+from gemmproof.reference.spec.array import ELEMENTS, Scaled, SpecArray, constant
 from gemmproof.reference.spec.gather import Gathered, spread
 
 
@@ -90,4 +90,11 @@ def _join(arrays: Sequence[Any], join: Any) -> SpecArray:
     first = made[0]
     parts = {name: join([getattr(x, name) for x in made]) for name in ELEMENTS}
     fmt = first.fmt if all(x.fmt is first.fmt for x in made) else None
-    return replace(first, **parts, fmt=fmt, whole=whole, pure=pure, held=held_by(*made))
+    scaled = [x.scaled for x in made if x.scaled is not None]
+    were = None
+    if len(scaled) == len(made):
+        were = Scaled(_join([x.stored for x in scaled], join), join([x.factor for x in scaled]))
+        were = were if were.stored.fmt is not None else None
+    return replace(
+        first, **parts, fmt=fmt, whole=whole, pure=pure, held=held_by(*made), scaled=were
+    )
