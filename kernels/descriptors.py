@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-#: Of addresses, and of the distance from one row to the next, in bytes.
+#: Of addresses, of the distance from one row to the next and of where a block begins in a row, in
+#: bytes. So many are stored at once: rows end at a multiple, or what is behind them is overwritten.
 ALIGNMENT = 16
 #: Bytes of shared memory that a program may have on Hopper, for which tiles and stages are chosen.
 SHARED_MEMORY = 227 * 1024
@@ -27,32 +28,40 @@ def has_engine(device: torch.device) -> bool:
     return facts.major >= 9 and room >= SHARED_MEMORY
 
 
-def find_layouts(x: torch.Tensor) -> tuple[bool, bool]:
+def find_layouts(x: torch.Tensor, is_stored: bool = False) -> tuple[bool, bool]:
     """Whether a descriptor can be of a matrix, and whether of its transpose; so of a batch of them.
 
-    The rows of what is described are dense, and begin every so many times 16 bytes. No "and"
-    joins the conditions: for who follows the sizes, each would be a decision of its own.
+    The rows of what is described are dense, and begin every so many times 16 bytes; where they are
+    stored and what is behind them is not to be written, they end so too. No "and" joins the
+    conditions: for who follows the sizes, each would be a decision of its own.
     """
-    *batch, rows, columns = x.stride()
+    size, (*batch, rows, columns) = x.element_size(), x.stride()
     is_aligned = x.data_ptr() % ALIGNMENT == 0
     for step in batch:
-        is_aligned &= step * x.element_size() % ALIGNMENT == 0
+        is_aligned &= step * size % ALIGNMENT == 0
+    height, width = x.shape[-2:] if is_stored else (0, 0)
     of_itself, of_transpose = (
-        is_aligned & (unit == 1) & (pitch > 0) & (pitch * x.element_size() % ALIGNMENT == 0)
-        for pitch, unit in ((rows, columns), (columns, rows))
+        is_aligned
+        & (unit == 1)
+        & (pitch > 0)
+        & (pitch * size % ALIGNMENT == 0)
+        & (length * size % ALIGNMENT == 0)
+        for pitch, unit, length in ((rows, columns, width), (columns, rows, height))
     )
     return of_itself, of_transpose
 
 
 def find_product(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, has_spare_rows: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool, bool] | None:
     """What to compute by descriptors: (a, b, c), or (b^T, a^T, c^T) where c has dense columns.
 
     With it, whether its first and its second are to be described by their transposes. None where
     descriptors cannot address a, b or c, and for an empty K. So for batches of them.
+    has_spare_rows: what is between the rows of c may be overwritten.
     """
-    (a_rows, a_columns), (b_rows, b_columns), (c_rows, c_columns) = map(find_layouts, (a, b, c))
+    (a_rows, a_columns), (b_rows, b_columns) = map(find_layouts, (a, b))
+    c_rows, c_columns = find_layouts(c, is_stored=not has_spare_rows)
     fits = (a_rows | a_columns) & (b_rows | b_columns) & (c_rows | c_columns)
     if a.element_size() == 1:  # whose instruction takes k by k
         fits = a_rows & b_columns & (c_rows | c_columns)
@@ -74,7 +83,10 @@ def explain(a: torch.Tensor, **others: torch.Tensor) -> str:
         for name, x in (("a", a), *others.items())
     )
     dense = "k by k" if a.element_size() == 1 else "rows or columns"
-    return f"got {given} bytes, expected dense {dense}, and each after {ALIGNMENT} bytes or more"
+    return (
+        f"got {given} bytes, expected dense {dense}, each after a multiple of {ALIGNMENT} bytes,"
+        " and those of a result of such a length"
+    )
 
 
 def describe(

@@ -32,7 +32,7 @@ TILES = (
 def set_blocks(nargs: dict[str, Any]) -> None:
     """Give the descriptors the blocks of a configuration; that of b is of a batch."""
     m, n, k = (nargs[f"BLOCK_{axis}"] for axis in "MNK")
-    nargs["a_desc"].block_shape = [k, m] if nargs["A_IS_T"] else [m, k]
+    nargs["a_desc"].block_shape = [m, k]
     nargs["b_desc"].block_shape = [1, n, k] if nargs["B_IS_T"] else [1, k, n]
 
 
@@ -117,14 +117,14 @@ def store_rows(
 
 @triton.autotune(
     configs=CONFIGS,
-    key=[*KEY, "A_IS_T", "B_IS_T", "B_IS_SHARED"],
+    key=[*KEY, "B_IS_T", "B_IS_SHARED"],
     prune_configs_by={"early_config_prune": keep_fitting},
     do_bench=time_config,
 )
 @triton.jit
 def grouped_gemm_tma_kernel(
     a_desc, b_desc, c_ptr, offsets_ptr, G, N, K, stride_cm, stride_cn, stride_offsets,
-    A_IS_T: tl.constexpr, B_IS_T: tl.constexpr, B_IS_SHARED: tl.constexpr,
+    B_IS_T: tl.constexpr, B_IS_SHARED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     BLOCK_G: tl.constexpr, GROUP_M: tl.constexpr, ROWS: tl.constexpr,
     NUM_SMS: tl.constexpr, PROMOTE: tl.constexpr,
@@ -132,7 +132,7 @@ def grouped_gemm_tma_kernel(
     """C[rows of g] = A[rows of g] B[g]; program p takes tiles p + i NUM_SMS of those of all groups.
 
     A tile of A that passes the end of its group has rows of the next, which are not stored.
-    A_IS_T, B_IS_T: the descriptor is of transposes. ROWS is read by the tuner alone.
+    B_IS_T: the descriptor is of transposes. ROWS is read by the tuner alone.
     """
     tiles, ends = count_tiles(offsets_ptr, stride_offsets, G, BLOCK_M, BLOCK_G)
     num_tiles = tl.sum(tiles, 0) * tl.cdiv(N, BLOCK_N)
@@ -145,7 +145,7 @@ def grouped_gemm_tma_kernel(
         acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for k in range(0, k_tiles):
             start_k = k * BLOCK_K
-            a = a_desc.load([start_k, start_m]).T if A_IS_T else a_desc.load([start_m, start_k])
+            a = a_desc.load([start_m, start_k])
             b = load_block(b_desc, group, start_k, start_n, B_IS_T, B_IS_SHARED, BLOCK_K, BLOCK_N)
             if PROMOTE:
                 # Hopper's fp8 units keep 13 fraction bits of a running sum: each block is summed
@@ -226,10 +226,9 @@ def grouped_gemm(
     _check_offsets(offsets, a, b)
     if c.numel() == 0:
         return c
-    (a_rows, a_columns), (b_rows, b_columns) = map(find_layouts, (a, b))
-    fits = (a_rows | a_columns) & (b_rows | b_columns)
-    if a.element_size() == 1:  # whose instruction takes k by k
-        fits = a_rows & b_columns
+    a_rows, (b_rows, b_columns) = find_layouts(a)[0], find_layouts(b)
+    # a group begins at any row, which no block of dense columns may
+    fits = a_rows & (b_columns if a.element_size() == 1 else b_rows | b_columns)
     sms = num_sms(a.device)
     (M, N), (G, K, _) = c.shape, b.shape
 
@@ -247,8 +246,8 @@ def grouped_gemm(
     with torch.cuda.device_of(c):
         if has_engine(a.device) and fits & (K > 0):
             grouped_gemm_tma_kernel[programs](
-                describe(a, not a_rows), describe(b, not b_rows), c, offsets,
-                G, N, K, *c.stride(), offsets.stride(0), not a_rows, not b_rows, b.stride(0) == 0,
+                describe(a, False), describe(b, not b_rows), c, offsets,
+                G, N, K, *c.stride(), offsets.stride(0), not b_rows, b.stride(0) == 0,
                 **constants,
             )  # fmt: skip
         else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from .arguments import prepare
-from .descriptors import ALIGNMENT, find_layouts, has_engine
+from .descriptors import ALIGNMENT, find_layouts, find_product, has_engine
 from .matmul_persistent import launch_persistent
-from .matmul_tma import matmul_tma
+from .matmul_tma import launch_described
 
 
 @torch.no_grad()  # a copy would be recorded, and one into a leaf refused
@@ -34,10 +34,15 @@ def matmul_padded(
     rows_a, columns_b = find_layouts(a)[0], find_layouts(b)[1]
     a = a if (rows_a if is_byte else any(find_layouts(a))) else copy_to_rows(a)
     b = b if (columns_b if is_byte else any(find_layouts(b))) else copy_to_rows(b.T).T
-    if any(find_layouts(c)):
-        return matmul_tma(a, b, c.dtype, out=c, input_precision=input_precision)
-    product = matmul_tma(a, b, c.dtype, out=make_rows(c), input_precision=input_precision)
-    return c.copy_(product)
+    product = find_product(a, b, c)
+    if product is not None:
+        launch_described(*product, input_precision)
+        return c
+    padded = make_rows(c)
+    product = find_product(a, b, padded, has_spare_rows=True)
+    assert product is not None  # the copies are made for it
+    launch_described(*product, input_precision)
+    return c.copy_(padded)
 
 
 def make_rows(x: torch.Tensor) -> torch.Tensor:

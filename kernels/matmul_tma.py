@@ -170,14 +170,15 @@ def matmul_tma(
         warnings.warn(f"matmul_tma: {explain(a, b=b, c=c)}; pointers are used", stacklevel=2)
         launch_persistent(a, b, c, input_precision)
     else:
-        _launch(*product, input_precision)
+        launch_described(*product, input_precision)
     return c
 
 
-def _launch(
+def launch_described(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, a_is_t: bool, b_is_t: bool,
     input_precision: str,
 ) -> None:  # fmt: skip
+    """Launch the kernel on what `find_product` found."""
     sms = num_sms(a.device)
 
     def programs(meta: dict[str, int]) -> tuple[int]:

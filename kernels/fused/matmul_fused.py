@@ -220,7 +220,7 @@ def matmul_fused(
     fits = (a_rows | a_columns) & (b_rows | b_columns)
     for x in (epilogue.c, epilogue.residual, out):
         if x is not None:
-            fits &= find_layouts(x)[0]
+            fits &= find_layouts(x, is_stored=x is out)[0]
     if has_engine(a.device) and fits:
         _launch(a, b, epilogue, not a_rows, not b_rows)
         return out
@@ -240,8 +240,8 @@ def _explain(a: torch.Tensor, b: torch.Tensor, epilogue: Epilogue) -> str:
         if x is not None
     )
     return (
-        f"got {given} bytes, expected dense rows (or columns, of a and b), and each after "
-        f"{ALIGNMENT} bytes or more"
+        f"got {given} bytes, expected dense rows (or columns, of a and b), each after a multiple"
+        f" of {ALIGNMENT} bytes, and those of out of such a length"
     )
 
 

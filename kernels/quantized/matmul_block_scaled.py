@@ -209,7 +209,7 @@ def matmul_block_scaled(
     if c.numel() == 0:
         return c
     strides = (*scale_a.stride(), *scale_b.stride())
-    fits = find_layouts(a)[0] & find_layouts(b)[1] & find_layouts(c)[0]
+    fits = find_layouts(a)[0] & find_layouts(b)[1] & find_layouts(c, is_stored=True)[0]
     if has_engine(a.device) and fits & (K > 0):
         _launch(a, b, c, scale_a, scale_b, strides)
         return c

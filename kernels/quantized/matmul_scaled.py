@@ -197,7 +197,7 @@ def matmul_scaled(
     c = make_result(where, out, out_dtype, a, b, **matrices)
     if c.numel() == 0:
         return c
-    fits = find_layouts(a)[0] & find_layouts(b)[1] & find_layouts(c)[0]
+    fits = find_layouts(a)[0] & find_layouts(b)[1] & find_layouts(c, is_stored=True)[0]
     if has_engine(a.device) and fits & (K > 0):
         _launch(a, b, c, scale_a, scale_b, bias, fast_accum)
         return c

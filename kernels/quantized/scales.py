@@ -74,8 +74,8 @@ def explain_pointers(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
         for name, x in (("a", a), ("b", b), ("c", c))
     )
     return (
-        f"got {given} bytes, expected dense rows of a, columns of b and rows of c, and each after"
-        f" {ALIGNMENT} bytes or more"
+        f"got {given} bytes, expected dense rows of a, columns of b and rows of c, each after a"
+        f" multiple of {ALIGNMENT} bytes, and those of c of such a length"
     )
 
 

@@ -96,6 +96,12 @@ def runs_on_nvidia() -> bool:
     return _context is not None and not (target and GPUS[target].is_amd)
 
 
+def has_copy_engine() -> bool:
+    """Whether descriptors are the copy engine's: on NVIDIA from Hopper on, and without a target."""
+    target = None if _context is None else _context.session.target
+    return target is None or (not GPUS[target].is_amd and GPUS[target].capability >= (9, 0))
+
+
 def where() -> Where | None:
     """The line of the user's kernel that is running, None if there is none."""
     return None if _context is None else _context.where

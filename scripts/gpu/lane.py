@@ -39,7 +39,8 @@ def judge_kernels(
     24 are launched three times: one that crashes or hangs is a finding, and the others go on.
     Writes docs/evidence/lane.json where every kernel is judged, else only what --report FILE says;
     --conftest FILE registers other kernels, such as tests/corpora/registered.py those that are
-    retold from public projects, whose evidence is docs/evidence/lane-styles.json. Exits with 1 where a property does not hold or could not be judged.
+    retold from public projects, whose evidence is docs/evidence/lane-styles.json. Exits with 1
+    where a property does not hold or could not be judged.
     """
     require_gpu("lane")
     tasks = list_tasks("lane", kernel, format, conftest=conftest)

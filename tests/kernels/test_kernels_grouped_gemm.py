@@ -96,17 +96,23 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("of_b", VIEWS)
-@pytest.mark.parametrize("a_is_t", [False, True])
-def test_views_are_read_where_they_lie_by_descriptors(of_b, a_is_t):
+def test_views_are_read_where_they_lie_by_descriptors(of_b):
     """Offsets of a step too, and an out of dense columns."""
     a, b, offsets = draw([0, 8, 8, 136], 72, 80)
-    a = a.T.contiguous().T if a_is_t else a
     b, offsets = VIEWS[of_b](b), offsets.repeat_interleave(2)[::2]
     out = torch.full((72, 136), 9.0, dtype=F16).T
     c, kernel = see(a, b, offsets, config=1, out=out)
     assert kernel == "grouped_gemm_tma_kernel"
     assert torch.equal(c.double(), multiply(a, b, offsets))
     assert torch.equal(c, out)
+
+
+def test_dense_columns_of_a_are_read_by_pointers():
+    """A group begins at any row: for the copy engine an illegal instruction, seen on an H200."""
+    a, b, offsets = draw([0, 3, 9, 16], 32, 16)
+    c, kernel = see(a.T.contiguous().T, b, offsets)
+    assert kernel == "grouped_gemm_kernel"
+    assert torch.equal(c.double(), multiply(a, b, offsets))
 
 
 @pytest.mark.parametrize("kernel", ["grouped_gemm_tma_kernel", "grouped_gemm_kernel"])
@@ -246,7 +252,7 @@ def compile_tma(dtype, b_is_t, groups, config, arch=90):
         "c_ptr": f"*{result}",
         "offsets_ptr": "*i32",
     }
-    flags = {"A_IS_T": False, "B_IS_T": b_is_t, "B_IS_SHARED": False}
+    flags = {"B_IS_T": b_is_t, "B_IS_SHARED": False}
     constants = {**say_constants(config, groups, dtype == FP8), **flags}
     return compile_for(grouped_gemm_tma_kernel, config, types, constants, arch)
 

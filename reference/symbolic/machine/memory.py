@@ -204,22 +204,39 @@ def _store_window(
     _access(machine, "store", pointers, inside, window.block, value=value)
 
 
+def _claim_start(machine: Machine, window: BlockWindow, starts: Sequence[Any]) -> tuple[Poly, ...]:
+    """Where a descriptor's block begins; claim that it is a multiple of 16 bytes into its rows."""
+    places = _terms(machine, starts)
+    size = DTYPES[window.base.tensor.dtype].itemsize
+    begins = eq(make("mod", places[-1] * size, ALIGNMENT), 0)
+    machine.claim("hint", "where a descriptor's block begins", begins)
+    return places
+
+
 @rule("tt.descriptor_load")
 def _descriptor_load(machine: Machine, op: Op, values: Sequence[Any]) -> Data:
     window, *starts = values
-    return _load_window(machine, op, window, _terms(machine, starts), op.types[0].shape)
+    places = _claim_start(machine, window, starts)
+    return _load_window(machine, op, window, places, op.types[0].shape)
 
 
 @rule("tt.descriptor_store")
 def _descriptor_store(machine: Machine, op: Op, values: Sequence[Any]) -> None:
     window, *starts, value = values
-    _store_window(machine, op, window, _terms(machine, starts), machine.data(value))
+    places = _claim_start(machine, window, starts)
+    if window.base.tensor.memory.is_operand:  # what is behind a row may be anybody's
+        size = DTYPES[window.base.tensor.dtype].itemsize
+        ends = eq(make("mod", window.sizes[-1] * size, ALIGNMENT), 0)
+        machine.claim("hint", "where a descriptor's rows end", ends)
+    _store_window(machine, op, window, places, machine.data(value))
 
 
 @rule("tt.descriptor_reduce")
 def _descriptor_reduce(machine: Machine, op: Op, values: Sequence[Any]) -> None:
     window, *starts, value = values
-    pointers, inside = _place(window, _terms(machine, starts), range(len(window.block)))
+    pointers, inside = _place(
+        window, _claim_start(machine, window, starts), range(len(window.block))
+    )
     value = reshape(machine.data(value), window.block)
     _access(machine, "atomic", pointers, inside, window.block, value=value, word=op.words[0])
 

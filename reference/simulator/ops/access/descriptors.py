@@ -10,8 +10,8 @@ import numpy as np
 
 from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator.checks.box import through
-from gemmproof.reference.simulator.checks.sightings import note
-from gemmproof.reference.simulator.context import current
+from gemmproof.reference.simulator.checks.sightings import note, programs_of
+from gemmproof.reference.simulator.context import current, has_copy_engine
 from gemmproof.reference.simulator.ops.access.atomics import COMBINE, atomic
 from gemmproof.reference.simulator.ops.access.load import load
 from gemmproof.reference.simulator.ops.access.store import store
@@ -21,7 +21,10 @@ from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import I64
 from gemmproof.reference.ttir.module import Op
 
-ALIGNMENT = 16  # bytes, of a descriptor's base and of its strides but the last
+#: Bytes: of a descriptor's base, of its strides but the last, and of where a block begins along the
+#: last axis (as Triton's interpreter asserts, and an H200 ends a kernel for); and what is stored at
+#: once along that axis.
+ALIGNMENT = 16
 
 
 @operation("tt.make_tensor_descriptor", pure=False, constant=False)
@@ -69,8 +72,41 @@ def _check_rules(window: Window) -> None:
             _note(window, got, f"a multiple of {ALIGNMENT} bytes")
 
 
-def _note(window: Window, got: str, expected: str) -> None:
-    programs, operand = current().programs, window.base.base
+def _check_start(window: Window, starts: Sequence[Value]) -> None:
+    """That a block begins a multiple of 16 bytes into its rows, even where it has none of them."""
+    first = _bytes(window, starts[-1].data)
+    if (wrong := first % ALIGNMENT != 0).any():
+        got = f"a block that begins {int(first[wrong][0])} bytes into a row"
+        _note(window, got, f"a multiple of {ALIGNMENT} bytes", programs_of(wrong))
+
+
+def _check_end(window: Window, starts: Sequence[Value]) -> None:
+    """That a stored block does not pass the end of rows within 16 bytes: it fills these on NVIDIA.
+
+    They are the memory behind the row, which may be another tensor's; what the wrapper allocated is
+    its own.
+    """
+    storage = getattr(window.base.base, "storage", None)
+    if not has_copy_engine() or storage is None or storage.private:
+        return
+    last = _bytes(window, window.sizes[-1].data)
+    wrong = last % ALIGNMENT != 0
+    for start, size, n in zip(starts, window.sizes, window.block, strict=True):
+        wrong = wrong & (start.data < size.data) & (start.data + n > 0)
+    wrong = wrong & (starts[-1].data + window.block[-1] > window.sizes[-1].data)
+    if wrong.any():
+        got = f"a block stored beyond rows of {int(last[last % ALIGNMENT != 0][0])} bytes"
+        expected = f"rows of a multiple of {ALIGNMENT} bytes, which are stored whole"
+        _note(window, got, expected, programs_of(wrong))
+
+
+def _bytes(window: Window, columns: np.ndarray) -> np.ndarray:
+    assert window.base.dtype.pointee is not None
+    return columns * window.base.dtype.pointee.itemsize
+
+
+def _note(window: Window, got: str, expected: str, programs: np.ndarray | None = None) -> None:
+    programs, operand = current().programs if programs is None else programs, window.base.base
     shape, strides = ([int(x.data.flat[0]) for x in xs] for xs in (window.sizes, window.strides))
     got = f"{got}, of shape {shape} with strides {strides} and block {list(window.block)}"
     note("bad_descriptor", "descriptor", programs, 1, operand=operand, got=got, expected=expected)
@@ -78,7 +114,9 @@ def _note(window: Window, got: str, expected: str) -> None:
 
 def _box(window: Window, starts: Sequence[Value]) -> tuple[Value, Value | None]:
     """Pointers of the block's lanes from `starts` on, and which lie within the parent."""
-    pointers, indices = window.lanes([EXTEND(x) for x in starts])
+    starts = [EXTEND(x) for x in starts]
+    _check_start(window, starts)
+    pointers, indices = window.lanes(starts)
     return pointers, window.inside(indices, range(len(indices)))
 
 
@@ -114,6 +152,8 @@ def _build_descriptor_store(op: Op) -> Callable[..., None]:
     def compute(window: Window, *operands: Value) -> None:
         *at, value = operands
         pointers, mask = window.rows(*at) if scatters else _box(window, at)
+        if not scatters:
+            _check_end(window, at)
         block = shape if scatters else window.block
         with _through(window, at):
             store(pointers, _reshape(value, shape, block), mask, block)

@@ -1,0 +1,87 @@
+"""Where the copy engine's blocks may begin, and rows that it stores to may end."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from interpreter_process import start_interpreter
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from gemmproof.reference.simulator import run
+
+
+@triton.jit
+def shift(x, y, column, target_column, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    block = tl.reshape(x.load([0, column]), (ROWS, COLUMNS))
+    y.store([0, target_column], block)
+
+
+def shifted(x, y, column=0, target_column=0, target=None):
+    def wrapper(x, y):
+        blocks = [TensorDescriptor.from_tensor(one, [4, 16]) for one in (x, y)]
+        shift[(1,)](*blocks, column, target_column, 4, 16)
+        return y
+
+    return run(wrapper, x, y, target=target)
+
+
+@pytest.mark.parametrize("column", [-8, -2, 0, 1, 4, 8, 12, 30, 100])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32])
+def test_a_block_begins_a_multiple_of_16_bytes_into_a_row(column, dtype):
+    """Even outside of it: an H200 ends the kernel with an illegal instruction."""
+    x, y = torch.zeros(4, 32, dtype=dtype), torch.zeros(4, 32, dtype=dtype)
+    nbytes = column * x.element_size()
+    for at in ({"column": column}, {"target_column": column}):
+        seen = shifted(x, y, **at)
+        assert [f.kind for f in seen.faults] == ["bad_descriptor"] * (nbytes % 16 != 0)
+        if seen.faults:
+            assert seen.faults[0].got.startswith(f"a block that begins {nbytes} bytes into a row")
+            assert seen.faults[0].expected == "a multiple of 16 bytes"
+
+
+def load_at(column):
+    """Any load, for the interpreter."""
+    x, y = torch.zeros(4, 32).half(), torch.zeros(4, 32).half()
+    blocks = [TensorDescriptor.from_tensor(one, [4, 16]) for one in (x, y)]
+    shift[(1,)](*blocks, column, 0, 4, 16)
+
+
+def test_tritons_interpreter_asks_for_the_same():
+    with start_interpreter() as call:
+        call("test_copy_engine:load_at", 8)
+        with pytest.raises(AssertionError, match="block offset start must be 16-byte aligned"):
+            call("test_copy_engine:load_at", 2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype", "target", "wrong"),
+    [
+        (20, torch.float16, None, True),
+        (20, torch.float16, "sm_90", True),
+        (20, torch.float16, "sm_80", False),  # without a copy engine pointers are used
+        (24, torch.float16, None, False),
+        (20, torch.float32, None, False),
+        (20, torch.int8, None, True),
+        (9, torch.float16, None, False),  # the block does not reach the end
+    ],
+)
+def test_rows_that_are_stored_to_their_end_end_at_16_bytes(columns, dtype, target, wrong):
+    """Public: a store by an H100 fills the last 16 bytes, whatever is behind the row."""
+    x, memory = torch.zeros(4, 32, dtype=dtype), torch.zeros(4, 64, dtype=dtype)
+    at = 0 if columns == 9 else 16
+    y = memory[:, : 32 if columns == 9 else columns]
+    seen = shifted(x, y, target_column=at, target=target)
+    assert [f.kind for f in seen.faults] == ["bad_descriptor"] * wrong
+    if wrong:
+        nbytes = columns * x.element_size()
+        assert seen.faults[0].got.startswith(f"a block stored beyond rows of {nbytes} bytes")
+
+
+def test_what_is_behind_rows_of_a_wrappers_own_memory_may_be_filled():
+    def wrapper(x):
+        y = torch.empty(4, 64, dtype=x.dtype)[:, :4]
+        blocks = [TensorDescriptor.from_tensor(one, [4, 16]) for one in (x, y)]
+        shift[(1,)](*blocks, 0, 0, 4, 16)
+        return y
+
+    assert run(wrapper, torch.zeros(4, 32).half()).faults == []
