@@ -83,6 +83,23 @@ def prepare(
     c has the axes of a, N in place of K.
     Raises TypeError for a wrong type, format or device, ValueError for a wrong shape or overlap.
     """
+    dtype = check_product(where, a, b, out_dtype, out, input_precision, axes)
+    shape = (*a.shape[:-1], b.shape[-1])
+    c = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
+    # A view that negates lazily (such as the imaginary part of a conjugate) holds the wrong sign.
+    return a.resolve_neg(), b.resolve_neg(), c
+
+
+def check_product(
+    where: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out_dtype: torch.dtype | None,
+    out: torch.Tensor | None,
+    input_precision: str,
+    axes: tuple[str, str] = ("M K", "K N"),
+) -> torch.dtype:
+    """The format of the result; raises what `prepare` does."""
     check_operands(where, a, b, axes=axes)
     if input_precision not in ("ieee", "tf32"):
         raise ValueError(
@@ -98,12 +115,9 @@ def prepare(
         raise TypeError(
             f"{where}: got out_dtype={dtype} for {a.dtype}, expected {join_names(allowed)}"
         )
-    shape = (*a.shape[:-1], b.shape[-1])
-    c = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
     if out is not None:
-        check_out(where, out, shape, dtype, a=a, b=b)
-    # A view that negates lazily (such as the imaginary part of a conjugate) holds the wrong sign.
-    return a.resolve_neg(), b.resolve_neg(), c
+        check_out(where, out, (*a.shape[:-1], b.shape[-1]), dtype, a=a, b=b)
+    return dtype
 
 
 def check_operands(

@@ -90,5 +90,10 @@ def matmul_grouped(
 ) -> torch.Tensor:
     """As `matmul`: the same arguments, formats, result and errors."""
     a, b, c = prepare("matmul_grouped", a, b, out_dtype, out, input_precision)
-    launch(matmul_grouped_kernel, lambda m, n: (m * n,), a, b, c, input_precision)
+    launch_grouped(a, b, c, input_precision)
     return c
+
+
+def launch_grouped(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str) -> None:
+    """Launch the kernel for operands and a result that were checked."""
+    launch(matmul_grouped_kernel, lambda m, n: (m * n,), a, b, c, input_precision)

@@ -7,10 +7,9 @@ import torch
 from .arguments import prepare
 from .descriptors import ALIGNMENT, find_layouts, has_engine
 from .matmul_persistent import launch_persistent
-from .matmul_tma import matmul_tma
+from .matmul_tma import launch_tma
 
 
-@torch.no_grad()  # a copy would be recorded, and one into a leaf refused
 def matmul_padded(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -26,18 +25,25 @@ def matmul_padded(
     a copy engine nothing is copied, and pointers are used.
     """
     a, b, c = prepare("matmul_padded", a, b, out_dtype, out, input_precision)
+    launch_padded(a, b, c, input_precision)
+    return c
+
+
+@torch.no_grad()  # a copy would be recorded, and one into a leaf refused
+def launch_padded(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str) -> None:
+    """Copy and launch for operands and a result that were checked."""
     is_exact = a.dtype == torch.float32 and input_precision == "ieee"  # no tensor core takes it
     if a.shape[1] == 0 or is_exact or not has_engine(a.device):
         launch_persistent(a, b, c, input_precision)
-        return c
+        return
     is_byte = a.element_size() == 1  # whose instruction takes k by k
     rows_a, columns_b = find_layouts(a)[0], find_layouts(b)[1]
     a = a if (rows_a if is_byte else any(find_layouts(a))) else copy_to_rows(a)
     b = b if (columns_b if is_byte else any(find_layouts(b))) else copy_to_rows(b.T).T
-    if any(find_layouts(c)):
-        return matmul_tma(a, b, c.dtype, out=c, input_precision=input_precision)
-    product = matmul_tma(a, b, c.dtype, out=make_rows(c), input_precision=input_precision)
-    return c.copy_(product)
+    product = c if any(find_layouts(c)) else make_rows(c)
+    launch_tma(a, b, product, input_precision)
+    if product is not c:
+        c.copy_(product)
 
 
 def make_rows(x: torch.Tensor) -> torch.Tensor:

@@ -94,5 +94,12 @@ def matmul_swizzled(
 ) -> torch.Tensor:
     """As `matmul`: the same arguments, formats, result and errors."""
     a, b, c = prepare("matmul_swizzled", a, b, out_dtype, out, input_precision)
-    launch(matmul_swizzled_kernel, lambda m, n: (n, m), a, b, c, input_precision)
+    launch_swizzled(a, b, c, input_precision)
     return c
+
+
+def launch_swizzled(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str
+) -> None:
+    """Launch the kernel for operands and a result that were checked."""
+    launch(matmul_swizzled_kernel, lambda m, n: (n, m), a, b, c, input_precision)
