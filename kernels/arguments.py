@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from .checks import check_operand, check_out, join_names
+from .descriptors import SHARED_MEMORY
 
 #: Result format when the caller names none. fp8 products keep the whole fp32 accumulator:
 #: their own formats stop at 448 and 57344, which a handful of products exceeds.
@@ -67,6 +68,20 @@ def make_configs(*tiles: tuple[int, int, int, int, int], **constants: int) -> li
         )
         for m, n, k, w, s in tiles
     ]
+
+
+def keep_fitting(
+    configs: list[triton.Config], nargs: dict[str, Any], **options: Any
+) -> list[triton.Config]:
+    """The configurations that fit an SM: of elements of 4 bytes not all do."""
+    size = nargs["a_ptr"].element_size()
+    return [x for x in configs if count_fetched(x) * size < SHARED_MEMORY]
+
+
+def count_fetched(config: triton.Config) -> int:
+    """Elements of a and b in all stages."""
+    m, n, k = (config.kwargs[f"BLOCK_{axis}"] for axis in "MNK")
+    return int(config.num_stages * (m + n) * k)
 
 
 def prepare(

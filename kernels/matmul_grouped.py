@@ -9,12 +9,17 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import KEY, TILES, launch, make_configs, prepare, time_config
+from .arguments import KEY, TILES, keep_fitting, launch, make_configs, prepare, time_config
 
 CONFIGS = make_configs(*TILES, GROUP_M=8)
 
 
-@triton.autotune(configs=CONFIGS, key=KEY, do_bench=time_config)
+@triton.autotune(
+    configs=CONFIGS,
+    key=KEY,
+    prune_configs_by={"early_config_prune": keep_fitting},
+    do_bench=time_config,
+)
 @triton.jit
 def matmul_grouped_kernel(
     a_ptr,
