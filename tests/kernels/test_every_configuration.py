@@ -14,12 +14,13 @@ from gemmproof import kernels
 from gemmproof.reference.gpus import GPUS
 
 #: Where a thread may keep something in memory on Hopper: two accumulators hardly have room in the
-#: widest tiles, nor have fused multiply-adds in some.
+#: widest tiles, nor has a GELU with results of fp32, nor have fused multiply-adds in some.
 MAY_SPILL = {
     ("fp8e4m3", "matmul_grouped_kernel"),
     ("fp8e4m3", "matmul_swizzled_kernel"),
     ("fp8e4m3", "matmul_persistent_kernel"),
     ("fp8e4m3, scaled", "matmul_scaled_kernel"),
+    ("fp16, all else of fp32", "matmul_ws_kernel"),
     ("fp32", "matmul_kernel"),
     ("fp32", "bmm_kernel"),
 }
