@@ -20,8 +20,8 @@ from .matmul_tma import ROW_BYTES
 FORMATS = (torch.float16, torch.bfloat16, *FP8)
 #: Groups whose tiles a program counts in its registers.
 MAX_GROUPS = 1024
-# (BLOCK_M, BLOCK_N, num_warps, num_stages, GROUP_M) by the bytes of an element: what fits the 227 KB
-# of an SM. Promotion has a second accumulator, for which the registers do not suffice in wider tiles.
+# (BLOCK_M, BLOCK_N, num_warps, num_stages, GROUP_M) by the bytes of an element: what fits the
+# 227 KB of an SM. fp8 has a second accumulator, for which registers do not suffice in wider tiles.
 TILES = {
     2: ((128, 256, 8, 4, 4), (128, 128, 8, 4, 8), (64, 256, 4, 4, 8), (64, 128, 4, 5, 8)),
     1: ((128, 128, 8, 4, 8), (64, 128, 4, 5, 8)),

@@ -60,6 +60,11 @@ def describe(*operands, **options):
     kernels.bmm(a.expand(2, -1, -1), b.expand(2, -1, -1), **options)
 
 
+def share(*operands, **options):
+    """matmul_streamk, whose stages depend on the layouts."""
+    kernels.matmul_streamk(*make_operands(*operands), **options)
+
+
 def multiply_groups(dtype):
     """As many groups as there may be, which take the most registers."""
     a, b = make_operands(dtype)
@@ -129,17 +134,17 @@ CALLS = {
     "fp16, both the other way": partial(describe, F16, True, False),
     "fp16 to fp32": partial(describe, F16, out_dtype=F32),
     "fp16, groups": partial(multiply_groups, F16),
-    "fp16, bias and GELU": partial(finish, F16, "gelu"),
-    "fp16, bias, SiLU and residual": partial(finish, F16, "silu", F16),
+    "fp16, bias and SiLU": partial(finish, F16, "silu"),
+    "fp16, bias, GELU and residual": partial(finish, F16, "gelu", F16),
     "fp16, all else of fp32": partial(finish, F16, "gelu_tanh", F32, out_dtype=F32),
     "weights, groups of 128": partial(widen, 128, True),
     "weights, groups of 64": partial(widen, 64, True),
     "weights, groups of 32": partial(widen, 32, True),
     "weights": partial(widen, None, False),
     "tf32": partial(multiply, F32, input_precision="tf32"),
-    "tf32, b of dense rows": partial(describe, F32, False, False, input_precision="tf32"),
-    "tf32, a of dense columns": partial(describe, F32, True, True, input_precision="tf32"),
-    "tf32, both the other way": partial(describe, F32, True, False, input_precision="tf32"),
+    "tf32, b of dense rows": partial(share, F32, False, False, input_precision="tf32"),
+    "tf32, a of dense columns": partial(share, F32, True, True, input_precision="tf32"),
+    "tf32, both the other way": partial(share, F32, True, False, input_precision="tf32"),
     "fp8e4m3": partial(multiply, E4M3),
     "fp8e4m3, groups": partial(multiply_groups, E4M3),
     "fp8e4m3, scaled": partial(scale, E4M3, BF16),
@@ -152,8 +157,13 @@ CALLS = {
     "strides of 64 bits": multiply_stretched,
     "one element": multiply_one,
 }
-#: Triton has e4m3 since sm_89.
-CASES = [(x, y) for x in TARGETS for y in CALLS if x != "sm_80" or "e4m3" not in y]
+#: Left out for time, and of sm_80 what Triton has since sm_89.
+CASES = [
+    (gpu, label)
+    for gpu in TARGETS
+    for label in CALLS
+    if (label != "one element" or gpu == "sm_90") and (gpu != "sm_80" or "e4m3" not in label)
+]
 
 
 def list_calls(gpu, label):
