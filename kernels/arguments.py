@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from .checks import check_operand, check_out, join_names
+from .descriptors import SHARED_MEMORY
 
 #: Result format when the caller names none. fp8 products keep the whole fp32 accumulator:
 #: their own formats stop at 448 and 57344, which a handful of products exceeds.
@@ -69,6 +70,20 @@ def make_configs(*tiles: tuple[int, int, int, int, int], **constants: int) -> li
     ]
 
 
+def keep_fitting(
+    configs: list[triton.Config], nargs: dict[str, Any], **options: Any
+) -> list[triton.Config]:
+    """The configurations that fit an SM: of elements of 4 bytes not all do."""
+    size = nargs["a_ptr"].element_size()
+    return [x for x in configs if count_fetched(x) * size < SHARED_MEMORY]
+
+
+def count_fetched(config: triton.Config) -> int:
+    """Elements of a and b in all stages."""
+    m, n, k = (config.kwargs[f"BLOCK_{axis}"] for axis in "MNK")
+    return int(config.num_stages * (m + n) * k)
+
+
 def prepare(
     where: str,
     a: torch.Tensor,
@@ -83,6 +98,23 @@ def prepare(
     c has the axes of a, N in place of K.
     Raises TypeError for a wrong type, format or device, ValueError for a wrong shape or overlap.
     """
+    dtype = check_product(where, a, b, out_dtype, out, input_precision, axes)
+    shape = (*a.shape[:-1], b.shape[-1])
+    c = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
+    # A view that negates lazily (such as the imaginary part of a conjugate) holds the wrong sign.
+    return a.resolve_neg(), b.resolve_neg(), c
+
+
+def check_product(
+    where: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out_dtype: torch.dtype | None,
+    out: torch.Tensor | None,
+    input_precision: str,
+    axes: tuple[str, str] = ("M K", "K N"),
+) -> torch.dtype:
+    """The format of the result; raises what `prepare` does."""
     check_operands(where, a, b, axes=axes)
     if input_precision not in ("ieee", "tf32"):
         raise ValueError(
@@ -98,12 +130,9 @@ def prepare(
         raise TypeError(
             f"{where}: got out_dtype={dtype} for {a.dtype}, expected {join_names(allowed)}"
         )
-    shape = (*a.shape[:-1], b.shape[-1])
-    c = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
     if out is not None:
-        check_out(where, out, shape, dtype, a=a, b=b)
-    # A view that negates lazily (such as the imaginary part of a conjugate) holds the wrong sign.
-    return a.resolve_neg(), b.resolve_neg(), c
+        check_out(where, out, (*a.shape[:-1], b.shape[-1]), dtype, a=a, b=b)
+    return dtype
 
 
 def check_operands(

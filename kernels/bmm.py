@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ import triton
 import triton.language as tl
 
 from .arguments import FP8, KEY, MAX_SIZE, launch, make_configs, num_sms, prepare, time_config
-from .descriptors import describe, explain, find_product
+from .descriptors import describe, find_product_or_warn
 from .matmul_tma import CONFIGS as CONFIGS_OF_A_MATRIX
 from .matmul_tma import keep_fitting
 from .matmul_tma import set_blocks as set_blocks_of_a_matrix
@@ -238,12 +237,8 @@ def bmm(
     batch, M, N = c.shape
     if batch * triton.cdiv(M, SMALLEST_M) * triton.cdiv(N, SMALLEST_N) > MAX_SIZE:
         raise ValueError(f"bmm: got c {tuple(c.shape)}, expected up to {MAX_SIZE} tiles of it")
-    if a.dtype == torch.float32 and input_precision == "ieee":
-        _launch_pointers(a, b, c, input_precision)
-        return c
-    product = find_product(a, b, c)
+    product = find_product_or_warn("bmm", a, b, c, input_precision, stacklevel=3)
     if product is None:
-        warnings.warn(f"bmm: {explain(a, b=b, c=c)}; pointers are used", stacklevel=2)
         _launch_pointers(a, b, c, input_precision)
     else:
         _launch(*product, input_precision)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -70,6 +71,27 @@ def find_product(
     if c_rows:
         return a, b, c, not a_rows, not b_rows
     return b.mT, a.mT, c.mT, not b_columns, not a_columns
+
+
+def find_product_or_warn(
+    where: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    input_precision: str,
+    stacklevel: int = 4,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool, bool] | None:
+    """As `find_product`, with a warning of why where it finds none.
+
+    None without a warning for fp32 in full precision, which no tensor core takes. stacklevel counts
+    to the caller of a wrapper; 4 where the wrapper leaves its launch to a function.
+    """
+    if a.dtype == torch.float32 and input_precision == "ieee":
+        return None
+    product = find_product(a, b, c)
+    if product is None:
+        warnings.warn(f"{where}: {explain(a, b=b, c=c)}; pointers are used", stacklevel=stacklevel)
+    return product
 
 
 def explain(a: torch.Tensor, **others: torch.Tensor) -> str:

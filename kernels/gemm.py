@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 import torch
 
-from .arguments import prepare
+from .arguments import check_product, prepare
 from .descriptors import find_product, has_engine
-from .matmul import matmul
-from .matmul_grouped import matmul_grouped
-from .matmul_padded import matmul_padded
-from .matmul_persistent import matmul_persistent
-from .matmul_splitk import matmul_splitk
-from .matmul_streamk import matmul_streamk
-from .matmul_swizzled import matmul_swizzled
-from .matmul_tma import matmul_tma
+from .matmul import launch_matmul, matmul
+from .matmul_grouped import launch_grouped, matmul_grouped
+from .matmul_padded import launch_padded, matmul_padded
+from .matmul_persistent import launch_persistent, matmul_persistent
+from .matmul_splitk import launch_splitk, matmul_splitk
+from .matmul_streamk import launch_streamk, matmul_streamk
+from .matmul_swizzled import launch_swizzled, matmul_swizzled
+from .matmul_tma import launch_tma, matmul_tma
 from .tables import FEW_ROWS, look_up
 
 try:  # Gluon is experimental: a Triton may come without it, or with another one
-    from .matmul_ws import matmul_ws
+    from .matmul_ws import launch_ws, matmul_ws
 except ImportError:
     matmul_ws = None  # type: ignore[assignment]
 
@@ -35,8 +35,19 @@ KERNELS: dict[str, Kernel] = {
     "matmul_swizzled": matmul_swizzled,
     "matmul_tma": matmul_tma,
 }
+#: The same for arguments that were checked, with a result to be overwritten.
+LAUNCHES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor, str], None]] = {
+    "matmul": launch_matmul,
+    "matmul_grouped": launch_grouped,
+    "matmul_padded": launch_padded,
+    "matmul_persistent": launch_persistent,
+    "matmul_splitk": launch_splitk,
+    "matmul_streamk": launch_streamk,
+    "matmul_swizzled": launch_swizzled,
+    "matmul_tma": launch_tma,
+}
 if matmul_ws is not None:
-    KERNELS["matmul_ws"] = matmul_ws
+    KERNELS["matmul_ws"], LAUNCHES["matmul_ws"] = matmul_ws, launch_ws
 #: Those that have no more than pointers, and a warning, for what the copy engine cannot address.
 BY_DESCRIPTORS = ("matmul_streamk", "matmul_tma", "matmul_ws")
 #: Sides from which copies of a and b take little beside their product.
@@ -77,7 +88,8 @@ def gemm(
         kernel = _choose(a, b, c, input_precision).kernel
     elif kernel not in KERNELS:
         raise ValueError(f"gemm: got kernel={kernel!r}, expected one of {' '.join(KERNELS)}")
-    return KERNELS[kernel](a, b, c.dtype, out=c, input_precision=input_precision)
+    LAUNCHES[kernel](a, b, c, input_precision)
+    return c
 
 
 def choose_kernel(
@@ -89,7 +101,9 @@ def choose_kernel(
     input_precision: str = "ieee",
 ) -> KernelChoice:
     """What `gemm` launches for these arguments, and why; nothing is launched."""
-    a, b, c = prepare("choose_kernel", a, b, out_dtype, out, input_precision)
+    dtype = check_product("choose_kernel", a, b, out_dtype, out, input_precision)
+    # without memory: only its strides matter
+    c = torch.empty(a.shape[0], b.shape[1], dtype=dtype, device="meta") if out is None else out
     return _choose(a, b, c, input_precision)
 
 

@@ -20,13 +20,12 @@ from .matmul_tma import ROW_BYTES
 FORMATS = (torch.float16, torch.bfloat16, *FP8)
 #: Groups whose tiles a program counts in its registers.
 MAX_GROUPS = 1024
-# (BLOCK_M, BLOCK_N, num_warps, num_stages, GROUP_M): what fits the 227 KB of an SM.
-TILES = (
-    (128, 256, 8, 4, 4),
-    (128, 128, 8, 4, 8),
-    (64, 256, 4, 4, 8),
-    (64, 128, 4, 5, 8),
-)
+# (BLOCK_M, BLOCK_N, num_warps, num_stages, GROUP_M) by the bytes of an element: what fits the
+# 227 KB of an SM. fp8 has a second accumulator, for which registers do not suffice in wider tiles.
+TILES = {
+    2: ((128, 256, 8, 4, 4), (128, 128, 8, 4, 8), (64, 256, 4, 4, 8), (64, 128, 4, 5, 8)),
+    1: ((128, 128, 8, 4, 8), (64, 128, 4, 5, 8)),
+}
 
 
 def set_blocks(nargs: dict[str, Any]) -> None:
@@ -43,8 +42,8 @@ CONFIGS = [
         num_stages=stages,
         pre_hook=set_blocks,
     )
-    for size in (2, 1)
-    for m, n, warps, stages, g in TILES
+    for size, tiles in TILES.items()
+    for m, n, warps, stages, g in tiles
 ]
 POINTER_CONFIGS = make_configs((128, 128, 32, 8, 3), (64, 64, 32, 8, 3), GROUP_M=8)
 #: Of both tuners. ROWS stands for M, so that another number of rows is not always tuned anew.
@@ -54,18 +53,9 @@ KEY = ["G", "N", "K", "ROWS", "PROMOTE", "NUM_SMS"]
 def keep_fitting(
     configs: list[triton.Config], nargs: dict[str, Any], **options: Any
 ) -> list[triton.Config]:
-    """The configurations of the operands' format, whose rows along K have ROW_BYTES.
-
-    Promotion has a second accumulator, for which the registers do not suffice in the widest tiles.
-    """
-    given = {**nargs, **options}
-    size = given["a_desc"].base.element_size()
-    return [
-        x
-        for x in configs
-        if x.kwargs["BLOCK_K"] * size == ROW_BYTES
-        and (x.kwargs["BLOCK_N"] <= 128 or not given["PROMOTE"])
-    ]
+    """The configurations of the operands' format, whose rows along K have ROW_BYTES."""
+    size = nargs["a_desc"].base.element_size()
+    return [x for x in configs if x.kwargs["BLOCK_K"] * size == ROW_BYTES]
 
 
 @triton.jit

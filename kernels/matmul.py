@@ -95,5 +95,10 @@ def matmul(
     Raises TypeError for a type, format or device it does not take, ValueError for a shape.
     """
     a, b, c = prepare("matmul", a, b, out_dtype, out, input_precision)
-    launch(matmul_kernel, lambda m, n: (m, n), a, b, c, input_precision)
+    launch_matmul(a, b, c, input_precision)
     return c
+
+
+def launch_matmul(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str) -> None:
+    """Launch the kernel for operands and a result that were checked."""
+    launch(matmul_kernel, lambda m, n: (m, n), a, b, c, input_precision)

@@ -9,12 +9,17 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import KEY, TILES, launch, make_configs, prepare, time_config
+from .arguments import KEY, TILES, keep_fitting, launch, make_configs, prepare, time_config
 
 CONFIGS = make_configs(*TILES, GROUP_M=8)
 
 
-@triton.autotune(configs=CONFIGS, key=KEY, do_bench=time_config)
+@triton.autotune(
+    configs=CONFIGS,
+    key=KEY,
+    prune_configs_by={"early_config_prune": keep_fitting},
+    do_bench=time_config,
+)
 @triton.jit
 def matmul_grouped_kernel(
     a_ptr,
@@ -90,5 +95,10 @@ def matmul_grouped(
 ) -> torch.Tensor:
     """As `matmul`: the same arguments, formats, result and errors."""
     a, b, c = prepare("matmul_grouped", a, b, out_dtype, out, input_precision)
-    launch(matmul_grouped_kernel, lambda m, n: (m * n,), a, b, c, input_precision)
+    launch_grouped(a, b, c, input_precision)
     return c
+
+
+def launch_grouped(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str) -> None:
+    """Launch the kernel for operands and a result that were checked."""
+    launch(matmul_grouped_kernel, lambda m, n: (m * n,), a, b, c, input_precision)

@@ -10,7 +10,6 @@ from .matmul_persistent import launch_persistent
 from .matmul_tma import launch_described
 
 
-@torch.no_grad()  # a copy would be recorded, and one into a leaf refused
 def matmul_padded(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -26,10 +25,19 @@ def matmul_padded(
     a copy engine nothing is copied, and pointers are used.
     """
     a, b, c = prepare("matmul_padded", a, b, out_dtype, out, input_precision)
+    launch_padded(a, b, c, input_precision)
+    return c
+
+
+@torch.no_grad()  # a copy would be recorded, and one into a leaf refused
+def launch_padded(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str) -> None:
+    """Copy and launch for operands and a result that were checked."""
+    if c.numel() == 0:
+        return
     is_exact = a.dtype == torch.float32 and input_precision == "ieee"  # no tensor core takes it
     if a.shape[1] == 0 or is_exact or not has_engine(a.device):
         launch_persistent(a, b, c, input_precision)
-        return c
+        return
     is_byte = a.element_size() == 1  # whose instruction takes k by k
     rows_a, columns_b = find_layouts(a)[0], find_layouts(b)[1]
     a = a if (rows_a if is_byte else any(find_layouts(a))) else copy_to_rows(a)
@@ -37,12 +45,12 @@ def matmul_padded(
     product = find_product(a, b, c)
     if product is not None:
         launch_described(*product, input_precision)
-        return c
+        return
     padded = make_rows(c)
     product = find_product(a, b, padded, has_spare_rows=True)
     assert product is not None  # the copies are made for it
     launch_described(*product, input_precision)
-    return c.copy_(padded)
+    c.copy_(padded)
 
 
 def make_rows(x: torch.Tensor) -> torch.Tensor:

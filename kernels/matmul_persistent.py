@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 
-from .arguments import KEY, launch, make_configs, num_sms, prepare, time_config
+from .arguments import KEY, count_fetched, launch, make_configs, num_sms, prepare, time_config
+from .descriptors import SHARED_MEMORY
 
 CONFIGS = make_configs(
     (128, 256, 64, 8, 3),
@@ -21,7 +24,28 @@ CONFIGS = make_configs(
 )
 
 
-@triton.autotune(configs=CONFIGS, key=[*KEY, "NUM_SMS"], do_bench=time_config)
+def keep_fitting(
+    configs: list[triton.Config], nargs: dict[str, Any], **options: Any
+) -> list[triton.Config]:
+    """The configurations that fit an SM.
+
+    A tile of c may pass through shared memory while the operands of the next one are fetched.
+    """
+    size, c_size = nargs["a_ptr"].element_size(), nargs["c_ptr"].element_size()
+    kept = []
+    for config in configs:
+        tile = config.kwargs["BLOCK_M"] * config.kwargs["BLOCK_N"]
+        if count_fetched(config) * size + tile * c_size < SHARED_MEMORY:
+            kept.append(config)
+    return kept
+
+
+@triton.autotune(
+    configs=CONFIGS,
+    key=[*KEY, "NUM_SMS"],
+    prune_configs_by={"early_config_prune": keep_fitting},
+    do_bench=time_config,
+)
 @triton.jit
 def matmul_persistent_kernel(
     a_ptr,

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 import triton
 import triton.language as tl
 
 from .arguments import FP8, num_sms, prepare
-from .descriptors import describe, explain, find_product
+from .descriptors import describe, find_product_or_warn
 from .matmul_persistent import launch_persistent
 
 BLOCK_M, BLOCK_N, GROUP_M = 128, 128, 8
@@ -175,18 +173,19 @@ def matmul_streamk(
     result has the same bits in every run.
     """
     a, b, c = prepare("matmul_streamk", a, b, out_dtype, out, input_precision)
+    launch_streamk(a, b, c, input_precision)
+    return c
+
+
+def launch_streamk(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str) -> None:
+    """Launch the kernel for operands and a result that were checked."""
     if c.numel() == 0:
-        return c
-    if a.dtype == torch.float32 and input_precision == "ieee":
-        launch_persistent(a, b, c, input_precision)
-        return c
-    product = find_product(a, b, c)
+        return
+    product = find_product_or_warn("matmul_streamk", a, b, c, input_precision)
     if product is None:
-        warnings.warn(f"matmul_streamk: {explain(a, b=b, c=c)}; pointers are used", stacklevel=2)
         launch_persistent(a, b, c, input_precision)
     else:
         _launch(*product, input_precision)
-    return c
 
 
 def _launch(

@@ -9,12 +9,17 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import KEY, TILES, launch, make_configs, prepare, time_config
+from .arguments import KEY, TILES, keep_fitting, launch, make_configs, prepare, time_config
 
 CONFIGS = make_configs(*TILES, GROUP_M=8)
 
 
-@triton.autotune(configs=CONFIGS, key=KEY, do_bench=time_config)
+@triton.autotune(
+    configs=CONFIGS,
+    key=KEY,
+    prune_configs_by={"early_config_prune": keep_fitting},
+    do_bench=time_config,
+)
 @triton.jit
 def matmul_swizzled_kernel(
     a_ptr,
@@ -94,5 +99,12 @@ def matmul_swizzled(
 ) -> torch.Tensor:
     """As `matmul`: the same arguments, formats, result and errors."""
     a, b, c = prepare("matmul_swizzled", a, b, out_dtype, out, input_precision)
-    launch(matmul_swizzled_kernel, lambda m, n: (n, m), a, b, c, input_precision)
+    launch_swizzled(a, b, c, input_precision)
     return c
+
+
+def launch_swizzled(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str
+) -> None:
+    """Launch the kernel for operands and a result that were checked."""
+    launch(matmul_swizzled_kernel, lambda m, n: (n, m), a, b, c, input_precision)

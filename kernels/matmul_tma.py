@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ import triton
 import triton.language as tl
 
 from .arguments import FP8, num_sms, prepare, time_config
-from .descriptors import SHARED_MEMORY, describe, explain, find_product
+from .descriptors import SHARED_MEMORY, describe, find_product_or_warn
 from .matmul_persistent import launch_persistent
 
 #: Bytes of a tile's rows along K: the widest swizzle of shared memory.
@@ -160,18 +159,19 @@ def matmul_tma(
     no tensor core takes.
     """
     a, b, c = prepare("matmul_tma", a, b, out_dtype, out, input_precision)
+    launch_tma(a, b, c, input_precision)
+    return c
+
+
+def launch_tma(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str) -> None:
+    """Launch the kernel for operands and a result that were checked."""
     if c.numel() == 0:
-        return c
-    if a.dtype == torch.float32 and input_precision == "ieee":
-        launch_persistent(a, b, c, input_precision)
-        return c
-    product = find_product(a, b, c)
+        return
+    product = find_product_or_warn("matmul_tma", a, b, c, input_precision)
     if product is None:
-        warnings.warn(f"matmul_tma: {explain(a, b=b, c=c)}; pointers are used", stacklevel=2)
         launch_persistent(a, b, c, input_precision)
     else:
         launch_described(*product, input_precision)
-    return c
 
 
 def launch_described(

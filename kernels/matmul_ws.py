@@ -23,7 +23,7 @@ from .arguments import num_sms, prepare
 from .descriptors import SHARED_MEMORY, find_product
 from .fused import epilogues, matmul_fused
 from .fused.epilogues import make_epilogue
-from .matmul_tma import matmul_tma
+from .matmul_tma import launch_tma
 
 # Triton renamed them after 3.7
 copy_in = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
@@ -219,14 +219,12 @@ def matmul_ws(
     It is written in Gluon, of which neither Triton's interpreter nor the tile simulator sees
     anything: it is judged on a GPU alone.
     """
-    is_plain = bias is None and activation is None
     a, b, c = prepare("matmul_ws", a, b, out_dtype, out, input_precision)
-    is_hopper = a.is_cuda and torch.cuda.get_device_capability(a.device)[0] == 9
-    is_known = a.element_size() == 2 and c.dtype in FORMATS
-    product = find_product(a, b, c) if is_hopper and is_known else None
-    if c.numel() == 0 or product is None or (product[2] is not c and not is_plain):
-        if is_plain:
-            return matmul_tma(a, b, c.dtype, out=c, input_precision=input_precision)
+    if bias is None and activation is None:
+        launch_ws(a, b, c, input_precision)
+        return c
+    product = _find_product(a, b, c)
+    if product is None or product[2] is not c:
         return matmul_fused(
             a, b, bias, activation=activation, out_dtype=c.dtype, out=c,
             input_precision=input_precision,
@@ -236,6 +234,24 @@ def matmul_ws(
     )
     _launch(*product, epilogue.bias, activation)
     return c
+
+
+def launch_ws(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_precision: str) -> None:
+    """Launch the kernel, or that of `matmul_tma`, for operands and a result that were checked."""
+    product = _find_product(a, b, c)
+    if product is None:
+        launch_tma(a, b, c, input_precision)
+    else:
+        _launch(*product)
+
+
+def _find_product(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool, bool] | None:
+    """As `find_product`; None also for GPUs, formats and results that this kernel is not for."""
+    is_hopper = a.is_cuda and torch.cuda.get_device_capability(a.device)[0] == 9
+    is_known = a.element_size() == 2 and c.dtype in FORMATS
+    return find_product(a, b, c) if is_hopper and is_known and c.numel() > 0 else None
 
 
 def _launch(

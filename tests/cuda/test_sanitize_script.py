@@ -50,6 +50,35 @@ def test_both_sides_of_a_race_are_told_and_no_frames_of_the_host():
     assert [line[:9] for line in found] == ["Error: Ra", "and Write", "RACECHECK"]
 
 
+RACE = """calls: 9
+========= Error: Race reported between Read access at matmul_ws_kernel+0xf0 in matmul_ws.py:{}
+=========     and Write access at matmul_ws_kernel+0x90 in matmul_ws.py:{} [8 hazards]
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "expected"),
+    [
+        ("def matmul_ws_kernel(", "gl.warp_specialize(", True),
+        ("def matmul_ws_kernel(", "c_buf.store(", False),
+        ("c_buf.store(", "gl.warp_specialize(", False),
+    ],
+)
+def test_races_of_tritons_own_dispatch_are_expected_and_told(read, write, expected):
+    source = (sanitize.ROOT / "kernels" / "matmul_ws.py").read_text().splitlines()
+    places = [next(i for i, x in enumerate(source, 1) if text in x) for text in (read, write)]
+    answer = sanitize.read_answer(RACE.format(*places))
+    assert answer["expected"] is expected
+    assert len(answer["found"]) == 3
+    assert not sanitize.read_answer(RACE.format(*places).replace("calls: 9", ""))["expected"]
+
+
+def test_a_race_in_a_file_that_is_no_kernel_is_not_expected():
+    elsewhere = RACE.replace("matmul_ws.py", "other.py").format(1, 1)
+    assert not sanitize.read_answer(elsewhere)["expected"]
+
+
 def test_without_the_program_one_line_is_told(monkeypatch, capsys):
     monkeypatch.setattr(sanitize, "find_program", lambda: None)
     with pytest.raises(SystemExit) as refused:

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from gemmproof import kernels
-from gemmproof.kernels import KERNELS, choose_kernel, gemm, tables
+from gemmproof.kernels import KERNELS, arguments, choose_kernel, gemm, tables
+from gemmproof.kernels.gemm import LAUNCHES
 from gemmproof.kernels.tables import VARIABLE, load_tables, look_up, read_table
+from gemmproof.reference.simulator import run
 
 H200 = "NVIDIA H200"
 TABLES = sorted(Path(tables.__file__).parent.glob("*.json"))
@@ -107,14 +109,40 @@ def test_without_a_table_a_rule_decides(M, K, columns, name, why):
     assert why in choice.why
 
 
-def test_the_kernel_that_is_chosen_or_forced_is_called_with_the_result():
+def test_the_kernel_that_is_chosen_or_forced_is_launched_with_the_result():
+    """What was checked is not checked again."""
     a, b = meta(8, 16), meta(16, 8)
     for forced, expected in ((None, "matmul_splitk"), ("matmul_grouped", "matmul_grouped")):
-        with patch.dict(KERNELS, {expected: lambda *args, **options: (args, options)}):
-            (given_a, given_b, dtype), options = gemm(a, b, torch.float32, kernel=forced)
-        assert (given_a is a, given_b is b, dtype) == (True, True, torch.float32)
-        assert options["out"].shape == (8, 8)
-        assert options["input_precision"] == "ieee"
+        given = []
+        with (
+            patch.dict(LAUNCHES, {expected: lambda *args, given=given: given.extend(args)}),
+            patch.object(arguments, "check_operands", wraps=arguments.check_operands) as check,
+        ):
+            c = gemm(a, b, torch.float32, kernel=forced)
+        assert [x is y for x, y in zip(given, (a, b, c), strict=False)] == [True] * 3
+        assert given[3] == "ieee"
+        assert (c.shape, c.dtype) == ((8, 8), torch.float32)
+        assert check.call_count == 1
+
+
+def test_a_choice_takes_no_memory_for_a_result():
+    """c would have 2 TiB."""
+    row = torch.zeros(1, 16).half()
+    a, b = row.expand(2**20, 16), row.T.expand(16, 2**20)
+    assert choose_kernel(a, b).kernel == "matmul_swizzled"
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_that_gemm_launches_checks_nothing_again(name):
+    a, b = torch.ones(24, 40).half(), torch.ones(40, 16).half()
+    with patch.object(arguments, "check_operands", wraps=arguments.check_operands) as check:
+        seen = run(lambda a, b: gemm(a, b, kernel=name), a, b, target="sm_100")
+    assert check.call_count == 1
+    assert torch.equal(seen.result, torch.full((24, 16), 40).half())
+
+
+def test_every_kernel_has_a_launch():
+    assert list(LAUNCHES) == list(KERNELS)
 
 
 def test_a_kernel_that_is_not_there_is_refused():

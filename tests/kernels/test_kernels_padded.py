@@ -102,6 +102,9 @@ def test_without_a_copy_engine_nothing_is_copied_and_nothing_said(M):
 @pytest.mark.parametrize("K", [0, 5])
 def test_an_empty_k_and_full_precision_go_to_pointers_without_a_copy(K):
     a, b = torch.ones(3, K), torch.ones(K, 5)
-    with patch(f"{PADDED}.launch_described") as other, patch(f"{PADDED}.launch_persistent") as called:
+    with (
+        patch(f"{PADDED}.launch_described") as other,
+        patch(f"{PADDED}.launch_persistent") as called,
+    ):
         matmul_padded(a, b)
     assert (other.call_count, called.call_args.args[0] is a) == (0, True)

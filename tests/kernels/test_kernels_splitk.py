@@ -1,20 +1,13 @@
 """matmul_splitk: how K is shared out, in which order it is added up, and what it compiles to."""
 
 import math
-import re
 
 import pytest
 import torch
-import triton
-import triton.language as tl
-from compiled import count_stack
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from gemmproof.kernels import matmul_splitk
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE
-from gemmproof.kernels.descriptors import SHARED_MEMORY
-from gemmproof.kernels.matmul_splitk import NUM_WARPS, STEPS, TILES, matmul_splitk_kernel
+from gemmproof.kernels.matmul_splitk import STEPS
 from gemmproof.reference.simulator import run
 
 SMS = 132
@@ -81,36 +74,3 @@ def test_every_format_goes_into_an_out_of_any_strides(dtype):
         memory[::2, ::3].double(), (a.double() @ b.double()).to(memory.dtype).double()
     )
     assert not memory[1::2].any()
-
-
-@pytest.mark.parametrize(("BLOCK_M", "BLOCK_N", "stages"), TILES)
-@pytest.mark.parametrize("unit", [("stride_ak", "stride_bn"), ("stride_ak", "stride_bk")])
-@pytest.mark.parametrize(
-    ("operand", "size", "precision"), [("bf16", 2, "ieee"), ("fp32", 4, "tf32"), ("fp8e4nv", 1, "")]
-)
-def test_a_tile_compiles_without_spills(
-    BLOCK_M, BLOCK_N, stages, unit, operand, size, precision, tmp_path
-):
-    """And fits an SM: nothing tunes this kernel, so nothing would pass over what does not fit."""
-    constants = {
-        **dict.fromkeys((*unit, "stride_wn"), 1),
-        "BLOCK_M": BLOCK_M,
-        "BLOCK_N": BLOCK_N,
-        "BLOCK_K": 256 // max(2, size),
-        "ACC_DTYPE": tl.float32,
-        "INPUT_PRECISION": precision or "ieee",
-        "PROMOTE": size == 1,
-    }
-    names = matmul_splitk_kernel.arg_names
-    types = {"a_ptr": f"*{operand}", "b_ptr": f"*{operand}", "w_ptr": "*fp32"}
-    signature = {p: "constexpr" if p in constants else types.get(p, "i32") for p in names}
-    aligned = {(i,): [["tt.divisibility", 16]] for i, p in enumerate(names) if p not in constants}
-    by_place = {(names.index(p),): value for p, value in constants.items()}
-    source = ASTSource(matmul_splitk_kernel, signature, constexprs=by_place, attrs=aligned)
-    options = {"num_warps": NUM_WARPS, "num_stages": stages}
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    assert re.search("wgmma.mma_async|mma.sync", made.asm["ptx"])
-    assert BLOCK_M < 64 or "wgmma.mma_async" in made.asm["ptx"] or unit[1] == "stride_bn"
-    assert "cp.async" in made.asm["ptx"]
-    assert made.metadata.shared <= SHARED_MEMORY
-    assert count_stack(made, tmp_path) == 0

@@ -1,28 +1,17 @@
 """matmul_streamk: which tiles are whole, how the others are shared out, and what it compiles to."""
 
 import math
-import re
-from itertools import product
 from unittest.mock import patch
 
 import pytest
 import torch
-import triton
-import triton.language as tl
-from compiled import FORMATS, count_stack
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from gemmproof.kernels import matmul_streamk
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE
-from gemmproof.kernels.descriptors import SHARED_MEMORY
 from gemmproof.kernels.matmul_streamk import (
     BLOCK_M,
     BLOCK_N,
-    GROUP_M,
     ROW_BYTES,
-    count_stages,
-    matmul_streamk_kernel,
 )
 from gemmproof.reference.simulator import run
 
@@ -94,53 +83,3 @@ def test_what_no_descriptor_can_say_is_read_by_pointers():
         seen = run(matmul_streamk, a, b, target="sm_90")
     assert len(seen.launches) == 1
     assert torch.equal(seen.result.double(), exact(a, b, torch.float16))
-
-
-@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"fp32"}))  # which goes to pointers
-def test_the_kernel_compiles_without_spills_for_results_of_four_bytes(name, tmp_path):
-    """The widest that an SM must have room for; of 1000 steps as of one."""
-    _, instruction, bits, _ = FORMATS[name]
-    made = compile_streamk(name, False, True, 90)
-    ptx = made.asm["ptx"]
-    assert re.search(rf"wgmma\.mma_async\.sync\.aligned\.m64n\d+k{256 // bits}\.", ptx)
-    assert f".{instruction}." in ptx
-    assert "cp.async.bulk.tensor" in ptx
-    assert made.metadata.shared <= SHARED_MEMORY
-    assert count_stack(made, tmp_path) == 0
-
-
-@pytest.mark.parametrize(("a_is_t", "b_is_t"), list(product((False, True), repeat=2)))
-@pytest.mark.parametrize("name", ["bf16", "tf32"])
-def test_every_layout_has_room_on_blackwell_too(name, a_is_t, b_is_t):
-    """Nothing tunes this kernel, so nothing would pass over what does not fit."""
-    made = compile_streamk(name, a_is_t, b_is_t, 100)
-    assert "tcgen05.mma" in made.asm["ptx"]
-    assert made.metadata.shared <= SHARED_MEMORY
-
-
-def compile_streamk(name, a_is_t, b_is_t, arch):
-    operand, _, bits, _ = FORMATS[name]
-    BLOCK_K = ROW_BYTES * 8 // bits
-    constants = {
-        "A_IS_T": a_is_t, "B_IS_T": b_is_t,
-        "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "BLOCK_K": BLOCK_K, "GROUP_M": GROUP_M,
-        "NUM_SMS": 132,
-        "ACC_DTYPE": tl.int32 if name == "int8" else tl.float32,
-        "INPUT_PRECISION": "tf32" if name == "tf32" else "ieee",
-        "PROMOTE": name.startswith("fp8"),
-    }  # fmt: skip
-    sums = "i32" if name == "int8" else "fp32"
-    types = {
-        "a_desc": f"tensordesc<{operand}{[BLOCK_K, BLOCK_M] if a_is_t else [BLOCK_M, BLOCK_K]}>",
-        "b_desc": f"tensordesc<{operand}{[BLOCK_N, BLOCK_K] if b_is_t else [BLOCK_K, BLOCK_N]}>",
-        "c_desc": f"tensordesc<{sums}[{BLOCK_M},{BLOCK_N}]>",
-        "w_ptr": f"*{sums}",
-    }
-    names = matmul_streamk_kernel.arg_names
-    signature = {p: "constexpr" if p in constants else types.get(p, "i32") for p in names}
-    by_place = {(names.index(p),): value for p, value in constants.items()}
-    attributes = {(names.index("w_ptr"),): [["tt.divisibility", 16]]}
-    source = ASTSource(matmul_streamk_kernel, signature, constexprs=by_place, attrs=attributes)
-    warps = 8 if name.startswith("fp8") else 4
-    options = {"num_warps": warps, "num_stages": count_stages(bits // 8, a_is_t, b_is_t)}
-    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)

@@ -1,6 +1,5 @@
 """matmul_tma: who gets descriptors, what it says of the others, and what it compiles to."""
 
-import re
 import warnings
 from itertools import product
 from types import SimpleNamespace
@@ -8,11 +7,7 @@ from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
-import triton
 import triton.language as tl
-from compiled import count_stack
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.kernels import matmul_persistent, matmul_tma
@@ -218,59 +213,3 @@ def test_every_property_holds_where_descriptors_are_used(dtype, layouts):
             assert report.findings == ()
             judged = {x.name: x.examples for x in report.properties}
             assert judged["mirror_equals_source"] == 1
-
-
-#: Operands, Triton's name of their type, its name in PTX, the result's, and layouts of a and b.
-ALL = tuple(product((False, True), repeat=2))
-FORMATS = {
-    "fp16": (F16, "fp16", "f16", "fp16", ALL),
-    "bf16": (torch.bfloat16, "bf16", "bf16", "bf16", ALL[:2]),
-    "tf32": (F32, "fp32", "tf32", "fp32", ALL[1:2]),
-    "fp8e4m3": (FP8[0], "fp8e4nv", "e4m3", "fp32", ALL[1:2]),
-    "fp8e5m2": (FP8[1], "fp8e5", "e5m2", "fp32", ALL[1:2]),
-    "int8": (I8, "i8", "s8", "i32", ALL[1:2]),
-}
-CASES = [
-    (name, *transposed, i)
-    for name, (dtype, *_, layouts) in FORMATS.items()
-    for transposed in layouts
-    for i in range(len(keep(dtype)))
-]
-
-
-@pytest.mark.parametrize(("name", "a_is_t", "b_is_t", "index"), CASES)
-def test_a_configuration_compiles_without_spills(name, a_is_t, b_is_t, index, tmp_path):
-    """Loads and stores by the copy engine, wgmma on the right format, and room on an SM."""
-    dtype, operand, instruction, result, _ = FORMATS[name]
-    config = keep(dtype)[index]
-    m, n, k, parts = (config.kwargs[x] for x in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "SUBTILES"))
-    blocks = {
-        "a_desc": f"{operand}{[k, m] if a_is_t else [m, k]}",
-        "b_desc": f"{operand}{[n, k] if b_is_t else [k, n]}",
-        "c_desc": f"{result}{[m, n // parts]}",
-    }
-    constants = {
-        **config.kwargs,
-        "A_IS_T": a_is_t,
-        "B_IS_T": b_is_t,
-        "C_BYTES": DEFAULT_OUT_DTYPE[dtype].itemsize,
-        "NUM_SMS": 132,
-        "ACC_DTYPE": tl.int32 if name == "int8" else tl.float32,
-        "INPUT_PRECISION": "tf32" if name == "tf32" else "ieee",
-        "PROMOTE": name.startswith("fp8"),
-    }
-    function = matmul_tma_kernel.fn
-    signature = {
-        p: "constexpr" if p in constants else f"tensordesc<{blocks[p]}>" if p in blocks else "i32"
-        for p in function.arg_names
-    }
-    by_place = {(function.arg_names.index(p),): value for p, value in constants.items()}
-    source = ASTSource(function, signature, constexprs=by_place, attrs={})
-    options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    ptx = made.asm["ptx"]
-    assert re.search(rf"wgmma\.mma_async\S*k{32 // dtype.itemsize}\.[fs]32\.{instruction}\.", ptx)
-    assert "cp.async.bulk.tensor.2d.shared" in ptx
-    assert "cp.async.bulk.tensor.2d.global" in ptx
-    assert made.metadata.shared <= 227 * 1024
-    assert count_stack(made, tmp_path) == 0

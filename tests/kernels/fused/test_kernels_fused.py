@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from gemmproof.kernels import matmul_fused
-from gemmproof.kernels.fused.matmul_fused import TILES
+from gemmproof.kernels.fused.matmul_fused import CONFIGS, TILES, keep_fitting, matmul_fused_kernel
 from gemmproof.kernels.fused.pointers import CONFIGS as POINTERS
+from gemmproof.kernels.fused.pointers import matmul_fused_pointers_kernel
 from gemmproof.reference.simulator import run
 
 MODULE = "gemmproof.kernels.fused.matmul_fused"
@@ -223,3 +224,19 @@ def test_a_bad_call_of_matmul_fused_gets_one_line(message):
 def test_an_empty_result_launches_nothing():
     assert matmul_fused(draw(0, 4), draw(4, 5), draw(5), activation="silu").shape == (0, 5)
     assert matmul_fused(draw(3, 4), draw(4, 0), out_dtype=F32).dtype == F32
+
+
+@pytest.mark.parametrize("sizes", [(2, 0, 0, 2), (2, 0, 2, 2), (4, 4, 4, 4)], ids=str)
+def test_every_tile_has_a_configuration_that_fits(sizes):
+    """For bytes of bias, c, residual and out, as in a, and as wide as they may be."""
+    names = ("BIAS_BYTES", "C_BYTES", "RESIDUAL_BYTES", "OUT_BYTES")
+    kept = keep_fitting(CONFIGS, dict(zip(names, sizes, strict=True)))
+    assert [(x.kwargs["BLOCK_M"], x.kwargs["BLOCK_N"]) for x in kept] == [x[:2] for x in TILES]
+
+
+def test_the_tuner_keeps_apart_what_may_change_its_choice():
+    """Presence and widths too, which Triton does not see in descriptors."""
+    for kernel in (matmul_fused_kernel, matmul_fused_pointers_kernel):
+        assert {"ACTIVATION", *(f"{x}_BYTES" for x in ("BIAS", "C", "RESIDUAL", "OUT"))} <= set(
+            kernel.keys
+        )

@@ -6,16 +6,11 @@ from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
-from compiled import count_stack
-from test_kernels_scaled_compile import compile_scaled
 
 from gemmproof.kernels import matmul_block_scaled
 from gemmproof.kernels.arguments import FP8
 from gemmproof.kernels.quantized.matmul_block_scaled import (
     CONFIGS,
-    POINTER_TILE,
-    matmul_block_scaled_kernel,
-    matmul_block_scaled_pointer_kernel,
 )
 from gemmproof.reference.simulator import run
 
@@ -150,41 +145,3 @@ def test_a_result_in_the_memory_of_block_scales_is_refused():
     out = torch.zeros(40, 136)
     with pytest.raises(ValueError, match="out in the memory of scale_a, expected memory of its"):
         matmul_block_scaled(A, B, out[:, :2], SB, F32, out=out)
-
-
-SCALES = {"scale_a_ptr": "*fp32", "scale_b_ptr": "*fp32"}
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-@pytest.mark.parametrize("c_type", ["bf16", "fp32"])
-@pytest.mark.parametrize("unit", ["stride_sam", "stride_sak"])
-def test_a_block_scaled_configuration_compiles_without_spills(config, c_type, unit, tmp_path):
-    """Two accumulators, and a tile's columns in one block of b."""
-    m, n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
-    assert 128 % n == 0
-    types = {"a_desc": f"tensordesc<fp8e4nv[{m}, 128]>", "b_desc": f"tensordesc<fp8e4nv[{n}, 128]>"}
-    types |= {"c_desc": f"tensordesc<{c_type}[{m}, {n}]>", **SCALES}
-    constants = {**config.kwargs, unit: 1, "C_BYTES": 2, "NUM_SMS": 132}
-    options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-    made = compile_scaled(matmul_block_scaled_kernel.fn, constants, types, options)
-    ptx = made.asm["ptx"]
-    assert re.search(r"wgmma\.mma_async\S*k32\.f32\.e4m3\.", ptx)
-    assert "cp.async.bulk.tensor.2d.shared" in ptx
-    assert "cp.async.bulk.tensor.2d.global" in ptx
-    assert made.metadata.shared <= 227 * 1024
-    assert count_stack(made, tmp_path) == 0
-
-
-@pytest.mark.parametrize("arch", [90, 100])
-@pytest.mark.parametrize("integers", ["i32", "i64"])
-def test_the_block_scaled_way_by_pointers_compiles(arch, integers, tmp_path):
-    unit = ("stride_ak", "stride_bn", "stride_cn") if integers == "i32" else ()
-    names = matmul_block_scaled_pointer_kernel.arg_names
-    types = {p: integers for p in names if p.startswith("stride")}
-    types |= {"a_ptr": "*fp8e5", "b_ptr": "*fp8e5", "c_ptr": "*bf16", **SCALES}
-    constants = {**POINTER_TILE, **dict.fromkeys(unit, 1)}
-    options = {"num_warps": 4, "num_stages": 3}
-    made = compile_scaled(matmul_block_scaled_pointer_kernel, constants, types, options, arch)
-    assert re.search(r"wgmma|mma\.sync|tcgen05\.mma", made.asm["ptx"])
-    assert integers == "i64" or "cp.async" in made.asm["ptx"]
-    assert count_stack(made, tmp_path) == 0

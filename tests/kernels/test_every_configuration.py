@@ -1,0 +1,130 @@
+"""Every configuration of every kernel, compiled for sm_80, sm_90 and sm_100 without a GPU."""
+
+import pkgutil
+import re
+from importlib import import_module
+
+import pytest
+from compiled import count_stack
+from every_call import CASES, list_launches
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+from gemmproof import kernels
+from gemmproof.reference.gpus import GPUS
+
+#: Where a thread may keep something in memory on Hopper: two accumulators hardly have room in the
+#: widest tiles, nor has a GELU with results of fp32, nor have fused multiply-adds in some.
+MAY_SPILL = {
+    ("fp8e4m3", "matmul_grouped_kernel"),
+    ("fp8e4m3", "matmul_swizzled_kernel"),
+    ("fp8e4m3", "matmul_persistent_kernel"),
+    ("fp8e4m3, scaled", "matmul_scaled_kernel"),
+    ("fp16, all else of fp32", "matmul_ws_kernel"),
+    ("fp32", "matmul_kernel"),
+    ("fp32", "bmm_kernel"),
+}
+#: And the same of operands whose elements have addresses of 64 bits each, but for these.
+NEVER_SPILL = ("matmul_scaled_pointer_kernel", "matmul_block_scaled_pointer_kernel")
+
+
+def find_instruction(launch, label):
+    """What a kernel should multiply with, None where it does not: warp groups from 64 rows on."""
+    if "BLOCK_K" not in launch.constants or launch.kernel == "add_steps_kernel":
+        return None
+    if label == "fp32":
+        return "fma.rn.f32"
+    # weights are multiplied from the left
+    rows = launch.constants["BLOCK_N" if "PER_WORD" in launch.constants else "BLOCK_M"]
+    whole = {"sm_80": "mma.sync", "sm_90": "wgmma.mma_async", "sm_100": "tcgen05.mma"}
+    return whole[launch.gpu] if rows >= 64 else "mma.sync"
+
+
+def judge(launch, label, folder):
+    """What is wrong with a launch, in a line each."""
+    try:
+        made = launch.compile()
+    except Exception as error:  # whatever Triton and ptxas raise
+        return [f"{launch}, {label}: got {' '.join(str(error).split())}, expected it to compile"]
+    expectations = [*expect(launch, label, made)]
+    if launch.gpu == "sm_90":
+        expectations += expect_on_hopper(launch, label, made, count_stack(made, folder))
+    return [
+        f"{launch}, {label}: got {got}, expected {expected}"
+        for holds, got, expected in expectations
+        if not holds
+    ]
+
+
+def expect(launch, label, made):
+    """Of every GPU: whether it holds, what is there, and what should be."""
+    ptx, shared, room = made.asm["ptx"], made.metadata.shared, GPUS[launch.gpu].shared_memory
+    yield shared <= room, f"{shared} bytes of shared memory", f"up to {room}"
+    instruction = find_instruction(launch, label)
+    yield instruction is None or instruction in ptx, "another instruction", instruction
+    if launch.descriptors:
+        rank = re.search(r"\[(.*?)\]", launch.descriptors[0])[1].count(",") + 1
+        for place in ("shared", "global")[: len(launch.descriptors) - 1]:
+            copy = f"cp.async.bulk.tensor.{rank}d.{place}"
+            yield copy in ptx, "no copy engine", copy
+
+
+def expect_on_hopper(launch, label, made, stack):
+    """What registers and shared memory hold, and how sums of fp8 are added up."""
+    is_stretched = label == "strides of 64 bits" and launch.kernel not in NEVER_SPILL
+    may_spill = is_stretched or (label, launch.kernel) in MAY_SPILL
+    yield may_spill or stack == 0, f"{stack} bytes of stack", "none"
+    instruction = find_instruction(launch, label)
+    if instruction is None:
+        return
+    stages = launch.options.num_stages - (instruction == "mma.sync")  # which has one in registers
+    least = 2 * launch.fetched * stages // launch.options.num_stages
+    shared = made.metadata.shared
+    if label.startswith("fp16"):
+        yield shared >= least, f"{shared} bytes for {stages} stages", f"{least}: all fetched ahead"
+    if launch.constants.get("PROMOTE"):
+        # one fp32 addition for each element of the accumulator
+        additions = len(re.findall(r"add(?:\.rn)?\.f32", made.asm["ptx"]))
+        m, n = launch.constants["BLOCK_M"], launch.constants["BLOCK_N"]
+        least = m * n // (32 * launch.options.num_warps)
+        yield additions >= least, f"{additions} additions", f"{least}: sums of fp8 promoted"
+
+
+@pytest.mark.parametrize(("gpu", "label"), CASES)
+def test_what_is_launched_compiles_and_fits(gpu, label, tmp_path):
+    """Into shared memory, and on Hopper into registers, to the instructions that should be used."""
+    launches = list_launches(gpu)[label]
+    assert launches
+    wrong = [line for launch in launches for line in judge(launch, label, tmp_path)]
+    assert not wrong, "\n".join(wrong)
+
+
+def list_functions(kind):
+    """Those of a kind in all files of the package, each once."""
+    modules = pkgutil.walk_packages(kernels.__path__, "gemmproof.kernels.")
+    found = {id(x): x for m in modules for x in vars(import_module(m.name)).values()}
+    return [x for x in found.values() if isinstance(x, kind)]
+
+
+def test_every_kernel_is_among_them():
+    """On Hopper, where those for other GPUs are compiled too."""
+    names = {x.fn.__name__ for x in list_functions(JITFunction)}
+    names |= {x.base_fn.__name__ for x in list_functions(Autotuner)}
+    launched = {x.kernel for some in list_launches("sm_90").values() for x in some}
+    assert launched == {x for x in names if x.endswith("_kernel")}
+
+
+@pytest.mark.parametrize("tuner", list_functions(Autotuner), ids=lambda x: x.base_fn.__name__)
+def test_every_configuration_of_a_tuner_is_among_them(tuner):
+    launched = [
+        (x.constants, x.options)
+        for some in list_launches("sm_90").values()
+        for x in some
+        if x.kernel == tuner.base_fn.__name__
+    ]
+    for config in tuner.configs:
+        assert any(
+            config.kwargs.items() <= constants.items()
+            and (config.num_warps, config.num_stages) == (options.num_warps, options.num_stages)
+            for constants, options in launched
+        ), config
