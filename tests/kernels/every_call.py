@@ -48,7 +48,6 @@ def multiply(*operands, **options):
         KERNELS[name](a, b, **options)
     for rows in (16, 32, SIZE):
         kernels.matmul_splitk(a[:rows], b, **options)
-    describe(*operands, **options)
 
 
 def describe(*operands, **options):
@@ -130,8 +129,10 @@ def multiply_one():
 CALLS = {
     "fp16": partial(multiply, F16),
     "fp16, b of dense rows": partial(multiply, F16, False, False),
-    "fp16, a of dense columns": partial(describe, F16, True, True),
-    "fp16, both the other way": partial(describe, F16, True, False),
+    "fp16, described": partial(describe, F16),
+    "fp16, described, b of dense rows": partial(describe, F16, False, False),
+    "fp16, described, a of dense columns": partial(describe, F16, True, True),
+    "fp16, both the other way": partial(share, F16, True, False),
     "fp16 to fp32": partial(describe, F16, out_dtype=F32),
     "fp16, groups": partial(multiply_groups, F16),
     "fp16, bias and SiLU": partial(finish, F16, "silu"),
@@ -142,18 +143,22 @@ CALLS = {
     "weights, groups of 32": partial(widen, 32, True),
     "weights": partial(widen, None, False),
     "tf32": partial(multiply, F32, input_precision="tf32"),
+    "tf32, described": partial(describe, F32, input_precision="tf32"),
     "tf32, b of dense rows": partial(share, F32, False, False, input_precision="tf32"),
     "tf32, a of dense columns": partial(share, F32, True, True, input_precision="tf32"),
     "tf32, both the other way": partial(share, F32, True, False, input_precision="tf32"),
     "fp8e4m3": partial(multiply, E4M3),
+    "fp8e4m3, described": partial(describe, E4M3),
     "fp8e4m3, groups": partial(multiply_groups, E4M3),
     "fp8e4m3, scaled": partial(scale, E4M3, BF16),
     "fp8e4m3, scaled, to fp32": partial(scale, E4M3, F32),
     "fp8e5m2, scaled, summed fast": partial(scale, E5M2, BF16, fast_accum=True),
     "fp8e4m3, scaled by blocks": partial(scale_blocks, E4M3, BF16),
     "int8": partial(multiply, I8),
+    "int8, described": partial(describe, I8),
     "int8, scaled": partial(scale, I8, BF16),
     "fp32": partial(multiply, F32),
+    "fp32, batches": partial(describe, F32),
     "strides of 64 bits": multiply_stretched,
     "one element": multiply_one,
 }
@@ -193,7 +198,7 @@ def list_launches(gpu):
     found, keys, configurations = {}, set(), set()
     for label in (y for x, y in CASES if x == gpu):
         made = list_calls(gpu, label)
-        edge = 0 if label == "fp32" else -1
+        edge = 0 if label.startswith("fp32") else -1
         chosen = [list(some)[edge].key for _, some in groupby(made, lambda x: sort_key(x)[:2])]
         found[label] = []
         for launch in made:

@@ -22,7 +22,7 @@ MAY_SPILL = {
     ("fp8e4m3, scaled", "matmul_scaled_kernel"),
     ("fp16, all else of fp32", "matmul_ws_kernel"),
     ("fp32", "matmul_kernel"),
-    ("fp32", "bmm_kernel"),
+    ("fp32, batches", "bmm_kernel"),
 }
 #: And the same of operands whose elements have addresses of 64 bits each, but for these.
 NEVER_SPILL = ("matmul_scaled_pointer_kernel", "matmul_block_scaled_pointer_kernel")
@@ -32,7 +32,7 @@ def find_instruction(launch, label):
     """What a kernel should multiply with, None where it does not: warp groups from 64 rows on."""
     if "BLOCK_K" not in launch.constants or launch.kernel == "add_steps_kernel":
         return None
-    if label == "fp32":
+    if label.startswith("fp32"):
         return "fma.rn.f32"
     # weights are multiplied from the left
     rows = launch.constants["BLOCK_N" if "PER_WORD" in launch.constants else "BLOCK_M"]
