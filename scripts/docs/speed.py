@@ -15,8 +15,11 @@ from gemmproof.report.bench_plot import draw
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "speed.md"
 #: Recorded runs, by the name of their table and file, and those that are drawn.
-RUNS = ("kernels", "layers", "few-rows", "epilogue", "scaled", "batched")
-DRAWN = ("kernels", "layers", "epilogue")
+RUNS = (
+    *("gemm", "gemm-few", "kernels", "layers"),
+    *("epilogue", "relu", "compiled", "int4", "scaled", "batched"),
+)
+DRAWN = ("gemm", "kernels", "layers", "epilogue")
 
 
 def make_page(check: bool = False, out: Path | None = None) -> int:
