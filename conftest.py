@@ -20,12 +20,21 @@ def pytest_gemm_kernels():
         layouts="any",
         huge=True,
     )
-    bmm = KernelUnderTest("bmm", kernels.bmm, replace(contract, batched=True, batch="0.."))
+    batched = replace(contract, batched=True, batch="0..")
+    # which goes by pointers alone, so that a proof decides it
+    single = replace(batched, formats=("fp32",))
+    others = replace(batched, formats=tuple(x for x in contract.formats if x != "fp32"))
+    bmm = [KernelUnderTest("bmm", kernels.bmm, others)]
+    bmm.append(KernelUnderTest("bmm_fp32", kernels.bmm, single))
     plain = [
         KernelUnderTest(name, function, contract, mirror=MIRRORS.get(name))
         for name, function in kernels.KERNELS.items()
-        if name != "matmul_ws"
+        if name not in ("matmul_ws", "matmul_tma")
     ]
+    # the tiles and layouts of all formats at once are too many for a proof
+    for name, few in (("matmul_tma", slice(2)), ("matmul_tma_others", slice(2, None))):
+        own = replace(contract, formats=contract.formats[few])
+        plain.append(KernelUnderTest(name, kernels.matmul_tma, own, mirror=MIRRORS["matmul_tma"]))
     # what the copy engine addresses: all else is matmul_tma's, which is judged by itself
     half = Contract(
         formats=("fp16", "bf16"), N=multiple_of(8), K=multiple_of(8), layouts=("row", "column")
@@ -37,12 +46,12 @@ def pytest_gemm_kernels():
     return [
         *plain,
         by_warps,
-        bmm,
+        *bmm,
         *_state_grouped_gemm(contract),
         *_state_fused(),
         *_state_weight_only(),
-        *_state_scaled(replace(contract, formats=("fp8e4m3", "fp8e5m2", "int8"))),
-        *_state_block_scaled(replace(contract, formats=("fp8e4m3", "fp8e5m2"))),
+        *_state_scaled(contract),
+        *_state_block_scaled(contract),
     ]
 
 
@@ -99,40 +108,41 @@ def _state_fused():
     def add(a, b, alpha, beta, c):
         return alpha * (a @ b) + beta * c if beta else alpha * (a @ b)
 
+    def multiply(a, b, activation):
+        return matmul_fused(a, b, activation=activation)
+
+    def activate(a, b, activation):
+        return np.maximum(a @ b, 0) if activation else a @ b
+
+    residual = Operand("bf16", ("M", "N"), optional=True, layouts="any")
+    activations = OneOf(None, "relu", "gelu", "gelu_tanh", "silu")
+    whole = Contract(("fp16", "bf16"), **any_sizes, layouts="any", huge=True)
+    some = {"activation": OneOf(None, "silu"), "residual": residual}
+    every = {
+        "beta": OneOf(-2.0),
+        "bias": Operand("fp32", "N"),
+        "activation": OneOf("gelu"),
+        "residual": Operand("bf16", ("M", "N")),
+    }
+    in_place = {
+        "alpha": OneOf(1.0, 0.5),
+        "beta": OneOf(-2.0, 0.0),
+        "c": Operand("fp16", ("M", "N"), use="updated"),
+    }
+    of_all = operands("any", activation=activations, residual=residual)
+    single = replace(whole, formats=("fp32",))
+    described, updated = Contract(("bf16",), **tiled), Contract(("fp16",), **any_sizes)
+    # some ways of calling it have contracts of their own, each of few enough ways for a proof
+    stated = (
+        ("", launch, whole, of_all, _finish),
+        ("_fp32", launch, single, operands("any", **some), _finish),
+        ("_tiled", launch, described, operands("contiguous", **every), _finish),
+        ("_bare", multiply, described, {"activation": OneOf(None, "relu")}, activate),
+        ("_in_place", update, updated, in_place, add),
+    )
     return [
-        KernelUnderTest(
-            "matmul_fused",
-            launch,
-            Contract(("fp16", "bf16", "fp32"), **any_sizes, layouts="any", huge=True),
-            operands=operands(
-                "any",
-                activation=OneOf(None, "relu", "gelu", "gelu_tanh", "silu"),
-                residual=Operand("bf16", ("M", "N"), optional=True, layouts="any"),
-            ),
-            spec=_finish,
-        ),
-        KernelUnderTest(
-            "matmul_fused_tiled",
-            launch,
-            Contract(("bf16",), **tiled),
-            operands=operands(
-                "contiguous",
-                activation=OneOf(None, "gelu"),
-                residual=Operand("bf16", ("M", "N"), optional=True),
-            ),
-            spec=_finish,
-        ),
-        KernelUnderTest(
-            "matmul_fused_in_place",
-            update,
-            Contract(("fp16",), **any_sizes),
-            operands={
-                "alpha": OneOf(1.0, 0.5),
-                "beta": OneOf(-2.0, 0.0),
-                "c": Operand("fp16", ("M", "N"), use="updated"),
-            },
-            spec=add,
-        ),
+        KernelUnderTest(f"matmul_fused{name}", call, contract, operands=given, spec=spec)
+        for name, call, contract, given, spec in stated
     ]
 
 
@@ -213,38 +223,42 @@ def _state_scaled(contract):
     operands = {
         "rows": OneOf(1, 0),
         "columns": OneOf(1, 0),
-        "out_dtype": OneOf(torch.bfloat16, torch.float32),
         "scale_a": Operand("fp32", "(M - 1) * rows + 1", layouts="any"),
         "scale_b": Operand("fp32", "(N - 1) * columns + 1", layouts="any"),
-        "bias": Operand("bf16", "N", optional=True, layouts="any"),
+        "bias": Operand("bf16", "N", layouts="any"),
     }
+    or_without = {**operands, "bias": Operand("bf16", "N", optional=True, layouts="any")}
 
     def call(a, b, rows, columns, **given):
         return matmul_scaled(a, b, **given)
 
     def call_described(a, b, rows, columns, **given):
-        return matmul_scaled(a, b.t().contiguous().t(), **given)
+        return matmul_scaled(a, b.t(), **given)
 
     def call_fast(a, b, rows, columns, **given):
-        return matmul_scaled(a, b.t().contiguous().t(), **given, fast_accum=True)
+        return matmul_scaled(a, b.t(), **given, out_dtype=torch.float32, fast_accum=True)
 
     def spec(a, b, scale_a, scale_b, bias):
         # an int32 that fp32 does not hold is rounded to it, which the product allows for
         c = (a @ b) * scale_a[:, None] * scale_b
         return c if bias is None else c + bias
 
+    def spec_described(a, b, scale_a, scale_b, bias):
+        return spec(a, b.T, scale_a, scale_b, bias)
+
     where = "K % 16 == 0 and N % 8 == 0"
-    described = replace(
-        contract, formats=("fp8e4m3", "int8"), layouts="contiguous", huge=False, where=where
-    )
-    fast = replace(described, formats=("fp8e4m3", "fp8e5m2"), accumulator="e8m13")
-    return [
-        KernelUnderTest("matmul_scaled", call, contract, operands=operands, spec=spec),
-        KernelUnderTest(
-            "matmul_scaled_described", call_described, described, operands=operands, spec=spec
-        ),
-        KernelUnderTest("matmul_scaled_fast", call_fast, fast, operands=operands, spec=spec),
-    ]
+    for fmt in ("fp8e4m3", "fp8e5m2", "int8"):
+        own = replace(contract, formats=(fmt,))
+        described = replace(own, layouts="contiguous", huge=False, where=where)
+        yield KernelUnderTest(f"matmul_scaled_{fmt}", call, own, operands=operands, spec=spec)
+        columns = {"b": Operand(fmt, ("N", "K"))}  # dense along K, for the copy engine
+        given = {"operands": {**or_without, **columns}, "spec": spec_described}
+        name = f"matmul_scaled_described_{fmt}"
+        yield KernelUnderTest(name, call_described, described, **given)
+        if fmt != "int8":
+            fast = replace(described, accumulator="e8m13")
+            given = {"operands": {**operands, **columns}, "spec": spec_described}
+            yield KernelUnderTest(f"matmul_scaled_fast_{fmt}", call_fast, fast, **given)
 
 
 def _state_block_scaled(contract):
@@ -261,16 +275,21 @@ def _state_block_scaled(contract):
     }
 
     def call_described(a, b, **given):
-        return matmul_block_scaled(a, b.t().contiguous().t(), **given)
+        return matmul_block_scaled(a, b.t(), **given)
 
     def spec(a, b, scale_a, scale_b):
         k, n = (np.arange(size) // 128 for size in b.shape)
         return (a * scale_a[:, k]) @ (b * scale_b[k][:, n])
 
+    def spec_described(a, b, scale_a, scale_b):
+        return spec(a, b.T, scale_a, scale_b)
+
     where = "K % 16 == 0 and N % 8 == 0"
-    described = replace(contract, layouts="contiguous", huge=False, where=where)
-    words = {"operands": operands, "spec": spec}
-    return [
-        KernelUnderTest("matmul_block_scaled", matmul_block_scaled, contract, **words),
-        KernelUnderTest("matmul_block_scaled_described", call_described, described, **words),
-    ]
+    for fmt in ("fp8e4m3", "fp8e5m2"):
+        own = replace(contract, formats=(fmt,))
+        described = replace(own, layouts="contiguous", huge=False, where=where)
+        words = {"operands": operands, "spec": spec}
+        yield KernelUnderTest(f"matmul_block_scaled_{fmt}", matmul_block_scaled, own, **words)
+        words = {"operands": {**operands, "b": Operand(fmt, ("N", "K"))}, "spec": spec_described}
+        name = f"matmul_block_scaled_described_{fmt}"
+        yield KernelUnderTest(name, call_described, described, **words)

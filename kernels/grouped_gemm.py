@@ -262,7 +262,7 @@ def _check_offsets(offsets: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> N
         raise ValueError(
             f"grouped_gemm: got offsets of shape {tuple(offsets.shape)}, expected {(G + 1,)}"
         )
-    if not (M > 0) <= G <= MAX_GROUPS:
+    if not min(M, 1) <= G <= MAX_GROUPS:
         raise ValueError(
             f"grouped_gemm: got {G} groups for {M} rows, expected {int(M > 0)} to {MAX_GROUPS}"
         )

@@ -15,7 +15,15 @@ import triton.language as tl
 from ..arguments import FP8, check_operands, num_sms
 from ..descriptors import SHARED_MEMORY, describe, find_layouts, has_engine
 from .scaled_pointers import launch_by_pointers
-from .scales import BIAS_DTYPES, BLOCK_K, check_vector, explain_pointers, make_result, scale_tile
+from .scales import (
+    BIAS_DTYPES,
+    BLOCK_K,
+    as_matrix,
+    check_vector,
+    explain_pointers,
+    make_result,
+    scale_tile,
+)
 
 # (BLOCK_M, BLOCK_N, num_warps, num_stages, GROUP_M, SUBTILES). Results of 32 bits leave no room
 # for the fourth stage of the widest tile. Halves of the others would be of 64 columns, for which
@@ -189,7 +197,7 @@ def matmul_scaled(
     one = ((), (1,), (1, 1))
     scale_a = check_vector(where, "scale_a", scale_a, ((M,), (M, 1), *one), a.device)
     scale_b = check_vector(where, "scale_b", scale_b, ((N,), (1, N), *one), a.device)
-    scale_a, scale_b = scale_a.reshape(-1, 1), scale_b.reshape(1, -1)
+    scale_a, scale_b = as_matrix(scale_a, -1), as_matrix(scale_b, 0)
     matrices = {"scale_a": scale_a, "scale_b": scale_b}
     if bias is not None:
         bias = check_vector(where, "bias", bias, ((N,),), a.device, BIAS_DTYPES)
@@ -223,8 +231,8 @@ def _launch(
             scale_a, scale_b, bias, *c.shape, a.shape[1],
             scale_a.stride(0), scale_b.stride(1), 0 if bias is None else bias.stride(0),
             C_BYTES=c.element_size(),
-            A_PER_ROW=scale_a.shape[0] == c.shape[0],
-            B_PER_COLUMN=scale_b.shape[1] == c.shape[1],
+            A_PER_ROW=scale_a.shape[0] > 1,
+            B_PER_COLUMN=scale_b.shape[1] > 1,
             NUM_SMS=sms,
             ACC_DTYPE=tl.int32 if a.dtype == torch.int8 else tl.float32,
             PROMOTE=a.dtype in FP8 and not fast_accum,

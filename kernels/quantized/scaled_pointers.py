@@ -100,7 +100,7 @@ def launch_by_pointers(
             a, b, c, scale_a, scale_b, bias, M, N, a.shape[1],
             *a.stride(), *b.stride(), *c.stride(),
             scale_a.stride(0), scale_b.stride(1), 0 if bias is None else bias.stride(0),
-            A_PER_ROW=scale_a.shape[0] == M, B_PER_COLUMN=scale_b.shape[1] == N,
+            A_PER_ROW=scale_a.shape[0] > 1, B_PER_COLUMN=scale_b.shape[1] > 1,
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=GROUP_M,
             ACC_DTYPE=tl.int32 if a.dtype == torch.int8 else tl.float32,
             PROMOTE=a.dtype in FP8 and not fast_accum,

@@ -41,10 +41,32 @@ def check_vector(
         raise TypeError(f"{where}: got {name} of {x.dtype}, expected {join_names(formats)}")
     if x.device != device:
         raise TypeError(f"{where}: got {name} on {x.device}, expected {device}")
-    if tuple(x.shape) not in shapes:
+    if not has_shape(x, shapes):
         expected = " or ".join(map(str, shapes))
         raise ValueError(f"{where}: got {name} of shape {tuple(x.shape)}, expected {expected}")
     return x.resolve_neg()
+
+
+def has_shape(x: torch.Tensor, shapes: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether x has one of some shapes: one question, for who follows the sizes."""
+    found = False
+    for shape in shapes:
+        if len(shape) == x.dim():
+            same = True
+            for n, m in zip(x.shape, shape, strict=True):
+                same = same & (n == m)
+            found = found | same
+    return found
+
+
+def as_matrix(x: torch.Tensor, axis: int) -> torch.Tensor:
+    """A view with two dimensions: those that x lacks are inserted there, 0 or -1.
+
+    A reshape decides between strides, and for who follows the sizes each is a path of its own.
+    """
+    while x.dim() < 2:
+        x = x.unsqueeze(axis)
+    return x
 
 
 def make_result(

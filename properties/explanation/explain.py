@@ -11,7 +11,7 @@ from gemmproof.properties.explanation.record import AccessMap, AddressMap, Kerne
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.proof.domain import Domain, NotSaid, list_domains
-from gemmproof.properties.proof.paths import Decided, list_paths
+from gemmproof.properties.proof.paths import Decided, Traced, list_paths
 from gemmproof.reference.symbolic.machine.launch import follow_on
 from gemmproof.reference.symbolic.machine.seen import NotFollowed
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
@@ -31,6 +31,7 @@ class _Book:
     kernel: KernelUnderTest
     unvisited: dict[str, None] = field(default_factory=dict)
     decided: Decided = field(default_factory=dict)
+    traced: Traced = field(default_factory=dict)
 
     def leave_all_open(self, why: str) -> None:
         self.unvisited[why] = None

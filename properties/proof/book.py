@@ -8,7 +8,7 @@ from typing import Any
 from gemmproof.properties import memory, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.proof.paths import Decided
+from gemmproof.properties.proof.paths import Decided, Traced
 from gemmproof.properties.proof.seek import SECONDS as SEEKING
 from gemmproof.properties.proof.seek import Way
 from gemmproof.properties.proof.verdict import REFUTED, Proof
@@ -24,7 +24,8 @@ class Book:
 
     `suspected`: cases at which properties may not hold; `ways`: the paths, in which more of them
     are sought for `seeking` seconds at most. `checked` is what z3 said to texts, `proved` what
-    holds, `decided` the sizes of a domain at which conditions hold.
+    holds, `decided` the sizes of a domain at which conditions hold, `narrow` the solvers that know
+    a part of what holds, by what they know.
     """
 
     kernel: KernelUnderTest
@@ -38,6 +39,8 @@ class Book:
     checked: dict[str, str] = field(default_factory=dict)
     proved: dict[Any, int] = field(default_factory=dict)
     decided: Decided = field(default_factory=dict)
+    traced: Traced = field(default_factory=dict)
+    narrow: dict[Any, Solver] = field(default_factory=dict)
     # atoms that are let go are other ones when they come again: what was checked would be lost
     solvers: list[Solver] = field(default_factory=list)
 

@@ -40,7 +40,7 @@ MOST = 2**30
 # Elements from the first of a tensor to behind its last: what a 32-bit offset and a 32-bit count
 # reach; and where the contract says huge, what no device's memory holds.
 SPAN, HUGE_SPAN = 2**31 - 1, 2**38
-MOST_WAYS = 24  # of calling a wrapper: values, operands left out, formats
+MOST_WAYS = 48  # of calling a wrapper: values, operands left out, formats
 
 
 class NotSaid(Exception):

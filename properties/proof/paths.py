@@ -12,7 +12,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.domain import Domain
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond, evaluate
-from gemmproof.reference.symbolic.wrapper import Path, WrapperRun, trace_wrapper
+from gemmproof.reference.symbolic.wrapper import Path, Trace, WrapperRun, take_config, trace_wrapper
 
 MOST_PATHS = 24
 USUAL = (3, 37, 53, 29)  # batch, M, N, K
@@ -23,12 +23,17 @@ MOST_CONFIGS = 16
 Decided = dict[tuple[Cond, Cond], Mapping[Atom, int] | None]
 
 
+# what was seen of a domain, in whichever configuration
+Traced = dict[tuple[Case, tuple[Atom, ...], Cond], Trace]
+
+
 class Notes(Protocol):
     """Where it is kept what was not decided."""
 
     kernel: KernelUnderTest
     unvisited: dict[str, None]
     decided: Decided
+    traced: Traced
 
     def leave_all_open(self, why: str) -> None: ...
 
@@ -39,29 +44,35 @@ def list_paths(
 ) -> Iterator[Path]:  # fmt: skip
     """The paths; what they leave of the domain is written into the book.
 
-    `see` is told of each run, with the case whose sizes alone it changes.
+    `see` is told of each run, with the case whose sizes alone it changes. A wrapper that ran in one
+    configuration runs again in another only where that may change more than its launches.
     """
+    key = (domain.case, domain.axes, domain.condition)
+    seen = book.traced.get(key)
     kernel, case = book.kernel, replace(domain.case, config=config)
 
     def call(tensors: dict[str, Any]) -> Any:
         return kernel.call(case, tensors)
 
     def find(cond: Cond) -> Mapping[Atom, int] | None:
-        key = (domain.condition, cond)  # formats and configurations ask the same
+        asked = (domain.condition, cond)  # formats and configurations ask the same
         with contextlib.suppress(OutOfTime):
-            if key not in book.decided:
-                book.decided[key] = solver.find(cond, small=domain.axes)
-            return book.decided[key]
+            if asked not in book.decided:
+                book.decided[asked] = solver.find(cond, small=domain.axes)
+            return book.decided[asked]
         return None
 
-    hint = _usual_sizes(domain, kernel) or solver.find(domain.condition, small=domain.axes)
-    if hint is None:
-        book.leave_all_open("no sizes were found that the contract admits")
-        return
-    trace = trace_wrapper(
-        call, domain.operands, domain.condition, target, hint, find,
-        most_paths=MOST_PATHS, config=config, deadline=deadline,
-    )  # fmt: skip
+    trace = None if seen is None else take_config(seen, config)
+    if trace is None:
+        hint = _usual_sizes(domain, kernel) or solver.find(domain.condition, small=domain.axes)
+        if hint is None:
+            book.leave_all_open("no sizes were found that the contract admits")
+            return
+        trace = trace_wrapper(
+            call, domain.operands, domain.condition, target, hint, find,
+            most_paths=MOST_PATHS, config=config, deadline=deadline,
+        )  # fmt: skip
+        book.traced[key] = trace
     for left in trace.unvisited:
         if not _is_ruled_out(solver, left.condition):
             where = f"{left.where}: " if left.where else ""

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from math import lcm
 from typing import Any
 
 from gemmproof.properties import memory, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof.asking import Asker, list_bounds, list_claims, list_fits
 from gemmproof.properties.proof.book import ABOUT, Book
 from gemmproof.properties.proof.domain import HUGE_SPAN, SPAN, Domain, NotSaid, list_domains
 from gemmproof.properties.proof.paths import MOST_CONFIGS, list_paths
@@ -31,8 +33,7 @@ from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.launch import follow
 from gemmproof.reference.symbolic.machine.seen import NotFollowed
 from gemmproof.reference.symbolic.machine.values import Access
-from gemmproof.reference.symbolic.obligations.bounds import judge_bounds, judge_fit
-from gemmproof.reference.symbolic.obligations.claims import judge_claim, judge_hint
+from gemmproof.reference.symbolic.obligations.claims import judge_hint
 from gemmproof.reference.symbolic.obligations.product import WantedProduct
 from gemmproof.reference.symbolic.obligations.verdict import OPEN, Verdict
 from gemmproof.reference.symbolic.obligations.verdict import REFUTED as FAILS
@@ -114,7 +115,8 @@ def _prove(book: Book, domain: Domain, target: str | None, deadline: float) -> N
         for path in list_paths(book, domain, target, config, solver, soon, see):
             configs = max([configs, *(launch.configs for launch in path.launches)])
             refused &= path.failed is not None
-            ways += _follow(book, domain, path, config)
+            if config < lcm(*(launch.configs for launch in path.launches)):  # else it was seen
+                ways += _follow(book, domain, path, config)
         if refused:  # what holds of every call holds of none
             book.leave_all_open("every path of the wrapper raises")
         book.ways += ways
@@ -144,17 +146,18 @@ def _follow(book: Book, domain: Domain, path: Path, config: int) -> Iterator[Way
 def _judge_path(book: Book, way: Way, deadline: float) -> None:
     domain, path, machines = way.domain, way.path, way.machines
     accesses = [access for machine in machines for access in machine.accesses]
-    conds = [domain.condition, path.condition, *list_spans(book.kernel, accesses)]
+    conds = [domain.condition, *list_spans(book.kernel, accesses)]
     conds += [machine.launched for machine in machines]
     # cases are sought in the formulas as well, which takes less
     known = {atom: cond for machine in machines for atom, cond in machine.known.items()}
     inner = Solver(
-        every(conds), known, domain.plainest, deadline, search=SEARCH / 4,
+        every([*conds, path.condition]), known, domain.plainest, deadline, search=SEARCH / 4,
         checked=book.checked, proved=book.proved, example=path.sizes,
     )  # fmt: skip
     book.solvers.append(inner)
     made = find_made(path, accesses)
-    for name, said in _judge(book.kernel, domain, machines, made, inner).items():
+    asker = Asker(book, inner, tuple(conds), path.condition, domain.axes)
+    for name, said in _judge(book.kernel, domain, machines, made, asker).items():
         if name in book.open or name in book.refuted:  # because of another path or configuration
             continue
         # none takes more than half of the time that is left for all
@@ -168,7 +171,7 @@ def _judge_path(book: Book, way: Way, deadline: float) -> None:
     if any(machine.branches for machine in machines):
         inner.deadline = deadline
         looking = replace(inner, search=book.visits.left)
-        visit_branches(book.visits, book.kernel, way, looking, every(conds))
+        visit_branches(book.visits, book.kernel, way, looking, inner.domain)
 
 
 def _keep(book: Book, way: Way, name: str, said: Iterator[Verdict], deadline: float) -> None:
@@ -191,24 +194,25 @@ def list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond
 
 
 def _judge(
-    kernel: KernelUnderTest, domain: Domain, machines: list[Machine], made: Made, solver: Solver
+    kernel: KernelUnderTest, domain: Domain, machines: list[Machine], made: Made, asker: Asker
 ) -> dict[str, Iterator[Verdict]]:
     """The obligations of each property; none is asked before it is its turn."""
-    small, accesses = domain.axes, made.accesses
+    small, accesses, solver = domain.axes, made.accesses, asker.whole
     claims = {(c.kind, c.cond, c.path, c.number): c for m in machines for c in m.claims}.values()
+    fits = [claim for claim in claims if claim.kind == "fit"]
     said = {
         memory.FIT: chain(
-            (v for access in accesses for v in judge_fit(solver, access, small)),
-            (judge_claim(solver, claim, small) for claim in claims if claim.kind == "fit"),
+            asker.ask("fits", list_fits(accesses, small)),
+            asker.ask("claim", list_claims(fits, small)),
         ),
-        memory.BOUNDS: (v for access in accesses for v in judge_bounds(solver, access, small)),
+        memory.BOUNDS: asker.ask("bounds", list_bounds(accesses, small)),
         memory.HINTS: (
             judge_hint(solver, claim, small, machines, made.stores, made.list_stores)
             for claim in claims
             if claim.kind != "fit"
         ),
         memory.LANES: made.judge_lanes(solver, machines, small),
-        memory.ONCE: made.judge_once(solver, small),
+        memory.ONCE: asker.ask("once", made.list_once(small)),
     }
     if kernel.spec is None:
         shapes = {name: domain.operands[name].shape for name in ROLES}

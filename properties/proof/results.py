@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gemmproof.properties.proof.around import (
@@ -13,6 +14,7 @@ from gemmproof.properties.proof.around import (
     list_read,
     list_views,
 )
+from gemmproof.properties.proof.asking import Obligation
 from gemmproof.properties.proof.chain import Chain, find_chain
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.values import Access
@@ -48,17 +50,25 @@ class Made:
     views: dict[int, Any]
     filled: dict[tuple[int, int], bool] = field(default_factory=dict)
 
-    def judge_once(self, solver: Solver, small: tuple[Atom, ...]) -> Iterator[Verdict]:
+    def list_once(self, small: tuple[Atom, ...]) -> Iterator[Obligation]:
         """Each element of each result, or of what it is computed from, is stored once."""
         stored = {x.tensor.storage for x in self.stores}
         torchs = (call for call in self.path.operations if call.name != LAUNCH)
         stored |= {view.storage for call in torchs for view in call.outputs}
-        left = (view for storage, view in self.views.items() if storage not in stored)
-        if not self.views or not all(_is_empty(solver, view) for view in left):
-            yield Verdict(OPEN, "stored once", None, "no store of a result was seen")
+        left = [view for storage, view in self.views.items() if storage not in stored]
+        if left or not self.views:
+            shapes = tuple(view.shape for view in left)
+            yield Obligation(shapes, lambda solver: self._judge_left(solver, left))
         for storage in dict.fromkeys(x.tensor.storage for x in self.stores):
             mine = [x for x in self.stores if x.tensor.storage == storage]
-            yield from self._judge_one(solver, mine, self.views.get(storage), small)
+            view = self.views.get(storage)
+            own = () if view is None else (view.shape, view.strides, view.offset)
+            terms = (*((x.kind, x.launch, x.tensor.defined, x.place) for x in mine), own)
+            yield Obligation(terms, partial(self._judge_one, stores=mine, view=view, small=small))
+
+    def _judge_left(self, solver: Solver, left: list[Any]) -> Iterator[Verdict]:
+        if not self.views or not all(_is_empty(solver, view) for view in left):
+            yield Verdict(OPEN, "stored once", None, "no store of a result was seen")
 
     def _judge_one(
         self, solver: Solver, stores: list[Access], view: Any, small: tuple[Atom, ...]

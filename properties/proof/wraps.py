@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.domain import Domain, NotSaid, list_domains
-from gemmproof.properties.proof.paths import MOST_CONFIGS, list_paths
+from gemmproof.properties.proof.paths import MOST_CONFIGS, Decided, Traced, list_paths
 from gemmproof.properties.proof.prove import list_spans
 from gemmproof.properties.proof.seek import Way
 from gemmproof.reference.symbolic.machine.arithmetic import fits
@@ -68,7 +68,8 @@ class _Book:
 
     kernel: KernelUnderTest
     unvisited: dict[str, None] = field(default_factory=dict)
-    decided: dict[tuple[Cond, Cond], Mapping[Atom, int] | None] = field(default_factory=dict)
+    decided: Decided = field(default_factory=dict)
+    traced: Traced = field(default_factory=dict)
 
     def leave_all_open(self, why: str) -> None:
         raise _NotDecided(why)

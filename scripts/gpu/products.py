@@ -74,6 +74,7 @@ PRODUCTS: dict[str, Product] = {
     "grouped_gemm": multiply_groups,
     "matmul_fused": add_nothing,
     "matmul_fused_tiled": add_nothing,
+    "matmul_fused_bare": add_nothing,
     "matmul_fused_in_place": update_zeros,
     "matmul_scaled": scale_rows,
     "matmul_scaled_described": scale_rows,

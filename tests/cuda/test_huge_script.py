@@ -8,6 +8,7 @@ from scripts.gpu import huge
 from scripts.gpu.evidence import CONFTEST
 from scripts.gpu.products import PRODUCTS
 
+from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.simulator import run
 from gemmproof.worker.serve import load_registered
 
@@ -58,8 +59,8 @@ def test_what_computes_more_than_a_product_is_called_so_that_it_gives_one(name):
 
 
 def test_each_of_them_is_registered():
-    known = {kernel.name for kernel in load_registered(CONFTEST)}
-    assert {name for name in PRODUCTS if name not in known} == {"grouped_gemm"}  # by formats
+    tasks = [(kernel.name, fmt) for kernel in load_registered(CONFTEST) for fmt in OPERANDS]
+    assert {*PRODUCTS} <= {name.removesuffix(f"_{fmt}") for name, fmt in tasks}
 
 
 def test_what_raises_is_a_row(monkeypatch):

@@ -146,7 +146,7 @@ class Agreement:
 class _Book:
     def __init__(self, kernel):
         self.kernel, self.cases, self.unvisited, self.decided = kernel, {}, {}, {}
-        self.why = ""
+        self.traced, self.why = {}, ""
 
     def leave_all_open(self, why):
         self.why = why

@@ -24,9 +24,8 @@ from gemmproof.reference.symbolic import definitions, lemmas
 from gemmproof.reference.symbolic import solver as solving
 from gemmproof.reference.symbolic.machine import integers, shapes, values
 from gemmproof.reference.symbolic.machine.interpret import RULES
-from gemmproof.reference.symbolic.obligations import coordinates, digits, tiles
+from gemmproof.reference.symbolic.obligations import coordinates, digits
 from gemmproof.reference.symbolic.terms import (
-    TRUE,
     Atom,
     atoms,
     eq,
@@ -40,8 +39,6 @@ from gemmproof.reference.symbolic.terms import (
 )
 
 X, Y, D = symbol("x"), symbol("y"), symbol("d", is_natural=True)
-SIDE = symbol("side", is_natural=True)
-TILES = making.make("floordiv", SIDE + 15, 16)
 SECONDS = 20.0
 PINNED = ("floordiv", "mod", "div", "rem", "min", "max", "choice", "flag")
 
@@ -199,21 +196,6 @@ def digits_are_of_their_number():
             if bool(evaluate(within, given)):
                 found.add(int(evaluate(index, given)))
         assert found == set(range(19))
-
-
-def tiles_have_one_program_each():
-    """Of as many programs as tiles, where each tile has one."""
-    program, lane = Atom("symbol", "pid_x", 0, is_natural=True), definitions.lane(0, 16)
-    for grid, tile, wanted in (
-        (TILES, term(program), True),
-        (TILES, TILES - 1 - program, True),
-        (TILES, 2 * making.make("floordiv", term(program), 2), False),
-        (2 * TILES, making.make("floordiv", term(program), 2), False),
-    ):
-        solver = solving.Solver(le(1, SIDE), {program: lt(term(program), grid)})
-        store = values.Access("store", None, SIDE, TRUE, TRUE, (16,), None)
-        found = tiles.has_one_program_each(solver, store, [16 * tile + lane], [SIDE])
-        assert found == wanted, (grid, tile)
 
 
 def indices_are_of_their_offset():

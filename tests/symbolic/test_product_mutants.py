@@ -8,8 +8,11 @@ import engine_checks as checks
 import pytest
 
 from gemmproof.properties import memory, values
-from gemmproof.properties.proof import chain, prove, results
+from gemmproof.properties.proof import asking, chain, prove, results
+from gemmproof.reference.symbolic import definitions
+from gemmproof.reference.symbolic import solver as solving
 from gemmproof.reference.symbolic.machine import hints, interpret, loops, numbers
+from gemmproof.reference.symbolic.machine import values as machine_values
 from gemmproof.reference.symbolic.obligations import (
     contents,
     contraction,
@@ -18,15 +21,29 @@ from gemmproof.reference.symbolic.obligations import (
     digits,
     reaching,
     tiles,
+    walks,
 )
 from gemmproof.reference.symbolic.obligations import instances as programs
 from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
-from gemmproof.reference.symbolic.terms import FALSE, TRUE, making, term
+from gemmproof.reference.symbolic.terms import (
+    FALSE,
+    TRUE,
+    Atom,
+    le,
+    lt,
+    making,
+    symbol,
+    term,
+    walk,
+)
 
 PROOF = Verdict(PROVED, "", None)
 REBIND, BOX = loops.rebind, contents.find_box
 EXACT, LANES, ONCE, HINTS = values.EXACT, memory.LANES, memory.ONCE, memory.HINTS
 unproved = checks.unproved
+D = symbol("d", is_natural=True)
+SIDE = symbol("side", is_natural=True)
+TILES = making.make("floordiv", SIDE + 15, 16)
 
 
 def no_trip_before(value, swaps):
@@ -37,6 +54,55 @@ def whole_memory(solver, view, at):
     return replace(BOX(solver, view, at), inside=TRUE)
 
 
+# -- checks of how programs are counted ------------------------------------------------------------
+def tiles_have_one_program_each():
+    """Of as many programs as tiles, where each tile has one."""
+    program, lane = Atom("symbol", "pid_x", 0, is_natural=True), definitions.lane(0, 16)
+    for grid, tile, wanted in (
+        (TILES, term(program), True),
+        (TILES, TILES - 1 - program, True),
+        (TILES, 2 * making.make("floordiv", term(program), 2), False),
+        (2 * TILES, making.make("floordiv", term(program), 2), False),
+    ):
+        solver = solving.Solver(le(1, SIDE), {program: lt(term(program), grid)})
+        store = machine_values.Access("store", None, SIDE, TRUE, TRUE, (16,), None)
+        found = tiles.has_one_program_each(solver, [(store, [16 * tile + lane], [program])], [SIDE])
+        assert found == wanted, (grid, tile)
+
+
+def parts_are_of_one_tile():
+    """Stores side by side are a tile; one over the other, or with a gap, they are not."""
+    program, lane = Atom("symbol", "pid_x", 0, is_natural=True), definitions.lane(0, 8)
+    for begins, apart, whole in (((0, 8), True, True), ((0,), True, False), ((8, 8), False, False)):
+        solver = solving.Solver(le(1, SIDE), {program: lt(term(program), TILES)})
+        store = machine_values.Access("store", None, SIDE, TRUE, TRUE, (8,), None)
+        placed = [(store, [16 * term(program) + n + lane], [program]) for n in begins]
+        assert tiles.has_one_program_each(solver, placed, [SIDE]) == apart
+        assert tiles.has_one_program_each(solver, placed, [SIDE], whole=True) == whole
+
+
+def walks_come_to_each_number_once():
+    """Of programs that go on in strides, where they are as many as the stride, or as there are."""
+    program, trip = (Atom("symbol", *x, is_natural=True) for x in (("pid_x", 0), ("trip", 0, 1)))
+    at, least = term(program) + 12 * term(trip), making.make("min", term(12), TILES)
+    for grid, what, wanted in (
+        (least, at, True),
+        (term(12), making.make("floordiv", at, D), True),
+        (term(11), at, False),
+        (term(13), at, False),
+        (least, at + program, False),
+        (least, at + trip, False),
+    ):
+        known = {program: lt(term(program), grid), trip: lt(at, TILES)}
+        solver = solving.Solver(le(1, SIDE), known)
+        found = walks.find_walk(solver, what)
+        assert (found is not None) == wanted, (grid, what)
+        if found is not None:
+            assert solver.known[found.place] == lt(term(found.place), TILES)
+            assert not {program, trip} & set(walk(found.swap(what)))
+
+
+# -- rules --------------------------------------------------------------------------------
 # the rule, where it lies, what takes its place, and the check that notices
 MUTATIONS = {
     "what torch does to an operand": (
@@ -90,11 +156,26 @@ MUTATIONS = {
     "whatever is inverted is reached": (
         reaching, "reach", lambda *given: TRUE, unproved("last_row_not_stored", ONCE)),
     "as many programs as tiles, whichever these are": (
-        tiles, "find_gap", lambda *given: "", checks.tiles_have_one_program_each),
+        tiles, "find_gap", lambda *given: "", tiles_have_one_program_each),
     "any number of programs": (
-        tiles, "_count_programs", lambda *given: checks.TILES, checks.tiles_have_one_program_each),
+        tiles, "count_programs", lambda *given: TILES,
+        tiles_have_one_program_each),
     "every tile is one program's": (
         cover, "has_one_program_each", lambda *given: True,
+        unproved("every_tile_launched_twice", ONCE)),
+    "any part of a tile is another": (
+        tiles, "_find_part", lambda access, at, sizes: (id(at),),
+        parts_are_of_one_tile),
+    "any number of programs walks": (
+        walks, "count_programs", lambda *given: term(12),
+        walks_come_to_each_number_once),
+    "whatever else a walk names": (
+        walks, "walk", lambda *what: iter(()),
+        walks_come_to_each_number_once),
+    "programs that nothing names are none": (
+        asking, "is_program", lambda atom: False, unproved("every_tile_launched_twice", ONCE)),
+    "what is known of another path": (
+        asking, "list_parts", lambda conds: iter([FALSE]),
         unproved("every_tile_launched_twice", ONCE)),
     "whoever uses a hint is followed": (
         interpret.Machine, "forgo", lambda *given: None, unproved("step_of_pointers", HINTS)),

@@ -31,6 +31,7 @@ LANES, EXACT = memory.LANES, values.EXACT
 class Book:
     def __init__(self, kernel):
         self.kernel, self.cases, self.unvisited, self.decided = kernel, {}, {}, {}
+        self.traced = {}
 
     def leave_all_open(self, why):
         pass

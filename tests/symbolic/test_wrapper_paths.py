@@ -11,6 +11,8 @@ from symbolic_sizes import STEPS, K, M, N, operands, trace
 
 from gemmproof import kernels
 from gemmproof.reference.symbolic.terms import eq, evaluate, every, le, make, term
+from gemmproof.reference.symbolic.wrapper import Path as PathOfWrapper
+from gemmproof.reference.symbolic.wrapper import take_config
 from gemmproof.reference.symbolic.wrapper.record import HostDescriptor, TensorView
 
 SOME = every(le(1, n) for n in (M, N, K))
@@ -95,6 +97,25 @@ def test_autotuned_kernels_prune_by_the_sizes(config, few, many):
     assert blocks == {1000: [few], 1001: [many]}
     assert {p.launches[0].configs for p in traced.paths} == {2, 3}
     assert traced.paths[0].launches[0].options["num_warps"] in (2, 4, 8)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_one_run_sees_every_configuration(first):
+    traced = trace(wrappers.tuned, config=first)
+    for config in range(3):
+        taken, alone = take_config(traced, config), trace(wrappers.tuned, config=config)
+        assert [p.condition for p in taken.paths] == [p.condition for p in alone.paths]
+        assert all(map(PathOfWrapper.does_as, taken.paths, alone.paths))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_hook_that_does_more_than_set_arguments_has_runs_of_its_own(first):
+    traced = trace(wrappers.tuned_with_a_hook, config=first)
+    assert take_config(traced, 1 - first) is None
+    (path,) = traced.paths
+    assert [call.name for call in path.operations].count("aten.zero_.default") == 1 - first
+    (view,) = (x for x in path.launches[0].arguments if getattr(x, "name", "") == "c")
+    assert view.defined == (first == 0)
 
 
 def test_fast_paths():

@@ -9,6 +9,7 @@ from typing import Any
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.coordinates import NoView, locate, split_choices
 from gemmproof.reference.symbolic.obligations.verdict import OPEN, PROVED, Verdict, ask
+from gemmproof.reference.symbolic.obligations.walks import join_walks
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import FALSE, Atom, Cond, Poly, le, lt, term
 
@@ -42,6 +43,7 @@ def judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Ite
 
 
 def _judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...], words: str) -> Verdict:
+    access, _ = join_walks(solver, access)
     tensor = access.tensor
     # an index beyond its axis is a fault where the address is outside of the operand
     offset = access.term + tensor.offset
@@ -96,6 +98,7 @@ def judge_fit(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Iterat
     from gemmproof.reference.symbolic.machine.arithmetic import fits
 
     words = f"offset of the {access.kind} of {access.tensor.name}"
+    access, _ = join_walks(solver, access)
     for step, cond in access.steps:
         given = (access.path, access.mask, cond)
         yield ask(solver, words, access.where, fits(step, 32), given, small)

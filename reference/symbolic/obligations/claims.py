@@ -15,6 +15,7 @@ from gemmproof.reference.symbolic.obligations.verdict import (
     Verdict,
     ask,
 )
+from gemmproof.reference.symbolic.obligations.walks import find_walk
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond
 
@@ -23,7 +24,11 @@ Stores = Callable[[Access], Iterable[Access]]
 
 def judge_claim(solver: Solver, claim: Claim, small: tuple[Atom, ...]) -> Verdict:
     """Whether a claim holds in every lane."""
-    said = ask(solver, claim.words, claim.where, claim.cond, (claim.path,), small)
+    cond, path = claim.cond, claim.path
+    walk = find_walk(solver, cond, path)
+    if walk is not None:
+        cond, path = walk.swap(cond), walk.swap(path)
+    said = ask(solver, claim.words, claim.where, cond, (path,), small)
     if said.status == REFUTED and claim.words != "tl.assume":
         # at fault only in lanes that reach a store
         return Verdict(OPEN, claim.words, claim.where, "it does not hold in every lane")

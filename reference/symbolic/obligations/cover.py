@@ -25,6 +25,7 @@ from gemmproof.reference.symbolic.obligations.verdict import (
     Verdict,
     find_unknown,
 )
+from gemmproof.reference.symbolic.obligations.walks import join_walks
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import (
     TRUE,
@@ -80,8 +81,7 @@ def _judge_twice(
     through = whole and any(is_counted_through(x.tensor, at) for x, _, at in both)
     shape = first.tensor.owner_shape if view is None else view.shape
     flat = through or not all(_is_within(solver, *place, shape) for place in both)
-    is_one = first is second and len(ours) == 1 and not flat
-    if is_one and has_one_program_each(solver, first, ours[0][2], shape):
+    if not flat and _are_tiled(solver, [first] if first is second else [first, second], view):
         yield Verdict(PROVED, words, first.where)
         return
     if flat:
@@ -188,15 +188,10 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
         return
     shape = tensor.owner_shape if view is None else view.shape
     places = [_find_indices(store, view) for store in stores]
-    if len(stores) == 1 and [case for case, _ in places[0]] == [TRUE]:
-        ((_, at),) = places[0]
-        inside = every(lt(x, n) for x, n in zip(at, shape, strict=True))
-        every_lane = stores[0].path & stores[0].mask
-        is_tiled = has_one_program_each(solver, stores[0], at, shape)
-        if is_tiled and solver.follows(every_lane, inside) == YES:
-            solver.remember(*asked)
-            yield Verdict(PROVED, words, where)
-            return
+    if _are_tiled(solver, stores, view, whole=True):
+        solver.remember(*asked)
+        yield Verdict(PROVED, words, where)
+        return
     whole = view is None or is_whole(view)
     through = whole and any(is_counted_through(tensor, at) for found in places for _, at in found)
     if through and is_dense(tensor):
@@ -214,6 +209,28 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
         return
     solver.remember(*asked)
     yield Verdict(PROVED, words, where)
+
+
+def _are_tiled(solver: Solver, stores: Sequence[Access], view: Any, whole: bool = False) -> bool:
+    """Whether stores are parts of tiles of which each has one program.
+
+    Where they are to be `whole` tiles, no lane within the tensor may be masked.
+    """
+    shape = stores[0].tensor.owner_shape if view is None else view.shape
+    placed = []
+    for store in stores:
+        access, programs = join_walks(solver, store)
+        found = _find_indices(access, view)
+        if [case for case, _ in found] != [TRUE]:
+            return False
+        placed.append((access, found[0][1], programs))
+    if not has_one_program_each(solver, placed, shape, whole):
+        return False
+    for access, at, _ in placed if whole else ():
+        inside = every(lt(x, n) for x, n in zip(at, shape, strict=True))
+        if solver.follows(access.path & access.mask, inside) != YES:
+            return False
+    return True
 
 
 def _find_indices(store: Access, view: Any) -> list[tuple[Cond, tuple[Poly, ...]]]:

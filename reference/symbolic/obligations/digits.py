@@ -41,7 +41,7 @@ def new_element(
     indices: list[Poly] = []
     within: list[Cond] = []
     for axis, n in enumerate(shape):
-        size = _widen([at[axis] for at in places])
+        size = find_step([at[axis] for at in places])
         tile, lane = solver.new_symbol("element"), solver.new_symbol("element", size - 1)
         indices.append(size * tile + lane)
         within += [lt(lane, size), lt(indices[-1], n), lt(tile, count_tiles(n, size))]
@@ -53,7 +53,7 @@ def count_tiles(n: Poly, size: int) -> Poly:
     return make("floordiv", n + size - 1, size)
 
 
-def _widen(indices: Sequence[Poly]) -> int:
+def find_step(indices: Sequence[Poly]) -> int:
     """How many elements of an axis lie between the lanes of one program and those of the next."""
     size = find_tile(indices)
     steps = (c for index in indices for m, c in index.terms.items() if m and c % size == 0)

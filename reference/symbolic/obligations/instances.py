@@ -25,8 +25,13 @@ def list_free(solver: Solver, *what: Poly | Cond) -> list[Atom]:
 
 def is_free(atom: Atom) -> bool:
     """Whether an atom is a program, a trip or a lane: one of many, and not a size."""
-    words = ("lane", "trip", "trips", "earlier")
-    return atom.kind == "symbol" and (atom.args[0] in words or atom.args[0].startswith("pid_"))
+    words = ("lane", "trip", "trips", "earlier", "walk")
+    return atom.kind == "symbol" and (atom.args[0] in words or is_program(atom))
+
+
+def is_program(atom: Atom) -> bool:
+    """Whether an atom is a program's number along an axis of its grid."""
+    return atom.kind == "symbol" and str(atom.args[0]).startswith("pid_")
 
 
 def copy_free(solver: Solver, free: Sequence[Atom]) -> dict[Atom, Poly]:
@@ -54,5 +59,5 @@ def list_others(solver: Solver, access: Access) -> list[Atom]:
 
 def list_programs(solver: Solver, access: Access) -> list[Atom]:
     """The program of an access along each axis of its grid."""
-    named = [x for x in solver.known if str(x.args[0]).startswith("pid_")]
+    named = [x for x in solver.known if is_program(x)]
     return [x for x in named if x.args[1:] == (access.launch,)]

@@ -6,7 +6,7 @@ Heuristics, hooks, pruning and the binder are Triton's, as on the simulator.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -147,8 +147,41 @@ def trace_launches(watch: Watch, target: str | None, config: int) -> Iterator[No
         (TracedKernel, "settings", settings),
         _power_of_2(watch.sizes),
     )
-    with swap(patches), intercept_launches(cast(Any, settings), _compile):
+    with ExitStack() as stack:
+        stack.enter_context(swap(patches))
+        stack.enter_context(intercept_launches(cast(Any, settings), _compile))
+        tries = _try_all(watch, settings, Autotuner.run)
+        stack.enter_context(swap(((Autotuner, "run", tries),)))
         yield
+
+
+def _try_all(watch: Watch, settings: _Settings, tune: Any) -> Any:
+    """A tuner's run that makes the wanted launch, and notes that of each other configuration.
+
+    Where a hook does more than to set arguments, or a configuration is refused, these have runs of
+    the wrapper of their own. The wanted one comes last again, as after tuning.
+    """
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        begun, done, wanted = len(watch.launches), len(watch.operations), settings.config
+        result = tune(self, *args, **kwargs)
+        configs = settings.configs
+        if watch.tuning or configs < 2 or len(watch.operations) > done + 1:
+            return result
+        before = watch.save()
+        try:
+            for config in (*range(configs), wanted):
+                settings.config = config
+                tune(self, *args, **kwargs)
+            if watch.save()[1:] == before[1:] and len(watch.operations) == done + configs + 2:
+                watch.variants[begun] = watch.launches[begun + 1 : -1]
+        except Exception:
+            watch.variants.pop(begun, None)
+        settings.config = wanted
+        watch.restore(before)
+        return result
+
+    return run
 
 
 def _settle(sizes: Decisions, kernel: Any, name: str, value: Any) -> Any:

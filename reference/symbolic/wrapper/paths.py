@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from torch._subclasses import fake_tensor
@@ -91,7 +92,17 @@ def trace_wrapper(
         if why:
             unvisited.append(Unvisited(every(wanted), where, why))
     runs = [WrapperRun(tuple(path.guards), path.sizes) for path in seen.values()]
-    return Trace(merge(list(seen.values())), unvisited, runs)
+    leaves = list(seen.values())
+    return Trace(merge([replace(path) for path in leaves]), unvisited, runs, leaves)
+
+
+def take_config(trace: Trace, config: int) -> Trace | None:
+    """The paths in another configuration, None where some were not seen there."""
+    leaves = [path.take(config) for path in trace.leaves]
+    taken = [path for path in leaves if path is not None]
+    if len(taken) < len(leaves):
+        return None
+    return replace(trace, paths=merge(taken))
 
 
 @without_compiler()
@@ -129,7 +140,8 @@ def _run(
         failed = sizes.failure or _explain(error)
     values = {str(atom): value for atom, value in sizes.hints.items()}
     failed = sizes.failure or failed
-    return Path(sizes.taken, watch.launches, watch.operations, results, values, failed)
+    done = (sizes.taken, watch.launches, watch.operations, results, values)
+    return Path(*done, failed, watch.variants)
 
 
 def _explain(error: Exception) -> NotKnown:

@@ -6,7 +6,7 @@ Sizes, strides and grids are terms over the symbols that the operands were decla
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gemmproof.reference.observation import Where
@@ -155,7 +155,8 @@ Guard = tuple[Cond, Where | None]
 class Path:
     """What the wrapper does for all sizes that meet `guards`, its decisions in order.
 
-    `sizes` are those that it ran with; `failed` says why what comes after is not known.
+    `sizes` are those that it ran with; `failed` says why what comes after is not known. `variants`
+    are, by a launch's place, the launches in each configuration of its tuner.
     """
 
     guards: list[Guard]
@@ -164,6 +165,17 @@ class Path:
     results: list[Any] = field(default_factory=list)
     sizes: Mapping[str, int] = field(default_factory=dict)
     failed: NotKnown | None = None
+    variants: Mapping[int, list[TracedLaunch]] = field(default_factory=dict)
+
+    def take(self, config: int) -> Path | None:
+        """The same path in another configuration, None where it was not seen there."""
+        launches = list(self.launches)
+        for i, launch in enumerate(launches):
+            if launch.configs > 1:
+                if i not in self.variants:
+                    return None
+                launches[i] = self.variants[i][config % launch.configs]
+        return replace(self, launches=launches)
 
     @property
     def condition(self) -> Cond:
@@ -211,12 +223,14 @@ class WrapperRun:
 class Trace:
     """All paths that were run. They and `unvisited` cover the domain; no two paths overlap.
 
-    `runs` has one for each side of every decision, those that change nothing included.
+    `runs` has one for each side of every decision, those that change nothing included, and `leaves`
+    what each of them does.
     """
 
     paths: list[Path]
     unvisited: list[Unvisited]
     runs: list[WrapperRun] = field(default_factory=list)
+    leaves: list[Path] = field(default_factory=list)
 
 
 Hints = Mapping[Atom, int]

@@ -37,12 +37,24 @@ class Watch(TorchDispatchMode):
         super().__init__()
         self.sizes = sizes
         self.launches: list[TracedLaunch] = []
+        self.variants: dict[int, list[TracedLaunch]] = {}
         self.operations: list[TorchCall] = []
         self.tuning = 0  # how many of Triton's tuners are running
         self._memories: dict[int, Memory] = {}
         self._defined: set[int] = set()
         # a tensor that is let go gives its storage's number to the next
         self._kept: list[torch.Tensor] = []
+
+    def save(self) -> tuple[Any, ...]:
+        """What was noted so far; the last two are all that operations leave but launches."""
+        counted = len(self.launches), len(self.operations)
+        return (*counted, self.sizes.failure), len(self._memories), frozenset(self._defined)
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """Forget what was noted since."""
+        (launches, operations, self.sizes.failure), _, defined = saved
+        del self.launches[launches:], self.operations[operations:]
+        self._defined = set(defined)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
