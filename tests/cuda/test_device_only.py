@@ -38,11 +38,9 @@ class GluonGpu(FakeGpu):
     own = 0
 
     def call(self, function, tensors, index, choices, beat):
-        def launch(*product_and_epilogue):
+        def launch(*product):
             self.own += 1
-            *product, bias, activation = product_and_epilogue
-            assert (bias, activation) == (None, None)
-            by_tma._launch(*product, "ieee")
+            by_tma.launch_described(*product, "ieee")
 
         with patch.object(gluon, "_launch", launch):
             return super().call(function, tensors, index, choices, beat)
