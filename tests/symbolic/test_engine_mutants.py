@@ -12,6 +12,7 @@ from gemmproof.properties import memory, values
 from gemmproof.properties.proof import asking, domain, prove, results
 from gemmproof.reference.symbolic import definitions, knowledge, lemmas, solver
 from gemmproof.reference.symbolic.machine import arithmetic, holes, integers, joining, loops, shapes
+from gemmproof.reference.symbolic.machine import memory as accesses
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES
 from gemmproof.reference.symbolic.obligations import (
@@ -141,7 +142,7 @@ def precise(value, contents, truncates, *rest):
 SUBSTITUTE, FINISH = loops.substitute, loops._finish
 LEMMAS, AIM = lemmas._Lemmas, lemmas.aim
 CONTRACTIONS, COMPUTE = product.find_contractions, arithmetic.compute
-BOUNDS, ONCE, LANES = memory.BOUNDS, memory.ONCE, memory.LANES
+BOUNDS, ONCE, LANES, HINTS = memory.BOUNDS, memory.ONCE, memory.LANES, memory.HINTS
 EXACT = values.EXACT
 agrees, unproved = checks.agrees, checks.unproved
 
@@ -201,6 +202,10 @@ MUTATIONS = {
     "a loop runs without trips": (
         Machine, "under", lambda self, cond: nullcontext(),
         checks.proved("last_column_of_its_own", BOUNDS, layouts="any")),
+    "blocks of the copy engine begin anywhere": (
+        accesses, "ALIGNMENT", 1, unproved("read_from_the_second_column", HINTS, layouts="any")),
+    "rows that it stores to end anywhere": (
+        accesses, "ALIGNMENT", 1, unproved("stored_past_rows", HINTS, layouts="any")),
     "rows are never padded": (
         cover, "is_whole", lambda view: True, unproved("copied_through_padded_rows", ONCE)),
     "whatever is between rows is theirs": (

@@ -75,3 +75,30 @@ def padding_read(a, b):
         a, a.new_empty((M, step)), M, step, BLOCK=16
     )
     return plain(a, b)
+
+
+@triton.jit
+def described_kernel(x_ptr, M, N, pitch, COLUMN: tl.constexpr, STORES: tl.constexpr):
+    desc = tl.make_tensor_descriptor(x_ptr, (M, N), (pitch, 1), (16, 16))
+    block = desc.load([tl.program_id(0) * 16, COLUMN])
+    if STORES:
+        desc.store([tl.program_id(0) * 16, COLUMN], block)
+
+
+def _describe(x, column, stores):
+    (rows, pitch), (M, N) = (x.stride(1), x.stride(0)), x.shape
+    if rows == 1 and pitch % 8 == 0 and x.data_ptr() % 16 == 0:
+        triton.set_allocator(lambda n, *_: torch.empty(n, device="cuda", dtype=torch.int8))
+        described_kernel[(triton.cdiv(M, 16),)](x, M, N, pitch, column, stores)
+
+
+def read_from_the_second_column(a, b):
+    """Through a descriptor, whose blocks begin at multiples of 16 bytes."""
+    _describe(a, 1, False)
+    return plain(a, b)
+
+
+def stored_past_rows(a, b):
+    """Through a descriptor, which fills the last 16 bytes of a row."""
+    _describe(a, 0, True)
+    return plain(a, b)
