@@ -19,8 +19,10 @@ def finish(
     args: tuple[int, ...],
     types: list[Type],
     text: str,
+    target: str | None,
 ) -> Program:
     """The program of these blocks, in this order."""
+    free = may_contract(drafts, constants, target)
     needed = _find_needed(drafts)
     for draft in drafts:
         draft.instrs = [
@@ -41,7 +43,7 @@ def finish(
     for slot, value in constants.items():
         template[slot] = value
     kinds = tuple(types[a] for a in args)
-    return Program(blocks, template, args, kinds, text, may_contract=may_contract(drafts))
+    return Program(blocks, template, args, kinds, text, may_contract=free)
 
 
 def _find_needed(drafts: list[Draft]) -> set[int]:

@@ -110,8 +110,82 @@ def rounded_in_assembly(x_ptr, y_ptr, n):
     store(y_ptr, y + load(x_ptr, 2))
 
 
-FREE = (added, subtracted_from, moved, chosen, in_a_branch, carried, in_assembly, from_assembly)
-FIXED = (written_as_fma, into_a_factor, sum_then_product, rectified, rounded_in_assembly)
+@triton.jit
+def tile_of(x_ptr, row: tl.constexpr):
+    offs = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :]
+    return tl.load(x_ptr + 8 * row + offs % 256)
+
+
+@triton.jit
+def store_tile(y_ptr, y):
+    tl.store(y_ptr + tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :], y)
+
+
+@triton.jit
+def into_a_split_dot(x_ptr, y_ptr, n):
+    store_tile(y_ptr, tl.dot(tile_of(x_ptr, 0) * 3.7, tile_of(x_ptr, 1), input_precision="tf32x3"))
+
+
+@triton.jit
+def onto_a_promoted_dot(x_ptr, y_ptr, n):
+    a, b = tile_of(x_ptr, 0).to(tl.float8e5), tile_of(x_ptr, 1).to(tl.float8e5)
+    acc = tile_of(x_ptr, 2) * tile_of(x_ptr, 3)
+    store_tile(y_ptr, tl.dot(a, b, acc, max_num_imprecise_acc=32))
+
+
+@triton.jit
+def onto_a_dot(x_ptr, y_ptr, n):
+    a, b = tile_of(x_ptr, 0).to(tl.float16), tile_of(x_ptr, 1).to(tl.float16)
+    store_tile(y_ptr, tl.dot(a, b, tile_of(x_ptr, 2) * tile_of(x_ptr, 3)))
+
+
+@triton.jit
+def multiply_add(a, b, c):
+    return a * b + c
+
+
+@triton.jit
+def element_by_element(x_ptr, y_ptr, n):
+    y = tl.map_elementwise(multiply_add, load(x_ptr, 0), load(x_ptr, 1), load(x_ptr, 2))
+    store(y_ptr, y)
+
+
+@triton.jit
+def by_an_fma_with_one(x_ptr, y_ptr, n):
+    store(y_ptr, tl.fma(load(x_ptr, 0) * load(x_ptr, 1), 1.0, load(x_ptr, 2)))
+
+
+@triton.jit
+def by_an_fma_onto_zero(x_ptr, y_ptr, n):
+    store(y_ptr, tl.fma(load(x_ptr, 0), load(x_ptr, 1), -0.0) + load(x_ptr, 2))
+
+
+@triton.jit
+def the_larger_of_the_same(x_ptr, y_ptr, n):
+    x = load(x_ptr, 0) * load(x_ptr, 1)
+    store(y_ptr, tl.maximum(x, x) + load(x_ptr, 2))
+
+
+@triton.jit
+def absolute_square(x_ptr, y_ptr, n):
+    store(y_ptr, tl.abs(load(x_ptr, 0) * load(x_ptr, 0)) + load(x_ptr, 2))
+
+
+@triton.jit
+def instead_of_a_load(x_ptr, y_ptr, n):
+    x = load(x_ptr, 0) * load(x_ptr, 1)
+    y = tl.load(x_ptr + tl.arange(0, 256), mask=tl.arange(0, 256) < 0, other=x)
+    store(y_ptr, y + load(x_ptr, 2))
+
+
+FREE = (
+    added, subtracted_from, moved, chosen, in_a_branch, carried, in_assembly, from_assembly,
+    into_a_split_dot, onto_a_promoted_dot, element_by_element, by_an_fma_with_one,
+    by_an_fma_onto_zero, the_larger_of_the_same, absolute_square, instead_of_a_load,
+)  # fmt: skip
+FIXED = (
+    written_as_fma, into_a_factor, sum_then_product, rectified, rounded_in_assembly, onto_a_dot,
+)  # fmt: skip
 #: Nothing forbids to fuse these either, though compilers so far do not.
 UNFUSED = (chosen, in_a_branch, carried)
 
@@ -122,8 +196,8 @@ def name_of(kernel):
 
 @pytest.mark.parametrize("kernel", FREE + FIXED, ids=name_of)
 def test_only_what_a_compiler_may_fuse_is_told(kernel):
-    x, y = torch.ones(1024), torch.zeros(256)
-    seen = run(lambda a: kernel[(1,)](a, y, 5), x)
+    x, y = torch.ones(1024), torch.zeros(64 * 64)
+    seen = run(lambda a: kernel[(1,)](a, y, 5), x, target="sm_90")
     assert ("fma" in seen.launches[0].rounds) == (kernel in FREE)
 
 
