@@ -14,7 +14,7 @@ import triton.language as tl
 
 from .arguments import FP8, make_configs, num_sms, prepare, time_config
 from .bmm import find_tile, load_block
-from .descriptors import describe, explain, find_layouts, has_engine
+from .descriptors import ALIGNMENT, describe, explain, find_layouts, has_engine
 from .matmul_tma import ROW_BYTES
 
 FORMATS = (torch.float16, torch.bfloat16, *FP8)
@@ -241,7 +241,9 @@ def grouped_gemm(
                 **constants,
             )  # fmt: skip
         else:
-            why = explain(a, b=b)
+            of_b = "columns" if a.element_size() == 1 else "rows or columns"
+            wanted = f"dense rows of a and {of_b} of b, each after a multiple of {ALIGNMENT} bytes"
+            why = explain(a, wanted, b=b)
             warnings.warn(f"grouped_gemm: {why}; pointers are used", stacklevel=2)
             grouped_gemm_kernel[programs](
                 a, b, c, offsets, G, N, K, *a.stride(), *b.stride(), *c.stride(),

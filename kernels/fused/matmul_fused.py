@@ -14,7 +14,15 @@ import triton.language as tl
 
 from ..arguments import num_sms, prepare, time_config
 from ..checks import join_names
-from ..descriptors import ALIGNMENT, NO_ENGINE, SHARED_MEMORY, describe, find_layouts, has_engine
+from ..descriptors import (
+    ALIGNMENT,
+    NO_ENGINE,
+    SHARED_MEMORY,
+    describe,
+    find_layouts,
+    has_engine,
+    tell_layout,
+)
 from ..matmul_tma import ROW_BYTES
 from .epilogues import FORMATS, Epilogue, count_tiles, finish, launch_epilogue, make_epilogue
 from .pointers import launch_pointers
@@ -235,12 +243,10 @@ def _explain(a: torch.Tensor, b: torch.Tensor, epilogue: Epilogue) -> str:
         return f"got {torch.cuda.get_device_name(a.device)}, {NO_ENGINE}"
     added = (("c", epilogue.c), ("residual", epilogue.residual), ("out", epilogue.out))
     given = ", ".join(
-        f"{name} with strides {tuple(x.stride())} at {x.data_ptr() % ALIGNMENT} modulo {ALIGNMENT}"
-        for name, x in (("a", a), ("b", b), *added)
-        if x is not None
+        tell_layout(name, x) for name, x in (("a", a), ("b", b), *added) if x is not None
     )
     return (
-        f"got {given} bytes, expected dense rows (or columns, of a and b), each after a multiple"
+        f"got {given}, expected dense rows (or columns, of a and b), each after a multiple"
         f" of {ALIGNMENT} bytes, and those of out of such a length"
     )
 

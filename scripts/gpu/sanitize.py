@@ -40,6 +40,7 @@ PROGRAM = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck")
 FORMATS = ("fp16", "fp8e4m3")
 SECONDS = 300
+SHOWN = 200  # findings that a tool prints
 #: M, N, K: an element, sides that no vector divides, an empty sum; and where 16 bytes divide every
 #: row, so that the copy engine is used, less and more than a tile.
 ODD = ((1, 1, 1), (17, 33, 65), (3, 5, 0))
@@ -52,6 +53,7 @@ CLEAN = re.compile(r"0 errors|0 hazards displayed \(0 errors, 0 warnings\)")
 ACCESS = re.compile(r"access at \w+\+0x[0-9a-f]+ in (\S+):(\d+)")
 #: Lines of a kernel that access no memory themselves: shared memory is Triton's own there.
 DISPATCH = re.compile(r"def \w+\(|.*warp_specialize\(")
+SUMMED = re.compile(r"RACECHECK SUMMARY: ")
 PLACE = re.compile(r"^=+ +(?!=|Host Frame|Saved host)(\S.*)$", re.MULTILINE)
 
 
@@ -90,7 +92,7 @@ def check(program: str, tool: str, name: str, format: str) -> Row:
     began = time.perf_counter()
     command = [sys.executable, str(ROOT / "scripts" / "measure.py"), "calls"]
     command += ["--kernel", name, "--format", format]
-    watched = [program, "--tool", tool, "--print-limit", "5", *command]
+    watched = [program, "--tool", tool, "--print-limit", str(SHOWN), *command]
     # each tensor an allocation of its own: torch's blocks hide what is beside a tensor
     env = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     try:
@@ -127,9 +129,16 @@ def read_answer(said: str) -> Row:
 
 def _is_dispatch(told: list[str]) -> bool:
     """Whether all that is told are accesses at lines at which kernels have none of their own."""
-    raced = [line for line in told if "Race reported" in line or line.startswith("and ")]
-    found = [ACCESS.search(line) for line in raced]
-    return bool(found) and all(x is not None and _is_at_dispatch(x[1], int(x[2])) for x in found)
+    heads = sum("Race reported" in line for line in told)
+    known = [line for line in told if "Race reported" in line or line.startswith("and ")]
+    found = [ACCESS.search(line) for line in known]
+    frame = [line for line in told if line == "COMPUTE-SANITIZER" or SUMMED.match(line)]
+    return (
+        0 < heads < SHOWN
+        and len(told) == len(known) + len(frame)  # nothing else is told
+        and f"RACECHECK SUMMARY: {heads} hazard" in frame[-1]
+        and all(x is not None and _is_at_dispatch(x[1], int(x[2])) for x in found)
+    )
 
 
 def _is_at_dispatch(file: str, number: int) -> bool:

@@ -105,3 +105,27 @@ def test_without_a_gpu_one_line_is_told(monkeypatch, capsys):
         lane.judge_kernels()
     assert refused.value.code == 2
     assert capsys.readouterr().err == "lane: got no GPU that torch finds, expected one\n"
+
+
+@pytest.mark.parametrize(
+    ("lacking", "note", "expected"),
+    [
+        (["equals_prediction"], "24 without predicted bits: a division", True),
+        (["equals_prediction"], "equals_prediction not run: its stand-in is wrong", False),
+        (["equals_prediction", "within_bound"], "", False),
+        ([], "", False),  # the verdict has another reason
+    ],
+)
+def test_only_bits_that_nobody_can_predict_may_be_missing(lacking, note, expected, monkeypatch):
+    held = [SimpleNamespace(name="runs_to_completion", status="pass", backend="cuda", examples=1)]
+    held += [SimpleNamespace(name=x, status="not run", backend="cuda", examples=0) for x in lacking]
+    report = SimpleNamespace(verdict="incomplete", properties=held, findings=[], note=note)
+
+    def judge(request, limits, listen):
+        listen({"event": "compared", "launches": 3, "outputs": 0, "equal": 0})
+        return report, SimpleNamespace(seconds=1.0)
+
+    monkeypatch.setattr(lane, "judge", judge)
+    row = lane.judge_one("k", "fp16", "conftest.py", 100, 0)
+    assert row["expected"] is expected
+    assert "no bits are predicted" in lane.describe(row)

@@ -74,6 +74,24 @@ def test_races_of_tritons_own_dispatch_are_expected_and_told(read, write, expect
     assert not sanitize.read_answer(RACE.format(*places).replace("calls: 9", ""))["expected"]
 
 
+@pytest.mark.parametrize(
+    ("line", "summary"),
+    [
+        ("", "2 hazards displayed (2 errors, 0 warnings)"),  # one is not told
+        ("========= Warning: Potential RAW hazard in block (0,0,0)\n", None),
+        ("========= Error: Race reported between Write access at x in y\n", None),
+    ],
+)
+def test_what_else_is_told_beside_a_race_of_the_dispatch_is_not_expected(line, summary):
+    source = (sanitize.ROOT / "kernels" / "matmul_ws.py").read_text().splitlines()
+    at = next(i for i, x in enumerate(source, 1) if "gl.warp_specialize(" in x)
+    said = RACE.format(at, at)
+    assert sanitize.read_answer(said)["expected"]
+    head, _, tail = said.rpartition("========= RACECHECK")
+    tail = f" SUMMARY: {summary}\n" if summary else tail
+    assert not sanitize.read_answer(f"{head}{line}========= RACECHECK{tail}")["expected"]
+
+
 def test_a_race_in_a_file_that_is_no_kernel_is_not_expected():
     elsewhere = RACE.replace("matmul_ws.py", "other.py").format(1, 1)
     assert not sanitize.read_answer(elsewhere)["expected"]

@@ -224,10 +224,9 @@ def _descriptor_load(machine: Machine, op: Op, values: Sequence[Any]) -> Data:
 def _descriptor_store(machine: Machine, op: Op, values: Sequence[Any]) -> None:
     window, *starts, value = values
     places = _claim_start(machine, window, starts)
-    if window.base.tensor.memory.is_operand:  # what is behind a row may be anybody's
-        size = DTYPES[window.base.tensor.dtype].itemsize
-        ends = eq(make("mod", window.sizes[-1] * size, ALIGNMENT), 0)
-        machine.claim("hint", "where a descriptor's rows end", ends)
+    size = DTYPES[window.base.tensor.dtype].itemsize  # what is behind a row may be anybody's
+    ends = eq(make("mod", window.sizes[-1] * size, ALIGNMENT), 0)
+    machine.claim("hint", "where a descriptor's rows end", ends)
     _store_window(machine, op, window, places, machine.data(value))
 
 

@@ -39,6 +39,12 @@ def test_a_block_begins_a_multiple_of_16_bytes_into_a_row(column, dtype):
             assert seen.faults[0].expected == "a multiple of 16 bytes"
 
 
+@pytest.mark.parametrize("target", ["sm_80", "gfx942"])
+def test_without_a_copy_engine_it_begins_anywhere(target):
+    x, y = torch.zeros(4, 32).half(), torch.zeros(4, 32).half()
+    assert shifted(x, y, column=1, target=target).faults == []
+
+
 def load_at(column):
     """Any load, for the interpreter."""
     x, y = torch.zeros(4, 32).half(), torch.zeros(4, 32).half()
@@ -85,3 +91,20 @@ def test_what_is_behind_rows_of_a_wrappers_own_memory_may_be_filled():
         return y
 
     assert run(wrapper, torch.zeros(4, 32).half()).faults == []
+
+
+@pytest.mark.parametrize(("target", "expected"), [("sm_90", 1.0), ("sm_80", 7.0)])
+def test_what_the_engine_stores_behind_rows_of_its_own_memory_is_there(target, expected):
+    """Other columns of the same result, stored before."""
+
+    def wrapper(x):
+        y = torch.full((4, 64), 7, dtype=x.dtype, device=x.device)
+        blocks = [TensorDescriptor.from_tensor(one, [4, 16]) for one in (x, y[:, :4])]
+        shift[(1,)](*blocks, 0, 0, 4, 16)
+        return y
+
+    seen = run(wrapper, torch.ones(4, 32).half(), target=target)
+    assert [f for f in seen.faults if f.kind != "never_stored"] == []
+    assert (seen.result[:, :4] == 1).all()
+    assert (seen.result[:, 4:8] == expected).all()
+    assert (seen.result[:, 8:] == 7).all()

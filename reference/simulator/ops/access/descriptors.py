@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,21 +75,35 @@ def _check_rules(window: Window) -> None:
 
 def _check_start(window: Window, starts: Sequence[Value]) -> None:
     """That a block begins a multiple of 16 bytes into its rows, even where it has none of them."""
+    if not has_copy_engine():
+        return
     first = _bytes(window, starts[-1].data)
     if (wrong := first % ALIGNMENT != 0).any():
         got = f"a block that begins {int(first[wrong][0])} bytes into a row"
         _note(window, got, f"a multiple of {ALIGNMENT} bytes", programs_of(wrong))
 
 
-def _check_end(window: Window, starts: Sequence[Value]) -> None:
-    """That a stored block does not pass the end of rows within 16 bytes: it fills these on NVIDIA.
+def _store_whole(window: Window, starts: Sequence[Value]) -> Window:
+    """The window that a store fills: rows to a multiple of 16 bytes, where the copy engine stores.
 
-    They are the memory behind the row, which may be another tensor's; what the wrapper allocated is
-    its own.
+    What is behind a row may be another tensor's, which is told; what the wrapper allocated is its
+    own, and holds what the engine stores.
     """
     storage = getattr(window.base.base, "storage", None)
-    if not has_copy_engine() or storage is None or storage.private:
-        return
+    if not has_copy_engine() or storage is None:
+        return window
+    if not storage.private:
+        _check_end(window, starts)
+        return window
+    size = window.sizes[-1]
+    assert window.base.dtype.pointee is not None
+    step = ALIGNMENT // window.base.dtype.pointee.itemsize
+    rounded = Value(-(-size.data // step) * step, size.dtype, size.poison)
+    return replace(window, sizes=(*window.sizes[:-1], rounded))
+
+
+def _check_end(window: Window, starts: Sequence[Value]) -> None:
+    """That a stored block does not pass the end of rows within 16 bytes."""
     last = _bytes(window, window.sizes[-1].data)
     wrong = last % ALIGNMENT != 0
     for start, size, n in zip(starts, window.sizes, window.block, strict=True):
@@ -151,9 +166,8 @@ def _build_descriptor_store(op: Op) -> Callable[..., None]:
 
     def compute(window: Window, *operands: Value) -> None:
         *at, value = operands
-        pointers, mask = window.rows(*at) if scatters else _box(window, at)
-        if not scatters:
-            _check_end(window, at)
+        filled = window if scatters else _store_whole(window, at)
+        pointers, mask = window.rows(*at) if scatters else _box(filled, at)
         block = shape if scatters else window.block
         with _through(window, at):
             store(pointers, _reshape(value, shape, block), mask, block)
