@@ -263,7 +263,7 @@ MUTATIONS = {
     "any step is the same for all trips": (
         loops, "_is_constant", lambda *given: True, agrees("carried_from_trip_to_trip")),
     "32-bit steps are forgotten": (
-        asking, "judge_fit", lambda *given: iter(()),
+        asking, "judge_fit", lambda *given, **named: iter(()),
         unproved("k_offset_of_b_in_32_bits", memory.FIT)),
     "whatever is added to is 0": (
         results, "is_zeroed", lambda *given: True,
