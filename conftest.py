@@ -61,6 +61,7 @@ def pytest_gemm_kernels():
 def _state_grouped_gemm(contract):
     """For each format: that of b is stated as an operand."""
     from gemmproof import KernelUnderTest, OneOf, Operand, kernels
+    from gemmproof.reference.mirrors import CALL_MIRRORS
 
     def call(a, b, offsets, groups):
         return kernels.grouped_gemm(a, b, offsets)
@@ -82,7 +83,8 @@ def _state_grouped_gemm(contract):
             "offsets": Operand("int32", "groups + 1", draw_offsets, layouts="any"),
         }
         own = replace(contract, formats=(fmt,))
-        yield KernelUnderTest(f"grouped_gemm_{fmt}", call, own, operands=operands, spec=multiply)
+        words = {"operands": operands, "spec": multiply, "mirror": CALL_MIRRORS["grouped_gemm"]}
+        yield KernelUnderTest(f"grouped_gemm_{fmt}", call, own, **words)
 
 
 def _state_fused():

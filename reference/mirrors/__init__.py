@@ -15,6 +15,7 @@ from gemmproof.reference.mirrors.access import Pid
 from gemmproof.reference.mirrors.batches import state_bmm
 from gemmproof.reference.mirrors.call import MirrorCall, StatedLaunch
 from gemmproof.reference.mirrors.copies import state_padded
+from gemmproof.reference.mirrors.groups import state_grouped_gemm
 from gemmproof.reference.mirrors.launch import MirrorLaunch, launch_of
 from gemmproof.reference.mirrors.memory import Addresses
 from gemmproof.reference.mirrors.schedule import (
@@ -71,6 +72,7 @@ CALL_MIRRORS: dict[str, Callable[[MirrorCall], list[StatedLaunch]]] = {
     "matmul_padded": partial(state_padded, product=PERSISTENT),
     "matmul_w8": state_weight_only,
     "matmul_w4": state_weight_only,
+    "grouped_gemm": state_grouped_gemm,
 }
 
 

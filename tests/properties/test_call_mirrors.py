@@ -28,6 +28,8 @@ REVERSED = (
     "share = tl.program_id(1).to(",
     "share = (tl.num_programs(1) - 1 - tl.program_id(1)).to(",
 )
+GROUPED = ("grouped_gemm_fp16", Case(300, 320, 40, arguments=(("groups", "3"),)))
+ODD_GROUPED = ("grouped_gemm_fp16", Case(300, 301, 40, arguments=(("groups", "3"),)))
 LAST_FIRST = (
     "range(tl.program_id(0), num_tiles, NUM_SMS",
     "range(num_tiles - 1 - tl.program_id(0), -1, -NUM_SMS",
@@ -45,6 +47,8 @@ QUIET = [
     # the last matrix first, by descriptors and by pointers
     (*BMM, *LAST_FIRST),
     (*ODD_BMM, *LAST_FIRST),
+    (*GROUPED, *LAST_FIRST),
+    (*ODD_GROUPED, *LAST_FIRST),
     # dense columns are copied, and rows are longer than they must be
     (*PADDED, "a if (rows_a if is_byte else any(find_layouts(a)))", "a if rows_a"),
     (*ODD_PADDED, "step = ALIGNMENT //", "step = 2 * ALIGNMENT //"),
@@ -56,6 +60,8 @@ LOUD = [
     (*SPLITK, "share.to(tl.int64) * size + offs", "share.to(tl.int64) * size + offs + 1"),
     (*ODD_BMM, "i * stride_ab + offs_m", "offs_m"),
     (*BMM, "batch = 0 if IS_SHARED", "batch = 0 if not IS_SHARED"),
+    (*GROUPED, "mask=(offs_m[:, None] < end) & (offs_n", "mask=(offs_n"),
+    (*ODD_GROUPED, "b_ptr + group.to(tl.int64) * stride_bg", "b_ptr"),
     (*W8, "group * stride_zg", "group * stride_sg"),
     (*W4, "(start + first) // GROUP", "start // GROUP"),
 ]
