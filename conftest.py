@@ -274,7 +274,9 @@ def _state_block_scaled(contract):
 
     from gemmproof import KernelUnderTest, OneOf, Operand
     from gemmproof.kernels import matmul_block_scaled
+    from gemmproof.reference.mirrors import CALL_MIRRORS
 
+    mirror = CALL_MIRRORS["matmul_block_scaled"]
     operands = {
         "out_dtype": OneOf(torch.bfloat16, torch.float32),
         "scale_a": Operand("fp32", ("M", "-(-K // 128)"), layouts="any"),
@@ -295,8 +297,9 @@ def _state_block_scaled(contract):
     for fmt in ("fp8e4m3", "fp8e5m2"):
         own = replace(contract, formats=(fmt,))
         described = replace(own, layouts="contiguous", huge=False, where=where)
-        words = {"operands": operands, "spec": spec}
+        words = {"operands": operands, "spec": spec, "mirror": mirror}
         yield KernelUnderTest(f"matmul_block_scaled_{fmt}", matmul_block_scaled, own, **words)
         words = {"operands": {**operands, "b": Operand(fmt, ("N", "K"))}, "spec": spec_described}
+        words["mirror"] = partial(mirror, b_is_given_t=True)
         name = f"matmul_block_scaled_described_{fmt}"
         yield KernelUnderTest(name, call_described, described, **words)

@@ -18,6 +18,7 @@ from gemmproof.reference.mirrors.copies import state_padded
 from gemmproof.reference.mirrors.groups import state_grouped_gemm
 from gemmproof.reference.mirrors.launch import MirrorLaunch, launch_of
 from gemmproof.reference.mirrors.memory import Addresses
+from gemmproof.reference.mirrors.scales import state_block_scaled
 from gemmproof.reference.mirrors.schedule import (
     Order,
     grouped_tile,
@@ -73,6 +74,7 @@ CALL_MIRRORS: dict[str, Callable[[MirrorCall], list[StatedLaunch]]] = {
     "matmul_w8": state_weight_only,
     "matmul_w4": state_weight_only,
     "grouped_gemm": state_grouped_gemm,
+    "matmul_block_scaled": state_block_scaled,
 }
 
 

@@ -30,6 +30,9 @@ REVERSED = (
 )
 GROUPED = ("grouped_gemm_fp16", Case(300, 320, 40, arguments=(("groups", "3"),)))
 ODD_GROUPED = ("grouped_gemm_fp16", Case(300, 301, 40, arguments=(("groups", "3"),)))
+SCALED = ("matmul_block_scaled_fp8e4m3", Case(140, 150, 300, "fp8e4m3"))
+DESCRIBED = ("matmul_block_scaled_described_fp8e4m3", Case(300, 320, 304, "fp8e4m3"))
+TURNED = ("tl.program_id(0)", "(tl.num_programs(0) - 1 - tl.program_id(0))")
 LAST_FIRST = (
     "range(tl.program_id(0), num_tiles, NUM_SMS",
     "range(num_tiles - 1 - tl.program_id(0), -1, -NUM_SMS",
@@ -49,6 +52,9 @@ QUIET = [
     (*ODD_BMM, *LAST_FIRST),
     (*GROUPED, *LAST_FIRST),
     (*ODD_GROUPED, *LAST_FIRST),
+    # the last program has the first tile
+    (*SCALED, *TURNED),
+    (*DESCRIBED, *TURNED),
     # dense columns are copied, and rows are longer than they must be
     (*PADDED, "a if (rows_a if is_byte else any(find_layouts(a)))", "a if rows_a"),
     (*ODD_PADDED, "step = ALIGNMENT //", "step = 2 * ALIGNMENT //"),
@@ -60,6 +66,9 @@ LOUD = [
     (*SPLITK, "share.to(tl.int64) * size + offs", "share.to(tl.int64) * size + offs + 1"),
     (*ODD_BMM, "i * stride_ab + offs_m", "offs_m"),
     (*BMM, "batch = 0 if IS_SHARED", "batch = 0 if not IS_SHARED"),
+    # by descriptors and by pointers
+    (*SCALED, "mask=offs_m < M, other", "mask=offs_m < M - 1, other"),
+    (*DESCRIBED, "start_n // GROUP_N", "0 * start_n // GROUP_N"),
     (*GROUPED, "mask=(offs_m[:, None] < end) & (offs_n", "mask=(offs_n"),
     (*ODD_GROUPED, "b_ptr + group.to(tl.int64) * stride_bg", "b_ptr"),
     (*W8, "group * stride_zg", "group * stride_sg"),
