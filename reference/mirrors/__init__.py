@@ -27,6 +27,7 @@ from gemmproof.reference.mirrors.schedule import (
     swizzled_tile,
 )
 from gemmproof.reference.mirrors.shares import state_splitk
+from gemmproof.reference.mirrors.steps import state_streamk
 from gemmproof.reference.mirrors.tile import compute_tile
 from gemmproof.reference.mirrors.weights import state_weight_only
 
@@ -75,6 +76,7 @@ CALL_MIRRORS: dict[str, Callable[[MirrorCall], list[StatedLaunch]]] = {
     "matmul_w4": state_weight_only,
     "grouped_gemm": state_grouped_gemm,
     "matmul_block_scaled": state_block_scaled,
+    "matmul_streamk": partial(state_streamk, otherwise=PERSISTENT),
 }
 
 

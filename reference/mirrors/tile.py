@@ -20,14 +20,31 @@ def compute_tile(
     rows: int | None = None,
     follows: Callable[[int], None] = lambda step: None,
 ) -> None:
-    """Compute and store the tile (pid_m, pid_n).
+    """Compute and store the tile (pid_m, pid_n); the first `rows`, where they are fewer than M."""
+    acc = multiply_tile(mem, tile, launch, wraps, follows)
+    m, n = _indices(tile, launch)
+    offs_c = np.add.outer(m * launch.stride_cm, n * launch.stride_cn)
+    mask_c = np.logical_and.outer(m < (launch.M if rows is None else rows), n < launch.N)
+    for part in range(launch.SUBTILES):
+        width = launch.BLOCK_N // launch.SUBTILES
+        columns = np.s_[..., part * width : (part + 1) * width]
+        mem.store("c", offs_c[columns], acc[columns] if acc.ndim else acc, mask_c[columns])
+
+
+def multiply_tile(
+    mem: Addresses,
+    tile: tuple[int, int],
+    launch: MirrorLaunch,
+    wraps: bool = False,
+    follows: Callable[[int], None] = lambda step: None,
+) -> Array:
+    """The sums of the tile (pid_m, pid_n).
 
     k past the end is masked and reads as zero. So are rows and columns, unless `wraps`: then they
-    are read from the start again. Neither are stored. What is fetched of a transpose is turned.
-    `rows` are stored, where they are fewer than M. `follows` what is fetched in each step along K.
+    are read from the start again. What is fetched of a transpose is turned. `follows` what is
+    fetched in each step along K.
     """
-    m = tile[0] * launch.BLOCK_M + np.arange(launch.BLOCK_M, dtype=np.int64)
-    n = tile[1] * launch.BLOCK_N + np.arange(launch.BLOCK_N, dtype=np.int64)
+    m, n = _indices(tile, launch)
     inside_m, inside_n = m < launch.M, n < launch.N
     read_m, mask_m = (m % launch.M, np.ones_like(inside_m)) if wraps else (m, inside_m)
     read_n, mask_n = (n % launch.N, np.ones_like(inside_n)) if wraps else (n, inside_n)
@@ -41,12 +58,14 @@ def compute_tile(
         b = _load(mem, "b", offs_b, np.logical_and.outer(inside_k, mask_n), launch.b_is_t)
         follows(start // launch.BLOCK_K)
         acc = acc + mem.dot(a, b, None) if launch.promote else mem.dot(a, b, acc)
-    offs_c = np.add.outer(m * launch.stride_cm, n * launch.stride_cn)
-    mask_c = np.logical_and.outer(inside_m if rows is None else m < rows, inside_n)
-    for part in range(launch.SUBTILES):
-        width = launch.BLOCK_N // launch.SUBTILES
-        columns = np.s_[..., part * width : (part + 1) * width]
-        mem.store("c", offs_c[columns], acc[columns] if acc.ndim else acc, mask_c[columns])
+    return acc
+
+
+def _indices(tile: tuple[int, int], launch: MirrorLaunch) -> tuple[Array, Array]:
+    """The rows and the columns of a tile, also past the end."""
+    m = tile[0] * launch.BLOCK_M + np.arange(launch.BLOCK_M, dtype=np.int64)
+    n = tile[1] * launch.BLOCK_N + np.arange(launch.BLOCK_N, dtype=np.int64)
+    return m, n
 
 
 def _load(mem: Addresses, operand: Operand, offs: Array, mask: Array, is_t: bool) -> Array:

@@ -32,6 +32,7 @@ GROUPED = ("grouped_gemm_fp16", Case(300, 320, 40, arguments=(("groups", "3"),))
 ODD_GROUPED = ("grouped_gemm_fp16", Case(300, 301, 40, arguments=(("groups", "3"),)))
 SCALED = ("matmul_block_scaled_fp8e4m3", Case(140, 150, 300, "fp8e4m3"))
 DESCRIBED = ("matmul_block_scaled_described_fp8e4m3", Case(300, 320, 304, "fp8e4m3"))
+STREAMK = ("matmul_streamk", Case(300, 320, 520, sms=7))
 TURNED = ("tl.program_id(0)", "(tl.num_programs(0) - 1 - tl.program_id(0))")
 LAST_FIRST = (
     "range(tl.program_id(0), num_tiles, NUM_SMS",
@@ -52,6 +53,12 @@ QUIET = [
     (*ODD_BMM, *LAST_FIRST),
     (*GROUPED, *LAST_FIRST),
     (*ODD_GROUPED, *LAST_FIRST),
+    # the last program has the first of the whole tiles
+    (
+        *STREAMK,
+        "range(pid, whole",
+        "range(tl.num_programs(0) - 1 - pid, whole",
+    ),
     # the last program has the first tile
     (*SCALED, *TURNED),
     (*DESCRIBED, *TURNED),
@@ -66,6 +73,8 @@ LOUD = [
     (*SPLITK, "share.to(tl.int64) * size + offs", "share.to(tl.int64) * size + offs + 1"),
     (*ODD_BMM, "i * stride_ab + offs_m", "offs_m"),
     (*BMM, "batch = 0 if IS_SHARED", "batch = 0 if not IS_SHARED"),
+    (*STREAMK, "slot = 2 * share + tile", "slot = 2 * share"),
+    (*STREAMK, "begin - tile * k_tiles, 0", "begin - tile * k_tiles, 1"),
     # by descriptors and by pointers
     (*SCALED, "mask=offs_m < M, other", "mask=offs_m < M - 1, other"),
     (*DESCRIBED, "start_n // GROUP_N", "0 * start_n // GROUP_N"),
