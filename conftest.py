@@ -10,8 +10,9 @@ import numpy as np
 def pytest_gemm_kernels():
     from gemmproof import Contract, KernelUnderTest, kernels, multiple_of
     from gemmproof.kernels.matmul_ws import matmul_ws
-    from gemmproof.reference.mirrors import MIRRORS
+    from gemmproof.reference.mirrors import CALL_MIRRORS, MIRRORS
 
+    mirrors = {**MIRRORS, **CALL_MIRRORS}
     contract = Contract(
         formats=("fp16", "bf16", "fp32", "fp8e4m3", "fp8e5m2", "int8"),
         M="0..",
@@ -24,10 +25,12 @@ def pytest_gemm_kernels():
     # which goes by pointers alone, so that a proof decides it
     single = replace(batched, formats=("fp32",))
     others = replace(batched, formats=tuple(x for x in contract.formats if x != "fp32"))
-    bmm = [KernelUnderTest("bmm", kernels.bmm, others)]
-    bmm.append(KernelUnderTest("bmm_fp32", kernels.bmm, single))
+    bmm = [
+        KernelUnderTest(name, kernels.bmm, own, mirror=mirrors["bmm"])
+        for name, own in (("bmm", others), ("bmm_fp32", single))
+    ]
     plain = [
-        KernelUnderTest(name, function, contract, mirror=MIRRORS.get(name))
+        KernelUnderTest(name, function, contract, mirror=mirrors.get(name))
         for name, function in kernels.KERNELS.items()
         if name not in ("matmul_ws", "matmul_tma")
     ]
@@ -58,6 +61,7 @@ def pytest_gemm_kernels():
 def _state_grouped_gemm(contract):
     """For each format: that of b is stated as an operand."""
     from gemmproof import KernelUnderTest, OneOf, Operand, kernels
+    from gemmproof.reference.mirrors import CALL_MIRRORS
 
     def call(a, b, offsets, groups):
         return kernels.grouped_gemm(a, b, offsets)
@@ -79,7 +83,8 @@ def _state_grouped_gemm(contract):
             "offsets": Operand("int32", "groups + 1", draw_offsets, layouts="any"),
         }
         own = replace(contract, formats=(fmt,))
-        yield KernelUnderTest(f"grouped_gemm_{fmt}", call, own, operands=operands, spec=multiply)
+        words = {"operands": operands, "spec": multiply, "mirror": CALL_MIRRORS["grouped_gemm"]}
+        yield KernelUnderTest(f"grouped_gemm_{fmt}", call, own, **words)
 
 
 def _state_fused():
@@ -167,6 +172,7 @@ def _finish(a, b, alpha, beta, added, bias, activation, residual):
 def _state_weight_only():
     """Products with weights of integers, whose scales belong to columns or to groups of rows."""
     from gemmproof import Contract, KernelUnderTest, OneOf, Operand, kernels
+    from gemmproof.reference.mirrors import CALL_MIRRORS
 
     contract = Contract(("fp16", "bf16"), M="0..", N="0..", K="0..", layouts="any", huge=True)
     bytes_ = Operand("int8", ("K", "N"), layouts="any")
@@ -204,6 +210,7 @@ def _state_weight_only():
             contract,
             operands={"b": b, **scales},
             spec=spec,
+            mirror=CALL_MIRRORS[wrapper.__name__],
         )
         for wrapper, b, spec in ((kernels.matmul_w8, bytes_, w8), (kernels.matmul_w4, words, w4))
     ]
@@ -267,7 +274,9 @@ def _state_block_scaled(contract):
 
     from gemmproof import KernelUnderTest, OneOf, Operand
     from gemmproof.kernels import matmul_block_scaled
+    from gemmproof.reference.mirrors import CALL_MIRRORS
 
+    mirror = CALL_MIRRORS["matmul_block_scaled"]
     operands = {
         "out_dtype": OneOf(torch.bfloat16, torch.float32),
         "scale_a": Operand("fp32", ("M", "-(-K // 128)"), layouts="any"),
@@ -288,8 +297,9 @@ def _state_block_scaled(contract):
     for fmt in ("fp8e4m3", "fp8e5m2"):
         own = replace(contract, formats=(fmt,))
         described = replace(own, layouts="contiguous", huge=False, where=where)
-        words = {"operands": operands, "spec": spec}
+        words = {"operands": operands, "spec": spec, "mirror": mirror}
         yield KernelUnderTest(f"matmul_block_scaled_{fmt}", matmul_block_scaled, own, **words)
         words = {"operands": {**operands, "b": Operand(fmt, ("N", "K"))}, "spec": spec_described}
+        words["mirror"] = partial(mirror, b_is_given_t=True)
         name = f"matmul_block_scaled_described_{fmt}"
         yield KernelUnderTest(name, call_described, described, **words)

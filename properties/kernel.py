@@ -24,7 +24,8 @@ def _product(a: Any, b: Any) -> Any:
 class KernelUnderTest:
     """A kernel to judge: `launch(a, b)` is its wrapper and returns c.
 
-    `mirror` is what the kernel's specification says of its accesses; None where nobody wrote one.
+    `mirror` is what the kernel's specification says of its accesses, a function that states the
+    launches of a call (reference/mirrors); None where nobody wrote one.
     `operands`: what the wrapper takes by name besides a and b, an Operand or a OneOf each; "a" and
     "b" stand there where they have a format, a shape or values of their own. `spec`: what c is, as
     a function of a, b and the operands in numpy's terms (reference/spec says which), a tuple of

@@ -67,7 +67,7 @@ class Launch:
     `configs` is how many autotune configurations the kernel has (1 if it is not autotuned).
     `rounds` names the float operations that round besides the dots: "+", "-", "*", "/", "reduce",
     "scan" and "math"; "fma" where a compiler may fuse a product and a sum; and "dot" where a dot of
-    the target has no model, so that it was IEEE's.
+    the target has no model, so that it was IEEE's. `integers` are the arguments that are integers.
     """
 
     kernel: str
@@ -79,6 +79,7 @@ class Launch:
     atomics: bool
     where: Where
     rounds: tuple[str, ...] = ()
+    integers: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -1,17 +1,24 @@
 """What every program of each of our kernels should do, stated in numpy from its specification.
 
-A mirror takes a `MirrorLaunch` (launch.py: sizes, strides, tile sizes) and a memory (memory.py)
-that records accesses, and computes values if it holds any. Kernels and mirrors share no code.
+A mirror takes a `MirrorCall` (call.py) and gives its launches, whose programs do to a memory
+(memory.py) what they should: it records accesses. Those of plain products in one launch are a
+`Mirror` each, which also runs on a memory of values. Kernels and mirrors share no code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from gemmproof.reference.mirrors.access import Pid
+from gemmproof.reference.mirrors.batches import state_bmm
+from gemmproof.reference.mirrors.call import MirrorCall, StatedLaunch
+from gemmproof.reference.mirrors.copies import state_padded
+from gemmproof.reference.mirrors.groups import state_grouped_gemm
 from gemmproof.reference.mirrors.launch import MirrorLaunch, launch_of
 from gemmproof.reference.mirrors.memory import Addresses
+from gemmproof.reference.mirrors.scales import state_block_scaled
 from gemmproof.reference.mirrors.schedule import (
     Order,
     grouped_tile,
@@ -19,7 +26,10 @@ from gemmproof.reference.mirrors.schedule import (
     persistent_tiles,
     swizzled_tile,
 )
+from gemmproof.reference.mirrors.shares import state_splitk
+from gemmproof.reference.mirrors.steps import state_streamk
 from gemmproof.reference.mirrors.tile import compute_tile
+from gemmproof.reference.mirrors.weights import state_weight_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,11 @@ class Mirror:
         for tile in self.tiles(launch, mem.pid):
             compute_tile(mem, tile, launch, self.wraps)
 
+    def __call__(self, call: MirrorCall) -> list[StatedLaunch]:
+        """The one launch of a call."""
+        launch = call.launch
+        return [StatedLaunch(self.grid(launch), lambda mem: self.run(mem, launch))]
+
 
 PERSISTENT = Mirror(lambda x: (min(x.NUM_SMS, x.num_pid_m * x.num_pid_n), 1, 1), persistent_tiles)
 MIRRORS = {
@@ -51,6 +66,17 @@ MIRRORS = {
     "matmul_swizzled": Mirror(lambda x: (x.num_pid_n, x.num_pid_m, 1), swizzled_tile),
     "matmul_persistent": PERSISTENT,
     "matmul_tma": PERSISTENT,
+}
+#: Of calls that are more than one product in one launch.
+CALL_MIRRORS: dict[str, Callable[[MirrorCall], list[StatedLaunch]]] = {
+    "matmul_splitk": state_splitk,
+    "bmm": state_bmm,
+    "matmul_padded": partial(state_padded, product=PERSISTENT),
+    "matmul_w8": state_weight_only,
+    "matmul_w4": state_weight_only,
+    "grouped_gemm": state_grouped_gemm,
+    "matmul_block_scaled": state_block_scaled,
+    "matmul_streamk": partial(state_streamk, otherwise=PERSISTENT),
 }
 
 
@@ -61,4 +87,4 @@ def mirror_for(kernel_name: str) -> Mirror:
     return MIRRORS[kernel_name]
 
 
-__all__ = ["MIRRORS", "Mirror", "MirrorLaunch", "launch_of", "mirror_for"]
+__all__ = ["CALL_MIRRORS", "MIRRORS", "Mirror", "MirrorLaunch", "launch_of", "mirror_for"]

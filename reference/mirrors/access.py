@@ -16,12 +16,14 @@ Pid = tuple[int, int, int]
 class Touch:
     """A load or store of one block by one program.
 
-    offsets: int64, in elements from the operand's first element, block shaped. mask: bool of that
-    shape, None for all lanes. other: what masked lanes of a load receive, None if undefined.
+    operand: a, b, c or what the caller calls it; of memory that the wrapper made, the kernel's
+    parameter. offsets: int64, in elements from the operand's first element, block shaped. mask:
+    bool of that shape, None for all lanes. other: what masked lanes of a load receive, None if
+    undefined.
     """
 
     kind: Literal["load", "store"]
-    operand: Literal["a", "b", "c"]
+    operand: str
     offsets: NDArray[np.int64]
     mask: NDArray[np.bool_] | None
     other: float | None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
 from gemmproof.reference.arithmetic.conversions import Array, format_of, round_to
 from gemmproof.reference.mirrors.access import Pid, Touch
 
-Operand = Literal["a", "b", "c"]
+Operand = str  # as in a Touch
 Dot = Callable[[Array, Array, Array | None], Array]
 
 

@@ -176,12 +176,14 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
         run_grid(program, context, values)
     except BaseException:
         if session.sampled:  # it ends in the middle of a launch, and keeps what was seen
-            _record(session, kernel, context, where)
+            _record(session, kernel, context, where, args)
         raise
-    _record(session, kernel, context, where)
+    _record(session, kernel, context, where, args)
 
 
-def _record(session: Session, kernel: Kernel, context: Context, where: Where) -> None:
+def _record(
+    session: Session, kernel: Kernel, context: Context, where: Where, args: tuple[Any, ...]
+) -> None:
     """Keep what a launch showed."""
     src, sizes = kernel.src, context.grid
     session.sightings += [(kernel.name, sighting) for sighting in context.sightings]
@@ -201,5 +203,6 @@ def _record(session: Session, kernel: Kernel, context: Context, where: Where) ->
             context.atomics,
             where,
             tuple(sorted(context.rounds | ({"fma"} if kernel.program.may_contract else set()))),
+            {name: x for name, x in zip(src.fn.arg_names, args, strict=True) if type(x) is int},
         )
     )
