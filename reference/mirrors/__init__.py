@@ -55,7 +55,10 @@ class Mirror:
 
     def __call__(self, call: MirrorCall) -> list[StatedLaunch]:
         """The one launch of a call."""
-        launch = call.launch
+        return self.state(call.launch)
+
+    def state(self, launch: MirrorLaunch) -> list[StatedLaunch]:
+        """The one launch."""
         return [StatedLaunch(self.grid(launch), lambda mem: self.run(mem, launch))]
 
 
@@ -71,7 +74,7 @@ MIRRORS = {
 CALL_MIRRORS: dict[str, Callable[[MirrorCall], list[StatedLaunch]]] = {
     "matmul_splitk": state_splitk,
     "bmm": state_bmm,
-    "matmul_padded": partial(state_padded, product=PERSISTENT),
+    "matmul_padded": partial(state_padded, product=PERSISTENT.state),
     "matmul_w8": state_weight_only,
     "matmul_w4": state_weight_only,
     "grouped_gemm": state_grouped_gemm,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gemmproof.reference.mirrors.call import MirrorCall, MirrorTensor, Part, StatedLaunch, look
+from gemmproof.reference.mirrors.launch import MirrorLaunch
 
 ENGINE_BYTES = 16
 
@@ -51,14 +52,20 @@ def copy_call(call: MirrorCall) -> tuple[MirrorCall, dict[str, Part]]:
 
 
 def state_padded(
-    call: MirrorCall, product: Callable[[MirrorCall], list[StatedLaunch]]
+    call: MirrorCall, product: Callable[[MirrorLaunch], list[StatedLaunch]]
 ) -> list[StatedLaunch]:
-    """`product`, on copies where it goes by descriptors. What copies them is no launch."""
+    """`product`, on copies where it goes by descriptors. What copies them is no launch.
+
+    The copy engine stores whole parts of 16 bytes: the rows of a copied result to their end.
+    """
     if "A_IS_T" not in call.constants:
-        return product(call)
+        return product(call.launch)
     copied, names = copy_call(call)
+    launch = copied.launch
+    if "c" in names:
+        launch = replace(launch, spare=launch.stride_cm - launch.N)
 
-    def stand_in(launch: StatedLaunch) -> StatedLaunch:
-        return replace(launch, run=lambda mem: launch.run(look(mem, **names)))
+    def stand_in(stated: StatedLaunch) -> StatedLaunch:
+        return replace(stated, run=lambda mem: stated.run(look(mem, **names)))
 
-    return [stand_in(launch) for launch in product(copied)]
+    return [stand_in(stated) for stated in product(launch)]

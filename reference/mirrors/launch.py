@@ -15,6 +15,7 @@ class MirrorLaunch:
     `promote`: the product of each K block is formed from zero and added to the accumulator.
     GROUP_M and NUM_SMS are read by the kernels that have them. `a_is_t`, `b_is_t`: blocks are
     fetched of the transpose. `SUBTILES`: parts in which a tile of c is stored, from the left.
+    `spare`: columns behind the rows of c that are stored as well.
     """
 
     M: int
@@ -35,6 +36,7 @@ class MirrorLaunch:
     promote: bool = False
     a_is_t: bool = False
     b_is_t: bool = False
+    spare: int = 0
 
     @property
     def num_pid_m(self) -> int:

@@ -24,7 +24,9 @@ def compute_tile(
     acc = multiply_tile(mem, tile, launch, wraps, follows)
     m, n = _indices(tile, launch)
     offs_c = np.add.outer(m * launch.stride_cm, n * launch.stride_cn)
-    mask_c = np.logical_and.outer(m < (launch.M if rows is None else rows), n < launch.N)
+    mask_c = np.logical_and.outer(
+        m < (launch.M if rows is None else rows), n < launch.N + launch.spare
+    )
     for part in range(launch.SUBTILES):
         width = launch.BLOCK_N // launch.SUBTILES
         columns = np.s_[..., part * width : (part + 1) * width]

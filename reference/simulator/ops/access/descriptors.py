@@ -87,10 +87,14 @@ def _store_whole(window: Window, starts: Sequence[Value]) -> Window:
     """The window that a store fills: rows to a multiple of 16 bytes, where the copy engine stores.
 
     What is behind a row may be another tensor's, which is told; what the wrapper allocated is its
-    own, and holds what the engine stores.
+    own, and holds what the engine stores. What it does of rows that it cannot address is not known.
     """
     storage = getattr(window.base.base, "storage", None)
-    if not has_copy_engine() or storage is None:
+    if (
+        not has_copy_engine()
+        or storage is None
+        or any((_bytes(window, x.data) % ALIGNMENT).any() for x in window.strides[:-1])
+    ):
         return window
     if not storage.private:
         _check_end(window, starts)
