@@ -84,7 +84,9 @@ def _find_freedom(instr: Instr, constants: Constants) -> set[str]:
 
 
 def _list_within(op: Op) -> Iterator[Op]:
-    """The operations of its regions."""
+    """The operations of its regions, where they are no blocks of the program, as a loop's are."""
+    if op.name.startswith("scf."):
+        return
     for region in op.regions:
         for block in region:
             for inner in block.ops:

@@ -96,6 +96,14 @@ def sum_then_product(x_ptr, y_ptr, n):
 
 
 @triton.jit
+def summed_in_a_loop(x_ptr, y_ptr, n):
+    y = load(x_ptr, 0) * load(x_ptr, 1)
+    for _ in range(n):
+        y = load(x_ptr, 2) - tl.sqrt(tl.abs(y))
+    store(y_ptr, y)
+
+
+@triton.jit
 def rectified(x_ptr, y_ptr, n):
     x = tl.maximum(load(x_ptr, 0) * load(x_ptr, 1), 0.0)
     store(y_ptr, x + load(x_ptr, 2))
@@ -184,7 +192,8 @@ FREE = (
     by_an_fma_onto_zero, the_larger_of_the_same, absolute_square, instead_of_a_load,
 )  # fmt: skip
 FIXED = (
-    written_as_fma, into_a_factor, sum_then_product, rectified, rounded_in_assembly, onto_a_dot,
+    written_as_fma, into_a_factor, sum_then_product, summed_in_a_loop, rectified,
+    rounded_in_assembly, onto_a_dot,
 )  # fmt: skip
 #: Nothing forbids to fuse these either, though compilers so far do not.
 UNFUSED = (chosen, in_a_branch, carried)
