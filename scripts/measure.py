@@ -18,6 +18,7 @@ from scripts.gpu import corpora, drift, huge, lane, predict, record, sanitize, v
 COMMANDS = {
     "dots": record.record_dots,
     "casts": record.record_casts,
+    "kernels": record.record_calls,
     "ttir": record.record_ttir,
     "predict": predict.compare_kernels,
     "verdicts": verdicts.check_rows,

@@ -63,7 +63,7 @@ def list_tasks(
     conftest: str = CONFTEST,
 ) -> list[tuple[str, str]]:
     """The name and a format of each registered kernel; those of one name, or in one format."""
-    registered = _list_kernels(command, conftest)
+    registered = list_kernels(command, conftest)
     tasks = [(one.name, name) for one in registered for name in one.contract.formats]
     wanted = (format,) if format else formats
     chosen = [(name, fmt) for name, fmt in tasks if kernel in ("", name) and fmt in wanted]
@@ -77,10 +77,11 @@ def list_tasks(
 def find_kernel(name: str) -> KernelUnderTest:
     """A registered kernel, whose module meets this machine's GPU."""
     Wanted.device = True
-    return next(kernel for kernel in _list_kernels("measure") if kernel.name == name)
+    return next(kernel for kernel in list_kernels("measure") if kernel.name == name)
 
 
-def _list_kernels(command: str, conftest: str = CONFTEST) -> list[KernelUnderTest]:
+def list_kernels(command: str, conftest: str = CONFTEST) -> list[KernelUnderTest]:
+    """What a conftest.py registers; ends the process with one line where it registers nothing."""
     found = load_registered(conftest)
     if not isinstance(found, list):
         refuse(command, str(found), "kernels of a conftest.py")

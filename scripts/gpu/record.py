@@ -1,4 +1,4 @@
-"""Recordings that tests compare with: dots and casts of this GPU, TTIR of this Triton."""
+"""Recordings that tests compare with: dots, casts and calls on this GPU, TTIR of this Triton."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import triton
 from recorded import casts
 from recorded.cases import cases, inputs
 from recorded.kernel import launch, tensor
+from scripts.gpu.calls import find_calls, launch_call
+from scripts.gpu.evidence import require_gpu, run_each
 from ttir_cases import existing
 
 from gemmproof.reference.arithmetic.conversions import Array
@@ -57,6 +59,31 @@ def record_casts(out: Path) -> int:
 
     names = (name for name in known if not name.startswith("in|"))
     return _record(out, known, names, launch_cast)
+
+
+def record_calls(out: Path, jobs: int = 8) -> int:
+    """Record a call of each registered kernel in each of its formats on the GPU.
+
+    Writes the raw bits of every result to OUT (.npz) and prints which differ from those of
+    tests/witnesses/recorded/kernels-h200.npz, where they are known. Calls whose bits are the
+    device's own are left out. Exits with 0 when none differs or fails, 1 otherwise.
+    """
+    require_gpu("kernels")
+    tasks = [(name,) for name in find_calls()]
+    rows = {row["name"]: row for row in run_each(launch_call, tasks, jobs)}
+
+    def take(name: str) -> Array:
+        if rows[name]["failed"] is not None:
+            raise RuntimeError(rows[name]["failed"])
+        bits: Array = rows[name]["bits"]
+        return bits
+
+    for name, row in rows.items():
+        if row["free"] is not None:
+            print(f"{name}: left out: {row['free']}")
+    file = RECORDED / "kernels-h200.npz"
+    known = dict(np.load(file)) if file.exists() else {}
+    return _record(out, known, (name for name in rows if rows[name]["free"] is None), take)
 
 
 def _record(

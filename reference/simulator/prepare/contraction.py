@@ -12,9 +12,10 @@ from gemmproof.reference.ptx.operation import name_freedom
 from gemmproof.reference.simulator.ops.dots.dot import folds_sum
 from gemmproof.reference.simulator.prepare.draft import Draft, Instr
 from gemmproof.reference.simulator.value import Value
-from gemmproof.reference.ttir.module import Op
+from gemmproof.reference.ttir.module import Function, Op
 
 Constants = Mapping[int, Value]
+Functions = Mapping[str, Function]
 
 _FREEDOM = {"arith.mulf": "*", "arith.addf": "+", "arith.subf": "+"}
 #: What computes or reads a new number: its result is no product, whatever it is made of.
@@ -28,7 +29,9 @@ _ASM = "tt.elementwise_inline_asm"
 _MNEMONIC = re.compile(r"\b[a-z]\w*(?:\.\w+)+")
 
 
-def may_contract(drafts: Iterable[Draft], constants: Constants, target: str | None) -> bool:
+def may_contract(
+    drafts: Iterable[Draft], constants: Constants, functions: Functions, target: str | None
+) -> bool:
     """Whether a product of floats reaches a sum, moved or chosen between, but not computed with.
 
     Backends allow LLVM and the assembler that where Triton does not forbid it (its option
@@ -42,7 +45,7 @@ def may_contract(drafts: Iterable[Draft], constants: Constants, target: str | No
     for to, source in _list_moves(blocks):
         moved.setdefault(source, []).append(to)
     for instr in (i for draft in blocks for i in draft.instrs):
-        free = _find_freedom(instr, constants)
+        free = _find_freedom(instr, constants, functions)
         if {"*", "+"} <= free and instr.op.name != "math.fma":
             return True  # an operation that has both within it
         sums.update(instr.sources if "+" in free else _find_addends(instr, target))
@@ -68,7 +71,7 @@ def _list_moves(drafts: Iterable[Draft]) -> Iterator[tuple[int, int]]:
             yield from moves
 
 
-def _find_freedom(instr: Instr, constants: Constants) -> set[str]:
+def _find_freedom(instr: Instr, constants: Constants, functions: Functions) -> set[str]:
     """ "*" and "+": the products and sums of floats that an operation leaves to the compiler."""
     op = instr.op
     if op.name == "math.fma":  # by 1 it is a sum, onto 0 a product
@@ -77,21 +80,16 @@ def _find_freedom(instr: Instr, constants: Constants) -> set[str]:
     if op.name == _ASM:
         free = {name_freedom(word) for word in _MNEMONIC.findall(op.strings[0])}
         return {"+" if word == "-" else word for word in free}
-    inner = [x.name for x in _list_within(op)]
-    if "tt.call" in inner:  # of a function that may have both
-        return {"*", "+"}
+    inner = () if op.name.startswith("scf.") else _list_within(op, functions)  # which has blocks
     return {_FREEDOM.get(name, "") for name in (op.name, *inner)} - {""}
 
 
-def _list_within(op: Op) -> Iterator[Op]:
-    """The operations of its regions, where they are no blocks of the program, as a loop's are."""
-    if op.name.startswith("scf."):
-        return
-    for region in op.regions:
-        for block in region:
-            for inner in block.ops:
-                yield inner
-                yield from _list_within(inner)
+def _list_within(op: Op, functions: Functions) -> Iterator[str]:
+    """The names of the operations of its regions, and of the functions that those call."""
+    regions = [functions[op.words[0]].body] if op.name == "tt.call" else op.regions
+    for inner in (x for region in regions for block in region for x in block.ops):
+        yield inner.name
+        yield from _list_within(inner, functions)
 
 
 def _find_addends(instr: Instr, target: str | None) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from gemmproof.reference.simulator.prepare.draft import Draft, Instr
 from gemmproof.reference.simulator.program import BasicBlock, Env, Program, Step
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir.dtypes import Type
+from gemmproof.reference.ttir.module import Function
 
 
 def finish(
@@ -19,10 +20,11 @@ def finish(
     args: tuple[int, ...],
     types: list[Type],
     text: str,
+    functions: Mapping[str, Function],
     target: str | None,
 ) -> Program:
     """The program of these blocks, in this order."""
-    free = may_contract(drafts, constants, target)
+    free = may_contract(drafts, constants, functions, target)
     needed = _find_needed(drafts)
     for draft in drafts:
         draft.instrs = [

@@ -73,7 +73,9 @@ class Lowering:
         args = self.enter(frame, blocks[0].args)
         self.place(Draft())
         write_blocks(self, blocks, frame, None)
-        return finish(self.drafts, self.constants, args, self.types, text, self.target)
+        return finish(
+            self.drafts, self.constants, args, self.types, text, self.functions, self.target
+        )
 
     # -- slots and blocks ------------------------------------------------------------------------
     def slot(self, kind: Type, level: int | None = None) -> int:

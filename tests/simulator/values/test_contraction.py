@@ -159,6 +159,18 @@ def element_by_element(x_ptr, y_ptr, n):
 
 
 @triton.jit
+def squares_summed(x_ptr, y_ptr, n):
+    x = load(x_ptr, 0)
+    store(y_ptr, tl.cumsum(x * x))
+
+
+@triton.jit
+def indices_summed(x_ptr, y_ptr, n):
+    i = tl.sum(tl.load(x_ptr + tl.arange(0, 256)).to(tl.int32))
+    store(y_ptr, tl.sqrt(load(x_ptr, 0) * load(x_ptr, 1)) + i)
+
+
+@triton.jit
 def by_an_fma_with_one(x_ptr, y_ptr, n):
     store(y_ptr, tl.fma(load(x_ptr, 0) * load(x_ptr, 1), 1.0, load(x_ptr, 2)))
 
@@ -189,10 +201,11 @@ def instead_of_a_load(x_ptr, y_ptr, n):
 FREE = (
     added, subtracted_from, moved, chosen, in_a_branch, carried, in_assembly, from_assembly,
     into_a_split_dot, onto_a_promoted_dot, element_by_element, by_an_fma_with_one,
-    by_an_fma_onto_zero, the_larger_of_the_same, absolute_square, instead_of_a_load,
+    squares_summed, by_an_fma_onto_zero, the_larger_of_the_same, absolute_square, instead_of_a_load,
 )  # fmt: skip
 FIXED = (
-    written_as_fma, into_a_factor, sum_then_product, summed_in_a_loop, rectified,
+    written_as_fma, into_a_factor, sum_then_product, summed_in_a_loop, indices_summed,
+    rectified,
     rounded_in_assembly, onto_a_dot,
 )  # fmt: skip
 #: Nothing forbids to fuse these either, though compilers so far do not.
