@@ -80,12 +80,17 @@ def _find_freedom(instr: Instr, constants: Constants, functions: Functions) -> s
     if op.name == _ASM:
         free = {name_freedom(word) for word in _MNEMONIC.findall(op.strings[0])}
         return {"+" if word == "-" else word for word in free}
-    inner = () if op.name.startswith("scf.") else _list_within(op, functions)  # which has blocks
+    inner = set() if op.name.startswith("scf.") else set(_list_within(op, functions))
+    if inner & {"math.fma", _ASM}:  # of anything
+        return {"*", "+"}
     return {_FREEDOM.get(name, "") for name in (op.name, *inner)} - {""}
 
 
 def _list_within(op: Op, functions: Functions) -> Iterator[str]:
-    """The names of the operations of its regions, and of the functions that those call."""
+    """The names of the operations in its regions, and in the functions that those call.
+
+    Not for loops and branches, whose operations are in the program's blocks.
+    """
     regions = [functions[op.words[0]].body] if op.name == "tt.call" else op.regions
     for inner in (x for region in regions for block in region for x in block.ops):
         yield inner.name

@@ -159,6 +159,17 @@ def element_by_element(x_ptr, y_ptr, n):
 
 
 @triton.jit
+def fma_with_one(a, b, c):
+    return tl.fma(a * b, 1.0, c)
+
+
+@triton.jit
+def by_an_fma_with_one_each(x_ptr, y_ptr, n):
+    y = tl.map_elementwise(fma_with_one, load(x_ptr, 0), load(x_ptr, 1), load(x_ptr, 2))
+    store(y_ptr, y)
+
+
+@triton.jit
 def squares_summed(x_ptr, y_ptr, n):
     x = load(x_ptr, 0)
     store(y_ptr, tl.cumsum(x * x))
@@ -201,7 +212,8 @@ def instead_of_a_load(x_ptr, y_ptr, n):
 FREE = (
     added, subtracted_from, moved, chosen, in_a_branch, carried, in_assembly, from_assembly,
     into_a_split_dot, onto_a_promoted_dot, element_by_element, by_an_fma_with_one,
-    squares_summed, by_an_fma_onto_zero, the_larger_of_the_same, absolute_square, instead_of_a_load,
+    by_an_fma_with_one_each, squares_summed, by_an_fma_onto_zero, the_larger_of_the_same,
+    absolute_square, instead_of_a_load,
 )  # fmt: skip
 FIXED = (
     written_as_fma, into_a_factor, sum_then_product, summed_in_a_loop, indices_summed,
