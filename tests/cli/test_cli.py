@@ -111,7 +111,7 @@ def test_a_lane_that_cannot_run_is_incomplete_not_passed(project, capsys, monkey
 
 
 def test_what_a_target_says_cannot_break_the_screen_or_the_xml():
-    assert clean("a\x1b[31m\u202eb\ud800\r\n<&[red]é×") == "a\\x1b[31m\\u202eb\\ud800\\r\n<&[red]é×"
+    assert clean("a\x1b[31m\u202eb\ud800\r\n<&[red]é×") == r"a\x1b[31m\u202eb\ud800\r\n<&[red]é×"
 
 
 def finding(i: int, **changes: str) -> Finding:

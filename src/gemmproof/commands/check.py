@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from gemmproof.commands.console import deliver, limits_of, note_unpredicted, pro
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import ANY, HUGE
 from gemmproof.properties.contract import Contract
+from gemmproof.report.command import write_command
 from gemmproof.report.report import EXIT, Report
 from gemmproof.report.text import clean, document, lines
 from gemmproof.target import Target, TargetError, parse
@@ -124,7 +124,7 @@ def reproduce_line(options: argparse.Namespace, case: Case) -> str:
         words += ["--target", options.gpu]
     if options.device != "cpu":
         words += ["--device", options.device]
-    return shlex.join([*words, "--case", case.to_json()])
+    return write_command([*words, "--case", case.to_json()])
 
 
 def _answer(

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         where = clean(f"gemmproof init: {problem.filename}: {problem.strerror}")
         print(f"{where}, expected a file that can be written", file=sys.stderr)
         return EXIT["error"]
-    print(clean("\n".join(said)))
+    print("\n".join(map(clean, "\n".join(said).split("\n"))))
     return EXIT["pass"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 from gemmproof.commands.console import deliver, limits_of, note_unpredicted, unwritable
 from gemmproof.properties.cases.case import Case
+from gemmproof.report.command import write_command
 from gemmproof.report.report import EXIT, GRAVEST_FIRST, SCHEMA, Report
 from gemmproof.report.text import STYLES, Line, clean, document, lines, table
 from gemmproof.worker.protocol import Request
@@ -115,7 +115,7 @@ def _reproduce(options: argparse.Namespace, name: str) -> Callable[[Case], str]:
             words += ["--target", options.gpu]
         if options.device != "cpu":
             words += ["--device", options.device]
-        return shlex.join([*words, "--case", case.to_json()])
+        return write_command([*words, "--case", case.to_json()])
 
     return line
 

@@ -28,12 +28,15 @@ _VERBS = ("compiles", "leaves", "runs", "stays", "stores")  # that names of prop
 _MOVING = ("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp")
 
 
+def is_moving(c: str) -> bool:
+    """Whether a character could move a terminal's cursor, end a line or break XML."""
+    return unicodedata.category(c) in _MOVING
+
+
 def clean(text: str) -> str:
-    """The text with everything that could move a terminal's cursor or break XML escaped."""
+    """One line of text, with whatever `is_moving` escaped."""
     return "".join(
-        c.encode("unicode_escape", "surrogatepass").decode("ascii")
-        if unicodedata.category(c) in _MOVING and c != "\n"
-        else c
+        c.encode("unicode_escape", "surrogatepass").decode("ascii") if is_moving(c) else c
         for c in text
     )
 
