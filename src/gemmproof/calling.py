@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gemmproof.spelling import find_format
+
 if TYPE_CHECKING:
     from gemmproof.properties.kernel import KernelUnderTest
     from gemmproof.properties.operand import OneOf, Operand
@@ -110,7 +112,7 @@ def read_operand(text: str) -> tuple[str, Operand | OneOf]:
         else:
             raise ValueError(f"--operand: got {word!r} in {text!r}, expected {EXPECTED}")
     try:
-        return name, Operand(fmt, shape, **more)
+        return name, Operand(find_format(fmt), shape, **more)
     except ValueError as mistake:
         raise ValueError(f"--operand {name}: {mistake}") from None
 

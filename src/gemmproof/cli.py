@@ -18,6 +18,7 @@ from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
 from gemmproof.report.report import EXIT
 from gemmproof.settings import PROVES, find_settings, list_words
+from gemmproof.spelling import format_of, one_of, require_one, suggest
 
 
 class _Parser(argparse.ArgumentParser):
@@ -47,6 +48,11 @@ def _parse(typed: list[str]) -> argparse.Namespace:
     top = parser()
     commands = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction)).choices
     words = {name: set(command._option_string_actions) for name, command in commands.items()}
+    if typed and typed[0] not in words and not typed[0].startswith("-"):
+        try:
+            require_one(typed[0], words)
+        except ValueError as mistake:
+            top.error(f"command: {mistake}")
     if typed and typed[0] in words:
         where = ""
         try:
@@ -56,7 +62,13 @@ def _parse(typed: list[str]) -> argparse.Namespace:
         except ValueError as mistake:
             place = f"{where} [tool.gemmproof]: " if where else ""
             top.exit(EXIT["error"], f"gemmproof {typed[0]}: {place}{mistake}\n")
-    return top.parse_args(typed)
+    options, unknown = top.parse_known_args(typed)
+    if unknown:
+        word = next((word for word in unknown if word.startswith("-")), unknown[0])
+        close = suggest(word.partition("=")[0], sorted(words[options.command] - {"-h"}))
+        got = f"got {word!r}, which is no option of {options.command}{close}"
+        commands[options.command].error(got)
+    return options
 
 
 def parser() -> argparse.ArgumentParser:
@@ -103,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
 def _add_contract(command: argparse.ArgumentParser) -> None:
     contract = command.add_argument_group("what the kernel promises")
     contract.add_argument(
-        "--dtype", action="append", choices=OPERANDS, metavar="FORMAT", default=None,
+        "--dtype", action="append", type=format_of(*OPERANDS), metavar="FORMAT", default=None,
         help=f"format of a and b, repeatable (default fp16): {' '.join(OPERANDS)}",
     )  # fmt: skip
     contract.add_argument(
@@ -114,7 +126,7 @@ def _add_contract(command: argparse.ArgumentParser) -> None:
         "--where", metavar="CONDITION", help='on the sizes besides: "K %% 32 == 0 and M <= N"'
     )
     contract.add_argument(
-        "--layouts", choices=("contiguous", "any"), default="contiguous",
+        "--layouts", type=one_of("contiguous", "any"), metavar="LAYOUTS", default="contiguous",
         help="views of a and b: row-major and dense (default), or any with offsets below 2**31",
     )  # fmt: skip
     contract.add_argument(
@@ -124,12 +136,12 @@ def _add_contract(command: argparse.ArgumentParser) -> None:
         "--batched", action="store_true", help="3-D operands (the default for a function bmm)"
     )
     contract.add_argument(
-        "--accumulator", choices=ACCUMULATORS, default="fp32",
+        "--accumulator", type=format_of(*ACCUMULATORS), metavar="FORMAT", default="fp32",
         help="the format that sums are kept in (default fp32)",
     )  # fmt: skip
     contract.add_argument(
         "--out-dtype",
-        choices=RESULTS,
+        type=format_of(*RESULTS),
         metavar="FORMAT",
         help="of c (default: whatever it is)",
     )
@@ -207,7 +219,7 @@ def _add_search(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--seed", type=_natural, default=0, metavar="S", help="default 0")
     command.add_argument(
-        "--target", dest="gpu", choices=(*TARGETS, *UNMODELLED), metavar="GPU",
+        "--target", dest="gpu", type=one_of(*TARGETS, *UNMODELLED), metavar="GPU",
         help=f"predict this GPU's dot products (default exact IEEE): {' '.join(TARGETS)};"
         f" compile for it, with IEEE ones: {' '.join(UNMODELLED)}",
     )  # fmt: skip
@@ -216,7 +228,7 @@ def _add_search(command: argparse.ArgumentParser) -> None:
 def _add_common(command: argparse.ArgumentParser) -> None:
     _add_search(command)
     command.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu",
+        "--device", type=one_of("cpu", "cuda"), metavar="DEVICE", default="cpu",
         help="cuda: launch what held on the GPU as well (default cpu: simulate only)",
     )  # fmt: skip
     command.add_argument("--case", metavar="JSON", help="judge this case only")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
+from gemmproof.spelling import format_of
 
 MOST_SECONDS = 60.0
 
@@ -42,15 +43,15 @@ def add_bench(
         help="suites or MxNxK or batchxMxNxK, with commas (default square): llama,16x8192x8192",
     )  # fmt: skip
     bench.add_argument(
-        "--dtype", action="append", choices=OPERANDS, metavar="FORMAT", default=None,
+        "--dtype", action="append", type=format_of(*OPERANDS), metavar="FORMAT", default=None,
         help=f"format of a and b, repeatable (default fp16): {' '.join(OPERANDS)}",
     )  # fmt: skip
     bench.add_argument(
-        "--out-dtype", choices=RESULTS, metavar="FORMAT",
+        "--out-dtype", type=format_of(*RESULTS), metavar="FORMAT",
         help="of c (default: whatever the first TARGET gives)",
     )  # fmt: skip
     bench.add_argument(
-        "--accumulator", choices=ACCUMULATORS, default="fp32",
+        "--accumulator", type=format_of(*ACCUMULATORS), metavar="FORMAT", default="fp32",
         help="the format that sums are kept in, for the bound of a formula (default fp32)",
     )  # fmt: skip
     add_calling(bench)
@@ -91,7 +92,7 @@ def add_tune(
         help="suites or MxNxK, with commas (default: the suites that are not batched)",
     )  # fmt: skip
     tune.add_argument(
-        "--dtype", action="append", choices=OPERANDS, metavar="FORMAT", default=None,
+        "--dtype", action="append", type=format_of(*OPERANDS), metavar="FORMAT", default=None,
         help="format of a and b, repeatable (default bf16, which serves fp16 too)",
     )  # fmt: skip
     tune.add_argument(

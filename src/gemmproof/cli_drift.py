@@ -8,6 +8,7 @@ from typing import Any
 
 from gemmproof.reference.formats import ACCUMULATORS, FLOAT_OPERANDS
 from gemmproof.reference.gpus import DEFAULT, TARGETS, UNMODELLED
+from gemmproof.spelling import format_of, one_of
 
 
 def add_drift(
@@ -23,18 +24,18 @@ def add_drift(
     )
     drift.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
     drift.add_argument(
-        "--dtype", choices=FLOAT_OPERANDS, metavar="FORMAT", default="fp16",
+        "--dtype", type=format_of(*FLOAT_OPERANDS), metavar="FORMAT", default="fp16",
         help=f"format of a and b (default fp16): {' '.join(FLOAT_OPERANDS)}",
     )  # fmt: skip
     drift.add_argument(
         "--batched", action="store_true", help="3-D operands (the default for a function bmm)"
     )
     drift.add_argument(
-        "--accumulator", choices=ACCUMULATORS, default="fp32",
+        "--accumulator", type=format_of(*ACCUMULATORS), metavar="FORMAT", default="fp32",
         help="what the kernel promises to sum in (default fp32; e8m13: fp8 units, unpromoted)",
     )  # fmt: skip
     drift.add_argument(
-        "--target", dest="gpu", choices=(*TARGETS, *UNMODELLED, "ieee"), metavar="GPU",
+        "--target", dest="gpu", type=one_of(*TARGETS, *UNMODELLED, "ieee"), metavar="GPU",
         default=DEFAULT,
         help=f"whose dot products to predict (default {DEFAULT}): {' '.join(TARGETS)} ieee",
     )  # fmt: skip
@@ -43,7 +44,7 @@ def add_drift(
         help="the powers of two to measure at (default 512..16384)",
     )  # fmt: skip
     drift.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu",
+        "--device", type=one_of("cpu", "cuda"), metavar="DEVICE", default="cpu",
         help="cuda: launch on the GPU (default cpu: simulate)",
     )  # fmt: skip
     drift.add_argument("--json", metavar="FILE", help="write the report")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
+from gemmproof.spelling import one_of
 
 
 def add_explain(
@@ -32,7 +33,7 @@ def add_explain(
         "--config", type=natural, metavar="N", help="of an autotuned kernel (default 0)"
     )
     explain.add_argument(
-        "--target", dest="gpu", choices=(*TARGETS, *UNMODELLED), metavar="GPU",
+        "--target", dest="gpu", type=one_of(*TARGETS, *UNMODELLED), metavar="GPU",
         help="compile for this GPU (default: none in particular)",
     )  # fmt: skip
     explain.add_argument("--case", metavar="JSON", help="the sizes of the picture")

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from gemmproof.spelling import suggest
+
 PROVES = True  # whether a command tries to prove where nobody says
 
 
@@ -44,8 +46,9 @@ def list_words(
     for name, value in settings.items():
         option = f"--{name}"
         if option not in known:
-            options = " ".join(sorted(word.removeprefix("--") for word in known))
-            raise ValueError(f"got {name!r}, expected one of {options}")
+            options = sorted(word.removeprefix("--") for word in known)
+            close = suggest(name, options)
+            raise ValueError(f"got {name!r}, expected one of {' '.join(options)}{close}")
         replaced = any(word == option or word.startswith(f"{option}=") for word in typed)
         if value is False and f"--no-{name}" in taken:
             yield f"--no-{name}"  # what is typed stands after it, and counts

@@ -177,7 +177,7 @@ def test_a_forgotten_operand_is_told_and_the_exit_code_is_1(capsys) -> None:
         (["fast.py:matmul", *WORDS, "--against", "addmm"], "--against addmm: got no operand bias"),
         (["fast.py:matmul", "--shapes", "lama"], "--shapes: got 'lama', expected MxNxK, batchxM"),
         (["fast.py:matmul", "--shapes", "4096x4096"], "--shapes: got '4096x4096', expected MxNxK"),
-        (["fast.py:matmul", "--dtype", "fp7"], "--dtype: invalid choice: 'fp7'"),
+        (["fast.py:matmul", "--dtype", "fp7"], "--dtype: got 'fp7', expected one of"),
         (["fast.py:matmul", "--rounds", "0"], "--rounds: got '0', expected an integer 1..2147"),
         (["fast.py:matmul", "--settle", "nan"], "--settle: got 'nan', expected seconds of 0..60"),
         (["fast.py:matmul", "--json", "no/o.json"], "--json: got 'no/o.json' (No such file"),

@@ -44,7 +44,7 @@ def test_a_project_without_settings_has_the_usual_ones():
     [
         ("max-example = 3", "pyproject.toml [tool.gemmproof]: got 'max-example', expected one of "),
         ("max-examples = 0", "argument --max-examples: got '0', expected an integer"),
-        ('layouts = "dense"', "argument --layouts: invalid choice: 'dense'"),
+        ('layouts = "dense"', "argument --layouts: got 'dense', expected"),
         ("max-examples = ", "pyproject.toml: got broken TOML"),
     ],
 )

@@ -1,0 +1,82 @@
+"""Names as people spell them: other projects' words for a format, and slips of the keyboard."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Callable, Collection
+
+from gemmproof.reference.formats import FORMATS
+
+#: Words for formats beside our own, numpy's and TTIR's.
+_ALIASES = {
+    "half": "fp16",
+    "tfloat32": "tf32",
+    "single": "fp32",
+    "float": "fp32",
+    "double": "fp64",
+    "float8e4nv": "fp8e4m3",
+    "float8e5": "fp8e5m2",
+    "e4m3": "fp8e4m3",
+    "e5m2": "fp8e5m2",
+}
+
+
+def find_format(text: str) -> str:
+    """Our name of a format that is spelled as torch, numpy, Triton or TTIR do; else the text."""
+    return _SPELLINGS.get(_plain(text.rpartition(".")[2]), text)
+
+
+def _plain(text: str) -> str:
+    return text.lower().replace("_", "").replace("-", "")
+
+
+_LAST_FIRST = tuple(FORMATS.values())[::-1]  # of those that share a dtype the first one counts
+_SPELLINGS = {
+    _plain(word): name
+    for word, name in (
+        *((f.dtype, f.name) for f in _LAST_FIRST),
+        *((f.ttir, f.name) for f in _LAST_FIRST if f.ttir),
+        *((f.name.replace("fp", "float"), f.name) for f in FORMATS.values() if f.is_fp8),
+        *_ALIASES.items(),
+        *((name, name) for name in FORMATS),
+    )
+}
+
+
+def suggest(word: str, names: Collection[str]) -> str:
+    """What to add to a message on a name that is not there: "; did you mean 'x'?", or nothing."""
+    longer = [name for name in names if len(word) > 2 and name.startswith(word)]
+    close = longer[:1] or difflib.get_close_matches(word, names, n=1, cutoff=0.7)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def require_one(text: str, names: Collection[str]) -> str:
+    """The text, one of the names. Raises ValueError, in one line, with the nearest one."""
+    if text not in names:
+        known = " ".join(names)
+        raise ValueError(f"got {text!r}, expected one of: {known}{suggest(text, names)}")
+    return text
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """An option's type: one of the names."""
+
+    def read(text: str) -> str:
+        try:
+            return require_one(text, names)
+        except ValueError as mistake:
+            raise argparse.ArgumentTypeError(str(mistake)) from None
+
+    return read
+
+
+def format_of(*names: str) -> Callable[[str], str]:
+    """An option's type: one of these formats, however it is spelled."""
+    read = one_of(*names)
+
+    def read_format(text: str) -> str:
+        name = find_format(text)
+        return name if name in names else read(text)
+
+    return read_format
