@@ -20,6 +20,19 @@ def _product(a: Any, b: Any) -> Any:
     return a @ b
 
 
+def is_triton(function: object) -> bool:
+    """Whether this is a Triton kernel, which a wrapper launches, or what tunes one."""
+    return type(function).__module__.partition(".")[0] == "triton"
+
+
+def require_kernel(place: str, kernel: object) -> None:
+    """Raise TypeError, in one line, for what is no KernelUnderTest."""
+    if not isinstance(kernel, KernelUnderTest):
+        name = getattr(kernel, "__name__", None)
+        got = f"the function {name}" if callable(kernel) and name else repr(kernel)
+        raise TypeError(f"{place}: got {got}, expected a KernelUnderTest")
+
+
 @dataclass(frozen=True, slots=True)
 class KernelUnderTest:
     """A kernel to judge: `launch(a, b)` is its wrapper and returns c.
@@ -52,6 +65,11 @@ class KernelUnderTest:
         require(
             callable(self.launch),
             f"kernel {self.name}: got launch={self.launch!r}, expected a function of a and b",
+        )
+        require(
+            not is_triton(self.launch),
+            f"kernel {self.name}: got a Triton kernel, expected the wrapper f(a, b) -> c that"
+            " launches it",
         )
         require(
             isinstance(self.contract, Contract),

@@ -64,7 +64,8 @@ class Launch:
     """One kernel launch: what was launched, with what, over how many programs.
 
     `tiles` holds the (BLOCK_M, BLOCK_N, BLOCK_K) of every tl.dot that ran, without repeats;
-    `configs` is how many autotune configurations the kernel has (1 if it is not autotuned).
+    `configs` is how many autotune configurations the kernel has here (1 if it is not autotuned),
+    of those `written`, some of which its tuner may leave out.
     `rounds` names the float operations that round besides the dots: "+", "-", "*", "/", "reduce",
     "scan" and "math"; "fma" where a compiler may fuse a product and a sum; and "dot" where a dot of
     the target has no model, so that it was IEEE's. `integers` are the arguments that are integers.
@@ -80,6 +81,7 @@ class Launch:
     where: Where
     rounds: tuple[str, ...] = ()
     integers: dict[str, int] = field(default_factory=dict)
+    written: int = 1
 
 
 @dataclass(slots=True)

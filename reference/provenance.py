@@ -32,6 +32,20 @@ _PYTHON = os.path.join(os.path.dirname(os.path.realpath(os.__file__)), "")
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 
+def words_of(error: BaseException) -> str:
+    """What an error says, in one line; that its message raises, where it does."""
+    try:
+        return " ".join(str(error).split())
+    except Exception as another:
+        return f"its message raises {type(another).__name__}"
+
+
+def tell_error(error: BaseException) -> str:
+    """An error's type and what it says, in one line."""
+    words = words_of(error)
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
 def is_ours(filename: str) -> bool:
     """Whether a file belongs to gemmproof, its kernels excepted."""
     return os.path.realpath(filename).startswith(_OURS)

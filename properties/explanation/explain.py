@@ -10,6 +10,7 @@ from gemmproof.properties.explanation.access import explain_access
 from gemmproof.properties.explanation.record import AccessMap, AddressMap, KernelMap
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.naming import parameters_of
+from gemmproof.properties.operand import Misstated
 from gemmproof.properties.proof.domain import Domain, NotSaid, list_domains
 from gemmproof.properties.proof.paths import Decided, Traced, list_paths
 from gemmproof.reference.symbolic.machine.launch import follow_on
@@ -101,16 +102,21 @@ def explain(
     seconds: float = SECONDS,
     tell: Callable[[], None] = lambda: None,
 ) -> AddressMap:
-    """The address map of a wrapper in one configuration."""
+    """The address map of a wrapper in one configuration.
+
+    Raises Misstated for one that none of its kernels has.
+    """
     left: list[str] = []
     maps: dict[KernelMap, None] = {}
-    scope = ""
+    scope, most = "", 1
     try:
         for one in follow_all(kernel, target, config, seconds, left.append):
-            scope = scope or _say_scope(one.domain)
+            scope, most = scope or _say_scope(one.domain), max(most, one.launch.configs)
             maps[_explain_launch(kernel, one, tell)] = None
     except OutOfTime:
         left.append(f"{seconds:g} s were not enough")
+    if 1 < most <= config:
+        raise Misstated(f"--config: got {config}, expected one of the {most}: 0..{most - 1}")
     return AddressMap(_merge(list(maps)), tuple(dict.fromkeys(left)), scope)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from gemmproof.reference.gpus import GPU
 from gemmproof.reference.observation import Exhausted, SimulatorError, Unsupported
-from gemmproof.reference.provenance import Line, calling_line, owner, raising_line
+from gemmproof.reference.provenance import Line, calling_line, owner, raising_line, words_of
 
 # What torch and Triton say where they look for a device and find none.
 _MISSING = (
@@ -89,7 +89,7 @@ def explain_lack(error: Exception, gpu: GPU) -> SimulatorError | None:
 
     That is memory which `gpu` has, a Python package, and what comes with the GPU's driver.
     """
-    text, where = " ".join(str(error).split())[:200], raising_line(error)
+    text, where = words_of(error)[:200], raising_line(error)
     asked = _find_memory(error, text)
     if 0 < asked <= gpu.memory:
         words = text or type(error).__name__
@@ -104,7 +104,7 @@ def explain_missing(error: Exception) -> Unsupported | None:
 
     A machine with a GPU would not have raised it, so it says nothing about the kernel.
     """
-    text = " ".join(str(error).split())
+    text = words_of(error)
     if not isinstance(error, AssertionError | AttributeError | RuntimeError | TypeError):
         return None
     if not any(words in text for words in _MISSING):
@@ -125,7 +125,7 @@ def _find_memory(error: Exception, text: str) -> int:
 def _names_driver(error: OSError) -> bool:
     """Whether a library could not be loaded, or a tool of the driver's is not there to be run."""
     tool = isinstance(error, FileNotFoundError) and str(error.filename).rpartition("/")[2] in _TOOLS
-    return tool or _LIBRARY.search(str(error)) is not None
+    return tool or _LIBRARY.search(words_of(error)) is not None
 
 
 def no_device() -> NoReturn:

@@ -204,5 +204,6 @@ def _record(
             where,
             tuple(sorted(context.rounds | ({"fma"} if kernel.program.may_contract else set()))),
             {name: x for name, x in zip(src.fn.arg_names, args, strict=True) if type(x) is int},
+            session.written,
         )
     )

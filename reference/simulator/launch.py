@@ -56,12 +56,12 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
 
     `compiler` makes what is launched, for who wants another than the simulator's.
     """
-    tuned: dict[int, int] = {}
+    tuned: dict[int, tuple[int, int]] = {}
     original_run, original_compile = JITFunction.run, JITFunction._do_compile
     original_tune = Autotuner.run
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        session.configs = tuned.pop(id(self), 1)
+        session.configs, session.written = tuned.pop(id(self), (1, 1))
         try:
             return original_run(self, *args, **kwargs)
         except SimulatorError as error:
@@ -85,7 +85,7 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
         try:
             if session.tries and len(configs) > 1:
                 _try_out(self, config, args, kwargs, session)
-            tuned[id(_innermost(self))] = len(configs)
+            tuned[id(_innermost(self))] = len(configs), len(self.configs)
             with swap(((self, "configs", [config]),)):  # a single one is not timed
                 return original_tune(self, *args, **kwargs)
         except CompileError as error:

@@ -27,9 +27,9 @@ class Session:
     `fill` is what uninitialised memory holds, `config` the autotune configuration (modulo
     how many there are), `trace` a list that collects every access, or None. `seconds` is the time
     limit (CPU time, see progress.py), `target` the GPU whose dots are imitated, None for exact IEEE
-    dots, `configs` how many configurations the running kernel has, `tries` whether tuners make
-    trial runs first. `sampled`: some programs of each launch run (sampled.py), and `partial`: what
-    one stored, or an operator of torch gave, is not known.
+    dots, `configs` how many configurations the running kernel has, which its tuner left of those
+    `written`, `tries` whether tuners make trial runs first. `sampled`: some programs of each launch
+    run (sampled.py), and `partial`: what one stored, or an operator of torch gave, is not known.
     """
 
     names: dict[str, Any]
@@ -47,6 +47,7 @@ class Session:
     operands: list[Argument] = field(default_factory=list)
     origins: list[Any] = field(default_factory=list)
     configs: int = 1
+    written: int = 1
     progress: Progress = field(init=False)
     words: dict[str, str] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)

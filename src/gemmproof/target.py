@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from gemmproof.calling import bind_call
 from gemmproof.fake_device import fake_device
-from gemmproof.reference.provenance import raising_line
+from gemmproof.reference.provenance import raising_line, words_of
 
 EXPECTED = "path/to/file.py:function or package.module:function"
 
@@ -155,9 +155,9 @@ def call_theirs(place: str, doing: str, function: Callable[[], Any]) -> Any:
         return function()
     except BaseException as error:  # SystemExit and KeyboardInterrupt as well
         where = line_of(error) or display_path(place)
-        text = str(error).removeprefix(f"{os.path.basename(where)}: ")  # errors of the simulator
+        text = words_of(error).removeprefix(f"{os.path.basename(where)}: ")  # the simulator's
         what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        raise TargetError(f"{where}: {doing} raised {' '.join(what.split())}") from None
+        raise TargetError(f"{where}: {doing} raised {what}") from None
 
 
 def line_of(error: BaseException) -> str | None:
@@ -190,7 +190,7 @@ def _require_wrapper(
     target: Target, found: object, operands: Collection[str], needs_all: bool
 ) -> None:
     form = f"f({', '.join(('a', 'b', *operands))}) -> c"
-    if type(found).__module__.split(".")[0] == "triton":
+    if type(found).__module__.partition(".")[0] == "triton":
         raise TargetError(
             f"{target}: got a Triton kernel, expected the wrapper {form} that launches it"
         )

@@ -51,6 +51,7 @@ class _Settings:
     target: str
     config: int
     configs: int = 1
+    written: int = 1
     tries: bool = False
     sampled: bool = False
 

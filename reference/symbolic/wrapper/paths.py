@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import (
 from gemmproof.reference.fake_cuda import fake_gpu
 from gemmproof.reference.fake_cuda.answers import swap
 from gemmproof.reference.observation import SimulatorError
-from gemmproof.reference.provenance import owner, raising_line
+from gemmproof.reference.provenance import owner, raising_line, words_of
 from gemmproof.reference.symbolic.terms import Atom, Cond, every
 from gemmproof.reference.symbolic.wrapper.compiler import Shapes, without_compiler, without_imports
 from gemmproof.reference.symbolic.wrapper.decisions import Decisions, here
@@ -149,7 +149,7 @@ def _explain(error: Exception) -> NotKnown:
     if isinstance(error, NotKnown):
         return error
     where = getattr(error, "where", None) or raising_line(error) or here()
-    text = " ".join(str(error).split())[:200]
+    text = words_of(error)[:200]
     if isinstance(error, SimulatorError):
         return NotKnown(error.message, where, raised=False)
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):

@@ -15,6 +15,7 @@ from gemmproof.bench.records import EAGER, GRAPH
 from gemmproof.bench.rounds import Run
 from gemmproof.properties.cases.tensors import TORCH_DTYPES, format_of_tensor
 from gemmproof.reference.formats import Format
+from gemmproof.reference.provenance import tell_error
 from gemmproof.target import call_theirs
 
 
@@ -98,7 +99,7 @@ def make_leg(
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        leg.why = " ".join(f"{type(error).__name__}: {error}".split())
+        leg.why = tell_error(error)
         call_theirs(
             callee.name, f"calling {callee.name} at {place}", lambda: device.warm(leg.eager)
         )

@@ -35,9 +35,10 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.cases.survey import Survey
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.kernel import KernelUnderTest, require_kernel
 from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.observation import Observation
+from gemmproof.properties.operand import Misstated
 from gemmproof.properties.proof.verdict import SECONDS as PROOF_SECONDS
 from gemmproof.report.report import Limit, Report
 
@@ -98,11 +99,12 @@ def check(
     (worker/protocol.py lists them), each case before it runs and each fault when it is first seen.
     `seconds` of CPU time are allowed for each call. With `proof`, a solver first tries to decide
     for every size what it can, in `proof_seconds`; what it says never hides what a case shows.
-    Raises ValueError for arguments out of range.
+    Raises ValueError for arguments out of range, TypeError for what is no kernel.
     """
+    require_kernel("check", kernel)
     if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
         raise ValueError(f"check: got {max_examples=}, expected a positive integer")
-    if not isinstance(seed, int):
+    if not isinstance(seed, int) or isinstance(seed, bool):
         raise ValueError(f"check: got {seed=}, expected an integer")
     if case is not None and (case.batch is not None) != kernel.contract.batched:
         stated = "no batch" if case.batch is None else f"batch={case.batch}"
@@ -154,7 +156,7 @@ def _check(
     formats = bench.kernel.contract.formats
     bench.listener({"event": "start", "examples": 1 if case else max_examples * len(formats)})
     if case is not None:
-        _judge(bench, case, "replay")
+        _require_config(_judge(bench, case, "replay"))
     else:
         for dtype in formats:
             rng = random.Random(f"{seed} {dtype}")
@@ -211,6 +213,15 @@ def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -
             failed, until = True, time.monotonic() + PATIENCE
             stop_at = min(stop_at, len(bench.judged) + MORE)
     return True
+
+
+def _require_config(judged: Judged) -> None:
+    """Raise Misstated for a configuration that none of the kernels launched has."""
+    most = max((launch.written for launch in judged.launches), default=1)
+    if most > 1 and judged.case.config >= most:
+        raise Misstated(
+            f"case config: got {judged.case.config}, expected one of the {most}: 0..{most - 1}"
+        )
 
 
 def _judge(bench: _Bench, case: Case, phase: str) -> Judged:

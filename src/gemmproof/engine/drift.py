@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gemmproof.properties import accumulator
 from gemmproof.properties.accumulator import Deviation, Drift, declared_model, declared_split
 from gemmproof.properties.cases.tensors import as_array, as_tensor
+from gemmproof.properties.kernel import is_triton, require_kernel
 from gemmproof.properties.measure import measure, slope
 from gemmproof.reference.accumulator.infer import infer_accumulator
 from gemmproof.reference.accumulator.probes import ProbeError
@@ -41,9 +42,11 @@ def drift(
     """Probe and measure `product`, which takes (128, K) and (K, 64) storage arrays.
 
     `declared` is the accumulator that the contract promises, a name in KEPT. `listener` gets an
-    event for every product before it runs. Raises what the product raises, and ValueError for an
-    unknown name.
+    event for every product before it runs. Raises what the product raises, ValueError for an
+    unknown name, and TypeError for what cannot be called.
     """
+    if not callable(product) or is_triton(product):
+        raise TypeError(f"drift: got {product!r}, expected a function of a and b")
     if in_format not in FLOAT_OPERANDS:
         raise ValueError(f"format: got {in_format!r}, expected one of {' '.join(FLOAT_OPERANDS)}")
     if declared not in KEPT:
@@ -89,7 +92,11 @@ def drift_of(
     target: str | None = DEFAULT,
     sizes: Iterable[int] = (512, 4096),
 ) -> Report:
-    """The drift of a registered kernel, simulated, against the accumulator of its contract."""
+    """The drift of a registered kernel, simulated, against the accumulator of its contract.
+
+    Raises TypeError for what is no kernel.
+    """
+    require_kernel("drift", kernel)
     launch = unbatch(kernel.launch) if kernel.contract.batched else kernel.launch
     return drift(
         simulate_product(launch, in_format, target),

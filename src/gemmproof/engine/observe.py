@@ -48,7 +48,7 @@ from gemmproof.reference.observation import (
     Unseen,
     Unsupported,
 )
-from gemmproof.reference.provenance import is_ours, raising_line
+from gemmproof.reference.provenance import is_ours, raising_line, words_of
 
 
 class Backend(Protocol):
@@ -182,7 +182,7 @@ _KINDS: dict[str, type[Exception] | tuple[type[Exception], ...]] = {
 
 def describe_error(error: BaseException) -> Raised:
     """What a call raised, in one line, with the user's line."""
-    text = " ".join(str(error).split())
+    text = words_of(error)
     text = text if len(text) <= 300 else f"{text[:297]}..."
     line = (error.where if isinstance(error, SimulatorError) else None) or raising_line(error)
     where = None if line is None else str(line)

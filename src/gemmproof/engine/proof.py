@@ -21,6 +21,7 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.proof.verdict import NOT_DECIDED, PROVED, REFUTED, Proof, Proofs
+from gemmproof.reference.provenance import tell_error
 from gemmproof.report.report import ProofResult, Report
 
 Prover = Callable[[KernelUnderTest, str | None, float], Proofs]
@@ -72,10 +73,13 @@ def attempt(
     tell({**event, "done": False})
     try:
         made = _read(kernel, (prove or _load())(kernel, target, seconds))
-    except (Exception, SystemExit) as error:  # it runs the wrapper, which may raise anything
-        words = f"{type(error).__name__}: {error}".split("\n")[0].rstrip(": ")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # it runs the wrapper, which may raise anything
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == "z3"
-        why = "z3-solver is not installed" if is_missing else f"the proof raised {words}"
+        why = (
+            "z3-solver is not installed" if is_missing else f"the proof raised {tell_error(error)}"
+        )
         made = Attempt(Proofs(tuple(Proof(name, NOT_DECIDED, why=why) for name in PROVABLE)))
     tell({**event, "done": True})
     return made

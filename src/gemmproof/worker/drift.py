@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gemmproof.engine.drift import Listener, drift, launch_product, simulate_product, unbatch
 from gemmproof.reference.accumulator.probes import Unprobed
+from gemmproof.reference.provenance import tell_error
 from gemmproof.reference.simulator import SimulatorError
 from gemmproof.target import Target, TargetError, line_of, load
 from gemmproof.worker.protocol import Request
@@ -43,6 +44,5 @@ def serve(request: Request, emit: Listener) -> None:
         where = line_of(error)
         if where is None:  # no line of the target's is to blame
             raise
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise TargetError(f"{where}: got {what}, expected a product") from None
+        raise TargetError(f"{where}: got {tell_error(error)}, expected a product") from None
     emit({"event": "report", "report": report.to_dict()})

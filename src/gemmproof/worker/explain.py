@@ -22,6 +22,7 @@ def serve(
     """In the worker: the address map of the kernel that the request names."""
     from gemmproof.properties.explanation.explain import explain
     from gemmproof.properties.explanation.picture import NoPicture, make_picture
+    from gemmproof.properties.operand import Misstated
 
     emit({"event": "ready"})
     kernel = find(request)
@@ -30,7 +31,10 @@ def serve(
     def tell() -> None:
         emit({"event": "advanced"})
 
-    explanation = explain(kernel, request.gpu, request.config, tell=tell)
+    try:
+        explanation = explain(kernel, request.gpu, request.config, tell=tell)
+    except Misstated as error:
+        raise TargetError(f"{request.name}: {error}") from None
     picture = None
     if request.format == "svg":
         try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmproof.calling import Calling
 from gemmproof.fake_device import Wanted, fake_device
+from gemmproof.reference.provenance import tell_error, words_of
 from gemmproof.reference.sign_of_life import SignOfLife
 from gemmproof.target import Target, TargetError, call_theirs, line_of, load, load_file
 from gemmproof.worker.processes import die_with_parent, resident
@@ -40,7 +41,7 @@ def main(folder: str) -> None:
     except TargetError as error:
         emit({"event": "error", "message": str(error)})
     except SystemExit as error:
-        how = f"{type(error).__name__}({error})"
+        how = f"{type(error).__name__}({words_of(error)})"
         emit({"event": "left", "how": how, "where": line_of(error)})
     except KeyboardInterrupt:  # SIGINT, which comes from outside: end as other processes do
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -51,7 +52,7 @@ def main(folder: str) -> None:
         emit({"event": "full", "how": how})
     except BaseException as error:  # the engine's own mistake: told apart from the target's
         traceback.print_exc()
-        emit({"event": "internal", "message": f"{type(error).__name__}: {error}"})
+        emit({"event": "internal", "message": tell_error(error)})
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
