@@ -47,7 +47,7 @@ def test_a_kernel_that_cannot_run_is_a_finding(name, claim, line, capsys, monkey
     assert out[0].startswith(f"{name} does not {claim}")
     assert out[1] == f"  {line}"
     assert out[2] == "  smallest case: M=1 N=1 K=1 fp16, a row, b row"
-    assert out[-1].startswith(f"{name}: fail: 1 of 15 properties do not hold")
+    assert out[-1].startswith(f"{name}: fail: 1 of 15 properties does not hold")
 
 
 def test_one_configuration_that_does_not_compile_is_named(capsys, monkeypatch):
@@ -59,7 +59,7 @@ def test_one_configuration_that_does_not_compile_is_named(capsys, monkeypatch):
         " compiler, expected body to compile with B=24"
     )
     assert out[2].endswith("config 1")
-    assert out[-1].startswith("one_config: fail: 1 of 15 properties do not hold")
+    assert out[-1].startswith("one_config: fail: 1 of 15 properties does not hold")
 
 
 def test_what_does_not_end_is_a_finding_within_the_time_limit(capsys, monkeypatch):

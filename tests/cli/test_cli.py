@@ -50,7 +50,7 @@ def test_a_death_reads_like_any_finding_and_its_line_can_be_pasted(project, capf
     assert out[1].endswith("got a process that ended itself with status 1, expected a result")
     assert out[2] == "  smallest case: M=3 N=1 K=1 fp16, a row, b row"
     reproduce = out[3].removeprefix("  reproduce:  ")
-    assert out[-1].startswith("leaves: fail: 1 of 2 properties do not hold (3 cases, ")
+    assert out[-1].startswith("leaves: fail: 1 of 2 properties does not hold (3 cases, ")
     assert "; stopped after 4 cases: a process that ended itself with status 1" in out[-1]
     report = json.loads(Path("report.json").read_text())
     (finding,) = report["findings"]

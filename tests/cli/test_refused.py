@@ -68,7 +68,7 @@ def test_what_is_no_kernel(judge, given):
 
 @pytest.mark.parametrize("given", [3, None, "matmul", kernel])
 def test_what_cannot_be_called(given):
-    with pytest.raises(TypeError, match="^drift: got .*, expected a function of a and b$"):
+    with pytest.raises(TypeError, match=r"^drift: got .*, expected a function of a and b$"):
         drift(given, "fp16")
     with pytest.raises(ValueError, match=r"^kernel k: got .*, expected .*\n?$"):
         KernelUnderTest("k", given)
@@ -76,7 +76,7 @@ def test_what_cannot_be_called(given):
 
 @pytest.mark.parametrize("seed", [True, 1.5, "1", None])
 def test_a_seed_is_an_integer(seed):
-    with pytest.raises(ValueError, match="^check: got seed="):
+    with pytest.raises(ValueError, match=r"^check: got seed="):
         check(KernelUnderTest("matmul", kernels.matmul), seed=seed)
 
 

@@ -16,6 +16,7 @@ from gemmproof.reference.simulator.checks.sightings import (
     programs_of,
 )
 from gemmproof.reference.simulator.memory import Argument, StridedView
+from gemmproof.reference.wording import say_count
 
 
 def mask_axes(mask: Any) -> tuple[int, ...] | None:
@@ -206,7 +207,7 @@ def _fault(kernel: str, group: list[Sighting]) -> Fault:
 def _bounds_words(group: list[Sighting], programs: int) -> tuple[str, str]:
     """Both halves of a message on lanes out of bounds, all of one operand and axis."""
     s = group[0]
-    by = f"{_VERB[s.access]} by {programs} program{'s' if programs != 1 else ''}"
+    by = f"{_VERB[s.access]} by {say_count(programs, 'program')}"
     if s.operand is None:
         return f"an address outside every tensor is {by}", "an address of an operand"
     low, high = min(g.low for g in group), max(g.high for g in group)

@@ -25,6 +25,7 @@ from gemmproof.properties.memory import ENDS
 from gemmproof.properties.observation import SIMULATOR, Observation
 from gemmproof.properties.table import BY_NAME, is_predicted, list_required, list_unseen
 from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.wording import say_count
 from gemmproof.report.report import PropertyResult, Report
 
 
@@ -214,8 +215,9 @@ def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
     """What was launched where, and whatever was not compared, in a line."""
     facts = ", ".join(f"{k} {v}" for k, v in lane.device.facts.items() if k != "device" and v)
     target = lane.target or "no model"
+    cases = f"{lane.cases} of {say_count(drawn, 'case')}"
     yield (
-        f"{lane.launches} launches of {lane.cases} of {drawn} cases on the {lane.device.name}"
+        f"{say_count(lane.launches, 'launch')} of {cases} on the {lane.device.name}"
         f" ({', '.join(filter(None, [target, facts]))})"
     )
     if lane.outputs:

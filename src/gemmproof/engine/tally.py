@@ -10,6 +10,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.table import Property, list_required
+from gemmproof.reference.wording import say_count
 from gemmproof.report.report import SCHEMA, PropertyResult, Report, versions
 
 
@@ -67,5 +68,5 @@ def _find_unknown(drawn: list[Judged], results: Iterable[PropertyResult]) -> tup
     if not unknown:
         return "pass", None
     (case, raised), *more = unknown
-    others = f", nor {len(more)} case{'s' * (len(more) != 1)} more" if more else ""
+    others = f", nor {say_count(len(more), 'case')} more" if more else ""
     return "incomplete", f"not judged: {case}{others}: {raised.text}"

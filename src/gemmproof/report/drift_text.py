@@ -5,6 +5,7 @@ from __future__ import annotations
 from gemmproof.properties.accumulator import Drift
 from gemmproof.properties.measure import DATA
 from gemmproof.reference.accumulator.record import Accumulator
+from gemmproof.reference.wording import say_count
 from gemmproof.report.report import Report
 from gemmproof.report.text import STYLES, Line, clean, kernel_name
 
@@ -30,7 +31,7 @@ def summarise(report: Report, drift: Drift) -> str:
     worst = max((m.ratio for m in drift.measures), default=0.0)
     words = {
         "pass": f"pass: accumulates in {drift.declared}, worst error {worst:.3g} of its bound",
-        "fail": f"fail: {len(report.findings)} finding{'s' * (len(report.findings) != 1)}",
+        "fail": f"fail: {say_count(len(report.findings), 'finding')}",
         "incomplete": f"incomplete: accumulates in {drift.declared} where simulated",
     }[report.verdict]
     note = f"; {report.note}" if report.note else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding, list_by_cause
+from gemmproof.reference.wording import say_count
 from gemmproof.report.report import PropertyResult, Report
 
 Line = tuple[str, str]  # text, and a style of rich
@@ -63,7 +64,7 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
         out.append(("", ""))
     if len(groups) > SHOWN_FINDINGS:
         more = len(groups) - SHOWN_FINDINGS
-        out += [(f"and {more} more finding{'s' * (more > 1)}: --json has all", ""), ("", "")]
+        out += [(f"and {say_count(more, 'more finding')}: --json has all", ""), ("", "")]
     if not report.findings:
         width = max([30, *(len(p.label) for p in report.properties)])
         out += [(clean(_describe(p, width)), "") for p in report.properties]
@@ -134,7 +135,7 @@ def _describe(result: PropertyResult, width: int) -> str:
     if result.status == "not run":
         return f"  {result.label:<{width}} {proved and f'{proved}; '}not run"
     worst = "" if result.ratio is None else f", worst error {result.ratio:.3g} of its bound"
-    held = f"{proved and f'{proved}; held in '}{result.examples} cases"
+    held = f"{proved and f'{proved}; held in '}{say_count(result.examples, 'case')}"
     return f"  {result.label:<{width}} {held}{worst}"
 
 
@@ -163,7 +164,7 @@ def _list_undecided(report: Report) -> Iterable[Line]:
         yield (clean(f"not decided for every size: {_cut(why)} ({names[0]}{others})"), "dim")
     if len(named) > SHOWN_REASONS:
         more = len(named) - SHOWN_REASONS
-        yield (f"and for {more} more reason{'s' * (more > 1)}: --json has all", "dim")
+        yield (f"and for {say_count(more, 'more reason')}: --json has all", "dim")
     if report.unvisited:
         more = len(report.unvisited) - 1
         others = f" and {more} more: --json has all" if more else ""
@@ -180,13 +181,14 @@ def _summarise(report: Report) -> str:
     failed = sum(p.status == "fail" for p in report.properties)
     judged = sum(p.status != "not run" for p in report.properties)
     cases = max((p.examples for p in report.properties), default=0)
+    do = "does" if failed == 1 else "do"
     words = {
-        "pass": f"pass: all {judged} properties held",
-        "fail": f"fail: {failed} of {len(report.properties)} properties do not hold",
-        "incomplete": f"incomplete: {judged} properties judged, {failed} do not hold",
+        "pass": f"pass: {'all ' * (judged > 1)}{say_count(judged, 'property')} held",
+        "fail": f"fail: {failed} of {say_count(len(report.properties), 'property')} {do} not hold",
+        "incomplete": f"incomplete: {say_count(judged, 'property')} judged, {failed} {do} not hold",
     }[report.verdict]
     note = f"; {report.note}" if report.note else ""
-    return f"{words} ({cases} case{'s' * (cases != 1)}, {report.seconds:.1f} s){note}"
+    return f"{words} ({say_count(cases, 'case')}, {report.seconds:.1f} s){note}"
 
 
 def table(reports: list[Report], width: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gemmproof.reference.wording import say_count
 from gemmproof.worker import processes
 from gemmproof.worker.protocol import WorkerExit
 
@@ -54,7 +55,7 @@ def explain_end(
     """
     launched = worker.events.get("case", {}).get("phase") == "launch"
     if broken == "time":
-        worker.end, worker.how = "time", f"{worker.cases} cases took {total:.0f} s"
+        worker.end, worker.how = "time", f"{say_count(worker.cases, 'case')} took {total:.0f} s"
     elif broken == "hang" and own and not launched:
         allowed = _find_allowed(limits, worker)
         worker.end = "slow"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gemmproof import __version__
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
+from gemmproof.reference.wording import say_count
 from gemmproof.report.report import SCHEMA, Limit, ProofResult, PropertyResult, Report
 from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
@@ -122,6 +123,6 @@ def _report_stopped(
         found,
         worker.seconds,
         {"gemmproof": __version__},
-        f"stopped after {worker.cases} cases: {worker.how}",
+        f"stopped after {say_count(worker.cases, 'case')}: {worker.how}",
         names=held_to.get("names", {}),
     )

@@ -1,0 +1,20 @@
+"""Counts as English has them."""
+
+import pytest
+
+from gemmproof.reference.wording import say_count
+
+
+@pytest.mark.parametrize(
+    ("n", "noun", "said"),
+    [
+        (0, "case", "0 cases"),
+        (1, "case", "1 case"),
+        (2, "launch", "2 launches"),
+        (3, "property", "3 properties"),
+        (1, "property", "1 property"),
+        (4, "more reason", "4 more reasons"),
+    ],
+)
+def test_a_count_agrees_with_its_noun(n, noun, said):
+    assert say_count(n, noun) == said
