@@ -24,6 +24,8 @@ class Format:
     by the name that numpy or ml_dtypes and torch share. `nan_bits` is the quiet NaN that NVIDIA's
     conversions and arithmetic deliver. `ttir` and `ptx` are its names there, "" where it has none.
 
+    `spelled`: other people's words for it, beside these names.
+
     `operand`: a contract may name it for a and b. `sums`: what its products may be accumulated in,
     the default first; () where no dot takes it. `units`: what else a contract may promise of its
     sums, of units that keep fewer bits than the register. `accumulator`: a kernel may declare that
@@ -41,6 +43,7 @@ class Format:
     nan_bits: int = 0
     ttir: str = ""
     ptx: str = ""
+    spelled: tuple[str, ...] = ()
     operand: bool = False
     sums: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
@@ -113,21 +116,21 @@ def _int(bits: int, sign: str, **roles: Any) -> Format:
 
 _HALF = ("fp32", "fp16")
 _FORMATS = (
-    _float("fp16", 11, -14, 15, "float16", 0x7FFF, ttir="f16", ptx="f16",
+    _float("fp16", 11, -14, 15, "float16", 0x7FFF, ttir="f16", ptx="f16", spelled=("half",),
            operand=True, sums=_HALF, accumulator=True),
     _float("bf16", 8, -126, 127, "bfloat16", 0x7FFF, ttir="bf16", ptx="bf16",
            operand=True, sums=("fp32",), accumulator=True),
     _float("fp32", 24, -126, 127, "float32", 0x7FFFFFFF, ttir="f32", ptx="f32",
-           operand=True, sums=("fp32",), accumulator=True),
+           spelled=("float", "single"), operand=True, sums=("fp32",), accumulator=True),
     # float32 of which a tensor core reads the upper 19 bits
-    _float("tf32", 11, -126, 127, "float32", 0x7FFFFFFF, ptx="tf32",
+    _float("tf32", 11, -126, 127, "float32", 0x7FFFFFFF, ptx="tf32", spelled=("tfloat32",),
            operand=True, sums=("fp32",), result=False),
     _float("fp64", 53, -1022, 1023, "float64", 0x7FFFFFFFFFFFFFFF, ttir="f64", ptx="f64",
-           sums=("fp64",)),
+           spelled=("double",), sums=("fp64",)),
     _float("fp8e4m3", 4, -6, 8, "float8_e4m3fn", 0x7F, has_inf=False, ttir="f8E4M3FN",
-           ptx="e4m3", operand=True, sums=_HALF, units=("e8m13",)),
+           ptx="e4m3", spelled=("float8e4nv",), operand=True, sums=_HALF, units=("e8m13",)),
     _float("fp8e5m2", 3, -14, 15, "float8_e5m2", 0x7F, ttir="f8E5M2",
-           ptx="e5m2", operand=True, sums=_HALF, units=("e8m13",)),
+           ptx="e5m2", spelled=("float8e5",), operand=True, sums=_HALF, units=("e8m13",)),
     # what the fp8 units of sm_89 and sm_90 keep of a sum, in a float32 register
     _float("e8m13", 14, -126, 127, "float32", 0x7FFFFFFF, accumulator=True, result=False),
     _int(8, "", operand=True, sums=("int32",)),

@@ -8,19 +8,6 @@ from collections.abc import Callable, Collection
 
 from gemmproof.reference.formats import FORMATS
 
-#: Words for formats beside our own, numpy's and TTIR's.
-_ALIASES = {
-    "half": "fp16",
-    "tfloat32": "tf32",
-    "single": "fp32",
-    "float": "fp32",
-    "double": "fp64",
-    "float8e4nv": "fp8e4m3",
-    "float8e5": "fp8e5m2",
-    "e4m3": "fp8e4m3",
-    "e5m2": "fp8e5m2",
-}
-
 
 def find_format(text: str) -> str:
     """Our name of a format that is spelled as torch, numpy, Triton or TTIR do; else the text."""
@@ -31,17 +18,12 @@ def _plain(text: str) -> str:
     return text.lower().replace("_", "").replace("-", "")
 
 
-_LAST_FIRST = tuple(FORMATS.values())[::-1]  # of those that share a dtype the first one counts
 _SPELLINGS = {
-    _plain(word): name
-    for word, name in (
-        *((f.dtype, f.name) for f in _LAST_FIRST),
-        *((f.ttir, f.name) for f in _LAST_FIRST if f.ttir),
-        *((f.name.replace("fp", "float"), f.name) for f in FORMATS.values() if f.is_fp8),
-        *_ALIASES.items(),
-        *((name, name) for name in FORMATS),
-    )
-}
+    _plain(word): fmt.name
+    for fmt in tuple(FORMATS.values())[::-1]  # of those that share a word the first one has it
+    for word in (fmt.dtype, fmt.ttir, fmt.ptx, *fmt.spelled)
+    if word
+} | {_plain(name): name for name in FORMATS}
 
 
 def suggest(word: str, names: Collection[str]) -> str:

@@ -38,7 +38,6 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest, require_kernel
 from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.observation import Observation
-from gemmproof.properties.operand import Misstated
 from gemmproof.properties.proof.verdict import SECONDS as PROOF_SECONDS
 from gemmproof.report.report import Limit, Report
 
@@ -156,11 +155,10 @@ def _check(
     formats = bench.kernel.contract.formats
     bench.listener({"event": "start", "examples": 1 if case else max_examples * len(formats)})
     if case is not None:
-        _require_config(_judge(bench, case, "replay"))
+        _judge(bench, case, "replay").require_config()
     else:
         for dtype in formats:
-            rng = random.Random(f"{seed} {dtype}")
-            if not _explore(bench, dtype, max_examples, rng):
+            if not _explore(bench, dtype, max_examples, random.Random(f"{seed} {dtype}")):
                 break
     # a refutation at a case that is too much to run says nothing, and takes nothing from the rest
     drawn = [judged for judged in bench.judged.values() if not bench.attempt.is_spent_on(judged)]
@@ -213,15 +211,6 @@ def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -
             failed, until = True, time.monotonic() + PATIENCE
             stop_at = min(stop_at, len(bench.judged) + MORE)
     return True
-
-
-def _require_config(judged: Judged) -> None:
-    """Raise Misstated for a configuration that none of the kernels launched has."""
-    most = max((launch.written for launch in judged.launches), default=1)
-    if most > 1 and judged.case.config >= most:
-        raise Misstated(
-            f"case config: got {judged.case.config}, expected one of the {most}: 0..{most - 1}"
-        )
 
 
 def _judge(bench: _Bench, case: Case, phase: str) -> Judged:

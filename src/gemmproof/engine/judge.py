@@ -10,6 +10,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.survey import Tile
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation, Raised
+from gemmproof.properties.operand import Misstated
 from gemmproof.reference.observation import Launch
 
 
@@ -42,6 +43,13 @@ class Judged:
     def constants(self) -> list[tuple[str, Any]]:
         """The names and values of the constexprs of all launches."""
         return [pair for launch in self.launches for pair in launch.constexprs.items()]
+
+    def require_config(self) -> None:
+        """Raise Misstated for a configuration that none of the kernels launched has."""
+        most = max((launch.written for launch in self.launches), default=1)
+        if 1 < most <= self.case.config:
+            got = f"got {self.case.config}, expected one of the {most}: 0..{most - 1}"
+            raise Misstated(f"case config: {got}")
 
     def to_event(self, index: int, seconds: float) -> dict[str, Any]:
         """The event for a listener."""
