@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,11 +13,13 @@ from gemmproof import __version__
 from gemmproof.cli_bench import add_bench, add_tune
 from gemmproof.cli_drift import add_drift
 from gemmproof.cli_explain import add_explain
+from gemmproof.interrupts import Interrupted, heed_signals
 from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
 from gemmproof.report.report import EXIT
 from gemmproof.settings import PROVES, find_settings, list_words
 from gemmproof.spelling import format_of, one_of, require_one, suggest
+from gemmproof.streams import flush_streams, open_streams, say
 
 
 class _Parser(argparse.ArgumentParser):
@@ -29,18 +30,22 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code is 0 pass, 1 findings, 2 usage or target, 3 incomplete."""
-    options = _parse(list(sys.argv[1:] if arguments is None else arguments))
-    # A job that is cancelled shall not leave its worker behind.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    """Run the command; the exit code is 0 pass, 1 findings, 2 usage or target, 3 incomplete.
+
+    128 and the number of a signal that ended it: 130 for Ctrl-C.
+    """
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    open_streams()
     try:
-        command = import_module(f"gemmproof.commands.{options.command}")
-        return int(command.run(options))
-    except KeyboardInterrupt:
-        print(f"gemmproof {options.command}: interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
+        with heed_signals():
+            options = _parse(typed)
+            command = import_module(f"gemmproof.commands.{options.command}")
+            return int(command.run(options))
+    except Interrupted as stop:
+        say(f"{' '.join(['gemmproof', *typed[:1]])}: {stop}")
+        return 128 + stop.number
+    finally:
+        flush_streams()
 
 
 def _parse(typed: list[str]) -> argparse.Namespace:
@@ -232,7 +237,7 @@ def _add_common(command: argparse.ArgumentParser) -> None:
         help="cuda: launch what held on the GPU as well (default cpu: simulate only)",
     )  # fmt: skip
     command.add_argument("--case", metavar="JSON", help="judge this case only")
-    command.add_argument("--json", metavar="FILE", help="write the report")
+    command.add_argument("--json", metavar="FILE", help="write the report (- for stdout)")
     command.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML")
     command.add_argument(
         "--proof", action=argparse.BooleanOptionalAction, default=PROVES,

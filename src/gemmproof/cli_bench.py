@@ -66,7 +66,7 @@ def add_bench(
         "--settle", type=_read_seconds, default=2.0, metavar="S",
         help="seconds of load before the rounds, for the clocks (default 2)",
     )  # fmt: skip
-    bench.add_argument("--json", metavar="FILE", help="write the report")
+    bench.add_argument("--json", metavar="FILE", help="write the report (- for stdout)")
     bench.add_argument("--svg", metavar="FILE", help="draw it (needs matplotlib)")
     add_limits(bench, 120)
 

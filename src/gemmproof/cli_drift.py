@@ -47,7 +47,7 @@ def add_drift(
         "--device", type=one_of("cpu", "cuda"), metavar="DEVICE", default="cpu",
         help="cuda: launch on the GPU (default cpu: simulate)",
     )  # fmt: skip
-    drift.add_argument("--json", metavar="FILE", help="write the report")
+    drift.add_argument("--json", metavar="FILE", help="write the report (- for stdout)")
     drift.add_argument("--svg", metavar="FILE", help="draw it (needs matplotlib)")
     add_limits(drift, 120)
 

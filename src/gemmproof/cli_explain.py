@@ -37,7 +37,7 @@ def add_explain(
         help="compile for this GPU (default: none in particular)",
     )  # fmt: skip
     explain.add_argument("--case", metavar="JSON", help="the sizes of the picture")
-    explain.add_argument("--json", metavar="FILE", help="write the address map")
+    explain.add_argument("--json", metavar="FILE", help="write the address map (- for stdout)")
     explain.add_argument("--svg", metavar="FILE", help="draw it at one case (needs matplotlib)")
     add_limits(explain, 60)
     explain.set_defaults(device="cpu", max_examples=1, seed=0, proof=False)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
+from typing import NoReturn
 from xml.etree import ElementTree
 
 import pytest
@@ -14,6 +16,7 @@ from gemmproof.bench import ceiling
 from gemmproof.bench.records import BenchReport
 from gemmproof.cli import main
 from gemmproof.commands import bench as command
+from gemmproof.interrupts import Interrupted
 from gemmproof.target import TargetError
 from gemmproof.worker import bench as worker
 from gemmproof.worker.protocol import EVENT_FIELDS, Request, WorkerExit
@@ -244,6 +247,30 @@ def test_a_picture_without_matplotlib_is_refused_at_once(monkeypatch, capsys) ->
     assert (
         "got no matplotlib, expected it: pip install 'gemmproof[bench]'" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("option", ["--json", "--svg"])
+def test_a_report_without_room_is_incomplete_and_the_table_is_printed(capsys, option) -> None:
+    assert bench("fast.py:matmul", *WORDS, option, "/dev/full") == 3
+    said = capsys.readouterr()
+    assert "median of 3 rounds" in said.out
+    assert said.err == (
+        f"gemmproof bench: {option}: got '/dev/full' (No space left on device),"
+        " expected a file that can be written\n"
+    )
+
+
+def test_what_was_measured_before_an_interruption_is_told(monkeypatch, capsys) -> None:
+    def interrupt(request, limits, listener) -> NoReturn:
+        watch_here(request, limits, listener)
+        raise Interrupted(signal.SIGINT)
+
+    monkeypatch.setattr(command, "watch", interrupt)
+    assert bench("fast.py:matmul", *WORDS, "--json", "o.json") == 130
+    said = capsys.readouterr()
+    assert "24x20x32" in said.out
+    assert said.err == "gemmproof bench: interrupted by SIGINT\n"
+    assert json.loads(Path("o.json").read_text())["rows"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -39,13 +39,23 @@ def measured(monkeypatch):
     """What the worker measured; the options with which it was asked."""
     asked: list[argparse.Namespace] = []
 
-    def measure(options, command):
+    def measure(options):
         asked.append(options)
         bench_command.request_of(options)
         return BenchReport(FACTS, (), ROWS)
 
     monkeypatch.setattr(bench_command, "measure", measure)
     return asked
+
+
+def test_a_table_without_room_is_incomplete_and_the_winners_are_printed(measured, capsys):
+    assert main(["tune", "/dev/full", "--shapes", "64x128x256"]) == 3
+    said = capsys.readouterr()
+    assert "matmul_ws" in said.out
+    assert said.err == (
+        "gemmproof tune: TABLE: got '/dev/full' (No space left on device),"
+        " expected a file that can be written\n"
+    )
 
 
 def test_gemm_reads_what_was_written(measured, tmp_path, capsys):
@@ -87,7 +97,7 @@ def test_one_kernel_can_be_named_and_a_wrong_name_is_refused(measured, tmp_path,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["/no/such/folder/t.json"], "table: got '/no/such/folder/t.json' (No such file or"),
+        (["/no/such/folder/t.json"], "TABLE: got '/no/such/folder/t.json' (No such file or"),
         (["t.json", "--shapes", "big"], "gemmproof tune: --shapes: got 'big', expected MxNxK"),
     ],
 )

@@ -54,6 +54,19 @@ def test_reports_survive_json(reports: dict[str, Report]) -> None:
     )
 
 
+@pytest.mark.parametrize("option", ["--json", "--svg"])
+def test_a_report_without_room_is_incomplete_and_the_answer_is_printed(
+    reports, monkeypatch, capsys, option
+) -> None:
+    assert run_with(reports["good"], monkeypatch, option, "/dev/full") == 3
+    said = capsys.readouterr()
+    assert "passed, fp16 on sm_90: pass: " in said.out
+    assert said.err == (
+        f"gemmproof drift: {option}: got '/dev/full' (No space left on device),"
+        " expected a file that can be written\n"
+    )
+
+
 def test_the_output_says_what_was_found(reports, monkeypatch, capsys, tmp_path: Path) -> None:
     path = tmp_path / "drift.json"
     assert run_with(reports["good"], monkeypatch, "--json", str(path)) == 0

@@ -52,6 +52,18 @@ def raises(a, b):
 """
 
 
+def test_reports_without_room_are_incomplete_and_the_map_is_printed(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    for option in ("--json", "--svg"):
+        assert main(["explain", EXAMPLE, option, "/dev/full"]) == 3
+        said = capsys.readouterr()
+        assert "load a, a block of 32 x 32" in said.out
+        assert said.err == (
+            f"gemmproof explain: {option}: got '/dev/full' (No space left on device),"
+            " expected a file that can be written\n"
+        )
+
+
 def test_it_prints_each_access_and_what_is_missing(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(ROOT)
     report = tmp_path / "map.json"

@@ -3,53 +3,69 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gemmproof.bench.problems import read_problems
 from gemmproof.bench.records import WRONG, BenchReport, TimedRow
 from gemmproof.commands.check import calling_of
-from gemmproof.commands.console import deliver, limits_of, progress, unwritable
+from gemmproof.commands.console import (
+    answer,
+    deliver,
+    limits_of,
+    progress,
+    refuse,
+    show_end,
+    undrawable,
+    unwritable,
+)
+from gemmproof.interrupts import Interrupted
 from gemmproof.properties.contract import Contract
+from gemmproof.report.files import STDOUT, Writer, replace_file, write_json
 from gemmproof.report.report import EXIT
-from gemmproof.report.text import clean
+from gemmproof.streams import say
 from gemmproof.target import Target, TargetError, parse
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Request, WorkerExit
 from gemmproof.worker.supervisor import watch
 
 
 def run(options: argparse.Namespace) -> int:
-    """Time the targets in a worker, write what was asked for, print the table.
+    """Time the targets in a worker, print the table, write what was asked for."""
+    if problem := unwritable(options, ("json", "svg")) or undrawable(options, "bench"):
+        return refuse(options, problem)
+    report = measure(options)
+    if isinstance(report, int):
+        return report
+    from gemmproof.report.bench_text import lines
+
+    def draw_svg(place: Path) -> None:
+        from gemmproof.report.bench_plot import draw
+
+        draw(report, place)
+
+    code = EXIT["fail" if any(row.verdict == WRONG for row in report.rows) else "pass"]
+    return answer(options, code, lines(report), {"json": make_writer(report), "svg": draw_svg})
+
+
+def make_writer(report: BenchReport) -> Writer:
+    """What writes it as JSON."""
+    return partial(write_json, data=report.to_dict(), indent=1)
+
+
+def measure(options: argparse.Namespace) -> BenchReport | int:
+    """What a worker measured; or the exit code, where one line has said why there is nothing.
 
     The JSON is written after each row: a run that is cut short leaves what it measured.
     """
-    if problem := unwritable(options, ("json", "svg")) or _refuse_undrawable(options):
-        return _refuse(problem)
-    report = measure(options, "bench")
-    if isinstance(report, int):
-        return report
-    if options.svg:
-        from gemmproof.report.bench_plot import draw
-
-        draw(report, options.svg)
-    from gemmproof.report.bench_text import lines
-
-    deliver(lines(report))
-    return EXIT["fail" if any(row.verdict == WRONG for row in report.rows) else "pass"]
-
-
-def measure(options: argparse.Namespace, command: str) -> BenchReport | int:
-    """What a worker measured; or the exit code, where one line has said why there is nothing."""
     try:
         request = request_of(options)
     except (TargetError, ValueError) as mistake:
-        return _refuse(str(mistake), command)
+        return refuse(options, str(mistake))
     rows: list[TimedRow] = []
     with progress(request.name) as listener:
 
@@ -59,15 +75,19 @@ def measure(options: argparse.Namespace, command: str) -> BenchReport | int:
                 rows.clear()
             if event["event"] == "timed":
                 rows.append(TimedRow.from_dict(event["row"]))
-                _write(options, BenchReport({}, (), tuple(rows)))
+                # where that fails, it is said of the whole report
+                if options.json not in (None, STDOUT):
+                    replace_file(options.json, make_writer(BenchReport({}, (), tuple(rows))))
 
         # what takes long is told by signs of life; all shapes together may take hours
-        worker = watch(request, replace(limits_of(options), total=math.inf), listen)
+        try:
+            worker = watch(request, replace(limits_of(options), total=math.inf), listen)
+        except Interrupted:
+            _show_rows(options, rows)
+            raise
     if "report" not in worker.events:
-        return _without_report(command, worker, request.name, rows)
-    report = BenchReport.from_dict(worker.events["report"]["report"])
-    _write(options, report)
-    return report
+        return _without_report(options, worker, request.name, rows)
+    return BenchReport.from_dict(worker.events["report"]["report"])
 
 
 def request_of(options: argparse.Namespace) -> Request:
@@ -119,36 +139,23 @@ def _name(targets: list[Target]) -> list[str]:
     return [t.name if count[t.name] == 1 else str(t) for t in targets]
 
 
-def _write(options: argparse.Namespace, report: BenchReport) -> None:
-    if options.json:
-        text = json.dumps(report.to_dict(), indent=1)
-        Path(options.json).write_text(text + "\n", encoding="utf-8")
-
-
-def _refuse_undrawable(options: argparse.Namespace) -> str | None:
-    from importlib.util import find_spec
-
-    if options.svg and find_spec("matplotlib") is None:
-        return "--svg: got no matplotlib, expected it: pip install 'gemmproof[bench]'"
-    return None
-
-
-def _without_report(command: str, worker: WorkerExit, name: str, rows: Iterable[TimedRow]) -> int:
+def _without_report(
+    options: argparse.Namespace, worker: WorkerExit, name: str, rows: Iterable[TimedRow]
+) -> int:
     """What was measured before the worker failed or died, and one line on why it did."""
     if "internal" in worker.events:
-        deliver([(clean(line), "") for line in worker.output.splitlines()[-10:]], to_stderr=True)
-    if made := tuple(rows):
-        from gemmproof.report.bench_text import tabulate
-
-        deliver(tabulate(made))
+        show_end(options, worker.output)
+    _show_rows(options, rows)
     if failure := worker.explain_failure(name):
-        return _refuse(failure, command)
+        return refuse(options, failure)
     case = worker.events["case"]["case"]
     died = f"{worker.where or name}: got {worker.how}, expected a time"
-    print(clean(f"gemmproof {command}: {case}: {died}"), file=sys.stderr)
+    say(f"gemmproof {options.command}: {case}: {died}")
     return EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "error"]
 
 
-def _refuse(message: str, command: str = "bench") -> int:
-    print(clean(f"gemmproof {command}: {message}"), file=sys.stderr)
-    return EXIT["error"]
+def _show_rows(options: argparse.Namespace, rows: Iterable[TimedRow]) -> None:
+    if made := tuple(rows):
+        from gemmproof.report.bench_text import tabulate
+
+        deliver(options, tabulate(made))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.report.report import GRAVEST_FIRST, PropertyResult, Report
 from gemmproof.worker.protocol import Request
-from gemmproof.worker.supervisor import Limits
+from gemmproof.worker.supervisor import Limits, open_pool
 from gemmproof.worker.verdict import judge
 
 
@@ -40,7 +39,7 @@ class Checks:
         """
         asked = {name: replace(contract, formats=(name,)) for name in contract.formats}
         lock, stop = threading.Lock(), threading.Event()
-        with progress(title) as listener, ThreadPoolExecutor(self.jobs) as pool:
+        with progress(title) as listener, open_pool(self.jobs) as pool:
 
             def listen(event: dict[str, Any]) -> None:
                 with lock:
@@ -55,11 +54,8 @@ class Checks:
                 if report.verdict != "pass" and name in kept:
                     stop.set()
 
-            try:
-                new = (name for name, one in asked.items() if one not in self.known)
-                list(pool.map(judge_one, new))
-            finally:  # interrupted: what has not begun shall not
-                stop.set()
+            new = (name for name, one in asked.items() if one not in self.known)
+            list(pool.map(judge_one, new))
         return {name: self.known[one] for name, one in asked.items() if one in self.known}
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from gemmproof.calling import Calling
-from gemmproof.commands.console import deliver, limits_of, note_unpredicted, progress, unwritable
+from gemmproof.commands.console import answer, limits_of, note_unpredicted, progress, unwritable
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import ANY, HUGE
 from gemmproof.properties.contract import Contract
 from gemmproof.report.command import write_command
+from gemmproof.report.files import Writer, write_json, write_junit
 from gemmproof.report.report import EXIT, Report
 from gemmproof.report.text import clean, document, lines
 from gemmproof.target import Target, TargetError, parse
@@ -137,13 +136,10 @@ def _answer(
     def reproduce(case: Case) -> str:
         return reproduce_line(options, case)
 
-    if write and options.json:
-        text = json.dumps(document(report, reproduce), indent=2)
-        Path(options.json).write_text(text + "\n", encoding="utf-8")
-    if write and options.junit:
-        from gemmproof.report.junit import write as write_junit
-
-        write_junit(Path(options.junit), [report], {report.target: reproduce})
+    reports: dict[str, Writer] = {
+        "json": lambda place: write_json(place, document(report, reproduce)),
+        "junit": lambda place: write_junit(place, [report], {report.target: reproduce}),
+    }
     said = [(f"  | {clean(line)}", "") for line in output.splitlines()[-10:]]
     head = [("the last output of the worker:", ""), *said, ("", "")] if said else []
     if printed:
@@ -152,8 +148,9 @@ def _answer(
         if len(printed) > SHOWN_PRINTS:
             head.append((f"  and {len(printed) - SHOWN_PRINTS} lines more", ""))
         head.append(("", ""))
+    code, written = EXIT[report.verdict], reports if write else {}
     if report.verdict == "error":
-        deliver([*head, (clean(f"gemmproof check: {report.note}"), "")], to_stderr=True)
-    else:
-        deliver([*head, *lines(report, reproduce), *note_unpredicted(options.gpu)])
-    return EXIT[report.verdict]
+        why = (clean(f"gemmproof check: {report.note}"), "")
+        return answer(options, code, [*head, why], written, to_stderr=True)
+    found = [*lines(report, reproduce), *note_unpredicted(options.gpu)]
+    return answer(options, code, [*head, *found], written)

@@ -1,17 +1,21 @@
-"""What check and signoff share: files that can be written, progress, and the answer's delivery."""
+"""What the commands share: reports that can be written, progress, the answer and its delivery."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from importlib import util
+from io import StringIO
 from typing import Any
 
 from gemmproof.reference.gpus import UNMODELLED
-from gemmproof.report.text import Line
+from gemmproof.report.files import STDOUT, Writer, find_obstacle, replace_file
+from gemmproof.report.report import EXIT
+from gemmproof.report.text import Line, clean
+from gemmproof.streams import say, write_all
 from gemmproof.worker.supervisor import Limits
 
 
@@ -24,21 +28,30 @@ def unwritable(
     options: argparse.Namespace, reports: tuple[str, str] = ("json", "junit")
 ) -> str | None:
     """One line on the first report that could not be written; asked before the run, not after."""
-    stated = [(f"--{o}", getattr(options, o)) for o in reports if getattr(options, o)]
+    stated = [(_label(o), getattr(options, o)) for o in reports if getattr(options, o)]
     if len(stated) == 2 and len({os.path.realpath(name) for _, name in stated}) == 1:
         (first, _), (second, name) = stated
         return f"{second}: got {name!r} as for {first}, expected another file"
     for option, name in stated:
-        path = Path(name)
-        there = os.path.lexists(path)
-        try:
-            with path.open("a"):
-                pass
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            return f"{option}: got {name!r} ({why}), expected a file that can be written"
-        if not there:
-            path.unlink()
+        if why := find_obstacle(name):
+            return _explain_obstacle(option, name, why)
+    return None
+
+
+def _label(option: str) -> str:
+    return "TABLE" if option == "table" else f"--{option}"  # the one that is no option
+
+
+def _explain_obstacle(option: str, name: str, why: str) -> str:
+    return f"{option}: got {name!r} ({why}), expected a file that can be written"
+
+
+def undrawable(options: argparse.Namespace, extra: str = "plots") -> str | None:
+    """One line on a picture that was asked for and cannot be drawn, or not in that form."""
+    if options.svg and os.path.splitext(options.svg)[1].lower() not in ("", ".svg"):
+        return f"--svg: got {options.svg!r}, expected a name that ends in .svg"
+    if options.svg and util.find_spec("matplotlib") is None:
+        return f"--svg: got no matplotlib, expected it: pip install 'gemmproof[{extra}]'"
     return None
 
 
@@ -77,15 +90,52 @@ def note_unpredicted(gpu: str | None) -> list[Line]:
     return [(f"note: {gpu} has no model of its matrix cores: {words}", "")]
 
 
-def deliver(lines: list[Line], to_stderr: bool = False) -> None:
-    """Print the answer; a reader that closed the pipe has seen enough."""
+def refuse(options: argparse.Namespace, message: str) -> int:
+    """Say in one line what is wrong; the exit code for that."""
+    say(f"gemmproof {options.command}: {message}")
+    return EXIT["error"]
+
+
+def answer(
+    options: argparse.Namespace,
+    code: int,
+    lines: list[Line],
+    reports: Mapping[str, Writer] | None = None,
+    to_stderr: bool = False,
+) -> int:
+    """Print the answer, then write the reports that were asked for, by option; the exit code.
+
+    That of an incomplete run where any of it could not be written, which one line says of each.
+    The answer goes to stderr where a report has stdout.
+    """
+    named = {option: getattr(options, option) for option in reports or {}}
+    if not deliver(options, lines, to_stderr or STDOUT in named.values()):
+        code = EXIT["incomplete"]
+    for option, write in (reports or {}).items():
+        name = named[option]
+        if name and (why := replace_file(name, write)):
+            say(f"gemmproof {options.command}: {_explain_obstacle(_label(option), name, why)}")
+            code = EXIT["incomplete"]
+    return code
+
+
+def show_end(options: argparse.Namespace, output: str) -> None:
+    """The last output of a worker in which gemmproof itself failed: a traceback."""
+    deliver(options, [(clean(line), "") for line in output.splitlines()[-10:]], to_stderr=True)
+
+
+def deliver(options: argparse.Namespace, lines: list[Line], to_stderr: bool = False) -> bool:
+    """Print lines; whether that worked, of which stderr is told where it did not."""
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=to_stderr, highlight=False, soft_wrap=True)
-    try:
-        for text, style in lines:
-            console.print(Text(text, style=style))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    stream = sys.stderr if to_stderr else sys.stdout
+    # rich itself ends the process, with a code of its own, where a reader closed the pipe
+    shown, terminal = StringIO(), stream.isatty() or None
+    console = Console(file=shown, force_terminal=terminal, highlight=False, soft_wrap=True)
+    for text, style in lines:
+        console.print(Text(text, style=style))
+    if why := write_all(stream, shown.getvalue()):
+        expected = "a place for the answer"
+        say(f"gemmproof {options.command}: stdout: got {why!r}, expected {expected}")
+    return not why

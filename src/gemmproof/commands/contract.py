@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Collection
 from dataclasses import replace
 
 from gemmproof.commands.by_format import Checks, merge
 from gemmproof.commands.check import contract_of, reproduce_line, request_of
-from gemmproof.commands.console import deliver, limits_of
+from gemmproof.commands.console import answer, limits_of, refuse
 from gemmproof.commands.init import write_contract
 from gemmproof.properties.cases.beyond import list_beyond
 from gemmproof.properties.cases.case import Case
@@ -20,7 +19,8 @@ from gemmproof.properties.cases.layouts import ANY
 from gemmproof.properties.cases.survey import Survey
 from gemmproof.properties.contract import Contract
 from gemmproof.report.report import EXIT, Limit, Report
-from gemmproof.report.text import STYLES, Line, clean, lines, list_limits
+from gemmproof.report.text import STYLES, lines, list_limits
+from gemmproof.streams import say
 from gemmproof.target import TargetError, parse
 from gemmproof.worker.supervisor import preload
 
@@ -33,18 +33,16 @@ def run(options: argparse.Namespace) -> int:
         contract = contract_of(options, parse(options.target))
         request = request_of(options)
     except (TargetError, ValueError) as mistake:
-        print(clean(f"gemmproof contract: {mistake}"), file=sys.stderr)
-        return EXIT["error"]
+        return refuse(options, str(mistake))
     limits = limits_of(options)
     with preload(limits=limits):
         checks = Checks(request, limits, options.jobs or os.cpu_count() or 1)
         contract, report = _find_widest(contract, checks)
     if report.verdict != "pass":
-        deliver(lines(report, lambda case: reproduce_line(options, case)))
-        return EXIT[report.verdict]
-    said: list[Line] = [(f"Contract({write_contract(contract)})", STYLES["pass"])]
-    deliver([*said, *list_limits(report)])
-    return EXIT["pass"]
+        said = lines(report, lambda case: reproduce_line(options, case))
+        return answer(options, EXIT[report.verdict], said)
+    said = [(f"Contract({write_contract(contract)})", STYLES["pass"]), *list_limits(report)]
+    return answer(options, EXIT["pass"], said)
 
 
 def _find_widest(contract: Contract, checks: Checks) -> tuple[Contract, Report]:
@@ -71,8 +69,7 @@ def _check(contract: Contract, checks: Checks, kept: Collection[str] = ()) -> di
     tried = checks.check(contract, f"{checks.request.name} as {words}", kept)
     failed = [f"{report.verdict} at {name}" for name, report in tried.items() if not _holds(report)]
     how = ", ".join(failed) or "kept"
-    said = f"{words}: {how} ({time.monotonic() - began:.1f} s)"
-    print(clean(said), file=sys.stderr, flush=True)
+    say(f"{words}: {how} ({time.monotonic() - began:.1f} s)")
     return tried
 
 

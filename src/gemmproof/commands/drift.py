@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 
-from gemmproof.commands.console import deliver, limits_of, progress, unwritable
+from gemmproof.commands.console import (
+    answer,
+    limits_of,
+    progress,
+    refuse,
+    show_end,
+    undrawable,
+    unwritable,
+)
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
+from gemmproof.report.files import Writer, write_json
 from gemmproof.report.report import EXIT, Report
 from gemmproof.report.text import STYLES, clean
 from gemmproof.target import TargetError, parse
@@ -17,38 +24,34 @@ from gemmproof.worker.supervisor import watch
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure the target in a worker, write what was asked for, print the answer."""
+    """Measure the target in a worker, print the answer, write what was asked for."""
     problem = (
-        unwritable(options, ("json", "svg"))
-        or _refuse_undrawable(options)
-        or _refuse_unmodelled(options)
+        unwritable(options, ("json", "svg")) or undrawable(options) or _refuse_unmodelled(options)
     )
     if problem:
-        return _refuse(problem)
+        return refuse(options, problem)
     try:
         request = request_of(options)
     except TargetError as mistake:
-        return _refuse(str(mistake))
+        return refuse(options, str(mistake))
     with progress(request.name) as listener:
         worker = watch(request, limits_of(options), listener)
     if "report" not in worker.events:
-        return _without_report(worker, request.name)
+        return _without_report(options, worker, request.name)
     report = Report.from_dict(worker.events["report"]["report"])
     report = replace(report, target=options.target, seconds=round(worker.seconds, 2))
     if options.device == "cuda" and worker.events["device"]["gpu"] is None:
         note = "--device cuda: torch finds no CUDA GPU here; the kernel was simulated only"
         verdict = "incomplete" if report.verdict == "pass" else report.verdict
         report = replace(report, verdict=verdict, note=note)
-    if options.json:
-        Path(options.json).write_text(report.to_json() + "\n", encoding="utf-8")
-    if options.svg:
-        from gemmproof.report.drift_plot import draw
-
-        draw(report, options.svg)
+    from gemmproof.report.drift_plot import draw
     from gemmproof.report.drift_text import lines  # brings numpy, which bad usage needs not
 
-    deliver(lines(report))
-    return EXIT[report.verdict]
+    written: dict[str, Writer] = {
+        "json": lambda place: write_json(place, report.to_dict()),
+        "svg": lambda place: draw(report, place),
+    }
+    return answer(options, EXIT[report.verdict], lines(report), written)
 
 
 def _refuse_unmodelled(options: argparse.Namespace) -> str | None:
@@ -78,25 +81,13 @@ def request_of(options: argparse.Namespace) -> Request:
     )
 
 
-def _refuse_undrawable(options: argparse.Namespace) -> str | None:
-    from importlib.util import find_spec
-
-    if options.svg and find_spec("matplotlib") is None:
-        return "--svg: got no matplotlib, expected it: pip install 'gemmproof[plots]'"
-    return None
-
-
-def _without_report(worker: WorkerExit, name: str) -> int:
+def _without_report(options: argparse.Namespace, worker: WorkerExit, name: str) -> int:
     """What can be said of a worker that made none: an error, or how the target died."""
     if "internal" in worker.events:
-        deliver([(clean(line), "") for line in worker.output.splitlines()[-10:]], to_stderr=True)
+        show_end(options, worker.output)
     if failure := worker.explain_failure(name):
-        return _refuse(failure)
+        return refuse(options, failure)
     died = f"{worker.where or name}: got {worker.how}, expected a product"
-    deliver([(clean(f"{name} at {worker.events['case']['case']}: {died}"), STYLES["fail"])])
-    return EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "fail"]
-
-
-def _refuse(message: str) -> int:
-    print(clean(f"gemmproof drift: {message}"), file=sys.stderr)
-    return EXIT["error"]
+    code = EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "fail"]
+    said = clean(f"{name} at {worker.events['case']['case']}: {died}")
+    return answer(options, code, [(said, STYLES["fail"])])

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from gemmproof.calling import Calling, write_lambda
 from gemmproof.commands.check import calling_of, contract_of
+from gemmproof.commands.console import answer, refuse
 from gemmproof.properties.contract import Contract
+from gemmproof.report.files import find_obstacle, replace_file
 from gemmproof.report.report import EXIT
 from gemmproof.report.text import clean
 from gemmproof.target import Target, TargetError, package_of, parse
@@ -39,14 +41,12 @@ def run(options: argparse.Namespace) -> int:
         text = conftest_text(target, contract, folder, calling)
         said = _write(target, text, folder, options.force)
     except (TargetError, ValueError) as mistake:
-        print(clean(f"gemmproof init: {mistake}"), file=sys.stderr)
-        return EXIT["error"]
+        return refuse(options, str(mistake))
     except OSError as problem:
-        where = clean(f"gemmproof init: {problem.filename}: {problem.strerror}")
-        print(f"{where}, expected a file that can be written", file=sys.stderr)
-        return EXIT["error"]
-    print("\n".join(map(clean, "\n".join(said).split("\n"))))
-    return EXIT["pass"]
+        return refuse(options, f"{problem.filename}: {problem.strerror}, expected to read it")
+    return answer(
+        options, EXIT["pass"], [(clean(line), "") for line in "\n".join(said).split("\n")]
+    )
 
 
 def _folder(name: str) -> Path:
@@ -88,9 +88,9 @@ def _write(target: Target, text: str, folder: Path, force: bool) -> list[str]:
     if not force and os.path.lexists(tests) and not _holds(tests, TESTS_TEXT):
         raise ValueError(f"{tests}: got a file that is there, expected none, or --force")
     said = [f"wrote {tests}"]
-    tests.write_text(TESTS_TEXT, encoding="utf-8")
+    _put(tests, TESTS_TEXT)
     if force or not os.path.lexists(conftest):
-        conftest.write_text(text, encoding="utf-8")
+        _put(conftest, text)
         said = [f"wrote {conftest}", *said]
     elif _holds(conftest, text):
         said.append(f"{conftest} registers {target.name} already")
@@ -100,6 +100,14 @@ def _write(target: Target, text: str, folder: Path, force: bool) -> list[str]:
         said += [f"{conftest} is there and was left as it is; {how}:", ""]
         said += text.strip("\n").splitlines()[2:]  # without the docstring
     return said
+
+
+def _put(path: Path, text: str) -> None:
+    def write(place: Path) -> None:
+        place.write_text(text, encoding="utf-8")
+
+    if why := find_obstacle(str(path)) or replace_file(str(path), write):
+        raise ValueError(f"{path}: {why}, expected a file that can be written")
 
 
 def _holds(path: Path, text: str) -> bool:

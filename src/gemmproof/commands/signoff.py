@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
-from typing import Any
 
-from gemmproof.commands.console import deliver, limits_of, note_unpredicted, unwritable
+from gemmproof.commands.console import answer, limits_of, note_unpredicted, refuse, unwritable
+from gemmproof.interrupts import Interrupted
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.command import write_command
+from gemmproof.report.files import Writer, write_json, write_junit
 from gemmproof.report.report import EXIT, GRAVEST_FIRST, SCHEMA, Report
 from gemmproof.report.text import STYLES, Line, clean, document, lines, table
-from gemmproof.worker.protocol import Request
-from gemmproof.worker.supervisor import preload, watch
-from gemmproof.worker.verdict import judge
+from gemmproof.streams import say
+from gemmproof.worker.protocol import Request, WorkerExit
+from gemmproof.worker.supervisor import open_pool, preload, watch
+from gemmproof.worker.verdict import judge, make_report
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judge the kernels, write the reports that were asked for, print the table."""
+    """Judge the kernels, print the table, write the reports that were asked for.
+
+    Interrupted, it does so with what is known by then.
+    """
     try:
         if problem := unwritable(options):
             raise ValueError(problem)
@@ -35,27 +38,19 @@ def run(options: argparse.Namespace) -> int:
                 " registers kernels"
             )
     except ValueError as mistake:
-        return _refuse(mistake)
+        return refuse(options, str(mistake))
     # a conftest that is to meet the GPU is imported by each worker: no process that uses one forks
     imported = options.conftest if options.device == "cpu" else None
     with preload(imported, limits_of(options)):
         try:
             names, left_out = _kernels(options)
         except ValueError as mistake:
-            return _refuse(mistake)
-        reports = _judge_all(options, names)
-    found = {report.verdict for report in reports} or {"incomplete"}
-    verdict = next(v for v in GRAVEST_FIRST if v in found)
-    _write(options, reports, verdict, left_out)
-    why = "left out: registered device_only, it is judged with --device cuda"
-    notes = [(clean(f"{name}: {why}"), "") for name in left_out]
-    deliver([*_lines(options, reports, verdict), *notes])
-    return EXIT[verdict]
-
-
-def _refuse(mistake: ValueError) -> int:
-    print(clean(f"gemmproof signoff: {mistake}"), file=sys.stderr)
-    return EXIT["error"]
+            return refuse(options, str(mistake))
+        judged, interrupted = _judge_all(options, names)
+    code = _answer(options, names, judged, left_out)
+    if interrupted:
+        raise interrupted
+    return code
 
 
 def _kernels(options: argparse.Namespace) -> tuple[list[str], list[str]]:
@@ -78,19 +73,31 @@ def _kernels(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     return [name for name in names if name not in left_out], left_out
 
 
-def _judge_all(options: argparse.Namespace, names: list[str]) -> list[Report]:
+def _judge_all(
+    options: argparse.Namespace, names: list[str]
+) -> tuple[dict[str, Report], Interrupted | None]:
+    """The reports by name, and what interrupted that: raised where nothing is known by then."""
     jobs = options.jobs or max(1, min(os.cpu_count() or 1, len(names)))
-    with ThreadPoolExecutor(jobs) as pool:
-        started = {pool.submit(_judge_one, options, name): name for name in names}
-        for future in as_completed(started):
-            report = future.result()
-            done = f"{report.target}: {report.verdict} after {report.seconds:.1f} s"
-            print(clean(done), file=sys.stderr, flush=True)
-    reports = {name: future.result() for future, name in started.items()}
-    return [reports[name] for name in names]
+    judged: dict[str, Report] = {}
+    interrupted = None
+    try:
+        with open_pool(jobs) as pool:
+            started = [pool.submit(_judge_one, options, name, judged) for name in names]
+            for future in as_completed(started):
+                report = judged[future.result()]
+                say(f"{report.target}: {report.verdict} after {report.seconds:.1f} s")
+    except Interrupted as stop:
+        if not judged:
+            raise
+        interrupted = stop
+    return judged, interrupted
 
 
-def _judge_one(options: argparse.Namespace, name: str) -> Report:
+def _judge_one(options: argparse.Namespace, name: str, judged: dict[str, Report]) -> str:
+    """Put the report on a kernel among the others: what is there outlives an interruption.
+
+    One that is halted belongs to them if something was found by then.
+    """
     request = Request(
         ask="check",
         name=name,
@@ -103,7 +110,10 @@ def _judge_one(options: argparse.Namespace, name: str) -> Report:
         case=options.case,
         proof=options.proof,
     )
-    return judge(request, limits_of(options))[0]
+    report, worker = judge(request, limits_of(options))
+    if worker.end != "halted" or report.findings:
+        judged[name] = report
+    return name
 
 
 def _reproduce(options: argparse.Namespace, name: str) -> Callable[[Case], str]:
@@ -120,27 +130,35 @@ def _reproduce(options: argparse.Namespace, name: str) -> Callable[[Case], str]:
     return line
 
 
-def _write(
-    options: argparse.Namespace, reports: list[Report], verdict: str, left_out: list[str]
-) -> None:
-    if options.json:
-        kernels = [document(r, _reproduce(options, r.target)) for r in reports]
-        whole: dict[str, Any] = {"schema": SCHEMA, "verdict": verdict, "kernels": kernels}
-        whole["left_out"] = left_out
-        Path(options.json).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
-    if options.junit:
-        from gemmproof.report.junit import write as write_junit
+def _answer(
+    options: argparse.Namespace,
+    names: list[str],
+    judged: dict[str, Report],
+    left_out: list[str],
+) -> int:
+    unjudged = WorkerExit(end="halted", how="interrupted")
+    reports = [judged.get(name) or make_report(unjudged, name) for name in names]
+    found = {report.verdict for report in reports} or {"incomplete"}
+    verdict = next(v for v in GRAVEST_FIRST if v in found)
+    reproduce = {report.target: _reproduce(options, report.target) for report in reports}
+    kernels = [document(report, reproduce[report.target]) for report in reports]
+    whole = {"schema": SCHEMA, "verdict": verdict, "kernels": kernels, "left_out": left_out}
+    written: dict[str, Writer] = {
+        "json": lambda place: write_json(place, whole),
+        "junit": lambda place: write_junit(place, reports, reproduce),
+    }
+    why = "left out: registered device_only, it is judged with --device cuda"
+    notes = [(clean(f"{name}: {why}"), "") for name in left_out]
+    shown = [r for r in reports if r.target in judged and r.verdict != "pass"]
+    said = [line for r in shown for line in (*lines(r, reproduce[r.target]), ("", ""))]
+    said += [*_summarise(options, reports, verdict), *notes]
+    return answer(options, EXIT[verdict], said, written)
 
-        reproduce = {r.target: _reproduce(options, r.target) for r in reports}
-        write_junit(Path(options.junit), reports, reproduce)
 
-
-def _lines(options: argparse.Namespace, reports: list[Report], verdict: str) -> list[Line]:
-    out: list[Line] = []
-    for report in reports:
-        if report.verdict != "pass":
-            out += [*lines(report, _reproduce(options, report.target)), ("", "")]
-    out += [(row, "") for row in table(reports, shutil.get_terminal_size((100, 24)).columns)]
+def _summarise(options: argparse.Namespace, reports: list[Report], verdict: str) -> list[Line]:
+    """The table of all kernels, and how they fared."""
+    width = shutil.get_terminal_size((100, 24)).columns
+    out: list[Line] = [(row, "") for row in table(reports, width)]
     legend = "cases judged; before them, the worst error as a share of its bound"
     if any(p.is_proved for report in reports for p in report.properties):
         legend += ", and what is proved for every size"

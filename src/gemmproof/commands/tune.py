@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from gemmproof.bench.records import CONTROL, BenchReport
 from gemmproof.commands import bench
-from gemmproof.commands.console import deliver, unwritable
+from gemmproof.commands.console import answer, refuse, unwritable
+from gemmproof.report.files import Writer
 from gemmproof.report.report import EXIT
-from gemmproof.report.text import clean
 
 SCHEMA = 1
 #: Those among which gemm chooses.
@@ -31,25 +29,25 @@ KERNELS = (
 
 
 def run(options: argparse.Namespace) -> int:
-    """Time gemm's kernels as `gemmproof bench` does, write the table, say which won where."""
+    """Time gemm's kernels as `gemmproof bench` does, say which won where, write the table."""
     if problem := unwritable(options, ("table", "json")):
-        print(clean(f"gemmproof tune: {problem}"), file=sys.stderr)
-        return EXIT["error"]
+        return refuse(options, problem)
     options.dtype = options.dtype or ["bf16"]
     if unknown := set(options.kernel or ()) - set(KERNELS):
         names = f"got {unknown.pop()!r}, expected one of: {' '.join(KERNELS)}"
-        print(clean(f"gemmproof tune: --kernel: {names}"), file=sys.stderr)
-        return EXIT["error"]
+        return refuse(options, f"--kernel: {names}")
     options.targets = [f"gemmproof.kernels.{name}:{name}" for name in options.kernel or KERNELS]
     options.against = options.targets[0]  # torch may have no such product
-    report = bench.measure(options, "tune")
+    report = bench.measure(options)
     if isinstance(report, int):
         return report
     table = make_table(report)
-    Path(options.table).write_text(write_table(table), encoding="utf-8")
-    deliver(list_winners(table["rows"]))
-    deliver([(f"{options.table}: {len(table['rows'])} products on the {table['device']}", "")])
-    return EXIT["pass"]
+    said = f"{options.table}: {len(table['rows'])} products on the {table['device']}"
+    written: dict[str, Writer] = {
+        "table": lambda place: place.write_text(write_table(table), encoding="utf-8"),
+        "json": bench.make_writer(report),
+    }
+    return answer(options, EXIT["pass"], [*list_winners(table["rows"]), (said, "")], written)
 
 
 def make_table(report: BenchReport) -> dict[str, Any]:

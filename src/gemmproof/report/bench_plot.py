@@ -14,7 +14,7 @@ MARKERS = "osD^vP"
 ROW = 0.34  # inches
 
 
-def draw(report: BenchReport, path: str) -> None:
+def draw(report: BenchReport, path: Path | str) -> None:
     """Write an SVG: a line a shape, ratios on the left, shares of the ceiling on the right."""
     rows = [row for row in report.rows if row.ratio is not None and row.verdict != CONTROL]
     places = list(dict.fromkeys((row.format, row.problem) for row in report.rows))

@@ -47,7 +47,7 @@ def scale_axes(axes: Any, sizes: list[int]) -> None:
         axes.spines[side].set_visible(False)
 
 
-def draw(report: Report, path: str) -> None:
+def draw(report: Report, path: Path | str) -> None:
     """Write an SVG: worst errors with their bound on the left, signed bias on the right."""
     drift = report.drift
     assert drift is not None

@@ -21,7 +21,7 @@ COLUMNS = 3
 LINED = 48  # cells along a side: more are drawn without lines between them
 
 
-def draw(picture: dict[str, Any], path: str) -> None:
+def draw(picture: dict[str, Any], path: Path | str) -> None:
     """Write an SVG: a panel for each operand, the last one for the order of programs."""
     panels, order = picture["panels"], picture["order"]
     count = len(panels) + bool(order)

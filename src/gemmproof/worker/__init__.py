@@ -15,9 +15,10 @@ Every end that a worker can have, and what is said then; exit codes in parenthes
 | dies of SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT or SIGXCPU      | killed | runs again; if |
 |                                                                   |        | it dies so too,|
 |                                                                   |        | incomplete (3) |
+| is still at it when the command is interrupted                    | halted | incomplete (3) |
 | dies, or breaks a limit, in a proof                               | as is  | runs again     |
 |                                                                   |        | without it     |
-| has any end but slow, time, full, killed while loading the target | as is  | an error (2)   |
+| has an end that would be a finding while loading the target       | as is  | an error (2)   |
 | holds more than the limit before it loads the target              | full   | an error (2)   |
 
 Within a worker that lives, the engine says as much of a single call: a kernel that repeats itself

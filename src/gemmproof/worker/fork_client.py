@@ -114,7 +114,12 @@ class ForkServer:
                 env=env, stdin=nothing, stdout=nothing, stderr=nothing,
                 start_new_session=True, pass_fds=[theirs.fileno()],
             )  # fmt: skip
-        if not self._becomes_ready(memory):
+        try:
+            ready = self._becomes_ready(memory)
+        except BaseException:  # interrupted
+            self.close()
+            raise
+        if not ready:
             self.close()
             raise Lost
         self._control.settimeout(SECONDS)

@@ -25,7 +25,7 @@ ENGINE = "gemmproof.engine.check:check"
 _NAMES = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGXCPU")
 OUTSIDE = frozenset(getattr(signal, name) for name in _NAMES)
 # The ends of a worker that say nothing about the kernel.
-UNKNOWN_ENDS = frozenset({"time", "slow", "full", "killed"})
+UNKNOWN_ENDS = frozenset({"time", "slow", "full", "killed", "halted"})
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -191,7 +191,7 @@ class WorkerExit:
 
     def list_undecided(self) -> dict[str, str]:
         """Of a worker that died of a proof, what that was about, and why nothing is known of it."""
-        if not self.is_proving or self.events.keys() & ANSWERS:
+        if not self.is_proving or self.end == "halted" or self.events.keys() & ANSWERS:
             return {}
         why = f"the proof ended early: {self.how}"
         return dict.fromkeys(self.events["proof"]["properties"], why)

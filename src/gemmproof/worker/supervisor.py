@@ -11,7 +11,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from gemmproof.worker.stack import find_line, find_own_line
 Worker = subprocess.Popen[bytes] | ForkedWorker
 TICK = 0.05  # seconds between two looks at the worker
 KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
+_stopping = threading.Event()  # no worker is waited for any more
 
 
 def watch(
@@ -69,6 +73,23 @@ def preload(
     For those who watch several workers. Enter it in the main thread; other threads may watch.
     """
     return fork_client.preload(_root(), conftest, (limits or Limits()).memory)
+
+
+@contextlib.contextmanager
+def open_pool(jobs: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that may watch a worker each. Where this one is interrupted, all workers are ended.
+
+    A signal reaches the main thread alone, which then would wait for the others.
+    """
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        yield pool
+    except BaseException:
+        _stopping.set()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=_stopping.is_set())
+        _stopping.clear()
 
 
 def _watch(
@@ -141,7 +162,7 @@ def _follow(
     looked = time.monotonic()
     still = total = 0.0
     with (place / EVENTS).open("rb") as events:
-        while True:
+        while not _stopping.is_set():
             open_ = bool(selector.get_map())
             if open_ and selector.select(TICK):
                 open_ = _drain(output, kept, worker)
@@ -173,6 +194,8 @@ def _follow(
                 _ask_where(process, place / STACK, 0.2 if end == "memory" else 1.0)
                 explain_end(worker, end, limits, used, total, find_own_line(place / STACK))
                 break
+        else:
+            worker.end, worker.how = "halted", "interrupted"
     worker.output = kept.decode("utf-8", "replace")
 
 
@@ -212,7 +235,7 @@ def _ask_where(process: Worker, stack: Path, seconds: float) -> None:
     """Have the worker write its Python stack, and give it that long to do so."""
     process.send_signal(WHERE_SIGNAL)
     until = time.monotonic() + seconds
-    while time.monotonic() < until and process.poll() is None:
+    while time.monotonic() < until and process.poll() is None and not _stopping.is_set():
         time.sleep(TICK / 5)
         # The stack is written whole, and ends with the outermost frame.
         if "<string>" in stack.read_text(errors="replace"):

@@ -1,0 +1,70 @@
+"""The command as a process of its own, judged by the engine that only calls kernels."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from gemmproof.worker.processes import _numbers, environment
+
+SUPPORT = Path(__file__).parents[1] / "support"
+SOURCE = SUPPORT.parents[1] / "src"
+COMMAND = (
+    "import sys; from gemmproof.worker import protocol; protocol.ENGINE = 'fake_engine:check';"
+    "from gemmproof.cli import main; sys.exit(main())"
+)
+
+
+def start(folder, *words, shell='exec "$@"', **options):
+    """The command in a group of its own and in `folder`, through a shell that may redirect it.
+
+    What it and its workers leave lies in the folder's `temporary`.
+    """
+    temporary = folder / "temporary"
+    temporary.mkdir(exist_ok=True)
+    path = os.pathsep.join(map(str, (SOURCE, SUPPORT)))
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(
+        ["bash", "-c", shell, "bash", sys.executable, "-c", COMMAND, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)},
+        start_new_session=True,
+        **{**streams, **options},
+    )
+
+
+def run(folder, *words, **options):
+    """How the command ends: its exit code, what it printed, what it said on stderr."""
+    return finish(start(folder, *words, **options))
+
+
+def finish(process, seconds=120):
+    """The same of one that was started; it is killed where it does not end in time."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return process.returncode, out, err
+
+
+def wait_for(condition, seconds=60):
+    """Wait until something is so; whether it is."""
+    until = time.monotonic() + seconds
+    while not (met := condition()) and time.monotonic() < until:
+        time.sleep(0.02)
+    return met
+
+
+def find_left(folder):
+    """The files that the command left, and the processes, once those had time to be gone."""
+    temporary = str(folder / "temporary")
+    mark = f"TMPDIR={temporary}".encode()
+
+    def list_left():
+        return [number for number in _numbers() if mark in environment(number)]
+
+    wait_for(lambda: not list_left(), seconds=10)
+    return os.listdir(temporary), list_left()

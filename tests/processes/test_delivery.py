@@ -1,0 +1,175 @@
+"""An answer is printed and reports are written whole, whatever the streams and disks are."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from cli_process import run
+from cli_project import project_folder  # noqa: F401
+
+from gemmproof.cli import main
+from gemmproof.report.files import find_obstacle, replace_file
+
+FULL = "No space left on device"
+UNPRINTED = f"gemmproof check: stdout: got {FULL!r}, expected a place for the answer\n"
+
+
+def check(project, kernel, *words, **options):
+    return run(
+        project, "check", f"my_kernels.py:{kernel}", "--max-examples", "5", *words, **options
+    )
+
+
+@pytest.mark.parametrize(("kernel", "code"), [("matmul", 0), ("leaves", 1), ("absent", 2)])
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_reader_that_left_changes_no_verdict(project, kernel, code, stream):
+    """As `| head -1` does; the pipe is closed before the first word, so that no race decides."""
+    read, write = os.pipe()
+    os.close(read)
+    ended, out, err = check(project, kernel, **{stream: write})
+    os.close(write)
+    assert ended == code
+    assert "Traceback" not in f"{out}{err}"
+    assert (out is None) == (stream == "stdout")
+
+
+def test_the_first_line_of_an_answer_can_be_taken(project):
+    shell = 'set -o pipefail; "$@" | head -1'
+    code, out, err = check(project, "leaves", shell=shell)
+    assert (code, err) == (1, "")
+    assert out == "leaves does not run to completion: every case ends in a result\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("kernel", "code"), [("matmul", 0), ("leaves", 1), ("absent", 2)])
+def test_a_stream_that_is_closed_changes_no_verdict_and_no_report(project, closed, kernel, code):
+    shell = f'exec "$@" {closed}'
+    ended, out, err = check(project, kernel, "--json", "report.json", shell=shell)
+    assert ended == code
+    assert "Traceback" not in out + err
+    assert json.loads((project / "report.json").read_text())["properties"] or code == 2
+
+
+@pytest.mark.parametrize("kernel", ["matmul", "leaves"])
+def test_an_answer_without_room_is_incomplete_and_its_report_is_written(project, kernel):
+    shell = 'exec "$@" > /dev/full'
+    code, _, err = check(project, kernel, "--json", "report.json", shell=shell)
+    assert (code, err) == (3, UNPRINTED)
+    assert json.loads((project / "report.json").read_text())["findings"] or kernel == "matmul"
+
+
+def test_help_without_room_leaves_no_traceback(project):
+    _, _, err = run(project, "check", "--help", shell='exec "$@" > /dev/full')
+    assert err == ""
+
+
+CONFTEST = """
+from gemmproof import Contract, KernelUnderTest
+from my_kernels import matmul
+
+def pytest_gemm_kernels():
+    return [KernelUnderTest("matmul", matmul, Contract())]
+"""
+
+
+@pytest.mark.parametrize("option", ["--json", "--junit"])
+@pytest.mark.parametrize("words", [("check", "my_kernels.py:matmul"), ("signoff",)])
+def test_a_report_without_room_is_incomplete_and_the_answer_is_printed(
+    project, capsys, words, option
+):
+    Path("conftest.py").write_text(CONFTEST)
+    assert main([*words, "--max-examples", "1", option, "/dev/full"]) == 3
+    out, err = capsys.readouterr()
+    said = f"{option}: got '/dev/full' ({FULL}), expected a file that can be written"
+    assert err.splitlines()[-1] == f"gemmproof {words[0]}: {said}"
+    assert "pass" in out.splitlines()[-1]
+
+
+def test_an_answer_is_printed_before_its_report_is_written(project, capsys, monkeypatch):
+    printed = []
+    monkeypatch.setattr(
+        "gemmproof.commands.console.replace_file",
+        lambda name, write: printed.append(capsys.readouterr().out) or "",
+    )
+    assert main(["check", "my_kernels.py:matmul", "--json", "report.json"]) == 0
+    assert "matmul: pass: " in printed[0]
+
+
+def fill_disk(place):
+    """Write as much as there is room for."""
+    place.write_text("new, but")
+    raise OSError(errno.ENOSPC, FULL)
+
+
+def test_an_old_report_stays_where_a_new_one_has_no_room(tmp_path):
+    report = tmp_path / "report.json"
+    report.write_text("old")
+    assert replace_file(str(report), fill_disk) == FULL
+    assert report.read_text() == "old"
+    assert replace_file(str(tmp_path / "new.json"), fill_disk) == FULL
+    assert os.listdir(tmp_path) == ["report.json"]
+
+
+def test_an_old_report_stays_until_the_new_one_is_written(tmp_path):
+    report = tmp_path / "report.json"
+    report.write_text("old")
+    seen = []
+
+    def write(place):
+        place.write_text("new")
+        seen.append((place.parent, report.read_text()))
+
+    assert replace_file(str(report), write) == ""
+    assert (seen, report.read_text()) == ([(tmp_path, "old")], "new")
+    assert os.listdir(tmp_path) == ["report.json"]
+
+
+def test_an_interruption_leaves_the_old_report_alone(tmp_path):
+    report = tmp_path / "report.json"
+    report.write_text("old")
+
+    def interrupt(place):
+        place.write_text("new, but")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replace_file(str(report), interrupt)
+    assert (os.listdir(tmp_path), report.read_text()) == (["report.json"], "old")
+
+
+def test_a_new_report_is_as_open_as_the_old_one_and_a_link_stays_one(tmp_path):
+    report, link, plain = (tmp_path / name for name in ("kept/report", "link", "plain"))
+    report.parent.mkdir()
+    report.write_text("old")
+    report.chmod(0o640)
+    link.symlink_to(report)
+    assert find_obstacle(str(link)) == ""
+    assert replace_file(str(link), lambda place: place.write_text("new")) == ""
+    assert (link.is_symlink(), report.read_text()) == (True, "new")
+    assert stat.S_IMODE(report.stat().st_mode) == 0o640
+    plain.touch()
+    made = stat.S_IMODE(plain.stat().st_mode)  # as the umask has it
+    assert replace_file(str(tmp_path / "new"), lambda place: place.write_text("new")) == ""
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == made
+
+
+def test_a_pipe_takes_a_report_as_it_comes():
+    read, write = os.pipe()
+    name = f"/dev/fd/{write}"
+    assert find_obstacle(name) == ""
+    assert replace_file(name, lambda place: place.write_text("report")) == ""
+    assert os.read(read, 99) == b"report"
+    os.close(read)
+    os.close(write)
+
+
+def test_a_report_does_not_take_the_place_of_the_answer(project):
+    shell = 'exec "$@" > answer.txt'
+    code, _, err = check(project, "matmul", "--json", "/dev/stdout", shell=shell)
+    assert code == 2
+    assert "--json: got '/dev/stdout' (the answer is printed there), expected" in err

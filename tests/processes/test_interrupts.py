@@ -1,0 +1,148 @@
+"""A signal ends a command and all that it started at once, and what is known by then is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from xml.etree import ElementTree
+
+import pytest
+from cli_process import find_left, finish, start, wait_for
+
+KERNELS = """
+import os, subprocess, time
+from pathlib import Path
+
+def matmul(a, b):
+    pass
+
+def leaves(a, b):
+    os._exit(1)
+
+def waits(a, b):
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    Path("began").touch()
+    while not Path("go").exists():
+        time.sleep(0.01)
+"""
+CONFTEST = """
+from gemmproof import Contract, KernelUnderTest
+from my_kernels import leaves, matmul, waits
+
+def pytest_gemm_kernels():
+    functions = {"leaves": leaves, "matmul": matmul, "waits": waits, "waits_too": waits}
+    return [KernelUnderTest(name, f, Contract()) for name, f in functions.items()]
+"""
+IMPORTING = """
+import time
+from pathlib import Path
+Path("began").touch()
+time.sleep(600)
+"""
+# Without the signal the kernels would wait that long.
+PATIENCE = ("--time-limit", "600")
+SIGNOFF = ("signoff", "--jobs", "2", "--max-examples", "2", *PATIENCE)
+SECONDS = 20  # measured: a fifth of one; on a busy machine more
+
+
+@pytest.fixture(name="project")
+def project_with_kernels_that_wait(tmp_path):
+    (tmp_path / "my_kernels.py").write_text(KERNELS)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    return tmp_path
+
+
+def send_group(process, number):
+    os.killpg(process.pid, number)
+
+
+def send_alone(process, number):
+    os.kill(process.pid, number)
+
+
+def send_twice(process, number):
+    """As an impatient person does, or timeout(1), which signals the child and its group."""
+    os.kill(process.pid, number)
+    os.killpg(process.pid, number)
+
+
+def interrupt(process, folder, send=send_group, number=signal.SIGINT):
+    """Send a signal when a kernel has begun to wait; the exit code, stdout and stderr."""
+    assert wait_for((folder / "began").exists)
+    send(process, number)
+    return finish(process, SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("send", "number"),
+    [
+        (send_group, signal.SIGINT),
+        (send_alone, signal.SIGINT),
+        (send_twice, signal.SIGINT),
+        (send_group, signal.SIGTERM),
+        (send_alone, signal.SIGHUP),
+    ],
+)
+def test_check_ends_at_once_and_leaves_nothing(project, send, number):
+    process = start(project, "check", "my_kernels.py:waits", *PATIENCE)
+    code, out, err = interrupt(process, project, send, number)
+    assert (code, out) == (128 + number, "")
+    assert err == f"gemmproof check: interrupted by {number.name}\n"
+    assert find_left(project) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("send", "number"),
+    [
+        (send_group, signal.SIGINT),
+        (send_alone, signal.SIGINT),
+        (send_twice, signal.SIGTERM),
+        (send_group, signal.SIGHUP),
+    ],
+)
+def test_signoff_ends_at_once_and_tells_what_is_judged(project, send, number):
+    process = start(project, *SIGNOFF, "--json", "report.json", "--junit", "report.xml")
+    judged = {process.stderr.readline().split(" after ")[0] for _ in range(2)}
+    assert judged == {"leaves: fail", "matmul: pass"}
+    code, out, err = interrupt(process, project, send, number)
+    assert (code, err) == (128 + number, f"gemmproof signoff: interrupted by {number.name}\n")
+    assert out.startswith("leaves does not run to completion: ")
+    assert out.splitlines()[-1] == "signoff: fail (1 fail, 2 incomplete, 1 pass)"
+    assert "waits: incomplete" not in out  # that is said in the table only
+    kernels = json.loads((project / "report.json").read_text())["kernels"]
+    assert [k["verdict"] for k in kernels] == ["fail", "pass", "incomplete", "incomplete"]
+    assert kernels[2]["note"] == "stopped after 0 cases: interrupted"
+    suites = list(ElementTree.parse(project / "report.xml").iter("testsuite"))
+    errors = [[error.get("message") for error in suite.iter("error")] for suite in suites]
+    assert errors[1:] == [[], *[["stopped after 0 cases: interrupted"]] * 2]
+    assert find_left(project) == ([], [])
+
+
+@pytest.mark.parametrize("words", [SIGNOFF, ("contract", "my_kernels.py:waits", *PATIENCE)])
+def test_what_was_not_judged_is_one_line_and_an_old_report_stays(project, words):
+    (project / "report.json").write_text("old")
+    words += ("--kernel", "waits", "--json", "report.json") if words is SIGNOFF else ()
+    code, out, err = interrupt(start(project, *words), project)
+    assert (code, out, err) == (130, "", f"gemmproof {words[0]}: interrupted by SIGINT\n")
+    assert (project / "report.json").read_text() == "old"
+    assert find_left(project) == ([], [])
+
+
+def test_signoff_ends_while_a_conftest_is_imported(project):
+    (project / "conftest.py").write_text(IMPORTING)
+    code, out, err = interrupt(start(project, *SIGNOFF), project)
+    assert (code, out, err) == (130, "", "gemmproof signoff: interrupted by SIGINT\n")
+    assert find_left(project) == ([], [])
+
+
+def test_a_command_under_nohup_outlives_its_terminal(project):
+    words = ("check", "my_kernels.py:waits", "--max-examples", "1", *PATIENCE)
+    process = start(project, *words, shell='trap "" HUP; exec "$@"')
+    assert wait_for((project / "began").exists)
+    send_group(process, signal.SIGHUP)
+    (project / "go").touch()
+    code, out, err = finish(process)
+    assert (code, err) == (0, "")
+    assert "waits: pass: " in out
+    assert find_left(project) == ([], [])
