@@ -6,18 +6,13 @@ import re
 import shutil
 
 import pytest
-from test_plugin import HEAD, ROOT, run
+from test_plugin import HEAD, ROOT, outcomes, run
 
 from gemmproof import KernelUnderTest, suite
 from gemmproof.plugin import GemmItem
 from gemmproof.report.report import SCHEMA, PropertyResult, Report
 
 IDLE = "no case bore on it: it applies to none that was drawn, or to none that holds otherwise"
-
-
-def outcomes(out: str) -> dict[str, str]:
-    """The outcome of each property's item, of a run with -v."""
-    return dict(re.findall(r"::test_gemm\[\w+-fp16-(\w+)\] (\w+)", out))
 
 
 @pytest.fixture
@@ -38,7 +33,7 @@ def test_a_property_that_no_case_bears_on_is_skipped(judge):
     case = '{"M":1,"N":1,"K":1,"dtype":"fp16"}'
     status, out = judge("K('right', right.matmul)", "--gemm-case", case)
     assert status == 0, out
-    skipped = {name for name, outcome in outcomes(out).items() if outcome == "SKIPPED"}
+    skipped = {name for name, outcome in outcomes(out)["right"].items() if outcome == "SKIPPED"}
     assert {"special_values", "symmetries"} <= skipped
     assert "stays_in_bounds" not in skipped
     assert f": right-fp16-symmetries: {IDLE}" in out
@@ -47,7 +42,7 @@ def test_a_property_that_no_case_bears_on_is_skipped(judge):
 def test_of_a_kernel_that_fails_everywhere_one_item_fails(judge):
     status, out = judge("K('raises', lambda a, b: 1 / 0)", "--gemm-max-examples", "3")
     assert status == 1
-    found = outcomes(out)
+    found = outcomes(out)["raises"]
     assert [name for name, outcome in found.items() if outcome == "FAILED"] == [
         "runs_to_completion"
     ]
