@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import reprlib
 import shlex
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ import pytest
 
 from gemmproof.bench.fixture import gemm_benchmark  # noqa: F401 - a fixture of the plugin
 from gemmproof.plugin_options import Options, add_options, read_options
+from gemmproof.plugin_reports import Reports, Subject, choose_judge
 
 if TYPE_CHECKING:
     from gemmproof.backends.device import Gpu
@@ -30,12 +33,26 @@ LEFT_OUT = pytest.StashKey[dict[str, None]]()  # the names of kernels that only 
 
 @dataclass(frozen=True, slots=True)
 class GemmItem:
-    """One kernel, one format of its contract, one property, on the simulator or on the GPU."""
+    """One kernel, one format of its contract, one property, on the simulator or on the GPU.
+
+    `conftest` is the file that registers the kernel, None where an object does.
+    """
 
     kernel: KernelUnderTest
     format: str
     property: str
     backend: str = SIMULATOR
+    conftest: str | None = None
+
+    @builtins.property  # a field of that name hides it
+    def is_drift(self) -> bool:
+        """Whether it is measured, by itself."""
+        return self.property == ACCUMULATOR
+
+    @builtins.property
+    def subject(self) -> Subject:
+        """What all items have in common that are judged together, in every process."""
+        return (self.conftest, self.kernel.name, self.format, self.is_drift)
 
     def __str__(self) -> str:
         name = f"{self.kernel.name}-{self.format}-{self.property}"
@@ -78,14 +95,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "gemm_item" in metafunc.fixturenames:
         options = metafunc.config.stash[OPTIONS]
         items: list[Any] = []
-        for kernel in _kernels(metafunc):
+        for kernel, conftest in _list_kernels(metafunc):
             if kernel.device_only and options.device is None:
                 metafunc.config.stash[LEFT_OUT][kernel.name] = None
                 mark = pytest.mark.skip(reason=NO_DEVICE)
                 items.append(pytest.param(None, id=kernel.name, marks=mark))
                 continue
             for format_ in kernel.contract.formats:
-                items += _list_items(kernel, format_, options)
+                items += _list_items(kernel, format_, options, conftest)
         metafunc.parametrize("gemm_item", items, ids=str)
 
 
@@ -94,51 +111,38 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def gemm_reports() -> dict[Any, Report]:
-    """The reports made so far: all properties of a kernel and format are judged together."""
-    return {}
-
-
-@pytest.fixture(scope="session")
 def gemm_options(pytestconfig: pytest.Config) -> Options:
     """The options of this run."""
     return pytestconfig.stash[OPTIONS]
 
 
-@pytest.fixture
-def gemm_report(
-    gemm_item: GemmItem, gemm_reports: dict[Any, Report], gemm_options: Options
-) -> Report:
-    """The report on the item's kernel and format."""
-    from gemmproof import check
+@pytest.fixture(scope="session")
+def gemm_reports(request: pytest.FixtureRequest, gemm_options: Options) -> Iterator[Reports]:
+    """The reports of this run: all properties of a kernel and format are judged together."""
+    run = getattr(request.config, "workerinput", None)  # of pytest-xdist
+    with contextlib.ExitStack() as closes:
+        judge = choose_judge(gemm_options, closes)
+        if run is None:
+            yield Reports(judge)
+            return
+        # the folder of each process lies in one of the run
+        place = request.getfixturevalue("tmp_path_factory").getbasetemp().parent
+        folder = place / f"gemmproof-{run['testrunuid']}"
+        folder.mkdir(exist_ok=True)
+        calls = (getattr(item, "callspec", None) for item in request.session.items)
+        items = [call.params.get("gemm_item") for call in calls if call is not None]
+        each = {i.subject: i for i in reversed(items) if i is not None and i.conftest is not None}
+        yield Reports(judge, folder, list(reversed(each.values())))
 
-    kernel, name = gemm_item.kernel, gemm_item.format
-    if gemm_item.property == ACCUMULATOR:
-        return _measure(kernel, name, gemm_options.target)
-    # Kernels of two folders may share their name.
-    key = (kernel.name, id(kernel.launch), kernel.contract, name)
-    device = gemm_options.device
-    if device is not None and (broke := _find_cuda_error(gemm_reports)) not in (None, key):
-        if gemm_item.backend == CUDA:
-            by = f"a CUDA error of {broke[0]} at {broke[-1]}"
-            why = "left the device unusable in this process; run the item alone"
-            pytest.fail(f"{gemm_item.property}: not run: {by} {why}", pytrace=False)
-        device = None
-    if key not in gemm_reports:
-        try:
-            gemm_reports[key] = check(
-                replace(kernel, contract=replace(kernel.contract, formats=(name,))),
-                max_examples=gemm_options.max_examples,
-                seed=gemm_options.seed,
-                target=gemm_options.target,
-                case=gemm_options.case,
-                proof=gemm_options.proof,
-                launch=device is not None,
-                device=device,
-            )
-        except ValueError as error:  # this kernel does not take the case: check says why
-            pytest.fail(str(error), pytrace=False)
-    return gemm_reports[key]
+
+@pytest.fixture
+def gemm_report(gemm_item: GemmItem, gemm_reports: Reports, gemm_options: Options) -> Report:
+    """The report on the item's kernel and format."""
+    from gemmproof.reference.gpus import UNMODELLED
+
+    if gemm_item.is_drift and gemm_options.target in UNMODELLED:
+        pytest.skip(f"{gemm_options.target} has no model of its matrix cores")
+    return gemm_reports.find(gemm_item)
 
 
 @pytest.fixture
@@ -153,29 +157,30 @@ def gemm_reproduce(request: pytest.FixtureRequest, gemm_item: GemmItem) -> Calla
     return lambda case: shlex.join([*words, "--gemm-case", case.to_json()])
 
 
-def _kernels(metafunc: pytest.Metafunc) -> list[KernelUnderTest]:
-    """The kernels that the conftest.py files above a test register; anything else is refused."""
+def _list_kernels(metafunc: pytest.Metafunc) -> list[tuple[KernelUnderTest, str | None]]:
+    """The kernels that the conftest.py files above a test register, each with its file.
+
+    Anything else is refused.
+    """
     from gemmproof.fake_device import fake_device
     from gemmproof.properties.kernel import KernelUnderTest
-    from gemmproof.target import line_of
 
     # ihook: a conftest.py applies to its own folder only, whatever others were loaded before.
-    try:
+    hook = metafunc.definition.ihook.pytest_gemm_kernels
+    kernels: list[tuple[KernelUnderTest, str | None]] = []
+    for registers in reversed(hook.get_hookimpls()):
         with fake_device():
-            answers = metafunc.definition.ihook.pytest_gemm_kernels()
-    except Exception as error:
-        where = line_of(error) or "pytest_gemm_kernels"
-        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise _make_refusal(f"{where}: pytest_gemm_kernels() raised {what}") from None
-    kernels: list[KernelUnderTest] = []
-    for answer in answers:
+            answer = _ask(registers.function)
+        if answer is None:
+            continue
         listed = isinstance(answer, (list, tuple))
         wrong = [k for k in answer if not isinstance(k, KernelUnderTest)] if listed else [answer]
         if wrong:
             got = f"pytest_gemm_kernels: got {_short(wrong[0])}"
             raise _make_refusal(f"{got}, expected a list of KernelUnderTest")
-        kernels += answer
-    names = [kernel.name for kernel in kernels]
+        conftest = getattr(registers.plugin, "__file__", None)
+        kernels += ((kernel, conftest) for kernel in answer)
+    names = [kernel.name for kernel, _ in kernels]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         got = f"pytest_gemm_kernels: got two kernels named {twice[0]!r}"
         raise _make_refusal(f"{got}, expected different names")
@@ -184,6 +189,17 @@ def _kernels(metafunc: pytest.Metafunc) -> list[KernelUnderTest]:
             "pytest_gemm_kernels: got no kernels, expected at least one from a conftest.py"
         )
     return kernels
+
+
+def _ask(hook: Callable[[], Any]) -> Any:
+    from gemmproof.reference.provenance import tell_error
+    from gemmproof.target import line_of
+
+    try:
+        return hook()
+    except Exception as error:
+        raised = f"pytest_gemm_kernels() raised {tell_error(error)}"
+        raise _make_refusal(f"{line_of(error) or 'pytest_gemm_kernels'}: {raised}") from None
 
 
 def _make_refusal(message: str) -> Exception:
@@ -198,25 +214,20 @@ def _short(value: object) -> str:
     return short.repr(value)
 
 
-def _list_items(kernel: KernelUnderTest, format_: str, options: Options) -> Iterator[GemmItem]:
+def _list_items(
+    kernel: KernelUnderTest, format_: str, options: Options, conftest: str | None
+) -> Iterator[GemmItem]:
     """An item for each property that this kernel must have in a format."""
     from gemmproof.properties.table import list_required
     from gemmproof.reference.formats import FLOAT_OPERANDS
 
     one = replace(kernel, contract=replace(kernel.contract, formats=(format_,)))
     for judged in list_required(one):
-        yield GemmItem(kernel, format_, judged.name)
+        yield GemmItem(kernel, format_, judged.name, conftest=conftest)
     for judged in list_required(one, launched=True) if options.device is not None else ():
-        yield GemmItem(kernel, format_, judged.name, CUDA)
+        yield GemmItem(kernel, format_, judged.name, CUDA, conftest)
     if options.drift and format_ in FLOAT_OPERANDS and _is_measurable(kernel):
-        yield GemmItem(kernel, format_, ACCUMULATOR)
-
-
-def _find_cuda_error(reports: dict[Any, Report]) -> Any:
-    """The key of the report on the kernel that broke the device; None while it works."""
-    return next(
-        (k for k, r in reports.items() if any(f.fault == "cuda_error" for f in r.findings)), None
-    )
+        yield GemmItem(kernel, format_, ACCUMULATOR, conftest=conftest)
 
 
 def _describe(device: Gpu) -> str:
@@ -229,21 +240,6 @@ def _describe(device: Gpu) -> str:
     facts |= {name: made[name] for name in ("torch", "triton") if name in made}
     target = find_target(device.capability) or "no model"
     return f"{device.name} ({', '.join([target, *(f'{k} {v}' for k, v in facts.items())])})"
-
-
-def _measure(kernel: KernelUnderTest, format_: str, target: str | None) -> Report:
-    """The report on the accumulator of a kernel, simulated for `target` or sm_90."""
-    from gemmproof.engine.drift import drift_of
-    from gemmproof.reference.accumulator.probes import Unprobed
-    from gemmproof.reference.gpus import DEFAULT, UNMODELLED
-    from gemmproof.reference.simulator import SimulatorError
-
-    if target in UNMODELLED:
-        pytest.skip(f"{target} has no model of its matrix cores")
-    try:
-        return drift_of(kernel, format_, target=target or DEFAULT)
-    except (SimulatorError, Unprobed) as error:
-        pytest.fail(f"{kernel.name} at {format_}: {error}", pytrace=False)
 
 
 def _is_measurable(kernel: KernelUnderTest) -> bool:

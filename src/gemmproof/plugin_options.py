@@ -11,14 +11,23 @@ if TYPE_CHECKING:
     from gemmproof.backends.device import Gpu
     from gemmproof.properties.cases.case import Case
 
-DEFAULTS = {"gemm_max_examples": "100", "gemm_seed": "0", "gemm_proof": "false"}
+DEFAULTS = {
+    "gemm_max_examples": "100",
+    "gemm_seed": "0",
+    "gemm_proof": "false",
+    "gemm_time_limit": "30",
+    "gemm_memory_limit": "8",
+}
 DEVICES = ("cpu", "cuda")
 SETTINGS = pytest.StashKey[dict[str, Any]]()
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a run of pytest asks of each kernel; `device` is the GPU that launches, if one does."""
+    """What a run of pytest asks of each kernel; `device` is the GPU that launches, if one does.
+
+    A worker may take `time_limit` seconds and `memory_limit` GiB; with `in_process` there is none.
+    """
 
     max_examples: int
     seed: int
@@ -27,6 +36,9 @@ class Options:
     drift: bool
     proof: bool
     device: Gpu | None
+    time_limit: int
+    memory_limit: int
+    in_process: bool
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -38,12 +50,17 @@ def add_options(parser: pytest.Parser) -> None:
         ("gemm-target", "GPU", "predict this GPU's dot products (default exact IEEE)"),
         ("gemm-case", "JSON", "judge this case only"),
         ("gemm-device", "DEVICE", "cuda: launch what held on the GPU as well (default cpu)"),
+        ("gemm-time-limit", "S", "CPU seconds a call, seconds without a sign of life (default 30)"),
+        ("gemm-memory-limit", "GIB", "GiB that a worker process may take (default 8)"),
     ):
         group.addoption(f"--{name}", metavar=metavar, help=text)
         parser.addini(name.replace("-", "_"), text, default="")
-    text = "measure the accumulator and the drift of each kernel too, some seconds each"
-    group.addoption("--gemm-drift", action="store_true", default=None, help=text)
-    parser.addini("gemm_drift", text, default="false")
+    for name, text in (
+        ("gemm-drift", "measure the accumulator and the drift of each kernel too, seconds each"),
+        ("gemm-in-process", "run kernels in pytest's own process: one that crashes ends the run"),
+    ):
+        group.addoption(f"--{name}", action="store_true", default=None, help=text)
+        parser.addini(name.replace("-", "_"), text, default="false")
     text = "first try to decide for every size what a solver can"
     for option, const in (("--gemm-proof", "true"), ("--gemm-no-proof", "false")):
         words = {"dest": "gemm_proof", "action": "store_const", "const": const}
@@ -58,9 +75,12 @@ def read_options(config: pytest.Config) -> Options:
         seed=_read_integer(config, "gemm_seed", 0),
         target=_read_target(config),
         case=_read_case(config),
-        drift=_read_drift(config),
+        drift=_read_flag(config, "gemm_drift"),
         proof=_read_truth("gemm_proof", _read_option(config, "gemm_proof")),
         device=_find_device(config),
+        time_limit=_read_integer(config, "gemm_time_limit", 1),
+        memory_limit=_read_integer(config, "gemm_memory_limit", 1),
+        in_process=_read_flag(config, "gemm_in_process"),
     )
 
 
@@ -104,10 +124,8 @@ def _read_target(config: pytest.Config) -> str | None:
     return text
 
 
-def _read_drift(config: pytest.Config) -> bool:
-    if config.getoption("gemm_drift"):
-        return True
-    return _read_truth("gemm_drift", config.getini("gemm_drift"))
+def _read_flag(config: pytest.Config, name: str) -> bool:
+    return bool(config.getoption(name)) or _read_truth(name, config.getini(name))
 
 
 def _read_truth(name: str, text: str) -> bool:

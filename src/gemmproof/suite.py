@@ -10,11 +10,16 @@ import pytest
 from gemmproof.report.text import finding_text, proof_text
 
 if TYPE_CHECKING:
-    from gemmproof.plugin import GemmItem, Options
+    from gemmproof.plugin import GemmItem
     from gemmproof.properties.cases.case import Case
-    from gemmproof.report.report import Report
+    from gemmproof.properties.finding import Finding
+    from gemmproof.report.report import PropertyResult, Report
 
 __all__ = ["test_gemm"]
+
+
+ENDS = "runs_to_completion"  # whose item speaks for a check as a whole
+IDLE = "no case bore on it: it applies to none that was drawn, or to none that holds otherwise"
 
 
 @pytest.mark.gemm
@@ -22,29 +27,42 @@ def test_gemm(
     gemm_item: GemmItem,
     gemm_report: Report,
     gemm_reproduce: Callable[[Case], str],
-    gemm_options: Options,
     record_property: Callable[[str, object], None],
 ) -> None:
     """The kernel has the property, over the cases of one format."""
     about = (gemm_item.property, gemm_item.backend)
     result = next((p for p in gemm_report.properties if (p.name, p.backend) == about), None)
-    why = "not run: it applies to no drawn case, or only to cases that fail for another reason"
-    reason = f"{gemm_item.property}: {gemm_report.note or why}"
-    if result is None:  # nothing was launched, and the note says why
-        pytest.fail(reason, pytrace=False)
+    if result is None:  # nothing was launched, or not even loaded, and the note says why
+        pytest.fail(f"{gemm_item.property}: {gemm_report.note or IDLE}", pytrace=False)
     if said := proof_text(result):
         record_property("proof", said)
-    not_due = result.status == "not run" and gemm_options.case is not None
-    if gemm_item.backend == "cuda":  # a case that fails when simulated is not launched
-        not_due &= gemm_report.verdict == "pass"
-    found = [f for f in gemm_report.findings if (f.property, f.backend) == about]
-    if gemm_item.kernel.device_only and gemm_item.property == "runs_to_completion":
+    if found := _list_findings(gemm_item, gemm_report):
+        name = gemm_item.kernel.name
+        texts = (finding_text(name, each, result.claim, gemm_reproduce) for each in found)
+        pytest.fail("\n\n".join(texts), pytrace=False)
+    if _is_lacking(result, gemm_report):
+        pytest.fail(f"{gemm_item.property}: {gemm_report.note or IDLE}", pytrace=False)
+    if result.status == "not run":
+        note = gemm_report.verdict == "fail" and gemm_report.note  # a kernel that died says more
+        pytest.skip(f"{gemm_item}: {note or IDLE}")  # -rs lists reasons, not items
+
+
+def _list_findings(item: GemmItem, report: Report) -> list[Finding]:
+    about = (item.property, item.backend)
+    found = [f for f in report.findings if (f.property, f.backend) == about]
+    if item.kernel.device_only and item.property == ENDS:
         # of what the simulator does see of it, and what has no item of its own
-        found += [f for f in gemm_report.findings if f.backend == "simulator"]
-    if not found and (not_due or (result.status == "pass" and not result.is_disputed)):
-        return
-    failures = [
-        finding_text(gemm_item.kernel.name, finding, result.claim, gemm_reproduce)
-        for finding in found
-    ]
-    pytest.fail("\n\n".join(failures) or reason, pytrace=False)
+        found += [f for f in report.findings if f.backend == "simulator"]
+    return found
+
+
+def _is_lacking(result: PropertyResult, report: Report) -> bool:
+    """Whether this item is to say that something was asked for and not done, or is disputed.
+
+    An unfinished check fails the items of what it has not judged; one item in any case.
+    """
+    unfinished = report.verdict in ("error", "incomplete")
+    if result.status == "not run":  # a case that fails when simulated is not launched
+        return unfinished or (result.backend == "cuda" and report.verdict != "pass")
+    told = any(p.status == "not run" for p in report.properties)
+    return result.is_disputed or (unfinished and not told and result.name == ENDS)

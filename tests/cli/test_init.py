@@ -24,6 +24,20 @@ class Ops:
 number = 3
 """
 
+WITHOUT_GEMMPROOF = """
+import sys, pytest
+
+class Missing:
+    def pytest_configure(self):
+        sys.meta_path.insert(0, self)  # before pytest's own, which finds all that it rewrites
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "gemmproof":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.exit(pytest.main(plugins=[Missing()]))
+"""
+
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
@@ -71,6 +85,25 @@ def test_what_is_written_runs_under_pytest_and_signoff(project, capsys):
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
     assert main(["signoff", "--max-examples", "40"]) == 0
+
+
+@pytest.mark.parametrize("command", ["right.py:matmul", "it-is.py:matmul", "json.tool:main"])
+def test_other_tests_run_where_gemmproof_is_not_installed(project, command):
+    shutil.copy("right.py", "it-is.py")
+    target = [command, "--call", "main(a, b)"] if command.startswith("json") else [command]
+    assert main(["init", *target]) == 0
+    Path("test_other.py").write_text("def test_other(): pass\n")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_GEMMPROOF],
+        env={**os.environ, "PYTEST_ADDOPTS": "-p no:gemmproof.plugin -p no:cacheprovider -rs"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "1 passed, 1 skipped" in done.stdout
+    why = "SKIPPED [1] test_gemm.py:5: gemmproof is not installed: no kernel is judged\n"
+    assert done.stdout.count(why) == 1
 
 
 @pytest.mark.parametrize(

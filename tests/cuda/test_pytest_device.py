@@ -110,11 +110,24 @@ def test_what_fails_when_simulated_is_not_launched_and_no_item_of_it_passes(tmp_
     assert len(failed(out)) == 7, out
 
 
-def test_a_cuda_error_accuses_its_own_kernel_alone(tmp_path):
+CUDA_ERROR = CONFTEST.format(
+    fault="raise torch.AcceleratorError('CUDA error: illegal address of ' + str(os.getpid()))"
+).replace("import ", "import os, ", 1)
+
+
+def test_a_cuda_error_is_that_of_one_kernel_s_process(tmp_path):
+    chosen = ("-k", "runs_to_completion and on-cuda")
+    status, out = run(tmp_path, CUDA_ERROR, "--gemm-device", "cuda", *chosen)
+    assert status == 1
+    processes = re.findall(r"illegal address of (\d+)", out)
+    assert len(set(processes)) == 2
+    assert "left the device unusable" not in out
+
+
+def test_a_cuda_error_in_pytest_s_process_accuses_its_own_kernel_alone(tmp_path):
     """A device that is left unusable says nothing of the kernels that come later."""
-    conftest = CONFTEST.format(fault="raise torch.AcceleratorError('CUDA error: illegal address')")
-    chosen = ("-k", "runs_to_completion or equals_prediction")
-    status, out = run(tmp_path, conftest, "--gemm-device", "cuda", *chosen)
+    chosen = ("-k", "runs_to_completion or equals_prediction", "--gemm-in-process")
+    status, out = run(tmp_path, CUDA_ERROR, "--gemm-device", "cuda", *chosen)
     assert status == 1
     assert failed(out) == [
         "one-fp16-runs_to_completion-on-cuda",

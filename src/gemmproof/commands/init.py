@@ -25,7 +25,11 @@ CONFTEST, TESTS = "conftest.py", "test_gemm.py"
 HOOK = "pytest_gemm_kernels"
 TESTS_TEXT = '''"""An item for each kernel of conftest.py, format and property."""
 
-from gemmproof.suite import *  # noqa: F403
+import pytest
+
+pytest.importorskip("gemmproof", reason="gemmproof is not installed: no kernel is judged")
+
+from gemmproof.suite import *  # noqa: E402, F403
 '''
 
 
@@ -133,15 +137,16 @@ def conftest_text(target: Target, contract: Contract, folder: Path, calling: Cal
         bring = [f"    from {module} import {first}{renamed}"]
         function = f"{known}.{rest}" if rest else known
     head = ['"""Registers the kernels that gemmproof judges."""', ""]
+    head += ["import sys"] * (root is not None)
+    head += ["from pathlib import Path", ""] * (root is not None or module is None)
+    head += ["import pytest", ""]
     if root is not None:
-        head += ["import sys", "from pathlib import Path", ""]
         head += [f"sys.path.insert(0, str({_relative(root, folder)}))", ""]
-    elif module is None:
-        head += ["from pathlib import Path", ""]
     return "\n".join(
         [
             *head,
             "",
+            "@pytest.hookimpl(optionalhook=True)  # pytest runs without gemmproof too",
             f"def {HOOK}():",
             *["    import numpy as np"] * ("np." in (calling.spec or "")),
             *["    import torch"] * ("torch." in (calling.call or "")),

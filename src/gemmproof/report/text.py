@@ -104,9 +104,11 @@ def finding_text(name: str, finding: Finding, claim: str, reproduce: Reproduce) 
 
 def _finding(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> Iterable[Line]:
     head = f"{name} {_negate(finding.property)}: {claim}"
+    follows = f"  follows from {finding.cause}: it goes when that is mended"
     return [
         (clean(head.rstrip(": ")), "bold"),
         (clean(f"  {finding.message}"), ""),
+        *([(follows, "")] if finding.cause else []),
         (clean(f"  smallest case: {finding.case}"), ""),
         (f"  reproduce:  {reproduce(finding.case)}", ""),
     ]

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
-from gemmproof.engine.drift import Listener, drift, launch_product, simulate_product, unbatch
+from collections.abc import Callable
+from functools import partial
+
+from gemmproof.engine.drift import (
+    Listener,
+    drift,
+    drift_of,
+    launch_product,
+    simulate_product,
+    unbatch,
+)
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.accumulator.probes import Unprobed
 from gemmproof.reference.provenance import tell_error
 from gemmproof.reference.simulator import SimulatorError
+from gemmproof.report.report import Report
 from gemmproof.target import Target, TargetError, line_of, load
 from gemmproof.worker.protocol import Request
 
 
-def serve(request: Request, emit: Listener) -> None:
-    """In the worker: the drift of the function that the request names."""
+def serve(
+    request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
+) -> None:
+    """In the worker: the drift of the function, or of the registered kernel, that is named."""
     emit({"event": "ready"})
+    measure: Callable[[], Report]
+    if request.conftest is not None:
+        measure = partial(drift_of, find_kernel(request), request.format, target=request.gpu)
+    else:
+        measure = _prepare(request, emit)
+    try:
+        report = measure()
+    except SimulatorError as error:
+        raise TargetError(str(error)) from None
+    except Unprobed as error:
+        raise TargetError(f"{request.name}: {error}") from None
+    except Exception as error:
+        where = line_of(error)
+        if where is None:  # no line of the target's is to blame
+            raise
+        raise TargetError(f"{where}: got {tell_error(error)}, expected a product") from None
+    emit({"event": "report", "report": report.to_dict()})
+
+
+def _prepare(request: Request, emit: Listener) -> Callable[[], Report]:
+    """The measurement of the function that TARGET names, on the device that is asked for."""
     function = load(Target(**(request.target or {})))
     if request.contract["batched"]:
         function = unbatch(function)
@@ -26,23 +61,13 @@ def serve(request: Request, emit: Listener) -> None:
         product = simulate_product(function, request.format, request.gpu)
     else:
         product = launch_product(function, request.format)
-    try:
-        report = drift(
-            product,
-            request.format,
-            declared=request.declared,
-            sizes=request.sizes,
-            name=request.name,
-            gpu=device or request.gpu or "ieee",
-            listener=emit,
-        )
-    except SimulatorError as error:
-        raise TargetError(str(error)) from None
-    except Unprobed as error:
-        raise TargetError(f"{request.name}: {error}") from None
-    except Exception as error:
-        where = line_of(error)
-        if where is None:  # no line of the target's is to blame
-            raise
-        raise TargetError(f"{where}: got {tell_error(error)}, expected a product") from None
-    emit({"event": "report", "report": report.to_dict()})
+    return partial(
+        drift,
+        product,
+        request.format,
+        declared=request.declared,
+        sizes=request.sizes,
+        name=request.name,
+        gpu=device or request.gpu or "ieee",
+        listener=emit,
+    )

@@ -43,7 +43,7 @@ class Request:
     the contract, `proof` for what a solver decides in `proof_seconds`, `declared` and `sizes` are
     the accumulator and the K of a drift, `format` that of a drift, or the only one to judge of a
     registered kernel, `seconds` of CPU time are allowed for each simulated call and for each
-    candidate of a shrink, of `memory` bytes.
+    candidate of a shrink, of `memory` bytes. `path` is looked through first for what is imported.
     """
 
     ask: str
@@ -68,6 +68,7 @@ class Request:
     sizes: tuple[int, ...] = ()
     config: int = 0
     plan: dict[str, Any] = field(default_factory=dict)
+    path: tuple[str, ...] = ()
     engine: str = field(default_factory=lambda: ENGINE)
 
     def write(self, folder: Path) -> None:
@@ -80,7 +81,8 @@ class Request:
     def read(folder: Path) -> Request:
         """The request that was left in a worker's folder."""
         stated = json.loads((folder / REQUEST).read_text())
-        return Request(**{**stated, "sizes": tuple(stated["sizes"])})
+        tuples = {name: tuple(stated[name]) for name in ("sizes", "path")}
+        return Request(**{**stated, **tuples})
 
     def shrink(self, case: str, end: str, memory: int) -> Request:
         """The request for the smallest case of which the same kernel dies so."""

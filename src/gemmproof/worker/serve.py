@@ -61,11 +61,12 @@ def main(folder: str) -> None:
 def serve(request: Request, emit: Listener) -> None:
     """Do what the request asks: list a project's kernels, load or judge one, find what kills it."""
     Wanted.device = request.launch
+    sys.path[:] = dict.fromkeys([*request.path, *sys.path])
     SignOfLife.send = staticmethod(lambda: emit({"event": "advanced"}))
     if request.ask == "drift":
         from gemmproof.worker.drift import serve as serve_drift
 
-        return serve_drift(request, emit)
+        return serve_drift(request, _find_kernel, emit)
     if request.ask == "explain":
         from gemmproof.worker.explain import serve as serve_explain
 
@@ -129,7 +130,11 @@ def _find_kernel(request: Request) -> KernelUnderTest:
     from gemmproof.properties.kernel import KernelUnderTest
 
     if request.conftest is not None:
-        kernel = next(k for k in _list_kernels(request) if k.name == request.name)
+        kernels = {kernel.name: kernel for kernel in _list_kernels(request)}
+        if request.name not in kernels:  # a hook may look at what only pytest's own process has
+            got = f"{request.conftest}: got kernels named {' '.join(kernels)}"
+            raise TargetError(f"{got} in a worker process, expected one named {request.name}")
+        kernel = kernels[request.name]
         formats = (request.format,) if request.format else kernel.contract.formats
         return replace(kernel, contract=replace(kernel.contract, formats=formats))
     target = Target(**(request.target or {}))

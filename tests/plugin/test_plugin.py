@@ -51,6 +51,14 @@ def run(project: Path, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def outcomes(out: str) -> dict[str, dict[str, str]]:
+    """Of each kernel the outcome of each property's item, of a run with -v."""
+    found: dict[str, dict[str, str]] = {}
+    for kernel, name, word in re.findall(r"::test_gemm\[(\w+)-fp16-(\w+)\] (\w+)", out):
+        found.setdefault(kernel, {})[name] = word
+    return found
+
+
 def test_every_property_is_an_item_and_a_failure_reads_like_check(project):
     status, out = run(project, "--gemm-max-examples", "10", "--junit-xml", "report.xml")
     assert status == 1
@@ -187,23 +195,37 @@ def test_each_option_is_an_ini_line_too(project):
     assert "3 passed" in out
 
 
-def test_the_number_seed_and_target_reach_the_engine(project):
+@pytest.mark.parametrize("where", ["gemmproof", "gemmproof.worker.verdict"])
+def test_the_options_reach_the_engine(project, where):
+    """Here, or in a worker."""
     (project / "conftest.py").write_text(
         f"{CONFTEST}\n"
         "import pytest\n"
         "@pytest.fixture(autouse=True)\n"
         "def spied(monkeypatch):\n"
-        "    import gemmproof\n"
         "    def check(kernel, **asked):\n"
-        "        raise ValueError(f'asked {asked}')\n"
-        "    monkeypatch.setitem(gemmproof.__dict__, 'check', check)\n"
+        "        raise OSError(f'asked {asked}')\n"
+        "    def judge(request, limits):\n"
+        "        pytest.fail(f'asked {request} {limits}')\n"
+        f"    import {where} as module\n"
+        "    monkeypatch.setattr(module, 'check', check, raising=False)\n"
+        "    monkeypatch.setattr(module, 'judge', judge, raising=False)\n"
     )
     typed = ("--gemm-max-examples", "7", "--gemm-target", "sm_90", "--gemm-proof")
-    status, out = run(project, "-k", "right-fp16-no_races", *typed, "-o", "gemm_seed=5")
+    typed += ("--gemm-time-limit", "9", "--gemm-memory-limit", "3", "-o", "gemm_seed=5")
+    here = ("--gemm-in-process",) * (where == "gemmproof")
+    status, out = run(project, "-k", "right-fp16-no_races", *typed, *here)
     assert status == 1
     asked = {"max_examples": 7, "seed": 5, "target": "sm_90", "case": None, "proof": True}
-    asked |= {"launch": False, "device": None}
-    assert f"asked {asked}" in out
+    asked |= {"launch": False, "device": None, "seconds": 9}
+    if here:
+        assert f"asked {asked}" in out
+        return
+    said = next(line for line in out.splitlines() if "asked Request" in line)
+    for word in ("name='right'", "conftest='", "max_examples=7", "seed=5", "gpu='sm_90'"):
+        assert word in said
+    for word in ("proof=True", "format='fp16'", "case=9, ", f"memory={3 << 30}"):
+        assert word in said
 
 
 def test_drift_is_an_item_where_asked_for(project):

@@ -1,0 +1,211 @@
+"""The reports of a pytest run: each kernel and format judged once, whichever process asks first."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gemmproof.plugin import GemmItem
+    from gemmproof.plugin_options import Options
+    from gemmproof.report.report import Report
+    from gemmproof.worker.limits import Limits
+    from gemmproof.worker.protocol import Request
+
+# what is judged at once: the kernel of a conftest, at a format, by its drift or all else
+Subject = tuple[str | None, str, str, bool]
+Judge = Callable[["GemmItem"], "Report"]
+
+
+@dataclass(slots=True)
+class Reports:
+    """The reports that this process knows; `judge` makes one.
+
+    The processes of a run share them in `folder`, where there are several; `ahead` are items of
+    every kernel and format that the run has.
+    """
+
+    judge: Judge
+    folder: Path | None = None
+    ahead: Sequence[GemmItem] = ()
+    known: dict[Subject, Report] = field(default_factory=dict)
+
+    def find(self, item: GemmItem) -> Report:
+        """The report on the item's kernel and format.
+
+        While another process makes it, this one makes those that no process has begun.
+        """
+        while item.subject not in self.known:
+            others = (other for other in self.ahead if other.subject not in self.known)
+            if not self._take(item) and not any(map(self._take, others)):
+                self._take(item, waits=True)
+        return self.known[item.subject]
+
+    def _take(self, item: GemmItem, waits: bool = False) -> bool:
+        """Read a report or make it; False while another process makes it, unless this one waits."""
+        if self.folder is None:
+            self.known[item.subject] = self.judge(item)
+            return True
+        from gemmproof.report.report import Report
+
+        place = self.locate(item)
+        with _lock(place.with_suffix(".lock"), waits) as held:
+            if held and not place.exists():
+                _write_whole(place, self.judge(item).to_json())
+            if held:
+                self.known[item.subject] = Report.from_json(place.read_text(encoding="utf-8"))
+        return held
+
+    def locate(self, item: GemmItem) -> Path:
+        """The file of the report that an item needs."""
+        assert self.folder is not None
+        # processes of --dist each may have different interpreters
+        name = hashlib.sha256(repr((sys.executable, *item.subject)).encode()).hexdigest()[:16]
+        return self.folder / f"{name}.json"
+
+
+@contextlib.contextmanager
+def _lock(path: Path, waits: bool) -> Iterator[bool]:
+    """Whether this process has the lock of a file; whoever has it loses it when it dies."""
+    import fcntl
+
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def _write_whole(place: Path, text: str) -> None:
+    """Write a file that is there whole or not at all."""
+    part = place.with_suffix(".part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, place)
+
+
+def choose_judge(options: Options, closes: contextlib.ExitStack) -> Judge:
+    """What makes a report: a worker process, or this one, where that is asked for.
+
+    A kernel that no file registers, but an object, is judged here too: no worker could load it.
+    """
+    broken: list[str] = []
+
+    @cache
+    def start() -> None:  # where the first kernel is judged, not in a process that judges none
+        from gemmproof.worker.supervisor import preload
+
+        closes.enter_context(preload(limits=_limit(options)))
+
+    def judge(item: GemmItem) -> Report:
+        if options.in_process or item.conftest is None:
+            here = _measure_here if item.is_drift else partial(_judge_here, broken=broken)
+            return here(item, options)
+        start()
+        return (_measure_in_worker if item.is_drift else _judge_in_worker)(item, options)
+
+    return judge
+
+
+def _judge_in_worker(item: GemmItem, options: Options) -> Report:
+    """The report on a kernel, as check and signoff make it."""
+    from gemmproof.worker import verdict
+
+    request = replace(
+        _ask("check", item, options.target),
+        max_examples=options.max_examples,
+        seed=options.seed,
+        launch=options.device is not None,
+        case=None if options.case is None else options.case.to_json(),
+        proof=options.proof,
+    )
+    report, worker = verdict.judge(request, _limit(options))
+    if report.verdict != "pass":
+        print(worker.output, end="")  # which pytest shows beside the failure
+    return report
+
+
+def _measure_in_worker(item: GemmItem, options: Options) -> Report:
+    from gemmproof.reference.gpus import DEFAULT
+    from gemmproof.report.report import Report
+    from gemmproof.worker.supervisor import watch
+    from gemmproof.worker.verdict import make_error
+
+    name = item.kernel.name
+    worker = watch(_ask("drift", item, options.target or DEFAULT), _limit(options))
+    if "report" in worker.events:
+        return Report.from_dict(worker.events["report"]["report"])
+    return make_error(name, worker.explain_failure(name) or f"{name}: {worker.how}")
+
+
+def _ask(what: str, item: GemmItem, target: str | None) -> Request:
+    """A request about an item's kernel and format; the worker imports as this process does."""
+    from gemmproof.worker.protocol import Request
+
+    return Request(
+        ask=what,
+        name=item.kernel.name,
+        conftest=item.conftest,
+        format=item.format,
+        gpu=target,
+        path=tuple(sys.path),
+    )
+
+
+def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
+    """The report on a kernel, made in this process.
+
+    `broken` gets the one whose CUDA error leaves the device unusable, after which none is launched.
+    """
+    import gemmproof
+    from gemmproof.worker.verdict import make_error
+
+    one = replace(item.kernel, contract=replace(item.kernel.contract, formats=(item.format,)))
+    device = None if broken else options.device
+    try:
+        report = gemmproof.check(
+            one,
+            max_examples=options.max_examples,
+            seed=options.seed,
+            target=options.target,
+            case=options.case,
+            proof=options.proof,
+            launch=device is not None,
+            device=device,
+            seconds=options.time_limit,
+        )
+    except ValueError as error:  # this kernel does not take the case: check says why
+        return make_error(one.name, str(error))
+    if broken and options.device is not None:
+        why = f"not run: a CUDA error of {broken[0]} left the device unusable in this process"
+        return replace(report, note=f"{why}; run the item alone")
+    if any(f.fault == "cuda_error" for f in report.findings):
+        broken.append(f"{one.name} at {item.format}")
+    return report
+
+
+def _measure_here(item: GemmItem, options: Options) -> Report:
+    from gemmproof.engine.drift import drift_of
+    from gemmproof.reference.accumulator.probes import Unprobed
+    from gemmproof.reference.gpus import DEFAULT
+    from gemmproof.reference.simulator import SimulatorError
+    from gemmproof.worker.verdict import make_error
+
+    try:
+        return drift_of(item.kernel, item.format, target=options.target or DEFAULT)
+    except (SimulatorError, Unprobed) as error:
+        return make_error(item.kernel.name, f"{item.kernel.name} at {item.format}: {error}")
+
+
+def _limit(options: Options) -> Limits:
+    from gemmproof.worker.limits import Limits
+
+    return Limits(case=options.time_limit, memory=options.memory_limit << 30)

@@ -1,0 +1,173 @@
+"""Kernels in a pytest run: each judged once, in a process that it may end or keep for itself."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from test_plugin import HEAD, ROOT, outcomes, run
+
+HARM = """
+import ctypes, os, sys
+import right
+
+def faults(a, b):
+    if a.shape[0] > 2:
+        ctypes.string_at(0)
+    return right.matmul(a, b)
+
+def ends(a, b):
+    os._exit(0)
+
+def hangs(a, b):
+    while a.shape[0] > 2:
+        pass
+    return right.matmul(a, b)
+
+def speaks(a, b):
+    print("last words")
+    return right.matmul(a, b) + 1
+
+def counts(a, b):
+    with open("calls", "a") as calls:
+        calls.write(f"{os.getpid()}\\n")
+    return right.matmul(a, b)
+"""
+FEW = ("--gemm-max-examples", "6", "-v")
+
+
+@pytest.fixture
+def register(tmp_path):
+    """Writes a project that registers functions of HARM by name."""
+
+    def register(*names: str) -> Path:
+        shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
+        (tmp_path / "harm.py").write_text(HARM)
+        kernels = ", ".join(f"K({name!r}, harm.{name})" for name in names)
+        (tmp_path / "conftest.py").write_text(f"{HEAD}import harm\n    return [{kernels}]\n")
+        (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
+        return tmp_path
+
+    return register
+
+
+@pytest.mark.parametrize(
+    ("name", "got"),
+    [
+        ("faults", "a process that died of SIGSEGV"),
+        ("ends", "a process that ended itself with status 0"),
+        ("hangs", "no end after 2 s"),
+    ],
+)
+def test_a_kernel_that_ends_its_process_fails_an_item_and_not_the_run(register, name, got):
+    project = register(name, "counts")
+    status, out = run(project, *FEW, "-rs", "--gemm-time-limit", "2")
+    assert status == 1, out
+    by_kernel = outcomes(out)
+    assert by_kernel[name]["runs_to_completion"] == "FAILED"
+    assert list(by_kernel[name].values()).count("FAILED") == 1
+    assert f"got {got}, expected a result" in out
+    assert "smallest case: M=3 N=1 K=1" in out or name == "ends"
+    assert re.search(rf"SKIPPED .*: {name}-fp16-symmetries: stopped after \d+ cases?: {got}", out)
+    assert set(by_kernel["counts"].values()) <= {"PASSED", "SKIPPED"}
+
+
+def test_in_pytest_s_own_process_where_that_is_asked_for(register):
+    project = register("ends")
+    status, out = run(project, *FEW, "--gemm-in-process")
+    assert status == 0  # the kernel's own
+    assert "passed" not in out
+    (project / "pytest.ini").write_text("[pytest]\ngemm_in_process = true\n")
+    assert "passed" not in run(project, *FEW)[1]
+
+
+def test_what_a_kernel_prints_stands_beside_its_failure(register):
+    _, out = run(register("speaks"), *FEW, "-k", "exact_on_integers")
+    assert "Captured stdout setup" in out
+    assert "last words" in out
+
+
+def test_a_worker_imports_what_pytest_was_told_to_find(register):
+    """`pythonpath` of the ini file, and a conftest.py in a folder below."""
+    project = register("counts")
+    (project / "source").mkdir()
+    (project / "below").mkdir()
+    for name in ("harm.py", "right.py"):
+        (project / name).rename(project / "source" / name)
+    for name in ("conftest.py", "test_kernels.py"):
+        (project / name).rename(project / "below" / name)
+    (project / "pytest.ini").write_text("[pytest]\npythonpath = source\n")
+    status, out = run(project, *FEW, "-k", "compiles")
+    assert status == 0, out
+    assert "1 passed" in out
+
+
+def test_a_kernel_that_no_file_registers_is_judged_all_the_same(register):
+    project = register("counts")
+    (project / "conftest.py").write_text(
+        "class Registers:\n"
+        "    def pytest_gemm_kernels(self):\n"
+        "        import harm, gemmproof\n"
+        "        return [gemmproof.KernelUnderTest('counts', harm.counts)]\n\n"
+        "def pytest_configure(config):\n"
+        "    config.pluginmanager.register(Registers())\n"
+    )
+    status, out = run(project, *FEW, "-k", "compiles")
+    assert status == 0, out
+    assert "1 passed" in out
+
+
+def test_a_hook_that_answers_pytest_alone_is_told_of(register):
+    project = register("counts")
+    text = (project / "conftest.py").read_text().replace("'counts'", "'only' + kind")
+    (project / "conftest.py").write_text(
+        f"kind = 's'\ndef pytest_configure():\n    global kind\n    kind = 'here'\n\n{text}"
+    )
+    status, out = run(project, *FEW, "-k", "compiles")
+    assert status == 1
+    said = "conftest.py: got kernels named onlys in a worker process, expected one named onlyhere"
+    assert said in out
+
+
+@pytest.mark.parametrize("how", ["load", "loadscope", "worksteal", "each"])
+def test_workers_of_xdist_judge_each_kernel_once(register, how):
+    """Each in a process of its own, whose calls all bear its number."""
+    names = ("first", "second", "third")
+    project = register("counts")
+    kernels = ", ".join(f"K({name!r}, harm.counts)" for name in names)
+    (project / "conftest.py").write_text(f"{HEAD}import harm\n    return [{kernels}]\n")
+    options = ("--dist", how, "-n2") if how != "each" else ("--dist", "each", "--tx", "2*popen")
+    status, out = run(project, "--gemm-max-examples", "6", *options)
+    assert status == 0, out
+    assert len(Counter((project / "calls").read_text().split())) == len(names)
+
+
+def test_a_worker_that_would_wait_judges_another_kernel_meanwhile(tmp_path):
+    from gemmproof.plugin import GemmItem
+    from gemmproof.plugin_reports import Reports, _lock
+    from gemmproof.properties.kernel import KernelUnderTest
+    from gemmproof.worker.verdict import make_error
+
+    items = [
+        GemmItem(KernelUnderTest(name, len), "fp16", "compiles", conftest="conftest.py")
+        for name in ("busy", "free", "last")
+    ]
+    judged = []
+
+    def judge(item):
+        judged.append(item.kernel.name)
+        if item.kernel.name == "free":  # the other process is done
+            theirs.__exit__(None, None, None)
+        return make_error(item.kernel.name, "judged")
+
+    reports = Reports(judge, tmp_path, items)
+    theirs = _lock(reports.locate(items[0]).with_suffix(".lock"), waits=False)
+    assert theirs.__enter__()
+    assert reports.find(items[0]).target == "busy"
+    assert judged == ["free", "busy"]
+    others = Reports(judge, tmp_path, items)
+    assert [others.find(item).target for item in items] == ["busy", "free", "last"]
+    assert judged == ["free", "busy", "last"]
