@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import reprlib
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -148,13 +147,15 @@ def gemm_report(gemm_item: GemmItem, gemm_reports: Reports, gemm_options: Option
 @pytest.fixture
 def gemm_reproduce(request: pytest.FixtureRequest, gemm_item: GemmItem) -> Callable[[Case], str]:
     """The command that judges one case by this item."""
+    from gemmproof.report.command import write_command
+
     words = ["pytest", request.node.nodeid]
     for name in ("target", "device"):
         typed = request.config.getoption(f"gemm_{name}")
         words += [f"--gemm-{name}", typed] if typed else []
     if gemm_item.property == ACCUMULATOR:  # measured on sizes of its own
-        return lambda case: shlex.join([*words, "--gemm-drift"])
-    return lambda case: shlex.join([*words, "--gemm-case", case.to_json()])
+        return lambda case: write_command([*words, "--gemm-drift"])
+    return lambda case: write_command([*words, "--gemm-case", case.to_json()])
 
 
 def _list_kernels(metafunc: pytest.Metafunc) -> list[tuple[KernelUnderTest, str | None]]:
