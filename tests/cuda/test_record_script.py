@@ -8,6 +8,14 @@ from fake_gpu import FakeGpu, flip
 from scripts.gpu import calls
 from tests.witnesses.recorded.calls import bits_of, predict_call
 
+from gemmproof.fake_device import Wanted
+
+
+@pytest.fixture(autouse=True)
+def wanted_as_before(monkeypatch):
+    """What a recording sets for its process, a test takes back."""
+    monkeypatch.setattr(Wanted, "device", Wanted.device)
+
 
 @pytest.mark.parametrize("name", ["matmul-fp16", "bmm-bf16", "matmul_w4-fp16"])
 def test_a_call_gives_the_bits_of_the_device(name, monkeypatch):

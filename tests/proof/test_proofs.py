@@ -204,7 +204,7 @@ def test_a_proof_that_rests_on_another_property_is_not_contradicted():
     ("raised", "why"),
     [
         (KeyError("x\ny"), "the proof raised KeyError: 'x\\ny'"),
-        (ValueError("one\ntwo"), "the proof raised ValueError: one"),
+        (ValueError("one\ntwo"), "the proof raised ValueError: one two"),
         (RecursionError(), "the proof raised RecursionError"),
         (SystemExit(3), "the proof raised SystemExit: 3"),
         (ModuleNotFoundError("No module named 'z3'", name="z3"), "z3-solver is not installed"),
