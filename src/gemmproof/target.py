@@ -189,8 +189,10 @@ def _missing(target: Target, holder: object, part: str) -> str:
 def _require_wrapper(
     target: Target, found: object, operands: Collection[str], needs_all: bool
 ) -> None:
+    from gemmproof.properties.kernel import is_triton
+
     form = f"f({', '.join(('a', 'b', *operands))}) -> c"
-    if type(found).__module__.partition(".")[0] == "triton":
+    if is_triton(found):
         raise TargetError(
             f"{target}: got a Triton kernel, expected the wrapper {form} that launches it"
         )
