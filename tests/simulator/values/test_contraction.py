@@ -96,11 +96,12 @@ def sum_then_product(x_ptr, y_ptr, n):
 
 
 @triton.jit
-def summed_in_a_loop(x_ptr, y_ptr, n):
-    y = load(x_ptr, 0) * load(x_ptr, 1)
+def apart_in_a_loop(x_ptr, y_ptr, n):
+    x, y = load(x_ptr, 0), load(x_ptr, 1)
     for _ in range(n):
-        y = load(x_ptr, 2) - tl.sqrt(tl.abs(y))
-    store(y_ptr, y)
+        x = tl.sqrt(x * load(x_ptr, 2))
+        y = load(x_ptr, 3) - tl.sqrt(tl.abs(y))
+    store(y_ptr, tl.maximum(x, y))
 
 
 @triton.jit
@@ -216,7 +217,7 @@ FREE = (
     absolute_square, instead_of_a_load,
 )  # fmt: skip
 FIXED = (
-    written_as_fma, into_a_factor, sum_then_product, summed_in_a_loop, indices_summed,
+    written_as_fma, into_a_factor, sum_then_product, apart_in_a_loop, indices_summed,
     rectified,
     rounded_in_assembly, onto_a_dot,
 )  # fmt: skip
