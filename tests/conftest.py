@@ -19,4 +19,4 @@ settings.load_profile("gemmproof-tests")
 def _is_asked_for_a_proof(request, monkeypatch):
     """Commands prove where a test asks for it: most are about something else, and many."""
     if request.node.get_closest_marker("proves") is None:
-        monkeypatch.setattr("gemmproof.cli.PROVES", False)
+        monkeypatch.setattr("gemmproof.options.groups.PROVES", False)

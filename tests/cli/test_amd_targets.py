@@ -2,7 +2,8 @@
 
 import pytest
 
-from gemmproof.cli import EXIT, UNMODELLED, main
+from gemmproof.cli import EXIT, main
+from gemmproof.reference.gpus import UNMODELLED
 
 KERNELS = """
 import torch

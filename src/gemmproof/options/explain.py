@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
 from typing import Any
 
+from gemmproof.options.groups import TARGET, add_calling, add_contract, add_limits, natural
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
 from gemmproof.spelling import one_of
 
 
-def add_explain(
-    commands: argparse._SubParsersAction[Any],
-    groups: Iterable[Callable[[Any], None]],
-    natural: Callable[[str], int],
-    add_limits: Callable[[Any, int], None],
-) -> None:
-    """The command with the groups of options that it shares with check."""
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """The command."""
     explain = commands.add_parser(
         "explain",
         help="print what a kernel reads and writes, in closed form",
@@ -25,9 +20,9 @@ def add_explain(
         epilog="exit code: 0 printed, 2 bad usage or target, 3 nothing could be followed",
         allow_abbrev=False,
     )
-    explain.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
-    for add in groups:
-        add(explain)
+    explain.add_argument("target", metavar="TARGET", help=TARGET)
+    add_contract(explain)
+    add_calling(explain)
     explain.add_argument("--line", type=natural, metavar="N", help="only the accesses of this line")
     explain.add_argument(
         "--config", type=natural, metavar="N", help="of an autotuned kernel (default 0)"

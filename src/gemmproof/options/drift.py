@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
+from gemmproof.options.groups import TARGET, add_limits
 from gemmproof.reference.formats import ACCUMULATORS, FLOAT_OPERANDS
 from gemmproof.reference.gpus import DEFAULT, TARGETS, UNMODELLED
 from gemmproof.spelling import format_of, one_of
 
 
-def add_drift(
-    commands: argparse._SubParsersAction[Any], add_limits: Callable[[Any, int], None]
-) -> None:
-    """The command with the limits that it shares with check."""
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """The command."""
     drift = commands.add_parser(
         "drift",
         help="errors against K, and the accumulator behind them",
@@ -22,7 +20,7 @@ def add_drift(
         epilog="exit code: 0 as declared, 1 findings, 2 bad usage or target, 3 incomplete",
         allow_abbrev=False,
     )
-    drift.add_argument("target", metavar="TARGET", help="file.py:function or module:function")
+    drift.add_argument("target", metavar="TARGET", help=TARGET)
     drift.add_argument(
         "--dtype", type=format_of(*FLOAT_OPERANDS), metavar="FORMAT", default="fp16",
         help=f"format of a and b (default fp16): {' '.join(FLOAT_OPERANDS)}",
