@@ -199,9 +199,19 @@ def launch(
 
 def num_sms(device: torch.device) -> int:
     """Multiprocessors of `device`; of the current GPU for CPU tensors, SMS_WITHOUT_GPU if none."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).multi_processor_count
+    facts = _find_facts(device)
+    return SMS_WITHOUT_GPU if facts is None else facts.multi_processor_count
+
+
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have on that GPU; Hopper's if there is none."""
+    facts = _find_facts(device)
+    return getattr(facts, "shared_memory_per_block_optin", SHARED_MEMORY)
+
+
+def _find_facts(device: torch.device) -> Any:
+    """What torch knows of `device`, of the current GPU for the CPU; None if there is none."""
     try:
-        return torch.cuda.get_device_properties("cuda").multi_processor_count
+        return torch.cuda.get_device_properties(device if device.type == "cuda" else "cuda")
     except (AssertionError, RuntimeError):  # torch without CUDA, or CUDA without a GPU
-        return SMS_WITHOUT_GPU
+        return None

@@ -9,15 +9,18 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import FP8, num_sms, prepare
+from .arguments import FP8, num_sms, prepare, shared_memory
+from .descriptors import has_engine
 
-#: (BLOCK_M, BLOCK_N, num_stages): the first whose rows M does not exceed, else the last.
-TILES = ((16, 32, 5), (32, 64, 4), (64, 64, 4))
-NUM_WARPS = 4
+#: BLOCK_M: the first that M does not exceed, else the last.
+BLOCKS_M = (16, 32, 64)
+BLOCK_N, NUM_WARPS = 64, 4
+#: Of the blocks of a and b that a program waits for, as far as there is room for them.
+MAX_STAGES = 6
 #: Steps along K that are worth a program of their own.
 STEPS = 4
-#: Elements that a program of the second kernel adds up.
-BLOCK = 1024
+#: Elements that a program of the second kernel adds up, and shares of them that it waits for.
+BLOCK, ADD_WARPS, AT_ONCE = 512, 4, 8
 
 
 @triton.jit
@@ -42,11 +45,16 @@ def matmul_splitk_kernel(
     ACC_DTYPE: tl.constexpr,
     INPUT_PRECISION: tl.constexpr,
     PROMOTE: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """W[z] = A B over the k of share z, each of SHARE steps, for W (shares, M, N).
 
-    Tiles go down the columns of W, so that programs that start together read the same of B.
+    Tiles go down the columns of W, so that programs that start together read the same of B. They
+    are those of C^T = B^T A^T, whose rows fill an instruction of Hopper's, as few rows of A do not.
+    OVERLAPS: the kernel that adds up may start before this one ends.
     """
+    if OVERLAPS:
+        tl.extra.cuda.gdc_launch_dependents()
     num_pid_m = tl.cdiv(M, BLOCK_M)
     pid_m, pid_n = tl.program_id(0) % num_pid_m, tl.program_id(0) // num_pid_m
     offs_m = (pid_m * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
@@ -55,43 +63,60 @@ def matmul_splitk_kernel(
     begin = share * SHARE * BLOCK_K
     end = tl.minimum(begin + SHARE * BLOCK_K, K)
 
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC_DTYPE)
+    acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=ACC_DTYPE)
     for k in range(begin, end, BLOCK_K):
         offs_k = k + tl.arange(0, BLOCK_K)
-        a = tl.load(
-            a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak,
-            mask=(offs_m[:, None] < M) & (offs_k[None, :] < end),
+        b = tl.load(
+            b_ptr + offs_n[:, None] * stride_bn + offs_k[None, :] * stride_bk,
+            mask=(offs_n[:, None] < N) & (offs_k[None, :] < end),
             other=0.0,
         )
-        b = tl.load(
-            b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn,
-            mask=(offs_k[:, None] < end) & (offs_n[None, :] < N),
+        a = tl.load(
+            a_ptr + offs_m[None, :] * stride_am + offs_k[:, None] * stride_ak,
+            mask=(offs_m[None, :] < M) & (offs_k[:, None] < end),
             other=0.0,
         )
         if PROMOTE:
             # Hopper's fp8 units keep 13 fraction bits of a running sum: each block is summed from
             # zero and added in fp32. The limit keeps the compiler from fusing.
-            acc += tl.dot(a, b, max_num_imprecise_acc=BLOCK_K)
+            acc += tl.dot(b, a, max_num_imprecise_acc=BLOCK_K)
         else:
-            acc = tl.dot(a, b, acc, input_precision=INPUT_PRECISION, out_dtype=ACC_DTYPE)
+            acc = tl.dot(b, a, acc, input_precision=INPUT_PRECISION, out_dtype=ACC_DTYPE)
 
     tl.store(
-        w_ptr + share * stride_wz + offs_m[:, None] * stride_wm + offs_n[None, :] * stride_wn,
+        w_ptr + share * stride_wz + offs_n[:, None] * stride_wn + offs_m[None, :] * stride_wm,
         acc.to(w_ptr.dtype.element_ty),
-        mask=(offs_m[:, None] < M) & (offs_n[None, :] < N),
+        mask=(offs_n[:, None] < N) & (offs_m[None, :] < M),
     )
 
 
 @triton.jit
-def add_shares_kernel(w_ptr, c_ptr, size, N, stride_cm, stride_cn, shares, BLOCK: tl.constexpr):
+def add_shares_kernel(
+    w_ptr,
+    c_ptr,
+    size,
+    N,
+    stride_cm,
+    stride_cn,
+    shares,
+    BLOCK: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+):
     """C = W[0] + W[1] + ..., always in this order, so that its bits are the same in every run.
 
-    size: the elements of C, and of each share.
+    size: the elements of C, and of each share. OVERLAPS: W may not have been written yet.
     """
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    if OVERLAPS:
+        tl.extra.cuda.gdc_wait()
     total = tl.load(w_ptr + offs, mask=offs < size, other=0)
-    for share in tl.range(1, shares, loop_unroll_factor=8):  # loads wait side by side
-        total += tl.load(w_ptr + share.to(tl.int64) * size + offs, mask=offs < size, other=0)
+    for first in tl.range(1, shares, AT_ONCE):
+        for share in tl.static_range(AT_ONCE):  # whose loads wait side by side
+            is_there = first + share < shares
+            at = w_ptr + (first + share).to(tl.int64) * size + offs
+            more = tl.load(at, mask=is_there & (offs < size), other=0)
+            total = tl.where(is_there, total + more, total)
     tl.store(
         c_ptr + offs // N * stride_cm + offs % N * stride_cn,
         total.to(c_ptr.dtype.element_ty),
@@ -122,15 +147,18 @@ def launch_splitk(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_preci
     if c.numel() == 0:
         return
     (M, N), K = c.shape, a.shape[1]
-    BLOCK_M, BLOCK_N, stages = next((x for x in TILES if x[0] >= M), TILES[-1])
-    tiles = triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)
+    BLOCK_M = next((m for m in BLOCKS_M if m >= M), BLOCKS_M[-1])
     BLOCK_K = 256 // max(2, a.element_size())  # 8 bits have no use for more
+    stage = (BLOCK_M + BLOCK_N) * BLOCK_K * a.element_size()
+    room = shared_memory(a.device) - BLOCK_M * BLOCK_N * 4  # where the sums are turned
+    tiles = triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)
     steps = triton.cdiv(K, BLOCK_K)
     share = max(STEPS, triton.cdiv(steps, max(1, num_sms(a.device) // tiles)))
     shares = max(1, triton.cdiv(steps, share))
     acc = torch.int32 if a.dtype == torch.int8 else torch.float32
     # a single share is the product, and needs no second kernel
     w = c[None] if shares == 1 else torch.empty((shares, M, N), dtype=acc, device=a.device)
+    overlaps = shares > 1 and can_overlap(c.device)
     with torch.cuda.device_of(c):
         matmul_splitk_kernel[(tiles, shares)](
             a, b, w, M, N, K, *a.stride(), *b.stride(), *w.stride(), share,
@@ -138,9 +166,25 @@ def launch_splitk(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_preci
             ACC_DTYPE=tl.int32 if a.dtype == torch.int8 else tl.float32,
             INPUT_PRECISION=input_precision,
             PROMOTE=a.dtype in FP8,
-            num_warps=NUM_WARPS, num_stages=stages,
+            OVERLAPS=overlaps,
+            num_warps=NUM_WARPS,
+            num_stages=max(2, min(MAX_STAGES, room // stage)),
         )  # fmt: skip
-        if shares > 1:
-            add_shares_kernel[(triton.cdiv(M * N, BLOCK),)](
-                w, c, M * N, N, *c.stride(), shares, BLOCK=BLOCK
-            )
+    if shares > 1:
+        add_shares(w, c, overlaps)
+
+
+def can_overlap(device: torch.device) -> bool:
+    """Whether a device starts a kernel while the one before it ends: Hopper's and later do."""
+    return device.type == "cuda" and has_engine(device)
+
+
+def add_shares(w: torch.Tensor, c: torch.Tensor, overlaps: bool) -> None:
+    """Launch the second kernel for w (shares, M, N); overlaps: the first one allows that."""
+    size = c.numel()
+    options = {"launch_pdl": True} if overlaps else {}
+    with torch.cuda.device_of(c):
+        add_shares_kernel[(triton.cdiv(size, BLOCK),)](
+            w, c, size, c.shape[1], *c.stride(), w.shape[0],
+            BLOCK=BLOCK, AT_ONCE=AT_ONCE, OVERLAPS=overlaps, num_warps=ADD_WARPS, **options,
+        )  # fmt: skip

@@ -17,7 +17,7 @@ import triton.language as tl
 
 from ..arguments import MAX_SIZE, num_sms
 from ..checks import check_operand, check_out
-from ..matmul_splitk import BLOCK, add_shares_kernel
+from ..matmul_splitk import add_shares, can_overlap
 from .packing import BLOCK as BLOCK_K
 from .packing import PER_WORD
 from .widening import widen_bytes, widen_words
@@ -78,12 +78,16 @@ def weight_only_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """W[z] = A ((B - zero) scale) over the k of share z, each of SHARE steps, for W (shares, M, N).
 
     PER_WORD: 1 for B (K, N) of bytes, 4 for words of `pack_int4`. GROUP: the rows of B that share a
-    scale, 0 for all of them; a step goes through its groups one after another.
+    scale, 0 for all of them; a step goes through its groups one after another. OVERLAPS: the kernel
+    that adds up may start before this one ends.
     """
+    if OVERLAPS:
+        tl.extra.cuda.gdc_launch_dependents()
     DTYPE: tl.constexpr = a_ptr.dtype.element_ty
     MIDDLE: tl.constexpr = 8.0 if PER_WORD == 4 else 0.0
     PART: tl.constexpr = GROUP if 0 < GROUP and GROUP < BLOCK_K else BLOCK_K
@@ -219,6 +223,7 @@ def _multiply(
     shares = max(1, triton.cdiv(steps, share))
     # a single share is the product, and needs no second kernel
     w = c[None] if shares == 1 else torch.empty((shares, M, N), device=a.device)
+    overlaps = shares > 1 and can_overlap(c.device)
     zero_strides = (0, 0) if zero is None else zero.stride()
     with torch.cuda.device_of(c):
         weight_only_kernel[(programs, shares)](
@@ -227,12 +232,11 @@ def _multiply(
             *w.stride(), share,
             PER_WORD=per_word, GROUP=group or 0,
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K,
+            OVERLAPS=overlaps,
             num_warps=warps, num_stages=stages,
         )  # fmt: skip
-        if shares > 1:
-            add_shares_kernel[(triton.cdiv(M * N, BLOCK),)](
-                w, c, M * N, N, *c.stride(), shares, BLOCK=BLOCK
-            )
+    if shares > 1:
+        add_shares(w, c, overlaps)
     return c
 
 

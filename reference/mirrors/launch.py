@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Pair = tuple[int, int]
 
@@ -47,6 +47,17 @@ class MirrorLaunch:
     def num_pid_n(self) -> int:
         """Tiles along N."""
         return -(-self.N // self.BLOCK_N)
+
+    def transpose(self) -> MirrorLaunch:
+        """The launch of c^T = b^T a^T, in which b^T is a and a^T is b."""
+        return replace(
+            self,
+            M=self.N, N=self.M, BLOCK_M=self.BLOCK_N, BLOCK_N=self.BLOCK_M,
+            stride_am=self.stride_bn, stride_ak=self.stride_bk,
+            stride_bk=self.stride_ak, stride_bn=self.stride_am,
+            stride_cm=self.stride_cn, stride_cn=self.stride_cm,
+            a_is_t=self.b_is_t, b_is_t=self.a_is_t,
+        )  # fmt: skip
 
 
 def launch_of(

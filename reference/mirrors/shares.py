@@ -18,15 +18,18 @@ Work = Callable[[Addresses, MirrorLaunch, tuple[int, int], int, int], None]
 
 
 def state_splitk(call: MirrorCall) -> list[StatedLaunch]:
-    """matmul_splitk: a share is the product of some columns of a and the same rows of b."""
+    """matmul_splitk: a share is the product of some columns of a and the same rows of b.
+
+    Its tiles are those of the transposed result.
+    """
     return state_shares(call, _multiply)
 
 
 def _multiply(
     mem: Addresses, launch: MirrorLaunch, tile: tuple[int, int], begin: int, end: int
 ) -> None:
-    window = look(mem, a=Part("a", begin * launch.stride_ak), b=Part("b", begin * launch.stride_bk))
-    compute_tile(window, tile, replace(launch, K=end - begin))
+    window = look(mem, a=Part("b", begin * launch.stride_bk), b=Part("a", begin * launch.stride_ak))
+    compute_tile(window, tile[::-1], replace(launch.transpose(), K=end - begin))
 
 
 def state_shares(call: MirrorCall, work: Work) -> list[StatedLaunch]:
@@ -47,18 +50,20 @@ def state_shares(call: MirrorCall, work: Work) -> list[StatedLaunch]:
         work(look(mem, c=c), own, tiles[number], begin, min(begin + length, launch.K))
 
     stated = [StatedLaunch((len(tiles), shares, 1), run)]
-    return stated if shares == 1 else [*stated, _add_shares(launch, shares, call.integer("BLOCK"))]
+    return stated if shares == 1 else [*stated, _add_shares(call, shares)]
 
 
-def _add_shares(launch: MirrorLaunch, shares: int, BLOCK: int) -> StatedLaunch:
-    """Each program adds up BLOCK elements, counted row by row, from the first share on."""
+def _add_shares(call: MirrorCall, shares: int) -> StatedLaunch:
+    """Each program adds up BLOCK elements, counted row by row, AT_ONCE shares after another."""
+    launch, BLOCK, AT_ONCE = call.launch, call.integer("BLOCK"), call.integer("AT_ONCE")
     size = launch.M * launch.N
 
     def run(mem: Addresses) -> None:
         number = mem.pid[0] * BLOCK + np.arange(BLOCK, dtype=np.int64)
-        total = mem.zeros(1, BLOCK)
-        for share in range(shares):
-            total = total + mem.load(WORKSPACE, share * size + number, number < size, 0.0)
+        total = mem.load(WORKSPACE, number, number < size, 0.0)
+        for share in range(1, 1 + -(-(shares - 1) // AT_ONCE) * AT_ONCE):
+            inside = (share < shares) & (number < size)
+            total = total + mem.load(WORKSPACE, share * size + number, inside, 0.0)
         m, n = np.divmod(number, launch.N)
         mem.store("c", m * launch.stride_cm + n * launch.stride_cn, total, number < size)
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from compiled import capture_launches
 
 from gemmproof.kernels import matmul_splitk
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE
@@ -74,3 +75,32 @@ def test_every_format_goes_into_an_out_of_any_strides(dtype):
         memory[::2, ::3].double(), (a.double() @ b.double()).to(memory.dtype).double()
     )
     assert not memory[1::2].any()
+
+
+@pytest.mark.parametrize(("gpu", "overlaps"), [("sm_80", False), ("sm_90", True), ("sm_100", True)])
+def test_the_sums_wait_for_the_shares_that_they_overlap(gpu, overlaps):
+    """Where the second launch may begin early, nothing is read before the wait."""
+    with capture_launches(gpu) as launches:
+        a, b = (
+            torch.empty(shape, dtype=torch.float16, device="cuda")
+            for shape in ((8, 4096), (4096, 64))
+        )
+        matmul_splitk(a, b)
+    shares, sums = launches
+    assert (shares.options.launch_pdl, sums.options.launch_pdl) == (False, overlaps)
+    first, second = (launch.compile().asm["ptx"] for launch in launches)
+    assert ("griddepcontrol.launch_dependents" in first) == overlaps
+    assert ("griddepcontrol.wait" in second) == overlaps
+    if overlaps:
+        assert "ld.global" in second.partition("griddepcontrol.wait")[2]
+        assert "ld.global" not in second.partition("griddepcontrol.wait")[0]
+
+
+def test_a_single_share_lets_nothing_begin_early():
+    with capture_launches("sm_90") as launches:
+        a, b = (
+            torch.empty(shape, dtype=torch.float16, device="cuda") for shape in ((8, 64), (64, 64))
+        )
+        matmul_splitk(a, b)
+    (only,) = launches
+    assert "griddepcontrol" not in only.compile().asm["ptx"]

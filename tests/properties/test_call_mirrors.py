@@ -69,8 +69,8 @@ QUIET = [
     (*W4, *REVERSED),
 ]
 LOUD = [
-    (*SPLITK, "mask=(offs_m[:, None] < M) & (offs_k[None, :] < end)", "mask=offs_m[:, None] < M"),
-    (*SPLITK, "share.to(tl.int64) * size + offs", "share.to(tl.int64) * size + offs + 1"),
+    (*SPLITK, "mask=(offs_m[None, :] < M) & (offs_k[:, None] < end)", "mask=offs_m[None, :] < M"),
+    (*SPLITK, ".to(tl.int64) * size + offs", ".to(tl.int64) * size + offs + 1"),
     (*ODD_BMM, "i * stride_ab + offs_m", "offs_m"),
     (*BMM, "batch = 0 if IS_SHARED", "batch = 0 if not IS_SHARED"),
     (*STREAMK, "slot = 2 * share + tile", "slot = 2 * share"),
