@@ -54,6 +54,20 @@ def test_a_target_that_answers_passes_whatever_else_it_does(run, name):
     assert report.seconds < 10
 
 
+def test_a_target_that_waits_for_its_output_to_be_read_does_not_hang(run, monkeypatch):
+    """On a busy machine: megabytes are read so slowly that they take longer than a call may."""
+
+    def drain_slowly(output, kept, worker):
+        time.sleep(0.02)
+        chunk = os.read(output, 1 << 15)
+        worker.output_bytes += len(chunk)
+        return bool(chunk)
+
+    monkeypatch.setattr(supervisor, "_drain", drain_slowly)
+    report, outcome = run("prints", max_examples=1)
+    assert (report.verdict, outcome.cases) == ("pass", 1)
+
+
 def test_output_is_counted_and_its_end_kept(run):
     _, outcome = run("prints")
     assert outcome.output_bytes > 6 * 2**22

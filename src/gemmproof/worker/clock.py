@@ -23,8 +23,8 @@ class Clock:
         self._looked = time.monotonic()
         self._cpu = 0.0
 
-    def advance(self) -> float:
-        """The seconds since the last look that count."""
+    def advance(self, waits_for_us: bool = False) -> float:
+        """The seconds since the last look that count: only CPU time, where one waits for us."""
         now = time.monotonic()
         passed, self._looked = now - self._looked, now
         seen = look_at(self._processes())
@@ -32,4 +32,4 @@ class Clock:
             return passed
         worked, self._cpu = seen.cpu - self._cpu, seen.cpu
         counts = min(passed, max(0.0, worked))
-        return counts if seen.is_busy else max(counts, min(passed, LONGEST))
+        return counts if seen.is_busy or waits_for_us else max(counts, min(passed, LONGEST))

@@ -159,7 +159,7 @@ def _follow(
     selector.register(output, selectors.EVENT_READ)
     kept = bytearray()
     clock = Clock(lambda: processes.group_of(process.pid))
-    looked = time.monotonic()
+    looked, printed = time.monotonic(), 0
     still = total = 0.0
     with (place / EVENTS).open("rb") as events:
         while not _stopping.is_set():
@@ -185,7 +185,9 @@ def _follow(
             if now - looked < TICK:
                 continue
             looked = now
-            spent = clock.advance()
+            # while it prints it may wait for us to read
+            spent = clock.advance(waits_for_us=worker.output_bytes > printed)
+            printed = worker.output_bytes
             still, total = still + spent, total + spent * (worker.cases > 0)
             used = processes.memory_of_group(process.pid)
             end = find_broken(limits, worker, used, still, total)
