@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -133,7 +135,7 @@ def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:
         unknown = event.keys() - {"event"} - EVENT_FIELDS[event["event"]]
         assert not unknown, f"event {event['event']}: got {unknown}"
         # Opened each time: a target may close every file descriptor, or change the folder.
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = _open_to_append(path)
         try:
             told = {**event, "held": memory_of(worker)}
             rest = memoryview(json.dumps(told).encode() + b"\n")
@@ -143,6 +145,18 @@ def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:
             os.close(descriptor)
 
     return emit
+
+
+def _open_to_append(path: Path) -> int:
+    """A descriptor, also where the target has used up those that its process may have."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
 @dataclass(slots=True)
