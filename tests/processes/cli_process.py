@@ -42,9 +42,9 @@ def _heed():
         signal.signal(number, signal.SIG_DFL)
 
 
-def run(folder, *words, **options):
+def run(folder, *words, seconds=120, **options):
     """How the command ends: its exit code, what it printed, what it said on stderr."""
-    return finish(start(folder, *words, **options))
+    return finish(start(folder, *words, **options), seconds)
 
 
 def finish(process, seconds=120):

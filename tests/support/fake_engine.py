@@ -1,11 +1,16 @@
-"""An engine that only calls the kernel: it drives the supervisor without torch or the simulator."""
+"""An engine that only calls the kernel: it drives the supervisor without torch or the simulator.
+
+A kernel that returns True has a finding.
+"""
 
 from types import SimpleNamespace
 
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import Finding
 from gemmproof.report.report import SCHEMA, PropertyResult, Report
 
 ON = {"backend": "simulator"}
+WRONG = ("stays_in_bounds", "out_of_bounds", "an element behind the end")
 PROPERTIES = (
     SimpleNamespace(name="runs_to_completion", claim="every case ends in a result"),
     SimpleNamespace(name="stays_in_bounds", claim="every lane addresses an element"),
@@ -29,13 +34,21 @@ def check(
 ):
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
     listener({"event": "properties", "claims": claims})
+    found = []
     for i in range(max_examples):
         drawn = case or Case(i, 9, 9, kernel.contract.formats[0])
         listener({"event": "case", "case": drawn.to_json()})
-        kernel.launch(drawn, None)
+        if kernel.launch(drawn, None) is True:
+            found.append(Finding(*WRONG, case=drawn))
+            listener({"event": "finding", "finding": found[-1].to_dict()})
         listener({"event": "judged", "examples": ["stays_in_bounds"], "ratios": {}, **ON})
-    held = tuple(PropertyResult(p.name, p.claim, "pass", max_examples) for p in PROPERTIES)
-    report = Report(SCHEMA, kernel.name, "pass", held, (), 0.0, {})
+    wrong = {finding.property for finding in found}
+    held = tuple(
+        PropertyResult(p.name, p.claim, "fail" if p.name in wrong else "pass", max_examples)
+        for p in PROPERTIES
+    )
+    verdict = "fail" if found else "pass"
+    report = Report(SCHEMA, kernel.name, verdict, held, tuple(found[:1]), 0.0, {})
     if not launch:
         return report
     from gemmproof.backends.cuda import launch_cases

@@ -1,0 +1,47 @@
+"""Where a command is short of files, folders or an environment, it judges all the same."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_process import find_left, run
+from cli_project import project_folder  # noqa: F401
+
+#: What a shell does before it runs the command.
+PLACES = {
+    "no_home": "unset HOME",
+    "no_such_home": "export HOME=/nonexistent/home",
+    "no_path": "export PATH=",
+    "no_such_temporary_folder": "export TMPDIR=/nonexistent/temporary",
+    "temporary_folder_is_a_file": "export TMPDIR=/dev/null",
+    "few_descriptors": "ulimit -n 32",
+    "no_core": "ulimit -c 0",
+    "cores": "ulimit -c unlimited",
+    "closed_input": "exec <&-",
+    "no_bytecode": "export PYTHONDONTWRITEBYTECODE=1",
+    "no_asserts": "export PYTHONOPTIMIZE=2",
+    "warnings_are_errors": "export PYTHONWARNINGS=error",
+    "ascii": "export LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0",
+    "no_such_locale": 'set -- env LC_ALL=xx_YY.UTF-9 "$@"',
+    "narrow": "export COLUMNS=1",
+    "no_width": "export COLUMNS=no",
+    "dumb": "export TERM=dumb NO_COLOR=1",
+    "forced_colour": "export FORCE_COLOR=1",
+    "unwritable_files": "umask 0777",
+    "ignored_signals": "trap '' INT HUP TERM PIPE CHLD",
+}
+
+
+@pytest.mark.parametrize(("kernel", "code"), [("matmul", 0), ("leaves", 1)])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_poor_place_changes_no_verdict(project, place, kernel, code):
+    shell = f'{PLACES[place]}; exec "$@"'
+    words = ("check", f"my_kernels.py:{kernel}", "--max-examples", "5", "--json", "report.json")
+    ended, out, err = run(project, *words, shell=shell)
+    assert (ended, err) == (code, "")
+    assert "Traceback" not in out
+    report = json.loads((project / "report.json").read_text())
+    assert report["verdict"] == ("pass", "fail")[code]
+    assert [f["case"]["M"] for f in report["findings"]] == [3] * code
+    assert find_left(project) == ([], [])
