@@ -85,6 +85,11 @@ def make_error(name: str, note: str) -> Report:
     return Report(SCHEMA, name, "error", (), (), 0.0, {"gemmproof": __version__}, note)
 
 
+def make_unjudged(name: str, why: str) -> Report:
+    """The report on a kernel that was not judged, for no reason of its own."""
+    return Report(SCHEMA, name, "incomplete", (), (), 0.0, {"gemmproof": __version__}, why)
+
+
 def _make_death(worker: WorkerExit, name: str) -> Finding:
     where = worker.where or name
     launched = worker.events["case"].get("phase") == "launch"
