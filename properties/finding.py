@@ -21,7 +21,8 @@ class Finding:
     """One way in which a property does not hold.
 
     `fault` classifies it (out_of_bounds, tile_edge, last_k_block, ...). `operand` is "a", "b", "c"
-    or a parameter's name, `axis` "M", "N", "K", "batch" or None. `where` is `file.py:31`, or None.
+    or a parameter's name, `axis` "M", "N", "K", "batch" or None. `where` is `file.py:31`, or None,
+    and `file` the path of that file.
     `bound` is the allowed error where there is one. `message` is one line:
     `where: got X, expected Y`. `cause` names the property whose finding brings this one about,
     None for a root cause. `backend` is "simulator" or "cuda". `result` is the name of the result
@@ -41,6 +42,7 @@ class Finding:
     cause: str | None = None
     backend: str = "simulator"
     result: str = "c"
+    file: str | None = None
 
     @builtins.property  # the field of that name hides it
     def key(self) -> Key:

@@ -150,14 +150,15 @@ class WorkerExit:
     """What a worker left: how it ended, its last event of each name, and its output.
 
     `end` is a word of the table in gemmproof/worker/__init__.py. `how` says it in words; `where` is
-    the line of the target that ran, where known. `examples` counts the cases that each property
-    judged, by its name and backend. `undecided` says why a proof was left out, in which an earlier
-    worker died, of the properties that it may have been about.
+    the line of the target that ran, and `file` its path, where known. `examples` counts the cases
+    that each property judged, by its name and backend. `undecided` says why a proof was left out,
+    in which an earlier worker died, of the properties that it may have been about.
     """
 
     end: str = "done"
     how: str = ""
     where: str | None = None
+    file: str | None = None
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
     limits: list[dict[str, Any]] = field(default_factory=list)
@@ -207,6 +208,7 @@ class WorkerExit:
         elif "left" in self.events:
             self.end, self.how = "left", self.events["left"]["how"]
             self.where = self.events["left"]["where"]
+            self.file = self.where and self.where.rpartition(":")[0]
         elif status < 0:
             names = {s.value: s.name for s in signal.Signals}
             name = names.get(-status, f"signal {-status}")

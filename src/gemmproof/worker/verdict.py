@@ -9,6 +9,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
 from gemmproof.reference.wording import say_count
 from gemmproof.report.report import SCHEMA, Limit, ProofResult, PropertyResult, Report
+from gemmproof.target import display_path
 from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import watch
@@ -22,6 +23,7 @@ def judge(
     """The report on the kernel that `request` names, and what its worker left."""
     worker = watch(request, limits, listener)
     report = _tell_undecided(make_report(worker, request.name), worker.undecided)
+    report = replace(report, findings=tuple(map(_shorten_path, report.findings)))
     seconds = worker.seconds
     # what dies on a GPU does not when simulated, so there is nothing to shrink
     launched = worker.events.get("case", {}).get("phase") == "launch"
@@ -36,6 +38,11 @@ def judge(
             report = replace(report, findings=(death, *others))
         seconds += found.seconds
     return replace(report, seconds=round(seconds, 2)), worker
+
+
+def _shorten_path(finding: Finding) -> Finding:
+    """The finding with its file as it is named here: reports of two machines are the same."""
+    return finding if finding.file is None else replace(finding, file=display_path(finding.file))
 
 
 def _tell_undecided(report: Report, why: dict[str, str]) -> Report:
@@ -100,6 +107,7 @@ def _make_death(worker: WorkerExit, name: str) -> Finding:
         message=f"{where}: got {got}, expected {expected}",
         case=Case.from_json(worker.events["case"]["case"]),
         where=worker.where,
+        file=worker.file,
         got=got,
         expected=expected,
         backend="cuda" if launched else "simulator",
