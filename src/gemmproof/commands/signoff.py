@@ -10,11 +10,12 @@ from concurrent.futures import as_completed
 from functools import partial
 from pathlib import Path
 
-from gemmproof.commands.console import answer, limits_of, note_unpredicted, refuse, unwritable
+from gemmproof.commands import forms
+from gemmproof.commands.console import answer, limits_of, note_unpredicted, unwritable
 from gemmproof.interrupts import Interrupted
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.command import write_command
-from gemmproof.report.files import Writer, write_early, write_json, write_junit
+from gemmproof.report.files import Writer, write_early, write_json
 from gemmproof.report.report import EXIT, GRAVEST_FIRST, SCHEMA, Report
 from gemmproof.report.text import STYLES, Line, clean, document, lines, table
 from gemmproof.streams import say
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     Interrupted, it does so with what is known by then.
     """
     try:
-        if problem := unwritable(options):
+        if problem := unwritable(options, forms.FORMS):
             raise ValueError(problem)
         if options.case:
             Case.from_json(options.case)
@@ -47,14 +48,14 @@ def run(options: argparse.Namespace) -> int:
                 " registers kernels"
             )
     except ValueError as mistake:
-        return refuse(options, str(mistake))
+        return forms.refuse(options, str(mistake))
     # a conftest that is to meet the GPU is imported by each worker: no process that uses one forks
     imported = options.conftest if options.device == "cpu" else None
     with preload(imported, limits_of(options)):
         try:
             names, left_out = _kernels(options)
         except ValueError as mistake:
-            return refuse(options, str(mistake))
+            return forms.refuse(options, str(mistake))
         keep = partial(_keep, options, names, left_out)
         judged, interrupted, why = _judge_all(options, names, keep)
     code = _answer(options, names, judged, left_out, why)
@@ -165,8 +166,9 @@ def _answer(
         notes += [(clean(f"{name}: {why}"), "") for name in names if name not in judged]
     shown = [r for r in reports if r.target in judged and r.verdict != "pass"]
     said = [line for r in shown for line in (*lines(r, reproduce[r.target]), ("", ""))]
-    said += [*_summarise(options, reports, verdict), *notes]
-    return answer(options, EXIT[verdict], said, written)
+    told = (options, reports, reproduce)
+    said += [*_summarise(options, reports, verdict), *notes, *forms.list_notes(*told)]
+    return forms.summarise(answer(options, EXIT[verdict], said, written), verdict, *told)
 
 
 def _complete(names: list[str], judged: dict[str, Report], why: str) -> list[Report]:
@@ -188,7 +190,7 @@ def _list_writers(
     whole = {"schema": SCHEMA, "verdict": verdict, "kernels": kernels, "left_out": left_out}
     return {
         "json": lambda place: write_json(place, whole),
-        "junit": lambda place: write_junit(place, reports, reproduce),
+        **forms.list_forms(reports, reproduce),
     }
 
 

@@ -99,6 +99,16 @@ def add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", metavar="FILE", help="write the report (- for stdout)")
     command.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML")
     command.add_argument(
+        "--sarif", metavar="FILE", help="write the findings that have a line as SARIF 2.1.0"
+    )
+    command.add_argument(
+        "--codequality", metavar="FILE", help="write them as GitLab's code quality report"
+    )
+    command.add_argument(
+        "--annotations", type=one_of("auto", "github", "none"), metavar="HOW", default="auto",
+        help="github: annotate lines, and append to the job's summary (default: within its jobs)",
+    )  # fmt: skip
+    command.add_argument(
         "--proof", action=argparse.BooleanOptionalAction, default=PROVES,
         help="first try to decide for every size what a solver can (default)",
     )  # fmt: skip
