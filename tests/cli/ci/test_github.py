@@ -110,7 +110,7 @@ def test_what_is_refused_is_annotated_too(project, capsys):
     for command in (["check", "my_kernels.py:nothing"], ["signoff", "--conftest", "nothing.py"]):
         assert main([*command, "--annotations", "github"]) == EXIT["error"]
         captured = capsys.readouterr()
-        (line,) = [x for x in captured.err.splitlines() if x.startswith("::error title=gemmproof")]
+        assert captured.err.count("\n::error title=gemmproof ") == 1
         assert captured.out == ""
 
 
