@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gemmproof.properties.observation import Observation
     from gemmproof.reference.arithmetic.conversions import Array
 
+UNEXPECTED = "unexpected_pass"  # the fault of what holds, and was expected not to
 Key = tuple[str, str, str, str | None, str | None, str | None]
 
 
@@ -92,6 +93,21 @@ def _trace_root(finding: Finding, roots: Sequence[Finding], findings: Sequence[F
         if here in roots:
             return here
     return roots[0]
+
+
+def find_reasons(findings: Sequence[Finding], expected: Mapping[str, str]) -> dict[Finding, str]:
+    """Of the findings that are expected, why: `expected` has a reason for their own property.
+
+    Or for that of their root cause, with which they go.
+    """
+    reasons: dict[Finding, str] = {}
+    for root, followers in list_by_cause(findings):
+        why = expected.get(root.property)
+        if why is not None:
+            reasons |= dict.fromkeys(followers, f"follows from {root.property}: {why}")
+        own = (f for f in (root, *followers) if f.property in expected)
+        reasons |= {f: expected[f.property] for f in own}
+    return reasons
 
 
 def make_finding(

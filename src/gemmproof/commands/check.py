@@ -92,6 +92,7 @@ def contract_of(options: argparse.Namespace, target: Target, case: Case | None =
         out=options.out_dtype,
         deterministic=not options.any_order,
         batch_invariant=options.batch_invariant,
+        expected=dict(getattr(options, "expect", ())),
     )
     return contract if case is None else widen_to(contract, case)
 

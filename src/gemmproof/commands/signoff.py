@@ -17,7 +17,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.report.command import write_command
 from gemmproof.report.files import Writer, write_early, write_json
 from gemmproof.report.report import EXIT, GRAVEST_FIRST, SCHEMA, Report
-from gemmproof.report.text import STYLES, Line, clean, document, lines, table
+from gemmproof.report.text import STYLES, Line, clean, document, lines, list_expected, table
 from gemmproof.streams import say
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import open_pool, preload, watch
@@ -166,6 +166,10 @@ def _answer(
         notes += [(clean(f"{name}: {why}"), "") for name in names if name not in judged]
     shown = [r for r in reports if r.target in judged and r.verdict != "pass"]
     said = [line for r in shown for line in (*lines(r, reproduce[r.target]), ("", ""))]
+    for report in reports:
+        if report.verdict == "pass":
+            name = clean(report.target)
+            notes += [(f"{name}: {text.strip()}", style) for text, style in list_expected(report)]
     told = (options, reports, reproduce)
     said += [*_summarise(options, reports, verdict), *notes, *forms.list_notes(*told)]
     return forms.summarise(answer(options, EXIT[verdict], said, written), verdict, *told)

@@ -54,6 +54,21 @@ def add_contract(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_expected(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--expect", action="append", type=_read_expected, metavar="PROPERTY=REASON", default=[],
+        help="what is known not to hold, and why, repeatable; that it holds is a finding",
+    )  # fmt: skip
+
+
+def _read_expected(text: str) -> tuple[str, str]:
+    name, _, why = text.partition("=")
+    if not name.strip() or not why.strip():
+        example = "stays_in_bounds=reads past K by one, issue 12"
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected such as {example!r}")
+    return name.strip(), why.strip()
+
+
 def add_calling(command: argparse.ArgumentParser) -> None:
     calling = command.add_argument_group("how the wrapper is called, and what c is")
     calling.add_argument(

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from gemmproof.report.files import write_json
-from gemmproof.report.placed import Placed
+from gemmproof.report.placed import PlacedFinding
 from gemmproof.report.text import clean
 
 
-def write(place: Path, placed: Sequence[Placed]) -> None:
+def write(place: Path, placed: Sequence[PlacedFinding]) -> None:
     """Write one document; it has no room for a finding without a line."""
     write_json(place, make_issues(placed))
 
 
-def make_issues(placed: Sequence[Placed]) -> list[dict[str, Any]]:
+def make_issues(placed: Sequence[PlacedFinding]) -> list[dict[str, Any]]:
     """The issues as plain data: a root cause is critical, what follows from one is major."""
     return [
         {

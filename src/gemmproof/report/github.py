@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from gemmproof.report.placed import Placed
+from gemmproof.report.placed import PlacedFinding
 from gemmproof.report.report import Report
 from gemmproof.report.text import Reproduce, clean, kernel_name, lines
 
@@ -24,7 +24,7 @@ def is_wanted(annotations: str) -> bool:
 
 
 def list_annotations(
-    command: str, reports: Sequence[Report], placed: Sequence[Placed]
+    command: str, reports: Sequence[Report], placed: Sequence[PlacedFinding]
 ) -> Iterator[str]:
     """Workflow commands, the gravest first, and a line on what is not annotated.
 
@@ -52,7 +52,7 @@ def list_annotations(
         yield f"not annotated: {left}"
 
 
-def _annotate_finding(one: Placed) -> str:
+def _annotate_finding(one: PlacedFinding) -> str:
     place = {} if one.path is None else {"file": one.path, "line": str(one.line)}
     return write_command("error", one.text, **place, title=f"{one.kernel}: {one.finding.property}")
 
@@ -117,7 +117,7 @@ def _write_page(
         cells = [_plain(kernel_name(report)), report.verdict, f"{cases}", f"{len(report.findings)}"]
         yield f"| {' | '.join(cells)} |\n"
     for report in reports:
-        if report.verdict != "pass":
+        if report.verdict != "pass" or report.expected:
             said = "\n".join(text for text, _ in lines(report, reproduce[report.target]))
             fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", said)), default=0))
             yield f"\n### {_plain(kernel_name(report))}\n\n{fence}text\n{said}\n{fence}\n"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from gemmproof.properties.finding import Finding, list_by_cause
+from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.report.report import Report
 from gemmproof.report.text import Reproduce, clean, kernel_name
 
@@ -19,7 +19,7 @@ ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedFinding:
     """A finding on a kernel; `path`, from the repository's root, and `line` are None for no place.
 
     `follows`: another finding is its cause. `fingerprint` stays the same where lines are added
@@ -38,6 +38,8 @@ class Placed:
     def text(self) -> str:
         """The message, the case and the command that replays it, in lines that are clean."""
         cause = self.finding.cause
+        if self.finding.fault == UNEXPECTED:
+            return clean(self.finding.message)
         lines = [
             clean(self.finding.message),
             *([f"follows from {cause}: it goes when that is mended"] if cause else []),
@@ -58,7 +60,7 @@ def find_root() -> Path:
     return next((folder for folder in above if (folder / ".git").exists()), here)
 
 
-def list_placed(reports: Iterable[Report], reproduce: dict[str, Reproduce]) -> list[Placed]:
+def list_placed(reports: Iterable[Report], reproduce: dict[str, Reproduce]) -> list[PlacedFinding]:
     """The findings of all reports: first a root cause of each, then the others, then what follows.
 
     `reproduce` is looked up by a report's target.
@@ -73,7 +75,7 @@ def list_placed(reports: Iterable[Report], reproduce: dict[str, Reproduce]) -> l
     places = [_find_place(finding, root) for _, finding, _ in found]
     prints = _list_fingerprints([(kernel_name(r), f) for r, f, _ in found], places, root)
     return [
-        Placed(kernel_name(r), f, follows, reproduce[r.target](f.case), *place, one)
+        PlacedFinding(kernel_name(r), f, follows, reproduce[r.target](f.case), *place, one)
         for (r, f, follows), place, one in zip(found, places, prints, strict=True)
     ]
 

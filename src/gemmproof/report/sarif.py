@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from gemmproof import __version__
 from gemmproof.report.files import write_json
-from gemmproof.report.placed import Placed
+from gemmproof.report.placed import PlacedFinding
 from gemmproof.report.report import Report
 from gemmproof.report.text import clean, kernel_name
 
@@ -18,12 +18,12 @@ SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 FINGERPRINT = "gemmproof/v1"  # a new number where fingerprints are made of something else
 
 
-def write(place: Path, reports: Sequence[Report], placed: Sequence[Placed]) -> None:
+def write(place: Path, reports: Sequence[Report], placed: Sequence[PlacedFinding]) -> None:
     """Write one document."""
     write_json(place, make_document(reports, placed))
 
 
-def make_document(reports: Sequence[Report], placed: Sequence[Placed]) -> dict[str, Any]:
+def make_document(reports: Sequence[Report], placed: Sequence[PlacedFinding]) -> dict[str, Any]:
     """The document as plain data; what has no line is told by a notification."""
     claims = {result.name: result.claim for report in reports for result in report.properties}
     claims |= {one.finding.property: "" for one in placed if one.finding.property not in claims}
@@ -37,7 +37,11 @@ def make_document(reports: Sequence[Report], placed: Sequence[Placed]) -> dict[s
     }
     invocation = {
         "executionSuccessful": all(r.verdict in ("pass", "fail") for r in reports),
-        "toolExecutionNotifications": [*_notify_unplaced(placed), *_notify_unjudged(reports)],
+        "toolExecutionNotifications": [
+            *_notify_unplaced(placed),
+            *_notify_unjudged(reports),
+            *_notify_expected(reports),
+        ],
     }
     run = {
         "tool": {"driver": driver},
@@ -62,7 +66,7 @@ def _make_rule(name: str, claim: str) -> dict[str, Any]:
     }
 
 
-def _make_result(one: Placed, names: Sequence[str]) -> dict[str, Any]:
+def _make_result(one: PlacedFinding, names: Sequence[str]) -> dict[str, Any]:
     # quoted by its bytes: a file may have a name that is no text
     uri = quote(os.fsencode(one.path or ""))
     return {
@@ -83,7 +87,7 @@ def _make_result(one: Placed, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _notify_unplaced(placed: Sequence[Placed]) -> list[dict[str, Any]]:
+def _notify_unplaced(placed: Sequence[PlacedFinding]) -> list[dict[str, Any]]:
     """Findings without a line: a result without a location is refused by those who take SARIF."""
     return [
         {
@@ -93,6 +97,21 @@ def _notify_unplaced(placed: Sequence[Placed]) -> list[dict[str, Any]]:
         }
         for one in placed
         if one.path is None
+    ]
+
+
+def _notify_expected(reports: Sequence[Report]) -> list[dict[str, Any]]:
+    """What fails as a contract expects: a result would be an alert, suppressed or not."""
+    return [
+        {
+            "level": "note",
+            "message": {"text": clean(f"{kernel_name(report)}: {text}")},
+            "associatedRule": {"id": result.name},
+        }
+        for report in reports
+        for result in report.properties
+        if result.status == "expected"
+        for text in (f"{result.label} fails as expected: {result.reason}",)
     ]
 
 
