@@ -40,7 +40,7 @@ def test_gemm(
         pytest.fail(f"{gemm_item.property}: {gemm_report.note or IDLE}", pytrace=False)
     if said := proof_text(result):
         record_property("proof", said)
-    found = _list_findings(gemm_item, gemm_report)
+    found = list_findings(gemm_item, gemm_report)
     if result.reason is not None:
         record_property("expected", result.reason)
         if _is_met_elsewhere(gemm_item, found, gemm_reports):
@@ -60,7 +60,8 @@ def test_gemm(
         pytest.skip(f"{gemm_item}: {note or IDLE}")  # -rs lists reasons, not items
 
 
-def _list_findings(item: GemmItem, report: Report) -> list[Finding]:
+def list_findings(item: GemmItem, report: Report) -> list[Finding]:
+    """The findings that an item is to tell."""
     about = (item.property, item.backend)
     found = [f for f in report.findings if (f.property, f.backend) == about]
     if item.kernel.device_only and item.property == ENDS:
@@ -85,7 +86,7 @@ def _holds_in_vain(item: GemmItem, report: Report) -> bool:
     """Whether the item's property held to the end of a run, or is none that the run judges."""
     about = (item.property, item.backend)
     judged = any((p.name, p.backend) == about for p in report.properties)
-    return not judged or UNEXPECTED in [f.fault for f in _list_findings(item, report)]
+    return not judged or UNEXPECTED in [f.fault for f in list_findings(item, report)]
 
 
 def _is_lacking(result: PropertyResult, report: Report) -> bool:

@@ -82,16 +82,22 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
 def list_expected(report: Report) -> Iterable[Line]:
     """What fails as the contract expects, and why; and what does not, as far as is known.
 
-    What follows from another property's failure goes with that one.
+    What follows from another property's failure is named with that one.
     """
-    follows = tuple(f"follows from {result.name}: " for result in report.properties)
+    with_it: dict[str, str] = {}
     for result in report.properties:
-        if result.reason is None or result.reason.startswith(follows):
+        for cause in (p.name for p in report.properties if result.status == "expected"):
+            if (result.reason or "").startswith(f"follows from {cause}: "):
+                with_it[result.name] = cause
+    for result in report.properties:
+        if result.reason is None or result.name in with_it:
             continue
         if result.status == "expected":
             yield (clean(f"{result.label} fails as expected: {result.reason}"), "")
             found = (f for f in report.expected if f.property == result.name)
             yield from ((clean(f"  {f.message}"), "dim") for f in islice(found, 1))
+            if names := [name for name, cause in with_it.items() if cause == result.name]:
+                yield (f"  and with it: {', '.join(names)}", "dim")
         elif result.status in ("not run", "pass"):
             held = f"held in the {say_count(result.examples, 'case')} that it was judged in"
             how = held if result.status == "pass" else "was not run"
