@@ -10,9 +10,9 @@ from test_plugin import HEAD, ROOT, run
 
 @pytest.fixture
 def project(tmp_path):
-    shutil.copy(ROOT / "docs" / "examples" / "unmasked_row.py", tmp_path)
+    shutil.copy(ROOT / "docs" / "examples" / "no_k_mask.py", tmp_path)
     (tmp_path / ".git").mkdir()
-    body = "import unmasked_row\n    return [K('unmasked', unmasked_row.matmul)]\n"
+    body = "import no_k_mask\n    return [K('stray', no_k_mask.matmul)]\n"
     (tmp_path / "conftest.py").write_text(HEAD + body)
     (tmp_path / "test_kernels.py").write_text(
         "from gemmproof.suite import *\n\ndef test_other():\n    assert False\n"
@@ -24,24 +24,25 @@ def list_commands(out):
     return [line for line in out.splitlines() if line.startswith("::")]
 
 
-FEW = ("--gemm-max-examples", "2", "-k", "bounds or other")
+FEW = ("--gemm-max-examples", "1", "-k", "bounds or exact or other")
 
 
 @pytest.mark.parametrize("processes", [(), ("-p", "xdist", "-n", "1")], ids=["alone", "xdist"])
 def test_the_lines_of_findings_are_annotated(project, processes):
     status, out = run(project, *FEW, "--gemm-annotations", "github", *processes)
     assert status == 1
-    (line,) = list_commands(out)
-    item = "test_gemm[unmasked-fp16-stays_in_bounds]"
+    line, other = list_commands(out)
+    item = "test_gemm[stray-fp16-stays_in_bounds]"
     assert line.startswith(
-        f"::error file=unmasked_row.py,line=21,title={item}%3A stays_in_bounds::load of a at"
+        f"::error file=no_k_mask.py,line=21,title={item}%3A stays_in_bounds::load of a at"
     )
+    assert ",line=22,title=" in other
+    assert "\nnot annotated: 1 that follow from others\n" in out
     assert f"%0Areproduce: pytest 'test_kernels.py::{item}' --gemm-case " in line
 
 
-@pytest.mark.parametrize("typed", [(), ("--gemm-annotations", "none")])
-def test_elsewhere_none_are(project, typed):
-    status, out = run(project, *FEW, *typed)
+def test_elsewhere_none_are(project):
+    status, out = run(project, *FEW)
     assert (status, list_commands(out)) == (1, [])
 
 

@@ -39,7 +39,7 @@ def project(tmp_path):
     return tmp_path
 
 
-FEW = ("-v", "--gemm-max-examples", "2")
+FEW = ("-v", "--gemm-max-examples", "1")
 
 
 def test_items_are_those_of_strict_xfail(project):
@@ -56,7 +56,7 @@ def test_items_are_those_of_strict_xfail(project):
     }
     assert f"[known-fp16-stays_in_bounds] - {WHY}" in re.sub(r"reason: ", "", out)
     assert "mended keeps stays_in_bounds, which its contract expects to fail" in out
-    assert f"got 2 cases that held, expected it to fail: {WHY}" in out
+    assert f"got 1 case that held, expected it to fail: {WHY}" in out
     # what follows from it goes with it
     assert f"[known-fp16-exact_on_integers] - follows from stays_in_bounds: {WHY}" in out
     cases = {c.get("name"): c for c in ElementTree.parse(project / "junit.xml").iter("testcase")}

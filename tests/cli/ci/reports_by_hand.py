@@ -14,9 +14,14 @@ CASE = Case(33, 1, 1, "fp16")
 def finding(line=None, file="my_kernels.py", property="stays_in_bounds", **more):
     """A finding of that line."""
     where = None if line is None else f"{file.rpartition('/')[2]}:{line}"
-    given = {"message": f"load of a at {where}: rows 33..63 of a (M=33)", "operand": "a", **more}
+    given = {
+        "case": CASE,
+        "message": f"load of a at {where}: rows 33..63 of a (M=33)",
+        "operand": "a",
+        **more,
+    }
     path = None if line is None else file
-    return Finding(property, "out_of_bounds", case=CASE, where=where, file=path, **given)
+    return Finding(property, "out_of_bounds", where=where, file=path, **given)
 
 
 def report(*findings, target="my_kernels.py:matmul", verdict=None, note=None):

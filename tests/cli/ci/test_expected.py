@@ -19,12 +19,16 @@ from gemmproof.backends.cuda import launch_cases
 from gemmproof.cli import EXIT, main
 from gemmproof.commands.init import write_contract
 from gemmproof.engine.tally import tell_passes
+from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import UNEXPECTED, find_reasons
 from gemmproof.properties.operand import Misstated
 from gemmproof.report.placed import list_placed
 from gemmproof.report.report import Report
 from gemmproof.report.sarif import make_document
 from gemmproof.report.text import document, lines
+from gemmproof.worker import verdict
+from gemmproof.worker.limits import Limits
+from gemmproof.worker.protocol import Request, WorkerExit
 
 BOUNDS, WHY = "stays_in_bounds", "reads past K by one, issue 12"
 EXPECTS = Contract(expected={BOUNDS: WHY})
@@ -132,8 +136,8 @@ def test_only_what_ran_to_its_end_passes_unexpectedly():
     assert judged("pass", "pass") == "fail"
     assert judged("pass", "not run") == "pass"
     assert judged("pass", "expected") == "pass"
-    for verdict in ("incomplete", "error", "fail"):
-        assert judged(verdict, "pass") == verdict
+    for found in ("incomplete", "error", "fail"):
+        assert judged(found, "pass") == found
     # what other failures hide was not compared in every case
     assert judged("pass", "pass", "symmetries") == "fail"
     assert judged("pass", "pass", "symmetries", hides=True) == "pass"
@@ -182,6 +186,28 @@ def test_a_crash_that_is_expected_leaves_the_rest_unjudged(project, capsys):
         case.find("skipped").get("message") for case in cases if case.find("skipped") is not None
     ]
     assert skipped == ["fails as expected: leaves at M=3"]
+
+
+def test_no_smaller_crash_is_sought_where_one_is_expected(monkeypatch):
+    """What is found besides is no crash, and stays what it is."""
+    worker = WorkerExit(end="crash", how="a process that died of SIGSEGV")
+    other = finding(3, property="within_bound", case=Case(9, 9, 9, "fp16"))
+    claims = [[name, "claim", "simulator"] for name in ("runs_to_completion", "within_bound")]
+    held_to = {"claims": claims, "expected": {"runs_to_completion": WHY}}
+    for event in (
+        {"event": "properties", **held_to},
+        {"event": "finding", "finding": other.to_dict()},
+        {"event": "case", "case": CASE.to_json(), "phase": "draw"},
+    ):
+        worker.take(event)
+    asked = []
+    monkeypatch.setattr(verdict, "watch", lambda request, *more: asked.append(request) or worker)
+    told, _ = verdict.judge(Request(ask="check", name="matmul"), Limits())
+    assert [request.ask for request in asked] == ["check"]
+    assert (told.verdict, told.findings) == ("fail", (other,))
+    assert [f.fault for f in told.expected] == ["crash"]
+    statuses = {p.name: (p.status, p.reason) for p in told.properties}
+    assert statuses == {"runs_to_completion": ("expected", WHY), "within_bound": ("fail", None)}
 
 
 def test_check_and_signoff_take_the_words(tmp_path, monkeypatch, capsys):
