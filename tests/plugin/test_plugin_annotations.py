@@ -24,7 +24,7 @@ def list_commands(out):
     return [line for line in out.splitlines() if line.startswith("::")]
 
 
-FEW = ("--gemm-max-examples", "1", "-k", "bounds or exact or other")
+FEW = ("--gemm-in-process", "--gemm-max-examples", "1", "-k", "bounds or exact or other")
 
 
 @pytest.mark.parametrize("processes", [(), ("-p", "xdist", "-n", "1")], ids=["alone", "xdist"])
