@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -32,8 +33,8 @@ def judge_compiles(observation: Observation) -> Iterator[Finding]:
             name, words, config = refused.groups()
             got = f'"{words}" from Triton\'s compiler'
             expected = f"{name} to compile" + (f" with {config}" if config else "")
-        where = raised.where
-        yield make_finding(observation, COMPILES, raised.kind, place, got, expected, where=where)
+        more: dict[str, Any] = {"where": raised.where, "file": raised.file}
+        yield make_finding(observation, COMPILES, raised.kind, place, got, expected, **more)
 
 
 def ends_applies(observation: Observation) -> bool:
@@ -54,9 +55,10 @@ def judge_ends(observation: Observation) -> Iterator[Finding]:
     elif raised.kind in ("raised", "kernel_error", "limit"):
         call = f"call {len(observation.calls) + 1}" if observation.calls else "the call"
         place = call if raised.where is None else f"{call}, at {raised.where}"
-        got, where = raised.text.removeprefix(f"{raised.where}: "), raised.where
+        got = raised.text.removeprefix(f"{raised.where}: ")
+        more: dict[str, Any] = {"where": raised.where, "file": raised.file}
         fault = "cuda_error" if is_cuda_error(raised.text) else raised.kind
-        yield make_finding(observation, ENDS, fault, place, got, "a result", where=where)
+        yield make_finding(observation, ENDS, fault, place, got, "a result", **more)
 
 
 def is_cuda_error(text: str) -> bool:

@@ -62,6 +62,8 @@ class Contract:
     `deterministic`: the same bits in whatever order programs run. `batch_invariant`: the bits of a
     row of c do not depend on M.
     `symmetric`: c is a b, whose relations under negation and the like hold; False with a `spec`.
+    `expected`: the properties that are known not to hold, each with the reason; one that holds
+    after all is a finding.
 
     Raises ValueError, in one line, for values that are unknown or contradict each other.
     """
@@ -80,6 +82,7 @@ class Contract:
     deterministic: bool = True
     batch_invariant: bool = False
     symmetric: bool = True
+    expected: Mapping[str, str] | tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         require(
@@ -99,6 +102,24 @@ class Contract:
         self._check_layouts()
         self._check_numerics()
         self._check_sizes()
+        self._check_expected()
+
+    def _check_expected(self) -> None:
+        try:
+            reasons = {name: " ".join(why.split()) for name, why in dict(self.expected).items()}
+        except (AttributeError, TypeError, ValueError):
+            reasons = {"": ""}
+        require(
+            all(isinstance(name, str) and name and why for name, why in reasons.items()),
+            f"contract expected: got {self.expected!r}, expected properties, each with a reason",
+        )
+        # pairs have a hash, as all of a contract has
+        object.__setattr__(self, "expected", tuple(sorted(reasons.items())))
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why properties do not hold, by name, of those that are expected not to."""
+        return dict(self.expected)
 
     def _check_layouts(self) -> None:
         names = (self.layouts,) if isinstance(self.layouts, str) else self.layouts
@@ -203,6 +224,7 @@ class Contract:
     def to_dict(self) -> dict[str, Any]:
         """The words of the contract as plain data, sizes as text; a function cannot be written."""
         words = {f.name: getattr(self, f.name) for f in fields(self)}
+        words["expected"] = self.reasons
         return {name: str(w) if isinstance(w, Sizes) else w for name, w in words.items()}
 
     @staticmethod

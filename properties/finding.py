@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gemmproof.properties.observation import Observation
     from gemmproof.reference.arithmetic.conversions import Array
 
+UNEXPECTED = "unexpected_pass"  # the fault of what holds, and was expected not to
 Key = tuple[str, str, str, str | None, str | None, str | None]
 
 
@@ -21,7 +22,8 @@ class Finding:
     """One way in which a property does not hold.
 
     `fault` classifies it (out_of_bounds, tile_edge, last_k_block, ...). `operand` is "a", "b", "c"
-    or a parameter's name, `axis` "M", "N", "K", "batch" or None. `where` is `file.py:31`, or None.
+    or a parameter's name, `axis` "M", "N", "K", "batch" or None. `where` is `file.py:31`, or None,
+    and `file` the path of that file.
     `bound` is the allowed error where there is one. `message` is one line:
     `where: got X, expected Y`. `cause` names the property whose finding brings this one about,
     None for a root cause. `backend` is "simulator" or "cuda". `result` is the name of the result
@@ -41,6 +43,7 @@ class Finding:
     cause: str | None = None
     backend: str = "simulator"
     result: str = "c"
+    file: str | None = None
 
     @builtins.property  # the field of that name hides it
     def key(self) -> Key:
@@ -90,6 +93,21 @@ def _trace_root(finding: Finding, roots: Sequence[Finding], findings: Sequence[F
         if here in roots:
             return here
     return roots[0]
+
+
+def find_reasons(findings: Sequence[Finding], expected: Mapping[str, str]) -> dict[Finding, str]:
+    """Of the findings that are expected, why: `expected` has a reason for their own property.
+
+    Or for that of their root cause, with which they go.
+    """
+    reasons: dict[Finding, str] = {}
+    for root, followers in list_by_cause(findings):
+        why = expected.get(root.property)
+        if why is not None:
+            reasons |= dict.fromkeys(followers, f"follows from {root.property}: {why}")
+        own = (f for f in (root, *followers) if f.property in expected)
+        reasons |= {f: expected[f.property] for f in own}
+    return reasons
 
 
 def make_finding(

@@ -61,7 +61,7 @@ def _from_fault(name: str, fault: Fault, observation: Observation) -> Finding:
         axis = _longest_axis(fault.operand, observation)
         note = "" if axis is None else f"; the offset along {axis} needs 64 bits"
     more = {"operand": fault.operand or None, "axis": axis, "where": where}
-    more["cause"] = _cause(fault, observation)
+    more |= {"cause": _cause(fault, observation), "file": fault.where.file or None}
     if fault.kind == "out_of_bounds":
         # an address outside an operand says what is wrong by itself: rows 3..15 of a (M=3)
         more["message"] = f"{place}: {fault.got}"

@@ -32,12 +32,13 @@ class Raised:
 
     "unseen" is a launch in a language of which the simulator sees nothing;
     "limit" is a call that never ends; "exhausted" one that ran out of time or memory but might end;
-    "internal" an error of gemmproof itself.
+    "internal" an error of gemmproof itself. `file` is the path of the file that `where` names.
     """
 
     kind: str
     text: str
     where: str | None
+    file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

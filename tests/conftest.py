@@ -16,6 +16,13 @@ settings.load_profile("gemmproof-tests")
 
 
 @pytest.fixture(autouse=True)
+def _is_in_no_job(monkeypatch):
+    """Where GitHub or GitLab run these tests, what those test is no part of the job."""
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "CI_PROJECT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
 def _is_asked_for_a_proof(request, monkeypatch):
     """Commands prove where a test asks for it: most are about something else, and many."""
     if request.node.get_closest_marker("proves") is None:

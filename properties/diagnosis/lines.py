@@ -65,7 +65,11 @@ def locate(finding: Finding, observation: Observation) -> Finding:
         if len(lines) > 1 or not place.startswith(f"{observation.result_name}["):
             return finding
         message = f"{place}, {verb} at {lines[0]}: {rest}"
-    return replace(finding, message=message, where=lines[0] if len(lines) == 1 else None)
+    if len(lines) > 1:
+        return replace(finding, message=message)
+    accesses = (access.where for _, access in _accesses(observation))
+    file = next(where.file for where in accesses if str(where) == lines[0])
+    return replace(finding, message=message, where=lines[0], file=file)
 
 
 def _addresses(result: torch.Tensor) -> Array:

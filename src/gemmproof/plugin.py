@@ -5,15 +5,17 @@ from __future__ import annotations
 import builtins
 import contextlib
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gemmproof.bench.fixture import gemm_benchmark  # noqa: F401 - a fixture of the plugin
+from gemmproof.plugin_annotations import Annotations
 from gemmproof.plugin_options import Options, add_options, read_options
 from gemmproof.plugin_reports import Reports, Subject, choose_judge
+from gemmproof.report.github import is_wanted
 
 if TYPE_CHECKING:
     from gemmproof.backends.device import Gpu
@@ -82,6 +84,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from gemmproof.fake_device import Wanted
 
         Wanted.device = True
+    if is_wanted(options.annotations):
+        config.pluginmanager.register(Annotations(), "gemmproof annotations")
     config.addinivalue_line("markers", "gemm: an item of gemmproof: one kernel, format, property")
 
 
@@ -181,6 +185,7 @@ def _list_kernels(metafunc: pytest.Metafunc) -> list[tuple[KernelUnderTest, str 
             raise _make_refusal(f"{got}, expected a list of KernelUnderTest")
         conftest = getattr(registers.plugin, "__file__", None)
         kernels += ((kernel, conftest) for kernel in answer)
+    _require_properties(kernel for kernel, _ in kernels)
     names = [kernel.name for kernel, _ in kernels]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         got = f"pytest_gemm_kernels: got two kernels named {twice[0]!r}"
@@ -190,6 +195,18 @@ def _list_kernels(metafunc: pytest.Metafunc) -> list[tuple[KernelUnderTest, str 
             "pytest_gemm_kernels: got no kernels, expected at least one from a conftest.py"
         )
     return kernels
+
+
+def _require_properties(kernels: Iterable[KernelUnderTest]) -> None:
+    """Refuse a contract that expects what is no property to fail."""
+    for kernel in kernels:
+        if kernel.contract.expected:
+            from gemmproof.engine.tally import require_properties
+
+            try:
+                require_properties(kernel)
+            except ValueError as mistake:
+                raise _make_refusal(f"pytest_gemm_kernels: {kernel.name}: {mistake}") from None
 
 
 def _ask(hook: Callable[[], Any]) -> Any:

@@ -17,6 +17,7 @@ DEFAULTS = {
     "gemm_proof": "false",
     "gemm_time_limit": "30",
     "gemm_memory_limit": "8",
+    "gemm_annotations": "auto",
 }
 DEVICES = ("cpu", "cuda")
 SETTINGS = pytest.StashKey[dict[str, Any]]()
@@ -39,6 +40,7 @@ class Options:
     time_limit: int
     memory_limit: int
     in_process: bool
+    annotations: str
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -52,6 +54,7 @@ def add_options(parser: pytest.Parser) -> None:
         ("gemm-device", "DEVICE", "cuda: launch what held on the GPU as well (default cpu)"),
         ("gemm-time-limit", "S", "CPU seconds a call, seconds without a sign of life (default 30)"),
         ("gemm-memory-limit", "GIB", "GiB that a worker process may take (default 8)"),
+        ("gemm-annotations", "HOW", "auto, github or none: annotate lines in GitHub's jobs (auto)"),
     ):
         group.addoption(f"--{name}", metavar=metavar, help=text)
         parser.addini(name.replace("-", "_"), text, default="")
@@ -81,6 +84,7 @@ def read_options(config: pytest.Config) -> Options:
         time_limit=_read_integer(config, "gemm_time_limit", 1),
         memory_limit=_read_integer(config, "gemm_memory_limit", 1),
         in_process=_read_flag(config, "gemm_in_process"),
+        annotations=_read_annotations(config),
     )
 
 
@@ -121,6 +125,13 @@ def _read_target(config: pytest.Config) -> str | None:
 
     if text not in GPUS:
         raise pytest.UsageError(f"gemm_target: got {text!r}, expected one of: {' '.join(GPUS)}")
+    return text
+
+
+def _read_annotations(config: pytest.Config) -> str:
+    text = _read_option(config, "gemm_annotations")
+    if text not in ("auto", "github", "none"):
+        raise pytest.UsageError(f"gemm_annotations: got {text!r}, expected auto, github or none")
     return text
 
 

@@ -41,6 +41,7 @@ def test_a_death_is_a_finding_with_its_case_and_line(run, name, fault, got, line
     # A loop is caught at its head or in its body.
     lines = (line, line - 1) if fault in ("hang", "memory") else (line,)
     assert finding.where in [line and f"targets.py:{line}" for line in lines]
+    assert finding.file == (line and "targets.py")
     assert {p.name: (p.status, p.examples) for p in report.properties} == {
         "runs_to_completion": ("fail", 0),
         "stays_in_bounds": ("pass", 3),

@@ -33,7 +33,8 @@ def check(
     proof_seconds=10.0,
 ):
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
-    listener({"event": "properties", "claims": claims})
+    expected = kernel.contract.reasons
+    listener({"event": "properties", "claims": claims, "expected": expected})
     found = []
     for i in range(max_examples):
         drawn = case or Case(i, 9, 9, kernel.contract.formats[0])

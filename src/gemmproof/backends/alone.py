@@ -15,11 +15,10 @@ from gemmproof.engine.draw import list_cases
 from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.observe import observe
 from gemmproof.engine.proof import NOTHING
-from gemmproof.engine.tally import list_claims, make_report
+from gemmproof.engine.tally import make_report, tell_claims, tell_passes
 from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.naming import parameters_of
 from gemmproof.report.report import Report
 
 MOST_DRAWS = 10  # for each case that is wanted: a contract may admit fewer
@@ -41,8 +40,7 @@ def check_alone(
     has one.
     """
     began, state = time.perf_counter(), keep_state(kernel.launch)
-    names = parameters_of(kernel.launch)
-    tell({"event": "properties", "claims": list_claims(kernel, launch), "names": names})
+    tell(tell_claims(kernel, launch))
     report = make_report(kernel, [], [])
     if not launch:
         why = "the simulator does not see it (device_only): judge it with --device cuda"
@@ -56,6 +54,7 @@ def check_alone(
             cases += _draw(kernel, seen, dtype, max_examples, random.Random(f"{seed} {dtype}"))
     try:
         report = launch_cases(kernel, report, cases, device, tell)
+        report = tell_passes(report, kernel, () if case else cases)
     finally:
         state.restore()
     return replace(report, seconds=time.perf_counter() - began)

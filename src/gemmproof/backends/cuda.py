@@ -15,11 +15,12 @@ from gemmproof.backends.select import select_cases
 from gemmproof.engine.dedupe import dedupe
 from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.observe import PassedOver, observe
-from gemmproof.engine.tally import tally
+from gemmproof.engine.tally import find_unexpected, tally
 from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.completion import is_cuda_error
 from gemmproof.properties.determinism import PREDICTED, count_predicted
+from gemmproof.properties.finding import find_reasons
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.memory import ENDS
 from gemmproof.properties.observation import SIMULATOR, Observation
@@ -66,7 +67,7 @@ def launch_cases(
         done = "nothing was judged" if kernel.device_only else "the kernel was simulated only"
         why = f"torch finds no CUDA GPU here; {done}"
         return explain_no_launch(report, f"--device cuda: {why}")
-    if report.verdict != "pass":
+    if report.verdict != "pass" or report.expected:
         why = f"nothing was launched on the {device.name}"
         why += ": what fails when simulated could damage its memory"
         return explain_no_launch(report, f"--device cuda: {why}")
@@ -192,20 +193,26 @@ def explain_no_launch(report: Report, why: str) -> Report:
 def _report(lane: _Lane, report: Report, drawn: int) -> Report:
     findings = dedupe(lane.judged)
     launched = [j for j in lane.judged if j.backend == CUDA]
-    results = tally(list_required(lane.kernel, launched=True), launched, findings, CUDA)
+    expected = lane.kernel.contract.reasons
+    required = list_required(lane.kernel, launched=True)
+    results = tally(required, launched, findings, CUDA, expected)
+    unexpected, told = find_unexpected(findings, lane.kernel), find_reasons(findings, expected)
     if lane.lacks:
         results = tuple(
             replace(r, status="not run") if (r.name, r.status) == (PREDICTED, "pass") else r
             for r in results
         )
-    failed = {f.property for f in findings if f.backend == SIMULATOR}
-    simulated = (replace(p, status="fail") if p.name in failed else p for p in report.properties)
+    failed = {f.property for f in unexpected if f.backend == SIMULATOR}
+    excused = {f.property: "expected" for f in told if f.backend == SIMULATOR}
+    fares = {**excused, **dict.fromkeys(failed, "fail")}
+    simulated = (replace(p, status=fares.get(p.name, p.status)) for p in report.properties)
     lacking = any(r.status == "not run" for r in results if r.name in (ENDS, PREDICTED))
     return replace(
         report,
-        verdict="fail" if findings else "incomplete" if lacking else report.verdict,
+        verdict="fail" if unexpected else "incomplete" if lacking else report.verdict,
         properties=(*simulated, *results),
-        findings=tuple(findings),
+        findings=unexpected,
+        expected=tuple(told),
         versions={**report.versions, **lane.device.facts},
         note="; ".join(_notes(lane, drawn)),
     )

@@ -79,7 +79,11 @@ def _merge_properties(results: Iterable[PropertyResult]) -> tuple[PropertyResult
     for one in results:
         other = found.setdefault(one.label, one)
         if other is not one:
-            status = next(s for s in ("fail", "pass", "not run") if s in (one.status, other.status))
+            status = next(
+                s
+                for s in ("fail", "expected", "pass", "not run")
+                if s in (one.status, other.status)
+            )
             ratio = max((r.ratio for r in (one, other) if r.ratio is not None), default=None)
             examples = one.examples + other.examples
             found[one.label] = replace(one, status=status, ratio=ratio, examples=examples)

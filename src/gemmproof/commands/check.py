@@ -8,14 +8,15 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from gemmproof.calling import Calling
+from gemmproof.commands import forms
 from gemmproof.commands.console import answer, limits_of, note_unpredicted, progress, unwritable
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import ANY, HUGE
 from gemmproof.properties.contract import Contract
 from gemmproof.report.command import write_command
-from gemmproof.report.files import Writer, write_json, write_junit
+from gemmproof.report.files import Writer, write_json
 from gemmproof.report.report import EXIT, Report
-from gemmproof.report.text import clean, document, lines
+from gemmproof.report.text import Reproduce, clean, document, lines
 from gemmproof.target import Target, TargetError, parse
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.verdict import judge, make_error
@@ -25,7 +26,7 @@ SHOWN_PRINTS = 40  # lines of what a kernel prints for a single case
 
 def run(options: argparse.Namespace) -> int:
     """Judge the target, write the reports that were asked for, print the answer."""
-    if problem := unwritable(options):
+    if problem := unwritable(options, forms.FORMS):
         return _answer(options, make_error(options.target, problem), write=False)
     try:
         request = request_of(options)
@@ -91,6 +92,7 @@ def contract_of(options: argparse.Namespace, target: Target, case: Case | None =
         out=options.out_dtype,
         deterministic=not options.any_order,
         batch_invariant=options.batch_invariant,
+        expected=dict(getattr(options, "expect", ())),
     )
     return contract if case is None else widen_to(contract, case)
 
@@ -136,9 +138,10 @@ def _answer(
     def reproduce(case: Case) -> str:
         return reproduce_line(options, case)
 
+    by_target: dict[str, Reproduce] = {report.target: reproduce}
     reports: dict[str, Writer] = {
         "json": lambda place: write_json(place, document(report, reproduce)),
-        "junit": lambda place: write_junit(place, [report], {report.target: reproduce}),
+        **forms.list_forms([report], by_target),
     }
     said = [(f"  | {clean(line)}", "") for line in output.splitlines()[-10:]]
     head = [("the last output of the worker:", ""), *said, ("", "")] if said else []
@@ -149,8 +152,12 @@ def _answer(
             head.append((f"  and {len(printed) - SHOWN_PRINTS} lines more", ""))
         head.append(("", ""))
     code, written = EXIT[report.verdict], reports if write else {}
+    told = (options, [report], by_target)
     if report.verdict == "error":
         why = (clean(f"gemmproof check: {report.note}"), "")
-        return answer(options, code, [*head, why], written, to_stderr=True)
-    found = [*lines(report, reproduce), *note_unpredicted(options.gpu)]
-    return answer(options, code, [*head, *found], written)
+        said = [*head, why, *forms.list_notes(*told)]
+        code = answer(options, code, said, written, to_stderr=True)
+    else:
+        found = [*lines(report, reproduce), *note_unpredicted(options.gpu)]
+        code = answer(options, code, [*head, *found, *forms.list_notes(*told)], written)
+    return forms.summarise(code, report.verdict, *told)

@@ -194,7 +194,8 @@ def write_contract(contract: Contract) -> str:
     """What the contract says beyond its defaults, and its formats, as keyword arguments."""
     words, usual = contract.to_dict(), Contract().to_dict()
     return ", ".join(
-        f"{name}={word!r}".replace("'", '"')  # names, numbers and conditions: no quotes inside
+        # names, numbers and conditions have no quotes inside, reasons may
+        f"{name}={word!r}" if name == "expected" else f"{name}={word!r}".replace("'", '"')
         for name, word in words.items()
         if name == "formats" or word != usual[name]
     )

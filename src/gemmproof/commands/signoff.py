@@ -7,19 +7,29 @@ import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import as_completed
+from functools import partial
 from pathlib import Path
 
-from gemmproof.commands.console import answer, limits_of, note_unpredicted, refuse, unwritable
+from gemmproof.commands import forms
+from gemmproof.commands.console import answer, limits_of, note_unpredicted, unwritable
 from gemmproof.interrupts import Interrupted
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.command import write_command
-from gemmproof.report.files import Writer, write_json, write_junit
+from gemmproof.report.files import Writer, write_early, write_json
 from gemmproof.report.report import EXIT, GRAVEST_FIRST, SCHEMA, Report
-from gemmproof.report.text import STYLES, Line, clean, document, lines, table
+from gemmproof.report.text import STYLES, Line, clean, document, lines, list_expected, table
 from gemmproof.streams import say
-from gemmproof.worker.protocol import Request, WorkerExit
+from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import open_pool, preload, watch
-from gemmproof.worker.verdict import judge, make_report
+from gemmproof.worker.verdict import judge, make_unjudged
+
+INTERRUPTED = "stopped after 0 cases: interrupted"
+UNDER_WAY = "not judged when this was written: the run was under way"
+FAIL_FAST = "not run: --fail-fast"
+
+
+class _Enough(BaseException):
+    """With --fail-fast: a kernel has findings, and the others are to end."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -28,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     Interrupted, it does so with what is known by then.
     """
     try:
-        if problem := unwritable(options):
+        if problem := unwritable(options, forms.FORMS):
             raise ValueError(problem)
         if options.case:
             Case.from_json(options.case)
@@ -38,16 +48,17 @@ def run(options: argparse.Namespace) -> int:
                 " registers kernels"
             )
     except ValueError as mistake:
-        return refuse(options, str(mistake))
+        return forms.refuse(options, str(mistake))
     # a conftest that is to meet the GPU is imported by each worker: no process that uses one forks
     imported = options.conftest if options.device == "cpu" else None
     with preload(imported, limits_of(options)):
         try:
             names, left_out = _kernels(options)
         except ValueError as mistake:
-            return refuse(options, str(mistake))
-        judged, interrupted = _judge_all(options, names)
-    code = _answer(options, names, judged, left_out)
+            return forms.refuse(options, str(mistake))
+        keep = partial(_keep, options, names, left_out)
+        judged, interrupted, why = _judge_all(options, names, keep)
+    code = _answer(options, names, judged, left_out, why)
     if interrupted:
         raise interrupted
     return code
@@ -74,23 +85,31 @@ def _kernels(options: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 
 def _judge_all(
-    options: argparse.Namespace, names: list[str]
-) -> tuple[dict[str, Report], Interrupted | None]:
-    """The reports by name, and what interrupted that: raised where nothing is known by then."""
+    options: argparse.Namespace, names: list[str], keep: Callable[[dict[str, Report]], None]
+) -> tuple[dict[str, Report], Interrupted | None, str]:
+    """The reports by name, what interrupted that, and why there are no others.
+
+    An interruption is raised where nothing is known by then. `keep` is called after each kernel.
+    """
     jobs = options.jobs or max(1, min(os.cpu_count() or 1, len(names)))
     judged: dict[str, Report] = {}
-    interrupted = None
+    interrupted, why = None, INTERRUPTED
     try:
         with open_pool(jobs) as pool:
             started = [pool.submit(_judge_one, options, name, judged) for name in names]
             for future in as_completed(started):
                 report = judged[future.result()]
                 say(f"{report.target}: {report.verdict} after {report.seconds:.1f} s")
+                keep(dict(judged))
+                if options.fail_fast and report.verdict == "fail":
+                    raise _Enough
+    except _Enough:
+        why = FAIL_FAST
     except Interrupted as stop:
         if not judged:
             raise
         interrupted = stop
-    return judged, interrupted
+    return judged, interrupted, why
 
 
 def _judge_one(options: argparse.Namespace, name: str, judged: dict[str, Report]) -> str:
@@ -135,24 +154,58 @@ def _answer(
     names: list[str],
     judged: dict[str, Report],
     left_out: list[str],
+    why: str,
 ) -> int:
-    unjudged = WorkerExit(end="halted", how="interrupted")
-    reports = [judged.get(name) or make_report(unjudged, name) for name in names]
-    found = {report.verdict for report in reports} or {"incomplete"}
-    verdict = next(v for v in GRAVEST_FIRST if v in found)
+    reports = _complete(names, judged, why)
+    verdict = _find_gravest(reports)
     reproduce = {report.target: _reproduce(options, report.target) for report in reports}
-    kernels = [document(report, reproduce[report.target]) for report in reports]
-    whole = {"schema": SCHEMA, "verdict": verdict, "kernels": kernels, "left_out": left_out}
-    written: dict[str, Writer] = {
-        "json": lambda place: write_json(place, whole),
-        "junit": lambda place: write_junit(place, reports, reproduce),
-    }
-    why = "left out: registered device_only, it is judged with --device cuda"
-    notes = [(clean(f"{name}: {why}"), "") for name in left_out]
+    written = _list_writers(reports, reproduce, left_out)
+    alone = "left out: registered device_only, it is judged with --device cuda"
+    notes = [(clean(f"{name}: {alone}"), "") for name in left_out]
+    if why == FAIL_FAST:
+        notes += [(clean(f"{name}: {why}"), "") for name in names if name not in judged]
     shown = [r for r in reports if r.target in judged and r.verdict != "pass"]
     said = [line for r in shown for line in (*lines(r, reproduce[r.target]), ("", ""))]
-    said += [*_summarise(options, reports, verdict), *notes]
-    return answer(options, EXIT[verdict], said, written)
+    for report in reports:
+        if report.verdict == "pass":
+            name = clean(report.target)
+            notes += [(f"{name}: {text.strip()}", style) for text, style in list_expected(report)]
+    told = (options, reports, reproduce)
+    said += [*_summarise(options, reports, verdict), *notes, *forms.list_notes(*told)]
+    return forms.summarise(answer(options, EXIT[verdict], said, written), verdict, *told)
+
+
+def _complete(names: list[str], judged: dict[str, Report], why: str) -> list[Report]:
+    """The reports in the order of their kernels; of one that is not judged it says why."""
+    return [judged.get(name) or make_unjudged(name, why) for name in names]
+
+
+def _find_gravest(reports: list[Report]) -> str:
+    found = {report.verdict for report in reports} or {"incomplete"}
+    return next(v for v in GRAVEST_FIRST if v in found)
+
+
+def _list_writers(
+    reports: list[Report], reproduce: dict[str, Callable[[Case], str]], left_out: list[str]
+) -> dict[str, Writer]:
+    """What writes each report that can be asked for, by its option."""
+    kernels = [document(report, reproduce[report.target]) for report in reports]
+    verdict = _find_gravest(reports)
+    whole = {"schema": SCHEMA, "verdict": verdict, "kernels": kernels, "left_out": left_out}
+    return {
+        "json": lambda place: write_json(place, whole),
+        **forms.list_forms(reports, reproduce),
+    }
+
+
+def _keep(
+    options: argparse.Namespace, names: list[str], left_out: list[str], judged: dict[str, Report]
+) -> None:
+    """Write the reports as they stand, so that whatever ends this process leaves what is done."""
+    reports = _complete(names, judged, UNDER_WAY)
+    reproduce = {name: _reproduce(options, name) for name in names}
+    for option, write in _list_writers(reports, reproduce, left_out).items():
+        write_early(getattr(options, option), write)
 
 
 def _summarise(options: argparse.Namespace, reports: list[Report], verdict: str) -> list[Line]:

@@ -28,7 +28,7 @@ from gemmproof.engine.limits import find_limits
 from gemmproof.engine.missing import name_missing
 from gemmproof.engine.observe import make_related_calls, observe
 from gemmproof.engine.proof import NOTHING, Attempt, Prover, attempt, conclude
-from gemmproof.engine.tally import list_claims, make_report
+from gemmproof.engine.tally import find_unexpected, make_report, tell_claims, tell_passes
 from gemmproof.engine.wrapper_state import State, keep_state
 from gemmproof.properties.cases.beyond import Beyond
 from gemmproof.properties.cases.case import Case
@@ -36,7 +36,6 @@ from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.cases.survey import Survey
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest, require_kernel
-from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.observation import Observation
 from gemmproof.properties.proof.verdict import SECONDS as PROOF_SECONDS
 from gemmproof.report.report import Limit, Report
@@ -121,8 +120,7 @@ def check(
     if kernel.device_only:
         return alone()
     bench = _Bench(kernel, backend, tell, keep_state(kernel.launch))
-    names = parameters_of(kernel.launch)
-    tell({"event": "properties", "claims": list_claims(kernel, launch), "names": names})
+    tell(tell_claims(kernel, launch))
     began = time.perf_counter()
     try:
         decides = proof and _run is None and _prove is None
@@ -139,9 +137,10 @@ def check(
             cases = [judged.case for judged in drawn]
             report = launch_cases(kernel, report, cases, device, tell)
         report = conclude(report, bench.attempt, bench.judged)
+        report = tell_passes(report, kernel, () if case else bench.judged)
         if limits and report.verdict in ("pass", "fail") and case is None:
             tell({"event": "promised", "report": report.to_dict()})
-            more = _find_limits if report.verdict == "pass" else _find_needed
+            more = _find_needed if report.findings or report.expected else _find_limits
             report = replace(report, limits=more(bench, report, decides))
     finally:
         bench.state.restore()  # another kernel of this process finds what it would find alone
@@ -207,7 +206,8 @@ def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -
             spent += 1  # other cases may need less
         elif not judged.applied:
             return False
-        if judged.findings and not failed:
+        # a failure that is expected takes no cases from the search for others
+        if not failed and find_unexpected(judged.findings, bench.kernel):
             failed, until = True, time.monotonic() + PATIENCE
             stop_at = min(stop_at, len(bench.judged) + MORE)
     return True
@@ -263,7 +263,7 @@ def _find_needed(bench: _Bench, report: Report, decides: bool) -> tuple[Limit, .
     def judge_one(case: Case) -> Judged:
         return _judge(bench, case, "limit")
 
-    target, findings = bench.backend.target, report.findings
+    target, findings = bench.backend.target, (*report.findings, *report.expected)
     return find_needed(bench.kernel, target, findings, sorted(tiles), judge_one)
 
 

@@ -185,10 +185,10 @@ def describe_error(error: BaseException) -> Raised:
     text = words_of(error)
     text = text if len(text) <= 300 else f"{text[:297]}..."
     line = (error.where if isinstance(error, SimulatorError) else None) or raising_line(error)
-    where = None if line is None else str(line)
+    where, file = (None, None) if line is None else (str(line), line.file)
     for kind, raised in _KINDS.items():
         if isinstance(error, raised):
-            return Raised(kind, text, where)
+            return Raised(kind, text, where, file)
     frames = traceback.extract_tb(error.__traceback__)
     # torch raises through the simulator's own hooks: that is the wrapper's call, not our mistake
     hooked = bool(frames) and frames[-1].name in ("__torch_function__", "__torch_dispatch__")
@@ -196,4 +196,4 @@ def describe_error(error: BaseException) -> Raised:
         at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
         return Raised("internal", f"{type(error).__name__} at {at}: {text}", where)
     name = type(error).__name__
-    return Raised("raised", f"{name}: {text}" if text else name, where)
+    return Raised("raised", f"{name}: {text}" if text else name, where, file)

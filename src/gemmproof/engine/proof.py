@@ -134,12 +134,13 @@ def conclude(report: Report, attempt: Attempt, judged: Mapping[Case, Judged]) ->
         if proof is not None and result.backend == SIMULATOR:
             case = attempt.refuting.get(result.name)
             one = None if case is None else judged.get(case)
+            failed = result.status in ("fail", "expected")
             if proof.status == REFUTED and case is not None:
                 proof, mistake = _weigh(proof, case, one)
-            elif one is not None and (proof.status, result.status) == (NOT_DECIDED, "fail"):
+            elif one is not None and proof.status == NOT_DECIDED and failed:
                 proof, mistake = _confirm(proof, one), None
             else:
-                mistake = _contradict(proof, report.findings)
+                mistake = _contradict(proof, (*report.findings, *report.expected))
             mistakes += [mistake] if mistake else []
             result = replace(result, proof=ProofResult(proof.status, proof.scope, proof.why))
         results.append(result)

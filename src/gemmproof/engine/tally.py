@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from gemmproof.engine.judge import Judged
-from gemmproof.properties.finding import Finding
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import UNEXPECTED, Finding, find_reasons
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.observation import SIMULATOR
-from gemmproof.properties.table import Property, list_required
+from gemmproof.properties.operand import Misstated
+from gemmproof.properties.table import BY_NAME, Property, list_required
 from gemmproof.reference.wording import say_count
 from gemmproof.report.report import SCHEMA, PropertyResult, Report, versions
+from gemmproof.spelling import require_one
 
 
 def tally(
     properties: Iterable[Property],
     judged: Sequence[Judged],
-    findings: Iterable[Finding],
+    findings: Sequence[Finding],
     backend: str,
+    expected: Mapping[str, str] | None = None,
 ) -> tuple[PropertyResult, ...]:
-    """How each property fared over the cases that a backend ran."""
-    failed = {f.property for f in findings if f.backend == backend}
+    """How each property fared over the cases that a backend ran; why it is `expected` to fail."""
+    reasons = find_reasons(findings, expected or {})
+    failed = {f.property for f in findings if f.backend == backend and f not in reasons}
+    excused = {f.property: why for f, why in reasons.items() if f.backend == backend}
+    stated = {**excused, **(expected or {})}
     results = []
     for each in properties:
         bore = [j for j in judged if each.name in j.applied]
         ratio = max((j.ratios[each.name] for j in bore if each.name in j.ratios), default=None)
-        status = "fail" if each.name in failed else "pass" if bore else "not run"
-        results.append(PropertyResult(each.name, each.claim, status, len(bore), ratio, backend))
+        status = "pass" if bore else "not run"
+        status = "fail" if each.name in failed else "expected" if each.name in excused else status
+        result = PropertyResult(each.name, each.claim, status, len(bore), ratio, backend)
+        results.append(replace(result, reason=stated.get(each.name)))
     return tuple(results)
+
+
+def tell_claims(kernel: KernelUnderTest, launched: bool) -> dict[str, Any]:
+    """The event that tells what a kernel is held to, and what it calls a and b.
+
+    Raises Misstated where the contract expects what is no property to fail.
+    """
+    require_properties(kernel)
+    names, expected = parameters_of(kernel.launch), kernel.contract.reasons
+    claims = list_claims(kernel, launched)
+    return {"event": "properties", "claims": claims, "names": names, "expected": expected}
 
 
 def list_claims(kernel: KernelUnderTest, launched: bool) -> list[list[str]]:
@@ -41,19 +63,64 @@ def list_claims(kernel: KernelUnderTest, launched: bool) -> list[list[str]]:
 
 def make_report(kernel: KernelUnderTest, drawn: list[Judged], findings: list[Finding]) -> Report:
     """The report of the simulated cases."""
-    results = tally(list_required(kernel), drawn, findings, SIMULATOR)
+    expected = kernel.contract.reasons
+    results = tally(list_required(kernel), drawn, findings, SIMULATOR, expected)
+    unexpected = find_unexpected(findings, kernel)
     lack, note = _find_unknown(drawn, results)
     return Report(
         schema=SCHEMA,
         target=kernel.name,
-        verdict="fail" if findings else lack,
+        verdict="fail" if unexpected else lack,
         properties=results,
-        findings=tuple(findings),
+        findings=unexpected,
         seconds=0.0,
         versions=versions(),
         note=note,
         names=parameters_of(kernel.launch),
+        expected=tuple(find_reasons(findings, expected)),
     )
+
+
+def find_unexpected(findings: Sequence[Finding], kernel: KernelUnderTest) -> tuple[Finding, ...]:
+    """The findings that the contract does not expect."""
+    reasons = find_reasons(findings, kernel.contract.reasons)
+    return tuple(finding for finding in findings if finding not in reasons)
+
+
+def require_properties(kernel: KernelUnderTest) -> None:
+    """Raise Misstated, in one line, for a property expected to fail that there is not."""
+    for name in kernel.contract.reasons:
+        try:
+            require_one(name, BY_NAME)
+        except ValueError as mistake:
+            raise Misstated(f"contract expected: {mistake}") from None
+
+
+def tell_passes(report: Report, kernel: KernelUnderTest, cases: Collection[Case]) -> Report:
+    """The report with a finding for each property that held and was expected not to.
+
+    Only a run that reached its end says so: one with other findings draws fewer cases. `cases` are
+    those that were drawn. Where another failure that is expected hides what a property compares,
+    that it held says nothing.
+    """
+    if report.verdict != "pass" or not cases:
+        return report
+    case = min(cases, key=lambda one: one.rank)
+    findings, properties = [], []
+    for result in report.properties:
+        fares = {one.status for one in report.properties if one.name == result.name}
+        hidden = bool(report.expected) and BY_NAME[result.name].sound
+        expected = kernel.contract.reasons.get(result.name)
+        if expected is not None and fares == {"pass"} and not hidden:
+            got, wanted = say_count(result.examples, "case") + " that held", "it to fail"
+            message = f"{result.label}: got {got}, expected {wanted}: {expected}"
+            more: dict[str, Any] = {"got": got, "expected": wanted, "backend": result.backend}
+            findings.append(Finding(result.name, UNEXPECTED, message, case, **more))
+            result = replace(result, status="fail")
+        properties.append(result)
+    verdict = "fail" if findings else report.verdict
+    told = tuple(findings)
+    return replace(report, verdict=verdict, findings=told, properties=tuple(properties))
 
 
 def _find_unknown(drawn: list[Judged], results: Iterable[PropertyResult]) -> tuple[str, str | None]:

@@ -54,6 +54,21 @@ def add_contract(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_expected(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--expect", action="append", type=_read_expected, metavar="PROPERTY=REASON", default=[],
+        help="what is known not to hold, and why, repeatable; that it holds is a finding",
+    )  # fmt: skip
+
+
+def _read_expected(text: str) -> tuple[str, str]:
+    name, _, why = text.partition("=")
+    if not name.strip() or not why.strip():
+        example = "stays_in_bounds=reads past K by one, issue 12"
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected such as {example!r}")
+    return name.strip(), why.strip()
+
+
 def add_calling(command: argparse.ArgumentParser) -> None:
     calling = command.add_argument_group("how the wrapper is called, and what c is")
     calling.add_argument(
@@ -98,6 +113,16 @@ def add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--case", metavar="JSON", help="judge this case only")
     command.add_argument("--json", metavar="FILE", help="write the report (- for stdout)")
     command.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML")
+    command.add_argument(
+        "--sarif", metavar="FILE", help="write the findings that have a line as SARIF 2.1.0"
+    )
+    command.add_argument(
+        "--codequality", metavar="FILE", help="write them as GitLab's code quality report"
+    )
+    command.add_argument(
+        "--annotations", type=one_of("auto", "github", "none"), metavar="HOW", default="auto",
+        help="github: annotate lines, and append to the job's summary (default: within its jobs)",
+    )  # fmt: skip
     command.add_argument(
         "--proof", action=argparse.BooleanOptionalAction, default=PROVES,
         help="first try to decide for every size what a solver can (default)",

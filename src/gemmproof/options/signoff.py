@@ -22,4 +22,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "--kernel", action="append", metavar="NAME", help="only this one, repeatable"
     )
     signoff.add_argument("--jobs", type=positive, metavar="N", help="workers (default: CPUs)")
+    signoff.add_argument(
+        "--fail-fast", action="store_true", help="stop at the first kernel with findings"
+    )
     add_common(signoff)

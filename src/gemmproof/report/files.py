@@ -54,6 +54,15 @@ def replace_file(name: str, write: Writer) -> str:
     return ""
 
 
+def write_early(name: str | None, write: Writer) -> None:
+    """Have a report replaced while the run goes on, where its place is a file that keeps it.
+
+    What cannot be written is told at the end, when it is written again.
+    """
+    if name and name != STDOUT and _is_replaceable(name):
+        replace_file(name, write)
+
+
 def find_obstacle(name: str) -> str:
     """Why no report could be written there, or ""; all is left as it was."""
     if name == STDOUT:

@@ -43,6 +43,8 @@ def _case(report: Report, result: PropertyResult, reproduce: Reproduce) -> TestC
             failure = Failure(clean(finding.message), clean(finding.fault))
             failure.text = finding_text(name, finding, result.claim, reproduce)
             outcomes.append(failure)
+    if result.status == "expected":
+        outcomes.append(Skipped(clean(f"fails as expected: {result.reason}")))
     if result.is_disputed:
         outcomes.append(Error(clean(report.note or "error"), "error"))
     elif result.status == "not run":

@@ -36,8 +36,9 @@ class ProofResult:
 
 @dataclass(frozen=True, slots=True)
 class PropertyResult:
-    """What became of one property: `status` is "pass", "fail" or "not run".
+    """What became of one property: `status` is "pass", "fail", "expected" or "not run".
 
+    `reason` is why it is expected to fail, None where it is not; it is "expected" where it does.
     `examples` is how many cases it judged; `ratio` the largest error over its bound, None where the
     property has no bound. `backend` is "simulator", or "cuda" for what was launched. `proof` is
     what was decided for every size, None where that was not tried; `status` is that of the cases.
@@ -50,6 +51,7 @@ class PropertyResult:
     ratio: float | None = None
     backend: str = "simulator"
     proof: ProofResult | None = None
+    reason: str | None = None
 
     @property
     def label(self) -> str:
@@ -59,12 +61,14 @@ class PropertyResult:
     @property
     def is_proved(self) -> bool:
         """Whether it holds for every size, and no case says otherwise."""
-        return self.status != "fail" and self.proof is not None and self.proof.status == "proved"
+        held = self.status not in ("fail", "expected")
+        return held and self.proof is not None and self.proof.status == "proved"
 
     @property
     def is_disputed(self) -> bool:
         """Whether it is refuted, and no case shows that: an error of gemmproof's own."""
-        return self.status != "fail" and self.proof is not None and self.proof.status == "refuted"
+        held = self.status not in ("fail", "expected")
+        return held and self.proof is not None and self.proof.status == "refuted"
 
     @staticmethod
     def from_dict(data: Any) -> PropertyResult:
@@ -114,7 +118,8 @@ class Report:
     `versions` are those of the packages involved. `drift` is what `gemmproof drift` found, `limits`
     what lies beyond the contract, where that was tried: they are no findings. `names` is what the
     wrapper calls a and b, where that is known: findings and cases say a and b, messages its names.
-    `unvisited` are the paths of wrapper and kernel that no case visited, in words.
+    `unvisited` are the paths of wrapper and kernel that no case visited, in words. `expected` are
+    findings that the contract expects: they change no verdict.
     """
 
     schema: int
@@ -129,6 +134,7 @@ class Report:
     limits: tuple[Limit, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
     unvisited: tuple[str, ...] = ()
+    expected: tuple[Finding, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, `schema` first."""
@@ -138,6 +144,7 @@ class Report:
         data["drift"] = None if self.drift is None else self.drift.to_dict()
         data["limits"] = [limit.to_dict() for limit in self.limits]
         data["unvisited"] = list(self.unvisited)
+        data["expected"] = [f.to_dict() for f in self.expected]
         return data
 
     def to_json(self) -> str:
@@ -174,6 +181,7 @@ class Report:
         findings = tuple(Finding.from_dict(f) for f in data["findings"])
         limits = tuple(Limit.from_dict(x) for x in data["limits"])
         records = {"properties": properties, "findings": findings, "drift": drift, "limits": limits}
+        records["expected"] = tuple(Finding.from_dict(f) for f in data["expected"])
         return Report(**{**data, **records, "unvisited": tuple(data["unvisited"])})
 
 

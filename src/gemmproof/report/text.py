@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.finding import Finding, list_by_cause
+from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.reference.wording import say_count
 from gemmproof.report.report import PropertyResult, Report
 
@@ -45,8 +46,12 @@ def clean(text: str) -> str:
 def document(report: Report, reproduce: Reproduce) -> dict[str, Any]:
     """The report as plain data for JSON: cases are objects, findings say how to reproduce them."""
     data = report.to_dict()
-    for shown, finding in zip(data["findings"], report.findings, strict=True):
-        shown["reproduce"] = reproduce(finding.case)
+    told = ("findings", report.findings), ("expected", report.expected)
+    for name, findings in told:
+        for shown, finding in zip(data[name], findings, strict=True):
+            # no single case shows that a property holds
+            held = finding.fault == UNEXPECTED
+            shown["reproduce"] = None if held else reproduce(finding.case)
     return data
 
 
@@ -69,8 +74,34 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
         width = max([30, *(len(p.label) for p in report.properties)])
         out += [(clean(_describe(p, width)), "") for p in report.properties]
         out += _list_undecided(report)
+    out += list_expected(report)
     out.append((clean(f"{name}: {_summarise(report)}"), STYLES[report.verdict]))
     return [*out, *list_limits(report)]
+
+
+def list_expected(report: Report) -> Iterable[Line]:
+    """What fails as the contract expects, and why; and what does not, as far as is known.
+
+    What follows from another property's failure is named with that one.
+    """
+    with_it: dict[str, str] = {}
+    for result in report.properties:
+        for cause in (p.name for p in report.properties if result.status == "expected"):
+            if (result.reason or "").startswith(f"follows from {cause}: "):
+                with_it[result.name] = cause
+    for result in report.properties:
+        if result.reason is None or result.name in with_it:
+            continue
+        if result.status == "expected":
+            yield (clean(f"{result.label} fails as expected: {result.reason}"), "")
+            found = (f for f in report.expected if f.property == result.name)
+            yield from ((clean(f"  {f.message}"), "dim") for f in islice(found, 1))
+            if names := [name for name, cause in with_it.items() if cause == result.name]:
+                yield (f"  and with it: {', '.join(names)}", "dim")
+        elif result.status in ("not run", "pass"):
+            held = f"held in the {say_count(result.examples, 'case')} that it was judged in"
+            how = held if result.status == "pass" else "was not run"
+            yield (clean(f"{result.label}, expected to fail, {how}: {result.reason}"), "")
 
 
 def list_limits(report: Report) -> Iterable[Line]:
@@ -105,6 +136,9 @@ def finding_text(name: str, finding: Finding, claim: str, reproduce: Reproduce) 
 def _finding(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> Iterable[Line]:
     head = f"{name} {_negate(finding.property)}: {claim}"
     follows = f"  follows from {finding.cause}: it goes when that is mended"
+    if finding.fault == UNEXPECTED:
+        head = f"{name} keeps {finding.property}, which its contract expects to fail"
+        return [(clean(head), "bold"), (clean(f"  {finding.message}"), "")]
     return [
         (clean(head.rstrip(": ")), "bold"),
         (clean(f"  {finding.message}"), ""),
@@ -136,6 +170,8 @@ def _describe(result: PropertyResult, width: int) -> str:
     proved = _scope(result)
     if result.status == "not run":
         return f"  {result.label:<{width}} {proved and f'{proved}; '}not run"
+    if result.status == "expected":
+        return f"  {result.label:<{width}} fails as expected"
     worst = "" if result.ratio is None else f", worst error {result.ratio:.3g} of its bound"
     held = f"{proved and f'{proved}; held in '}{say_count(result.examples, 'case')}"
     return f"  {result.label:<{width}} {held}{worst}"
@@ -181,15 +217,19 @@ def _cut(text: str) -> str:
 def _summarise(report: Report) -> str:
     """The verdict in a line."""
     failed = sum(p.status == "fail" for p in report.properties)
-    judged = sum(p.status != "not run" for p in report.properties)
+    judged = sum(p.status not in ("not run", "expected") for p in report.properties)
+    expected = sum(p.status == "expected" for p in report.properties)
     cases = max((p.examples for p in report.properties), default=0)
     do = "does" if failed == 1 else "do"
+    every = "all " * (judged > 1 and not expected)
     words = {
-        "pass": f"pass: {'all ' * (judged > 1)}{say_count(judged, 'property')} held",
+        "pass": f"pass: {every}{say_count(judged, 'property')} held",
         "fail": f"fail: {failed} of {say_count(len(report.properties), 'property')} {do} not hold",
         "incomplete": f"incomplete: {say_count(judged, 'property')} judged, {failed} {do} not hold",
     }[report.verdict]
     note = f"; {report.note}" if report.note else ""
+    if expected:
+        words += f", {expected} {'fails' if expected == 1 else 'fail'} as expected"
     return f"{words} ({say_count(cases, 'case')}, {report.seconds:.1f} s){note}"
 
 
@@ -219,5 +259,7 @@ def _cell(result: PropertyResult | None) -> str:
         return "-"
     if result.status == "fail":
         return "FAIL"
+    if result.status == "expected":
+        return "expected"
     ratio = "" if result.ratio is None else f"{result.ratio:.3f}  "
     return f"{ratio}{'proved  ' * result.is_proved}{result.examples}"

@@ -97,7 +97,8 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
     for name, fields in {
         "ready": "",  # what gemmproof needs is imported, the target is about to be
         "kernels": "names alone",  # of a conftest, or the one that was loaded; device_only ones
-        "properties": "claims names",  # (name, claim, backend) of each; what a and b are called
+        # (name, claim, backend) of each; what a and b are called; why which are expected to fail
+        "properties": "claims names expected",
         "proof": "properties seconds done",  # a proof begins or is done; what it may be about
         "start": "examples",  # how many cases are asked for
         "case": "case phase index limit",  # a case is about to run; which limit it tries
@@ -164,14 +165,15 @@ class WorkerExit:
     """What a worker left: how it ended, its last event of each name, and its output.
 
     `end` is a word of the table in gemmproof/worker/__init__.py. `how` says it in words; `where` is
-    the line of the target that ran, where known. `examples` counts the cases that each property
-    judged, by its name and backend. `undecided` says why a proof was left out, in which an earlier
-    worker died, of the properties that it may have been about.
+    the line of the target that ran, and `file` its path, where known. `examples` counts the cases
+    that each property judged, by its name and backend. `undecided` says why a proof was left out,
+    in which an earlier worker died, of the properties that it may have been about.
     """
 
     end: str = "done"
     how: str = ""
     where: str | None = None
+    file: str | None = None
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
     limits: list[dict[str, Any]] = field(default_factory=list)
@@ -221,6 +223,7 @@ class WorkerExit:
         elif "left" in self.events:
             self.end, self.how = "left", self.events["left"]["how"]
             self.where = self.events["left"]["where"]
+            self.file = self.where and self.where.rpartition(":")[0]
         elif status < 0:
             names = {s.value: s.name for s in signal.Signals}
             name = names.get(-status, f"signal {-status}")

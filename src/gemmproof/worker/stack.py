@@ -15,12 +15,15 @@ from gemmproof.reference.provenance import is_ours, owner
 _HOOKS = ("reference/fake_cuda/", "reference/simulator/call.py", "gemmproof/fake_device.py")
 
 
-def find_line(stack: Path) -> str | None:
-    """The line of the innermost frame of the target: the user's, or else an installed package's."""
+def find_line(stack: Path) -> tuple[str, str] | None:
+    """The line of the innermost frame of the target, and the path of its file.
+
+    It is the user's, or else an installed package's.
+    """
     installed = None
     for name, line in _frames(stack):
         if (whose := owner(name)) != "library":
-            where = f"{os.path.basename(name)}:{line}"
+            where = f"{os.path.basename(name)}:{line}", name
             if whose == "user":
                 return where
             installed = installed or where

@@ -109,7 +109,8 @@ def _watch(
             _follow(process, place, limits, worker, listener)
         finally:
             _end(process, token)
-        worker.where = worker.where or find_line(place / STACK)
+        if worker.where is None and (found := find_line(place / STACK)):
+            worker.where, worker.file = found
     lost = isinstance(process, ForkedWorker) and process.lost
     return None if lost and worker.end == "killed" else worker
 

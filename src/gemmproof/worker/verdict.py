@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from gemmproof import __version__
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.finding import Finding
+from gemmproof.properties.finding import Finding, find_reasons
 from gemmproof.reference.wording import say_count
 from gemmproof.report.report import SCHEMA, Limit, ProofResult, PropertyResult, Report
+from gemmproof.target import display_path
 from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import watch
@@ -22,11 +23,14 @@ def judge(
     """The report on the kernel that `request` names, and what its worker left."""
     worker = watch(request, limits, listener)
     report = _tell_undecided(make_report(worker, request.name), worker.undecided)
+    findings, expected = (tuple(map(_shorten_path, x)) for x in (report.findings, report.expected))
+    report = replace(report, findings=findings, expected=expected)
     seconds = worker.seconds
     # what dies on a GPU does not when simulated, so there is nothing to shrink
     launched = worker.events.get("case", {}).get("phase") == "launch"
     died = worker.end in ("crash", "hang", "memory") and report.findings and not launched
-    if died and request.case is None:
+    # a death that is expected is not among the findings
+    if died and request.case is None and report.findings[0].fault == worker.end:
         death, *others = report.findings
         # The worker and its child together stay below the limit of the group.
         again = request.shrink(death.case.to_json(), worker.end, limits.memory // 2)
@@ -36,6 +40,11 @@ def judge(
             report = replace(report, findings=(death, *others))
         seconds += found.seconds
     return replace(report, seconds=round(seconds, 2)), worker
+
+
+def _shorten_path(finding: Finding) -> Finding:
+    """The finding with its file as it is named here: reports of two machines are the same."""
+    return finding if finding.file is None else replace(finding, file=display_path(finding.file))
 
 
 def _tell_undecided(report: Report, why: dict[str, str]) -> Report:
@@ -85,6 +94,11 @@ def make_error(name: str, note: str) -> Report:
     return Report(SCHEMA, name, "error", (), (), 0.0, {"gemmproof": __version__}, note)
 
 
+def make_unjudged(name: str, why: str) -> Report:
+    """The report on a kernel that was not judged, for no reason of its own."""
+    return Report(SCHEMA, name, "incomplete", (), (), 0.0, {"gemmproof": __version__}, why)
+
+
 def _make_death(worker: WorkerExit, name: str) -> Finding:
     where = worker.where or name
     launched = worker.events["case"].get("phase") == "launch"
@@ -95,6 +109,7 @@ def _make_death(worker: WorkerExit, name: str) -> Finding:
         message=f"{where}: got {got}, expected {expected}",
         case=Case.from_json(worker.events["case"]["case"]),
         where=worker.where,
+        file=worker.file,
         got=got,
         expected=expected,
         backend="cuda" if launched else "simulator",
@@ -106,23 +121,30 @@ def _report_stopped(
 ) -> Report:
     """The report on a run that was cut short: what was found before, and what was not judged."""
     found = (*deaths, *(Finding.from_dict(data) for data in worker.findings))
-    failed = {(finding.property, finding.backend) for finding in found}
     properties = []
     held_to = worker.events.get("properties", {"claims": []})
+    expected = held_to.get("expected", {})
+    reasons = find_reasons(found, expected)
+    failed = {(f.property, f.backend) for f in found if f not in reasons}
+    excused = {(f.property, f.backend): why for f, why in reasons.items()}
     for property_name, claim, backend in held_to["claims"]:
         key = (property_name, backend)
         count = worker.examples[key]
-        status = "fail" if key in failed else "pass" if count else "not run"
-        ratio = worker.ratios.get(key)
-        properties.append(PropertyResult(property_name, claim, status, count, ratio, backend))
+        status = "expected" if key in excused else "pass" if count else "not run"
+        status = "fail" if key in failed else status
+        ratio, why = worker.ratios.get(key), {**excused, key: expected.get(property_name)}
+        result = PropertyResult(property_name, claim, status, count, ratio, backend)
+        properties.append(replace(result, reason=why[key] or excused.get(key)))
     return Report(
         SCHEMA,
         name,
-        "fail" if failed else verdict,
+        # a kernel that dies as is expected is not judged beyond that
+        "fail" if failed else "incomplete" if reasons else verdict,
         tuple(properties),
-        found,
+        tuple(f for f in found if f not in reasons),
         worker.seconds,
         {"gemmproof": __version__},
         f"stopped after {say_count(worker.cases, 'case')}: {worker.how}",
         names=held_to.get("names", {}),
+        expected=tuple(reasons),
     )

@@ -1,0 +1,124 @@
+"""Recipes of docs/examples/ci, read and run as the systems that they are for do."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+RECIPES = ROOT / "docs" / "examples" / "ci"
+SHIMS = {
+    "pip": '#!/bin/sh\necho "$@" >> "$PIP_LOG"\n',  # what it would install is here
+    "gemmproof": f'#!/bin/sh\nexec "{sys.executable}" -m gemmproof "$@"\n',
+}
+
+
+def read_yaml(text: str) -> Any:
+    """The data of a recipe: block mappings and lists, `|`, [flow lists] and plain scalars."""
+    lines = [line for line in text.split("\n") if line.strip() and line.lstrip()[0] != "#"]
+    data, rest = _read_block(lines, _indent(lines[0]))
+    assert rest == []
+    return data
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _read_block(lines: list[str], depth: int) -> tuple[Any, list[str]]:
+    is_list = lines[0].lstrip().startswith("- ")
+    items: list[Any] = []
+    words: dict[str, Any] = {}
+    while lines and _indent(lines[0]) == depth:
+        line, *lines = lines
+        if is_list:
+            inner = depth + 2
+            head = " " * inner + line[inner:]
+            if re.match(r"[\w-]+:( |$)", line[inner:]):
+                one, lines = _read_block([head, *lines], inner)
+            else:
+                one = _read_scalar(line[inner:])
+            items.append(one)
+            continue
+        key, _, value = line.strip().partition(":")
+        value = re.sub(r" #.*", "", value).strip()
+        if value == "|":
+            taken = [x for x in lines if _indent(x) > depth]
+            taken = taken[: next((n for n, x in enumerate(lines) if _indent(x) <= depth), None)]
+            words[key] = "".join(f"{x.strip()}\n" for x in taken)
+            lines = lines[len(taken) :]
+        elif value:
+            words[key] = _read_scalar(value)
+        else:
+            words[key], lines = _read_block(lines, _indent(lines[0]))
+    return (items if is_list else words), lines
+
+
+def _read_scalar(text: str) -> Any:
+    text = text.strip()
+    if text.startswith("["):
+        return [_read_scalar(one) for one in text[1:-1].split(",")]
+    if text in ("true", "false"):
+        return text == "true"
+    quoted = re.fullmatch(r'"([^"]*)"', text)
+    return int(text) if text.isdigit() else quoted[1] if quoted else text
+
+
+class Runner:
+    """A checked out project on a machine of a CI system; `installed` is what pip was asked for."""
+
+    def __init__(self, project: Path, **env: str) -> None:
+        self.project = project
+        shims = project.parent / "shims"
+        shims.mkdir()
+        for name, text in SHIMS.items():
+            (shims / name).write_text(text)
+            (shims / name).chmod(0o755)
+        self._log = project.parent / "pip.txt"
+        self._env = {
+            "PATH": f"{shims}:/usr/bin:/bin",
+            "PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}",
+            "PIP_LOG": str(self._log),
+            "OMP_NUM_THREADS": "1",
+            "CI": "true",
+            **env,
+        }
+
+    @property
+    def installed(self) -> list[str]:
+        return self._log.read_text().splitlines()
+
+    def run(self, command: str, **env: str) -> tuple[int, str]:
+        """The exit code and the log of commands, as a step of a job has them."""
+        done = subprocess.run(
+            ["bash", "-e", "-c", command],
+            cwd=self.project,
+            env={**self._env, **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    def run_github(self, job: dict[str, Any], env: dict[str, str]) -> tuple[int, str, list[str]]:
+        """The exit code of a job's last step that failed, its log, and the files it uploads."""
+        code, log, uploaded = 0, "", []
+        for step in job["steps"]:
+            stated = step.get("if", "")
+            if code and not stated.startswith("always()"):
+                continue
+            hashed = re.search(r"hashFiles\('(.*)'\) != ''", stated)
+            if hashed and not (self.project / hashed[1]).exists():
+                continue
+            if "run" in step:
+                failed, said = self.run(step["run"], **env)
+                code, log = failed or code, log + said
+            elif not re.match(r"actions/(checkout|setup-python)@", step["uses"]):
+                given = step["with"]
+                uploaded += (given.get("path") or given["sarif_file"]).split()
+        return code, log, uploaded

@@ -1,0 +1,40 @@
+"""Reports on kernels that nobody ran, with findings in files that are there."""
+
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import Finding
+from gemmproof.report.report import SCHEMA, PropertyResult, Report
+
+CLAIMS = {
+    "stays_in_bounds": "every unmasked lane addresses an element of its operand",
+    "within_bound": "|c - a b| is within what the accumulator allows",
+}
+CASE = Case(33, 1, 1, "fp16")
+
+
+def finding(line=None, file="my_kernels.py", property="stays_in_bounds", **more):
+    """A finding of that line."""
+    where = None if line is None else f"{file.rpartition('/')[2]}:{line}"
+    given = {
+        "case": CASE,
+        "message": f"load of a at {where}: rows 33..63 of a (M=33)",
+        "operand": "a",
+        **more,
+    }
+    path = None if line is None else file
+    return Finding(property, "out_of_bounds", where=where, file=path, **given)
+
+
+def report(*findings, target="my_kernels.py:matmul", verdict=None, note=None):
+    """A report of these findings, or of what a verdict without any says."""
+    verdict = verdict or ("fail" if findings else "pass")
+    failed = {found.property for found in findings}
+    results = tuple(
+        PropertyResult(name, claim, "fail" if name in failed else "pass", 5)
+        for name, claim in CLAIMS.items()
+    )
+    return Report(SCHEMA, target, verdict, results, findings, 0.1, {}, note)
+
+
+def reproduce(reports):
+    """A command for each of them."""
+    return {r.target: lambda case, name=r.target: f"gemmproof check {name!r}" for r in reports}

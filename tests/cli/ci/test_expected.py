@@ -1,0 +1,249 @@
+"""What a contract expects to fail turns no verdict red; where it holds after all, that does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+from cli_project import project_folder  # noqa: F401
+from fake_simulator import check_with, fake_run, right, stray_load
+from reports_by_hand import CASE, finding, report, reproduce
+
+from gemmproof import Contract, KernelUnderTest
+from gemmproof.backends.cuda import launch_cases
+from gemmproof.cli import EXIT, main
+from gemmproof.commands.init import write_contract
+from gemmproof.engine.tally import tell_passes
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import UNEXPECTED, find_reasons
+from gemmproof.properties.operand import Misstated
+from gemmproof.report.placed import list_placed
+from gemmproof.report.report import Report
+from gemmproof.report.sarif import make_document
+from gemmproof.report.text import document, lines
+from gemmproof.worker import verdict
+from gemmproof.worker.limits import Limits
+from gemmproof.worker.protocol import Request, WorkerExit
+
+BOUNDS, WHY = "stays_in_bounds", "reads past K by one, issue 12"
+EXPECTS = Contract(expected={BOUNDS: WHY})
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+
+
+def strays(contract=EXPECTS, launch=right, **options):
+    """The report on a kernel that always reads past K."""
+    run = fake_run(lambda a, b, config: [stray_load()])
+    return check_with(run, launch, contract, **options)[0]
+
+
+def test_a_contract_states_them_with_reasons():
+    assert EXPECTS.reasons == {BOUNDS: WHY}
+    assert hash(EXPECTS) == hash(Contract(expected={BOUNDS: f"  {WHY.replace(' ', chr(10))}\t"}))
+    words = json.loads(json.dumps(EXPECTS.to_dict()))
+    assert words["expected"] == {BOUNDS: WHY}
+    assert Contract.from_dict(words) == EXPECTS
+    scope = {"Contract": Contract}
+    odd = Contract(expected={BOUNDS: 'it\'s "known"'})
+    assert eval(f"Contract({write_contract(odd)})", scope) == odd
+
+
+@pytest.mark.parametrize("wrong", [{BOUNDS: ""}, {BOUNDS: " "}, {BOUNDS: 3}, {"": WHY}, "x", 7])
+def test_a_contract_without_a_reason_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"^contract expected: got .*, each with a reason$"):
+        Contract(expected=wrong)
+
+
+def test_what_is_no_property_is_refused_with_what_was_meant():
+    with pytest.raises(Misstated, match=r"got 'stay_in_bounds'.*; did you mean 'stays_in_bounds'"):
+        strays(Contract(expected={"stay_in_bounds": WHY}), max_examples=1)
+
+
+def test_what_follows_goes_with_its_cause():
+    cause = finding(3)
+    follows = finding(4, property="within_bound", cause=BOUNDS)
+    alone = finding(5, property="within_bound")
+    assert find_reasons([cause, follows], {BOUNDS: WHY}) == {
+        cause: WHY,
+        follows: f"follows from {BOUNDS}: {WHY}",
+    }
+    assert find_reasons([cause, alone], {BOUNDS: WHY}) == {cause: WHY}
+    assert find_reasons([cause, follows], {"within_bound": WHY}) == {follows: WHY}
+    assert find_reasons([cause, follows], {}) == {}
+
+
+def test_a_failure_that_is_expected_changes_no_verdict():
+    told = strays(max_examples=20)
+    assert (told.verdict, told.findings) == ("pass", ())
+    assert {f.property for f in told.expected} == {BOUNDS}
+    result = next(p for p in told.properties if p.name == BOUNDS)
+    assert (result.status, result.reason) == ("expected", WHY)
+    # it takes no cases from the search for others
+    assert result.examples == 20
+    assert Report.from_json(told.to_json()) == told
+    said = [text for text, _ in lines(told, str)]
+    assert f"{BOUNDS} fails as expected: {WHY}" in said
+    assert said[-1].startswith("matmul: pass: ")
+    assert " held, 1 fails as expected (20 cases, " in said[-1]
+
+
+def test_another_failure_is_a_finding_all_the_same():
+    def wrong(a, b):
+        return right(a, b) + (a.shape[0] > 2)
+
+    told = strays(launch=wrong, max_examples=20)
+    assert told.verdict == "fail"
+    assert next(f.property for f in told.findings) == "exact_on_integers"
+    assert {f.property for f in told.expected} == {BOUNDS}
+
+
+def test_what_holds_after_all_is_a_finding():
+    told = check_with(fake_run(), contract=EXPECTS, max_examples=6)[0]
+    (found,) = told.findings
+    assert (told.verdict, found.property, found.fault) == ("fail", BOUNDS, UNEXPECTED)
+    assert found.message == f"{BOUNDS}: got 6 cases that held, expected it to fail: {WHY}"
+    said = [text for text, _ in lines(told, str)]
+    assert said[0] == f"matmul keeps {BOUNDS}, which its contract expects to fail"
+    assert not any("smallest case" in text for text in said)
+    assert document(told, str)["findings"][0]["reproduce"] is None
+
+
+@pytest.mark.parametrize("options", [{"case": CASE}, {"case": CASE, "max_examples": 1}])
+def test_one_case_alone_shows_no_pass(options):
+    told = check_with(fake_run(), contract=EXPECTS, **options)[0]
+    assert (told.verdict, told.findings) == ("pass", ())
+    said = [text for text, _ in lines(told, str)]
+    held = "held in the 1 case that it was judged in"
+    assert f"{BOUNDS}, expected to fail, {held}: {WHY}" in said
+
+
+def judged(verdict, status, name=BOUNDS, hides=False, others=()):
+    """What becomes of a report in which the property expected to fail has that status."""
+    made = report(verdict=verdict)
+    first, *rest = made.properties
+    hidden = (finding(3, property="no_races"),) if hides else ()
+    results = (replace(first, name=name, status=status), *others, *rest)
+    made = replace(made, properties=results, expected=hidden)
+    contract = Contract(expected={name: WHY})
+    return tell_passes(made, KernelUnderTest("matmul", len, contract), [CASE]).verdict
+
+
+def test_only_what_ran_to_its_end_passes_unexpectedly():
+    assert judged("pass", "pass") == "fail"
+    assert judged("pass", "not run") == "pass"
+    assert judged("pass", "expected") == "pass"
+    for found in ("incomplete", "error", "fail"):
+        assert judged(found, "pass") == found
+    # what other failures hide was not compared in every case
+    assert judged("pass", "pass", "symmetries") == "fail"
+    assert judged("pass", "pass", "symmetries", hides=True) == "pass"
+    assert judged("pass", "pass", hides=True) == "fail"
+    launched = replace(report().properties[0], status="not run", backend="cuda")
+    assert judged("pass", "pass", others=(launched,)) == "pass"
+
+
+def test_what_fails_as_expected_is_not_launched():
+    """It could damage the device's memory; what was asked for is not done."""
+    made = replace(report(), expected=(finding(3),))
+    told = launch_cases(None, made, [], SimpleNamespace(name="H200"), None)
+    assert told.verdict == "incomplete"
+    assert "nothing was launched on the H200" in told.note
+
+
+def test_scanners_get_a_note_and_no_alert():
+    made = strays(max_examples=2)
+    run = make_document([made], list_placed([made], reproduce([made])))["runs"][0]
+    assert run["results"] == []
+    (told,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert (told["level"], told["associatedRule"]["id"]) == ("note", BOUNDS)
+    assert WHY in told["message"]["text"]
+
+
+CRASHES = """
+from gemmproof import Contract, KernelUnderTest
+from my_kernels import leaves, matmul
+
+def pytest_gemm_kernels():
+    crash = Contract(expected={"runs_to_completion": "leaves at M=3"})
+    return [KernelUnderTest("leaves", leaves, crash), KernelUnderTest("matmul", matmul)]
+"""
+
+
+def test_a_crash_that_is_expected_leaves_the_rest_unjudged(project, capsys):
+    Path("conftest.py").write_text(CRASHES)
+    command = ["signoff", "--max-examples", "5", "--json", "r.json", "--junit", "r.xml"]
+    assert main(command) == EXIT["incomplete"]
+    told = json.loads(Path("r.json").read_text())["kernels"][0]
+    assert (told["verdict"], told["findings"]) == ("incomplete", [])
+    assert [f["fault"] for f in told["expected"]] == ["crash"]
+    assert told["note"].startswith("stopped after 4 cases: ")
+    cases = ElementTree.parse("r.xml").iter("testcase")
+    skipped = [
+        case.find("skipped").get("message") for case in cases if case.find("skipped") is not None
+    ]
+    assert skipped == ["fails as expected: leaves at M=3"]
+
+
+def test_no_smaller_crash_is_sought_where_one_is_expected(monkeypatch):
+    """What is found besides is no crash, and stays what it is."""
+    worker = WorkerExit(end="crash", how="a process that died of SIGSEGV")
+    other = finding(3, property="within_bound", case=Case(9, 9, 9, "fp16"))
+    claims = [[name, "claim", "simulator"] for name in ("runs_to_completion", "within_bound")]
+    held_to = {"claims": claims, "expected": {"runs_to_completion": WHY}}
+    for event in (
+        {"event": "properties", **held_to},
+        {"event": "finding", "finding": other.to_dict()},
+        {"event": "case", "case": CASE.to_json(), "phase": "draw"},
+    ):
+        worker.take(event)
+    asked = []
+    monkeypatch.setattr(verdict, "watch", lambda request, *more: asked.append(request) or worker)
+    told, _ = verdict.judge(Request(ask="check", name="matmul"), Limits())
+    assert [request.ask for request in asked] == ["check"]
+    assert (told.verdict, told.findings) == ("fail", (other,))
+    assert [f.fault for f in told.expected] == ["crash"]
+    statuses = {p.name: (p.status, p.reason) for p in told.properties}
+    assert statuses == {"runs_to_completion": ("expected", WHY), "within_bound": ("fail", None)}
+
+
+def test_check_and_signoff_take_the_words(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(EXAMPLES / "no_k_mask.py", tmp_path)
+    check = ["check", "no_k_mask.py:matmul", "--max-examples", "2"]
+    assert main([*check, "--expect", f"{BOUNDS}={WHY}", "--json", "r.json"]) == EXIT["pass"]
+    out = capsys.readouterr().out
+    assert f"{BOUNDS} fails as expected: {WHY}" in out
+    told = json.loads(Path("r.json").read_text())
+    reasons = {p["name"]: p["reason"] for p in told["properties"] if p["reason"]}
+    assert reasons.pop(BOUNDS) == WHY
+    assert set(reasons.values()) == {f"follows from {BOUNDS}: {WHY}"}
+    assert f"  and with it: {', '.join(reasons)}\n" in out
+    assert all("reproduce" in one for one in told["expected"])
+    for words, said in (
+        ("stay_in_bounds=x", "did you mean 'stays_in_bounds'?\n"),
+        (BOUNDS, f"--expect: got '{BOUNDS}', expected such as"),
+        (f"{BOUNDS}=", "expected such as"),
+    ):
+        if "did you" in said:
+            assert main([*check, "--expect", words]) == EXIT["error"]
+        else:
+            with pytest.raises(SystemExit, match=r"^2$"):
+                main([*check, "--expect", words])
+        captured = capsys.readouterr()
+        assert (captured.out, captured.err.count("\n")) == ("", 1)
+        assert said in captured.err
+    Path("conftest.py").write_text(
+        "def pytest_gemm_kernels():\n"
+        "    from gemmproof import Contract, KernelUnderTest\n"
+        "    import no_k_mask\n"
+        f"    contract = Contract(expected={{{BOUNDS!r}: {WHY!r}}})\n"
+        "    return [KernelUnderTest('matmul', no_k_mask.matmul, contract)]\n"
+    )
+    assert main(["signoff", "--max-examples", "2"]) == EXIT["pass"]
+    out = capsys.readouterr().out.splitlines()
+    assert ["stays_in_bounds", "expected"] in [line.split() for line in out]
+    assert f"matmul: {BOUNDS} fails as expected: {WHY}" in out

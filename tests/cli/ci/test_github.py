@@ -1,0 +1,163 @@
+"""Within a job of GitHub's: annotations of lines, and a page below the job."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from cli_project import project_folder  # noqa: F401
+from reports_by_hand import finding, report, reproduce
+
+from gemmproof.cli import EXIT, main
+from gemmproof.report.github import append_summary, fit, list_annotations, write_command
+from gemmproof.report.placed import list_placed
+
+CONFTEST = """
+from gemmproof import Contract, KernelUnderTest
+from my_kernels import {0}
+
+def pytest_gemm_kernels():
+    return [KernelUnderTest(f.__name__, f, Contract()) for f in ({0},)]
+"""
+ANNOTATION = re.compile(r"::(error|warning) ([^:]*)::(.*)")
+
+
+def annotate(*reports):
+    return list(list_annotations("signoff", reports, list_placed(reports, reproduce(reports))))
+
+
+def read(line):
+    """The name, properties and message of a workflow command, as GitHub's runner reads them."""
+    name, stated, message = ANNOTATION.fullmatch(line).groups()
+    for code, c in (("%0A", "\n"), ("%0D", "\r"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        message = message if c in ":," else message.replace(code, c)
+    pairs = dict(pair.split("=", 1) for pair in stated.split(","))
+    for key, text in pairs.items():
+        text = text.replace("%3A", ":").replace("%2C", ",")
+        pairs[key] = text.replace("%0A", "\n").replace("%25", "%")
+    return name, pairs, message
+
+
+def test_an_annotation_names_file_line_and_property():
+    (line,) = annotate(report(finding(31)))
+    name, stated, message = read(line)
+    assert (name, stated["line"], stated["title"]) == ("error", "31", "matmul: stays_in_bounds")
+    assert stated["file"].endswith("my_kernels.py")
+    assert message.splitlines()[0] == "load of a at my_kernels.py:31: rows 33..63 of a (M=33)"
+    assert message.splitlines()[-1].startswith("reproduce: gemmproof check ")
+
+
+@pytest.mark.parametrize("odd", ["a:b,c%d", "two\nlines\r", "red\x1b[2J", "bytes\udcff", "100%25"])
+def test_whatever_is_written_it_is_one_command(odd):
+    line = write_command("error", f"{odd}\nsecond", file=odd, title=odd)
+    assert line.isprintable()
+    _, stated, message = read(line)
+    escaped = odd.replace("\n", r"\n").replace("\r", r"\r").replace("\x1b", r"\x1b")
+    escaped = escaped.replace("\udcff", r"\udcff")
+    assert stated == {"file": escaped, "title": escaped}
+    # lines of a message stay lines
+    assert message.splitlines()[-1] == "second"
+
+
+def test_the_gravest_come_first_and_the_rest_are_counted():
+    """A cause of each kernel, then the other causes, then what is not known."""
+    first = report(*(finding(n) for n in range(1, 8)), finding(9, cause="stays_in_bounds"))
+    second = report(finding(21), finding(22), target="other.py:bmm")
+    broken = report(verdict="error", note="gone", target="third.py:f")
+    slow = report(verdict="incomplete", note="too long", target="fourth.py:g")
+    told = annotate(slow, broken, first, second)
+    shown = [read(line) for line in told[:-1]]
+    assert [stated.get("line") for _, stated, _ in shown] == [
+        "1", "21", "2", "22", "3", "4", "5", "6", "7", None
+    ]  # fmt: skip
+    assert shown[-1][:2] == ("error", {"title": "gemmproof signoff: f: error"})
+    assert told[-1] == "not annotated: 1 beyond the 10 that GitHub shows, 1 that follow from others"
+    assert read(annotate(slow)[0])[0] == "warning"
+    assert annotate(report()) == []
+
+
+CHECK = ["check", "my_kernels.py:leaves", "--max-examples", "5"]
+
+
+@pytest.mark.parametrize("command", [CHECK, ["signoff", "--max-examples", "5"]])
+def test_check_and_signoff_write_them_in_a_job(project, capsys, monkeypatch, command):
+    Path("conftest.py").write_text(CONFTEST.format("leaves, matmul"))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "page.md")
+    assert main(command) == EXIT["fail"]
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("::")]
+    assert read(line)[1]["title"] == "leaves: runs_to_completion"
+    page = Path("page.md").read_text()
+    assert page.startswith(f"## gemmproof {command[0]}: fail\n")
+    assert page.count("| leaves | fail | ") == 1
+    assert "\n### leaves\n\n```text\nleaves does not run to completion" in page
+    assert "reproduce:  gemmproof" in page
+
+
+@pytest.mark.parametrize(
+    ("job", "typed", "written"), [("true", "none", 0), ("false", "auto", 0), ("", "github", 1)]
+)
+def test_an_option_forces_or_forbids_them(project, capsys, monkeypatch, job, typed, written):
+    monkeypatch.setenv("GITHUB_ACTIONS", job)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "page.md")
+    assert main([*CHECK, "--annotations", typed]) == EXIT["fail"]
+    assert capsys.readouterr().out.count("\n::error ") == written
+    assert Path("page.md").exists() == bool(written)
+
+
+def test_what_is_refused_is_annotated_too(project, capsys):
+    for command in (["check", "my_kernels.py:nothing"], ["signoff", "--conftest", "nothing.py"]):
+        assert main([*command, "--annotations", "github"]) == EXIT["error"]
+        captured = capsys.readouterr()
+        assert captured.err.count("\n::error title=gemmproof ") == 1
+        assert captured.out == ""
+
+
+def test_a_summary_that_cannot_be_written_is_one_line(project, capsys, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "no/such\nfolder")
+    command = ["check", "my_kernels.py:matmul", "--max-examples", "2", "--annotations", "github"]
+    assert main(command) == EXIT["incomplete"]
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[-1].startswith("matmul: pass")
+    assert captured.err == (
+        r"gemmproof check: GITHUB_STEP_SUMMARY: got 'no/such\\nfolder' (No such file or directory),"
+        " expected a file to append to\n"
+    )
+
+
+def test_a_summary_is_appended_and_stays_below_a_mebibyte(tmp_path, monkeypatch):
+    place = tmp_path / "summary.md"
+    before = "of another step\n" * 1000
+    place.write_text(before)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place))
+    many = [report(finding(n, message="x" * 3000), target=f"k.py:f{n}") for n in range(500)]
+    assert append_summary("signoff", "fail", many, reproduce(many)) == (str(place), "")
+    text = place.read_text()
+    assert text.startswith(before)
+    assert (1 << 20) - 8000 < len(text.encode()) <= 1 << 20
+    assert re.search(r"\nCut: \d+ of 1002 parts have no room in 1 MiB\.\n$", text)
+    assert text.count("```") % 2 == 0
+    place.write_text("x" * (1 << 20))
+    why = "it has no room left in 1 MiB"
+    assert append_summary("signoff", "fail", many, reproduce(many)) == (str(place), why)
+    assert place.stat().st_size == 1 << 20
+
+
+def test_pieces_fit_whole():
+    assert fit(["a" * 300, "b"], 301) == b"a" * 300 + b"b"
+    assert fit(["a" * 100, "b" * 300], 399) == b"a" * 100 + (
+        b"\nCut: 1 of 2 parts have no room in 1 MiB.\n"
+    )
+
+
+def test_nothing_that_a_kernel_is_called_is_markdown(tmp_path, monkeypatch):
+    place = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place))
+    one = report(finding(3, message="```\n<script>"), target="k.py:`f|g`<b>*[x](y)")
+    append_summary("check", "fail", [one], reproduce([one]))
+    page = place.read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| &#96;"))
+    assert row.count("|") == 5
+    outside = re.sub(r"````text\n.*?\n````\n", "", page, flags=re.DOTALL)
+    assert not set("`<*[") & set(outside)

@@ -1,0 +1,95 @@
+"""What `signoff` has judged outlives whatever ends it, and --fail-fast ends it itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from xml.etree import ElementTree
+
+import pytest
+from cli_process import find_left, finish, run, start, wait_for
+
+KERNELS = """
+import os, time
+from pathlib import Path
+
+def matmul(a, b):
+    pass
+
+def leaves(a, b):
+    os._exit(1)
+
+def waits(a, b):
+    Path("began").touch()
+    while not Path("go").exists():
+        time.sleep(0.01)
+"""
+CONFTEST = """
+from gemmproof import Contract, KernelUnderTest
+from my_kernels import leaves, matmul, waits
+
+def pytest_gemm_kernels():
+    functions = {"matmul": matmul, "leaves": leaves, "waits": waits, "waits_too": waits}
+    return [KernelUnderTest(name, f, Contract()) for name, f in functions.items()]
+"""
+SIGNOFF = ("signoff", "--jobs", "1", "--max-examples", "2", "--time-limit", "600")
+UNDER_WAY = "not judged when this was written: the run was under way"
+
+
+@pytest.fixture(name="project")
+def project_with_a_kernel_that_waits(tmp_path):
+    (tmp_path / "my_kernels.py").write_text(KERNELS)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    return tmp_path
+
+
+def test_a_kill_keeps_what_was_judged(project):
+    process = start(project, *SIGNOFF, "--json", "report.json", "--junit", "report.xml")
+    assert wait_for((project / "began").exists)  # the third kernel: the first two are done
+
+    def read():
+        return json.loads((project / "report.json").read_text())
+
+    # the JUnit one is written last
+    assert wait_for(lambda: "<failure" in (project / "report.xml").read_text())
+    os.killpg(process.pid, signal.SIGKILL)
+    assert finish(process)[0] == -signal.SIGKILL
+    told = [(kernel["verdict"], kernel["note"]) for kernel in read()["kernels"]]
+    assert [verdict for verdict, _ in told] == ["pass", "fail", "incomplete", "incomplete"]
+    assert [note for _, note in told[2:]] == [UNDER_WAY] * 2
+    assert (read()["verdict"], read()["schema"]) == ("fail", 2)
+    suites = ElementTree.parse(project / "report.xml").iter("testsuite")
+    errors = [[e.get("message") for e in suite.iter("error")] for suite in suites]
+    assert errors[2:] == [[UNDER_WAY]] * 2
+    find_left(project)  # until the workers, which die with their parent, are gone
+
+
+def test_a_report_that_is_no_file_is_written_once(project):
+    (project / "go").touch()
+    code, out, _ = run(project, *SIGNOFF, "--json", "-")
+    assert (code, len(json.loads(out)["kernels"])) == (1, 4)
+    told = run(project, *SIGNOFF, "--json", "/dev/stderr")[2]
+    assert told.count('"left_out"') == 1
+
+
+def test_fail_fast_ends_at_the_first_kernel_with_findings(project):
+    # the third kernel would wait for ever
+    code, out, err = run(project, *SIGNOFF, "--fail-fast", "--json", "report.json")
+    report = json.loads((project / "report.json").read_text())
+    assert (code, report["verdict"]) == (1, "fail")
+    assert [k["verdict"] for k in report["kernels"]] == ["pass", "fail"] + ["incomplete"] * 2
+    notes = [kernel["note"] for kernel in report["kernels"][2:]]
+    assert notes == ["not run: --fail-fast"] * 2
+    last = out.splitlines()[-3:]
+    assert last[0] == "signoff: fail (1 fail, 2 incomplete, 1 pass)"
+    assert last[1:] == ["waits: not run: --fail-fast", "waits_too: not run: --fail-fast"]
+    assert "Traceback" not in err
+    assert find_left(project) == ([], [])
+
+
+def test_fail_fast_changes_nothing_where_all_is_right(project):
+    (project / "go").touch()
+    names = ("--kernel", "matmul", "--kernel", "waits")
+    code, out, _ = run(project, *SIGNOFF, "--fail-fast", *names)
+    assert (code, out.splitlines()[-1]) == (0, "signoff: pass (2 pass)")
