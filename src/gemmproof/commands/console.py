@@ -25,13 +25,15 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 
 def unwritable(
-    options: argparse.Namespace, reports: tuple[str, str] = ("json", "junit")
+    options: argparse.Namespace, reports: tuple[str, ...] = ("json", "junit")
 ) -> str | None:
     """One line on the first report that could not be written; asked before the run, not after."""
     stated = [(_label(o), getattr(options, o)) for o in reports if getattr(options, o)]
-    if len(stated) == 2 and len({os.path.realpath(name) for _, name in stated}) == 1:
-        (first, _), (second, name) = stated
-        return f"{second}: got {name!r} as for {first}, expected another file"
+    taken: dict[str, str] = {}
+    for option, name in stated:
+        first = taken.setdefault(os.path.realpath(name), option)
+        if first != option:
+            return f"{option}: got {name!r} as for {first}, expected another file"
     for option, name in stated:
         if why := find_obstacle(name):
             return _explain_obstacle(option, name, why)

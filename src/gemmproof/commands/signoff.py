@@ -13,9 +13,12 @@ from gemmproof.commands.console import answer, limits_of, note_unpredicted, refu
 from gemmproof.interrupts import Interrupted
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.command import write_command
-from gemmproof.report.files import Writer, write_json, write_junit
-from gemmproof.report.report import EXIT, GRAVEST_FIRST, SCHEMA, Report
-from gemmproof.report.text import STYLES, Line, clean, document, lines, table
+from gemmproof.report.files import Writer, write_junit
+from gemmproof.report.report import EXIT, GRAVEST_FIRST, Report
+from gemmproof.report.text import STYLES, Line, clean, lines, table
+from gemmproof.signoff.show import lines as say_signed
+from gemmproof.signoff.verdict import ALONE
+from gemmproof.signoff.writers import list_writers, sign_off
 from gemmproof.streams import say
 from gemmproof.worker.protocol import Request, WorkerExit
 from gemmproof.worker.supervisor import open_pool, preload, watch
@@ -28,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     Interrupted, it does so with what is known by then.
     """
     try:
-        if problem := unwritable(options):
+        if problem := unwritable(options, ("json", "junit", "html", "markdown")):
             raise ValueError(problem)
         if options.case:
             Case.from_json(options.case)
@@ -138,20 +141,17 @@ def _answer(
 ) -> int:
     unjudged = WorkerExit(end="halted", how="interrupted")
     reports = [judged.get(name) or make_report(unjudged, name) for name in names]
-    found = {report.verdict for report in reports} or {"incomplete"}
-    verdict = next(v for v in GRAVEST_FIRST if v in found)
     reproduce = {report.target: _reproduce(options, report.target) for report in reports}
-    kernels = [document(report, reproduce[report.target]) for report in reports]
-    whole = {"schema": SCHEMA, "verdict": verdict, "kernels": kernels, "left_out": left_out}
+    signed = sign_off(options, reports, left_out)
+    verdict = signed.code
     written: dict[str, Writer] = {
-        "json": lambda place: write_json(place, whole),
+        **list_writers(signed, reproduce),
         "junit": lambda place: write_junit(place, reports, reproduce),
     }
-    why = "left out: registered device_only, it is judged with --device cuda"
-    notes = [(clean(f"{name}: {why}"), "") for name in left_out]
+    notes = [(clean(f"{name}: {ALONE}"), "") for name in left_out]
     shown = [r for r in reports if r.target in judged and r.verdict != "pass"]
     said = [line for r in shown for line in (*lines(r, reproduce[r.target]), ("", ""))]
-    said += [*_summarise(options, reports, verdict), *notes]
+    said += [*say_signed(signed), *_summarise(options, reports, verdict), *notes]
     return answer(options, EXIT[verdict], said, written)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from gemmproof.engine.coverage import cover
 from gemmproof.engine.judge import Judged
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
@@ -53,6 +54,7 @@ def make_report(kernel: KernelUnderTest, drawn: list[Judged], findings: list[Fin
         versions=versions(),
         note=note,
         names=parameters_of(kernel.launch),
+        coverage=cover(kernel.contract, drawn),
     )
 
 

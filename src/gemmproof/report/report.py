@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
+from gemmproof.report.facts import Coverage, Identity
 
 if TYPE_CHECKING:
     from gemmproof.properties.accumulator import Drift
@@ -114,7 +115,8 @@ class Report:
     `versions` are those of the packages involved. `drift` is what `gemmproof drift` found, `limits`
     what lies beyond the contract, where that was tried: they are no findings. `names` is what the
     wrapper calls a and b, where that is known: findings and cases say a and b, messages its names.
-    `unvisited` are the paths of wrapper and kernel that no case visited, in words.
+    `unvisited` are the paths of wrapper and kernel that no case visited, in words. `facts` say what
+    was judged, where a worker loaded it, `coverage` which tiles and bits the cases reached.
     """
 
     schema: int
@@ -129,6 +131,8 @@ class Report:
     limits: tuple[Limit, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
     unvisited: tuple[str, ...] = ()
+    facts: Identity | None = None
+    coverage: Coverage | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, `schema` first."""
@@ -138,6 +142,8 @@ class Report:
         data["drift"] = None if self.drift is None else self.drift.to_dict()
         data["limits"] = [limit.to_dict() for limit in self.limits]
         data["unvisited"] = list(self.unvisited)
+        data["facts"] = None if self.facts is None else asdict(self.facts)
+        data["coverage"] = None if self.coverage is None else self.coverage.to_dict()
         return data
 
     def to_json(self) -> str:
@@ -174,6 +180,8 @@ class Report:
         findings = tuple(Finding.from_dict(f) for f in data["findings"])
         limits = tuple(Limit.from_dict(x) for x in data["limits"])
         records = {"properties": properties, "findings": findings, "drift": drift, "limits": limits}
+        for name, record in (("facts", Identity), ("coverage", Coverage)):
+            records[name] = None if data[name] is None else record.from_dict(data[name])
         return Report(**{**data, **records, "unvisited": tuple(data["unvisited"])})
 
 

@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -80,6 +80,8 @@ def serve(request: Request, emit: Listener) -> None:
         found = _list_kernels(request) if request.ask == "list" else [_find_kernel(request)]
         alone = [kernel.name for kernel in found if kernel.device_only]
         return emit({"event": "kernels", "names": [k.name for k in found], "alone": alone})
+    from gemmproof.signoff.facts import describe
+
     place, _, function = request.engine.partition(":")
     check = getattr(import_module(place), function)
     emit({"event": "ready"})
@@ -89,6 +91,7 @@ def serve(request: Request, emit: Listener) -> None:
     if request.ask == "shrink":
         assert case is not None
         return _shrink(request, kernel, engine, case, emit)
+    emit({"event": "source", "facts": asdict(describe(kernel))})
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
     if request.limits:
         options["limits"] = True
