@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from gemmproof.engine.judge import Judged
 from gemmproof.properties.cases.case import Case
@@ -45,7 +46,12 @@ def _keep_bits(contract: Contract, fmt: str, judged: Iterable[Judged]) -> tuple[
     place: what a proof asks for comes first, and as much as there was time for. Of special data the
     bits of a NaN would be the machine's.
     """
-    known = {one.case: one.bits for one in judged if one.bits and one.case.dtype == fmt}
+    # whatever a case is compared with, and however often it is called: the first call is the same
+    known = {
+        replace(one.case, calls=1, compare=None): one.bits
+        for one in judged
+        if one.bits and one.case.dtype == fmt
+    }
     always = [case for case in (smallest(contract, fmt), probe(contract, fmt)) if case in known]
     others = [
         case for case in known if case not in always and case.fill not in ("index", "special")

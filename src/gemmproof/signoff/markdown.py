@@ -19,7 +19,7 @@ SHOWN = 30  # reasons and changes: a comment has an end, --json has all
 LONGEST = 400  # characters of one
 # what Markdown, HTML in it, or a forge reads as more than text: marks, references and mentions,
 # emoji, and links that need no marks
-_ACTIVE = re.compile(r"[\\`*\[\]<>&#|~@$!%^{}]|\b_\B|\B_\b|:(?=[\w/+-])|(?<=[wW])\.", re.ASCII)
+_ACTIVE = re.compile(r"[\\`*\[\]<>&#|~@$!%^{}]|\b_\B|\B_\b|:(?=//|[\w+-]+:)|(?<=www)\.", re.ASCII)
 _LEADING = re.compile(r"^[-+=\d]")  # what would begin a list within an item
 
 
@@ -45,12 +45,12 @@ def _list_lines(signed: Signoff) -> Iterator[str]:
     yield escape(show.say_versions(signed.versions)) or "Versions are not known."
     yield from _list_reasons("Reasons", signed.reasons)
     if signed.baseline is not None:
-        yield from _list_reasons("Against the baseline", signed.changes, "Nothing changed.")
+        yield from _list_reasons(show.BESIDES, signed.told, show.say_unchanged(signed))
     yield ""
     yield f"| {' | '.join(HEADS)} |"
     yield f"|{' --- |' * len(HEADS)}"
     for kernel in signed.kernels:
-        yield f"| {' | '.join(_list_cells(kernel))} |"
+        yield f"| {' | '.join(_list_cells(kernel, signed.judge(kernel)))} |"
     yield ""
     classes = ", ".join(RESIDUES)
     yield f"Beside the tile: cases whose size mod its BLOCK is {classes}. Worst error: over bound."
@@ -76,15 +76,15 @@ def _list_reasons(head: str, reasons: Iterable[Reason], none: str = "") -> Itera
         yield f"- and {len(known) - SHOWN} more: the JSON has all"
 
 
-def _list_cells(kernel: KernelRecord) -> list[str]:
-    verdict = kernel.verdict if kernel.verdict == SIGNED else f"**{kernel.verdict}**"
+def _list_cells(kernel: KernelRecord, verdict: str) -> list[str]:
+    verdict = verdict if verdict == SIGNED else f"**{verdict}**"
     cells = [
         show.say_cases(kernel),
         show.say_residues(kernel),
         show.say_proofs(kernel),
         show.say_worst(kernel),
         show.say_gpu(kernel),
-        show.say_drift(kernel),
+        kernel.drift,
         show.say_benchmark(kernel),
         show.say_mutation(kernel),
     ]

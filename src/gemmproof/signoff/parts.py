@@ -56,13 +56,15 @@ class Statement:
         found: dict[str, dict[tuple[str, ...], None]] = {}
         inner: set[int] = set()
         for node in ast.walk(self.node):  # an attribute comes before what it is of
+            if id(node) in inner:
+                continue
             chain: list[str] = []
             one: ast.AST = node
             while isinstance(one, ast.Attribute):
                 inner.add(id(one.value))
                 chain.insert(0, one.attr)
                 one = one.value
-            if isinstance(one, ast.Name) and (chain or id(one) not in inner):
+            if isinstance(one, ast.Name):
                 found.setdefault(one.id, {})[tuple(chain)] = None
         return {name: tuple(chains) for name, chains in found.items()}
 

@@ -12,6 +12,7 @@ from gemmproof.signoff.seal import FIELD, seal
 
 SCHEMA = 3  # 2 had neither facts of the kernels nor a hash
 SIGNED, REFUSED, INCOMPLETE = VERDICTS = ("signed off", "refused", "incomplete")
+GRAVEST = (REFUSED, INCOMPLETE, SIGNED)
 NOT_MEASURED, NOT_RUN = "not measured", "not run"
 
 
@@ -87,22 +88,27 @@ class KernelRecord:
         return {"pass": SIGNED, "fail": REFUSED}.get(self.report.verdict, INCOMPLETE)
 
     @property
+    def drift(self) -> str:
+        """The class of the accumulator, where the report has it."""
+        drift = self.report.drift
+        found = None if drift is None else drift.accumulator
+        return NOT_MEASURED if found is None else found.name
+
+    @property
     def source(self) -> str:
         """The hash of what was judged, "" where it is not known."""
         return "" if self.report.facts is None else self.report.facts.digest
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, verdict: str) -> dict[str, Any]:
         """What stands beside the report in JSON."""
         measured = {"benchmark": self.benchmark, "mutation": self.mutation}
         said = {n: NOT_MEASURED if x is None else asdict(x) for n, x in measured.items()}
         ran = [p for p in self.report.properties if p.backend == "cuda" and p.status != NOT_RUN]
-        drift = self.report.drift
-        found = None if drift is None else drift.accumulator
         return {
-            "verdict": self.verdict,
+            "verdict": verdict,
             "source": self.source,
             "gpu": {p.name: p.examples for p in ran} or NOT_RUN,
-            "drift": NOT_MEASURED if found is None else found.name,
+            "drift": self.drift,
             **said,
             "why_not_timed": self.why_not_timed,
         }
@@ -162,10 +168,21 @@ class Signoff:
     versions: dict[str, str] = field(default_factory=dict)
     hash: str = ""
 
+    @property
+    def told(self) -> tuple[Reason, ...]:
+        """The changes that are no reasons."""
+        return tuple(one for one in self.changes if one.weight == SIGNED)
+
+    def judge(self, kernel: KernelRecord) -> str:
+        """The verdict on one kernel, what a baseline says of it included."""
+        name = kernel.report.target
+        found = {weigh(one) for one in self.reasons if one.kernel == name} | {kernel.verdict}
+        return next(v for v in GRAVEST if v in found)
+
     def to_dict(self, reproduce: dict[str, Reproduce]) -> dict[str, Any]:
         """The JSON document, sealed; `reproduce` is looked up by a kernel's name."""
         kernels = [
-            {**document(k.report, reproduce[k.report.target]), "signoff": k.to_dict()}
+            {**document(k.report, reproduce[k.report.target]), "signoff": k.to_dict(self.judge(k))}
             for k in self.kernels
         ]
         said = {
@@ -201,6 +218,11 @@ class Signoff:
             dict(data["versions"]),
             data[FIELD],
         )
+
+
+def weigh(reason: Reason) -> str:
+    """What a reason weighs, once it is accepted or not."""
+    return SIGNED if reason.accepted else reason.weight
 
 
 def _list(reasons: Iterable[Reason]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from gemmproof.report.facts import AXES, RESIDUES, UNKNOWN, Coverage
 from gemmproof.report.report import PropertyResult
 from gemmproof.report.text import STYLES, Line, clean
 from gemmproof.signoff.record import (
+    GRAVEST,
     INCOMPLETE,
     NOT_MEASURED,
     NOT_RUN,
@@ -18,9 +19,11 @@ from gemmproof.signoff.record import (
     KernelRecord,
     Reason,
     Signoff,
+    weigh,
 )
 
 PREDICTED = "equals_prediction"  # properties/determinism.py brings torch
+BESIDES = "Besides, since the baseline"
 SHORT = 12  # digits of a hash
 SHOWN = 20  # changes that an answer shows: --json has all
 _STYLES = {SIGNED: "", INCOMPLETE: STYLES["incomplete"], REFUSED: STYLES["fail"]}
@@ -35,7 +38,9 @@ def lines(signed: Signoff) -> list[Line]:
         said.append(("  nothing changed", ""))
     for one in _sort(signed.changes)[:SHOWN]:
         weight = say_weight(one)
-        said.append((clean(f"  {say_reason(one)}{weight and f'  [{weight}]'}"), style_of(one)))
+        said.append(
+            (clean(f"  {say_reason(one)}{weight and f'  [{weight}]'}"), _STYLES[weigh(one)])
+        )
     if len(signed.changes) > SHOWN:
         said.append((f"  and {len(signed.changes) - SHOWN} more: --json has all", ""))
     return [*said, ("", "")]
@@ -43,17 +48,7 @@ def lines(signed: Signoff) -> list[Line]:
 
 def _sort(reasons: Iterable[Reason]) -> list[Reason]:
     """What weighs most first."""
-    return sorted(reasons, key=lambda one: (REFUSED, INCOMPLETE, SIGNED).index(weigh(one)))
-
-
-def weigh(reason: Reason) -> str:
-    """What a reason weighs, once it is accepted or not."""
-    return SIGNED if reason.accepted else reason.weight
-
-
-def style_of(reason: Reason) -> str:
-    """A style of rich."""
-    return _STYLES[weigh(reason)]
+    return sorted(reasons, key=lambda one: GRAVEST.index(weigh(one)))
 
 
 def say_reason(reason: Reason) -> str:
@@ -64,6 +59,11 @@ def say_reason(reason: Reason) -> str:
 def say_weight(reason: Reason) -> str:
     """What it does to the verdict, "" where it is only told."""
     return "accepted" if reason.accepted else "" if reason.weight == SIGNED else reason.weight
+
+
+def say_unchanged(signed: Signoff) -> str:
+    """What is said where a baseline tells nothing besides the reasons."""
+    return "" if signed.changes else "Nothing changed since the baseline."
 
 
 def say_inputs(inputs: Inputs) -> str:
@@ -118,11 +118,6 @@ def say_gpu(kernel: KernelRecord) -> str:
     predicted = next((p for p in ran if p.name == PREDICTED), None)
     said = "as predicted" if predicted is not None and not failed else ", ".join(failed) or "held"
     return f"{said} in {cases} on {device}"
-
-
-def say_drift(kernel: KernelRecord) -> str:
-    """The class of the accumulator, where the report has it."""
-    return str(kernel.to_dict()["drift"])
 
 
 def say_benchmark(kernel: KernelRecord) -> str:

@@ -139,7 +139,10 @@ class _Walk:
                 self._take(part)
         if name not in source.binding:
             for module in source.stars:
-                self._follow_import(Import(module, name), chains)
+                file = find_file(module)
+                all_of_it = self._read(file, module) if file else None
+                if all_of_it is not None:  # a name that it has not is a local one, or Python's
+                    self._follow_bound(all_of_it, name, chains)
 
     def _follow_import(self, asked: Import, chains: Chains) -> None:
         if not asked.name:

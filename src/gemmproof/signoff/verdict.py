@@ -9,6 +9,7 @@ from gemmproof.properties.finding import list_by_cause
 from gemmproof.report.report import GRAVEST_FIRST, Report
 from gemmproof.signoff.compare import compare
 from gemmproof.signoff.record import (
+    GRAVEST,
     INCOMPLETE,
     REFUSED,
     SIGNED,
@@ -20,7 +21,6 @@ from gemmproof.signoff.record import (
 from gemmproof.signoff.timed import Timed
 
 ALONE = "left out: registered device_only, it is judged with --device cuda"
-GRAVER = (REFUSED, INCOMPLETE, SIGNED)
 _CODES = {REFUSED: "fail", INCOMPLETE: "incomplete", SIGNED: "pass"}
 
 
@@ -46,7 +46,7 @@ def sign(
     codes |= {_CODES[one.weight] for one in changes if not one.accepted}
     return replace(
         made,
-        verdict=next(v for v in GRAVER if v in weights),
+        verdict=next(v for v in GRAVEST if v in weights),
         code=next(v for v in GRAVEST_FIRST if v in codes),
         reasons=tuple(reasons),
         changes=changes,
