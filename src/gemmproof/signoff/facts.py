@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import math
+
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import Operand
 from gemmproof.reference.provenance import tell_error
 from gemmproof.report.facts import Identity, hash_texts
-from gemmproof.signoff.source import trace
+from gemmproof.signoff.source import Rewritten, trace
 
 
-def describe(kernel: KernelUnderTest) -> Identity:
-    """The facts of a kernel; never raises: what they lack they say."""
+def describe(kernel: KernelUnderTest, imported: float = math.inf) -> Identity:
+    """The facts of a kernel; never raises: what they lack they say.
+
+    `imported`: a moment before its files were, in seconds since the epoch.
+    """
     try:
-        return _describe(kernel)
+        return _describe(kernel, imported)
+    except Rewritten as why:
+        return Identity(lack=str(why))
     except Exception as error:  # its objects may do anything when they are looked at
         return Identity(lack=f"its source was not read: {tell_error(error)}")
 
 
-def _describe(kernel: KernelUnderTest) -> Identity:
+def _describe(kernel: KernelUnderTest, imported: float) -> Identity:
     stated = kernel.contract.to_dict()
     contract = {name: _name(value) if callable(value) else value for name, value in stated.items()}
     operands = {name: _say(one) for name, one in kernel.operands.items()}
-    source = trace(kernel.launch)
+    source = trace(kernel.launch, imported=imported)
     formula = trace(kernel.spec) if kernel.spec is not None else {}
     # one that is stated in the same function as the wrapper changes with it
     lack = "" if source else "its source was not found"

@@ -73,10 +73,11 @@ class Statement:
 class SourceFile:
     """The parts of a file, by the names that they bind; `stars` are modules imported wholly.
 
-    `effects` bind no name, but may change what others do.
+    `effects` bind no name, but may change what others do. `written`: when it was last, in seconds.
     """
 
     module: str
+    written: float
     parts: list[Statement] = field(default_factory=list)
     binding: dict[str, list[Statement]] = field(default_factory=dict)
     effects: list[Statement] = field(default_factory=list)
@@ -117,7 +118,7 @@ def _read_source(path: str, module: str, state: tuple[int, int]) -> SourceFile |
         return None
     lines = text.splitlines()
     package = module if Path(path).stem == "__init__" else module.rpartition(".")[0]
-    found = SourceFile(module)
+    found = SourceFile(module, state[0] / 1e9)
     for node in tree.body:
         own = "\n".join(lines[first_line(node) - 1 : last_line(node)])
         imports = dict(_list_imports(node, package))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import math
 import sys
 import types
 from collections.abc import Iterator
@@ -27,11 +28,21 @@ Chains = tuple[tuple[str, ...], ...]
 LOADED = "gemmproof_target_"  # what target.py puts before the name of a file of its own
 
 
-def trace(*roots: object) -> dict[str, str]:
-    """The parts that functions can reach, by module and name, each with a hash of its text."""
+class Rewritten(Exception):
+    """A file was written after it was imported: what it says now is not what runs."""
+
+
+def trace(*roots: object, imported: float = math.inf) -> dict[str, str]:
+    """The parts that functions can reach, by module and name, each with a hash of its text.
+
+    Raises Rewritten for a file that was written after `imported`, in seconds since the epoch.
+    """
     walk = _Walk()
     for root in roots:
         walk.enter(root)
+    for part in walk.seen:
+        if part.source.written > imported:
+            raise Rewritten(f"{part.source.module} was written after it was imported")
     found: dict[str, list[str]] = {}
     for part in walk.seen:
         found.setdefault(part.label, []).append(part.digest)

@@ -6,6 +6,7 @@ import faulthandler
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -25,6 +26,8 @@ from gemmproof.worker.protocol import STACK, WHERE_SIGNAL, Listener, Request, op
 if TYPE_CHECKING:
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.kernel import KernelUnderTest
+
+STARTED = time.time()  # of this process, or of the one that it is a fork of: before any target
 
 
 def main(folder: str) -> None:
@@ -91,7 +94,7 @@ def serve(request: Request, emit: Listener) -> None:
     if request.ask == "shrink":
         assert case is not None
         return _shrink(request, kernel, engine, case, emit)
-    emit({"event": "source", "facts": asdict(describe(kernel))})
+    emit({"event": "source", "facts": asdict(describe(kernel, STARTED))})
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
     if request.limits:
         options["limits"] = True

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 
 import pytest
 
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.facts import Identity
+from gemmproof.signoff.facts import describe
 from gemmproof.signoff.source import trace
 from gemmproof.target import load_file
 
@@ -175,3 +178,27 @@ def test_a_function_that_was_made_at_run_time_is_known_by_its_code():
     first, other, again = (trace(function) for function in made)
     assert first == again != other
     assert len(first) == 1
+
+
+def test_a_file_that_was_written_after_its_import_is_not_what_runs(project):
+    project()
+    kernel = KernelUnderTest("k", sys.modules["kernels"].wrapper)
+    assert describe(kernel, time.time() + 60).source
+    found = describe(kernel, time.time() - 60)
+    assert (found.source, found.digest) == ({}, "")
+    assert found.lack.endswith(" was written after it was imported")
+
+
+class Odd:
+    """What raises when it is looked at."""
+
+    def __call__(self, a, b):
+        raise AssertionError
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
+def test_an_object_that_cannot_be_looked_at_says_so():
+    found = describe(KernelUnderTest("k", Odd()))
+    assert (found.source, found.lack) == ({}, "its source was not read: RuntimeError: __wrapped__")
