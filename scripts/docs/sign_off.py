@@ -13,15 +13,18 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "sign-off.md"
 
 
-def make_page(kernels: str = "", check: bool = False, out: Path | None = None) -> int:
-    """Sign off what conftest.py registers, or some --kernels, and make the table of the page.
+def make_page(
+    kernels: str = "", examples: int = 100, check: bool = False, out: Path | None = None
+) -> int:
+    """Sign off what conftest.py registers by --examples cases, and make the table of the page.
 
-    Exits with the code of the sign-off where that is not 0.
+    Or some --kernels "NAME NAME". Exits with the code of the sign-off where that is not 0.
     """
     words = [word for name in kernels.split() for word in ("--kernel", name)]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "sign-off.md")
-        command = [sys.executable, "-m", "gemmproof", "signoff", *words, "--markdown", str(place)]
+        command = [sys.executable, "-m", "gemmproof", "signoff", *words]
+        command += ["--max-examples", str(examples), "--markdown", str(place)]
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         if not place.is_file():
             return code

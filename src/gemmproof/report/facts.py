@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 AXES = ("M", "N", "K")
@@ -31,6 +32,10 @@ class Identity:
     def digest(self) -> str:
         """One hash of the wrapper, its kernels and what they call; "" where it is not known."""
         return hash_texts(self.source.values()) if self.source else ""
+
+    def of_formats(self, names: Iterable[str]) -> Identity:
+        """The same kernel under a contract of other formats."""
+        return replace(self, contract={**self.contract, "formats": list(names)})
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Identity:
@@ -63,6 +68,14 @@ class Coverage:
         for word, count in self.residues.items():
             found[split_residues(word)[AXES.index(axis)]] += count
         return found
+
+    @staticmethod
+    def merge(parts: Iterable[Coverage | None]) -> Coverage:
+        """The coverage of several checks, each of formats of its own."""
+        known = [part for part in parts if part is not None]
+        residues = sum((Counter(part.residues) for part in known), Counter[str]())
+        bits = {name: found for part in known for name, found in part.bits.items()}
+        return Coverage(dict(sorted(residues.items())), bits)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

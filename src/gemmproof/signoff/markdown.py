@@ -43,7 +43,7 @@ def _list_lines(signed: Signoff) -> Iterator[str]:
     count = say_count(len(signed.kernels), "kernel")
     yield f"{count}: {escape(show.say_inputs(signed.inputs))}."
     yield escape(show.say_versions(signed.versions)) or "Versions are not known."
-    yield from _list_reasons("Reasons", signed.reasons)
+    yield from _list_reasons(show.say_head(signed), signed.reasons)
     if signed.baseline is not None:
         yield from _list_reasons(show.BESIDES, signed.told, show.say_unchanged(signed))
     yield ""

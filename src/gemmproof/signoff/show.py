@@ -61,6 +61,11 @@ def say_weight(reason: Reason) -> str:
     return "accepted" if reason.accepted else "" if reason.weight == SIGNED else reason.weight
 
 
+def say_head(signed: Signoff) -> str:
+    """What stands above the reasons: without any weight they say what is not covered."""
+    return "Reasons" if any(one.weight != SIGNED for one in signed.reasons) else "Not covered"
+
+
 def say_unchanged(signed: Signoff) -> str:
     """What is said where a baseline tells nothing besides the reasons."""
     return "" if signed.changes else "Nothing changed since the baseline."
@@ -98,8 +103,10 @@ def say_worst(kernel: KernelRecord) -> str:
 
 def say_ratio(ratio: float) -> str:
     """An error over its bound, with so many digits that one within it does not look like 1."""
-    places = next((n for n in range(3, 9) if (ratio < 1) == (float(f"{ratio:.{n}f}") < 1)), 9)
-    return f"{ratio:.{places}f}"
+    if 0 < ratio < 0.0005:
+        return "< 0.001"
+    shown = (f"{ratio:.{places}f}" for places in range(3, 10))
+    return next((x for x in shown if (float(x) == 1) == (ratio == 1)), f"{ratio!r}")
 
 
 def say_cases(kernel: KernelRecord) -> str:

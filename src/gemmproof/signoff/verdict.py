@@ -73,6 +73,8 @@ def _list_reasons(made: Signoff, baseline: Signoff | None) -> Iterator[Reason]:
         yield Reason("", "incomplete", INCOMPLETE, "no kernel was judged")
     if made.inputs.case is not None:
         yield Reason("", "incomplete", INCOMPLETE, "only one case was judged (--case)")
+    if made.inputs.kernels:
+        yield Reason("", "inputs", SIGNED, "only the kernels that --kernel names were judged")
     known = {k.report.target: k.report for k in baseline.kernels} if baseline else {}
     for kernel in made.kernels:
         yield from _explain(kernel.report, known.get(kernel.report.target))

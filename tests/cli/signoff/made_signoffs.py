@@ -25,7 +25,7 @@ LIMITS = (
     Limit("2**31 elements", "--huge", "limit", "wraps", None, "c fits while M * N < 2**31"),
 )
 FINDING = Finding("no_races", "race", "store of c: got two, expected one", Case(1, 1, 1))
-ODD = "<script>alert('1')</script>\n| \"quoted\" `code` [link](x) @all #1 \x1b[2J"
+ODD = "<script>alert('1')</script>\n| \"quoted\" `code` [link](x) @all #1 \x1b[2J\udcff"
 
 
 def contract(**words: Any) -> dict[str, Any]:

@@ -67,3 +67,10 @@ def test_a_check_tells_both_and_the_same_again():
     assert sorted(first.coverage.bits) == ["fp16", "fp32"]
     assert sum(first.coverage.residues.values()) == 12
     assert Report.from_json(first.to_json()).coverage == first.coverage
+
+
+def test_checks_of_a_format_each_are_one():
+    one = Coverage({"0, 0, 0": 2}, {"fp16": ()})
+    other = Coverage({"0, 0, 0": 1, "1, 0, 0": 3}, {"bf16": ()})
+    merged = Coverage.merge([one, None, other])
+    assert merged == Coverage({"0, 0, 0": 3, "1, 0, 0": 3}, {"fp16": (), "bf16": ()})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -14,10 +16,11 @@ from made_signoffs import FINDING, LIMITS, ODD, PROPERTIES, identity, report, si
 from gemmproof.report.facts import Coverage, Identity
 from gemmproof.report.report import ProofResult
 from gemmproof.report.text import clean
-from gemmproof.signoff import html, markdown
+from gemmproof.signoff import html, markdown, show
 from gemmproof.signoff.grid import make_panels
 from gemmproof.signoff.record import VERDICTS, Benchmark, MutationScore, Ratios
 
+ROOT = Path(__file__).parents[3]
 VOID = {"meta", "rect", "br"}
 
 
@@ -75,6 +78,7 @@ def test_the_page_shows_what_users_write_as_text():
     assert read.text.count(clean(ODD)) > 10
     assert "script" not in read.tags
     assert "\x1b" not in read.text
+    page(odd_signoff()).encode()  # half a pair of surrogates is no text
 
 
 def test_the_page_fetches_and_runs_nothing():
@@ -142,3 +146,31 @@ def test_the_grid_has_a_place_for_every_residue():
     assert max(cell.shade for panel in panels for cell in panel.cells) == 1
     assert make_panels(Coverage({"not known, not known, not known": 3})) == ()
     assert make_panels(None) == ()
+
+
+def test_the_template_is_in_the_package():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["gemmproof"]
+    package = ROOT / "src" / "gemmproof"
+    shipped = {place for pattern in patterns for place in package.glob(pattern)}
+    assert package / "signoff" / html.TEMPLATE in shipped
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shown"),
+    [
+        (0.9995, "0.9995"),
+        (0.99, "0.990"),
+        (1.0, "1.000"),
+        (1.00001, "1.00001"),
+        (4e-5, "< 0.001"),
+        (0, "0.000"),
+    ],
+)
+def test_an_error_within_its_bound_does_not_look_like_one_at_it(ratio, shown):
+    assert show.say_ratio(ratio) == shown
+
+
+def test_what_weighs_nothing_is_no_reason():
+    assert "**Not covered**" in markdown.write(signed(left_out=("ws",)))
+    assert "**Reasons**" in markdown.write(signed(report(verdict="error", note="no")))
