@@ -30,6 +30,7 @@ TILE = 32
 CONFIGS = [TILE, 64]
 REGISTERED = {}
 REGISTERED["matmul"] = CONFIGS
+helper.prepare(2)
 UNUSED = 1
 
 
@@ -79,6 +80,9 @@ def table(a):
 def scale(a):
     return a * factor
 
+def prepare(n):
+    return n
+
 def unasked(a):
     return a
 """,
@@ -124,6 +128,8 @@ REACHED = [
     ("kernels.py", "TILE = 32", "TILE = 16"),
     ("kernels.py", "return inner(a)", "return inner(2 * a)"),
     ("kernels.py", "def inner(a):\n    return a", "def inner(a):\n    return -a"),
+    ("kernels.py", "helper.prepare(2)", "helper.prepare(3)"),
+    ("helper.py", "return n", "return -n"),
     ("kernels.py", "return SIDE", "return SIDE + 1"),
     ("helper.py", "return table(a)", "return table(b)"),
     ("helper.py", "def table(a):\n    return a", "def table(a):\n    return 0"),
