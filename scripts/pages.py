@@ -14,7 +14,16 @@ tests = (ROOT / "tests" / part for part in ("support", "corpora"))
 sys.path[:0] = map(str, (ROOT, ROOT / "src", *tests))
 
 from scripts.command import run
-from scripts.docs import acceptance, markdown, proofs, public_kernels, speed, strength, tensor_cores
+from scripts.docs import (
+    acceptance,
+    markdown,
+    proofs,
+    public_kernels,
+    sign_off,
+    speed,
+    strength,
+    tensor_cores,
+)
 
 COMMANDS = {
     "tensor-cores": tensor_cores.make_page,
@@ -22,6 +31,7 @@ COMMANDS = {
     "strength": strength.make_page,
     "proofs": proofs.make_page,
     "public-kernels": public_kernels.make_page,
+    "sign-off": sign_off.make_page,
     "speed": speed.make_page,
     "outputs": markdown.show_outputs,
 }

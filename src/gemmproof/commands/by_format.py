@@ -10,6 +10,7 @@ from typing import Any
 from gemmproof.commands.console import progress
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
+from gemmproof.report.facts import Coverage
 from gemmproof.report.report import GRAVEST_FIRST, PropertyResult, Report
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits, open_pool
@@ -71,6 +72,8 @@ def merge(reports: dict[str, Report]) -> Report:
         findings=_merge_findings(f for r in reports.values() for f in r.findings),
         seconds=round(sum(report.seconds for report in reports.values()), 2),
         limits=tuple(limit for limit in first.limits if limit.name not in reports),
+        facts=None if first.facts is None else first.facts.of_formats(reports),
+        coverage=Coverage.merge(report.coverage for report in reports.values()),
     )
 
 

@@ -15,9 +15,13 @@ from gemmproof.commands.console import answer, limits_of, note_unpredicted, unwr
 from gemmproof.interrupts import Interrupted
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.command import write_command
-from gemmproof.report.files import Writer, write_early, write_json
-from gemmproof.report.report import EXIT, GRAVEST_FIRST, SCHEMA, Report
-from gemmproof.report.text import STYLES, Line, clean, document, lines, list_expected, table
+from gemmproof.report.files import Writer, write_early
+from gemmproof.report.report import EXIT, GRAVEST_FIRST, Report
+from gemmproof.report.text import STYLES, Line, clean, lines, list_expected, table
+from gemmproof.signoff.record import Signoff
+from gemmproof.signoff.show import lines as say_signed
+from gemmproof.signoff.verdict import ALONE
+from gemmproof.signoff.writers import list_writers, sign_off
 from gemmproof.streams import say
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import open_pool, preload, watch
@@ -38,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     Interrupted, it does so with what is known by then.
     """
     try:
-        if problem := unwritable(options, forms.FORMS):
+        if problem := unwritable(options, (*forms.FORMS, "html", "markdown")):
             raise ValueError(problem)
         if options.case:
             Case.from_json(options.case)
@@ -157,11 +161,10 @@ def _answer(
     why: str,
 ) -> int:
     reports = _complete(names, judged, why)
-    verdict = _find_gravest(reports)
     reproduce = {report.target: _reproduce(options, report.target) for report in reports}
-    written = _list_writers(reports, reproduce, left_out)
-    alone = "left out: registered device_only, it is judged with --device cuda"
-    notes = [(clean(f"{name}: {alone}"), "") for name in left_out]
+    signed = sign_off(options, reports, left_out)
+    verdict = signed.code
+    notes = [(clean(f"{name}: {ALONE}"), "") for name in left_out]
     if why == FAIL_FAST:
         notes += [(clean(f"{name}: {why}"), "") for name in names if name not in judged]
     shown = [r for r in reports if r.target in judged and r.verdict != "pass"]
@@ -171,8 +174,10 @@ def _answer(
             name = clean(report.target)
             notes += [(f"{name}: {text.strip()}", style) for text, style in list_expected(report)]
     told = (options, reports, reproduce)
-    said += [*_summarise(options, reports, verdict), *notes, *forms.list_notes(*told)]
-    return forms.summarise(answer(options, EXIT[verdict], said, written), verdict, *told)
+    said += [*say_signed(signed), *_summarise(options, reports, verdict), *notes]
+    said += forms.list_notes(*told)
+    code = answer(options, EXIT[verdict], said, _list_writers(signed, reports, reproduce))
+    return forms.summarise(code, verdict, *told)
 
 
 def _complete(names: list[str], judged: dict[str, Report], why: str) -> list[Report]:
@@ -180,22 +185,11 @@ def _complete(names: list[str], judged: dict[str, Report], why: str) -> list[Rep
     return [judged.get(name) or make_unjudged(name, why) for name in names]
 
 
-def _find_gravest(reports: list[Report]) -> str:
-    found = {report.verdict for report in reports} or {"incomplete"}
-    return next(v for v in GRAVEST_FIRST if v in found)
-
-
 def _list_writers(
-    reports: list[Report], reproduce: dict[str, Callable[[Case], str]], left_out: list[str]
+    signed: Signoff, reports: list[Report], reproduce: dict[str, Callable[[Case], str]]
 ) -> dict[str, Writer]:
     """What writes each report that can be asked for, by its option."""
-    kernels = [document(report, reproduce[report.target]) for report in reports]
-    verdict = _find_gravest(reports)
-    whole = {"schema": SCHEMA, "verdict": verdict, "kernels": kernels, "left_out": left_out}
-    return {
-        "json": lambda place: write_json(place, whole),
-        **forms.list_forms(reports, reproduce),
-    }
+    return {**list_writers(signed, reproduce), **forms.list_forms(reports, reproduce)}
 
 
 def _keep(
@@ -204,7 +198,8 @@ def _keep(
     """Write the reports as they stand, so that whatever ends this process leaves what is done."""
     reports = _complete(names, judged, UNDER_WAY)
     reproduce = {name: _reproduce(options, name) for name in names}
-    for option, write in _list_writers(reports, reproduce, left_out).items():
+    signed = sign_off(options, reports, left_out)
+    for option, write in _list_writers(signed, reports, reproduce).items():
         write_early(getattr(options, option), write)
 
 

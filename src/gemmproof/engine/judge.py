@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,8 @@ from gemmproof.reference.observation import Launch
 class Judged:
     """One case judged by every property that applies; the observation's memory is not kept.
 
-    `tiles` are those of the dots of all `launches`. `asked_sms`: whether the wrapper asked how many
+    `tiles` are those of the dots of all `launches`. `bits` is a hash of what the first call
+    returned, "" where it gave no result. `asked_sms`: whether the wrapper asked how many
     multiprocessors there are. `followed`: whether every call was followed to its end; one of a
     sampled case may not be.
     """
@@ -33,6 +35,7 @@ class Judged:
     launches: tuple[Launch, ...]
     asked_sms: bool
     followed: bool
+    bits: str = ""
 
     @property
     def is_unseen(self) -> bool:
@@ -86,7 +89,22 @@ def judge(observation: Observation) -> Judged:
         launches=tuple(observation.launches),
         asked_sms=observation.asked_sms,
         followed=all(c.run.result is not None for c in observation.calls),
+        bits=_hash_bits(observation),
     )
+
+
+def _hash_bits(observation: Observation) -> str:
+    """A hash of the first call's results: their types, shapes and bits."""
+    results = observation.calls[0].results if observation.calls else ()
+    if not results or observation.raised is not None:
+        return ""
+    made = hashlib.sha256()
+    for result in results:
+        if result is None:
+            return ""
+        made.update(f"{result.dtype} {result.shape} ".encode())
+        made.update(result.tobytes())
+    return made.hexdigest()[:16]
 
 
 def _with_cause(finding: Finding, before: list[Finding], observation: Observation) -> Finding:

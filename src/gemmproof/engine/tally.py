@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gemmproof.engine.coverage import cover
 from gemmproof.engine.judge import Judged
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import UNEXPECTED, Finding, find_reasons
@@ -78,6 +79,7 @@ def make_report(kernel: KernelUnderTest, drawn: list[Judged], findings: list[Fin
         note=note,
         names=parameters_of(kernel.launch),
         expected=tuple(find_reasons(findings, expected)),
+        coverage=cover(kernel.contract, drawn),
     )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from gemmproof.options.groups import add_common, positive
+from gemmproof.report.text import clean
+from gemmproof.spelling import one_of
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -26,3 +29,48 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "--fail-fast", action="store_true", help="stop at the first kernel with findings"
     )
     add_common(signoff)
+    page = signoff.add_argument_group("the sign-off")
+    page.add_argument("--html", metavar="FILE", help="write it as a page, one file")
+    page.add_argument(
+        "--markdown", metavar="FILE", help="write it as a comment for a merge request"
+    )
+    page.add_argument(
+        "--baseline", type=_read_baseline, metavar="FILE",
+        help="compare with the --json of an earlier run; what is lost since then is refused",
+    )  # fmt: skip
+    page.add_argument(
+        "--accept", action="append", type=_read_accepted, default=[], metavar="KIND[:KERNEL]",
+        help="sign in spite of what a baseline shows, repeatable: bits kernel limit mutation"
+        " promise proof property",
+    )  # fmt: skip
+    page.add_argument(
+        "--bench", type=_read_bench, metavar="FILE",
+        help="ratios from the --json of `gemmproof bench`, of the same source",
+    )  # fmt: skip
+
+
+def _read_baseline(name: str) -> Any:
+    # at once: --json may name the same file
+    from gemmproof.signoff.baseline import read_baseline
+
+    return _read(read_baseline, name)
+
+
+def _read_bench(name: str) -> Any:
+    from gemmproof.signoff.timed import read_bench
+
+    return _read(read_bench, name)
+
+
+def _read_accepted(text: str) -> str:
+    from gemmproof.signoff.compare import ACCEPTED
+
+    one_of(*ACCEPTED)(text.partition(":")[0])
+    return text
+
+
+def _read(read: Callable[[str], Any], name: str) -> Any:
+    try:
+        return read(name)
+    except ValueError as mistake:
+        raise argparse.ArgumentTypeError(clean(str(mistake))) from None

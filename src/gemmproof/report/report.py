@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
+from gemmproof.report.facts import Coverage, Identity
 
 if TYPE_CHECKING:
     from gemmproof.properties.accumulator import Drift
@@ -119,7 +120,8 @@ class Report:
     what lies beyond the contract, where that was tried: they are no findings. `names` is what the
     wrapper calls a and b, where that is known: findings and cases say a and b, messages its names.
     `unvisited` are the paths of wrapper and kernel that no case visited, in words. `expected` are
-    findings that the contract expects: they change no verdict.
+    findings that the contract expects: they change no verdict. `facts` say what was judged, where a
+    worker loaded it, `coverage` which tiles and bits the cases reached.
     """
 
     schema: int
@@ -135,6 +137,8 @@ class Report:
     names: dict[str, str] = field(default_factory=dict)
     unvisited: tuple[str, ...] = ()
     expected: tuple[Finding, ...] = ()
+    facts: Identity | None = None
+    coverage: Coverage | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, `schema` first."""
@@ -145,6 +149,8 @@ class Report:
         data["limits"] = [limit.to_dict() for limit in self.limits]
         data["unvisited"] = list(self.unvisited)
         data["expected"] = [f.to_dict() for f in self.expected]
+        data["facts"] = None if self.facts is None else asdict(self.facts)
+        data["coverage"] = None if self.coverage is None else self.coverage.to_dict()
         return data
 
     def to_json(self) -> str:
@@ -182,6 +188,8 @@ class Report:
         limits = tuple(Limit.from_dict(x) for x in data["limits"])
         records = {"properties": properties, "findings": findings, "drift": drift, "limits": limits}
         records["expected"] = tuple(Finding.from_dict(f) for f in data["expected"])
+        for name, record in (("facts", Identity), ("coverage", Coverage)):
+            records[name] = None if data[name] is None else record.from_dict(data[name])
         return Report(**{**data, **records, "unvisited": tuple(data["unvisited"])})
 
 

@@ -15,6 +15,8 @@ from gemmproof.calling import Calling
 from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import versions
+from gemmproof.signoff.facts import describe
+from gemmproof.signoff.timed import SOURCE
 from gemmproof.target import Target, TargetError, load
 from gemmproof.worker.protocol import Listener, Request
 
@@ -38,11 +40,13 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
     calling = Calling(**{**request.calling, "operands": tuple(request.calling["operands"])})
     operands, contract = calling.read(), Contract.from_dict(request.contract)
     names, kernels = [n for n in operands if n not in ROLES], []
+    judged: dict[str, KernelUnderTest] = {}
     for one in stated["targets"]:
         launch = load(_target(one), calling.call, names)
         kernel = KernelUnderTest(
             one["name"], launch, contract, operands=operands, spec=calling.make_spec()
         )
+        judged[kernel.name] = kernel
         kernels.append(make_callee(kernel.name, kernel.launch, kernel))
     peer = stated["against"]
     if isinstance(peer, dict):
@@ -65,6 +69,10 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
 
     ceilings, rows = run_plan(device, plan, tell)
     facts = {"device": device.name, **versions(), "date": datetime.now(UTC).date().isoformat()}
+    # of which source the times are: a sign-off takes them for no other
+    facts |= {
+        f"{SOURCE}{name}": " ".join(describe(k).source.values()) for name, k in judged.items()
+    }
     report = BenchReport(facts, tuple(ceilings), tuple(rows))
     emit({"event": "report", "report": report.to_dict()})
 

@@ -97,6 +97,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
     for name, fields in {
         "ready": "",  # what gemmproof needs is imported, the target is about to be
         "kernels": "names alone",  # of a conftest, or the one that was loaded; device_only ones
+        "source": "facts",  # what is judged, and what it promises: before any case
         # (name, claim, backend) of each; what a and b are called; why which are expected to fail
         "properties": "claims names expected",
         "proof": "properties seconds done",  # a proof begins or is done; what it may be about

@@ -6,9 +6,10 @@ import faulthandler
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +26,8 @@ from gemmproof.worker.protocol import STACK, WHERE_SIGNAL, Listener, Request, op
 if TYPE_CHECKING:
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.kernel import KernelUnderTest
+
+STARTED = time.time()  # of this process, or of the one that it is a fork of: before any target
 
 
 def main(folder: str) -> None:
@@ -80,6 +83,8 @@ def serve(request: Request, emit: Listener) -> None:
         found = _list_kernels(request) if request.ask == "list" else [_find_kernel(request)]
         alone = [kernel.name for kernel in found if kernel.device_only]
         return emit({"event": "kernels", "names": [k.name for k in found], "alone": alone})
+    from gemmproof.signoff.facts import describe
+
     place, _, function = request.engine.partition(":")
     check = getattr(import_module(place), function)
     emit({"event": "ready"})
@@ -89,6 +94,7 @@ def serve(request: Request, emit: Listener) -> None:
     if request.ask == "shrink":
         assert case is not None
         return _shrink(request, kernel, engine, case, emit)
+    emit({"event": "source", "facts": asdict(describe(kernel, STARTED))})
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
     if request.limits:
         options["limits"] = True

@@ -8,6 +8,7 @@ from gemmproof import __version__
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding, find_reasons
 from gemmproof.reference.wording import say_count
+from gemmproof.report.facts import Identity
 from gemmproof.report.report import SCHEMA, Limit, ProofResult, PropertyResult, Report
 from gemmproof.target import display_path
 from gemmproof.worker.limits import Limits
@@ -39,7 +40,9 @@ def judge(
             death = replace(death, case=Case.from_json(found.events["shrunk"]["case"]))
             report = replace(report, findings=(death, *others))
         seconds += found.seconds
-    return replace(report, seconds=round(seconds, 2)), worker
+    told = worker.events.get("source")
+    facts = None if told is None else Identity.from_dict(told["facts"])
+    return replace(report, seconds=round(seconds, 2), facts=facts), worker
 
 
 def _shorten_path(finding: Finding) -> Finding:

@@ -1,0 +1,38 @@
+"""This repository's kernels, signed off: what `gemmproof signoff --markdown` writes, as a page."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from scripts.docs.markdown import fill, update
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "sign-off.md"
+
+
+def make_page(
+    kernels: str = "", examples: int = 100, check: bool = False, out: Path | None = None
+) -> int:
+    """Sign off what conftest.py registers by --examples cases, and make the table of the page.
+
+    Or some --kernels "NAME NAME". Exits with the code of the sign-off where that is not 0.
+    """
+    words = [word for name in kernels.split() for word in ("--kernel", name)]
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "sign-off.md")
+        command = [sys.executable, "-m", "gemmproof", "signoff", *words]
+        command += ["--max-examples", str(examples), "--markdown", str(place)]
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        if not place.is_file():
+            return code
+        said = place.read_text(encoding="utf-8")
+    return update(PAGE, fill(PAGE, {"sign-off": trim(said)}), check, out) or code
+
+
+def trim(said: str) -> str:
+    """The comment without its hash, which is that of a JSON report that nobody keeps."""
+    head, _, last = said.strip().rpartition("\n")
+    return head.strip() if last.startswith("`sha256:") else said.strip()

@@ -1,0 +1,206 @@
+"""A sign-off beside its baseline: what changed, and which of it speaks against signing.
+
+Refused is what a reviewer would not merge unseen: a proof, a limit, a promise, a property or a
+kernel that is gone, a survivor more. What this run did not try, or had no time for, leaves the
+sign-off incomplete. So do bits that changed though nothing did: who can say why?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import partial
+
+from gemmproof.reference.wording import say_count
+from gemmproof.report.report import Limit, PropertyResult
+from gemmproof.signoff.changed_source import describe_source
+from gemmproof.signoff.promises import list_changed, list_lost
+from gemmproof.signoff.record import (
+    INCOMPLETE,
+    NOT_RUN,
+    REFUSED,
+    SIGNED,
+    KernelRecord,
+    Reason,
+    Signoff,
+)
+
+# what --accept takes: the kinds of changes that speak against signing
+ACCEPTED = ("bits", "kernel", "limit", "mutation", "promise", "proof", "property")
+# what a prover says where it had no time; tests/cli/signoff/ holds it to these words
+NO_TIME = ("were not enough", "of the time", "out of time", "ended early")
+SHOWN = 3  # cases with other bits that are named
+
+
+def compare(before: Signoff, now: Signoff) -> Iterator[Reason]:
+    """Everything in which a sign-off differs from its baseline."""
+    yield from _compare_inputs(before, now)
+    old, new = ({k.report.target: k for k in one.kernels} for one in (before, now))
+    for name in old:
+        if name not in new:
+            yield from _miss(name, now)
+    added = [name for name in new if name not in old]
+    for name in added:
+        yield Reason(name, "new", SIGNED, "new: the baseline does not have it")
+    for name in new:
+        if name in old:
+            yield from _Pair(before, now, old[name], new[name]).list_changes()
+
+
+def _compare_inputs(before: Signoff, now: Signoff) -> Iterator[Reason]:
+    say = partial(Reason, "", "inputs", SIGNED)
+    old, new = asdict(before.inputs), asdict(now.inputs)
+    for name in old:
+        if old[name] != new[name] and name != "kernels":
+            yield say(f"{name}: {old[name]} -> {new[name]}")
+    for name in dict.fromkeys((*before.versions, *now.versions)):
+        was, is_now = (one.versions.get(name, "none") for one in (before, now))
+        if was != is_now:
+            yield replace(say(f"{name} {was} -> {is_now}"), kind="versions")
+
+
+def _miss(name: str, now: Signoff) -> Iterator[Reason]:
+    if now.inputs.kernels:
+        yield Reason(name, "inputs", SIGNED, "not compared: --kernel left it out")
+    elif name in now.left_out:
+        why = "the baseline has it judged on a GPU, and this run had none"
+        yield Reason(name, "kernel", INCOMPLETE, why)
+    else:
+        yield Reason(name, "kernel", REFUSED, "gone: the baseline has it, and it is not registered")
+
+
+class _Pair:
+    """One kernel in a baseline and now."""
+
+    def __init__(self, before: Signoff, now: Signoff, old: KernelRecord, new: KernelRecord) -> None:
+        self.name, self.old, self.new = new.report.target, old, new
+        self.before, self.now = before, now
+        self.is_same_search = before.inputs == replace(now.inputs, kernels=before.inputs.kernels)
+        facts = (old.report.facts, new.report.facts)
+        self.is_known = all(f is not None and f.source for f in facts)
+        self.is_same_kernel = self.is_known and facts[0] == facts[1]
+        # nothing that a person can change did
+        self.is_unchanged = (
+            self.is_same_kernel and self.is_same_search and before.versions == now.versions
+        )
+
+    def say(self, kind: str, weight: str, text: str) -> Reason:
+        return Reason(self.name, kind, weight, text)
+
+    def list_changes(self) -> Iterator[Reason]:
+        """What changed, the causes first."""
+        yield from self._compare_facts()
+        yield from self._compare_mutation()
+        if self.new.report.verdict == "pass":  # else there is graver to say
+            yield from self._compare_properties()
+            yield from self._compare_limits()
+            yield from self._compare_bits()
+
+    def _compare_facts(self) -> Iterator[Reason]:
+        old, new = self.old.report.facts, self.new.report.facts
+        if old is None or new is None or not self.is_known:
+            yield self.say("source", SIGNED, "source not compared: it is not known of both")
+            return
+        if old.digest != new.digest:
+            yield self.say("source", SIGNED, describe_source(old.source, new.source))
+        for words in list_changed(old, new):
+            yield self.say("contract", SIGNED, words)
+        for words in list_lost(old, new):
+            yield self.say("promise", REFUSED, words)
+
+    def _compare_mutation(self) -> Iterator[Reason]:
+        old, new = self.old.mutation, self.new.mutation
+        if old is not None and new is not None and new.survivors > old.survivors:
+            words = f"{say_count(new.survivors, 'mutant')} survive, {old.survivors} did"
+            yield self.say("mutation", REFUSED, words)
+
+    def _compare_properties(self) -> Iterator[Reason]:
+        results = {p.label: p for p in self.new.report.properties}
+        on_gpu = [p for p in self.old.report.properties if p.backend != "simulator" and _ran(p)]
+        if on_gpu and self.now.inputs.device == "cpu":
+            words = f"{say_count(len(on_gpu), 'property')} ran on a GPU, none does now"
+            yield self.say("property", INCOMPLETE, words)
+        for old in self.old.report.properties:
+            new = results.get(old.label)
+            if old in on_gpu and self.now.inputs.device == "cpu":
+                continue
+            if _ran(old) and (new is None or not _ran(new)):
+                # of other draws one may bear on no case
+                is_kept = self.is_unchanged or not self.is_same_search
+                weight = INCOMPLETE if is_kept and new is not None else REFUSED
+                yield self.say("property", weight, f"{old.label} is no longer run")
+            if new is not None:
+                yield from self._compare_proof(old, new)
+                yield from self._compare_error(old, new)
+
+    def _compare_proof(self, old: PropertyResult, new: PropertyResult) -> Iterator[Reason]:
+        if new.is_proved and not old.is_proved:
+            yield self.say("proof", SIGNED, f"{new.label} is proved now")
+        if not old.is_proved or new.is_proved or new.status == "fail":
+            return
+        if new.proof is None:
+            yield self.say("proof", INCOMPLETE, f"{new.label} was proved; now that was not tried")
+            return
+        said = f"{new.label} was proved; now {new.proof.status}: {new.proof.why}"
+        no_time = new.proof.status == "not decided" and self._lacks_time(new)
+        yield self.say("proof", INCOMPLETE if no_time else REFUSED, said)
+
+    def _lacks_time(self, result: PropertyResult) -> bool:
+        """Whether it is open because time ran out, its own or that of what it rests on."""
+        why = "" if result.proof is None else result.proof.why
+        if why.startswith("it rests on "):
+            rests = why.removeprefix("it rests on ")
+            other = next((p for p in self.new.report.properties if p.label == rests), None)
+            return other is not None and self._lacks_time(other)
+        return any(words in why for words in NO_TIME)
+
+    def _compare_error(self, old: PropertyResult, new: PropertyResult) -> Iterator[Reason]:
+        if old.ratio is None or new.ratio is None or new.ratio <= old.ratio:
+            return
+        if self.before.inputs.target == self.now.inputs.target:
+            words = f"{old.ratio:.3g} -> {new.ratio:.3g} of its bound"
+            yield self.say("error", SIGNED, f"the worst error of {new.label} grew: {words}")
+
+    def _compare_limits(self) -> Iterator[Reason]:
+        known = {limit.name: limit for limit in self.new.report.limits}
+        for old in self.old.report.limits:
+            new = known.get(old.name)
+            if old.status == "holds" and (new is None or new.status != "holds"):
+                yield from self._lose_limit(old, new)
+            elif old.status == "limit" and new is not None and new.status == "holds":
+                yield self.say("limit", SIGNED, f"{old.name} is no limit any more")
+            elif old.proof and new is not None and new.proof and old.proof != new.proof:
+                words = f"{old.name}: its exact limit was {old.proof}; now {new.proof}"
+                yield self.say("limit", SIGNED, words)
+
+    def _lose_limit(self, old: Limit, new: Limit | None) -> Iterator[Reason]:
+        if new is None:
+            if self.is_same_kernel:  # else it may be promised now, or not be asked of the new one
+                yield self.say("limit", INCOMPLETE, f"{old.name} held; now it is not tried")
+        elif new.status == "not tried":
+            words = f"{old.name} held; now it is not tried: {new.message}"
+            yield self.say("limit", INCOMPLETE, words)
+        else:
+            yield self.say("limit", REFUSED, f"{old.name} held; now {new.message}")
+
+    def _compare_bits(self) -> Iterator[Reason]:
+        old, new = self.old.report.coverage, self.new.report.coverage
+        if old is None or new is None or self.before.inputs.target != self.now.inputs.target:
+            yield self.say("bits", SIGNED, "bits not compared: of another target, or not known")
+            return
+        kept = {one.case: one.digest for found in old.bits.values() for one in found}
+        made = [one for found in new.bits.values() for one in found if one.case in kept]
+        if not made:
+            yield self.say("bits", SIGNED, "bits not compared: no case is in both")
+        changed = [one.case for one in made if one.digest != kept[one.case]]
+        if changed:
+            shown = " ".join(changed[:SHOWN]) + " ..." * (len(changed) > SHOWN)
+            words = f"bits changed at {len(changed)} of {say_count(len(made), 'case')}: {shown}"
+            weight = SIGNED
+            if self.is_same_kernel and self.before.versions == self.now.versions:
+                weight, words = INCOMPLETE, f"{words}, though source, contract and versions did not"
+            yield self.say("bits", weight, words)
+
+
+def _ran(result: PropertyResult) -> bool:
+    return result.status != NOT_RUN

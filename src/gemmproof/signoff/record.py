@@ -1,0 +1,230 @@
+"""A sign-off as records, and their JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from gemmproof.report.report import Report
+from gemmproof.report.text import Reproduce, document
+from gemmproof.signoff.seal import FIELD, seal
+
+SCHEMA = 3  # 2 had neither facts of the kernels nor a hash
+SIGNED, REFUSED, INCOMPLETE = VERDICTS = ("signed off", "refused", "incomplete")
+GRAVEST = (REFUSED, INCOMPLETE, SIGNED)
+NOT_MEASURED, NOT_RUN = "not measured", "not run"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a sign-off is not, or what it does not cover: `weight` is the verdict that it asks for.
+
+    `kind` is a word of `--accept` for what a baseline shows; else "finding", "error" and the like.
+    `accepted`: it was there, and was accepted.
+    """
+
+    kernel: str
+    kind: str
+    weight: str
+    text: str
+    accepted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """How fast a kernel was in one format: the peer's time over its own, above 1 is faster.
+
+    `products` were timed; `mean` is the geometric mean of their ratios.
+    """
+
+    format: str
+    peer: str
+    products: int
+    mean: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What `gemmproof bench` measured of a kernel, and on what."""
+
+    device: str
+    date: str
+    ratios: tuple[Ratios, ...]
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Benchmark:
+        """The benchmark that `asdict` and JSON made plain."""
+        ratios = tuple(Ratios(**one) for one in data["ratios"])
+        return Benchmark(data["device"], data["date"], ratios)
+
+
+@dataclass(frozen=True, slots=True)
+class MutationScore:
+    """How many mutants of a kernel's source a check kills; `equivalent` ones are no mutants."""
+
+    killed: int
+    equivalent: int
+    survivors: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """What is said of one kernel: its report, and what was measured elsewhere.
+
+    `why_not_timed` says why a benchmark that was given is not taken.
+    """
+
+    report: Report
+    benchmark: Benchmark | None = None
+    why_not_timed: str = ""
+    mutation: MutationScore | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The kernel by itself, whatever a baseline says."""
+        return {"pass": SIGNED, "fail": REFUSED}.get(self.report.verdict, INCOMPLETE)
+
+    @property
+    def drift(self) -> str:
+        """The class of the accumulator, where the report has it."""
+        drift = self.report.drift
+        found = None if drift is None else drift.accumulator
+        return NOT_MEASURED if found is None else found.name
+
+    @property
+    def source(self) -> str:
+        """The hash of what was judged, "" where it is not known."""
+        return "" if self.report.facts is None else self.report.facts.digest
+
+    def to_dict(self, verdict: str) -> dict[str, Any]:
+        """What stands beside the report in JSON."""
+        measured = {"benchmark": self.benchmark, "mutation": self.mutation}
+        said = {n: NOT_MEASURED if x is None else asdict(x) for n, x in measured.items()}
+        ran = [p for p in self.report.properties if p.backend == "cuda" and p.status != NOT_RUN]
+        return {
+            "verdict": verdict,
+            "source": self.source,
+            "gpu": {p.name: p.examples for p in ran} or NOT_RUN,
+            "drift": self.drift,
+            **said,
+            "why_not_timed": self.why_not_timed,
+        }
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> KernelRecord:
+        """The record that a sign-off's JSON holds. Raises what malformed data make Python raise."""
+        own = data["signoff"]
+        said = {name: x for name, x in data.items() if name != "signoff"}
+        for found in ("findings", "expected"):
+            said[found] = [
+                {name: x for name, x in one.items() if name != "reproduce"} for one in data[found]
+            ]
+        mutation, benchmark = (
+            None if own[name] == NOT_MEASURED else own[name] for name in ("mutation", "benchmark")
+        )
+        return KernelRecord(
+            Report.from_dict(said),
+            None if benchmark is None else Benchmark.from_dict(benchmark),
+            own["why_not_timed"],
+            None if mutation is None else MutationScore(**mutation),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What was asked of the check of every kernel; `case` is the only one judged, if it is one."""
+
+    target: str | None
+    device: str
+    seed: int
+    max_examples: int
+    proof: bool
+    case: str | None = None
+    kernels: tuple[str, ...] = ()  # the only ones that were asked for, none for all
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Inputs:
+        """The inputs that `asdict` and JSON made plain."""
+        return Inputs(**{**data, "kernels": tuple(data["kernels"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Signoff:
+    """The sign-off of some kernels; `verdict` is one of VERDICTS, `code` names its exit code.
+
+    `changes` are what is different from a baseline, whose hash is `baseline`, None without one.
+    """
+
+    verdict: str
+    code: str
+    inputs: Inputs
+    kernels: tuple[KernelRecord, ...]
+    left_out: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    changes: tuple[Reason, ...] = ()
+    baseline: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    hash: str = ""
+
+    @property
+    def told(self) -> tuple[Reason, ...]:
+        """The changes that are no reasons."""
+        return tuple(one for one in self.changes if one.weight == SIGNED)
+
+    def judge(self, kernel: KernelRecord) -> str:
+        """The verdict on one kernel, what a baseline says of it included."""
+        name = kernel.report.target
+        found = {weigh(one) for one in self.reasons if one.kernel == name} | {kernel.verdict}
+        return next(v for v in GRAVEST if v in found)
+
+    def to_dict(self, reproduce: dict[str, Reproduce]) -> dict[str, Any]:
+        """The JSON document, sealed; `reproduce` is looked up by a kernel's name."""
+        kernels = [
+            {**document(k.report, reproduce[k.report.target]), "signoff": k.to_dict(self.judge(k))}
+            for k in self.kernels
+        ]
+        said = {
+            "schema": SCHEMA,
+            "verdict": self.code,
+            "signoff": self.verdict,
+            "reasons": _list(self.reasons),
+            "changes": _list(self.changes),
+            "baseline": self.baseline,
+            "inputs": asdict(self.inputs),
+            "versions": self.versions,
+            "kernels": kernels,
+            "left_out": list(self.left_out),
+        }
+        return seal(said)
+
+    def with_hash(self, document: dict[str, Any]) -> Signoff:
+        """The same with the hash that its JSON bears, for pages that name it."""
+        return replace(self, hash=document[FIELD])
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Signoff:
+        """The sign-off of a JSON document. Raises what malformed data make Python raise."""
+        return Signoff(
+            data["signoff"],
+            data["verdict"],
+            Inputs.from_dict(data["inputs"]),
+            tuple(KernelRecord.from_dict(one) for one in data["kernels"]),
+            tuple(data["left_out"]),
+            tuple(Reason(**one) for one in data["reasons"]),
+            tuple(Reason(**one) for one in data["changes"]),
+            data["baseline"],
+            dict(data["versions"]),
+            data[FIELD],
+        )
+
+
+def weigh(reason: Reason) -> str:
+    """What a reason weighs, once it is accepted or not."""
+    return SIGNED if reason.accepted else reason.weight
+
+
+def _list(reasons: Iterable[Reason]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in reasons]

@@ -1,0 +1,189 @@
+"""What pages and answers say of a sign-off, in words: the same in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gemmproof.reference.wording import say_count
+from gemmproof.report.facts import AXES, RESIDUES, UNKNOWN, Coverage
+from gemmproof.report.report import PropertyResult
+from gemmproof.report.text import STYLES, Line, clean
+from gemmproof.signoff.record import (
+    GRAVEST,
+    INCOMPLETE,
+    NOT_MEASURED,
+    NOT_RUN,
+    REFUSED,
+    SIGNED,
+    Inputs,
+    KernelRecord,
+    Reason,
+    Signoff,
+    weigh,
+)
+
+PREDICTED = "equals_prediction"  # properties/determinism.py brings torch
+BESIDES = "Besides, since the baseline"
+SHORT = 12  # digits of a hash
+SHOWN = 20  # changes that an answer shows: --json has all
+_STYLES = {SIGNED: "", INCOMPLETE: STYLES["incomplete"], REFUSED: STYLES["fail"]}
+
+
+def lines(signed: Signoff) -> list[Line]:
+    """What a command prints of it besides the table: only what a baseline adds."""
+    if signed.baseline is None:
+        return []
+    said: list[Line] = [("against the baseline:", "bold")]
+    if not signed.changes:
+        said.append(("  nothing changed", ""))
+    for one in _sort(signed.changes)[:SHOWN]:
+        weight = say_weight(one)
+        said.append(
+            (clean(f"  {say_reason(one)}{weight and f'  [{weight}]'}"), _STYLES[weigh(one)])
+        )
+    if len(signed.changes) > SHOWN:
+        said.append((f"  and {len(signed.changes) - SHOWN} more: --json has all", ""))
+    return [*said, ("", "")]
+
+
+def _sort(reasons: Iterable[Reason]) -> list[Reason]:
+    """What weighs most first."""
+    return sorted(reasons, key=lambda one: GRAVEST.index(weigh(one)))
+
+
+def say_reason(reason: Reason) -> str:
+    """A reason or a change in one line."""
+    return f"{reason.kernel}: {reason.text}" if reason.kernel else reason.text
+
+
+def say_weight(reason: Reason) -> str:
+    """What it does to the verdict, "" where it is only told."""
+    return "accepted" if reason.accepted else "" if reason.weight == SIGNED else reason.weight
+
+
+def say_head(signed: Signoff) -> str:
+    """What stands above the reasons: without any weight they say what is not covered."""
+    return "Reasons" if any(one.weight != SIGNED for one in signed.reasons) else "Not covered"
+
+
+def say_unchanged(signed: Signoff) -> str:
+    """What is said where a baseline tells nothing besides the reasons."""
+    return "" if signed.changes else "Nothing changed since the baseline."
+
+
+def say_inputs(inputs: Inputs) -> str:
+    """What was asked, in one line."""
+    target = f"bits of {inputs.target}" if inputs.target else "exact IEEE dots"
+    device = "simulated and launched" if inputs.device == "cuda" else "simulated"
+    said = [device, target, f"seed {inputs.seed}", f"{inputs.max_examples} cases of each format"]
+    return ", ".join([*said, "proofs tried" if inputs.proof else "no proofs tried"])
+
+
+def say_versions(versions: dict[str, str]) -> str:
+    """The versions in one line."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def say_proofs(kernel: KernelRecord) -> str:
+    """How many of the properties that a solver looked at are proved."""
+    tried = [p for p in kernel.report.properties if p.proof is not None]
+    return f"{sum(p.is_proved for p in tried)} of {len(tried)}" if tried else "not tried"
+
+
+def find_worst(kernel: KernelRecord) -> float | None:
+    """The worst error over its bound, None where there is none."""
+    return max((p.ratio for p in kernel.report.properties if p.ratio is not None), default=None)
+
+
+def say_worst(kernel: KernelRecord) -> str:
+    """The worst error over its bound."""
+    worst = find_worst(kernel)
+    return NOT_MEASURED if worst is None else say_ratio(worst)
+
+
+def say_ratio(ratio: float) -> str:
+    """An error over its bound, with so many digits that one within it does not look like 1."""
+    if 0 < ratio < 0.0005:
+        return "< 0.001"
+    shown = (f"{ratio:.{places}f}" for places in range(3, 10))
+    return next((x for x in shown if (float(x) == 1) == (ratio == 1)), f"{ratio!r}")
+
+
+def say_cases(kernel: KernelRecord) -> str:
+    """How many cases the property with the most of them judged."""
+    return str(max((p.examples for p in kernel.report.properties), default=0))
+
+
+def say_gpu(kernel: KernelRecord) -> str:
+    """Whether its bits were seen on a GPU, and on how many cases."""
+    ran = [p for p in kernel.report.properties if p.backend != "simulator" and p.status != NOT_RUN]
+    if not ran:
+        return NOT_RUN
+    failed = [p.name for p in ran if p.status == "fail"]
+    device = kernel.report.versions.get("device", "a GPU")
+    cases = say_count(max(p.examples for p in ran), "case")
+    predicted = next((p for p in ran if p.name == PREDICTED), None)
+    said = "as predicted" if predicted is not None and not failed else ", ".join(failed) or "held"
+    return f"{said} in {cases} on {device}"
+
+
+def say_benchmark(kernel: KernelRecord) -> str:
+    """The ratios that were measured, by format."""
+    if kernel.benchmark is None:
+        return NOT_MEASURED + (f" ({kernel.why_not_timed})" if kernel.why_not_timed else "")
+    return "; ".join(
+        f"{r.mean:.3f} of {r.peer} in {r.format} ({r.least:.3f}..{r.most:.3f},"
+        f" {say_count(r.products, 'product')})"
+        for r in kernel.benchmark.ratios
+    )
+
+
+def say_mutation(kernel: KernelRecord) -> str:
+    """The mutation score."""
+    score = kernel.mutation
+    if score is None:
+        return NOT_MEASURED
+    real = score.killed + score.survivors
+    equivalent = f", {score.equivalent} equivalent" if score.equivalent else ""
+    return f"{score.killed} of {say_count(real, 'mutant')} killed{equivalent}"
+
+
+def say_proof(result: PropertyResult) -> str:
+    """What was decided for every size, "" where that was not tried."""
+    if result.proof is None:
+        return ""
+    if result.is_proved:
+        return f"proved for {result.proof.scope}" if result.proof.scope else "proved"
+    return f"{result.proof.status}: {result.proof.why}".removesuffix(": ")
+
+
+def say_contract(kernel: KernelRecord) -> list[tuple[str, str]]:
+    """The words of the contract that are not the same for everybody, and the operands."""
+    facts = kernel.report.facts
+    if facts is None:
+        return []
+    said = []
+    for name, value in facts.contract.items():
+        if value in (None, False) or (name, value) in _USUAL:
+            continue
+        text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        said.append((name, text))
+    return [*said, *facts.operands.items()]
+
+
+_USUAL = (("batch", "1.."), ("deterministic", True), ("symmetric", True), ("accumulator", "fp32"))
+
+
+def list_residues(kernel: KernelRecord) -> list[tuple[str, dict[str, int]]]:
+    """Of each axis, how many cases had each residue; none where nothing is known."""
+    coverage = kernel.report.coverage or Coverage()
+    counts = [(axis, coverage.count(axis)) for axis in AXES]
+    return [(axis, count) for axis, count in counts if any(count[r] for r in RESIDUES)]
+
+
+def say_residues(kernel: KernelRecord) -> str:
+    """The residues in one line: cases with each of them along M, N and K."""
+    rows = list_residues(kernel)
+    if not rows:
+        return UNKNOWN
+    return "; ".join(f"{axis} {'/'.join(str(n[r]) for r in RESIDUES)}" for axis, n in rows)

@@ -1,0 +1,67 @@
+"""Reports and sign-offs by hand: of a kernel that holds, but for what a test says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.finding import Finding
+from gemmproof.report.facts import Bits, Coverage, Identity
+from gemmproof.report.report import SCHEMA, Limit, ProofResult, PropertyResult, Report
+from gemmproof.signoff.record import Inputs, Signoff
+from gemmproof.signoff.verdict import sign
+
+INPUTS = Inputs(target=None, device="cpu", seed=0, max_examples=100, proof=True)
+PROVED = ProofResult("proved", "every M, N, K")
+PROPERTIES = (
+    PropertyResult("stays_in_bounds", "it does", "pass", 100, proof=PROVED),
+    PropertyResult("within_bound", "it is", "pass", 90, ratio=0.5),
+    PropertyResult("no_races", "none", "pass", 100),
+)
+LIMITS = (
+    Limit("fp32", "--dtype fp32", "holds"),
+    Limit("2**31 elements", "--huge", "limit", "wraps", None, "c fits while M * N < 2**31"),
+)
+FINDING = Finding("no_races", "race", "store of c: got two, expected one", Case(1, 1, 1))
+ODD = "<script>alert('1')</script>\n| \"quoted\" `code` [link](x) @all #1 \x1b[2J\udcff"
+
+
+def contract(**words: Any) -> dict[str, Any]:
+    """A contract as a worker tells it."""
+    stated = Contract(**words).to_dict()
+    return {name: list(x) if isinstance(x, tuple) else x for name, x in stated.items()}
+
+
+def identity(text: str = "1", **words: Any) -> Identity:
+    """What was judged: a wrapper whose text has this hash, under a contract of these words."""
+    return Identity({"mine:matmul": text, "mine:kernel": "2"}, {}, contract(**words))
+
+
+def report(name: str = "matmul", **others: Any) -> Report:
+    """The report of a kernel that holds."""
+    bits = {"fp16": (Bits('{"M":1}', "aa"), Bits('{"M":2}', "bb"))}
+    usual = {
+        "verdict": "pass",
+        "properties": PROPERTIES,
+        "findings": (),
+        "limits": LIMITS,
+        "facts": identity(),
+        "coverage": Coverage({"0, 1, other": 3, "not known, 1, 0": 1}, bits),
+        **others,
+    }
+    versions = {"python": "3", "triton": "1"}
+    return Report(SCHEMA, name, seconds=1.0, versions=versions, **usual)
+
+
+def signed(*reports: Report, **others: Any) -> Signoff:
+    """The sign-off of some reports, as it is read back."""
+    inputs = others.pop("inputs", INPUTS)
+    made = sign(inputs, reports or (report(),), **others)
+    return replace(made, hash="sha256:0")
+
+
+def change(label: str, **others: Any) -> tuple[PropertyResult, ...]:
+    """The properties with one of them changed."""
+    return tuple(replace(p, **others) if p.label == label else p for p in PROPERTIES)

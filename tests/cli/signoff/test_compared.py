@@ -1,0 +1,165 @@
+"""What a sign-off says beside its baseline, and which of it speaks against signing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from made_signoffs import FINDING, INPUTS, LIMITS, change, identity, report, signed
+
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof.prove import prove
+from gemmproof.report.facts import Bits, Coverage
+from gemmproof.report.report import ProofResult
+from gemmproof.signoff.compare import NO_TIME
+from gemmproof.signoff.record import INCOMPLETE, REFUSED, SIGNED, MutationScore
+
+
+def bits(digest):
+    return Coverage({}, {"fp16": (Bits('{"M":1}', digest),)})
+
+
+def open_proof(why):
+    return change("stays_in_bounds", proof=ProofResult("not decided", why=why))
+
+
+OTHER = {"facts": identity("9")}  # of another source
+NARROW = {"facts": identity(formats=("bf16",))}
+FEW = replace(INPUTS, max_examples=3)
+CHANGES = {
+    "nothing": ({}, INPUTS, SIGNED, None),
+    "source": (OTHER, INPUTS, SIGNED, "source changed: mine:matmul"),
+    "proof lost": ({"properties": open_proof("a sum")}, INPUTS, REFUSED, "was proved; now not"),
+    "proof refuted": (
+        {"properties": change("stays_in_bounds", proof=ProofResult("refuted", why="M=3"))},
+        INPUTS, REFUSED, "now refuted: M=3",
+    ),
+    "no time": ({"properties": open_proof("0.1 s were not enough")}, INPUTS, INCOMPLETE, "enough"),
+    "proof not tried": (
+        {"properties": change("stays_in_bounds", proof=None)},
+        replace(INPUTS, proof=False), INCOMPLETE, "that was not tried",
+    ),
+    "limit": (
+        {"limits": (replace(LIMITS[0], status="limit", message="c[0] wrong"),)},
+        INPUTS, REFUSED, "fp32 held; now c[0] wrong",
+    ),
+    "limit not tried": (
+        {"limits": (replace(LIMITS[0], status="not tried", message="no time"),)},
+        INPUTS, INCOMPLETE, "now it is not tried: no time",
+    ),
+    "limit moved": (
+        {"limits": (LIMITS[0], replace(LIMITS[1], proof="c fits while M < 9"))},
+        INPUTS, SIGNED, "its exact limit was c fits while M * N < 2**31; now c fits while M < 9",
+    ),
+    "promise": (NARROW, INPUTS, REFUSED, "fp16 is promised no more"),
+    "sizes": ({"facts": identity(K="16..:16")}, INPUTS, REFUSED, "K=1 is promised no more"),
+    "condition": ({"facts": identity(where="K > 2")}, INPUTS, REFUSED, "only where K > 2"),
+    "wider": ({"facts": identity(formats=("fp16", "bf16"), layouts="any")}, INPUTS, SIGNED, "any"),
+    "property": (
+        {"properties": change("no_races", status="not run", examples=0), **OTHER},
+        INPUTS, REFUSED, "no_races is no longer run",
+    ),
+    "property of fewer cases": (
+        {"properties": change("no_races", status="not run", examples=0)},
+        FEW, INCOMPLETE, "no_races is no longer run",
+    ),
+    "error": (
+        {"properties": change("within_bound", ratio=0.75)},
+        INPUTS, SIGNED, "the worst error of within_bound grew: 0.5 -> 0.75 of its bound",
+    ),
+    "bits of another source": ({"coverage": bits("zz"), **OTHER}, INPUTS, SIGNED, "bits changed"),
+    "bits of nothing": ({"coverage": bits("zz")}, INPUTS, INCOMPLETE, "though source, contract"),
+    "bits of another target": (
+        {"coverage": bits("zz")}, replace(INPUTS, target="sm_90"), SIGNED, "bits not compared",
+    ),
+    "finding": ({"verdict": "fail", "findings": (FINDING,)}, INPUTS, REFUSED, "new: no_races"),
+    "error of ours": ({"verdict": "error", "note": "tl.what"}, INPUTS, INCOMPLETE, "tl.what"),
+}  # fmt: skip
+EXIT_OF = {SIGNED: "pass", REFUSED: "fail", INCOMPLETE: "incomplete"}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_weighs_what_a_reviewer_would_expect(name):
+    others, inputs, verdict, words = CHANGES[name]
+    now = signed(report(**others), inputs=inputs, baseline=signed())
+    assert now.verdict == verdict
+    assert now.code == ("error" if name == "error of ours" else EXIT_OF[verdict])
+    said = [one.text for one in (*now.reasons, *now.changes)]
+    assert said == [] if words is None else any(words in text for text in said), said
+
+
+def test_a_kernel_that_is_gone_is_refused_unless_others_were_asked_for():
+    before = signed(report(), report("bmm"))
+    gone = signed(report(), baseline=before)
+    assert (gone.verdict, gone.reasons[0].text) == (
+        REFUSED, "gone: the baseline has it, and it is not registered",
+    )  # fmt: skip
+    asked = signed(report(), baseline=before, inputs=replace(INPUTS, kernels=("matmul",)))
+    assert (asked.verdict, asked.changes[-1].text) == (
+        SIGNED, "not compared: --kernel left it out",
+    )  # fmt: skip
+    no_gpu = signed(report(), baseline=before, left_out=("bmm",))
+    assert no_gpu.verdict == INCOMPLETE
+
+
+def test_what_ran_on_a_gpu_and_does_not_now_is_incomplete():
+    launched = replace(report().properties[1], name="equals_prediction", backend="cuda")
+    on_gpu = replace(INPUTS, device="cuda")
+    before = signed(report(properties=(*report().properties, launched)), inputs=on_gpu)
+    assert signed(baseline=before).verdict == INCOMPLETE
+    here = signed(report(**OTHER), baseline=before, inputs=on_gpu)
+    assert (here.verdict, here.reasons[0].text) == (
+        REFUSED, "equals_prediction on cuda is no longer run",
+    )  # fmt: skip
+
+
+def test_a_known_finding_is_refused_and_called_known():
+    wrong = report(verdict="fail", findings=(FINDING,))
+    now = signed(wrong, baseline=signed(wrong))
+    assert now.verdict == REFUSED
+    assert now.reasons[0].text.startswith("known: no_races: ")
+
+
+@pytest.mark.parametrize("accepted", ["limit", "limit:matmul"])
+def test_what_is_accepted_is_told_and_does_not_weigh(accepted):
+    others = CHANGES["limit"][0]
+    now = signed(report(**others), baseline=signed(), accepted=(accepted,))
+    assert (now.verdict, now.code) == (SIGNED, "pass")
+    assert [one.accepted for one in now.reasons] == [True]
+    for other in ("proof", "limit:bmm"):
+        assert signed(report(**others), baseline=signed(), accepted=(other,)).verdict == REFUSED
+
+
+def test_nothing_accepts_a_finding():
+    wrong = report(verdict="fail", findings=(FINDING,))
+    assert signed(wrong, baseline=signed(), accepted=("finding",)).verdict == REFUSED
+
+
+def test_a_survivor_more_is_refused():
+    def score(survivors):
+        made = signed()
+        kernel = replace(made.kernels[0], mutation=MutationScore(60, 3, survivors))
+        return replace(made, kernels=(kernel,))
+
+    from gemmproof.signoff.compare import compare
+
+    assert [one.weight for one in compare(score(0), score(1))] == [REFUSED]
+    assert list(compare(score(1), score(1))) == []
+
+
+def test_what_rests_on_a_proof_without_time_lacks_time_too():
+    first = replace(report().properties[0], proof=ProofResult("not decided", why="out of time"))
+    second = replace(first, name="no_races", proof=ProofResult("proved"))
+    before = signed(report(properties=(report().properties[0], second)))
+    rests = ProofResult("not decided", why="it rests on stays_in_bounds")
+    now = signed(report(properties=(first, replace(second, proof=rests))), baseline=before)
+    assert [one.weight for one in now.reasons] == [INCOMPLETE, INCOMPLETE]
+
+
+def test_a_prover_without_time_says_so_in_words_that_are_known():
+    from tiled import plain
+
+    proofs = prove(KernelUnderTest("plain", plain), None, 0.0)
+    opened = [proof.why for proof in proofs.verdicts if proof.why.startswith("it rests") is False]
+    assert opened
+    assert all(any(words in why for words in NO_TIME) for why in opened), opened
