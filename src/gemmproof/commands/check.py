@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,7 +16,7 @@ from gemmproof.properties.contract import Contract
 from gemmproof.report.command import write_command
 from gemmproof.report.files import Writer, write_json, write_junit
 from gemmproof.report.report import EXIT, Report
-from gemmproof.report.text import clean, document, lines
+from gemmproof.report.text import Line, clean, document, lines
 from gemmproof.target import Target, TargetError, parse
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.verdict import judge, make_error
@@ -126,6 +127,13 @@ def reproduce_line(options: argparse.Namespace, case: Case) -> str:
     return write_command([*words, "--case", case.to_json()])
 
 
+def _hint(report: Report) -> list[Line]:
+    """Where more is said of the first finding, for a person who reads this now."""
+    if not report.findings or not sys.stdout.isatty():
+        return []
+    return [(f"gemmproof explain {clean(report.findings[0].property)} says more", "dim")]
+
+
 def _answer(
     options: argparse.Namespace,
     report: Report,
@@ -152,5 +160,5 @@ def _answer(
     if report.verdict == "error":
         why = (clean(f"gemmproof check: {report.note}"), "")
         return answer(options, code, [*head, why], written, to_stderr=True)
-    found = [*lines(report, reproduce), *note_unpredicted(options.gpu)]
+    found = [*lines(report, reproduce), *note_unpredicted(options.gpu), *_hint(report)]
     return answer(options, code, [*head, *found], written)

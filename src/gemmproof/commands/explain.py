@@ -1,9 +1,9 @@
-"""`gemmproof explain`: what a kernel reads and writes, for every size, in closed form."""
+"""`gemmproof explain`: what a kernel reads and writes, in closed form; or what a property means."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from gemmproof.commands.check import request_of
@@ -20,13 +20,19 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.report import EXIT
 from gemmproof.report.text import STYLES, clean
+from gemmproof.spelling import suggest
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import UNKNOWN_ENDS, WorkerExit
 from gemmproof.worker.supervisor import watch
 
 
 def run(options: argparse.Namespace) -> int:
-    """Follow the target in a worker, print the address map, write what was asked for."""
+    """Follow the target in a worker, print the address map, write what was asked for.
+
+    A word that is no target is the name of a property or of a fault: its page is printed.
+    """
+    if is_word(options.target):
+        return _explain_word(options)
     problem = unwritable(options, ("json", "svg")) or undrawable(options)
     if problem:
         return refuse(options, problem)
@@ -68,6 +74,32 @@ def run(options: argparse.Namespace) -> int:
 
     written["svg"] = draw_svg
     return answer(options, EXIT["pass"], lines(explanation, options.line), written)
+
+
+def is_word(text: str) -> bool:
+    """Whether it names a property or a fault: a target has a place, and a colon or a dot."""
+    return not set(":./") & set(text)
+
+
+def _explain_word(options: argparse.Namespace) -> int:
+    from gemmproof.properties.help.pages import FAULT_PAGES, PAGES, find_pages
+    from gemmproof.report.help_text import lines
+
+    for name in ("svg", "case", "line", "config"):
+        if getattr(options, name) is not None:
+            got = f"--{name}: got the word {options.target!r} with it"
+            return refuse(options, f"{got}, expected a TARGET")
+    if problem := unwritable(options, ("json", "svg")):
+        return refuse(options, problem)
+    pages = find_pages(options.target)
+    if len(pages) != 1:
+        names = [page.name for page in pages] or list(PAGES)
+        close = suggest(options.target, [*PAGES, *FAULT_PAGES]) if not pages else ""
+        expected = f"one of: {' '.join(names)}" + ("" if pages else ", a fault or a TARGET")
+        return refuse(options, f"property: got {options.target!r}, expected {expected}{close}")
+    (page,) = pages
+    written: dict[str, Writer] = {"json": lambda place: write_json(place, asdict(page))}
+    return answer(options, EXIT["pass"], lines(page), written)
 
 
 def _without_answer(options: argparse.Namespace, worker: WorkerExit, name: str) -> int:

@@ -14,13 +14,16 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     """The command."""
     explain = commands.add_parser(
         "explain",
-        help="print what a kernel reads and writes, in closed form",
+        help="print what a kernel reads and writes, in closed form, or what a property means",
         description="Print the address map of f(a, b) -> c: of each load and store the index along"
-        " each axis, the mask, what it needs, and the condition that is missing.",
+        " each axis, the mask, what it needs, and the condition that is missing. Or the page on a"
+        " property or a fault: what it claims, how it is judged, what usually mends it.",
         epilog="exit code: 0 printed, 2 bad usage or target, 3 nothing could be followed",
         allow_abbrev=False,
     )
-    explain.add_argument("target", metavar="TARGET", help=TARGET)
+    explain.add_argument(
+        "target", metavar="TARGET|PROPERTY", help=f"{TARGET}, or a word of a report: race"
+    )
     add_contract(explain)
     add_calling(explain)
     explain.add_argument("--line", type=natural, metavar="N", help="only the accesses of this line")
