@@ -10,6 +10,7 @@ from typing import Any
 
 from gemmproof.calling import Calling
 from gemmproof.commands.console import answer, limits_of, note_unpredicted, progress, unwritable
+from gemmproof.commands.list import find_only_wrapper
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import ANY, HUGE
 from gemmproof.properties.contract import Contract
@@ -17,6 +18,7 @@ from gemmproof.report.command import write_command
 from gemmproof.report.files import Writer, write_json, write_junit
 from gemmproof.report.report import EXIT, Report
 from gemmproof.report.text import Line, clean, document, lines
+from gemmproof.streams import say
 from gemmproof.target import Target, TargetError, parse
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.verdict import judge, make_error
@@ -29,6 +31,11 @@ def run(options: argparse.Namespace) -> int:
     if problem := unwritable(options):
         return _answer(options, make_error(options.target, problem), write=False)
     try:
+        if options.target.endswith(".py"):
+            file, (options.target, others) = options.target, find_only_wrapper(options.target)
+            if others:
+                return _answer(options, _refuse_file(file), more=others)
+            say(f"gemmproof check: {options.target} is the only wrapper in it")
         request = request_of(options)
     except (TargetError, ValueError) as mistake:
         return _answer(options, make_error(options.target, str(mistake)))
@@ -39,6 +46,10 @@ def run(options: argparse.Namespace) -> int:
     said = options.case or "internal" in worker.events
     printed = worker.events.get("printed", {"lines": []})["lines"]
     return _answer(options, report, output=worker.output if said else "", printed=printed)
+
+
+def _refuse_file(file: str) -> Report:
+    return make_error(file, f"target: got {file!r}, expected {file}:function, one of its wrappers")
 
 
 def request_of(options: argparse.Namespace) -> Request:
@@ -140,6 +151,7 @@ def _answer(
     write: bool = True,
     output: str = "",
     printed: Sequence[str] = (),
+    more: Sequence[Line] = (),
 ) -> int:
     def reproduce(case: Case) -> str:
         return reproduce_line(options, case)
@@ -159,6 +171,6 @@ def _answer(
     code, written = EXIT[report.verdict], reports if write else {}
     if report.verdict == "error":
         why = (clean(f"gemmproof check: {report.note}"), "")
-        return answer(options, code, [*head, why], written, to_stderr=True)
+        return answer(options, code, [*head, why, *more], written, to_stderr=True)
     found = [*lines(report, reproduce), *note_unpredicted(options.gpu), *_hint(report)]
     return answer(options, code, [*head, *found], written)

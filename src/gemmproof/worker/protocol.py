@@ -94,7 +94,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
     name: frozenset(fields.split())
     for name, fields in {
         "ready": "",  # what gemmproof needs is imported, the target is about to be
-        "kernels": "names alone",  # of a conftest, or the one that was loaded; device_only ones
+        "kernels": "names formats alone",  # of a conftest, or the one loaded; device_only ones
         "properties": "claims names",  # (name, claim, backend) of each; what a and b are called
         "proof": "properties seconds done",  # a proof begins or is done; what it may be about
         "start": "examples",  # how many cases are asked for
