@@ -16,6 +16,12 @@ settings.load_profile("gemmproof-tests")
 
 
 @pytest.fixture(autouse=True)
+def _says_nothing_of_progress(monkeypatch):
+    """On a busy machine any test may take as long as it takes until a line is said."""
+    monkeypatch.setattr("gemmproof.desk.progress.EVERY", 3600.0)
+
+
+@pytest.fixture(autouse=True)
 def _is_asked_for_a_proof(request, monkeypatch):
     """Commands prove where a test asks for it: most are about something else, and many."""
     if request.node.get_closest_marker("proves") is None:

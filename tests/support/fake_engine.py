@@ -29,6 +29,7 @@ def check(
 ):
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
     listener({"event": "properties", "claims": claims})
+    listener({"event": "start", "examples": max_examples})
     for i in range(max_examples):
         drawn = case or Case(i, 9, 9, kernel.contract.formats[0])
         listener({"event": "case", "case": drawn.to_json()})

@@ -9,8 +9,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from gemmproof.calling import Calling
-from gemmproof.commands.console import answer, limits_of, note_unpredicted, progress, unwritable
+from gemmproof.commands.console import answer, limits_of, note_unpredicted, unwritable
 from gemmproof.commands.list import find_only_wrapper
+from gemmproof.desk.progress import progress
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import ANY, HUGE
 from gemmproof.properties.contract import Contract
@@ -39,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         request = request_of(options)
     except (TargetError, ValueError) as mistake:
         return _answer(options, make_error(options.target, str(mistake)))
-    with progress(request.name) as listener:
+    with progress(request.name, options.quiet) as listener:
         report, worker = judge(request, limits_of(options), listener)
     report = replace(report, target=options.target)
     # A single case is looked at closely; our own mistake needs its traceback.

@@ -10,12 +10,12 @@ from gemmproof.commands.check import request_of
 from gemmproof.commands.console import (
     answer,
     limits_of,
-    progress,
     refuse,
     show_end,
     undrawable,
     unwritable,
 )
+from gemmproof.desk.progress import progress
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.report import EXIT
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         config = Case.from_json(options.case).config if options.case else 0
     form = "svg" if options.svg else ""
     request = replace(request, ask="explain", config=config, format=form)
-    with progress(request.name) as listener:
+    with progress(request.name, options.quiet) as listener:
         worker = watch(request, limits_of(options), listener)
     if "explained" not in worker.events:
         return _without_answer(options, worker, request.name)

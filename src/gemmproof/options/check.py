@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gemmproof.options.groups import TARGET, add_calling, add_common, add_contract
+from gemmproof.options.groups import TARGET, add_calling, add_common, add_contract, add_progress
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -20,4 +20,5 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     check.add_argument("target", metavar="TARGET", help=TARGET)
     add_contract(check)
     add_calling(check)
+    add_progress(check)
     add_common(check)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gemmproof.options.groups import TARGET, add_calling, add_contract, add_limits, natural
+from gemmproof.options.groups import (
+    TARGET,
+    add_calling,
+    add_contract,
+    add_limits,
+    add_progress,
+    natural,
+)
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
 from gemmproof.spelling import one_of
 
@@ -37,5 +44,6 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     explain.add_argument("--case", metavar="JSON", help="the sizes of the picture")
     explain.add_argument("--json", metavar="FILE", help="write the address map (- for stdout)")
     explain.add_argument("--svg", metavar="FILE", help="draw it at one case (needs matplotlib)")
+    add_progress(explain)
     add_limits(explain, 60)
     explain.set_defaults(device="cpu", max_examples=1, seed=0, proof=False)

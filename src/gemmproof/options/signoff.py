@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gemmproof.options.groups import add_common, positive
+from gemmproof.options.groups import add_common, add_progress, positive
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -22,4 +22,5 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "--kernel", action="append", metavar="NAME", help="only this one, repeatable"
     )
     signoff.add_argument("--jobs", type=positive, metavar="N", help="workers (default: CPUs)")
+    add_progress(signoff)
     add_common(signoff)

@@ -98,7 +98,8 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "properties": "claims names",  # (name, claim, backend) of each; what a and b are called
         "proof": "properties seconds done",  # a proof begins or is done; what it may be about
         "start": "examples",  # how many cases are asked for
-        "case": "case phase index limit",  # a case is about to run; which limit it tries
+        # a case is about to run; which limit it tries; how much of all the work is done
+        "case": "case phase index limit share",
         "judged": "index seconds examples ratios backend",  # the properties that a case bore on
         "finding": "finding",  # the first sight of a fault
         "printed": "lines",  # what the kernel printed
