@@ -20,5 +20,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     check.add_argument("target", metavar="TARGET", help=TARGET)
     add_contract(check)
     add_calling(check)
+    check.add_argument(
+        "--watch", action="store_true", help="judge again whenever a file of the target changes"
+    )
     add_progress(check)
     add_common(check)
