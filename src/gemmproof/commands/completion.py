@@ -42,10 +42,10 @@ def write_script(shell: str) -> str:
         elif action.metavar in _FOLDERS:
             known.complete = shtab.DIRECTORY
         elif action.metavar == _WORDS:
-            known.complete = _complete_words()
+            known.complete = {"bash": _FUNCTION, "zsh": _FUNCTION, "tcsh": "f"}
         elif action.metavar == "SHAPES":
             known.choices = _list_suites()
-    return f"{shtab.complete(top, shell=shell)}\n"
+    return f"{shtab.complete(top, shell=shell, preamble=_write_function(shell))}\n"
 
 
 def _list_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
@@ -57,15 +57,15 @@ def _list_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
             yield action
 
 
-def _complete_words() -> dict[str, Any]:
-    """For each shell what completes a file, or the name of a property or a fault."""
+def _write_function(shell: str) -> str:
+    """What completes a file, or the name of a property or a fault."""
     from gemmproof.properties.help.pages import FAULT_PAGES, PAGES
 
     words = " ".join([*PAGES, *FAULT_PAGES])
     bash = f'compgen -f -- "$1"\n  compgen -W "{words}" -- "$1"'
     zsh = f"_alternative 'files:file:_files' 'words:word:({words})'"
-    bodies = {s: f"{_FUNCTION}() {{\n  {b}\n}}\n" for s, b in (("bash", bash), ("zsh", zsh))}
-    return {"bash": _FUNCTION, "zsh": _FUNCTION, "tcsh": "f", "preamble": bodies}
+    body = {"bash": bash, "zsh": zsh}.get(shell)
+    return f"{_FUNCTION}() {{\n  {body}\n}}\n" if body else ""
 
 
 def _list_suites() -> tuple[str, ...]:
