@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from cli_project import project_folder  # noqa: F401
 
 from gemmproof.cli import main
+from gemmproof.commands import by_format
+from gemmproof.commands.by_format import Checks
 from gemmproof.desk import progress as shown
 from gemmproof.desk.progress import Course, say_seconds
+from gemmproof.properties.contract import Contract
+from gemmproof.report.report import SCHEMA, Report
+from gemmproof.worker.protocol import Request
+from gemmproof.worker.supervisor import Limits
 
 SLOW = """
 import time
@@ -91,6 +98,8 @@ def test_nothing_is_said_of_the_time_that_nothing_tells():
     ):
         case(course, clock, 1.0, phase, **more)
         assert course.tell() == f"matmul: {words}"
+    case(course, clock, 1.0)  # of the next format; what was tried between them counts for nothing
+    assert course.tell().startswith("matmul: 13 of 20 cases, ")
     course({"event": "ready"})  # the worker died, and another one begins
     assert course.tell() == "matmul: loading"
 
@@ -163,13 +172,30 @@ def test_nothing_is_said_where_it_is_quiet_or_soon_over(slow, monkeypatch, capsy
     assert [t for t in threading.enumerate() if t is not threading.main_thread()] == []
 
 
-def test_signoff_and_contract_say_how_far_they_are(slow, monkeypatch, capsys):
+def test_signoff_says_how_far_it_is(slow, monkeypatch, capsys):
     monkeypatch.setattr(shown, "EVERY", 0.25)
     assert main(["signoff", "--jobs", "1", "--max-examples", "10"]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert any(line.startswith("signoff: 0 of 2 kernels; ") for line in lines)
     assert any(line.startswith("slow: pass after ") for line in lines)
-    assert main(["contract", "slow_kernels.py:slow", "--max-examples", "4"]) == 0
+
+
+def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
+    def judge(request, limits, listener):
+        listener({"event": "start", "examples": 20})
+        for _ in range(10):
+            listener({"event": "case", "phase": "draw", "case": "{}"})
+            listener({"event": "judged"})
+        time.sleep(0.3)
+        return Report(SCHEMA, request.name, "pass", (), (), 0.0, {}), None
+
+    monkeypatch.setattr(shown, "EVERY", 0.1)
+    monkeypatch.setattr(by_format, "judge", judge)
+    contract = Contract(formats=("fp16", "bf16"))
+    checks = Checks(Request("check", "matmul"), Limits(), jobs=1)
+    assert set(checks.check(contract, "matmul as it is")) == {"fp16", "bf16"}
     lines = capsys.readouterr().err.splitlines()
-    said = 'slow as Contract(formats=("fp16",)): '
-    assert any(line.startswith(said) and line.endswith(" of 4 cases") for line in lines)
+    assert lines[0] == "matmul as it is: 0 of 2 formats; 10 of 20 cases"
+    assert any(line.startswith("matmul as it is: 1 of 2 formats; 10 of 20 c") for line in lines)
+    Checks(Request("check", "matmul"), Limits(), jobs=1, quiet=True).check(contract, "matmul")
+    assert capsys.readouterr().err == ""
