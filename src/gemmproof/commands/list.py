@@ -16,6 +16,7 @@ from gemmproof.report.command import write_command
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.report import EXIT
 from gemmproof.report.text import Line, clean
+from gemmproof.target import EXPECTED
 
 HOOK = b"pytest_gemm_kernels"
 
@@ -54,9 +55,12 @@ def list_wrappers(file: str, found: list[Wrapper]) -> list[Line]:
 def find_only_wrapper(file: str) -> tuple[str, list[Line]]:
     """The target that is the only wrapper in a file; the file and all in it where it is not.
 
-    Raises ValueError, in one line, for a file that cannot be read.
+    Raises ValueError, in one line, for a file that cannot be read, or has none.
     """
     found = find_wrappers(_require_file(file, "target"))
+    if not found:
+        why = "which has no function that takes two tensors and launches a kernel"
+        raise ValueError(f"target: got {file!r}, {why}, expected {EXPECTED}")
     if len(found) == 1 and found[0].launches:
         return f"{file}:{found[0].name}", []
     return file, list_wrappers(file, found)

@@ -23,7 +23,7 @@ FEWEST_CASES, FEWEST_SHARE, FEWEST_SECONDS = 5, 0.1, 1.0
 
 
 @dataclass(slots=True)
-class Part:
+class _Part:
     """One worker's way: cases done of those wanted, or another thing that it is at, in words.
 
     `share` is how much of the work is done where it is not counted in cases. `began` and `moved`
@@ -101,7 +101,7 @@ class Course:
     clock: Callable[[], float] = time.monotonic
     ended: int = 0
     began: float = field(init=False)
-    running: dict[str, Part] = field(default_factory=dict)
+    running: dict[str, _Part] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -121,7 +121,7 @@ class Course:
 
     def _take(self, name: str, event: dict[str, Any]) -> None:
         with self.lock:
-            self.running.setdefault(name, Part()).take(event, self.clock())
+            self.running.setdefault(name, _Part()).take(event, self.clock())
 
     def tell(self) -> str:
         """What it is at and how long that may still take, in a line."""
@@ -129,14 +129,14 @@ class Course:
             now = self.clock()
             running = list(self.running.values())
             if self.parts == 1:
-                (one,) = running or [Part()]
+                (one,) = running or [_Part()]
                 said, left = one.tell(), one.estimate(now)
             else:
                 said, left = self._tell_parts(running), self._estimate(running, now)
             about = "" if left is None else f", about {say_seconds(left)} left"
             return clean(f"{self.title}: {said}{about}")
 
-    def _tell_parts(self, running: list[Part]) -> str:
+    def _tell_parts(self, running: list[_Part]) -> str:
         said = f"{self.ended} of {self.parts} {self.noun}"
         if len(running) == 1:
             return f"{said}; {running[0].tell()}"
@@ -144,7 +144,7 @@ class Course:
         done = sum(min(part.done, part.wanted) for part in running)
         return f"{said}; {done} of {wanted} cases of {len(running)} more" if wanted else said
 
-    def _estimate(self, running: list[Part], now: float) -> float | None:
+    def _estimate(self, running: list[_Part], now: float) -> float | None:
         """As the parts went so far, of which one must have ended."""
         spent = now - self.began
         if not self.ended or spent < FEWEST_SECONDS:
