@@ -9,6 +9,7 @@ from typing import Any
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.sizes import MAX_SIDE
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.help.pages import CLAIMS
 from gemmproof.properties.measure import DATA, Measure
 from gemmproof.reference.accumulator.probes import SEEN, M, N
 from gemmproof.reference.accumulator.record import KEPT, Accumulator, format_keeping
@@ -17,7 +18,7 @@ from gemmproof.reference.dot.fdpa import Unit
 from gemmproof.reference.formats import FORMATS, FP8
 
 NAME = "accumulator_as_declared"
-CLAIM = "sums keep what the declared accumulator keeps, and stay within its bound at every K"
+CLAIM = CLAIMS[NAME]
 
 # The format that a sum of so many kept bits is rounded to; fp8 units keep theirs in fp32's range.
 _HELD = {bits: FORMATS[name].stored.name for name, bits in KEPT.items()}

@@ -15,6 +15,7 @@ from gemmproof.properties import (
     values,
 )
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.help.pages import CLAIMS
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.memory import judge_faults
 from gemmproof.properties.observation import Observation, RelatedCall
@@ -99,15 +100,14 @@ VALUES = (memory.FIT, memory.HINTS, memory.ONCE, memory.RACES, memory.LANES, mem
 PROPERTIES: tuple[Property, ...] = (
     Property(
         completion.COMPILES,
-        "every specialisation and configuration that the contract admits is one that Triton"
-        " compiles",
+        CLAIMS[completion.COMPILES],
         completion.judge_compiles,
         applies=_is_known,
         sampled=True,
     ),
     Property(
         memory.ENDS,
-        "every call that the contract admits returns a new tensor of the product's shape",
+        CLAIMS[memory.ENDS],
         completion.judge_ends,
         applies=completion.ends_applies,
         launched=True,
@@ -115,50 +115,50 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         memory.BOUNDS,
-        "every unmasked lane addresses an element of its operand",
+        CLAIMS[memory.BOUNDS],
         judge_faults(memory.BOUNDS),
         follows=(memory.FIT,),
         sampled=True,
     ),
     Property(
         memory.FIT,
-        "no offset overflows its integer type, in large results and views of huge parents either",
+        CLAIMS[memory.FIT],
         judge_faults(memory.FIT),
         sampled=True,
     ),
     Property(
         memory.HINTS,
-        "every hint to the compiler is true, and every descriptor keeps the copy engine's rules",
+        CLAIMS[memory.HINTS],
         judge_faults(memory.HINTS),
     ),
     Property(
         memory.RACES,
-        "no program reads or overwrites what another program stores in the same launch",
+        CLAIMS[memory.RACES],
         judge_faults(memory.RACES),
         follows=(memory.BOUNDS,),
     ),
     Property(
         memory.ONCE,
-        "every element of the result is stored exactly once, or accumulated onto a defined value",
+        CLAIMS[memory.ONCE],
         judge_faults(memory.ONCE),
         follows=ADDRESSES,
     ),
     Property(
         memory.LANES,
-        "no undefined lane decides an address, a mask or a branch, or reaches the result",
+        CLAIMS[memory.LANES],
         judge_faults(memory.LANES),
         follows=(memory.FIT,),
     ),
     Property(
         memory.INPUTS,
-        "operands, the gaps between their rows and the memory around them are left unchanged",
+        CLAIMS[memory.INPUTS],
         memory.judge_inputs,
         applies=_is_known,
         launched=True,
     ),
     Property(
         mirror.NAME,
-        "the kernel's own body touches the offsets that its mirror states, under the same masks",
+        CLAIMS[mirror.NAME],
         mirror.judge,
         applies=mirror.applies,
         follows=(*ADDRESSES, memory.ONCE, memory.RACES, memory.LANES),
@@ -166,7 +166,7 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         values.EXACT,
-        "the product of integers whose sums are exact is exact",
+        CLAIMS[values.EXACT],
         values.judge_exact,
         by_result=True,
         applies=values.exact_applies,
@@ -175,7 +175,7 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         values.BOUND,
-        "|c - a b| is within what the declared accumulator and one rounding allow",
+        CLAIMS[values.BOUND],
         values.judge_bound,
         by_result=True,
         applies=values.bound_applies,
@@ -186,7 +186,7 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         determinism.SAME,
-        "three calls over different uninitialised memory give the same bits",
+        CLAIMS[determinism.SAME],
         determinism.judge_same,
         by_result=True,
         applies=determinism.same_applies,
@@ -196,7 +196,7 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         special.NAME,
-        "whatever is not finite (NaN, Inf, overflow) is where the product has it, and only there",
+        CLAIMS[special.NAME],
         special.judge,
         applies=special.applies,
         sound=True,
@@ -205,7 +205,7 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         determinism.PREDICTED,
-        "a launch gives the bits that the simulator predicts for the device",
+        CLAIMS[determinism.PREDICTED],
         determinism.judge_prediction,
         by_result=True,
         applies=determinism.prediction_applies,
@@ -216,8 +216,7 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         metamorphic.NAME,
-        "metamorphic relations: operands negated, scaled, permuted, padded or transposed change c"
-        " likewise",
+        CLAIMS[metamorphic.NAME],
         metamorphic.judge,
         applies=metamorphic.applies,
         sound=True,
@@ -225,8 +224,7 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         determinism.ORDER,
-        "a call after others, with other shapes, strides and formats, gives the bits of a first"
-        " call",
+        CLAIMS[determinism.ORDER],
         determinism.judge_order,
         by_result=True,
         applies=determinism.order_applies,
@@ -234,7 +232,7 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         determinism.ROWS,
-        "the bits of a row of c are the same at every M",
+        CLAIMS[determinism.ROWS],
         determinism.judge_rows,
         by_result=True,
         applies=determinism.rows_apply,

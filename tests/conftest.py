@@ -16,6 +16,12 @@ settings.load_profile("gemmproof-tests")
 
 
 @pytest.fixture(autouse=True)
+def _says_nothing_of_progress(monkeypatch):
+    """On a busy machine any test may take as long as it takes until a line is said."""
+    monkeypatch.setattr("gemmproof.desk.progress.EVERY", 3600.0)
+
+
+@pytest.fixture(autouse=True)
 def _is_in_no_job(monkeypatch):
     """Where GitHub or GitLab run these tests, what those test is no part of the job."""
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "CI_PROJECT_DIR"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from dataclasses import dataclass
 
 from gemmproof.reference.formats import FORMATS
 
@@ -41,24 +42,27 @@ def require_one(text: str, names: Collection[str]) -> str:
     return text
 
 
-def one_of(*names: str) -> Callable[[str], str]:
-    """An option's type: one of the names."""
+@dataclass(frozen=True, slots=True)
+class NamesOnly:
+    """An option's type: one of the names. If `formats`, however they are spelled."""
 
-    def read(text: str) -> str:
+    names: tuple[str, ...]
+    formats: bool = False
+
+    def __call__(self, text: str) -> str:
+        if self.formats and (name := find_format(text)) in self.names:
+            return name
         try:
-            return require_one(text, names)
+            return require_one(text, self.names)
         except ValueError as mistake:
             raise argparse.ArgumentTypeError(str(mistake)) from None
 
-    return read
+
+def one_of(*names: str) -> NamesOnly:
+    """An option's type: one of the names."""
+    return NamesOnly(names)
 
 
-def format_of(*names: str) -> Callable[[str], str]:
+def format_of(*names: str) -> NamesOnly:
     """An option's type: one of these formats, however it is spelled."""
-    read = one_of(*names)
-
-    def read_format(text: str) -> str:
-        name = find_format(text)
-        return name if name in names else read(text)
-
-    return read_format
+    return NamesOnly(names, formats=True)

@@ -148,3 +148,34 @@ def test_the_pictures_of_the_docs_are_what_the_commands_draw(command, name, monk
     )
     assert drawn == kept
     assert len(COMMANDS) == 2
+
+
+def test_a_word_of_a_report_is_explained(capsys, tmp_path):
+    assert main(["explain", "stays_in_bounds"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("stays_in_bounds: every unmasked lane addresses an element")
+    assert "\n  wrong  a = tl.load(a_ptrs, mask=offs_m < M, other=0.0)\n" in out
+    assert err == ""
+    place = tmp_path / "page.json"
+    assert main(["explain", "race", "--json", str(place)]) == 0
+    assert capsys.readouterr().out.startswith("race, a fault: two programs store to one element")
+    assert json.loads(place.read_text())["properties"] == ["no_races"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["stay_in_bounds"], "expected one of: compiles runs_to_completion "),
+        (["stay_in_bounds"], ", a fault or a TARGET; did you mean 'stays_in_bounds'?"),
+        (["narrow"], "got 'narrow', expected one of: narrow_accumulator narrow_split narrow_op"),
+        (["race", "--svg", "x.svg"], "--svg: got the word 'race' with it, expected a TARGET"),
+        (["race", "--line", "3"], "--line: got the word 'race' with it, expected a TARGET"),
+        (["race.py"], "target: got 'race.py', expected path/to/file.py:function or package.mod"),
+        (["race/"], "target: got 'race/', expected path/to/file.py:function or package.module"),
+    ],
+)
+def test_a_word_that_means_nothing_is_one_line(words, line, capsys):
+    assert main(["explain", *words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert line in err

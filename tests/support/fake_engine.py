@@ -35,6 +35,7 @@ def check(
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
     expected = kernel.contract.reasons
     listener({"event": "properties", "claims": claims, "expected": expected})
+    listener({"event": "start", "examples": max_examples})
     found = []
     for i in range(max_examples):
         drawn = case or Case(i, 9, 9, kernel.contract.formats[0])

@@ -18,12 +18,12 @@ from gemmproof.commands.console import (
     answer,
     deliver,
     limits_of,
-    progress,
     refuse,
     show_end,
     undrawable,
     unwritable,
 )
+from gemmproof.desk.progress import progress
 from gemmproof.interrupts import Interrupted
 from gemmproof.properties.contract import Contract
 from gemmproof.report.files import STDOUT, Writer, replace_file, write_json

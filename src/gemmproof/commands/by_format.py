@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gemmproof.commands.console import progress
+from gemmproof.desk.progress import progress
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.report.facts import Coverage
@@ -28,6 +28,7 @@ class Checks:
     request: Request
     limits: Limits
     jobs: int
+    quiet: bool = False
     known: dict[Contract, Report] = field(default_factory=dict)
 
     def check(
@@ -39,23 +40,21 @@ class Checks:
         are left out: they would fail too, for what they have in common.
         """
         asked = {name: replace(contract, formats=(name,)) for name in contract.formats}
-        lock, stop = threading.Lock(), threading.Event()
-        with progress(title) as listener, open_pool(self.jobs) as pool:
-
-            def listen(event: dict[str, Any]) -> None:
-                with lock:
-                    listener(event)
+        new = [name for name, one in asked.items() if one not in self.known]
+        stop = threading.Event()
+        shown = progress(title, self.quiet, len(new), "formats")
+        with shown as course, open_pool(self.jobs) as pool:
 
             def judge_one(name: str) -> None:
                 if stop.is_set():
                     return
                 limits = name == contract.formats[0]
                 request = replace(self.request, contract=asked[name].to_dict(), limits=limits)
-                report = self.known[asked[name]] = judge(request, self.limits, listen)[0]
+                with course.follow(name) as listener:
+                    report = self.known[asked[name]] = judge(request, self.limits, listener)[0]
                 if report.verdict != "pass" and name in kept:
                     stop.set()
 
-            new = (name for name, one in asked.items() if one not in self.known)
             list(pool.map(judge_one, new))
         return {name: self.known[one] for name, one in asked.items() if one in self.known}
 

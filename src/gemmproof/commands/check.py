@@ -3,42 +3,84 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from gemmproof.calling import Calling
 from gemmproof.commands import forms
-from gemmproof.commands.console import answer, limits_of, note_unpredicted, progress, unwritable
+from gemmproof.commands.console import answer, limits_of, note_unpredicted, unwritable
+from gemmproof.commands.list import find_only_wrapper
+from gemmproof.desk.progress import progress
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import ANY, HUGE
 from gemmproof.properties.contract import Contract
 from gemmproof.report.command import write_command
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.report import EXIT, Report
-from gemmproof.report.text import Reproduce, clean, document, lines
+from gemmproof.report.text import Line, Reproduce, clean, document, lines
+from gemmproof.streams import say
 from gemmproof.target import Target, TargetError, parse
 from gemmproof.worker.protocol import Request
+from gemmproof.worker.supervisor import preload
 from gemmproof.worker.verdict import judge, make_error
 
 SHOWN_PRINTS = 40  # lines of what a kernel prints for a single case
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judge the target, write the reports that were asked for, print the answer."""
-    if problem := unwritable(options, forms.FORMS):
-        return _answer(options, make_error(options.target, problem), write=False)
+    """Judge the target, write the reports that were asked for, print the answer.
+
+    With --watch, again after each change.
+    """
+    judge_now = partial(prepare, options)
+    if not options.watch:
+        return judge_now()()
+    from gemmproof.desk.watching import explain_no_watch, keep_judging
+
+    if problem := explain_no_watch() or unwritable(options, forms.FORMS):
+        return forms.refuse(options, problem)
     try:
+        if options.target.endswith(".py"):
+            options.target = find_only_wrapper(options.target)[0]
+        target = parse(options.target)
+    except (TargetError, ValueError):
+        return judge_now()()
+    # a worker of its own for each judgement, which begins with the engine imported
+    with preload(limits=limits_of(options)) if options.device == "cpu" else nullcontext():
+        why = keep_judging(target, judge_now, options.quiet)
+    say(f"gemmproof check: --watch: {why}")
+    return EXIT["incomplete"]
+
+
+def prepare(options: argparse.Namespace) -> Callable[[], int]:
+    """Judge the target; what gives the answer, writes the reports and has the exit code."""
+    if problem := unwritable(options, forms.FORMS):
+        return partial(_answer, options, make_error(options.target, problem), write=False)
+    try:
+        if options.target.endswith(".py"):
+            file, (options.target, others) = options.target, find_only_wrapper(options.target)
+            if others:
+                return partial(_answer, options, _refuse_file(file), more=others)
+            say(f"gemmproof check: {options.target} is the only wrapper in it")
         request = request_of(options)
     except (TargetError, ValueError) as mistake:
-        return _answer(options, make_error(options.target, str(mistake)))
-    with progress(request.name) as listener:
+        return partial(_answer, options, make_error(options.target, str(mistake)))
+    with progress(request.name, options.quiet) as listener:
         report, worker = judge(request, limits_of(options), listener)
     report = replace(report, target=options.target)
     # A single case is looked at closely; our own mistake needs its traceback.
     said = options.case or "internal" in worker.events
     printed = worker.events.get("printed", {"lines": []})["lines"]
-    return _answer(options, report, output=worker.output if said else "", printed=printed)
+    output = worker.output if said else ""
+    return partial(_answer, options, report, output=output, printed=printed)
+
+
+def _refuse_file(file: str) -> Report:
+    return make_error(file, f"target: got {file!r}, expected {file}:function, one of its wrappers")
 
 
 def request_of(options: argparse.Namespace) -> Request:
@@ -128,12 +170,20 @@ def reproduce_line(options: argparse.Namespace, case: Case) -> str:
     return write_command([*words, "--case", case.to_json()])
 
 
+def _hint(report: Report) -> list[Line]:
+    """Where more is said of the first finding, for a person who reads this now."""
+    if not report.findings or not sys.stdout.isatty():
+        return []
+    return [(f"gemmproof explain {clean(report.findings[0].property)} says more", "dim")]
+
+
 def _answer(
     options: argparse.Namespace,
     report: Report,
     write: bool = True,
     output: str = "",
     printed: Sequence[str] = (),
+    more: Sequence[Line] = (),
 ) -> int:
     def reproduce(case: Case) -> str:
         return reproduce_line(options, case)
@@ -155,9 +205,9 @@ def _answer(
     told = (options, [report], by_target)
     if report.verdict == "error":
         why = (clean(f"gemmproof check: {report.note}"), "")
-        said = [*head, why, *forms.list_notes(*told)]
+        said = [*head, why, *more, *forms.list_notes(*told)]
         code = answer(options, code, said, written, to_stderr=True)
     else:
-        found = [*lines(report, reproduce), *note_unpredicted(options.gpu)]
+        found = [*lines(report, reproduce), *note_unpredicted(options.gpu), *_hint(report)]
         code = answer(options, code, [*head, *found, *forms.list_notes(*told)], written)
     return forms.summarise(code, report.verdict, *told)

@@ -1,15 +1,13 @@
-"""What the commands share: reports that can be written, progress, the answer and its delivery."""
+"""What the commands share: reports that can be written, the answer and its delivery."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib import util
 from io import StringIO
-from typing import Any
 
 from gemmproof.reference.gpus import UNMODELLED
 from gemmproof.report.files import STDOUT, Writer, find_obstacle, replace_file
@@ -55,33 +53,6 @@ def undrawable(options: argparse.Namespace, extra: str = "plots") -> str | None:
     if options.svg and util.find_spec("matplotlib") is None:
         return f"--svg: got no matplotlib, expected it: pip install 'gemmproof[{extra}]'"
     return None
-
-
-@contextmanager
-def progress(title: str) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A listener that shows on a terminal which case of how many runs; silent elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda event: None
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    count, wanted = 0, 0
-    with Console(stderr=True).status(Text(f"{title}: loading")) as status:
-
-        def listen(event: dict[str, Any]) -> None:
-            nonlocal count, wanted
-            if event["event"] == "start":
-                wanted += event["examples"]  # of each format, where workers share a title
-            elif event["event"] == "proof" and not event["done"]:
-                status.update(Text(f"{title}: proving it for every size"))
-            elif event["event"] == "case":
-                count += 1
-                # Shrinking adds cases to those that were asked for.
-                of = f" of {wanted}" if count <= wanted else ", shrinking"
-                status.update(Text(f"{title}: case {count}{of}  {event['case']}"))
-
-        yield listen
 
 
 def note_unpredicted(gpu: str | None) -> list[Line]:

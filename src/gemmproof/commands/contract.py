@@ -36,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
         return refuse(options, str(mistake))
     limits = limits_of(options)
     with preload(limits=limits):
-        checks = Checks(request, limits, options.jobs or os.cpu_count() or 1)
+        jobs = options.jobs or os.cpu_count() or 1
+        checks = Checks(request, limits, jobs, options.quiet)
         contract, report = _find_widest(contract, checks)
     if report.verdict != "pass":
         said = lines(report, lambda case: reproduce_line(options, case))

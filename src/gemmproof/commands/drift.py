@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 from gemmproof.commands.console import (
     answer,
     limits_of,
-    progress,
     refuse,
     show_end,
     undrawable,
     unwritable,
 )
+from gemmproof.desk.progress import progress
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.report import EXIT, Report
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         request = request_of(options)
     except TargetError as mistake:
         return refuse(options, str(mistake))
-    with progress(request.name) as listener:
+    with progress(request.name, options.quiet) as listener:
         worker = watch(request, limits_of(options), listener)
     if "report" not in worker.events:
         return _without_report(options, worker, request.name)

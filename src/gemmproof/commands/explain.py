@@ -1,32 +1,38 @@
-"""`gemmproof explain`: what a kernel reads and writes, for every size, in closed form."""
+"""`gemmproof explain`: what a kernel reads and writes, in closed form; or what a property means."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from gemmproof.commands.check import request_of
 from gemmproof.commands.console import (
     answer,
     limits_of,
-    progress,
     refuse,
     show_end,
     undrawable,
     unwritable,
 )
+from gemmproof.desk.progress import progress
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.report import EXIT
 from gemmproof.report.text import STYLES, clean
+from gemmproof.spelling import suggest
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import UNKNOWN_ENDS, WorkerExit
 from gemmproof.worker.supervisor import watch
 
 
 def run(options: argparse.Namespace) -> int:
-    """Follow the target in a worker, print the address map, write what was asked for."""
+    """Follow the target in a worker, print the address map, write what was asked for.
+
+    A word that is no target is the name of a property or of a fault: its page is printed.
+    """
+    if is_word(options.target):
+        return _explain_word(options)
     problem = unwritable(options, ("json", "svg")) or undrawable(options)
     if problem:
         return refuse(options, problem)
@@ -39,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         config = Case.from_json(options.case).config if options.case else 0
     form = "svg" if options.svg else ""
     request = replace(request, ask="explain", config=config, format=form)
-    with progress(request.name) as listener:
+    with progress(request.name, options.quiet) as listener:
         worker = watch(request, limits_of(options), listener)
     if "explained" not in worker.events:
         return _without_answer(options, worker, request.name)
@@ -68,6 +74,32 @@ def run(options: argparse.Namespace) -> int:
 
     written["svg"] = draw_svg
     return answer(options, EXIT["pass"], lines(explanation, options.line), written)
+
+
+def is_word(text: str) -> bool:
+    """Whether it names a property or a fault: a target has a place, and a colon or a dot."""
+    return not set(":./") & set(text)
+
+
+def _explain_word(options: argparse.Namespace) -> int:
+    from gemmproof.properties.help.pages import FAULT_PAGES, PAGES, find_pages
+    from gemmproof.report.help_text import lines
+
+    for name in ("svg", "case", "line", "config"):
+        if getattr(options, name) is not None:
+            got = f"--{name}: got the word {options.target!r} with it"
+            return refuse(options, f"{got}, expected a TARGET")
+    if problem := unwritable(options, ("json", "svg")):
+        return refuse(options, problem)
+    pages = find_pages(options.target)
+    if len(pages) != 1:
+        names = [page.name for page in pages] or list(PAGES)
+        close = suggest(options.target, [*PAGES, *FAULT_PAGES]) if not pages else ""
+        expected = f"one of: {' '.join(names)}" + ("" if pages else ", a fault or a TARGET")
+        return refuse(options, f"property: got {options.target!r}, expected {expected}{close}")
+    (page,) = pages
+    written: dict[str, Writer] = {"json": lambda place: write_json(place, asdict(page))}
+    return answer(options, EXIT["pass"], lines(page), written)
 
 
 def _without_answer(options: argparse.Namespace, worker: WorkerExit, name: str) -> int:

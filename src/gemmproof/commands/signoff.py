@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gemmproof.commands import forms
 from gemmproof.commands.console import answer, limits_of, note_unpredicted, unwritable
+from gemmproof.desk.progress import Course, progress
 from gemmproof.interrupts import Interrupted
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.command import write_command
@@ -99,8 +100,9 @@ def _judge_all(
     judged: dict[str, Report] = {}
     interrupted, why = None, INTERRUPTED
     try:
-        with open_pool(jobs) as pool:
-            started = [pool.submit(_judge_one, options, name, judged) for name in names]
+        shown = progress("signoff", options.quiet, len(names), "kernels")
+        with shown as course, open_pool(jobs) as pool:
+            started = [pool.submit(_judge_one, options, name, judged, course) for name in names]
             for future in as_completed(started):
                 report = judged[future.result()]
                 say(f"{report.target}: {report.verdict} after {report.seconds:.1f} s")
@@ -116,7 +118,9 @@ def _judge_all(
     return judged, interrupted, why
 
 
-def _judge_one(options: argparse.Namespace, name: str, judged: dict[str, Report]) -> str:
+def _judge_one(
+    options: argparse.Namespace, name: str, judged: dict[str, Report], course: Course
+) -> str:
     """Put the report on a kernel among the others: what is there outlives an interruption.
 
     One that is halted belongs to them if something was found by then.
@@ -133,7 +137,8 @@ def _judge_one(options: argparse.Namespace, name: str, judged: dict[str, Report]
         case=options.case,
         proof=options.proof,
     )
-    report, worker = judge(request, limits_of(options))
+    with course.follow(name) as listener:
+        report, worker = judge(request, limits_of(options), listener)
     if worker.end != "halted" or report.findings:
         judged[name] = report
     return name

@@ -52,17 +52,20 @@ def drift(
     if declared not in KEPT:
         raise ValueError(f"accumulator: got {declared!r}, expected one of {' '.join(KEPT)}")
     began = time.monotonic()
-    count = 0
+    count, done = 0, 0
+    lengths, measuring = tuple(sizes), False
 
     def announce(a: Array, b: Array) -> Array:
-        nonlocal count
+        nonlocal count, done
         count += 1
         words = f"product {count}: {a.shape[0]} x {a.shape[1]} by {b.shape[0]} x {b.shape[1]}"
-        listener({"event": "case", "case": words})
+        # what a product takes grows with K
+        share = {"share": done / sum(lengths)} if measuring else {}
+        listener({"event": "case", "case": words, **share})
+        done += a.shape[1] * measuring
         return product(a, b)
 
     made = Drift(in_format, gpu, declared)
-    lengths = tuple(sizes)
     try:
         found = infer_accumulator(announce, in_format)
     except ProbeError as error:
@@ -73,6 +76,7 @@ def drift(
     else:
         model = declared_model(found, declared, in_format)
         split = declared_split(found, declared)
+        measuring = True
         measures = [m for K in lengths for m in measure(announce, in_format, K, model, split)]
         made = replace(made, accumulator=found, measures=tuple(measures), slope=slope(measures))
         findings = list(accumulator.judge(made, lengths))

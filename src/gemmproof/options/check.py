@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gemmproof.options.groups import TARGET, add_calling, add_common, add_contract, add_expected
+from gemmproof.options.groups import (
+    TARGET,
+    add_calling,
+    add_common,
+    add_contract,
+    add_expected,
+    add_progress,
+)
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -21,4 +28,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     add_contract(check)
     add_expected(check)
     add_calling(check)
+    check.add_argument(
+        "--watch", action="store_true", help="judge again whenever a file of the target changes"
+    )
+    add_progress(check)
     add_common(check)

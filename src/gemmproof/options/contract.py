@@ -10,6 +10,7 @@ from gemmproof.options.groups import (
     add_calling,
     add_contract,
     add_limits,
+    add_progress,
     add_search,
     positive,
 )
@@ -30,5 +31,6 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     add_calling(widest)
     add_search(widest)
     widest.add_argument("--jobs", type=positive, metavar="N", help="workers (default: CPUs)")
+    add_progress(widest)
     add_limits(widest, 30)
     widest.set_defaults(device="cpu", case=None, json=None, junit=None, proof=False)

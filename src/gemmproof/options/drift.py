@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gemmproof.options.groups import TARGET, add_limits
+from gemmproof.options.groups import TARGET, add_limits, add_progress
 from gemmproof.reference.formats import ACCUMULATORS, FLOAT_OPERANDS
 from gemmproof.reference.gpus import DEFAULT, TARGETS, UNMODELLED
 from gemmproof.spelling import format_of, one_of
@@ -47,6 +47,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     )  # fmt: skip
     drift.add_argument("--json", metavar="FILE", help="write the report (- for stdout)")
     drift.add_argument("--svg", metavar="FILE", help="draw it (needs matplotlib)")
+    add_progress(drift)
     add_limits(drift, 120)
 
 

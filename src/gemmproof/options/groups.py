@@ -130,6 +130,10 @@ def add_common(command: argparse.ArgumentParser) -> None:
     add_limits(command, 30)
 
 
+def add_progress(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--quiet", action="store_true", help="do not say on stderr how far it is")
+
+
 def add_limits(command: argparse.ArgumentParser, seconds: int) -> None:
     limits = command.add_argument_group("limits of a worker")
     limits.add_argument(

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from gemmproof.options.groups import add_common, positive
+from gemmproof.options.groups import add_common, add_progress, positive
 from gemmproof.report.text import clean
 from gemmproof.spelling import one_of
 
@@ -28,6 +28,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     signoff.add_argument(
         "--fail-fast", action="store_true", help="stop at the first kernel with findings"
     )
+    add_progress(signoff)
     add_common(signoff)
     page = signoff.add_argument_group("the sign-off")
     page.add_argument("--html", metavar="FILE", help="write it as a page, one file")

@@ -96,13 +96,14 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
     name: frozenset(fields.split())
     for name, fields in {
         "ready": "",  # what gemmproof needs is imported, the target is about to be
-        "kernels": "names alone",  # of a conftest, or the one that was loaded; device_only ones
+        "kernels": "names formats alone",  # of a conftest, or the one loaded; device_only ones
         "source": "facts",  # what is judged, and what it promises: before any case
         # (name, claim, backend) of each; what a and b are called; why which are expected to fail
         "properties": "claims names expected",
         "proof": "properties seconds done",  # a proof begins or is done; what it may be about
         "start": "examples",  # how many cases are asked for
-        "case": "case phase index limit",  # a case is about to run; which limit it tries
+        # a case is about to run; which limit it tries; how much of all the work is done
+        "case": "case phase index limit share",
         "judged": "index seconds examples ratios backend",  # the properties that a case bore on
         "finding": "finding",  # the first sight of a fault
         "printed": "lines",  # what the kernel printed

@@ -82,7 +82,8 @@ def serve(request: Request, emit: Listener) -> None:
         emit({"event": "ready"})
         found = _list_kernels(request) if request.ask == "list" else [_find_kernel(request)]
         alone = [kernel.name for kernel in found if kernel.device_only]
-        return emit({"event": "kernels", "names": [k.name for k in found], "alone": alone})
+        told = {"names": [k.name for k in found], "formats": [k.contract.formats for k in found]}
+        return emit({"event": "kernels", **told, "alone": alone})
     from gemmproof.signoff.facts import describe
 
     place, _, function = request.engine.partition(":")

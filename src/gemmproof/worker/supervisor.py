@@ -92,6 +92,16 @@ def open_pool(jobs: int) -> Iterator[ThreadPoolExecutor]:
         _stopping.clear()
 
 
+def halt() -> None:
+    """Have every worker ended, from any thread, and none begun until `resume`."""
+    _stopping.set()
+
+
+def resume() -> None:
+    """Let workers live again."""
+    _stopping.clear()
+
+
 def _watch(
     request: Request,
     limits: Limits,

@@ -34,7 +34,7 @@ USAGE = [
     ("check my_kernels.py:matmul --json", "argument --json: expected one argument"),
 ]
 MISTAKES = [
-    ("check my_kernels.py", "got 'my_kernels.py', expected path/to/file.py:function"),
+    ("check my_kernels.py", "got 'my_kernels.py', which has no function that takes two tensors"),
     ("check :matmul", "got ':matmul', expected path/to/file.py:function"),
     ("check my_kernels.py:", "got 'my_kernels.py:', expected path/to/file.py:function"),
     ("check my_kernels.py:a-b", "got 'my_kernels.py:a-b', expected path/to/file.py:function"),

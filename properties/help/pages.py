@@ -1,0 +1,33 @@
+"""Which pages of help there are, and which one a word means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gemmproof.properties.help import accesses, bits, outcomes
+from gemmproof.properties.help.faults import FAULTS
+from gemmproof.properties.help.misfits import MISFITS
+from gemmproof.properties.help.page import FaultPage, Page
+
+PAGES: Mapping[str, Page] = MappingProxyType(
+    {page.name: page for page in (*outcomes.PAGES, *accesses.PAGES, *bits.PAGES)}
+)
+FAULT_PAGES: Mapping[str, FaultPage] = MappingProxyType(
+    {page.name: page for page in (*FAULTS, *MISFITS)}
+)
+# of a property -> its claim, which the table of properties judges by
+CLAIMS: Mapping[str, str] = MappingProxyType({name: page.claim for name, page in PAGES.items()})
+
+
+def find_pages(word: str) -> list[Page | FaultPage]:
+    """The pages that a word means: that of its name, or those whose names have it as a part."""
+    every: dict[str, Page | FaultPage] = {**FAULT_PAGES, **PAGES}
+    if word in every:
+        return [every[word]]
+    asked = word.replace("-", "_").strip("_")
+    kinds: tuple[Mapping[str, Page | FaultPage], ...] = (PAGES, FAULT_PAGES)
+    for pages in kinds:
+        if found := [page for name, page in pages.items() if f"_{asked}_" in f"_{name}_"]:
+            return found
+    return []

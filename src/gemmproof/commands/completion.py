@@ -1,0 +1,74 @@
+"""`gemmproof completion`: a script by which a shell completes commands, options and values."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from gemmproof.report.report import EXIT
+from gemmproof.spelling import NamesOnly
+from gemmproof.streams import say, write_all
+
+# what is completed by its place in the usage
+_FILES, _FOLDERS = ("FILE", "TARGET", "TABLE"), ("DIR",)
+_WORDS = "TARGET|PROPERTY"
+_FUNCTION = "_gemmproof_words_and_files"  # shtab takes the names of such as have files to have some
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the script for the shell that is named."""
+    script = write_script(options.shell)
+    if why := write_all(sys.stdout, script):
+        say(f"gemmproof completion: stdout: got {why!r}, expected a place for the answer")
+        return EXIT["incomplete"]
+    return EXIT["pass"]
+
+
+def write_script(shell: str) -> str:
+    """The script, from the options themselves."""
+    import shtab
+
+    from gemmproof.cli import parser
+
+    top = parser()
+    for action in _list_actions(top):
+        known: Any = action
+        if isinstance(action.type, NamesOnly):
+            known.choices = action.type.names
+        elif action.metavar in _FILES:
+            known.complete = shtab.FILE
+        elif action.metavar in _FOLDERS:
+            known.complete = shtab.DIRECTORY
+        elif action.metavar == _WORDS:
+            known.complete = {"bash": _FUNCTION, "zsh": _FUNCTION, "tcsh": "f"}
+        elif action.metavar == "SHAPES":
+            known.choices = _list_suites()
+    return f"{shtab.complete(top, shell=shell, preamble=_write_function(shell))}\n"
+
+
+def _list_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _list_actions(command)
+        else:
+            yield action
+
+
+def _write_function(shell: str) -> str:
+    """What completes a file, or the name of a property or a fault."""
+    from gemmproof.properties.help.pages import FAULT_PAGES, PAGES
+
+    words = " ".join([*PAGES, *FAULT_PAGES])
+    bash = f'compgen -f -- "$1"\n  compgen -W "{words}" -- "$1"'
+    zsh = f"_alternative 'files:file:_files' 'words:word:({words})'"
+    body = {"bash": bash, "zsh": zsh}.get(shell)
+    return f"{_FUNCTION}() {{\n  {body}\n}}\n" if body else ""
+
+
+def _list_suites() -> tuple[str, ...]:
+    from gemmproof.bench.problems import SUITES
+
+    return tuple(SUITES)

@@ -1,0 +1,1 @@
+"""What makes commands pleasant at the desk: wrappers found, progress, files watched."""

@@ -1,0 +1,211 @@
+"""How far a long command is: live on a terminal, elsewhere a line on stderr every ten seconds."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from gemmproof.report.text import clean
+from gemmproof.streams import say
+
+Listener = Callable[[dict[str, Any]], None]
+
+EVERY = 10.0  # seconds between two lines, and before the first
+TICK = 0.2  # seconds between two looks at a terminal
+# what an estimate of the time left rests on, at least
+FEWEST_CASES, FEWEST_SHARE, FEWEST_SECONDS = 5, 0.1, 1.0
+
+
+@dataclass(slots=True)
+class _Part:
+    """One worker's way: cases done of those wanted, or another thing that it is at, in words.
+
+    `share` is how much of the work is done where it is not counted in cases. `began` and `moved`
+    are when the first case began and when the last one was done.
+    """
+
+    words: str = "loading"
+    wanted: int = 0
+    done: int = 0
+    share: float = 0.0
+    began: float = 0.0
+    moved: float = 0.0
+    drawing: bool = False
+
+    def take(self, event: dict[str, Any], now: float) -> None:
+        """Take in an event of the worker."""
+        name = event["event"]
+        if name == "ready":  # of a worker that was started again, too
+            self.words, self.wanted, self.done, self.share = "loading", 0, 0, 0.0
+            self.drawing = False
+        elif name == "proof":
+            most = f"proving it for every size, in {event['seconds']:g} s at most"
+            self.words = "drawing cases" if event["done"] else most
+        elif name == "start":
+            self.wanted = event["examples"]
+        elif name == "case":
+            self._take_case(event, now)
+        elif name == "judged" and self.drawing:
+            self.done, self.moved = self.done + 1, now
+
+    def _take_case(self, event: dict[str, Any], now: float) -> None:
+        phase = event.get("phase", "draw" if self.wanted else "")
+        self.drawing = phase == "draw"
+        if (self.drawing and not self.done) or event.get("share") == 0:
+            self.began = now
+        if phase == "shrink":
+            self.words = "looking for the smallest case that fails"
+        elif phase == "limit":
+            name = event.get("limit", [""])[0]
+            self.words = f"beyond the contract: {name}" if name else "narrower contracts"
+        elif phase == "launch":
+            self.words = f"on the GPU: {event['case']}"
+        elif not self.drawing:
+            self.words = event["case"]
+        if "share" in event:
+            self.share, self.moved = event["share"], now
+
+    def tell(self) -> str:
+        """What it is at."""
+        counted = f"{min(self.done, self.wanted)} of {self.wanted} cases"
+        return counted if self.drawing and self.wanted > 1 else self.words
+
+    @property
+    def fraction(self) -> float:
+        """How much of what was asked for is done."""
+        return min(1.0, self.done / self.wanted) if self.wanted else self.share
+
+    def estimate(self, now: float) -> float | None:
+        """The seconds left of what it is at, as the same went so far; None without a basis."""
+        counted = self.drawing and self.done >= FEWEST_CASES
+        spent = self.moved - self.began
+        if not (counted or self.share >= FEWEST_SHARE) or spent < FEWEST_SECONDS:
+            return None
+        left = spent * (1 - self.fraction) / self.fraction
+        return max(0.0, left - (now - self.moved))
+
+
+@dataclass(slots=True)
+class Course:
+    """What a command is at: a listener of one worker, or of `parts` of them, called `noun`."""
+
+    title: str
+    parts: int = 1
+    noun: str = ""
+    clock: Callable[[], float] = time.monotonic
+    ended: int = 0
+    began: float = field(init=False)
+    running: dict[str, _Part] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Take in an event of the only worker."""
+        self._take("", event)
+
+    @contextmanager
+    def follow(self, name: str) -> Iterator[Listener]:
+        """A listener of one worker of several; at the end of it that part is done."""
+        yield lambda event: self._take(name, event)
+        with self.lock:
+            self.running.pop(name, None)
+            self.ended += 1
+
+    def _take(self, name: str, event: dict[str, Any]) -> None:
+        with self.lock:
+            self.running.setdefault(name, _Part()).take(event, self.clock())
+
+    def tell(self) -> str:
+        """What it is at and how long that may still take, in a line."""
+        with self.lock:
+            now = self.clock()
+            running = list(self.running.values())
+            if self.parts == 1:
+                (one,) = running or [_Part()]
+                said, left = one.tell(), one.estimate(now)
+            else:
+                said, left = self._tell_parts(running), self._estimate(running, now)
+            about = "" if left is None else f", about {say_seconds(left)} left"
+            return clean(f"{self.title}: {said}{about}")
+
+    def _tell_parts(self, running: list[_Part]) -> str:
+        said = f"{self.ended} of {self.parts} {self.noun}"
+        if len(running) == 1:
+            return f"{said}; {running[0].tell()}"
+        wanted = sum(part.wanted for part in running)
+        done = sum(min(part.done, part.wanted) for part in running)
+        return f"{said}; {done} of {wanted} cases of {len(running)} more" if wanted else said
+
+    def _estimate(self, running: list[_Part], now: float) -> float | None:
+        """As the parts went so far, of which one must have ended."""
+        spent = now - self.began
+        if not self.ended or spent < FEWEST_SECONDS:
+            return None
+        done = self.ended + sum(part.fraction for part in running)
+        return spent * max(0.0, self.parts - done) / done
+
+
+def say_seconds(seconds: float) -> str:
+    """A time as a person would say it: 7 s, 25 s, 4 min."""
+    if seconds < 10:
+        return f"{max(1, math.ceil(seconds))} s"
+    if seconds < 55:
+        return f"{5 * math.ceil(seconds / 5)} s"
+    return f"{max(1, round(seconds / 60))} min"
+
+
+@contextmanager
+def progress(title: str, quiet: bool = False, parts: int = 1, noun: str = "") -> Iterator[Course]:
+    """What listens to the workers of a command, and shows how far they are unless `quiet`."""
+    course = Course(title, parts, noun)
+    if quiet:
+        yield course
+        return
+    end = threading.Event()
+    show = _show_live if sys.stderr.isatty() else _show_lines
+    with show(course, end):
+        yield course
+
+
+@contextmanager
+def _show_lines(course: Course, end: threading.Event) -> Iterator[None]:
+    def tell() -> None:
+        while not end.wait(EVERY):
+            say(course.tell())
+
+    with _run(tell, end):
+        yield
+
+
+@contextmanager
+def _show_live(course: Course, end: threading.Event) -> Iterator[None]:
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(course.tell())) as status:
+
+        def tell() -> None:
+            while not end.wait(TICK):
+                status.update(Text(course.tell()))
+
+        with _run(tell, end):
+            yield
+
+
+@contextmanager
+def _run(tell: Callable[[], None], end: threading.Event) -> Iterator[None]:
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        end.set()
+        teller.join(1.0)  # nobody may read what it says

@@ -1,0 +1,116 @@
+"""Pages of help: one for each property and each fault, that fits a screen and says what is so."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutants.table import MUTANTS, SURVIVORS
+
+from gemmproof.cli import parser
+from gemmproof.properties.accumulator import CLAIM, NAME
+from gemmproof.properties.help.pages import CLAIMS, FAULT_PAGES, PAGES, find_pages
+from gemmproof.properties.memory import PROPERTY_OF
+from gemmproof.properties.metamorphic import RELATIONS
+from gemmproof.properties.table import BY_NAME
+from gemmproof.reference.observation import KINDS
+from gemmproof.report.help_text import WIDTH, lines
+
+ROOT = Path(__file__).parents[2]
+EVERY = {**PAGES, **FAULT_PAGES}
+SCREEN = 40
+# calls whose first argument, or the one at that place, is the word for a fault
+NAMING = {"Explanation": 0, "Elements": 0, "Use": 0, "Deviation": 0, "wrong": 0, "note": 0}
+FINDING = {"make_finding": 2, "_not_related": None}
+
+
+def words_of(path: Path) -> set[str]:
+    """The words for faults in a file: what findings are made with, and `fault = ...`."""
+    found: list[ast.expr] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", "")
+            place = NAMING.get(name, FINDING.get(name))
+            found += [] if place is None else node.args[place : place + 1]
+            found += [k.value for k in node.keywords if k.arg == "fault"]
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "fault":
+            found.append(node.value)
+        elif isinstance(node, ast.Yield) and path.stem == "elements":
+            found += getattr(node.value, "elts", [])[:1]
+    chosen = [part for n in found for part in ([n.body, n.orelse] if hasattr(n, "orelse") else [n])]
+    literal = [inner for node in chosen for inner in ast.walk(node)]
+    words = {node.value for node in literal if isinstance(node, ast.Constant)}
+    return {w for w in words if isinstance(w, str) and re.fullmatch("[a-z]+(_[a-z]+)*", w)}
+
+
+def test_every_property_has_a_page_and_its_claim_stands_there():
+    assert set(PAGES) == {*BY_NAME, NAME}
+    assert {name: p.claim for name, p in BY_NAME.items()} | {NAME: CLAIM} == dict(CLAIMS)
+
+
+def test_every_kind_that_an_observer_sees_has_a_page_on_the_property_that_it_breaks():
+    assert {name: FAULT_PAGES[name].says for name in KINDS} == KINDS
+    assert {name: FAULT_PAGES[name].properties for name in KINDS} == {
+        name: (holder,) for name, holder in PROPERTY_OF.items()
+    }
+
+
+def test_every_fault_that_findings_name_has_a_page():
+    folders = [
+        ROOT / name for name in ("properties", "src/gemmproof/engine", "src/gemmproof/worker")
+    ]
+    known = {word for folder in folders for path in folder.rglob("*.py") for word in words_of(path)}
+    known |= {f"not_{name}" for name in RELATIONS}
+    known |= {mutant.fault for mutant in (*MUTANTS, *SURVIVORS)}
+    assert {"operand_cut", "rounding", "narrow_split", "no_launch", "k_block", "exit"} <= known
+    assert known - set(FAULT_PAGES) == set()
+
+
+def test_no_page_is_about_what_nothing_reports():
+    folders = [ROOT / name for name in ("properties", "reference", "src")]
+    paths = [p for d in folders for p in d.rglob("*.py") if p.parent.name != "help"]
+    text = "\n".join(path.read_text() for path in paths)
+    made = {f"not_{name}" for name in RELATIONS} | {"gap_changed", "guard_changed", "view_changed"}
+    made |= {"element_changed", "kernel_error"}
+    assert [name for name in FAULT_PAGES if name not in made and f'"{name}"' not in text] == []
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_page_fits_a_screen(name):
+    shown = [text for text, _ in lines(EVERY[name])]
+    assert len(shown) <= SCREEN
+    assert max(map(len, shown)) <= WIDTH
+    assert shown[0].startswith(name)
+
+
+def test_what_pages_point_to_is_there():
+    check = parser()._subparsers._group_actions[0].choices["check"]
+    options = {*check._option_string_actions, "--memory-limit"}
+    for page in PAGES.values():
+        assert [doc for doc in page.docs if not (ROOT / doc).is_file()] == []
+        text = " ".join([page.judged, *page.options, *(fix for _, fix in page.causes)])
+        assert set(re.findall(r"--[a-z]+(?:-[a-z]+)*", text)) <= options
+    for page in FAULT_PAGES.values():
+        assert set(page.properties) <= set(PAGES)
+        assert page.causes
+
+
+def test_a_word_means_its_own_page_or_those_that_have_it_as_a_part():
+    def names(word: str) -> list[str]:
+        return [page.name for page in find_pages(word)]
+
+    assert names("stays_in_bounds") == names("bounds") == names("in-bounds") == ["stays_in_bounds"]
+    assert names("race") == ["race"]
+    assert names("rounding") == ["rounding"]
+    assert len(names("operand")) > 3
+    assert names("ound") == names("nonsense") == names("") == []
+
+
+def test_pages_cost_nothing_to_import():
+    code = "import sys; import gemmproof.properties.help.pages; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    assert not {"torch", "triton", "numpy", "rich", "jinja2"} & set(loaded)

@@ -1,0 +1,128 @@
+"""`gemmproof list`, and `check FILE`: what there is, with the commands to paste."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from cli_project import project_folder  # noqa: F401
+
+from gemmproof.cli import main
+from gemmproof.properties.table import BY_NAME
+from gemmproof.reference.gpus import GPUS
+
+HEAD = """
+import torch
+
+def product(kernel):
+    pass
+
+"""
+ONE = HEAD + "def matmul(a, b):\n    if a.M < 0:\n        kernel[(1,)](a, b, b.shape)\n"
+TWO = ONE + "def bmm(a, b, scale):\n    kernel[(1,)](a, b, a.shape)\n"
+CONFTEST = """
+from gemmproof import Contract, KernelUnderTest
+from my_kernels import matmul, star
+
+def pytest_gemm_kernels():
+    both = Contract(formats=("fp16", "int8"))
+    return [
+        KernelUnderTest("first", matmul, both),
+        KernelUnderTest("\\x1b[2Jlast", star, Contract(), device_only=True),
+    ]
+"""
+
+
+def test_everything_is_listed(project, capsys):
+    Path("conftest.py").write_text(CONFTEST)
+    assert main(["list", "--json", "list.json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    lines = out.splitlines()
+    for name in (*BY_NAME, *GPUS, "operands", "llama"):
+        assert sum(line.startswith(f"  {name} ") for line in lines) == 1
+    assert "  first        fp16 int8" in lines
+    assert "  \\x1b[2Jlast  fp16 (on a GPU only)" in lines
+    assert "  gfx942  AMD Instinct MI300X (its bits are not predicted)" in lines
+    data = json.loads(Path("list.json").read_text())
+    assert data["kernels"][0] == {
+        "name": "first",
+        "formats": ["fp16", "int8"],
+        "device_only": False,
+    }
+    assert {one["name"] for one in data["properties"]} >= set(BY_NAME)
+    assert "1024x1024x1024" in data["suites"]["square"]
+
+
+@pytest.mark.parametrize("text", [None, "import pytest\n"])
+def test_a_project_without_kernels_is_listed_too(project, text, capsys):
+    if text is not None:
+        Path("conftest.py").write_text(text)
+    assert main(["list"]) == 0
+    assert (
+        "  conftest.py registers none here; gemmproof init writes one\n" in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--conftest", "absent.py"], "--conftest: got 'absent.py' (no such file), expected a Pyt"),
+        (["--conftest", "my_kernels.py"], "my_kernels.py: got no pytest_gemm_kernels(), expected"),
+        (["--conftest", "syntax.py"], "syntax.py:2: importing it raised SyntaxError"),
+        (["absent.py"], "file: got 'absent.py' (no such file), expected a Python file"),
+        (["folder.py"], "file: got 'folder.py' (a folder), expected a Python file"),
+        (["syntax.py"], "syntax.py:2: got invalid syntax, expected Python"),
+    ],
+)
+def test_what_cannot_be_listed_is_one_line(project, words, line, capsys):
+    assert main(["list", *words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"gemmproof list: {line}")
+
+
+def test_the_wrappers_of_a_file_are_commands_to_paste(project, capsys):
+    Path("it's.py").write_text(TWO)
+    assert main(["list", "it's.py", "--json", "list.json"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert shlex.split(first) == ["gemmproof", "check", "it's.py:matmul"]
+    assert shlex.split(second, comments=True)[2] == "it's.py:bmm"
+    assert second.endswith("  # takes scale too: --operand, --spec")
+    assert [w["needs"] for w in json.loads(Path("list.json").read_text())] == [[], ["scale"]]
+
+
+def test_the_only_wrapper_of_a_file_is_checked(project, capsys):
+    Path("one.py").write_text(ONE)
+    assert main(["check", "one.py", "--max-examples", "1", "--json", "report.json"]) == 0
+    assert capsys.readouterr().err == "gemmproof check: one.py:matmul is the only wrapper in it\n"
+    report = json.loads(Path("report.json").read_text())
+    assert (report["verdict"], report["target"]) == ("pass", "one.py:matmul")
+
+
+def test_several_wrappers_are_listed_and_none_is_judged(project, capsys):
+    Path("two.py").write_text(TWO)
+    assert main(["check", "two.py", "--json", "report.json"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "gemmproof check: target: got 'two.py', expected two.py:function, one of its wrappers",
+        "gemmproof check two.py:matmul",
+        "gemmproof check two.py:bmm  # takes scale too: --operand, --spec",
+    ]
+    report = json.loads(Path("report.json").read_text())
+    assert (report["verdict"], report["target"]) == ("error", "two.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("syntax.py", "syntax.py:2: got invalid syntax, expected Python"),
+        ("absent.py", "target: got 'absent.py' (no such file), expected a Python file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line(project, name, line, capsys):
+    assert main(["check", name]) == 2
+    assert capsys.readouterr().err == f"gemmproof check: {line}\n"

@@ -1,0 +1,201 @@
+"""Progress: what is done of what was asked, and the time left where there is a basis for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from cli_project import project_folder  # noqa: F401
+
+from gemmproof.cli import main
+from gemmproof.commands import by_format
+from gemmproof.commands.by_format import Checks
+from gemmproof.desk import progress as shown
+from gemmproof.desk.progress import Course, say_seconds
+from gemmproof.properties.contract import Contract
+from gemmproof.report.report import SCHEMA, Report
+from gemmproof.worker.protocol import Request
+from gemmproof.worker.supervisor import Limits
+
+SLOW = """
+import time
+
+def slow(a, b):
+    time.sleep(0.1)
+
+def matmul(a, b):
+    pass
+"""
+CONFTEST = """
+from gemmproof import Contract, KernelUnderTest
+from slow_kernels import matmul, slow
+
+def pytest_gemm_kernels():
+    return [KernelUnderTest(f.__name__, f, Contract()) for f in (slow, matmul)]
+"""
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def case(listen, clock, seconds, phase="draw", **more):
+    listen({"event": "case", "phase": phase, "case": "{}", **more})
+    clock.now += seconds
+    listen({"event": "judged"})
+
+
+def test_cases_are_counted_and_the_time_left_follows_from_them():
+    clock = Clock()
+    course = Course("matmul", clock=clock)
+    assert course.tell() == "matmul: loading"
+    course({"event": "ready"})
+    course({"event": "proof", "seconds": 10.0, "done": False})
+    assert course.tell() == "matmul: proving it for every size, in 10 s at most"
+    course({"event": "proof", "seconds": 10.0, "done": True})
+    course({"event": "start", "examples": 100})
+    for done in range(1, 5):
+        case(course, clock, 0.5)
+        # what four cases took says little of the others
+        assert course.tell() == f"matmul: {done} of 100 cases"
+    case(course, clock, 0.5)
+    assert course.tell() == "matmul: 5 of 100 cases, about 50 s left"
+    course({"event": "case", "phase": "draw", "case": "{}"})
+    clock.now += 20.0  # a case that takes longer: as much less is left
+    assert course.tell() == "matmul: 5 of 100 cases, about 30 s left"
+    course({"event": "judged"})
+    assert course.tell() == "matmul: 6 of 100 cases, about 6 min left"
+
+
+def test_quick_cases_are_no_basis_until_they_took_a_second():
+    clock = Clock()
+    course = Course("matmul", clock=clock)
+    course({"event": "start", "examples": 1000})
+    for _ in range(9):
+        case(course, clock, 0.1)
+    assert course.tell() == "matmul: 9 of 1000 cases"
+    for _ in range(2):
+        case(course, clock, 0.1)
+    assert course.tell() == "matmul: 11 of 1000 cases, about 2 min left"
+
+
+def test_nothing_is_said_of_the_time_that_nothing_tells():
+    clock = Clock()
+    course = Course("matmul", clock=clock)
+    course({"event": "start", "examples": 20})
+    for _ in range(12):
+        case(course, clock, 1.0)
+    for phase, more, words in (
+        ("shrink", {}, "looking for the smallest case that fails"),
+        ("limit", {"limit": ["int8", ""]}, "beyond the contract: int8"),
+        ("limit", {}, "narrower contracts"),
+        ("launch", {}, "on the GPU: {}"),
+    ):
+        case(course, clock, 1.0, phase, **more)
+        assert course.tell() == f"matmul: {words}"
+    case(course, clock, 1.0)  # of the next format; what was tried between them counts for nothing
+    assert course.tell().startswith("matmul: 13 of 20 cases, ")
+    course({"event": "ready"})  # the worker died, and another one begins
+    assert course.tell() == "matmul: loading"
+
+
+def test_products_that_grow_are_measured_by_their_share():
+    clock = Clock()
+    course = Course("matmul", clock=clock)
+    course({"event": "case", "case": "product 1"})
+    clock.now += 50.0  # of probing, which says nothing of measuring
+    for share in (0.0, 0.05, 0.2):
+        course({"event": "case", "case": "product 2", "share": share})
+        assert course.tell() == "matmul: product 2" + ", about 40 s left" * (share == 0.2)
+        clock.now += 5.0
+    assert course.tell() == "matmul: product 2, about 35 s left"
+
+
+def test_of_several_workers_the_parts_are_counted():
+    clock = Clock()
+    course = Course("signoff", 4, "kernels", clock)
+    with course.follow("first") as listen:
+        listen({"event": "start", "examples": 10})
+        case(listen, clock, 6.0)
+        assert course.tell() == "signoff: 0 of 4 kernels; 1 of 10 cases"
+    assert course.tell() == "signoff: 1 of 4 kernels, about 20 s left"
+    with course.follow("second") as one, course.follow("third") as two:
+        for listen in (one, two):
+            listen({"event": "start", "examples": 10})
+        for _ in range(5):
+            case(one, clock, 0.0)
+        clock.now += 9.0
+        said = "signoff: 1 of 4 kernels; 5 of 20 cases of 2 more, about 25 s left"
+        assert course.tell() == said
+    assert course.tell() == "signoff: 3 of 4 kernels, about 5 s left"
+
+
+def test_times_are_those_that_a_person_would_say():
+    said = {0: "1 s", 0.2: "1 s", 8.1: "9 s", 12: "15 s", 51: "55 s", 61: "1 min", 400: "7 min"}
+    assert {seconds: say_seconds(seconds) for seconds in said} == said
+
+
+def test_names_cannot_move_the_cursor():
+    assert Course("a\x1b[2Jb").tell() == r"a\x1b[2Jb: loading"
+
+
+@pytest.fixture(name="slow")
+def project_with_a_slow_kernel(project):
+    (project / "slow_kernels.py").write_text(SLOW)
+    (project / "conftest.py").write_text(CONFTEST)
+    return project
+
+
+CHECK = ["check", "slow_kernels.py:slow", "--max-examples", "20"]
+
+
+def test_without_a_terminal_a_line_comes_now_and_then(slow, monkeypatch, capsys):
+    monkeypatch.setattr(shown, "EVERY", 0.25)
+    assert main(CHECK) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert 3 < len(lines) < 40
+    assert lines[0] == "slow: loading"
+    assert all(line.startswith("slow: ") for line in lines)
+    assert any(" of 20 cases, about " in line and line.endswith(" s left") for line in lines)
+
+
+@pytest.mark.parametrize("more", [["--quiet"], []])
+def test_nothing_is_said_where_it_is_quiet_or_soon_over(slow, monkeypatch, capsys, more):
+    monkeypatch.setattr(shown, "EVERY", 0.25 if more else 3600)
+    assert main([*CHECK, *more]) == 0
+    assert capsys.readouterr().err == ""
+    assert [t for t in threading.enumerate() if t is not threading.main_thread()] == []
+
+
+def test_signoff_says_how_far_it_is(slow, monkeypatch, capsys):
+    monkeypatch.setattr(shown, "EVERY", 0.25)
+    assert main(["signoff", "--jobs", "1", "--max-examples", "10"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("signoff: 0 of 2 kernels; ") for line in lines)
+    assert any(line.startswith("slow: pass after ") for line in lines)
+
+
+def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
+    def judge(request, limits, listener):
+        listener({"event": "start", "examples": 20})
+        for _ in range(10):
+            listener({"event": "case", "phase": "draw", "case": "{}"})
+            listener({"event": "judged"})
+        time.sleep(0.3)
+        return Report(SCHEMA, request.name, "pass", (), (), 0.0, {}), None
+
+    monkeypatch.setattr(shown, "EVERY", 0.1)
+    monkeypatch.setattr(by_format, "judge", judge)
+    contract = Contract(formats=("fp16", "bf16"))
+    checks = Checks(Request("check", "matmul"), Limits(), jobs=1)
+    assert set(checks.check(contract, "matmul as it is")) == {"fp16", "bf16"}
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "matmul as it is: 0 of 2 formats; 10 of 20 cases"
+    assert any(line.startswith("matmul as it is: 1 of 2 formats; 10 of 20 c") for line in lines)
+    Checks(Request("check", "matmul"), Limits(), jobs=1, quiet=True).check(contract, "matmul")
+    assert capsys.readouterr().err == ""

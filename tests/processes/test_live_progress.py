@@ -1,0 +1,84 @@
+"""On a terminal: progress is one line that changes and is gone at the end; a hint at more."""
+
+import os
+import pty
+import time
+
+import pytest
+from cli_process import finish, start
+
+KERNELS = """
+import os, time
+
+def slow(a, b):
+    time.sleep(0.1)
+
+def leaves(a, b):
+    os._exit(1)
+"""
+CONFTEST = """
+from gemmproof import Contract, KernelUnderTest
+from my_kernels import slow
+
+def pytest_gemm_kernels():
+    return [KernelUnderTest(name, slow, Contract()) for name in ("one", "two")]
+"""
+CHECK = ("check", "my_kernels.py:slow", "--max-examples", "20")
+
+
+@pytest.fixture(name="project")
+def project_with_a_slow_kernel(tmp_path, monkeypatch):
+    (tmp_path / "my_kernels.py").write_text(KERNELS)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    monkeypatch.setenv("TERM", "xterm")
+    return tmp_path
+
+
+def run_on_terminal(folder, stream, *words):
+    """The exit code, what a terminal was shown on one stream, and what the other one got."""
+    leader, follower = pty.openpty()
+    process = start(folder, *words, **{stream: follower})
+    os.close(follower)
+    seen, until = b"", time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            seen += os.read(leader, 1 << 16)
+        except OSError:  # nobody holds the other end any more
+            break
+    code, out, err = finish(process)
+    os.close(leader)
+    return code, seen.decode(), out or err
+
+
+def test_the_line_changes_and_is_gone_at_the_end(project):
+    code, seen, out = run_on_terminal(project, "stderr", *CHECK)
+    assert code == 0
+    assert "slow: pass: " in out
+    assert "slow: loading" in seen
+    assert " of 20 cases, about " in seen
+    assert seen.endswith("\x1b[2K")  # the line is cleared
+
+
+def test_quiet_is_quiet(project):
+    code, seen, out = run_on_terminal(project, "stderr", *CHECK, "--quiet")
+    assert (code, seen) == (0, "")
+    assert "slow: pass: " in out
+
+
+def test_other_lines_stand_above_it(project):
+    words = ("signoff", "--max-examples", "10", "--jobs", "1")
+    code, seen, out = run_on_terminal(project, "stderr", *words)
+    assert code == 0
+    assert "signoff: 0 of 2 kernels; " in seen
+    assert "signoff: 1 of 2 kernels; " in seen
+    assert seen.count("one: pass after ") == seen.count("two: pass after ") == 1
+    assert out.splitlines()[-1] == "signoff: pass (2 pass)"
+
+
+def test_where_more_is_said_of_a_finding_is_told_to_a_person_only(project):
+    words = ("check", "my_kernels.py:leaves", "--quiet")
+    hint = "gemmproof explain runs_to_completion says more"
+    code, seen, _ = run_on_terminal(project, "stdout", *words)
+    assert (code, seen.count(hint)) == (1, 1)
+    code, out, err = finish(start(project, *words))
+    assert (code, hint in out + err) == (1, False)

@@ -1,0 +1,172 @@
+"""`check --watch` judges again after each change, and ends as other commands do."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from contextlib import nullcontext
+
+import pytest
+from cli_process import find_left, finish, start
+
+from gemmproof.cli import main
+from gemmproof.desk.sources import list_sources
+from gemmproof.target import parse
+
+KERNELS = """
+import json
+import package.helper
+from elsewhere import number
+
+def matmul(a, b):
+    package.helper.help_out(a, number)
+"""
+HELPER = """
+from . import nothing
+
+def help_out(a, number):
+    {}
+"""
+WAITS = "import time; time.sleep(600)"
+
+
+@pytest.fixture(name="project")
+def project_of_several_files(tmp_path):
+    (tmp_path / "my_kernels.py").write_text(KERNELS)
+    (tmp_path / "elsewhere.py").write_text("number = 1\n")
+    (tmp_path / "unrelated.py").write_text("number = 1\n")
+    package = tmp_path / "package"
+    package.mkdir()
+    for name in ("__init__", "nothing"):
+        (package / f"{name}.py").touch()
+    (package / "helper.py").write_text(HELPER.format("pass"))
+    return tmp_path
+
+
+class Watched:
+    """A command that watches, and the lines that it has said so far on both streams."""
+
+    def __init__(self, folder, *words):
+        self.folder, self.lines = folder, []
+        words = ("check", "my_kernels.py:matmul", "--watch", "--max-examples", "2", *words)
+        self.process = start(folder, *words, stderr=subprocess.STDOUT)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    def wait_for(self, *starts, seconds=60):
+        """Wait until lines that begin so are said in this order, then forget those before."""
+        until = time.monotonic() + seconds
+        for begin in starts:
+            while not (at := [i for i, x in enumerate(self.lines) if x.startswith(begin)]):
+                assert time.monotonic() < until, (begin, self.lines)
+                time.sleep(0.02)
+            del self.lines[: at[0] + 1]
+
+    def write(self, name, text):
+        (self.folder / name).write_text(text)
+
+    def interrupt(self):
+        began = time.monotonic()
+        os.killpg(self.process.pid, signal.SIGINT)
+        code = self.process.wait(20)
+        return code, time.monotonic() - began
+
+
+def test_every_change_is_judged_and_ctrl_c_ends_it(project):
+    watched = Watched(project)
+    watched.wait_for("matmul: pass: ", "watching 5 files; Ctrl-C ends it")
+    # what is imported belongs to it, and a mistake while one types ends nothing
+    watched.write("package/helper.py", HELPER.format("raise KeyError"))
+    watched.wait_for("package/helper.py changed", "gemmproof check: gemmproof itself", "watching 5")
+    watched.write("package/helper.py", "def help_out(:\n")
+    watched.wait_for("package/helper.py changed", "gemmproof check: package/helper.py:1: import")
+    watched.wait_for("watching 5 files")
+    # replaced by renaming, as editors do
+    watched.write("package/new.py", HELPER.format("pass"))
+    os.replace(project / "package/new.py", project / "package/helper.py")
+    watched.wait_for("package/helper.py changed", "matmul: pass: ", "watching 5 files")
+    # what it does not import is none of it
+    watched.write("unrelated.py", "number = 2\n")
+    watched.write("my_kernels.py", KERNELS.replace("elsewhere", "unrelated"))
+    watched.wait_for("my_kernels.py changed", "matmul: pass: ", "watching 5 files")
+    watched.write("unrelated.py", "number = 3\n")
+    watched.wait_for("unrelated.py changed", "matmul: pass: ", "watching 5 files")
+    (project / "my_kernels.py").unlink()
+    watched.wait_for("my_kernels.py changed", "gemmproof check: target: got 'my_kernels.py' (no su")
+    watched.wait_for("watching 4 files")
+    watched.write("my_kernels.py", KERNELS)
+    watched.wait_for("my_kernels.py changed", "matmul: pass: ", "watching 5 files")
+    assert watched.interrupt()[0] == 130
+    watched.wait_for("gemmproof check: interrupted by SIGINT")
+    assert find_left(project) == ([], [])
+
+
+def test_a_change_ends_the_judgement_that_it_makes_stale(project):
+    watched = Watched(project, "--time-limit", "600", "--json", "report.json")
+    watched.wait_for("matmul: pass: ", "watching 5 files")
+    (project / "report.json").unlink()
+    watched.write("package/helper.py", HELPER.format(WAITS))
+    watched.wait_for("package/helper.py changed")
+    time.sleep(0.5)
+    watched.write("package/helper.py", HELPER.format("pass"))
+    watched.wait_for("package/helper.py changed")
+    assert not (project / "report.json").exists()  # of what is no more nothing is said
+    watched.wait_for("matmul: pass: ", "watching 5 files")
+    assert (project / "report.json").exists()
+    # and Ctrl-C ends one that is under way
+    watched.write("package/helper.py", HELPER.format(WAITS))
+    watched.wait_for("package/helper.py changed")
+    time.sleep(0.5)
+    code, seconds = watched.interrupt()
+    assert code == 130
+    assert seconds < 10  # measured: a fifth of one; on a busy machine more
+    assert find_left(project) == ([], [])
+
+
+def test_a_target_that_names_nothing_ends_at_once(project):
+    words = ("check", "no_kernels.py:matmul", "--watch")
+    code, out, err = finish(start(project, *words))
+    assert (code, out) == (2, "")
+    expected = "expected a Python file"
+    assert err == f"gemmproof check: target: got 'no_kernels.py' (no such file), {expected}\n"
+
+
+def test_without_watchfiles_a_line_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr("gemmproof.desk.watching.util.find_spec", lambda name: None)
+    assert main(["check", "x.py:f", "--watch"]) == 2
+    said = "--watch: got no watchfiles, expected it: pip install 'gemmproof[watch]'"
+    assert capsys.readouterr().err == f"gemmproof check: {said}\n"
+
+
+def test_the_files_of_a_target_are_those_of_the_project(project, monkeypatch):
+    monkeypatch.chdir(project)
+    files, whole = list_sources(parse("my_kernels.py:matmul"))
+    names = {str(path.relative_to(project)) for path in files}
+    package = {f"package/{name}.py" for name in ("__init__", "helper", "nothing")}
+    assert (names, whole) == ({"my_kernels.py", "elsewhere.py", *package}, True)
+    assert list_sources(parse("package.helper:help_out"))[0] == {project / p for p in package}
+    (project / "elsewhere.py").write_text("import torch, absent.thing\nfrom package import \\\n")
+    files, whole = list_sources(parse("my_kernels.py:matmul"))
+    assert not whole
+    (project / "elsewhere.py").write_text("import torch, absent.thing, json, my_kernels\n")
+    files, whole = list_sources(parse("my_kernels.py:matmul"))
+    assert whole
+    assert files - {project / name for name in names} == {project / "absent.py"}
+
+
+def test_too_many_watches_are_one_line(project, monkeypatch, capsys):
+    def refuse(*folders, **options):
+        raise OSError("OS file watch limit reached.")
+
+    monkeypatch.setattr("watchfiles.watch", refuse)
+    monkeypatch.chdir(project)
+    monkeypatch.setattr("gemmproof.desk.watching.list_sources", lambda target: (set(), True))
+    monkeypatch.setattr("gemmproof.commands.check.prepare", lambda options: lambda: 0)
+    monkeypatch.setattr("gemmproof.commands.check.preload", lambda limits: nullcontext())
+    assert main(["check", "my_kernels.py:matmul", "--watch"]) == 3
+    said = "got OS file watch limit reached., expected files that can be watched"
+    assert capsys.readouterr().err.endswith(f"gemmproof check: --watch: {said}\n")
