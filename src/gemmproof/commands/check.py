@@ -17,8 +17,9 @@ from gemmproof.report.files import Writer, write_json, write_junit
 from gemmproof.report.report import EXIT, Report
 from gemmproof.report.text import clean, document, lines
 from gemmproof.target import Target, TargetError, parse
+from gemmproof.worker.kept import find_store, judge_kept, note_kept
 from gemmproof.worker.protocol import Request
-from gemmproof.worker.verdict import judge, make_error
+from gemmproof.worker.verdict import make_error
 
 SHOWN_PRINTS = 40  # lines of what a kernel prints for a single case
 
@@ -32,8 +33,9 @@ def run(options: argparse.Namespace) -> int:
     except (TargetError, ValueError) as mistake:
         return _answer(options, make_error(options.target, str(mistake)))
     with progress(request.name) as listener:
-        report, worker = judge(request, limits_of(options), listener)
-    report = replace(report, target=options.target)
+        store = find_store(options.kept, request)
+        report, worker = judge_kept(request, limits_of(options), store, listener)
+    report = replace(note_kept(report, worker), target=options.target)
     # A single case is looked at closely; our own mistake needs its traceback.
     said = options.case or "internal" in worker.events
     printed = worker.events.get("printed", {"lines": []})["lines"]

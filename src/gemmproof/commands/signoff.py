@@ -17,9 +17,10 @@ from gemmproof.report.files import Writer, write_json, write_junit
 from gemmproof.report.report import EXIT, GRAVEST_FIRST, SCHEMA, Report
 from gemmproof.report.text import STYLES, Line, clean, document, lines, table
 from gemmproof.streams import say
+from gemmproof.worker.kept import find_store, judge_kept, note_kept
 from gemmproof.worker.protocol import Request, WorkerExit
 from gemmproof.worker.supervisor import open_pool, preload, watch
-from gemmproof.worker.verdict import judge, make_report
+from gemmproof.worker.verdict import make_report
 
 
 def run(options: argparse.Namespace) -> int:
@@ -110,7 +111,9 @@ def _judge_one(options: argparse.Namespace, name: str, judged: dict[str, Report]
         case=options.case,
         proof=options.proof,
     )
-    report, worker = judge(request, limits_of(options))
+    store = find_store(options.kept, request)
+    report, worker = judge_kept(request, limits_of(options), store)
+    report = note_kept(report, worker)
     if worker.end != "halted" or report.findings:
         judged[name] = report
     return name

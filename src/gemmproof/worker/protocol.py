@@ -39,11 +39,12 @@ class Request:
     (commands/bench.py). The kernel is the one
     that `conftest` registers as `name`, or the function that `target` (fields of a Target) names,
     under `contract` (fields of a Contract), called as `calling` (fields of a Calling) says.
-    `case` is the JSON of one case, `launch` asks for `--device cuda`, `limits` for what lies beyond
-    the contract, `proof` for what a solver decides in `proof_seconds`, `declared` and `sizes` are
-    the accumulator and the K of a drift, `format` that of a drift, or the only one to judge of a
-    registered kernel, `seconds` of CPU time are allowed for each simulated call and for each
-    candidate of a shrink, of `memory` bytes. `path` is looked through first for what is imported.
+    `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
+    `--device cuda`, `limits` for what lies beyond the contract, `proof` for what a solver decides
+    in `proof_seconds`, `declared` and `sizes` are the accumulator and the K of a drift, `format`
+    that of a drift, or the only one to judge of a registered kernel, `seconds` of CPU time are
+    allowed for each simulated call and for each candidate of a shrink, of `memory` bytes. `path` is
+    looked through first for what is imported.
     """
 
     ask: str
@@ -60,6 +61,7 @@ class Request:
     proof: bool = False
     proof_seconds: float = SECONDS
     case: str | None = None
+    kept: tuple[str, ...] = ()
     end: str = ""
     seconds: float = 0.0
     memory: int = 0
@@ -81,7 +83,7 @@ class Request:
     def read(folder: Path) -> Request:
         """The request that was left in a worker's folder."""
         stated = json.loads((folder / REQUEST).read_text())
-        tuples = {name: tuple(stated[name]) for name in ("sizes", "path")}
+        tuples = {name: tuple(stated[name]) for name in ("sizes", "path", "kept")}
         return Request(**{**stated, **tuples})
 
     def shrink(self, case: str, end: str, memory: int) -> Request:
@@ -97,6 +99,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "kernels": "names alone",  # of a conftest, or the one that was loaded; device_only ones
         "properties": "claims names",  # (name, claim, backend) of each; what a and b are called
         "proof": "properties seconds done",  # a proof begins or is done; what it may be about
+        "kept": "tried dropped",  # how many kept cases were tried; those not to be kept any longer
         "start": "examples",  # how many cases are asked for
         "case": "case phase index limit",  # a case is about to run; which limit it tries
         "judged": "index seconds examples ratios backend",  # the properties that a case bore on

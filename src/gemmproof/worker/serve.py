@@ -90,6 +90,10 @@ def serve(request: Request, emit: Listener) -> None:
         assert case is not None
         return _shrink(request, kernel, engine, case, emit)
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
+    if request.kept and case is None:
+        from gemmproof.properties.cases.case import Case
+
+        options["first"] = [Case.from_json(text) for text in request.kept]
     if request.limits:
         options["limits"] = True
     if request.proof:
