@@ -35,10 +35,11 @@ class Request:
     """What a worker is asked.
 
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
-    dies as `end` says, "drift", "explain" it in configuration `config`, or "bench" what `plan` says
-    (commands/bench.py). The kernel is the one
-    that `conftest` registers as `name`, or the function that `target` (fields of a Target) names,
-    under `contract` (fields of a Contract), called as `calling` (fields of a Calling) says.
+    dies as `end` says, "drift", "explain" it in configuration `config`, "bench" what `plan` says
+    (commands/bench.py), "reproduce" the finding of `plan`, or "try" the test of `plan`. The kernel
+    is the one that `conftest` registers as `name`, or the function that `target` (fields of a
+    Target) names, under `contract` (fields of a Contract), called as `calling` (fields of a
+    Calling) says.
     `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
     `--device cuda`, `limits` for what lies beyond the contract, `proof` for what a solver decides
     in `proof_seconds`, `declared` and `sizes` are the accumulator and the K of a drift, `format`
@@ -115,6 +116,8 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "report": "report",  # the answer
         "timed": "row",  # what one measurement gave
         "explained": "explanation picture",  # the answer to an explanation
+        "reproduced": "bug",  # the answer to a reproduction: what a test states
+        "interpreted": "outcomes",  # what became of a test under Triton's interpreter
         "shrunk": "case",  # the answer to a shrink
         "error": "message",  # the target cannot be judged
         "internal": "message",  # gemmproof itself failed
@@ -122,7 +125,9 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "full": "how",  # gemmproof itself was refused memory
     }.items()
 }
-ANSWERS = frozenset({"report", "explained", "error", "internal", "kernels", "shrunk"})
+ANSWERS = frozenset(
+    {"report", "explained", "error", "internal", "kernels", "shrunk", "reproduced", "interpreted"}
+)
 
 
 def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:

@@ -71,6 +71,14 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.worker.explain import serve as serve_explain
 
         return serve_explain(request, _find_kernel, _read_case, emit)
+    if request.ask == "reproduce":
+        from gemmproof.worker.reproduce import serve as serve_reproduce
+
+        return serve_reproduce(request, _find_kernel, emit)
+    if request.ask == "try":
+        from gemmproof.worker.reproduce import try_test
+
+        return try_test(request, emit)
     if request.ask == "bench":
         from gemmproof.worker.bench import serve as serve_bench
 
