@@ -111,6 +111,9 @@ def _look(
         return zeros, ALWAYS, with_zeros
     if with_nan.wrong is not None:
         return nan, BY_CHANCE, with_nan
+    if finding.case.calls > 1:
+        words = f"which takes {finding.case.calls} calls, expected one that a single call shows"
+        raise Unreproducible(f"got a finding of {finding.property}, {words}")
     raised = with_nan.observation.raised
     if not with_nan.judged.findings:
         raise Unreproducible(
