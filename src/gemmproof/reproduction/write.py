@@ -191,8 +191,8 @@ def _write_plain(x: float) -> str:
 
 def _write_call(bug: Bug, place: Place, calling: Calling) -> Iterator[str]:
     others = [x.name for x in bug.operands if x.name not in ("a", "b")]
-    into = next(iter(bug.written[bug.result : bug.result + 1]), "c")
-    taken = "" if bug.written and into != "c" else "c = "
+    into = next(iter(bug.written[bug.result : bug.result + 1]), "")
+    taken = "" if into else "c = "
     if calling.call is not None:
         made = [f"{name} = {value}" for name, value in bug.values.items()]
         made.append(f"{taken}{ast.unparse(ast.parse(calling.call.strip(), mode='eval'))}")
@@ -201,8 +201,8 @@ def _write_call(bug: Bug, place: Place, calling: Calling) -> Iterator[str]:
         made = list(_list_parts(f"{taken}{place.function}", "(", ["a", "b", *named], ")"))
     yield from ["with Room():"] * bug.room
     yield from _indent(made) if bug.room else made
-    if not taken:
-        yield f"c = {into}"
+    if into:
+        yield from [f"c = {into}"] * (into != "c")
     elif bug.results - len(bug.written) > 1:
         yield f"c = c[{bug.result - len(bug.written)}]"
 

@@ -8,7 +8,16 @@ import subprocess
 import sys
 
 import pytest
-from written_tests import RIGHT, Wrong, run_pytest, state_bug, write
+from written_tests import RIGHT, Wrong, find_first, run_pytest, state_bug, write
+
+from gemmproof.calling import Calling
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.operand import OneOf, Operand
+from gemmproof.reproduction.find import find_bug
+from gemmproof.reproduction.write import Place, write_test
+from gemmproof.target import load_file
 
 MASK_A, MASK_B = "(offs_m < M) & (offs_k[None, :] < K)", "(offs_k[:, None] < K) & (offs_n < N)"
 ACC = "acc = tl.dot(a, b, acc)"
@@ -108,3 +117,27 @@ def test_the_elements_are_the_fewest(bugs):
         "undefined": (0, 3),
         "raises": (0, 2),
     }
+
+
+def test_operands_lie_as_in_the_case(folder, bugs):
+    b = bugs["dense_b"].operands[1]
+    assert (b.shape, b.strides, b.offset) == ((2, 3), (21, 2), 29)
+    text = (folder / "test_dense_b.py").read_text()
+    assert "    shape=(2, 3),\n    strides=(21, 2),\n    offset=29,\n" in text.replace(
+        "        ", "    "
+    )
+
+
+def test_a_result_that_the_call_leaves_in_an_operand_is_read_there(tmp_path):
+    (tmp_path / "into.py").write_text(
+        f"{RIGHT}\n\ndef into(a, b, c, beta):\n    c += matmul(a, b) * 2\n"
+    )
+    operands = {"c": Operand("fp16", ("M", "N"), use="updated"), "beta": OneOf(1.0)}
+    launch = load_file(tmp_path / "into.py").into
+    spec = eval("lambda a, b, c, beta: a @ b + beta * c")
+    kernel = KernelUnderTest("into", launch, Contract(), operands=operands, spec=spec)
+    bug = find_bug(kernel, find_first(kernel, Case(1, 1, 1)), None, 30.0, lambda: None)
+    calling = Calling(spec="a @ b + beta * c")
+    text = write_test(bug, Place(".", "into", "into"), calling, "gemmproof check ...", [])
+    assert "\n    into(a, b, c=c, beta=1.0)\n    # the exact result of a @ b + beta * c, " in text
+    assert "writable=True" in text
