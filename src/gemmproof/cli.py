@@ -28,7 +28,7 @@ from gemmproof.spelling import require_one, suggest
 from gemmproof.streams import flush_streams, open_streams, say
 
 #: In the order of `gemmproof --help`; a command is named like the file of its options.
-COMMANDS = (check, reproduce, contract, explain, drift, bench, tune, init, signoff)
+COMMANDS = (check, contract, explain, reproduce, drift, bench, tune, init, signoff)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -67,13 +67,15 @@ def find_bug(
         raise Unreproducible(f"got {what}, expected at most {MOST_PLACED} in a test")
     data = {name: operand.data for name, operand in placed.items()}
     given = _count(placed, data)
-    room = finding.property in OF_RESULTS or finding.message.startswith(("store", "atomic"))
+    room = finding.property in OF_RESULTS or _is_store(finding)
     if not call:
         return _state(finding, kernel, placed, data, None, ENDS, given, room)
     state = keep_state(kernel.launch)
     nan = Bench(kernel, case, Simulator(target, seconds=seconds), state)
     zeros = Bench(kernel, case, Zeros(target, seconds=seconds), state)
     bench, shown, seen = _look(nan, zeros, finding, placed, data)
+    # a stray store of a test may end its process
+    room = room or any(map(_is_store, seen.judged.findings))
     until = time.monotonic() + SECONDS
     items = list(_list_items(kernel, placed, data))
 
@@ -130,6 +132,10 @@ def _is_shown(seen: SeenCall, finding: Finding, shown: str) -> bool:
         return seen.wrong is not None or shown == NEVER
     about = (finding.property, finding.fault, finding.operand)
     return any((f.property, f.fault, f.operand) == about for f in seen.judged.findings)
+
+
+def _is_store(finding: Finding) -> bool:
+    return finding.message.startswith(("store", "atomic"))
 
 
 def _list_items(
