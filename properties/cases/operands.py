@@ -129,6 +129,13 @@ def _further_operand(
     return replace(made, use=stated.use)
 
 
+def with_elements(operand: PlacedOperand, data: Array) -> PlacedOperand:
+    """The same operand in new memory, with other elements, of the shape of its own `data`."""
+    axes = operand.tensor.dim()
+    made = _place(operand.role, data, operand.view, operand.dtype, axes)
+    return replace(made, use=operand.use)
+
+
 def copy_elements(operand: PlacedOperand) -> Array:
     """The elements that the operand was given, (batch, rows, columns), whatever calls did since."""
     code = np.broadcast_to(operand.data.view(f"u{operand.data.itemsize}"), operand.view.shape)

@@ -19,6 +19,7 @@ from gemmproof.options import (
     drift,
     explain,
     init,
+    reproduce,
     signoff,
     tune,
 )
@@ -29,7 +30,10 @@ from gemmproof.spelling import require_one, suggest
 from gemmproof.streams import flush_streams, open_streams, say
 
 #: In the order of `gemmproof --help`; a command is named like the file of its options.
-COMMANDS = (check, contract, explain, drift, bench, tune, init, signoff, listing, completion)
+COMMANDS = (
+    *(check, contract, explain, reproduce, drift, bench, tune, init, signoff),
+    *(listing, completion),
+)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -15,7 +15,7 @@ from gemmproof.bench.fixture import gemm_benchmark  # noqa: F401 - a fixture of 
 from gemmproof.plugin_annotations import Annotations
 from gemmproof.plugin_options import Options, add_options, read_options
 from gemmproof.plugin_reports import Reports, Subject, choose_judge
-from gemmproof.report.github import is_wanted
+from gemmproof.report.ci.github import is_wanted
 
 if TYPE_CHECKING:
     from gemmproof.backends.device import Gpu

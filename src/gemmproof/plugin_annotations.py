@@ -48,8 +48,8 @@ def _describe(item: pytest.Item, report: Report) -> dict[str, Any]:
 
 def _annotate(items: list[dict[str, Any]]) -> list[str]:
     from gemmproof.properties.finding import Finding
-    from gemmproof.report.github import list_annotations
-    from gemmproof.report.placed import list_placed
+    from gemmproof.report.ci.github import list_annotations
+    from gemmproof.report.ci.placed import list_placed
     from gemmproof.worker.verdict import make_error
 
     reports, commands, notes = [], {}, set[str]()

@@ -27,6 +27,7 @@ SETTINGS = pytest.StashKey[dict[str, Any]]()
 class Options:
     """What a run of pytest asks of each kernel; `device` is the GPU that launches, if one does.
 
+    `kept` says where failing cases are kept: a folder, False for nowhere, None for the project's.
     A worker may take `time_limit` seconds and `memory_limit` GiB; with `in_process` there is none.
     """
 
@@ -41,6 +42,7 @@ class Options:
     memory_limit: int
     in_process: bool
     annotations: str
+    kept: str | bool | None = None
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -52,6 +54,7 @@ def add_options(parser: pytest.Parser) -> None:
         ("gemm-target", "GPU", "predict this GPU's dot products (default exact IEEE)"),
         ("gemm-case", "JSON", "judge this case only"),
         ("gemm-device", "DEVICE", "cuda: launch what held on the GPU as well (default cpu)"),
+        ("gemm-kept", "DIR", "where failing cases are kept (default .gemmproof)"),
         ("gemm-time-limit", "S", "CPU seconds a call, seconds without a sign of life (default 30)"),
         ("gemm-memory-limit", "GIB", "GiB that a worker process may take (default 8)"),
         ("gemm-annotations", "HOW", "auto, github or none: annotate lines in GitHub's jobs (auto)"),
@@ -64,6 +67,8 @@ def add_options(parser: pytest.Parser) -> None:
     ):
         group.addoption(f"--{name}", action="store_true", default=None, help=text)
         parser.addini(name.replace("-", "_"), text, default="false")
+    no_kept = {"dest": "gemm_kept", "action": "store_const", "const": "false"}
+    group.addoption("--gemm-no-kept", **no_kept, help="keep no failing cases, and try none first")
     text = "first try to decide for every size what a solver can"
     for option, const in (("--gemm-proof", "true"), ("--gemm-no-proof", "false")):
         words = {"dest": "gemm_proof", "action": "store_const", "const": const}
@@ -85,6 +90,7 @@ def read_options(config: pytest.Config) -> Options:
         memory_limit=_read_integer(config, "gemm_memory_limit", 1),
         in_process=_read_flag(config, "gemm_in_process"),
         annotations=_read_annotations(config),
+        kept=_read_kept(config),
     )
 
 
@@ -144,6 +150,11 @@ def _read_truth(name: str, text: str) -> bool:
     if text not in ("true", "1", "yes", "on", "false", "0", "no", "off", ""):
         raise pytest.UsageError(f"{name}: got {text!r}, expected true or false")
     return text in ("true", "1", "yes", "on")
+
+
+def _read_kept(config: pytest.Config) -> str | bool | None:
+    text = _read_option(config, "gemm_kept")
+    return False if text.lower() == "false" else text or None
 
 
 def _read_case(config: pytest.Config) -> Case | None:

@@ -117,7 +117,7 @@ def choose_judge(options: Options, closes: contextlib.ExitStack) -> Judge:
 
 def _judge_in_worker(item: GemmItem, options: Options) -> Report:
     """The report on a kernel, as check and signoff make it."""
-    from gemmproof.worker import verdict
+    from gemmproof.worker.kept import find_store, judge_kept, say_kept
 
     request = replace(
         _ask("check", item, options.target),
@@ -127,7 +127,10 @@ def _judge_in_worker(item: GemmItem, options: Options) -> Report:
         case=None if options.case is None else options.case.to_json(),
         proof=options.proof,
     )
-    report, worker = verdict.judge(request, _limit(options))
+    store = find_store(options.kept, request)
+    report, worker = judge_kept(request, _limit(options), store)
+    if said := say_kept(worker):
+        print(said)
     if report.verdict != "pass":
         print(worker.output, end="")  # which pytest shows beside the failure
     return report

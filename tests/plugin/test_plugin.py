@@ -207,7 +207,7 @@ def test_the_options_reach_the_engine(project, where):
         "def spied(monkeypatch):\n"
         "    def check(kernel, **asked):\n"
         "        raise OSError(f'asked {asked}')\n"
-        "    def judge(request, limits):\n"
+        "    def judge(request, limits, listener):\n"
         "        pytest.fail(f'asked {request} {limits}')\n"
         f"    import {where} as module\n"
         "    monkeypatch.setattr(module, 'check', check, raising=False)\n"

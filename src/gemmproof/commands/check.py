@@ -24,9 +24,10 @@ from gemmproof.report.report import EXIT, Report
 from gemmproof.report.text import Line, Reproduce, clean, document, lines
 from gemmproof.streams import say
 from gemmproof.target import Target, TargetError, parse
+from gemmproof.worker.kept import find_store, judge_kept, note_kept
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import preload
-from gemmproof.worker.verdict import judge, make_error
+from gemmproof.worker.verdict import make_error
 
 SHOWN_PRINTS = 40  # lines of what a kernel prints for a single case
 
@@ -70,8 +71,9 @@ def prepare(options: argparse.Namespace) -> Callable[[], int]:
     except (TargetError, ValueError) as mistake:
         return partial(_answer, options, make_error(options.target, str(mistake)))
     with progress(request.name, options.quiet) as listener:
-        report, worker = judge(request, limits_of(options), listener)
-    report = replace(report, target=options.target)
+        store = find_store(options.kept, request)
+        report, worker = judge_kept(request, limits_of(options), store, listener)
+    report = replace(note_kept(report, worker), target=options.target)
     # A single case is looked at closely; our own mistake needs its traceback.
     said = options.case or "internal" in worker.events
     printed = worker.events.get("printed", {"lines": []})["lines"]

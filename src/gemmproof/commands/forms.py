@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from gemmproof.commands import console
 from gemmproof.reference.wording import say_count
-from gemmproof.report import codequality, github, sarif
+from gemmproof.report.ci import codequality, github, sarif
+from gemmproof.report.ci.placed import list_placed
 from gemmproof.report.files import Writer, write_junit
-from gemmproof.report.placed import list_placed
 from gemmproof.report.report import EXIT, Report
 from gemmproof.report.text import Line, Reproduce, clean
 from gemmproof.streams import say

@@ -120,7 +120,7 @@ def _holds(path: Path, text: str) -> bool:
 
 def conftest_text(target: Target, contract: Contract, folder: Path, calling: Calling) -> str:
     """A conftest.py for `folder` that registers the target; literals are quoted by `repr`."""
-    root, module = _place(target)
+    root, module = find_import(target)
     first, _, rest = target.function.partition(".")
     if module is None:
         path = _relative(Path(target.place).resolve(), folder)
@@ -201,7 +201,7 @@ def write_contract(contract: Contract) -> str:
     )
 
 
-def _place(target: Target) -> tuple[Path | None, str | None]:
+def find_import(target: Target) -> tuple[Path | None, str | None]:
     """The folder to import from (None: installed), and the module (None: load the file by path)."""
     if target.is_file:
         root, module = package_of(Path(target.place).resolve())

@@ -24,9 +24,10 @@ from gemmproof.signoff.show import lines as say_signed
 from gemmproof.signoff.verdict import ALONE
 from gemmproof.signoff.writers import list_writers, sign_off
 from gemmproof.streams import say
+from gemmproof.worker.kept import find_store, judge_kept, note_kept
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import open_pool, preload, watch
-from gemmproof.worker.verdict import judge, make_unjudged
+from gemmproof.worker.verdict import make_unjudged
 
 INTERRUPTED = "stopped after 0 cases: interrupted"
 UNDER_WAY = "not judged when this was written: the run was under way"
@@ -137,8 +138,10 @@ def _judge_one(
         case=options.case,
         proof=options.proof,
     )
+    store = find_store(options.kept, request)
     with course.follow(name) as listener:
-        report, worker = judge(request, limits_of(options), listener)
+        report, worker = judge_kept(request, limits_of(options), store, listener)
+    report = note_kept(report, worker)
     if worker.end != "halted" or report.findings:
         judged[name] = report
     return name

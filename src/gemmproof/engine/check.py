@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.backends.alone import check_alone
@@ -13,7 +14,7 @@ from gemmproof.backends.cuda import launch_cases
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
 from gemmproof.engine.causes import join, name_axis, same_fault
 from gemmproof.engine.dedupe import dedupe, find_no_launch
-from gemmproof.engine.draw import list_cases
+from gemmproof.engine.draw import list_cases, require_arguments
 from gemmproof.engine.exact import find_needed, sharpen
 from gemmproof.engine.explain import (
     DIAGNOSED,
@@ -23,6 +24,7 @@ from gemmproof.engine.explain import (
     name_line,
     on_integers,
 )
+from gemmproof.engine.first import try_first
 from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.limits import find_limits
 from gemmproof.engine.missing import name_missing
@@ -35,7 +37,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.cases.survey import Survey
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.kernel import KernelUnderTest, require_kernel
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
 from gemmproof.properties.proof.verdict import SECONDS as PROOF_SECONDS
 from gemmproof.report.report import Limit, Report
@@ -58,7 +60,8 @@ KEPT_BYTES = 1 << 30  # of observations whose wrong values are still to be expla
 class _Bench:
     """One check under way: what calls the kernel, who listens, and every case judged so far.
 
-    `kept` are the observations of wrong values that are still to be explained.
+    `before` are those that came before any was drawn, `kept` the observations of wrong values that
+    are still to be explained.
     """
 
     kernel: KernelUnderTest
@@ -66,6 +69,7 @@ class _Bench:
     listener: Listener
     state: State
     judged: dict[Case, Judged] = field(default_factory=dict)
+    before: dict[Case, Judged] = field(default_factory=dict)
     kept: dict[Case, Observation] = field(default_factory=dict)
     attempt: Attempt = NOTHING
 
@@ -77,6 +81,7 @@ def check(
     seed: int = 0,
     target: str | None = None,
     case: Case | None = None,
+    first: Sequence[Case] = (),
     listener: Listener | None = None,
     launch: bool = False,
     device: Gpu | None = None,
@@ -89,27 +94,18 @@ def check(
 ) -> Report:
     """Judge a kernel by every property over `max_examples` cases of each format of its contract.
 
-    The same seed draws the same cases. `case` replays one case instead, as it is. `target` is the
-    GPU whose dots the simulator imitates, None for exact IEEE chains. With `launch`, what held when
-    simulated is launched on `device` too (None: there is none, and the report is incomplete), and
-    what the simulator does not see is judged there alone. With `limits`, a kernel that keeps its
-    contract is tried beyond it (engine/limits.py). `listener` gets every event but the answer
-    (worker/protocol.py lists them), each case before it runs and each fault when it is first seen.
-    `seconds` of CPU time are allowed for each call. With `proof`, a solver first tries to decide
-    for every size what it can, in `proof_seconds`; what it says never hides what a case shows.
-    Raises ValueError for arguments out of range, TypeError for what is no kernel.
+    The same seed draws the same cases. `case` replays one case instead, as it is; those of `first`
+    are tried before any is drawn. `target` is the GPU whose dots the simulator imitates, None for
+    exact IEEE chains. With `launch`, what held when simulated is launched on `device` too (None:
+    there is none, and the report is incomplete), and what the simulator does not see is judged
+    there alone. With `limits`, a kernel that keeps its contract is tried beyond it (limits.py).
+    `listener` gets every event but the answer (worker/protocol.py lists them), each case before it
+    runs and each fault when it is first seen. `seconds` of CPU time are allowed for each call. With
+    `proof`, a solver first tries to decide for every size what it can, in `proof_seconds`; what it
+    says never hides what a case shows. Raises ValueError for arguments out of range, TypeError for
+    what is no kernel.
     """
-    require_kernel("check", kernel)
-    if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
-        raise ValueError(f"check: got {max_examples=}, expected a positive integer")
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise ValueError(f"check: got {seed=}, expected an integer")
-    if case is not None and (case.batch is not None) != kernel.contract.batched:
-        stated = "no batch" if case.batch is None else f"batch={case.batch}"
-        wanted = "a batch" if kernel.contract.batched else "no batch"
-        raise ValueError(f"check case: got {stated}, expected {wanted} for {kernel.name}")
-    if case is not None:
-        kernel.require(case)
+    require_arguments(kernel, max_examples, seed, case)
     tell: Listener = listener or (lambda event: None)
     backend = Simulator(target, seconds=seconds, **({} if _run is None else {"runner": _run}))
 
@@ -127,7 +123,7 @@ def check(
         # of a fake simulator's results nothing is proved
         if proof and case is None and (_run is None or _prove is not None):
             bench.attempt = attempt(kernel, target, proof_seconds, tell, _prove)
-        drawn, findings = _check(bench, max_examples, seed, case)
+        drawn, findings = _check(bench, max_examples, seed, case, () if case else first)
         if launch and not findings and any(judged.is_unseen for judged in drawn):
             return alone()
         if proof and _run is None:
@@ -148,11 +144,13 @@ def check(
 
 
 def _check(
-    bench: _Bench, max_examples: int, seed: int, case: Case | None
+    bench: _Bench, max_examples: int, seed: int, case: Case | None, first: Sequence[Case]
 ) -> tuple[list[Judged], list[Finding]]:
-    """The cases that were drawn, and the faults that they show, each shrunk and explained."""
+    """The cases that were drawn, and the faults that cases show, each shrunk and explained."""
     formats = bench.kernel.contract.formats
     bench.listener({"event": "start", "examples": 1 if case else max_examples * len(formats)})
+    before = try_first(bench.kernel, first, partial(_judge, bench), bench.listener)
+    bench.before, bench.judged = bench.judged, {}
     if case is not None:
         _judge(bench, case, "replay").require_config()
     else:
@@ -161,8 +159,10 @@ def _check(
                 break
     # a refutation at a case that is too much to run says nothing, and takes nothing from the rest
     drawn = [judged for judged in bench.judged.values() if not bench.attempt.is_spent_on(judged)]
+    drawn += (judged for judged in before if not judged.applied)  # nothing is known of them now
     findings = find_no_launch(drawn)
-    seen = list(drawn)
+    seen = [*before, *drawn]
+    bench.judged = bench.before | bench.judged
     if case is None:
         # where other data gave wrong values, index data that are not exact either say more
         beyond = (f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None)
@@ -216,7 +216,7 @@ def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -
 def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
     if case in bench.judged:
         return bench.judged[case]
-    known = {f.key for judged in bench.judged.values() for f in judged.findings}
+    known = {f.key for one in (bench.before | bench.judged).values() for f in one.findings}
     index = len(bench.judged)
     bench.listener({"event": "case", "phase": phase, "index": index, "case": case.to_json()})
     began = time.perf_counter()

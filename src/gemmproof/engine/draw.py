@@ -13,7 +13,7 @@ from gemmproof.engine.proof import Attempt
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import corners, draw_case, fits_budget, probe, smallest
 from gemmproof.properties.cases.survey import Survey
-from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.kernel import KernelUnderTest, require_kernel
 
 
 def list_cases(
@@ -58,3 +58,20 @@ def list_cases(
     yield from corners(contract, survey, dtype)
     while True:
         yield draw_case(rng.choice, contract, survey, dtype)
+
+
+def require_arguments(
+    kernel: KernelUnderTest, max_examples: int, seed: int, case: Case | None
+) -> None:
+    """Raise ValueError for what no cases can be drawn by, TypeError for what is no kernel."""
+    require_kernel("check", kernel)
+    if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
+        raise ValueError(f"check: got {max_examples=}, expected a positive integer")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ValueError(f"check: got {seed=}, expected an integer")
+    if case is not None and (case.batch is not None) != kernel.contract.batched:
+        stated = "no batch" if case.batch is None else f"batch={case.batch}"
+        wanted = "a batch" if kernel.contract.batched else "no batch"
+        raise ValueError(f"check case: got {stated}, expected {wanted} for {kernel.name}")
+    if case is not None:
+        kernel.require(case)

@@ -74,15 +74,21 @@ class Backend(Protocol):
 
 
 def observe(
-    kernel: KernelUnderTest, case: Case, backend: Backend, *, traced: bool = False
+    kernel: KernelUnderTest,
+    case: Case,
+    backend: Backend,
+    *,
+    traced: bool = False,
+    made: Mapping[str, PlacedOperand] | None = None,
 ) -> Observation:
     """Call a kernel `case.calls` times over different uninitialised memory.
 
     The later calls see the same tensors as the first, as in a program that calls again. `traced`:
-    the simulator keeps every access of the first. Never raises for the kernel.
+    the simulator keeps every access of the first. `made` are operands in place of the case's own.
+    Never raises for the kernel.
     """
     unread = find_unread(kernel, case)
-    made = operands(case, kernel, unread)
+    made = operands(case, kernel, unread) if made is None else made
     observation = Observation(kernel, case, backend.target, made, unread, backend.name)
     observation.trace = [] if traced else None
     values.list_shapes(observation)  # a formula that fails is no fault of the kernel

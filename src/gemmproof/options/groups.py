@@ -127,11 +127,23 @@ def add_common(command: argparse.ArgumentParser) -> None:
         "--proof", action=argparse.BooleanOptionalAction, default=PROVES,
         help="first try to decide for every size what a solver can (default)",
     )  # fmt: skip
+    add_kept(command)
     add_limits(command, 30)
 
 
 def add_progress(command: argparse.ArgumentParser) -> None:
     command.add_argument("--quiet", action="store_true", help="do not say on stderr how far it is")
+
+
+def add_kept(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--kept", metavar="DIR", default=None,
+        help="where failing cases are kept, to be tried first the next time (default .gemmproof"
+        " beside the nearest pyproject.toml or conftest.py)",
+    )  # fmt: skip
+    command.add_argument(
+        "--no-kept", dest="kept", action="store_false", help="keep none, and try none first"
+    )
 
 
 def add_limits(command: argparse.ArgumentParser, seconds: int) -> None:

@@ -37,15 +37,17 @@ class Request:
     """What a worker is asked.
 
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
-    dies as `end` says, "drift", "explain" it in configuration `config`, or "bench" what `plan` says
-    (commands/bench.py). The kernel is the one
-    that `conftest` registers as `name`, or the function that `target` (fields of a Target) names,
-    under `contract` (fields of a Contract), called as `calling` (fields of a Calling) says.
-    `case` is the JSON of one case, `launch` asks for `--device cuda`, `limits` for what lies beyond
-    the contract, `proof` for what a solver decides in `proof_seconds`, `declared` and `sizes` are
-    the accumulator and the K of a drift, `format` that of a drift, or the only one to judge of a
-    registered kernel, `seconds` of CPU time are allowed for each simulated call and for each
-    candidate of a shrink, of `memory` bytes. `path` is looked through first for what is imported.
+    dies as `end` says, "drift", "explain" it in configuration `config`, "bench" what `plan` says
+    (commands/bench.py), "reproduce" the finding of `plan`, or "try" the test of `plan`. The kernel
+    is the one that `conftest` registers as `name`, or the function that `target` (fields of a
+    Target) names, under `contract` (fields of a Contract), called as `calling` (fields of a
+    Calling) says.
+    `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
+    `--device cuda`, `limits` for what lies beyond the contract, `proof` for what a solver decides
+    in `proof_seconds`, `declared` and `sizes` are the accumulator and the K of a drift, `format`
+    that of a drift, or the only one to judge of a registered kernel, `seconds` of CPU time are
+    allowed for each simulated call and for each candidate of a shrink, of `memory` bytes. `path` is
+    looked through first for what is imported.
     """
 
     ask: str
@@ -62,6 +64,7 @@ class Request:
     proof: bool = False
     proof_seconds: float = SECONDS
     case: str | None = None
+    kept: tuple[str, ...] = ()
     end: str = ""
     seconds: float = 0.0
     memory: int = 0
@@ -83,7 +86,7 @@ class Request:
     def read(folder: Path) -> Request:
         """The request that was left in a worker's folder."""
         stated = json.loads((folder / REQUEST).read_text())
-        tuples = {name: tuple(stated[name]) for name in ("sizes", "path")}
+        tuples = {name: tuple(stated[name]) for name in ("sizes", "path", "kept")}
         return Request(**{**stated, **tuples})
 
     def shrink(self, case: str, end: str, memory: int) -> Request:
@@ -101,6 +104,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         # (name, claim, backend) of each; what a and b are called; why which are expected to fail
         "properties": "claims names expected",
         "proof": "properties seconds done",  # a proof begins or is done; what it may be about
+        "kept": "tried dropped",  # how many kept cases were tried; those not to be kept any longer
         "start": "examples",  # how many cases are asked for
         # a case is about to run; which limit it tries; how much of all the work is done
         "case": "case phase index limit share",
@@ -117,6 +121,8 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "report": "report",  # the answer
         "timed": "row",  # what one measurement gave
         "explained": "explanation picture",  # the answer to an explanation
+        "reproduced": "bug",  # the answer to a reproduction: what a test states
+        "interpreted": "outcomes",  # what became of a test under Triton's interpreter
         "shrunk": "case",  # the answer to a shrink
         "error": "message",  # the target cannot be judged
         "internal": "message",  # gemmproof itself failed
@@ -124,7 +130,9 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "full": "how",  # gemmproof itself was refused memory
     }.items()
 }
-ANSWERS = frozenset({"report", "explained", "error", "internal", "kernels", "shrunk"})
+ANSWERS = frozenset(
+    {"report", "explained", "error", "internal", "kernels", "shrunk", "reproduced", "interpreted"}
+)
 
 
 def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:

@@ -74,6 +74,14 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.worker.explain import serve as serve_explain
 
         return serve_explain(request, _find_kernel, _read_case, emit)
+    if request.ask == "reproduce":
+        from gemmproof.worker.reproduce import serve as serve_reproduce
+
+        return serve_reproduce(request, _find_kernel, emit)
+    if request.ask == "try":
+        from gemmproof.worker.reproduce import try_test
+
+        return try_test(request, emit)
     if request.ask == "bench":
         from gemmproof.worker.bench import serve as serve_bench
 
@@ -97,6 +105,10 @@ def serve(request: Request, emit: Listener) -> None:
         return _shrink(request, kernel, engine, case, emit)
     emit({"event": "source", "facts": asdict(describe(kernel, STARTED))})
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
+    if request.kept and case is None:
+        from gemmproof.properties.cases.case import Case
+
+        options["first"] = [Case.from_json(text) for text in request.kept]
     if request.limits:
         options["limits"] = True
     if request.proof:

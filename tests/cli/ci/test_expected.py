@@ -22,9 +22,9 @@ from gemmproof.engine.tally import tell_passes
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import UNEXPECTED, find_reasons
 from gemmproof.properties.operand import Misstated
-from gemmproof.report.placed import list_placed
+from gemmproof.report.ci.placed import list_placed
+from gemmproof.report.ci.sarif import make_document
 from gemmproof.report.report import Report
-from gemmproof.report.sarif import make_document
 from gemmproof.report.text import document, lines
 from gemmproof.worker import verdict
 from gemmproof.worker.limits import Limits

@@ -10,8 +10,8 @@ from cli_project import project_folder  # noqa: F401
 from reports_by_hand import finding, report, reproduce
 
 from gemmproof.cli import EXIT, main
-from gemmproof.report.github import append_summary, fit, list_annotations, write_command
-from gemmproof.report.placed import list_placed
+from gemmproof.report.ci.github import append_summary, fit, list_annotations, write_command
+from gemmproof.report.ci.placed import list_placed
 
 CONFTEST = """
 from gemmproof import Contract, KernelUnderTest

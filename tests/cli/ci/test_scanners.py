@@ -11,9 +11,9 @@ import pytest
 from reports_by_hand import CLAIMS, finding, report, reproduce
 
 from gemmproof.cli import EXIT, main
-from gemmproof.report.codequality import make_issues
-from gemmproof.report.placed import find_root, list_placed
-from gemmproof.report.sarif import make_document
+from gemmproof.report.ci.codequality import make_issues
+from gemmproof.report.ci.placed import find_root, list_placed
+from gemmproof.report.ci.sarif import make_document
 
 SOURCE = "x = 1\n\n    a = load(a_ptr)\n    b = load(b_ptr)\n    a = load(a_ptr)\n"
 

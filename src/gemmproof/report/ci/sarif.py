@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from gemmproof import __version__
+from gemmproof.report.ci.placed import PlacedFinding
 from gemmproof.report.files import write_json
-from gemmproof.report.placed import PlacedFinding
 from gemmproof.report.report import Report
 from gemmproof.report.text import clean, kernel_name
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gemmproof.report.ci.placed import PlacedFinding
 from gemmproof.report.files import write_json
-from gemmproof.report.placed import PlacedFinding
 from gemmproof.report.text import clean
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from gemmproof.report.placed import PlacedFinding
+from gemmproof.report.ci.placed import PlacedFinding
 from gemmproof.report.report import Report
 from gemmproof.report.text import Reproduce, clean, kernel_name, lines
 

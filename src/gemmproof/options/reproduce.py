@@ -1,0 +1,49 @@
+"""The options of `gemmproof reproduce`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from gemmproof.options.groups import (
+    TARGET,
+    add_calling,
+    add_contract,
+    add_kept,
+    add_limits,
+    add_progress,
+    add_search,
+)
+
+
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """The command."""
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="write a failing case as a test that stands alone",
+        description="Write a test file of a failing case of f(a, b) -> c that needs pytest, torch"
+        " and triton only, with the fewest elements that are not zero.",
+        epilog="exit code: 0 written, 2 bad usage or target, a file in the way, or nothing that"
+        " fails, 3 incomplete",
+        allow_abbrev=False,
+    )
+    reproduce.add_argument("target", metavar="TARGET", help=TARGET)
+    reproduce.add_argument(
+        "-o", "--output", default="test_bug.py", metavar="FILE",
+        help="the test (default test_bug.py; - for stdout)",
+    )  # fmt: skip
+    reproduce.add_argument(
+        "--case",
+        metavar="JSON",
+        help="of this case (default: one that is kept, or the first found)",
+    )
+    reproduce.add_argument(
+        "--force", action="store_true", help="overwrite the file where it is there already"
+    )
+    add_contract(reproduce)
+    add_calling(reproduce)
+    add_search(reproduce)
+    add_kept(reproduce)
+    add_progress(reproduce)
+    add_limits(reproduce, 30)
+    reproduce.set_defaults(device="cpu", proof=False)

@@ -1,0 +1,245 @@
+"""A bug as the text of a test file that needs pytest, torch and triton, and nothing of ours.
+
+It is laid out as ruff and black lay it out: what may get long has a comma at its end, and a line
+each for its parts.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gemmproof import __version__
+from gemmproof.calling import Calling
+from gemmproof.properties.operand import READ, WRITTEN
+from gemmproof.report.text import clean
+from gemmproof.reproduction import parts
+from gemmproof.reproduction.bug import Bug, StatedOperand
+
+WIDTH = 88  # of ruff and black, where nobody says otherwise
+SHOWN = 24  # elements that are listed one a line; more are a text
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a test finds the wrapper.
+
+    `kernels` is the path, from the test's folder, of the folder to import `module` from, None for
+    what is installed; without a `module`, that of the file to load, which no import would find.
+    """
+
+    kernels: str | None
+    module: str | None
+    function: str
+
+
+def write_test(
+    bug: Bug, place: Place, calling: Calling, reproduce: str, words: Sequence[str]
+) -> str:
+    """The test file. `reproduce` is the command that judges the case, `words` are on GPUs."""
+    name = place.function.rpartition(".")[2]
+    long = [x for x in bug.operands if len(x.elements) > SHOWN]
+    needs_patches = bool(bug.tuned) or None not in (place.kernels, place.module)
+    used = [parts.HEAD, *[parts.ROOM] * bug.room, *[parts.NUMBERS] * bool(long)]
+    lines = [
+        f'"""A call of {name} that goes wrong, found by gemmproof {__version__}."""',
+        "",
+        *_comment(_list_facts(bug, reproduce, words)),
+        "",
+        *["import importlib.util"] * (place.module is None),
+        "import os",
+        *["from pathlib import Path"] * (place.kernels is not None),
+        "",
+        "import pytest",
+        "import torch",
+        *["from torch.overrides import TorchFunctionMode"] * bug.room,
+        "",
+        *_write_paths(place),
+        *(line for operand in long for line in _write_long(operand)),
+        "\n\n\n".join(used),
+        "",
+        "",
+        parts.SKIP,
+        f"def test_{name}({'monkeypatch' * needs_patches}):",
+        *_indent(_write_body(bug, place, calling)),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _list_facts(bug: Bug, reproduce: str, words: Sequence[str]) -> Iterator[str]:
+    finding = bug.finding
+    yield f"{finding.property}: {finding.message}"
+    if finding.where and finding.where not in finding.message:
+        yield f"Line of the kernel: {finding.where}"
+    left = f"{bug.kept} of its {bug.given} elements left, the others are zero"
+    fewer = (
+        ""
+        if bug.kept == bug.given
+        else f"; {left if bug.kept else 'all elements are zero, since none matters'}"
+    )
+    yield f"Case: {bug.case}{fewer}"
+    if bug.at is not None:
+        wanted = next((x for at, x, _ in bug.wanted if at == bug.at), None)
+        so = "" if wanted is None else f", expected {wanted}"
+        yield f"Here, simulated: {finding.result}{list(bug.at)}: got {bug.got}{so}"
+    yield from words
+    yield "With a GPU: pytest THIS_FILE. Without one: TRITON_INTERPRET=1 pytest THIS_FILE"
+    yield f"Hypothesis: @example(case={bug.case!r})"
+    yield f"gemmproof:  {reproduce}"
+
+
+def _comment(facts: Iterable[str]) -> Iterator[str]:
+    for fact in facts:
+        pasted = fact.startswith(("gemmproof: ", "Hypothesis: "))
+        wrapped = [clean(fact)] if pasted else textwrap.wrap(clean(fact), WIDTH - 2)
+        yield from (f"# {line}".rstrip() for line in wrapped)
+
+
+def _write_body(bug: Bug, place: Place, calling: Calling) -> Iterator[str]:
+    first = place.function.partition(".")[0]
+    names = [first] if calling.call is None else _list_names(bug, calling.call) or [first]
+    yield from _write_import(place, [*names, *(n for n in bug.tuned if n not in names)])
+    for name, number in bug.tuned.items():
+        yield f"# the configuration of the case, number {number} of those that are tried"
+        yield f"configs = {name}.configs[{number}:{number + 1}]"
+        yield f'monkeypatch.setattr({name}, "configs", configs)'
+    for operand in bug.operands:
+        yield from _write_operand(operand)
+    yield from _write_call(bug, place, calling)
+    yield from _write_comparison(bug, calling.spec)
+    yield "assert_memory_unchanged()"
+
+
+def _write_paths(place: Place) -> Iterator[str]:
+    if place.kernels is not None:
+        yield f"# where the {'file' if place.module is None else 'module'} is, from this folder"
+        yield f"KERNELS = {quote(place.kernels)}"
+
+
+def _write_import(place: Place, names: Sequence[str]) -> Iterator[str]:
+    if place.module is None:
+        yield "path = Path(__file__).resolve().parent / KERNELS"
+        yield 'spec = importlib.util.spec_from_file_location("the_kernels", path)'
+        yield "module = importlib.util.module_from_spec(spec)"
+        yield "spec.loader.exec_module(module)"
+        yield from (f"{name} = module.{name}" for name in names)
+    else:
+        if place.kernels is not None:
+            yield "monkeypatch.syspath_prepend(Path(__file__).resolve().parent / KERNELS)"
+        yield from _list_parts(f"from {place.module} import ", "", names, "")
+    yield ""
+
+
+def quote(text: str) -> str:
+    """A literal as ruff and black write it: in double quotes unless they need more escapes."""
+    shown = repr(text)
+    if shown[0] == '"' or '"' in text:
+        return shown
+    return f'"{shown[1:-1]}"'
+
+
+def _list_names(bug: Bug, call: str) -> list[str]:
+    """The names of the target's module that a call uses."""
+    own = {"a", "b", "torch", *bug.values, *(x.name for x in bug.operands)}
+    tree = ast.parse(call.strip(), mode="eval")
+    used = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return [n for n in dict.fromkeys(used) if n not in own and not hasattr(builtins, n)]
+
+
+def _write_operand(operand: StatedOperand) -> Iterator[str]:
+    pairs = [f"{at}: {_write_number(x)}" for at, x in operand.elements]
+    elements = "{" + ", ".join(pairs) + "}"
+    if operand.use == WRITTEN:
+        elements = "None"
+    elif len(pairs) > SHOWN:
+        elements = f"read_numbers({_name_long(operand)})"
+    items = [quote(operand.name), elements, operand.dtype]
+    items += [f"shape={operand.shape}", f"strides={operand.strides}"]
+    items += [f"offset={operand.offset}"] * bool(operand.offset)
+    items += ["writable=True"] * (operand.use != READ)
+    for line in _list_parts(f"{operand.name} = place", "(", items, ")"):
+        if len(line) + 4 > WIDTH and line == f"    {elements},":
+            yield from ("    {", *(f"        {pair}," for pair in pairs), "    },")
+        else:
+            yield line
+
+
+def _write_long(operand: StatedOperand) -> Iterator[str]:
+    words = (f"{','.join(map(str, at))}={_write_plain(x)}" for at, x in operand.elements)
+    yield f'{_name_long(operand)} = """'
+    yield from textwrap.wrap(" ".join(words), WIDTH, break_on_hyphens=False)
+    yield '"""'
+
+
+def _name_long(operand: StatedOperand) -> str:
+    return f"ELEMENTS_OF_{operand.name.upper()}"
+
+
+def _write_number(x: float) -> str:
+    return _write_plain(x) if math.isfinite(x) else f'float("{x}")'
+
+
+def _write_plain(x: float) -> str:
+    whole = x.is_integer() and abs(x) < 2**53 and str(x) != "-0.0"
+    return str(int(x)) if whole else repr(x)
+
+
+def _write_call(bug: Bug, place: Place, calling: Calling) -> Iterator[str]:
+    others = [x.name for x in bug.operands if x.name not in ("a", "b")]
+    into = next(iter(bug.written[bug.result : bug.result + 1]), "")
+    taken = "" if into else "c = "
+    if calling.call is not None:
+        made = [f"{name} = {value}" for name, value in bug.values.items()]
+        made.append(f"{taken}{ast.unparse(ast.parse(calling.call.strip(), mode='eval'))}")
+    else:
+        named = [f"{n}={n}" for n in others] + [f"{n}={x}" for n, x in bug.values.items()]
+        made = list(_list_parts(f"{taken}{place.function}", "(", ["a", "b", *named], ")"))
+    yield from ["with Room():"] * bug.room
+    yield from _indent(made) if bug.room else made
+    if into:
+        yield from [f"c = {into}"] * (into != "c")
+    elif bug.results - len(bug.written) > 1:
+        yield f"c = c[{bug.result - len(bug.written)}]"
+
+
+def _write_comparison(bug: Bug, formula: str | None) -> Iterator[str]:
+    if not bug.wanted:
+        text = parts.EXACT if bug.exact else ""
+    elif not all(math.isfinite(x) for _, x, _ in bug.wanted):
+        text = parts.NOT_FINITE
+    elif any(allowed for _, _, allowed in bug.wanted):
+        text = parts.BOUNDED
+        yield "# derived: what sums in the contract's accumulator, in any order, and one rounding"
+        yield "# may be off by (gemmproof's reference/bound.py), not a measured tolerance"
+    else:
+        text = parts.LISTED
+        of = "" if formula is None else f" of {formula}"
+        yield from _comment([f"the exact result{of}, rounded once"])
+    if bug.wanted:
+        yield "wanted = {"
+        for at, x, allowed in bug.wanted:
+            shown = _write_number(x)
+            pair = f"({shown}, {_write_number(allowed)})" if text is parts.BOUNDED else shown
+            yield f"    {at}: {pair},"
+        yield "}"
+    yield from text.replace("NAME", bug.finding.result).replace("WANTED", "wanted").splitlines()
+
+
+def _list_parts(head: str, opening: str, items: Sequence[str], closing: str) -> Iterator[str]:
+    """Items on one line, or, where that is too long, a line each."""
+    line = f"{head}{opening}{', '.join(items)}{closing}"
+    if len(line) + 8 <= WIDTH:
+        yield line
+        return
+    yield f"{head}{opening or '('}"
+    yield from (f"    {item}," for item in items)
+    yield closing or ")"
+
+
+def _indent(lines: Iterable[str]) -> Iterator[str]:
+    return (f"    {line}" if line else "" for line in lines)

@@ -1,0 +1,106 @@
+"""`gemmproof reproduce`: which case it takes, what it writes, and what it refuses in one line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from written_tests import RIGHT, ROOT
+
+from gemmproof.cli import main
+from gemmproof.worker import kept
+
+FEW = ("--max-examples", "40")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept._say_once.cache_clear()
+    Path("pyproject.toml").touch()
+    shutil.copy(ROOT / "docs" / "examples" / "no_k_mask.py", tmp_path)
+    Path("right.py").write_text(RIGHT)
+
+
+def test_the_page_shows_what_is_printed_and_written(capsys):
+    page = (ROOT / "docs" / "how-to" / "reproduce-a-bug.md").read_text()
+    (command, shown), *_ = re.findall(r"<!-- output: (.+?) -->\n```\n(.*?)```", page, re.DOTALL)
+    (test,) = re.findall(r"<!-- test -->\n```python\n(.*?)```", page, re.DOTALL)
+    assert main([*shlex.split(command)[1:], *FEW]) == 0
+    assert capsys.readouterr().out == shown
+    text = Path("test_bug.py").read_text()
+    assert text.endswith(f"\n{test}")
+    for line in (
+        'KERNELS = "."',
+        "# Hypothesis: @example(case=Case(M=1, N=1, K=1, dtype='fp16'))",
+        "# gemmproof:  gemmproof check no_k_mask.py:matmul --case"
+        """ '{"M":1,"N":1,"K":1,"dtype":"fp16"}'""",
+        "# On a GPU: it may pass: what lies behind the operands decides. NaN lies there in this",
+    ):
+        assert line in text.splitlines()
+    assert main(["reproduce", "no_k_mask.py:matmul"]) == 2
+    assert capsys.readouterr().err == (
+        "gemmproof reproduce: test_bug.py: got a file that is there, expected none, or --force\n"
+    )
+    assert Path("test_bug.py").read_text() == text
+
+
+def test_a_kept_case_comes_first_and_stdout_has_the_test(capsys):
+    wrong = "import right\ndef matmul(a, b):\n    c = right.matmul(a, b)\n    c[33:] += 1\n"
+    Path("wrong.py").write_text(f"{wrong}    return c\n")
+    assert main(["check", "wrong.py:matmul", "--no-proof", "--max-examples", "60"]) == 1
+    capsys.readouterr()
+    # one case that is drawn does not show it
+    assert main(["reproduce", "wrong.py:matmul", "--max-examples", "1", "-o", "-"]) == 0
+    out, err = capsys.readouterr()
+    compile(out, "test_bug.py", "exec")
+    assert "# Case: M=34 N=1 K=1 fp16" in out
+    assert "values show it, with zeros where nothing is defined as well" in err
+    assert not Path("test_bug.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["right.py:matmul", "--case", '{"M":2,"N":2,"K":2}'], "nothing to reproduce: this case"),
+        (["right.py:matmul", "-o", "bug.txt"], "--output: got 'bug.txt', expected a name that"),
+        (["right.py:matmul", "-o", "right.py"], "the target itself, expected another file"),
+        (["right.py:matmul", "-o", "none/test_bug.py"], "--output: got 'none/test_bug.py' (No su"),
+        (["right.py:matmul", "--case", "{}"], "case: got no M, expected M, N and K"),
+        (["right.py:compares", "--case", '{"M":1,"N":1,"K":3,"compare":"order"}'], "several calls"),
+    ],
+)
+def test_what_cannot_be_reproduced_is_one_line(words, said, capsys):
+    with open("right.py", "a") as file:
+        file.write("\n\nseen = []\n\n\ndef compares(a, b):\n    seen.append(a.shape)\n")
+        file.write("    return matmul(a, b) + (len(set(seen)) > 1)\n")
+    assert main(["reproduce", *words]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("gemmproof reproduce: ")
+    assert said in told
+    assert told.count("\n") == 1
+
+
+def test_a_call_that_ends_its_process_is_written_as_it_is(capsys):
+    with open("right.py", "a") as file:
+        file.write("\n\ndef ends(a, b):\n    import os\n\n    os._exit(3)\n")
+    assert main(["reproduce", "right.py:ends", "--case", '{"M":1,"N":1,"K":2}']) == 0
+    said = capsys.readouterr().out
+    assert "a process that ended itself with status 3" in said
+    assert "Triton's interpreter: the test ends there: a process that ended itself" in said
+    assert Path("test_bug.py").read_text().count("place(") == 3
+
+
+def test_hostile_names_stay_in_comments_and_strings(capsys):
+    folder = Path('it"s\n\x1b[31m')
+    folder.mkdir()
+    (folder / "random.py").write_text((ROOT / "docs/examples/no_k_mask.py").read_text())
+    case = '{"M":1,"N":1,"K":1}'
+    assert main(["reproduce", f"{folder}/random.py:matmul", "--case", case]) == 0
+    text = Path("test_bug.py").read_text()
+    assert "\x1b" not in text
+    assert "import importlib.util" in text  # another module has that name
+    assert "the test fails: c[0, 0]: got nan, expected 0.0" in capsys.readouterr().out

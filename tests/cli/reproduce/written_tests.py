@@ -1,0 +1,73 @@
+"""Wrong versions of one kernel, the tests that are written of them, and how pytest runs those."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmproof.calling import Calling
+from gemmproof.engine.check import check
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.reproduction.bug import Bug
+from gemmproof.reproduction.find import find_bug
+from gemmproof.reproduction.write import Place, write_test
+from gemmproof.target import load_file
+
+ROOT = Path(__file__).parents[3]
+RIGHT = (ROOT / "docs" / "examples" / "right.py").read_text()
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A change of the right kernel, a case that shows it, and what its test says."""
+
+    name: str
+    before: str
+    after: str
+    case: str
+    says: str  # under the interpreter; "" where values do not show it
+
+    @property
+    def text(self) -> str:
+        """The wrong kernel."""
+        assert self.before in RIGHT, self.name
+        return RIGHT.replace(self.before, self.after)
+
+
+def find_first(kernel: KernelUnderTest, case: Case) -> Finding:
+    """What a check of one case finds first."""
+    return check(kernel, case=case).findings[0]
+
+
+def state_bug(folder: Path, wrong: Wrong) -> Bug:
+    """The bug of a wrong kernel, which is left in a file."""
+    path = folder / f"{wrong.name}.py"
+    path.write_text(wrong.text)
+    case = Case.from_json(wrong.case)
+    contract = Contract(formats=(case.dtype,), layouts="any", K="0..")
+    kernel = KernelUnderTest("matmul", load_file(path).matmul, contract)
+    return find_bug(kernel, find_first(kernel, case), None, 30.0, lambda: None)
+
+
+def write(folder: Path, wrong: Wrong, bug: Bug) -> Path:
+    """The test of a bug, beside the kernel's file."""
+    path = folder / f"test_{wrong.name}.py"
+    place = Place(".", wrong.name, "matmul")
+    path.write_text(write_test(bug, place, Calling(), "gemmproof check ...", []))
+    return path
+
+
+def run_pytest(folder: Path, *words: str, interpreted: bool = True) -> tuple[int, str]:
+    """The exit code and the output of pytest in a folder, which knows nothing of gemmproof."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    env |= {"COLUMNS": "300", **({"TRITON_INTERPRET": "1"} if interpreted else {})}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:gemmproof.plugin", "-rA", *words]
+    command += ["--rootdir", str(folder), "-c", os.devnull, "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr

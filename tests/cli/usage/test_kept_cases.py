@@ -1,0 +1,195 @@
+"""Failing cases are kept, and tried first the next time; nothing else follows from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemmproof.cli import main
+from gemmproof.engine.check import check
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.target import load_file
+from gemmproof.worker import kept
+from gemmproof.worker.kept import MOST, Store
+
+ROOT = Path(__file__).parents[3]
+# wrong where no smallest case and no probe shows it
+WRONG = """
+import right
+
+def matmul(a, b):
+    c = right.matmul(a, b)
+    c[33:] += 1
+    return c
+"""
+FEW = ("--no-proof", "--max-examples")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept._say_once.cache_clear()
+    shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
+    Path("pyproject.toml").touch()
+    Path("wrong.py").write_text(WRONG)
+
+
+def judge(*words, target="wrong.py:matmul"):
+    return main(["check", target, *FEW, *words])
+
+
+def stored() -> list[dict]:
+    return [json.loads(path.read_text()) for path in sorted(Path(".gemmproof").glob("*.json"))]
+
+
+def test_a_failing_case_is_tried_first_and_dropped_when_it_holds(capsys):
+    assert judge("60") == 1
+    (found,) = stored()
+    assert [case["M"] for case in found["cases"]] == [34]
+    assert Path(".gemmproof/.gitignore").read_text().endswith("*\n")
+    capsys.readouterr()
+    assert judge("1") == 1  # nothing that is drawn shows it
+    assert "(1 case, " in (said := capsys.readouterr().out)
+    assert "; 1 kept case tried first" in said
+    assert stored() == [found]
+    Path("wrong.py").write_text(WRONG.replace("+= 1", "+= 0"))
+    assert judge("1", "--no-kept") == 0
+    assert stored() == [found]
+    assert judge("1") == 0
+    assert stored() == []
+
+
+def test_what_is_drawn_does_not_depend_on_what_is_kept():
+    launch = load_file(Path("wrong.py")).matmul
+    kernel = KernelUnderTest("matmul", launch, Contract())
+
+    def run(*first: Case):
+        told: list[dict] = []
+        report = check(kernel, max_examples=30, first=first, listener=told.append)
+        phases = ("draw", "kept")
+        cases = {p: [e["case"] for e in told if e.get("phase") == p] for p in phases}
+        return report, cases["draw"], cases["kept"], [e for e in told if e["event"] == "kept"]
+
+    report, drawn, none, silent = run()
+    fails, holds = report.findings[0].case, Case(2, 1, 1)
+    foreign = (Case(1, 1, 1, "bf16"), Case(1, 1, 1, arguments=(("x", "1"),)))
+    again, same, tried, (event,) = run(fails, holds, *foreign)
+    assert (none, silent) == ([], [])
+    assert drawn == same
+    assert tried == [fails.to_json(), holds.to_json()]
+    assert event["tried"] == 2
+    assert event["dropped"] == [case.to_json() for case in (holds, *foreign)]
+    assert [p.examples for p in report.properties] == [p.examples for p in again.properties]
+    assert [f.message for f in report.findings] == [f.message for f in again.findings]
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda path: path.write_bytes(b"\xff\x00"),
+        lambda path: path.write_text("["),
+        lambda path: path.write_text("[" * 100_000),
+        lambda path: path.write_text("{}"),
+        lambda path: path.write_text(path.read_text().replace('"M": 34', '"M": 1')),
+        lambda path: path.write_text(" " * (2 << 20)),
+        lambda path: (path.unlink(), path.mkdir()),
+        lambda path: (path.unlink(), os.mkfifo(path)),
+    ],
+    ids=["bytes", "broken", "nested", "other", "edited", "large", "folder", "fifo"],
+)
+def test_a_file_that_is_not_ours_is_one_line_and_nothing_else(harm, tmp_path, capsys):
+    store = Store(tmp_path / "kept", "f", "code")
+    store.update((), [Case(34, 1, 1)])
+    place = store.locate("fp16")
+    assert store.read(["fp16", "bf16"]) == (Case(34, 1, 1).to_json(),)
+    harm(place)
+    assert store.read(["fp16"]) == ()
+    assert store.read(["fp16"]) == ()
+    told = capsys.readouterr().err
+    assert told.startswith(f"gemmproof: {place}: got ")
+    assert told.count("\n") == 1
+    store.update((), [Case(35, 1, 1)])
+    assert store.read(["fp16"]) == ((Case(35, 1, 1).to_json(),) if place.is_file() else ())
+
+
+def test_the_newest_cases_stay(tmp_path):
+    store = Store(tmp_path / "kept", "f", "code")
+    for first in range(1, 41, 10):
+        store.update((), [Case(M, 1, 1) for M in range(first, first + 10)])
+    sides = [json.loads(text)["M"] for text in store.read(["fp16"])]
+    assert sides == [*range(31, 41), *range(21, 31)]
+    assert len(sides) == MOST
+    store.update([Case(31, 1, 1).to_json()], [Case(40, 1, 1)])
+    sides = [json.loads(text)["M"] for text in store.read(["fp16"])]
+    assert sides == [40, *range(32, 40), *range(21, 31)]
+
+
+def test_processes_that_write_at_once_lose_nothing(tmp_path):
+    code = """
+import sys
+from pathlib import Path
+from gemmproof.properties.cases.case import Case
+from gemmproof.worker.kept import Store
+for M in range(1, 6):
+    Store(Path("kept"), "f", "code").update((), [Case(M, int(sys.argv[1]), 1)])
+"""
+    started = [subprocess.Popen([sys.executable, "-c", code, str(n)]) for n in (1, 2, 3)]
+    assert [process.wait() for process in started] == [0, 0, 0]
+    found = [json.loads(text) for text in Store(Path("kept"), "f", "code").read(["fp16"])]
+    assert sorted((case["N"], case["M"]) for case in found) == [
+        (N, M) for N in (1, 2, 3) for M in range(1, 6)
+    ]
+
+
+def test_a_project_that_cannot_be_written_is_one_line(capsys):
+    Path(".gemmproof").touch()  # a folder for root as well, who may write everywhere
+    assert judge("60") == 1
+    told = capsys.readouterr().err
+    assert told.splitlines() == [
+        f"gemmproof: {Path.cwd()}/.gemmproof: File exists: no failing case is kept for the next"
+        " time"
+    ]
+
+
+def test_a_case_that_is_replayed_is_neither_kept_nor_dropped():
+    assert judge("1", "--case", '{"M":34,"N":1,"K":1}') == 1
+    assert not Path(".gemmproof").exists()
+
+
+def test_a_folder_may_be_named(tmp_path):
+    Path("mine").mkdir()
+    assert judge("60", "--kept", "mine") == 1
+    assert sorted(path.suffix for path in Path("mine").iterdir()) == ["", ".json"]  # no .gitignore
+    Path("pyproject.toml").write_text('[tool.gemmproof]\nkept = "mine"\n')
+    assert judge("1") == 1
+
+
+def test_signoff_and_pytest_keep_the_same_cases(capsys):
+    Path("conftest.py").write_text(
+        "def pytest_gemm_kernels():\n"
+        "    import wrong\n"
+        "    from gemmproof import Contract, KernelUnderTest\n"
+        '    return [KernelUnderTest("matmul", wrong.matmul, Contract())]\n'
+    )
+    Path("test_kernels.py").write_text("from gemmproof.suite import *\n")
+    assert main(["signoff", *FEW, "60"]) == 1
+    assert [case["M"] for one in stored() for case in one["cases"]] == [34]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "gemmproof.plugin", "-x"]
+    words += ["--gemm-max-examples", "1", "-k", "exact"]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:."}
+
+    for more, status, said in (
+        ((), 1, "1 kept case tried first"),
+        (["--gemm-no-kept"], 0, "1 passed"),
+    ):
+        done = subprocess.run([*words, *more], env=env, capture_output=True, text=True)
+        assert done.returncode == status, done.stdout
+        assert said in done.stdout
