@@ -12,7 +12,7 @@ from gemmproof.backends.autotune import Choice
 from gemmproof.backends.launches import CUDA, FILLS, Emit, Launches
 from gemmproof.backends.predict import Prediction, find_target, predict
 from gemmproof.backends.select import select_cases
-from gemmproof.engine.dedupe import dedupe
+from gemmproof.engine.findings.dedupe import dedupe
 from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.observe import PassedOver, observe
 from gemmproof.engine.tally import find_unexpected, tally

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from gemmproof.backends.alone import check_alone
 from gemmproof.backends.cuda import launch_cases
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
-from gemmproof.engine.causes import join, name_axis, same_fault
-from gemmproof.engine.dedupe import dedupe, find_no_launch
 from gemmproof.engine.draw import list_cases, require_arguments
 from gemmproof.engine.exact import find_needed, sharpen
-from gemmproof.engine.explain import (
+from gemmproof.engine.findings.causes import join, name_axis, same_fault
+from gemmproof.engine.findings.dedupe import dedupe, find_no_launch
+from gemmproof.engine.findings.explain import (
     DIAGNOSED,
     INEXACT,
     explain,
@@ -24,10 +24,10 @@ from gemmproof.engine.explain import (
     name_line,
     on_integers,
 )
+from gemmproof.engine.findings.missing import name_missing
 from gemmproof.engine.first import try_first
 from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.limits import find_limits
-from gemmproof.engine.missing import name_missing
 from gemmproof.engine.observe import make_related_calls, observe
 from gemmproof.engine.proof import NOTHING, Attempt, Prover, attempt, conclude
 from gemmproof.engine.tally import find_unexpected, make_report, tell_claims, tell_passes

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gemmproof.engine.explain import on_integers
+from gemmproof.engine.findings.explain import on_integers
 from gemmproof.engine.judge import Judged
 from gemmproof.properties import determinism, memory, metamorphic, special, values
 from gemmproof.properties.cases.case import Case

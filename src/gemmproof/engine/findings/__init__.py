@@ -1,0 +1,1 @@
+"""What becomes of findings: one of each fault, explained, joined by their causes."""
