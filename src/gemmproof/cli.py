@@ -11,14 +11,14 @@ from typing import NoReturn
 
 from gemmproof import __version__
 from gemmproof.interrupts import Interrupted, heed_signals
-from gemmproof.options import bench, check, contract, drift, explain, init, signoff, tune
+from gemmproof.options import bench, check, contract, drift, explain, init, mutate, signoff, tune
 from gemmproof.report.report import EXIT
 from gemmproof.settings import find_settings, list_words
 from gemmproof.spelling import require_one, suggest
 from gemmproof.streams import flush_streams, open_streams, say
 
 #: In the order of `gemmproof --help`; a command is named like the file of its options.
-COMMANDS = (check, contract, explain, drift, bench, tune, init, signoff)
+COMMANDS = (check, contract, explain, drift, bench, tune, init, signoff, mutate)
 
 
 class _Parser(argparse.ArgumentParser):

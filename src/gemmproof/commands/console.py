@@ -25,7 +25,7 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 
 def unwritable(
-    options: argparse.Namespace, reports: tuple[str, str] = ("json", "junit")
+    options: argparse.Namespace, reports: tuple[str, ...] = ("json", "junit")
 ) -> str | None:
     """One line on the first report that could not be written; asked before the run, not after."""
     stated = [(_label(o), getattr(options, o)) for o in reports if getattr(options, o)]

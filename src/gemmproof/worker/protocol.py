@@ -35,10 +35,10 @@ class Request:
     """What a worker is asked.
 
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
-    dies as `end` says, "drift", "explain" it in configuration `config`, or "bench" what `plan` says
-    (commands/bench.py). The kernel is the one
-    that `conftest` registers as `name`, or the function that `target` (fields of a Target) names,
-    under `contract` (fields of a Contract), called as `calling` (fields of a Calling) says.
+    dies as `end` says, "drift", "explain" it in configuration `config`, "bench" what `plan` says
+    (commands/bench.py) or "mutate" it so (mutation/run.py). The kernel is the one that `conftest`
+    registers as `name`, or the function that `target` (fields of a Target) names, under `contract`
+    (fields of a Contract), called as `calling` (fields of a Calling) says.
     `case` is the JSON of one case, `launch` asks for `--device cuda`, `limits` for what lies beyond
     the contract, `proof` for what a solver decides in `proof_seconds`, `declared` and `sizes` are
     the accumulator and the K of a drift, `format` that of a drift, or the only one to judge of a
@@ -112,6 +112,8 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "report": "report",  # the answer
         "timed": "row",  # what one measurement gave
         "explained": "explanation picture",  # the answer to an explanation
+        "surveyed": "reached cases programs",  # a kernel that is not yet mutated
+        "mutated": "fate why",  # a mutant that is the same program, does not compile, or differs
         "shrunk": "case",  # the answer to a shrink
         "error": "message",  # the target cannot be judged
         "internal": "message",  # gemmproof itself failed
@@ -119,7 +121,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "full": "how",  # gemmproof itself was refused memory
     }.items()
 }
-ANSWERS = frozenset({"report", "explained", "error", "internal", "kernels", "shrunk"})
+ANSWERS = frozenset({"report", "explained", "error", "internal", "kernels", "shrunk", "mutated"})
 
 
 def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:

@@ -71,6 +71,10 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.worker.explain import serve as serve_explain
 
         return serve_explain(request, _find_kernel, _read_case, emit)
+    if request.ask == "mutate":
+        from gemmproof.mutation.serve import serve as serve_mutant
+
+        return serve_mutant(request, _find_kernel, emit)
     if request.ask == "bench":
         from gemmproof.worker.bench import serve as serve_bench
 
