@@ -11,6 +11,7 @@ from pathlib import Path
 from gemmproof.commands.check import calling_of, contract_of
 from gemmproof.commands.console import answer, limits_of, refuse, unwritable
 from gemmproof.interrupts import Interrupted
+from gemmproof.mutation.generate import OPERATORS
 from gemmproof.mutation.record import (
     Baseline,
     Judgement,
@@ -21,10 +22,27 @@ from gemmproof.mutation.record import (
 )
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.mutation_text import summarise
+from gemmproof.spelling import suggest
 from gemmproof.streams import say
 from gemmproof.target import TargetError, parse
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import preload
+
+# what a conftest.py says of its kernels, where nobody types it
+STATED: dict[str, object] = {
+    "sizes": {},
+    "where": None,
+    "layouts": "contiguous",
+    "huge": False,
+    "batched": False,
+    "accumulator": "fp32",
+    "out_dtype": None,
+    "any_order": False,
+    "batch_invariant": False,
+    "operand": [],
+    "spec": None,
+    "call": None,
+}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -36,6 +54,10 @@ def run(options: argparse.Namespace) -> int:
         if problem := unwritable(options, ("json",)):
             raise ValueError(problem)
         baseline = Baseline.read(options.baseline) if options.baseline else None
+        for name in options.operator:
+            if name not in OPERATORS:
+                known = f"one of: {', '.join(OPERATORS)}{suggest(name, OPERATORS)}"
+                raise ValueError(f"--operator: got {name!r}, expected {known}")
         requests = list_requests(options)
     except (TargetError, ValueError) as mistake:
         return refuse(options, str(mistake))
@@ -72,7 +94,7 @@ def list_requests(options: argparse.Namespace) -> list[Request]:
             expected = "a conftest.py that registers kernels"
             got = f"{options.conftest!r} (no such file)"
             raise ValueError(f"--conftest: got {got}, expected {expected}")
-        return [_ask(options, name, conftest=options.conftest) for name in options.kernel]
+        return [_ask_registered(options, name) for name in options.kernel]
     target = parse(options.target)
     calling = calling_of(options, target.name)
     contract = contract_of(options, target).to_dict()
@@ -85,6 +107,18 @@ def list_requests(options: argparse.Namespace) -> list[Request]:
             calling=asdict(calling),
         )
     ]
+
+
+def _ask_registered(options: argparse.Namespace, name: str) -> Request:
+    """The same of a kernel whose contract stands in a conftest.py, of one format at most."""
+    stated = [word for word in STATED if getattr(options, word) != STATED[word]]
+    if stated:
+        word = stated[0].replace("_", "-")
+        raise ValueError(f"--{word}: got it with --kernel, expected it in {options.conftest}")
+    formats = options.dtype or [""]
+    if len(formats) > 1:
+        raise ValueError(f"--dtype: got {' '.join(formats)} with --kernel, expected one at most")
+    return _ask(options, name, conftest=options.conftest, format=formats[0])
 
 
 def _ask(options: argparse.Namespace, name: str, **of: object) -> Request:
@@ -109,4 +143,11 @@ def _mutate(options: argparse.Namespace, request: Request) -> tuple[Score, Inter
         if shows or done % 20 == 0 or done == of:
             say(f"{request.name}: {done} of {of} mutants judged")
 
-    return mutate(request, limits_of(options), jobs=jobs, most=options.max_mutants, tell=tell)
+    return mutate(
+        request,
+        limits_of(options),
+        jobs=jobs,
+        most=options.max_mutants,
+        operators=options.operator,
+        tell=tell,
+    )

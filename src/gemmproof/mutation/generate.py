@@ -118,14 +118,23 @@ def _find_scope(node: ast.AST, source: SourceFile, reached: Reached) -> Surround
 
 
 def _is_outside(node: ast.AST, function: ast.AST, source: SourceFile) -> bool:
-    """Whether a node is a default, an annotation, a decorator, a docstring or a tuning option."""
+    """Whether a node is no part of a function's body, tunes it, or decides what it refuses."""
     inner, above = node, source.parents[node]
     while above is not function:
         if isinstance(above, ast.keyword) and above.arg in IRRELEVANT:
             return True
+        if isinstance(above, ast.Assert | ast.Raise) or _refuses(above, inner):
+            return True
         inner, above = above, source.parents[above]
     body = function.body if isinstance(function.body, list) else [function.body]  # type: ignore[attr-defined]
     return inner not in body
+
+
+def _refuses(statement: ast.AST, part: ast.AST) -> bool:
+    """Whether a part of an `if` is the condition of what is then raised."""
+    if not isinstance(statement, ast.If) or part is not statement.test:
+        return False
+    return any(isinstance(x, ast.Raise) for x in statement.body)
 
 
 def _lines_of(node: ast.AST, source: SourceFile) -> set[int]:

@@ -143,19 +143,18 @@ class Baseline:
 def find_drops(
     scores: Iterable[Score], least: float | None, baseline: Baseline | None
 ) -> list[str]:
-    """One line on each score that is lower than it must be."""
+    """One line on each score that is lower than it must be, and on each mutant that lives again.
+
+    A score of some of the mutants says nothing of the whole.
+    """
     found = []
     for score in scores:
-        value = score.value
-        if value is None:
-            continue
-        if least is not None and value < least:
-            found.append(f"{score.target}: got a score of {value:.4f}, expected at least {least:g}")
         then = baseline.scores.get(score.target) if baseline is not None else None
-        if then is not None and value < then:
-            found.append(
-                f"{score.target}: got a score of {value:.4f}, expected {then:.4f} as before"
-            )
+        for wanted, words in ((least, "at least {:g}"), (then, "{:.4f} as before")):
+            low = wanted is not None and (score.value or 0.0) < wanted
+            if low and score.is_whole:
+                what = "no mutant to score" if score.value is None else f"{score.value:.4f}"
+                found.append(f"{score.target}: score: got {what}, expected {words.format(wanted)}")
         for one in baseline.list_lost(score) if baseline is not None else ():
             place = f"{one.mutant['file']}:{one.mutant['line']}"
             words = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,6 +36,7 @@ Tell = Callable[[int, int, Judgement], None]
 class Original:
     """What a kernel reaches, and what its cases give, before anything is changed."""
 
+    formats: list[str]
     mutants: list[Mutant]
     cases: list[list[str]]
     programs: dict[str, list[str]]
@@ -47,16 +48,20 @@ def mutate(
     *,
     jobs: int,
     most: int | None = None,
+    operators: Collection[str] = (),
     tell: Tell = lambda done, of, judgement: None,
 ) -> tuple[Score, Interrupted | None]:
     """The score of the kernel that a request to mutate names, and what interrupted it.
 
-    `most` mutants are judged, drawn by the request's seed; None for all. `tell` hears of each.
+    `most` mutants are judged, drawn by the request's seed; None for all. `operators` are the only
+    ones, or all where there are none. `tell` hears of each.
     Raises TargetError where the kernel does not pass as it is.
     """
     began = time.monotonic()
     survey = survey_kernel(request, limits, jobs)
-    mutants = survey.mutants if most is None else sample(survey.mutants, most, request.seed)
+    mutants = [m for m in survey.mutants if not operators or m.operator in operators]
+    if most is not None:
+        mutants = sample(mutants, most, request.seed)
     judged: dict[int, Judgement] = {}
     stopped = None
     try:
@@ -73,6 +78,7 @@ def mutate(
     except Interrupted as stop:
         stopped = stop
     facts = {
+        "formats": survey.formats,
         "seed": request.seed,
         "max_examples": request.max_examples,
         "proof": request.proof,
@@ -111,7 +117,7 @@ def survey_kernel(request: Request, limits: Limits, jobs: int) -> Original:
         cases += seen["cases"]
         programs = {**seen["programs"], **programs}
     shown = {path: display_path(path) for path in reached}
-    return Original(list_mutants(reached, shown), cases, programs)
+    return Original(formats, list_mutants(reached, shown), cases, programs)
 
 
 def narrow(request: Request, fmt: str) -> Request:
@@ -123,10 +129,14 @@ def narrow(request: Request, fmt: str) -> Request:
 
 def _list_formats(request: Request, limits: Limits) -> list[str]:
     """The formats of a registered kernel. Raises TargetError where it cannot be loaded."""
-    worker = watch(replace(request, plan={"step": "formats"}), limits)
+    worker = watch(replace(request, plan={"step": "formats"}, format=""), limits)
     if failure := worker.explain_failure(request.name):
         raise TargetError(failure)
-    return list(worker.events["kernels"]["names"])
+    formats = list(worker.events["kernels"]["names"])
+    if request.format not in ("", *formats):
+        expected = f"one that {request.name} is registered with: {' '.join(formats)}"
+        raise TargetError(f"--dtype: got {request.format}, expected {expected}")
+    return [request.format] if request.format else formats
 
 
 def _tell_failure(report: Report) -> str:

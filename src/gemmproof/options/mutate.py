@@ -38,6 +38,10 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "--max-mutants", type=positive, metavar="N", help="a sample, drawn by the seed"
     )
     mutate.add_argument(
+        "--operator", action="append", default=[], metavar="NAME",
+        help="only this change, as the table names it, repeatable",
+    )  # fmt: skip
+    mutate.add_argument(
         "--min-score", type=_read_score, metavar="X", help="of 0..1: exit code 1 below it"
     )
     mutate.add_argument(

@@ -38,7 +38,7 @@ def take_other_block(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     if not isinstance(node, ast.Name) or not scope.compiled or "stride" in node.id:
         return
     above = scope.source.parents[node]
-    divides = is_called(above, "cdiv") or is_called(above, "arange")
+    divides = any(is_called(above, name) for name in ("cdiv", "arange", "range"))
     if node.id.isupper() and len(node.id) > 1 and (_is_factor(node, scope) or divides):
         other = scope.find_other_axis(node.id)
         if other is not None:

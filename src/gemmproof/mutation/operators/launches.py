@@ -33,9 +33,8 @@ def swap_arguments(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
         for x, y in pairwise(node.args):
             if _kind(x) == _kind(y) != "":
                 yield from _swap_neighbours([x, y], scope)
-        for one in node.args:
-            if isinstance(one, ast.Starred) and _kind(one.value) == "stride":
-                yield scope.source.replace(one, f"{scope.source.segment(one)}[::-1]")
+    elif isinstance(node, ast.Starred) and _kind(node.value) == "stride" and not scope.compiled:
+        yield scope.source.replace(node, f"{scope.source.segment(node)}[::-1]")
 
 
 def take_other_dimension(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:

@@ -41,7 +41,7 @@ def drop_mask(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
 
 def move_comparison(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     """`<` for `<=`, and each comparison's neighbour."""
-    if not isinstance(node, ast.Compare) or len(node.ops) != 1 or _is_guard(node, scope):
+    if not isinstance(node, ast.Compare) or len(node.ops) != 1:
         return
     words = _NEIGHBOURS.get(type(node.ops[0]))
     if words is not None:
@@ -85,14 +85,6 @@ def fill_with_one(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
         given = find_keyword(node, "other")
         if given is not None and isinstance(given.value, ast.Constant):
             yield scope.source.replace(given.value, "1.0" if "." in str(given.value.value) else "1")
-
-
-def _is_guard(node: ast.AST, scope: Surroundings) -> bool:
-    """Whether a comparison only decides what is refused: that is no part of a launch."""
-    above = scope.source.enclosing(node, ast.stmt)
-    if isinstance(above, ast.If):
-        return any(isinstance(x, ast.Raise) for x in above.body)
-    return isinstance(above, ast.Assert)
 
 
 RULES = {
