@@ -14,7 +14,16 @@ tests = (ROOT / "tests" / part for part in ("support", "corpora"))
 sys.path[:0] = map(str, (ROOT, ROOT / "src", *tests))
 
 from scripts.command import run
-from scripts.docs import acceptance, markdown, proofs, public_kernels, speed, strength, tensor_cores
+from scripts.docs import (
+    acceptance,
+    markdown,
+    mutation,
+    proofs,
+    public_kernels,
+    speed,
+    strength,
+    tensor_cores,
+)
 
 COMMANDS = {
     "tensor-cores": tensor_cores.make_page,
@@ -23,6 +32,7 @@ COMMANDS = {
     "proofs": proofs.make_page,
     "public-kernels": public_kernels.make_page,
     "speed": speed.make_page,
+    "mutation": mutation.make_page,
     "outputs": markdown.show_outputs,
 }
 

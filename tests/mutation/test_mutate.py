@@ -99,6 +99,13 @@ def test_what_is_the_same_program_is_equivalent_at_once(project):
     assert same["why"].startswith("same TTIR in all ")
 
 
+def test_what_does_not_compile_is_no_kill(project):
+    kernel = run("alone.py:matmul", *FEW, "--operator", "axes swapped", "--max-mutants", "2")
+    (refused,) = [m for m in kernel["mutants"] if m["outcome"] == "invalid"]
+    assert "from Triton's compiler" in refused["why"]
+    assert not any(m.get("by") == "compiles" for m in kernel["mutants"])
+
+
 @pytest.mark.proves
 def test_what_is_proved_right_is_equivalent(project):
     words = ["--proof", "--max-examples", "12", "--operator", "grid moved"]

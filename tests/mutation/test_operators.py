@@ -32,7 +32,7 @@ def wrapper(a, b, grid):
     if a.shape[0] < 1:
         raise ValueError("empty")
     c = torch.zeros((2, 3))
-    kernel[(triton.cdiv(M, 32), 1)](a, a.shape[0], b.shape[1], *a.stride(), b.stride(0), num_warps=4)
+    kernel[(triton.cdiv(M, 32), 1)](a, a.shape[0], b.shape[1], *a.stride(), b.stride(0), num_ctas=2)
 
 
 def unreached(x):
@@ -124,7 +124,7 @@ def test_what_is_not_reached_or_only_refuses_is_left_alone(mutants):
     assert LINES.index("    return x // 2 < 3") + 1 not in lines
     guard = LINES.index("    if a.shape[0] < 1:") + 1
     assert guard not in lines
-    assert not any("num_warps=3" in m.text or "num_warps=5" in m.text for m in mutants)
+    assert not any("num_ctas=1" in m.text or "num_ctas=3" in m.text for m in mutants)
 
 
 def test_keys_do_not_depend_on_lines(mutants, tmp_path):

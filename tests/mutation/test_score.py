@@ -1,6 +1,7 @@
 """Outcomes, the score and what it is held against: what is not known is never counted as killed."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -78,6 +79,22 @@ PROVED = ProofResult("proved", "every M")
 def test_outcome(events, end, expected):
     judged = outcome(*events, end=end, how="no end after 30 s")
     assert (judged.outcome, judged.by) == expected
+
+
+@pytest.mark.parametrize(
+    ("proof", "unvisited", "words"),
+    [
+        (None, (), "the same accesses and bits in every case"),
+        (PROVED, (), "the same accesses and bits on every path"),
+        (PROVED, ("x.py:3: M == 7",), "in every case; not visited: x.py:3: M == 7"),
+    ],
+)
+def test_which_paths_were_the_same(proof, unvisited, words):
+    told = said(proof=proof)
+    other = PropertyResult("exact_on_integers", "", "pass", 1, proof=ProofResult("not decided"))
+    told["report"]["properties"].append(asdict(other))
+    told["report"]["unvisited"] = list(unvisited)
+    assert outcome(RUNS, told, mutated("same")).why.endswith(words)
 
 
 def score(*outcomes, target="k", asked=None, note="", keys=None):

@@ -183,10 +183,18 @@ def conclude(known: dict[str, Any], worker: WorkerExit, name: str) -> Judgement:
     if fate in ("other accesses", "same") and proved:
         return Judgement(known, EQUIVALENT, f"proved right {proved}, with the same bits")
     if fate == "same":
-        return Judgement(known, UNSEEN, "the same accesses and bits in every case")
+        return Judgement(known, UNSEEN, f"the same accesses and bits {_tell_paths(report)}")
     if fate == "other accesses":
         return Judgement(known, SURVIVED, f"the same bits, first other accesses: {why}")
     return Judgement(known, SURVIVED, f"not compared with the original: {worker.how}")
+
+
+def _tell_paths(report: Report) -> str:
+    """Whether the cases took every path of the wrapper, where the prover found them all."""
+    if report.unvisited:
+        return f"in every case; not visited: {report.unvisited[0]}"
+    found_all = any(p.is_proved for p in report.properties)
+    return "on every path" if found_all else "in every case"
 
 
 def _is_proved_right(report: Report) -> str:
