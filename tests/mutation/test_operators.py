@@ -123,8 +123,8 @@ def test_the_same_text_by_two_ways_is_one_mutant(tmp_path):
     path = tmp_path / "source.py"
     path.write_text("def k(x, M):\n    return (x > M) & (x > M)\n")
     reached = {str(path): Reached(frozenset([2]), frozenset(), frozenset())}
-    found = [added(m) for m in list_mutants(reached, {str(path): "source.py"})]
-    assert found.count(["    return (x > M)"]) == 1
+    found = list_mutants(reached, {str(path): "source.py"})
+    assert [m.operator for m in found].count("mask term dropped") == 1
 
 
 def test_what_is_not_reached_or_only_refuses_is_left_alone(mutants):
