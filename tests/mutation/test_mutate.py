@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gemmproof.cli import main
+from gemmproof.interrupts import Interrupted
 
 RIGHT = Path(__file__).parents[2] / "docs" / "examples" / "right.py"
 FEW = ["--max-examples", "12", "--no-proof"]
@@ -137,6 +138,26 @@ def test_a_kernel_that_fails_is_not_mutated(project, capsys):
 def test_refused(project, words, said, capsys):
     assert main(["mutate", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_kernel_that_cannot_be_mutated_takes_nothing_from_the_others(project, capsys):
+    few = ["--operator", "zeros dropped", "--operator", "cast dropped"]
+    words = ["--kernel", "no_such", "--kernel", "product", "--dtype", "fp16"]
+    kernel = run(*words, *FEW, *few, code=2)
+    assert kernel["target"] == "product"
+    out = capsys.readouterr().out
+    assert "product: no mutant to score" in out
+    assert "expected one named no_such" in out
+
+
+def test_interrupted_before_it_knows_anything_it_keeps_the_old_record(project, monkeypatch, capsys):
+    def interrupt(*args, **options):
+        raise Interrupted(signal.SIGINT)
+
+    monkeypatch.setattr("gemmproof.mutation.run.survey_kernel", interrupt)
+    Path("record.json").write_text("old")
+    assert main(["mutate", "alone.py:matmul", "--json", "record.json"]) == 130
+    assert Path("record.json").read_text() == "old"
 
 
 def test_interrupted_it_tells_what_is_known(project):

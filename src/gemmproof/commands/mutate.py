@@ -22,6 +22,8 @@ from gemmproof.mutation.record import (
 )
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.mutation_text import summarise
+from gemmproof.report.report import EXIT
+from gemmproof.report.text import STYLES, clean
 from gemmproof.spelling import suggest
 from gemmproof.streams import say
 from gemmproof.target import TargetError, parse
@@ -62,23 +64,28 @@ def run(options: argparse.Namespace) -> int:
     except (TargetError, ValueError) as mistake:
         return refuse(options, str(mistake))
     scores: list[Score] = []
+    failures: list[str] = []
     stopped: Interrupted | None = None
     with preload(None, limits_of(options)):  # a mutant is imported by its worker alone
         for request in requests:
             try:
                 score, stopped = _mutate(options, request)
-            except TargetError as mistake:
-                return refuse(options, str(mistake))
-            scores.append(score)
+                scores.append(score)
+            except TargetError as mistake:  # others are judged all the same
+                failures.append(f"gemmproof mutate: {mistake}")
+            except Interrupted as stop:
+                stopped = stop
             if stopped is not None:
                 break
+    if stopped is not None and not any(score.judged for score in scores):
+        raise stopped  # with nothing to tell, and no reason to replace a record
     drops = find_drops(scores, options.min_score, baseline)
-    code = exit_code(scores, drops)
+    code = EXIT["error"] if failures and not drops else exit_code(scores, drops)
     whole = document(scores, drops)
-    written: dict[str, Writer] = {"json": lambda place: write_json(place, whole)}
+    written: dict[str, Writer] = {"json": lambda place: write_json(place, whole)} if scores else {}
     lines = [line for score in scores for line in summarise(score)]
-    lines += [(line, "bold red") for line in drops]
-    code = answer(options, code, lines, written)
+    lines += [(clean(line), STYLES["fail"]) for line in (*drops, *failures)]
+    code = answer(options, code, lines, written, to_stderr=not scores)
     if stopped is not None:
         raise stopped
     return code
