@@ -90,8 +90,11 @@ def make_page(check: bool = False, out: Path | None = None, add: str = "") -> in
     kernels = json.loads(EVIDENCE.read_text())["kernels"]
     known = sum(k["counts"][name] for k in kernels for name in (KILLED, SURVIVED))
     killed = sum(k["counts"][KILLED] for k in kernels)
+    same = sum(k["counts"]["equivalent"] for k in kernels)
+    unseen = sum(k["counts"]["no difference seen"] for k in kernels)
     tables = {
-        "score": f"{killed} of {known} mutants of {len(kernels)} kernels are killed.",
+        "score": f"Of {len(kernels)} kernels {killed} of {known} mutants are killed; {same} are"
+        f" proved to be equivalent, {unseen} show no difference.",
         "kernels": tabulate_kernels(kernels),
         "operators": tabulate_operators(kernels),
         "survivors": list_survivors(kernels),
