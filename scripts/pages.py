@@ -17,6 +17,7 @@ from scripts.command import run
 from scripts.docs import (
     acceptance,
     markdown,
+    mutation,
     proofs,
     public_kernels,
     sign_off,
@@ -33,6 +34,7 @@ COMMANDS = {
     "public-kernels": public_kernels.make_page,
     "sign-off": sign_off.make_page,
     "speed": speed.make_page,
+    "mutation": mutation.make_page,
     "outputs": markdown.show_outputs,
 }
 

@@ -102,6 +102,10 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     for sms in SMS if survey.asks_sms else ():
         for M, N in ((3 * bm + 1, 3 * bn), (5 * bm, 2 * bn + 1)):
             yield replace(first, M=M, N=N, K=bk + 1, sms=sms)
+    # a program's next tile in the other configurations, whose tiles have other sides
+    for config in range(1, survey.configs if survey.asks_sms else 1):
+        m, n, k = _tile(survey, config)
+        yield replace(first, M=2 * m + 1, N=2 * n + 1, K=k + 1, config=config, sms=1)
     yield from _kinds(small, contract, early=False)
     for fill in (f for f in list_fills(dtype)[1:] if f != "special"):
         calls = 3 if fill == "normal" else 1

@@ -19,6 +19,7 @@ from gemmproof.options import (
     drift,
     explain,
     init,
+    mutate,
     reproduce,
     signoff,
     tune,
@@ -31,7 +32,7 @@ from gemmproof.streams import flush_streams, open_streams, say
 
 #: In the order of `gemmproof --help`; a command is named like the file of its options.
 COMMANDS = (
-    *(check, contract, explain, reproduce, drift, bench, tune, init, signoff),
+    *(check, contract, explain, reproduce, drift, bench, tune, init, signoff, mutate),
     *(listing, completion),
 )
 

@@ -121,3 +121,12 @@ def test_elements_are_overwritten_where_they_lie():
             overwrite(tensor, other[name])
             assert torch.equal(tensor, other[name])
             assert tensor.data_ptr() == before
+
+
+def test_every_configuration_meets_a_second_tile_of_a_program():
+    """A persistent loop that is wrong in one configuration alone shows nowhere else."""
+    tiles = tuple(((bm, 64, 32),) for bm in (128, 64, 16))
+    for asks in (True, False):
+        drawn = corners(Contract(), Survey(tiles, asks_sms=asks), "fp16")
+        found = {case.config for case in drawn if case.sms == 1 and case.M > 32 and case.N > 128}
+        assert found == ({0, 1, 2} if asks else set())

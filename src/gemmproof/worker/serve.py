@@ -82,6 +82,10 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.worker.reproduce import try_test
 
         return try_test(request, emit)
+    if request.ask == "mutate":
+        from gemmproof.mutation.serve import serve as serve_mutant
+
+        return serve_mutant(request, _find_kernel, emit)
     if request.ask == "bench":
         from gemmproof.worker.bench import serve as serve_bench
 

@@ -1,0 +1,103 @@
+"""The mutants of this repository's own kernels: which were killed, from what runs recorded."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from scripts.docs.markdown import fill, make_table, update
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "mutation.md"
+EVIDENCE = ROOT / "docs" / "evidence" / "mutation.json"
+KILLED, SURVIVED = "killed", "survived"
+OUTCOMES = (KILLED, SURVIVED, "no difference seen", "equivalent", "invalid", "not judged")
+BRIEF = ("key", "file", "line", "operator", "where", "outcome", "by")
+
+
+def shorten(kernel: dict[str, Any]) -> dict[str, Any]:
+    """A kernel's record, without the diff and the words of mutants that were killed."""
+    mutants = [
+        {name: x for name, x in one.items() if one["outcome"] != KILLED or name in BRIEF}
+        for one in kernel["mutants"]
+    ]
+    return {**kernel, "mutants": mutants}
+
+
+def merge(files: Iterable[Path]) -> dict[str, Any]:
+    """The evidence with the kernels of these records in place of what it had of them."""
+    before = json.loads(EVIDENCE.read_text()) if EVIDENCE.is_file() else {"kernels": []}
+    kernels = {one["target"]: one for one in before["kernels"]}
+    for file in files:
+        for one in json.loads(file.read_text())["kernels"]:
+            kernels[one["target"]] = shorten(one)
+    ordered = [kernels[name] for name in sorted(kernels)]
+    return {"schema": 1, "kernels": ordered, "drops": []}
+
+
+def tabulate_kernels(kernels: list[dict[str, Any]]) -> str:
+    """A row for each kernel."""
+    head = ("kernel", "formats", "mutants", "judged", *OUTCOMES, "score", "s")
+    rows = []
+    for one in kernels:
+        score = "" if one["score"] is None else f"{one['score']:.3f}"
+        counts = (str(one["counts"][name] or "-") for name in OUTCOMES)
+        many = (str(one["reached"]), str(len(one["mutants"])))
+        row = (f"`{one['target']}`", " ".join(one["formats"]), *many, *counts, score)
+        rows.append((*row, f"{one['seconds']:.2f}"))
+    return make_table(head, rows)
+
+
+def tabulate_operators(kernels: list[dict[str, Any]]) -> str:
+    """A row for each operator, over all kernels, and by what its mutants were killed."""
+    counts: dict[str, Counter[str]] = {}
+    killers: dict[str, Counter[str]] = {}
+    for one in (one for kernel in kernels for one in kernel["mutants"]):
+        counts.setdefault(one["operator"], Counter())[one["outcome"]] += 1
+        if one["outcome"] == KILLED:
+            killers.setdefault(one["operator"], Counter())[one["by"]] += 1
+    rows = []
+    for name in sorted(counts):
+        by = killers.get(name, Counter()).most_common()
+        cells = (str(counts[name][outcome] or "-") for outcome in OUTCOMES)
+        rows.append((name, *cells, ", ".join(f"{p} ({n})" for p, n in by)))
+    return make_table(("operator", *OUTCOMES, "killed by"), rows)
+
+
+def list_survivors(kernels: list[dict[str, Any]]) -> str:
+    """Every mutant that was neither killed nor proved to be the same, with its line."""
+    found = [
+        f"- `{kernel['target']}`, {one['outcome']}: {one['file']}, {one['operator']}: "
+        f"`{one['diff'].splitlines()[-1][1:].strip()}`"
+        for kernel in kernels
+        for one in kernel["mutants"]
+        if one["outcome"] in (SURVIVED, "no difference seen", "not judged")
+    ]
+    return "\n".join(found) or "None."
+
+
+def make_page(check: bool = False, out: Path | None = None, add: str = "") -> int:
+    """Make the tables of docs/mutation.md from docs/evidence/mutation.json.
+
+    --add FILE[,FILE...] first puts the kernels of records of `gemmproof mutate --json` there.
+    """
+    if add:
+        made = merge(map(Path, add.split(",")))
+        EVIDENCE.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    kernels = json.loads(EVIDENCE.read_text())["kernels"]
+    known = sum(k["counts"][name] for k in kernels for name in (KILLED, SURVIVED))
+    killed = sum(k["counts"][KILLED] for k in kernels)
+    same = sum(k["counts"]["equivalent"] for k in kernels)
+    unseen = sum(k["counts"]["no difference seen"] for k in kernels)
+    tables = {
+        "score": f"Of {len(kernels)} kernels {killed} of {known} mutants are killed; {same} are"
+        f" proved to be equivalent, {unseen} show no difference.",
+        "kernels": tabulate_kernels(kernels),
+        "operators": tabulate_operators(kernels),
+        "survivors": list_survivors(kernels),
+    }
+    print(tables["score"])
+    return update(PAGE, fill(PAGE, tables), check, out)

@@ -1,0 +1,160 @@
+"""`gemmproof mutate`: small changes of a kernel, and which of them its check notices."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from gemmproof.commands.check import calling_of, contract_of
+from gemmproof.commands.console import answer, limits_of, refuse, unwritable
+from gemmproof.interrupts import Interrupted
+from gemmproof.mutation.generate import OPERATORS
+from gemmproof.mutation.record import (
+    Baseline,
+    Judgement,
+    Score,
+    document,
+    exit_code,
+    find_drops,
+)
+from gemmproof.report.files import Writer, write_json
+from gemmproof.report.mutation_text import summarise
+from gemmproof.report.report import EXIT
+from gemmproof.report.text import STYLES, clean
+from gemmproof.spelling import suggest
+from gemmproof.streams import say
+from gemmproof.target import TargetError, parse
+from gemmproof.worker.protocol import Request
+from gemmproof.worker.supervisor import preload
+
+# what a conftest.py says of its kernels, where nobody types it
+STATED: dict[str, object] = {
+    "sizes": {},
+    "where": None,
+    "layouts": "contiguous",
+    "huge": False,
+    "batched": False,
+    "accumulator": "fp32",
+    "out_dtype": None,
+    "any_order": False,
+    "batch_invariant": False,
+    "operand": [],
+    "spec": None,
+    "call": None,
+}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge the mutants of each kernel, print the answer, write the record.
+
+    Interrupted, it does so with what is known by then.
+    """
+    try:
+        if problem := unwritable(options, ("json",)):
+            raise ValueError(problem)
+        baseline = Baseline.read(options.baseline) if options.baseline else None
+        for name in options.operator:
+            if name not in OPERATORS:
+                known = f"one of: {', '.join(OPERATORS)}{suggest(name, OPERATORS)}"
+                raise ValueError(f"--operator: got {name!r}, expected {known}")
+        requests = list_requests(options)
+    except (TargetError, ValueError) as mistake:
+        return refuse(options, str(mistake))
+    scores: list[Score] = []
+    failures: list[str] = []
+    stopped: Interrupted | None = None
+    with preload(None, limits_of(options)):  # a mutant is imported by its worker alone
+        for request in requests:
+            try:
+                score, stopped = _mutate(options, request)
+                scores.append(score)
+            except TargetError as mistake:  # others are judged all the same
+                failures.append(f"gemmproof mutate: {mistake}")
+            except Interrupted as stop:
+                stopped = stop
+            if stopped is not None:
+                break
+    if stopped is not None and not any(score.judged for score in scores):
+        raise stopped  # with nothing to tell, and no reason to replace a record
+    drops = find_drops(scores, options.min_score, baseline)
+    code = EXIT["error"] if failures and not drops else exit_code(scores, drops)
+    whole = document(scores, drops)
+    written: dict[str, Writer] = {"json": lambda place: write_json(place, whole)} if scores else {}
+    lines = [line for score in scores for line in summarise(score)]
+    lines += [(clean(line), STYLES["fail"]) for line in (*drops, *failures)]
+    code = answer(options, code, lines, written, to_stderr=not scores)
+    if stopped is not None:
+        raise stopped
+    return code
+
+
+def list_requests(options: argparse.Namespace) -> list[Request]:
+    """What the workers of each kernel are asked. Raises TargetError or ValueError, in one line."""
+    if (options.target is None) == (not options.kernel):
+        got = "both" if options.target else "neither"
+        raise ValueError(f"target: got {got} of TARGET and --kernel, expected one of them")
+    if options.kernel:
+        if not Path(options.conftest).is_file():
+            expected = "a conftest.py that registers kernels"
+            got = f"{options.conftest!r} (no such file)"
+            raise ValueError(f"--conftest: got {got}, expected {expected}")
+        return [_ask_registered(options, name) for name in options.kernel]
+    target = parse(options.target)
+    calling = calling_of(options, target.name)
+    contract = contract_of(options, target).to_dict()
+    return [
+        _ask(
+            options,
+            target.name,
+            target=asdict(target),
+            contract=contract,
+            calling=asdict(calling),
+        )
+    ]
+
+
+def _ask_registered(options: argparse.Namespace, name: str) -> Request:
+    """The same of a kernel whose contract stands in a conftest.py, of one format at most."""
+    stated = [word for word in STATED if getattr(options, word) != STATED[word]]
+    if stated:
+        word = stated[0].replace("_", "-")
+        raise ValueError(f"--{word}: got it with --kernel, expected it in {options.conftest}")
+    formats = options.dtype or [""]
+    if len(formats) > 1:
+        raise ValueError(f"--dtype: got {' '.join(formats)} with --kernel, expected one at most")
+    return _ask(options, name, conftest=options.conftest, format=formats[0])
+
+
+def _ask(options: argparse.Namespace, name: str, **of: object) -> Request:
+    return Request(
+        ask="mutate",
+        name=name,
+        max_examples=options.max_examples,
+        seed=options.seed,
+        gpu=options.gpu,
+        proof=options.proof,
+        **of,  # type: ignore[arg-type]
+    )
+
+
+def _mutate(options: argparse.Namespace, request: Request) -> tuple[Score, Interrupted | None]:
+    from gemmproof.mutation.run import mutate
+
+    jobs = options.jobs or os.cpu_count() or 1
+    shows = sys.stderr.isatty()
+
+    def tell(done: int, of: int, judgement: Judgement) -> None:
+        if shows or done % 20 == 0 or done == of:
+            say(f"{request.name}: {done} of {of} mutants judged")
+
+    return mutate(
+        request,
+        limits_of(options),
+        jobs=jobs,
+        most=options.max_mutants,
+        operators=options.operator,
+        tell=tell,
+    )

@@ -1,0 +1,178 @@
+"""Outcomes, the score and what it is held against: what is not known is never counted as killed."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from gemmproof.mutation.record import (
+    Baseline,
+    Judgement,
+    Score,
+    document,
+    exit_code,
+    find_drops,
+)
+from gemmproof.mutation.run import conclude
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import Finding
+from gemmproof.report.mutation_text import say_score, summarise
+from gemmproof.report.report import SCHEMA, ProofResult, PropertyResult, Report
+from gemmproof.worker.protocol import WorkerExit
+
+CASE = Case(M=1, N=1, K=1, dtype="fp16")
+MUTANT = {"key": "k", "file": "x.py", "line": 3, "operator": "mask dropped", "where": "kernel"}
+MUTANT |= {"diff": "--- x.py\n+++ x.py\n@@ -3 +3 @@\n-    a\n+    b\x1b[2J"}
+RUNS = {"event": "case", "phase": "draw", "index": 0, "case": CASE.to_json()}
+
+
+def report(verdict="pass", findings=(), proof=None, note=None):
+    held = PropertyResult("stays_in_bounds", "claim", "pass", 1, proof=proof)
+    return Report(SCHEMA, "k", verdict, (held,), findings, 0.0, {}, note).to_dict()
+
+
+def outcome(*events, end="done", how=""):
+    told = {event["event"]: event for event in events}
+    worker = WorkerExit(end=end, how=how, events=told, cases=int("case" in told))
+    return conclude(MUTANT, worker, "k")
+
+
+def mutated(fate):
+    return {"event": "mutated", "fate": fate, "why": "M=1"}
+
+
+def said(**of):
+    return {"event": "report", "report": report(**of)}
+
+
+FOUND = Finding(property="stays_in_bounds", fault="x", message="rows", case=CASE)
+PROVED = ProofResult("proved", "every M")
+
+
+@pytest.mark.parametrize(
+    ("events", "end", "expected"),
+    [
+        ([RUNS, said(verdict="fail", findings=(FOUND,))], "done", ("killed", "stays_in_bounds")),
+        ([RUNS], "crash", ("killed", "runs_to_completion")),
+        ([RUNS], "hang", ("killed", "runs_to_completion")),
+        ([RUNS], "time", ("not judged", "")),
+        ([RUNS], "full", ("not judged", "")),
+        ([RUNS], "killed", ("not judged", "")),
+        ([RUNS], "slow", ("not judged", "")),
+        ([RUNS, said(verdict="incomplete", note="no time")], "done", ("not judged", "")),
+        ([RUNS, said(verdict="error", note="unknown op")], "done", ("not judged", "")),
+        ([{"event": "error", "message": "x.py:1: NameError"}], "done", ("invalid", "")),
+        ([RUNS, {"event": "error", "message": "no"}], "done", ("not judged", "")),
+        ([RUNS, mutated("invalid")], "done", ("invalid", "")),
+        ([mutated("equivalent")], "done", ("equivalent", "")),
+        ([RUNS, said(), mutated("other bits")], "done", ("survived", "")),
+        ([RUNS, said(), mutated("other accesses")], "done", ("survived", "")),
+        ([RUNS, said(), mutated("same")], "done", ("no difference seen", "")),
+        ([RUNS, said(proof=PROVED), mutated("same")], "done", ("equivalent", "")),
+        ([RUNS, said(proof=PROVED), mutated("other accesses")], "done", ("equivalent", "")),
+        ([RUNS, said(proof=PROVED), mutated("other bits")], "done", ("survived", "")),
+        ([RUNS, said(proof=ProofResult("not decided")), mutated("same")], "done",
+         ("no difference seen", "")),
+        ([RUNS, said()], "time", ("survived", "")),
+    ],
+)  # fmt: skip
+def test_outcome(events, end, expected):
+    judged = outcome(*events, end=end, how="no end after 30 s")
+    assert (judged.outcome, judged.by) == expected
+
+
+@pytest.mark.parametrize(
+    ("proof", "unvisited", "words"),
+    [
+        (None, (), "the same accesses and bits in every case"),
+        (PROVED, (), "the same accesses and bits on every path"),
+        (PROVED, ("x.py:3: M == 7",), "in every case; not visited: x.py:3: M == 7"),
+    ],
+)
+def test_which_paths_were_the_same(proof, unvisited, words):
+    told = said(proof=proof)
+    other = PropertyResult("exact_on_integers", "", "pass", 1, proof=ProofResult("not decided"))
+    told["report"]["properties"].append(asdict(other))
+    told["report"]["unvisited"] = list(unvisited)
+    assert outcome(RUNS, told, mutated("same")).why.endswith(words)
+
+
+def score(*outcomes, target="k", asked=None, note="", keys=None):
+    keys = keys or [str(i) for i in range(len(outcomes))]
+    judged = tuple(
+        Judgement({**MUTANT, "key": key}, x) for key, x in zip(keys, outcomes, strict=True)
+    )
+    return Score(target, judged, len(judged) if asked is None else asked, 1.0, {}, note)
+
+
+def test_the_score_is_of_those_that_live_or_die():
+    one = score("killed", "killed", "killed", "survived", "equivalent", "invalid", "not judged")
+    assert one.value == 0.75
+    assert score("equivalent", "invalid").value is None
+    seen = score("killed", "no difference seen")
+    assert (seen.value, seen.least) == (1.0, 0.5)
+    assert "score 0.500 with those" in say_score(seen)
+
+
+def test_what_was_not_judged_is_told_and_makes_the_answer_incomplete():
+    for one in (
+        score("killed", "not judged"),
+        score("killed", asked=2),
+        score("killed", note="interrupted"),
+    ):
+        assert exit_code([one], []) == 3
+    assert "incomplete: 1 mutant not judged" in say_score(score("killed", "not judged"))
+    assert exit_code([score("killed", "survived")], []) == 0
+    assert exit_code([score("killed")], ["too low"]) == 1
+    assert exit_code([], []) == 3
+
+
+def test_a_drop_is_told(tmp_path):
+    place = tmp_path / "then.json"
+    place.write_text(json.dumps(document([score("killed", "killed")], [])))
+    baseline = Baseline.read(str(place))
+    now = score("killed", "survived")
+    assert find_drops([score("killed", "killed")], 1.0, baseline) == []
+    low, before, lost = find_drops([now], 0.8, baseline)
+    assert "score: got 0.5000, expected at least 0.8" in low
+    assert "expected 1.0000 as before" in before
+    assert "x.py:3: got 'survived' of 'mask dropped', expected 'killed' as before" in lost
+    # another kernel, or another mutant, was never held to it
+    assert find_drops([score("survived", target="other")], None, baseline) == []
+    # a mutant that shows nothing any more is lost too, though the score stays
+    (lost,) = find_drops([score("killed", "no difference seen")], None, baseline)
+    assert "no difference seen" in lost
+
+
+def test_a_score_of_some_is_no_drop():
+    assert find_drops([score("survived", asked=2)], 1.0, None) == []
+    assert find_drops([score("survived", "not judged")], 1.0, None) == []
+
+
+def test_a_score_of_nothing_is_below_any(tmp_path):
+    assert find_drops([score("survived")], 0.1, None)
+    place = tmp_path / "then.json"
+    place.write_text(json.dumps(document([score("killed", "survived")], [])))
+    (drop,) = find_drops([score("equivalent")], None, Baseline.read(str(place)))
+    assert "got no mutant to score" in drop
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9}', '{"schema": 1, "kernels": [1]}'])
+def test_what_is_no_record_is_refused(tmp_path, text):
+    place = tmp_path / "x.json"
+    place.write_text(text)
+    with pytest.raises(ValueError, match=r"--baseline: got .* expected what mutate --json writes"):
+        Baseline.read(str(place))
+
+
+def test_survivors_are_told_with_their_lines_and_no_escape_sequence():
+    lines = [text for text, _ in summarise(score("survived", "killed"))]
+    assert "  x.py:3: mask dropped; " in lines
+    assert "    - a" in lines
+    assert r"    + b\x1b[2J" in lines
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_a_judgement_outlives_json():
+    one = Judgement(MUTANT, "killed", "why", "by", CASE.to_json())
+    assert Judgement.from_dict(json.loads(json.dumps(one.to_dict()))) == one
