@@ -32,7 +32,7 @@ class Statement:
     `names` are those that it binds there, `imports` those that it binds by importing, at any depth.
     """
 
-    source: SourceFile
+    source: ModuleText
     node: ast.stmt
     text: str
     names: tuple[str, ...]
@@ -70,7 +70,7 @@ class Statement:
 
 
 @dataclass(eq=False)
-class SourceFile:
+class ModuleText:
     """The parts of a file, by the names that they bind; `stars` are modules imported wholly.
 
     `effects` bind no name, but may change what others do. `written`: when it was last, in seconds.
@@ -100,7 +100,7 @@ def last_line(node: ast.stmt) -> int:
     return node.end_lineno or node.lineno
 
 
-def read_source(path: str, module: str) -> SourceFile | None:
+def read_source(path: str, module: str) -> ModuleText | None:
     """The parts of a file, None for what is no Python that can be read."""
     try:
         found = os.stat(path)
@@ -110,7 +110,7 @@ def read_source(path: str, module: str) -> SourceFile | None:
 
 
 @lru_cache(maxsize=512)
-def _read_source(path: str, module: str, state: tuple[int, int]) -> SourceFile | None:
+def _read_source(path: str, module: str, state: tuple[int, int]) -> ModuleText | None:
     try:
         text = Path(path).read_text(encoding="utf-8")
         tree = ast.parse(text)
@@ -118,7 +118,7 @@ def _read_source(path: str, module: str, state: tuple[int, int]) -> SourceFile |
         return None
     lines = text.splitlines()
     package = module if Path(path).stem == "__init__" else module.rpartition(".")[0]
-    found = SourceFile(module, state[0] / 1e9)
+    found = ModuleText(module, state[0] / 1e9)
     for node in tree.body:
         own = "\n".join(lines[first_line(node) - 1 : last_line(node)])
         imports = dict(_list_imports(node, package))

@@ -22,7 +22,7 @@ from typing import Any
 
 from gemmproof.properties.kernel import is_triton
 from gemmproof.reference.provenance import owner
-from gemmproof.signoff.parts import IMPORTS, Import, SourceFile, Statement, find_file, read_source
+from gemmproof.signoff.parts import IMPORTS, Import, ModuleText, Statement, find_file, read_source
 
 Chains = tuple[tuple[str, ...], ...]
 LOADED = "gemmproof_target_"  # what target.py puts before the name of a file of its own
@@ -119,7 +119,7 @@ class _Walk:
         if part is not None:
             self._take(part)
 
-    def _read(self, path: str, module: str) -> SourceFile | None:
+    def _read(self, path: str, module: str) -> ModuleText | None:
         """The parts of a file of the project's; None for what others made."""
         whose = owner(path)
         theirs = whose == "installed" and module.partition(".")[0] != self._package
@@ -137,7 +137,7 @@ class _Walk:
                 self._follow_import(part.imports[name], chains)
             self._follow_bound(part.source, name, chains)
 
-    def _follow_bound(self, source: SourceFile, name: str, chains: Chains) -> None:
+    def _follow_bound(self, source: ModuleText, name: str, chains: Chains) -> None:
         """Follow a name of a module, of which attributes are asked."""
         asked = (source.module, name, chains)
         if asked in self._asked:
