@@ -40,6 +40,7 @@ class Original:
     mutants: list[Mutant]
     cases: list[list[str]]
     programs: dict[str, list[str]]
+    source: str
 
 
 def mutate(
@@ -83,6 +84,7 @@ def mutate(
         "max_examples": request.max_examples,
         "proof": request.proof,
         "reached": len(survey.mutants),
+        "source": survey.source,
         "versions": versions(),
     }
     score = Score(
@@ -117,7 +119,8 @@ def survey_kernel(request: Request, limits: Limits, jobs: int) -> Original:
         cases += seen["cases"]
         programs = {**seen["programs"], **programs}
     shown = {path: display_path(path) for path in reached}
-    return Original(formats, list_mutants(reached, shown), cases, programs)
+    source = workers[0].events["surveyed"]["source"]
+    return Original(formats, list_mutants(reached, shown), cases, programs, source)
 
 
 def narrow(request: Request, fmt: str) -> Request:

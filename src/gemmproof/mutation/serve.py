@@ -17,6 +17,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.proof.verdict import PROVED
 from gemmproof.reference.simulator import run
+from gemmproof.signoff.facts import describe
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import Listener, Request
 
@@ -50,7 +51,8 @@ def _survey(request: Request, find_kernel: Find, emit: Listener) -> None:
     files = reach.list_files(request.conftest or "")
     reached = {path: lines.to_dict() for path, lines in files.items()}
     shown = [[case.to_json(), *said] for case, said in search.shown.items()]
-    emit({"event": "surveyed", "reached": reached, "cases": shown, "programs": programs})
+    seen = {"reached": reached, "cases": shown, "programs": programs}
+    emit({"event": "surveyed", **seen, "source": describe(kernel).digest})
     _answer(search, finding, NOTHING, emit)
 
 

@@ -48,6 +48,10 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "--bench", type=_read_bench, metavar="FILE",
         help="ratios from the --json of `gemmproof bench`, of the same source",
     )  # fmt: skip
+    page.add_argument(
+        "--mutation", type=_read_mutation, metavar="FILE",
+        help="scores from the --json of `gemmproof mutate`, of the same source",
+    )  # fmt: skip
 
 
 def _read_baseline(name: str) -> Any:
@@ -61,6 +65,12 @@ def _read_bench(name: str) -> Any:
     from gemmproof.signoff.timed import read_bench
 
     return _read(read_bench, name)
+
+
+def _read_mutation(name: str) -> Any:
+    from gemmproof.signoff.mutated import read_mutation
+
+    return _read(read_mutation, name)
 
 
 def _read_accepted(text: str) -> str:

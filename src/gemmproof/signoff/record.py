@@ -63,24 +63,32 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True)
 class MutationScore:
-    """How many mutants of a kernel's source a check kills; `equivalent` ones are no mutants."""
+    """How many mutants of a kernel's source a check kills; `equivalent` ones are no mutants.
+
+    `unseen` show no difference, and nothing proves that there is none; `tried` were judged, a
+    sample of the `of` that there are, or all.
+    """
 
     killed: int
     equivalent: int
     survivors: int
+    unseen: int = 0
+    tried: int = 0
+    of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRecord:
     """What is said of one kernel: its report, and what was measured elsewhere.
 
-    `why_not_timed` says why a benchmark that was given is not taken.
+    `why_not_timed` and `why_not_mutated` say why what was given is not taken.
     """
 
     report: Report
     benchmark: Benchmark | None = None
     why_not_timed: str = ""
     mutation: MutationScore | None = None
+    why_not_mutated: str = ""
 
     @property
     def verdict(self) -> str:
@@ -111,6 +119,7 @@ class KernelRecord:
             "drift": self.drift,
             **said,
             "why_not_timed": self.why_not_timed,
+            "why_not_mutated": self.why_not_mutated,
         }
 
     @staticmethod
@@ -130,6 +139,7 @@ class KernelRecord:
             None if benchmark is None else Benchmark.from_dict(benchmark),
             own["why_not_timed"],
             None if mutation is None else MutationScore(**mutation),
+            own["why_not_mutated"],
         )
 
 

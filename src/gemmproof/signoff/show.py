@@ -142,10 +142,12 @@ def say_mutation(kernel: KernelRecord) -> str:
     """The mutation score."""
     score = kernel.mutation
     if score is None:
-        return NOT_MEASURED
-    real = score.killed + score.survivors
-    equivalent = f", {score.equivalent} equivalent" if score.equivalent else ""
-    return f"{score.killed} of {say_count(real, 'mutant')} killed{equivalent}"
+        return NOT_MEASURED + (f" ({kernel.why_not_mutated})" if kernel.why_not_mutated else "")
+    said = f"{score.killed} of {say_count(score.killed + score.survivors, 'mutant')} killed"
+    besides = {"equivalent": score.equivalent, "without a difference seen": score.unseen}
+    said += "".join(f", {count} {what}" for what, count in besides.items() if count)
+    sampled = f"; a sample of {score.tried} of {score.of}" if score.tried < score.of else ""
+    return said + sampled
 
 
 def say_proof(result: PropertyResult) -> str:

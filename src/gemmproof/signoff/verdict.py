@@ -8,6 +8,7 @@ from dataclasses import replace
 from gemmproof.properties.finding import list_by_cause
 from gemmproof.report.report import GRAVEST_FIRST, Report
 from gemmproof.signoff.compare import compare
+from gemmproof.signoff.mutated import Mutated
 from gemmproof.signoff.record import (
     GRAVEST,
     INCOMPLETE,
@@ -31,12 +32,13 @@ def sign(
     baseline: Signoff | None = None,
     accepted: Collection[str] = (),
     timed: Timed | None = None,
+    mutated: Mutated | None = None,
 ) -> Signoff:
     """The sign-off of these reports.
 
     `accepted`: kinds of changes that do not speak against it, "proof", or "proof:KERNEL" of one.
     """
-    kernels = tuple(_record(report, timed) for report in reports)
+    kernels = tuple(_record(report, timed, mutated) for report in reports)
     codes = {report.verdict for report in reports} or {"incomplete"}
     versions = next((r.versions for r in reports if len(r.versions) > 1), {})
     made = Signoff(SIGNED, "pass", inputs, kernels, tuple(left_out), versions=versions)
@@ -54,11 +56,11 @@ def sign(
     )
 
 
-def _record(report: Report, timed: Timed | None) -> KernelRecord:
-    if timed is None:
-        return KernelRecord(report)
-    benchmark, why = timed.find(report.target, report.facts)
-    return KernelRecord(report, benchmark, why)
+def _record(report: Report, timed: Timed | None, mutated: Mutated | None) -> KernelRecord:
+    name, facts = report.target, report.facts
+    benchmark, why_not_timed = timed.find(name, facts) if timed else (None, "")
+    score, why_not_mutated = mutated.find(name, facts) if mutated else (None, "")
+    return KernelRecord(report, benchmark, why_not_timed, score, why_not_mutated)
 
 
 def _accept(changes: Iterable[Reason], accepted: Collection[str]) -> Iterator[Reason]:

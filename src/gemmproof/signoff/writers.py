@@ -26,7 +26,8 @@ def sign_off(
         case=options.case,
         kernels=tuple(options.kernel or ()),
     )
-    return sign(inputs, reports, left_out, options.baseline, options.accept, options.bench)
+    read = (options.baseline, options.accept, options.bench, options.mutation)
+    return sign(inputs, reports, left_out, *read)
 
 
 def list_writers(signed: Signoff, reproduce: Mapping[str, Reproduce]) -> dict[str, Writer]:

@@ -123,7 +123,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "explained": "explanation picture",  # the answer to an explanation
         "reproduced": "bug",  # the answer to a reproduction: what a test states
         "interpreted": "outcomes",  # what became of a test under Triton's interpreter
-        "surveyed": "reached cases programs",  # a kernel that is not yet mutated
+        "surveyed": "reached cases programs source",  # a kernel that is not yet mutated
         "mutated": "fate why",  # a mutant that is the same program, does not compile, or differs
         "shrunk": "case",  # the answer to a shrink
         "error": "message",  # the target cannot be judged
