@@ -37,8 +37,9 @@ class Mutated:
         if not found["whole"]:
             return None, f"{self.name} was cut short"
         counts = found["counts"]
-        said = [counts[outcome] for outcome in _COUNTED]
-        return MutationScore(*said, found["asked"], found["reached"]), ""
+        killed, equivalent, survivors, unseen = (counts[outcome] for outcome in _COUNTED)
+        asked, reached = found["asked"], found["reached"]
+        return MutationScore(killed, equivalent, survivors, unseen, asked, reached), ""
 
 
 def read_mutation(name: str) -> Mutated:
