@@ -34,8 +34,8 @@ def find_instruction(launch, label):
         return None
     if label.startswith("fp32"):
         return "fma.rn.f32"
-    # weights are multiplied from the left
-    rows = launch.constants["BLOCK_N" if "PER_WORD" in launch.constants else "BLOCK_M"]
+    is_transposed = "PER_WORD" in launch.constants or launch.kernel == "matmul_splitk_kernel"
+    rows = launch.constants["BLOCK_N" if is_transposed else "BLOCK_M"]  # b is on the left
     whole = {"sm_80": "mma.sync", "sm_90": "wgmma.mma_async", "sm_100": "tcgen05.mma"}
     return whole[launch.gpu] if rows >= 64 else "mma.sync"
 
