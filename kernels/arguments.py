@@ -211,7 +211,9 @@ def shared_memory(device: torch.device) -> int:
 
 def _find_facts(device: torch.device) -> Any:
     """What torch knows of `device`, of the current GPU for the CPU; None if there is none."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device)
     try:
-        return torch.cuda.get_device_properties(device if device.type == "cuda" else "cuda")
+        return torch.cuda.get_device_properties("cuda")
     except (AssertionError, RuntimeError):  # torch without CUDA, or CUDA without a GPU
         return None
