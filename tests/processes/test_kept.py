@@ -58,7 +58,7 @@ def test_a_kill_keeps_what_was_judged(project):
     told = [(kernel["verdict"], kernel["note"]) for kernel in read()["kernels"]]
     assert [verdict for verdict, _ in told] == ["pass", "fail", "incomplete", "incomplete"]
     assert [note for _, note in told[2:]] == [UNDER_WAY] * 2
-    assert (read()["verdict"], read()["schema"]) == ("fail", 2)
+    assert (read()["verdict"], read()["schema"]) == ("fail", 3)
     suites = ElementTree.parse(project / "report.xml").iter("testsuite")
     errors = [[e.get("message") for e in suite.iter("error")] for suite in suites]
     assert errors[2:] == [[UNDER_WAY]] * 2

@@ -31,14 +31,15 @@ def check(
     seconds=0,
     proof=True,
     proof_seconds=10.0,
+    first=(),
 ):
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
     expected = kernel.contract.reasons
     listener({"event": "properties", "claims": claims, "expected": expected})
     listener({"event": "start", "examples": max_examples})
     found = []
-    for i in range(max_examples):
-        drawn = case or Case(i, 9, 9, kernel.contract.formats[0])
+    fmt = kernel.contract.formats[0]
+    for drawn in [*first, *(case or Case(i, 9, 9, fmt) for i in range(max_examples))]:
         listener({"event": "case", "case": drawn.to_json()})
         if kernel.launch(drawn, None) is True:
             found.append(Finding(*WRONG, case=drawn))
