@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import faulthandler
 import gc
 import os
 import resource
@@ -172,6 +173,18 @@ def forbid_warnings():
     warnings.simplefilter("error")
 
 
+def forbid_files():
+    os.umask(0o777)
+
+
+def forget_faults():
+    faulthandler.disable()
+
+
+def switch_rarely():
+    sys.setswitchinterval(100)
+
+
 def lead_a_session():
     if os.getpid() != os.getsid(0):
         os.setpgid(0, 0)
@@ -226,6 +239,6 @@ MESSES = {
         *(deafen, close_all, lose_the_folder, clear_the_environment, write_to_full_streams),
         *(print_much, print_escapes, allow_no_file, leave_children, leave_threads, return_twice),
         *(replace_the_clock, exit_badly, exit_slowly, trace_all),
-        *(forbid_warnings, lead_a_session, gc.disable),
+        *(forbid_warnings, lead_a_session, gc.disable, forbid_files, forget_faults, switch_rarely),
     )
 }

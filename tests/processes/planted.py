@@ -39,13 +39,14 @@ KINDS = {
 
 
 def list_planted() -> list[Planted]:
-    """Hangs cost the most: they are planted midway, the others at each moment."""
+    """Hangs cost the most: they are planted midway alone."""
     planted = []
     for kind, named in KINDS.items():
         for act in named:
             moments = [MOMENTS["midway"]] if kind == "hang" else MOMENTS.values()
             planted += [Planted(kind, act, at) for at in moments]
-            planted.append(Planted(kind, act, MOMENTS["midway"], found=True))
+            if kind != "hang":
+                planted.append(Planted(kind, act, MOMENTS["midway"], found=True))
     return planted
 
 

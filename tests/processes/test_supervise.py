@@ -108,7 +108,7 @@ def listen_slowly(event):
 
 
 def test_too_long_in_all_is_incomplete_also_where_events_come_faster_than_they_are_read(run):
-    report, _ = run("returns", Limits(total=0), listen_slowly, max_examples=20_000)
+    report, _ = run("returns", Limits(total=0, each=0), listen_slowly, max_examples=20_000)
     assert report.verdict == "incomplete"
     assert report.note.startswith("stopped after ")
 

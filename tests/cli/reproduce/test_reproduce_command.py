@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ FEW = ("--max-examples", "40")
 @pytest.fixture(autouse=True)
 def _in_a_project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # other tests of this process may have imported the examples from where they are
+    monkeypatch.delitem(sys.modules, "no_k_mask", raising=False)
+    monkeypatch.setattr(sys, "path", [x for x in sys.path if Path(x).name != "examples"])
     kept._say_once.cache_clear()
     Path("pyproject.toml").touch()
     shutil.copy(ROOT / "docs" / "examples" / "no_k_mask.py", tmp_path)
