@@ -166,7 +166,7 @@ def say_contract(kernel: KernelRecord) -> list[tuple[str, str]]:
         return []
     said = []
     for name, value in facts.contract.items():
-        if value in (None, False) or (name, value) in _USUAL:
+        if value in (None, False, {}) or (name, value) in _USUAL:
             continue
         text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         said.append((name, text))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gemmproof.properties.finding import list_by_cause
 from gemmproof.report.report import GRAVEST_FIRST, Report
+from gemmproof.report.text import list_expected
 from gemmproof.signoff.compare import compare
 from gemmproof.signoff.mutated import Mutated
 from gemmproof.signoff.record import (
@@ -90,9 +91,9 @@ def _explain(report: Report, before: Report | None) -> Iterator[Reason]:
         is_new = "" if before is None else "known: " if _key(finding) in found else "new: "
         said = f"{is_new}{finding.property}: {finding.message}"
         yield Reason(report.target, "finding", REFUSED, said)
-    for finding in report.expected:
-        said = f"known failure, which the contract expects: {finding.property}: {finding.message}"
-        yield Reason(report.target, "expected", SIGNED, said)
+    for known, _ in list_expected(report):
+        if not known.startswith(" "):  # of what is told of it, the reason
+            yield Reason(report.target, "expected", SIGNED, known)
     if report.verdict in ("error", "incomplete"):
         said = report.note or "it was not judged"
         yield Reason(report.target, report.verdict, INCOMPLETE, said)

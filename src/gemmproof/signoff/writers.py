@@ -36,12 +36,12 @@ def list_writers(signed: Signoff, reproduce: Mapping[str, Reproduce]) -> dict[st
     document = signed.to_dict(known)
 
     def write_html(place: Path) -> None:
-        from gemmproof.signoff import html  # brings what few need
+        from gemmproof.signoff.pages import html  # brings what few need
 
         place.write_text(html.write(signed.with_hash(document), known), encoding="utf-8")
 
     def write_markdown(place: Path) -> None:
-        from gemmproof.signoff import markdown
+        from gemmproof.signoff.pages import markdown
 
         place.write_text(markdown.write(signed.with_hash(document)), encoding="utf-8")
 

@@ -16,8 +16,8 @@ from made_signoffs import FINDING, LIMITS, ODD, PROPERTIES, identity, report, si
 from gemmproof.report.facts import Coverage, Identity
 from gemmproof.report.report import ProofResult
 from gemmproof.report.text import clean
-from gemmproof.signoff import html, markdown, show
-from gemmproof.signoff.grid import make_panels
+from gemmproof.signoff.pages import html, markdown, show
+from gemmproof.signoff.pages.grid import make_panels
 from gemmproof.signoff.record import VERDICTS, Benchmark, MutationScore, Ratios
 
 ROOT = Path(__file__).parents[3]

@@ -7,8 +7,9 @@ from typing import Any
 
 from gemmproof.properties.finding import list_by_cause
 from gemmproof.report.text import Reproduce, clean
-from gemmproof.signoff import grid, show
+from gemmproof.signoff import show
 from gemmproof.signoff.changed_source import group_by_module
+from gemmproof.signoff.pages import grid
 from gemmproof.signoff.record import Signoff
 
 TEMPLATE = "page.html.j2"

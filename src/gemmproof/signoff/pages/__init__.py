@@ -1,0 +1,1 @@
+"""The pages of a sign-off: HTML and Markdown."""
