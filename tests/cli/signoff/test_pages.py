@@ -16,7 +16,8 @@ from made_signoffs import FINDING, LIMITS, ODD, PROPERTIES, identity, report, si
 from gemmproof.report.facts import Coverage, Identity
 from gemmproof.report.report import ProofResult
 from gemmproof.report.text import clean
-from gemmproof.signoff.pages import html, markdown, show
+from gemmproof.signoff import show
+from gemmproof.signoff.pages import html, markdown
 from gemmproof.signoff.pages.grid import make_panels
 from gemmproof.signoff.record import VERDICTS, Benchmark, MutationScore, Ratios
 
@@ -153,7 +154,7 @@ def test_the_template_is_in_the_package():
     patterns = settings["tool"]["setuptools"]["package-data"]["gemmproof"]
     package = ROOT / "src" / "gemmproof"
     shipped = {place for pattern in patterns for place in package.glob(pattern)}
-    assert package / "signoff" / html.TEMPLATE in shipped
+    assert package / "signoff" / "pages" / html.TEMPLATE in shipped
 
 
 @pytest.mark.parametrize(
