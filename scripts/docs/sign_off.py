@@ -11,6 +11,7 @@ from scripts.docs.markdown import fill, update
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "sign-off.md"
+MUTATION = ROOT / "docs" / "evidence" / "mutation.json"
 
 
 def make_page(
@@ -25,6 +26,7 @@ def make_page(
         place = Path(folder, "sign-off.md")
         command = [sys.executable, "-m", "gemmproof", "signoff", *words]
         command += ["--max-examples", str(examples), "--markdown", str(place)]
+        command += ["--mutation", str(MUTATION)]
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         if not place.is_file():
             return code

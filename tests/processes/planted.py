@@ -38,12 +38,18 @@ KINDS = {
 }
 
 
+#: Kinds whose worker is started again and again: each act is planted at one moment of the three.
+DEAR = ("crash", "hang", "killed")
+
+
 def list_planted() -> list[Planted]:
-    """Hangs cost the most: they are planted midway alone."""
+    """Each act at each moment, or at one, and but for hangs once more after a finding."""
     planted = []
     for kind, named in KINDS.items():
-        for act in named:
-            moments = [MOMENTS["midway"]] if kind == "hang" else MOMENTS.values()
+        for number, act in enumerate(named):
+            moments = list(MOMENTS.values())
+            if kind in DEAR:
+                moments = [moments[number % len(moments)]]
             planted += [Planted(kind, act, at) for at in moments]
             if kind != "hang":
                 planted.append(Planted(kind, act, MOMENTS["midway"], found=True))
