@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
+import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -53,12 +53,13 @@ class Reports:
         if self.folder is None:
             self.known[item.subject] = self.judge(item)
             return True
+        from gemmproof.report.files import lock_file, write_whole
         from gemmproof.report.report import Report
 
         place = self.locate(item)
-        with _lock(place.with_suffix(".lock"), waits) as held:
+        with lock_file(place.with_suffix(".lock"), math.inf if waits else 0) as held:
             if held and not place.exists():
-                _write_whole(place, self.judge(item).to_json())
+                write_whole(place, self.judge(item).to_json())
             if held:
                 self.known[item.subject] = Report.from_json(place.read_text(encoding="utf-8"))
         return held
@@ -69,27 +70,6 @@ class Reports:
         # processes of --dist each may have different interpreters
         name = hashlib.sha256(repr((sys.executable, *item.subject)).encode()).hexdigest()[:16]
         return self.folder / f"{name}.json"
-
-
-@contextlib.contextmanager
-def _lock(path: Path, waits: bool) -> Iterator[bool]:
-    """Whether this process has the lock of a file; whoever has it loses it when it dies."""
-    import fcntl
-
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-
-
-def _write_whole(place: Path, text: str) -> None:
-    """Write a file that is there whole or not at all."""
-    part = place.with_suffix(".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, place)
 
 
 def choose_judge(options: Options, closes: contextlib.ExitStack) -> Judge:

@@ -147,8 +147,9 @@ def test_workers_of_xdist_judge_each_kernel_once(register, how):
 
 def test_a_worker_that_would_wait_judges_another_kernel_meanwhile(tmp_path):
     from gemmproof.plugin import GemmItem
-    from gemmproof.plugin_reports import Reports, _lock
+    from gemmproof.plugin_reports import Reports
     from gemmproof.properties.kernel import KernelUnderTest
+    from gemmproof.report.files import lock_file
     from gemmproof.worker.verdict import make_error
 
     items = [
@@ -164,7 +165,7 @@ def test_a_worker_that_would_wait_judges_another_kernel_meanwhile(tmp_path):
         return make_error(item.kernel.name, "judged")
 
     reports = Reports(judge, tmp_path, items)
-    theirs = _lock(reports.locate(items[0]).with_suffix(".lock"), waits=False)
+    theirs = lock_file(reports.locate(items[0]).with_suffix(".lock"), 0)
     assert theirs.__enter__()
     assert reports.find(items[0]).target == "busy"
     assert judged == ["free", "busy"]

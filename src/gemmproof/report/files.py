@@ -1,13 +1,19 @@
-"""Reports are put in their places whole: the old one stays there until the new one is written."""
+"""Files that are there whole or not at all, and locks of those that several processes write.
+
+An old report stays in its place until the new one is written.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import math
 import os
 import secrets
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -52,6 +58,34 @@ def replace_file(name: str, write: Writer) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
+
+
+def write_whole(place: Path, text: str) -> None:
+    """Write a file of ours that is there whole or not at all. Raises OSError."""
+    with _make_room(str(place)) as (found, beside):
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, found)
+
+
+@contextmanager
+def lock_file(path: Path, patience: float = math.inf) -> Iterator[bool]:
+    """Whether this process has the lock of a file, for which it waits so many seconds.
+
+    Whoever has it loses it when it dies. Raises OSError where there can be no such file.
+    """
+    until = time.monotonic() + patience
+    with path.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if patience < math.inf else 0))
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    yield False
+                    return
+                time.sleep(0.02)
+            else:
+                yield True
+                return
 
 
 def write_early(name: str | None, write: Writer) -> None:

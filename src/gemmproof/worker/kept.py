@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import re
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +15,7 @@ from typing import Any
 from gemmproof.properties.cases.case import Case
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.wording import say_count
+from gemmproof.report.files import lock_file, write_whole
 from gemmproof.report.report import Report
 from gemmproof.streams import say
 from gemmproof.worker import verdict
@@ -51,7 +49,9 @@ class Store:
             return
         try:
             self._make_folder()
-            with _lock(self.folder / "lock"):
+            with lock_file(self.folder / "lock", PATIENCE) as held:
+                if not held:
+                    raise OSError("another process has its lock")
                 for name in sorted(formats):
                     first = [case.to_json() for case in new if case.dtype == name]
                     others = (text for text in self._read(name) if text not in gone)
@@ -98,12 +98,7 @@ class Store:
             return
         found = [json.loads(text) for text in cases]
         data = {"schema": SCHEMA, "kernel": self.kernel, "format": dtype, "cases": found}
-        part = place.with_suffix(f".{os.getpid()}.part")
-        try:
-            part.write_text(json.dumps({**data, "digest": _digest(data)}, indent=1) + "\n")
-            os.replace(part, place)
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(place, json.dumps({**data, "digest": _digest(data)}, indent=1) + "\n")
 
     def _make_folder(self) -> None:
         if not self.folder.is_dir():
@@ -197,22 +192,6 @@ def _read_small(place: Path) -> str | None:
     if len(found) > MOST_BYTES:
         raise ValueError("it is too large")
     return found.decode()
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Hold a lock among processes; whoever holds it loses it when it dies."""
-    until = time.monotonic() + PATIENCE
-    with path.open("a") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.02)
-        yield
 
 
 @cache
