@@ -1,4 +1,4 @@
-"""What two kernels touch is compared lane by lane: what a mask leaves out, or a program, is not."""
+"""What two kernels touch is compared by elements: in what order and by which programs is not."""
 
 from types import SimpleNamespace
 
@@ -7,17 +7,21 @@ import numpy as np
 from gemmproof.mutation.digest import digest
 
 
-def access(offsets, mask=None, programs=(0,), kind="load", operand="a"):
+def access(offsets, mask=None, programs=(0,), kind="load", operand="a", private=False, start=0):
+    storage = SimpleNamespace(private=private, start=0)
+    view = SimpleNamespace(start=start, itemsize=2)
     return SimpleNamespace(
-        kind=kind, operand=SimpleNamespace(name=operand), offsets=np.array(offsets),
-        mask=None if mask is None else np.array(mask), programs=np.array(programs),
+        kind=kind, operand=SimpleNamespace(name=operand, storage=storage, view=view),
+        offsets=np.array(offsets), mask=None if mask is None else np.array(mask),
+        programs=np.array(programs),
     )  # fmt: skip
 
 
-def touched(*accesses, grid=(1, 1, 1), result=(1.0,)):
+def touched(*accesses, result=(1.0,), sampled=False):
     call = SimpleNamespace(results=(np.array(result, np.float32),))
-    trace = [("kernel", grid, accesses)]
-    return digest(SimpleNamespace(raised=None, calls=(call,), trace=trace))
+    trace = [("kernel", (1, 1, 1), accesses)]
+    case = SimpleNamespace(is_sampled=sampled)
+    return digest(SimpleNamespace(case=case, raised=None, calls=(call,), trace=trace))
 
 
 PLAIN = access([[0, 1]])
@@ -27,22 +31,24 @@ def test_what_is_masked_off_is_not_touched():
     assert touched(access([[0, 1]], [[True, False]])) == touched(access([[0, 9]], [[True, False]]))
     assert touched(PLAIN) != touched(access([[0, 1]], [[True, False]]))
     assert touched(PLAIN, access([[5, 6]], [[False, False]])) == touched(PLAIN)
+    # one mask stands for all programs, and one row of offsets
+    assert touched(access([[0, 1], [2, 3]], [[True, False]], (0, 1))) == touched(access([[0, 2]]))
 
 
-def test_a_program_that_touches_nothing_is_none():
-    two = access([[0, 1], [2, 3]], [[True, True], [False, False]], (0, 1))
-    assert touched(two, grid=(2, 1, 1)) == touched(PLAIN)
-    assert touched(access([[0, 1], [2, 3]], None, (0, 1)), grid=(2, 1, 1)) != touched(PLAIN)
+def test_order_tiles_and_programs_do_not_count():
+    four = touched(access([[0, 1, 2, 3]]))
+    assert touched(access([[2, 3], [0, 1]], None, (0, 1))) == four
+    assert touched(access([[0, 1]]), access([[2, 3]]), access([[0, 3]])) == four
+    assert touched(access([[0, 1]]), access([[0, 1]], start=4)) == four
+    assert touched(access([[0, 1, 2]])) != four
 
 
-def test_programs_are_those_of_the_grid():
-    """Program 1 of a grid of 2 x 1 and of 1 x 2 are two."""
-    second = access([[0, 1]], None, (1,))
-    assert touched(second, grid=(2, 1, 1)) != touched(second, grid=(1, 2, 1))
-    # one row of offsets stands for all programs
-    assert touched(access([[0, 1]], None, (0, 1)), grid=(2, 1, 1)) == touched(
-        access([[0, 1], [0, 1]], None, (0, 1)), grid=(2, 1, 1)
-    )
+def test_memory_of_the_wrapper_does_not_count():
+    assert touched(PLAIN, access([[7]], operand="work", private=True)) == touched(PLAIN)
+
+
+def test_a_case_of_few_programs_shows_nothing():
+    assert touched(PLAIN, sampled=True) == touched(access([[7]]), result=(2.0,), sampled=True)
 
 
 def test_operand_kind_and_bits_count():

@@ -3,49 +3,45 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
 
 from gemmproof.properties.observation import Observation
 
-_NOWHERE = np.iinfo(np.int64).min  # the offset of a lane that is masked off
-Pid = tuple[int, int, int]
-
 
 def digest(observation: Observation) -> tuple[str, str]:
-    """Of the results of every call, and of the accesses of the first, program by program.
+    """Of the results of every call, and of the elements of its operands that the first touches.
 
-    The observation is a traced one. A lane that a mask leaves out touches nothing, and neither
-    does a program or a trip of a loop that has no other lanes.
+    The observation is a traced one. Which program touches an element, how often and by what tile
+    is not looked at, nor what a wrapper keeps in memory of its own: that is how a kernel works, not
+    what it does. A case of which few programs run shows nothing: another order of tiles runs others.
     """
+    if observation.case.is_sampled:
+        return "", ""
     bits = hashlib.sha256(repr(observation.raised).encode())
     for call in observation.calls:
         for result in call.results:
             bits.update(b"none" if result is None else np.ascontiguousarray(result).tobytes())
-    touched = hashlib.sha256()
-    for kernel, grid, accesses in observation.trace or ():
-        programs: dict[Pid, Any] = {}
+    found: dict[str, list[Any]] = defaultdict(list)
+    for _, _, accesses in observation.trace or ():
         for access in accesses:
-            _add(programs, grid, access)
-        touched.update(kernel.encode())
-        for pid in sorted(programs):
-            touched.update(f"{pid} {programs[pid].hexdigest()}".encode())
+            if not access.operand.storage.private:
+                found[f"{access.kind} {access.operand.name}"].append(_list_elements(access))
+    touched = hashlib.sha256()
+    for words in sorted(found):
+        elements = np.unique(np.concatenate(found[words]))
+        if elements.size:
+            touched.update(words.encode() + elements.tobytes())
     return bits.hexdigest()[:16], touched.hexdigest()[:16]
 
 
-def _add(programs: dict[Pid, Any], grid: Pid, access: Any) -> None:
-    """Add what each program touches by an access; they are numbered along the first axis first."""
-    x, y, _ = grid
+def _list_elements(access: Any) -> Any:
+    """The elements that unmasked lanes of any program address, from the storage's first."""
     offsets, mask = access.offsets, access.mask
-    words = f"{access.kind} {access.operand.name} {offsets.shape[1:]}".encode()
-    for row, program in enumerate(access.programs.tolist()):
-        own = offsets[row if len(offsets) > 1 else 0]
-        if mask is not None:
-            lanes = mask[row if len(mask) > 1 else 0]
-            if not lanes.any():
-                continue
-            own = np.where(lanes, own, _NOWHERE)
-        pid = (program % x, program // x % y, program // (x * y))
-        programs.setdefault(pid, hashlib.sha256()).update(words)
-        programs[pid].update(np.ascontiguousarray(own).tobytes())
+    view, start = access.operand.view, access.operand.storage.start
+    if mask is not None:
+        offsets, mask = np.broadcast_arrays(offsets, mask)
+        offsets = offsets[mask]
+    return np.unique(offsets) + (view.start - start) // view.itemsize
