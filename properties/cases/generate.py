@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from gemmproof.properties.cases.case import COMPARE, FILLS, FLOAT_FILLS, MAX_ELEMENTS, Case
 from gemmproof.properties.cases.data import ZERO_SEEDS
 from gemmproof.properties.cases.far import list_far
-from gemmproof.properties.cases.survey import MAX_VOLUME, Survey, Tile, list_sizes
+from gemmproof.properties.cases.layouts import HUGE
+from gemmproof.properties.cases.survey import MAX_VOLUME, Survey, Tile, list_groups, list_sizes
 from gemmproof.properties.contract import AXES, ROLES, Contract
 from gemmproof.reference.formats import FORMATS
 
@@ -27,6 +28,7 @@ Choose = Callable[[Sequence[Any]], Any]
 SEEDS = range(1, 1000)
 LONG_K = 4096  # what a narrow accumulator cannot sum
 MOST_SIZES = 24  # corners around constants; the others are drawn
+RAGGED, WHOLE = (160, 150, 140), (128, 128, 128)  # middle sizes, of no tile and of whole tiles
 # One case in this many is compared under each relation.
 COMPARED = 120
 # the most work that the related calls of a case take, in multiples of its own
@@ -40,9 +42,9 @@ def smallest(contract: Contract, dtype: str) -> Case:
     return _make_case(first, contract, dtype)
 
 
-def probe(contract: Contract, dtype: str) -> Case:
-    """A case of a middle size, for the tiles that a wrapper chooses by the sizes."""
-    return _make_case({"M": 160, "N": 150, "K": 140, "batch": 1}, contract, dtype)
+def probe(contract: Contract, dtype: str, sides: Tile = RAGGED) -> Case:
+    """A case of a middle size, for what a wrapper chooses by the sizes and the alignment."""
+    return _make_case(dict(zip("MNK", sides, strict=True)) | {"batch": 1}, contract, dtype)
 
 
 def _make_case(sides: dict[str, int], contract: Contract, dtype: str) -> Case:
@@ -95,6 +97,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         yield replace(first, M=bm + 1, N=bn + 1, K=2 * bk + 1, config=config)
         for m, n, k in survey.tiles[config][1:]:
             yield replace(first, M=m + 1, N=n + 1, K=k + 1, config=config)
+            yield replace(first, M=m + 1, N=2 * n, K=2 * k, config=config)  # aligned rows
     bm, bn, bk = _tile(survey, 0)
     for split in survey.splits:
         for K in (bk * split, bk * split + 1, bk * (split - 1), bk * split - 1):
@@ -106,6 +109,10 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     for config in range(1, survey.configs if survey.asks_sms else 1):
         m, n, k = _tile(survey, config)
         yield replace(first, M=2 * m + 1, N=2 * n + 1, K=k + 1, config=config, sms=1)
+    # many tiles, in the configuration where they are the least work
+    least = min(range(survey.configs), key=lambda config: math.prod(_tile(survey, config)))
+    for M, N, K in list_groups(survey.groups, _tile(survey, least)):
+        yield replace(one, M=M, N=N, K=K, config=least)
     yield from _kinds(small, contract, early=False)
     for fill in (f for f in list_fills(dtype)[1:] if f != "special"):
         calls = 3 if fill == "normal" else 1
@@ -120,8 +127,10 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         for operand in ROLES:
             # the last of three matrices is the one that lies far away
             batch = 3 if name == "narrow_batch" else first.batch
-            case = replace(first, M=5, N=7, K=bk + 3, batch=batch)
-            yield case.with_layout(operand, name)
+            # of a far matrix the largest offset within one tile too
+            for K in (bk + 3, 3) if name in HUGE else (bk + 3,):
+                case = replace(first, M=5, N=7, K=K, batch=batch)
+                yield case.with_layout(operand, name)
     yield from list_far(one, contract)
     zeros = "special" if one.format.kind == "float" else "wide"
     for seed in ZERO_SEEDS:
@@ -244,7 +253,7 @@ def vary(case: Case, contract: Contract, **fields: Any) -> Case | None:
 
 def _sides(choose: Choose, survey: Survey, tile: Tile) -> Tile:
     if choose((False, False, False, True)):
-        sides: Tile = choose(list_sizes(survey.constants, tile))
+        sides: Tile = choose(list_sizes(survey.constants, tile) + list_groups(survey.groups, tile))
         return sides
     M, N, K = (_side(choose, n, survey.splits if i == 2 else ()) for i, n in enumerate(tile))
     return (M, N, K)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 
 Tile = tuple[int, int, int]
 
@@ -14,6 +14,7 @@ Tile = tuple[int, int, int]
 MAX_VOLUME = 2**25
 MOST_STEPS = 512  # K tiles of one case around a constant: the simulator walks them one by one
 MOST_TILES = 64  # a larger constant counts no tiles
+MOST_GROUPS = 2  # constants that may count them where none is named so
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,22 +22,31 @@ class Survey:
     """What the first runs showed of a kernel.
 
     `tiles[config]` is the (BLOCK_M, BLOCK_N, BLOCK_K) of each dot of that configuration. `splits`
-    are values of constexprs that divide K among programs (SPLIT_K). `asks_sms`: whether the wrapper
-    asks how many multiprocessors there are. `constants`: what wrapper and kernels compare with and
-    divide by, in elements, tiles or products of sides, which no source says. `arguments`: what a
-    case may say of each operand besides a and b, the simplest first.
+    are values of constexprs that divide K among programs (SPLIT_K), `named_groups` of those that
+    group tiles (GROUP_M), in ascending order. `asks_sms`: whether the wrapper asks how many
+    multiprocessors there are. `constants`: what wrapper and kernels compare with and divide by, in
+    elements, tiles or products of sides, which no source says. `arguments`: what a case may say of
+    each operand besides a and b, the simplest first.
     """
 
     tiles: tuple[tuple[Tile, ...], ...] = (((16, 16, 16),),)
     splits: tuple[int, ...] = ()
     asks_sms: bool = False
     constants: tuple[int, ...] = ()
+    named_groups: tuple[int, ...] = ()
     arguments: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def configs(self) -> int:
         """How many autotune configurations there are."""
         return len(self.tiles)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """How many tiles a swizzle groups, at most: what is named so, else what may be."""
+        sides = {side for tiles in self.tiles for tile in tiles for side in tile}
+        others = (c for c in self.constants if c <= MOST_TILES and c not in sides)
+        return self.named_groups[-1:] or tuple(islice(others, MOST_GROUPS))
 
 
 def measure_volume(sides: Tile, tile: Tile) -> int:
@@ -59,12 +69,34 @@ def list_sizes(constants: tuple[int, ...], tile: Tile) -> tuple[Tile, ...]:
     return tuple(sides for sides in found if _fits(sides, tile))
 
 
+@lru_cache(maxsize=64)
+def list_groups(groups: tuple[int, ...], tile: Tile) -> tuple[Tile, ...]:
+    """(M, N, K) of one tile more than a swizzle groups, and of as many.
+
+    Beside several tiles along the other axis: one row or column of them has one order alone. With
+    ragged sides and with whole tiles, which a wrapper may give to different kernels.
+    """
+    bm, bn, bk = tile
+    found = [
+        sides
+        for c in groups
+        for sides in (
+            (c * bm + 1, 2 * bn - 1, bk - 1),
+            (c * bm + bm, 2 * bn, bk),
+            (c * bm, 2 * bn, bk),
+            (2 * bm - 1, c * bn + 1, bk - 1),
+            (2 * bm, c * bn + bn, bk),
+        )
+    ]
+    return tuple(sides for sides in dict.fromkeys(found) if _fits(sides, tile))
+
+
 def _around(c: int, tile: Tile) -> Iterator[Tile]:
     """Sides of c - 1, c, c + 1 and multiples of c, in elements and in tiles."""
     ragged: Tile = (tile[0] + 1, tile[1] + 1, tile[2] + 1)
     yield from _on_each_axis((c, c, c), tile, tile)
     if c <= MOST_TILES and c not in tile:
-        # exactly c tiles of rows, one more, and the same of columns: the groups of a swizzle
+        # exactly c tiles of rows, one more, and the same of columns
         bm, bn, bk = tile
         for more in (0, 1):
             yield _shorten((c * bm + more, 2 * bn, bk), tile, 0)

@@ -5,6 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
+from gemmproof.engine.proof import Attempt
+from gemmproof.mutation.mutant import Mutant
 from gemmproof.mutation.record import (
     Baseline,
     Judgement,
@@ -14,8 +16,10 @@ from gemmproof.mutation.record import (
     find_drops,
 )
 from gemmproof.mutation.run import conclude
+from gemmproof.mutation.serve import find_scope
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.proof.verdict import Proof, Proofs
 from gemmproof.report.mutation_text import say_score, summarise
 from gemmproof.report.report import SCHEMA, ProofResult, PropertyResult, Report
 from gemmproof.worker.protocol import WorkerExit
@@ -37,8 +41,8 @@ def outcome(*events, end="done", how=""):
     return conclude(MUTANT, worker, "k")
 
 
-def mutated(fate):
-    return {"event": "mutated", "fate": fate, "why": "M=1"}
+def mutated(fate, proved=""):
+    return {"event": "mutated", "fate": fate, "why": "M=1", "proved": proved}
 
 
 def said(**of):
@@ -68,11 +72,11 @@ PROVED = ProofResult("proved", "every M")
         ([RUNS, said(), mutated("other bits")], "done", ("survived", "")),
         ([RUNS, said(), mutated("other accesses")], "done", ("survived", "")),
         ([RUNS, said(), mutated("same")], "done", ("no difference seen", "")),
-        ([RUNS, said(proof=PROVED), mutated("same")], "done", ("equivalent", "")),
-        ([RUNS, said(proof=PROVED), mutated("other accesses")], "done", ("equivalent", "")),
-        ([RUNS, said(proof=PROVED), mutated("other bits")], "done", ("survived", "")),
-        ([RUNS, said(proof=ProofResult("not decided")), mutated("same")], "done",
-         ("no difference seen", "")),
+        ([RUNS, said(), mutated("same", "every M")], "done", ("equivalent", "")),
+        ([RUNS, said(), mutated("other accesses", "every M")], "done", ("equivalent", "")),
+        ([RUNS, said(), mutated("other bits", "every M")], "done", ("survived", "")),
+        # of addresses alone, as of a kernel with a formula of its own
+        ([RUNS, said(proof=PROVED), mutated("same")], "done", ("no difference seen", "")),
         ([RUNS, said()], "time", ("survived", "")),
     ],
 )  # fmt: skip
@@ -95,6 +99,41 @@ def test_which_paths_were_the_same(proof, unvisited, words):
     told["report"]["properties"].append(asdict(other))
     told["report"]["unvisited"] = list(unvisited)
     assert outcome(RUNS, told, mutated("same")).why.endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("exact", "others", "scope"),
+    [
+        ("proved", "proved", "every M"),
+        ("proved", "not decided", ""),
+        ("not decided", "proved", ""),
+        (None, "proved", ""),
+    ],
+)
+def test_what_is_proved_right_has_a_proved_product(exact, others, scope):
+    verdicts = [Proof("offsets_fit", others, "every M"), Proof("no_races", "proved", "every M")]
+    verdicts += [] if exact is None else [Proof("exact_on_integers", exact, "every M")]
+    assert find_scope(Attempt(Proofs(tuple(verdicts)))) == scope
+
+
+def test_equal_lines_of_a_file_share_a_key_and_those_of_two_files_do_not():
+    """Of two such changes one may live on: neither is accused of living again."""
+    diff = "--- x\n+++ x\n@@ -{0} +{0} @@\n-    m = 1\n+    m = 2"
+    one, two, three = (
+        Mutant("", shown, line, "constant moved", "kernel", "", diff.format(line))
+        for line, shown in ((1, "x.py"), (7, "x.py"), (1, "y.py"))
+    )
+    assert one.key == two.key != three.key
+
+
+def test_of_equal_lines_all_must_have_been_killed(tmp_path):
+    place = tmp_path / "before.json"
+    then = score("killed", "no difference seen", "killed", keys=["k", "k", "l"])
+    place.write_text(json.dumps(document([then], [])))
+    now = score("no difference seen", "no difference seen", "survived", keys=["k", "k", "l"])
+    drops = find_drops([now], None, Baseline.read(str(place)))
+    assert ["got 'survived'" in drop for drop in drops if "as before" in drop][-1:] == [True]
+    assert not any("no difference seen" in drop for drop in drops)
 
 
 def score(*outcomes, target="k", asked=None, note="", keys=None):

@@ -203,7 +203,7 @@ def test_any_layout_means_narrow_views_too_and_contiguous_never_does():
     far = [
         c for c in corners(wide(batched=True), SURVEY, "fp16") if c.layout("b") == "narrow_batch"
     ]
-    assert [c.batch for c in far] == [3]
+    assert [c.batch for c in far] == [3, 3]
 
 
 def test_sides_come_on_and_around_the_tiles():

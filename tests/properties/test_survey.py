@@ -1,6 +1,7 @@
 """Constants of wrappers and kernels, read from their sources, and the sizes around them."""
 
 import functools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from gemmproof.properties.cases.survey import (
     MAX_VOLUME,
     MOST_STEPS,
     Survey,
+    list_groups,
     list_sizes,
     measure_volume,
 )
@@ -89,7 +91,6 @@ def test_sizes_lie_on_both_sides_of_every_constant_of_every_axis(tile):
         for c in (8, 48, 1000):
             assert {c - 1, c, c + 1} <= sides
     rows, columns, _ = tile
-    # groups of eight tiles: exactly one, and the beginning of the second
     assert {(8 * rows), (8 * rows + 1)} <= {M for M, _, _ in sizes}
     assert {(8 * columns), (8 * columns + 1)} <= {N for _, N, _ in sizes}
     ragged = [(M, N) for M, N, _ in sizes if M % rows and M * N % (rows * columns) == 0]
@@ -99,12 +100,28 @@ def test_sizes_lie_on_both_sides_of_every_constant_of_every_axis(tile):
         assert size[2] <= MOST_STEPS * tile[2]
 
 
+def test_groups_of_tiles_are_passed_along_each_axis_beside_several_tiles_of_the_other():
+    """With whole tiles and without: a wrapper may have a kernel for each."""
+    rows, columns, _ = tile = (64, 32, 128)
+    tiles = (((128, 256, 64),), (tile,), ((128, 128, 64),))
+    named = Survey(tiles, constants=(9, 8, 64, 48), named_groups=(2, 8))
+    assert (named.groups, replace(named, named_groups=()).groups) == ((8,), (9, 8))
+    cases = list(corners(Contract(), named, "fp16"))
+    for is_whole in (True, False):
+        own = (case for case in cases if (case.K % 128 == 0) == is_whole and case.config == 1)
+        counts = [(triton.cdiv(case.M, rows), triton.cdiv(case.N, columns)) for case in own]
+        found = {(m > 8, n > 8) for m, n in counts if min(m, n) > 1}
+        assert {(True, False), (False, True)} <= found, is_whole
+    assert (8 * rows, 2 * columns) in {(case.M, case.N) for case in cases}
+
+
 def test_many_constants_leave_room_for_the_other_cases():
     few, many = (
         list(corners(Contract(), Survey(constants=constants), "fp16"))
         for constants in ((), tuple(range(5, 200)))
     )
-    assert len(few) < len(many) <= len(few) + MOST_SIZES < 90
+    groups = list_groups(Survey(constants=tuple(range(5, 200))).groups, Survey().tiles[0][0])
+    assert len(few) < len(many) <= len(few) + MOST_SIZES + len(groups) < 90
     assert {case.layouts for case in few} == {case.layouts for case in many}
     assert {case.fill for case in few} == {case.fill for case in many}
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from gemmproof.engine.constants import find_constants
 from gemmproof.engine.judge import Judged
 from gemmproof.engine.proof import Attempt
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import corners, draw_case, fits_budget, probe, smallest
-from gemmproof.properties.cases.survey import Survey
+from gemmproof.properties.cases.generate import (
+    WHOLE,
+    corners,
+    draw_case,
+    fits_budget,
+    probe,
+    smallest,
+)
+from gemmproof.properties.cases.survey import MOST_TILES, Survey
 from gemmproof.properties.kernel import KernelUnderTest, require_kernel
 
 
@@ -39,25 +47,37 @@ def list_cases(
         one = replace(first, config=config)
         yield one
         tiles.append(judged[one].tiles or usual)
-    larger = probe(contract, dtype)
-    yield larger
-    # a wrapper may choose its tiles by the sizes
-    tiles[0] = tuple(dict.fromkeys((*tiles[0], *judged[larger].tiles)))
+    # a wrapper may choose its tiles by the sizes, and its kernel by the alignment
+    whole = probe(contract, dtype, WHOLE)
+    for one in (
+        probe(contract, dtype),
+        *(replace(whole, config=config) for config in range(len(tiles))),
+    ):
+        yield one
+        tiles[one.config] = tuple(dict.fromkeys((*tiles[one.config], *judged[one].tiles)))
     given = [pair for one in judged.values() for pair in one.constants]
-    splits = {
-        value
-        for name, value in given
-        if "SPLIT" in name.upper() and type(value) is int and 2 <= value <= 64
-    }
     asks_sms = any(one.asked_sms for one in judged.values())
     constants = find_constants(kernel.launch, dict.fromkeys(given))
     arguments = tuple(kernel.list_options().items())
-    survey = Survey(tuple(tiles), tuple(sorted(splits)), asks_sms, constants, arguments)
+    survey = Survey(
+        tuple(tiles),
+        _list_named("SPLIT", given),
+        asks_sms,
+        constants,
+        _list_named("GROUP", given),
+        arguments,
+    )
     asked = (c for c in attempt.cases if c.dtype == dtype and fits_budget(c, contract, survey))
     yield from islice(asked, max_examples // 2)
     yield from corners(contract, survey, dtype)
     while True:
         yield draw_case(rng.choice, contract, survey, dtype)
+
+
+def _list_named(word: str, given: Iterable[tuple[str, Any]]) -> tuple[int, ...]:
+    """The values of constexprs that have a word in their name, and that may count tiles."""
+    found = {value for name, value in given if word in name.upper() and type(value) is int}
+    return tuple(sorted(value for value in found if 2 <= value <= MOST_TILES))
 
 
 def require_arguments(

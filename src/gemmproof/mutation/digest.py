@@ -16,7 +16,7 @@ def digest(observation: Observation) -> tuple[str, str]:
 
     The observation is a traced one. Which program touches an element, how often and by what tile
     is not looked at, nor what a wrapper keeps in memory of its own: that is how a kernel works, not
-    what it does. A case of which few programs run shows nothing: another order of tiles runs others.
+    what it does. A case of which few programs run shows nothing: another order runs others.
     """
     if observation.case.is_sampled:
         return "", ""

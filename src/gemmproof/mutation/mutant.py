@@ -26,9 +26,13 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """A short name that stays while the change is the same, wherever its lines are."""
+        """A short name that stays while the change is the same, wherever in its file.
+
+        Changes of equal lines of a file share it.
+        """
         lines = [x for x in self.diff.splitlines()[2:] if not x.startswith("@@")]
-        return hashlib.sha256("\n".join([self.operator, *lines]).encode()).hexdigest()[:12]
+        words = [self.operator, self.shown, *lines]
+        return hashlib.sha256("\n".join(words).encode()).hexdigest()[:12]
 
     def to_dict(self) -> dict[str, Any]:
         """What a record says of it."""

@@ -116,10 +116,7 @@ class Baseline:
                 raise ValueError(f"schema {data['schema']}")
             kernels = {one["target"]: one for one in data["kernels"]}
             scores = {name: float(x["score"]) for name, x in kernels.items() if x["score"]}
-            killed = {
-                name: frozenset(m["key"] for m in x["mutants"] if m["outcome"] == KILLED)
-                for name, x in kernels.items()
-            }
+            killed = {name: _list_killed(x["mutants"]) for name, x in kernels.items()}
         except OSError as mistake:
             got = mistake.strerror or str(mistake)
             raise ValueError(f"--baseline: got {path!r} ({got}), expected a record") from None
@@ -138,6 +135,14 @@ class Baseline:
             for one in score.judged
             if one.outcome in (SURVIVED, UNSEEN) and one.mutant["key"] in killed
         ]
+
+
+def _list_killed(mutants: Iterable[Mapping[str, str]]) -> frozenset[str]:
+    """The keys of which every mutant was killed: equal lines share one."""
+    killed = {True: set[str](), False: set[str]()}
+    for one in mutants:
+        killed[one["outcome"] == KILLED].add(one["key"])
+    return frozenset(killed[True] - killed[False])
 
 
 def find_drops(

@@ -168,7 +168,7 @@ def judge_mutant(
 
 def conclude(known: dict[str, Any], worker: WorkerExit, name: str) -> Judgement:
     """The outcome that a worker's events amount to, for what is `known` of a mutant."""
-    told = worker.events.get("mutated", {"fate": "", "why": ""})
+    told = worker.events.get("mutated", {"fate": "", "why": "", "proved": ""})
     fate, why = told["fate"], told["why"]
     if fate in (EQUIVALENT, INVALID):
         return Judgement(known, fate, why)
@@ -182,9 +182,10 @@ def conclude(known: dict[str, Any], worker: WorkerExit, name: str) -> Judgement:
         return Judgement(known, UNJUDGED, report.note or worker.how)
     if fate == "other bits":
         return Judgement(known, SURVIVED, f"first other bits: {why}")
-    proved = _is_proved_right(report)
-    if fate in ("other accesses", "same") and proved:
-        return Judgement(known, EQUIVALENT, f"proved right {proved}, with the same bits")
+    if fate in ("other accesses", "same") and told["proved"]:
+        return Judgement(
+            known, EQUIVALENT, f"proved right for {told['proved']}, with the same bits"
+        )
     if fate == "same":
         return Judgement(known, UNSEEN, f"the same accesses and bits {_tell_paths(report)}")
     if fate == "other accesses":
@@ -198,12 +199,3 @@ def _tell_paths(report: Report) -> str:
         return f"in every case; not visited: {report.unvisited[0]}"
     found_all = any(p.is_proved for p in report.properties)
     return "on every path" if found_all else "in every case"
-
-
-def _is_proved_right(report: Report) -> str:
-    """For which sizes addresses and the product are proved, "" unless all of it is."""
-    decided = [p for p in report.properties if p.proof is not None]
-    if not decided or not all(p.is_proved for p in decided):
-        return ""
-    scopes = {p.proof.scope for p in decided if p.proof is not None}
-    return f"for {scopes.pop()}" if len(scopes) == 1 else ""

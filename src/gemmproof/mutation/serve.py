@@ -16,6 +16,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.proof.verdict import PROVED
+from gemmproof.properties.values import EXACT
 from gemmproof.reference.simulator import run
 from gemmproof.signoff.facts import describe
 from gemmproof.target import TargetError
@@ -72,12 +73,14 @@ def _judge_mutant(request: Request, find_kernel: Find, emit: Listener) -> None:
         return emit({"event": "mutated", "fate": "invalid", "why": finding.message})
     if finding is None and request.proof:
         made = attempt(kernel, request.gpu, request.proof_seconds, emit)
+    proved = find_scope(made)
     if finding is None:
-        enough = ENOUGH if _is_proved(made) else request.max_examples
+        enough = ENOUGH if proved else request.max_examples
         finding = search.find(min(enough, request.max_examples), made)
     _answer(search, finding, made, emit)
     if finding is None:
-        emit({"event": "mutated", **_find_difference(search, _is_proved(made), plan["cases"])})
+        told = _find_difference(search, bool(proved), plan["cases"])
+        emit({"event": "mutated", **told, "proved": proved})
     return None
 
 
@@ -104,10 +107,16 @@ def _answer(search: Search, finding: Any, made: Any, emit: Listener) -> None:
     emit({"event": "report", "report": report.to_dict()})
 
 
-def _is_proved(made: Attempt) -> bool:
-    """Whether addresses and the product are proved for every size."""
-    decided = made.proofs.verdicts
-    return len(decided) > 0 and all(proof.status == PROVED for proof in decided)
+def find_scope(made: Attempt) -> str:
+    """For which sizes addresses and the product are proved, "" unless all of it is.
+
+    Of a kernel with a formula of its own nothing says that its result is right.
+    """
+    decided, product = made.proofs.verdicts, made.proofs.find(EXACT)
+    if product is None or any(proof.status != PROVED for proof in decided):
+        return ""
+    scopes = {proof.scope for proof in decided}
+    return scopes.pop() if len(scopes) == 1 else ""
 
 
 def _is_same_program(search: Search, programs: dict[str, list[str]]) -> bool:
