@@ -214,7 +214,7 @@ def _load_registered(path: str) -> list[KernelUnderTest]:
 
 
 def _add_import_path(folder: Path) -> None:
-    """Let a conftest.py import what it can in `python -m pytest`: pythonpath, the current folder."""
+    """Let a conftest.py import what it can within `python -m pytest`."""
     sys.path[:0] = [one for one in find_pythonpath(folder) if one not in sys.path]
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
