@@ -21,6 +21,7 @@ from gemmproof.report.report import EXIT, GRAVEST_FIRST, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_expected, table
 from gemmproof.signoff.record import INCOMPLETE, REFUSED, Signoff, weigh
 from gemmproof.signoff.show import lines as say_signed
+from gemmproof.signoff.show import list_unused
 from gemmproof.signoff.verdict import ALONE
 from gemmproof.signoff.writers import list_lost, list_writers, sign_off
 from gemmproof.streams import say
@@ -85,7 +86,7 @@ def _kernels(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     if not names:
         raise ValueError(f"{options.conftest}: got no kernels, expected at least one")
     if options.kernel:
-        return options.kernel, []
+        return list(dict.fromkeys(options.kernel)), []
     left_out = worker.events["kernels"]["alone"] if options.device == "cpu" else []
     return [name for name in names if name not in left_out], left_out
 
@@ -149,7 +150,9 @@ def _judge_one(
 
 def _reproduce(options: argparse.Namespace, name: str) -> Callable[[Case], str]:
     def line(case: Case) -> str:
-        words = ["gemmproof", "signoff", "--kernel", name]
+        # a name that looks like an option is taken as one, where it stands alone
+        named = [f"--kernel={name}"] if name.startswith("-") else ["--kernel", name]
+        words = ["gemmproof", "signoff", *named]
         if options.conftest != "conftest.py":
             words += ["--conftest", options.conftest]
         if options.gpu:
@@ -181,6 +184,7 @@ def _answer(
         if report.verdict == "pass":
             name = clean(report.target)
             notes += [(f"{name}: {text.strip()}", style) for text, style in list_expected(report)]
+    notes += list_unused(signed, options.accept)
     told = (options, reports, reproduce, list_lost(signed))
     said += [*say_signed(signed), *_summarise(options, reports, signed), *notes]
     said += forms.list_notes(*told)

@@ -19,6 +19,7 @@ from gemmproof.signoff.record import (
     KernelRecord,
     Reason,
     Signoff,
+    list_accepting,
     weigh,
 )
 
@@ -44,6 +45,14 @@ def lines(signed: Signoff) -> list[Line]:
     if len(signed.changes) > SHOWN:
         said.append((f"  and {len(signed.changes) - SHOWN} more: --json has all", ""))
     return [*said, ("", "")]
+
+
+def list_unused(signed: Signoff, accepted: Iterable[str]) -> list[Line]:
+    """What --accept says of nothing: of another kernel than was meant, or of what is mended."""
+    used = {word for one in signed.changes if one.accepted for word in list_accepting(one)}
+    why = "no --baseline, which it is about" if signed.baseline is None else "nothing of that kind"
+    unused = [word for word in dict.fromkeys(accepted) if word not in used]
+    return [(clean(f"note: --accept {word}: got {why}, accepted nothing"), "") for word in unused]
 
 
 def _sort(reasons: Iterable[Reason]) -> list[Reason]:
@@ -169,6 +178,8 @@ def say_contract(kernel: KernelRecord) -> list[tuple[str, str]]:
         if value in (None, False, {}) or (name, value) in _USUAL:
             continue
         text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        if isinstance(value, dict):
+            text = "; ".join(f"{key}: {x}" for key, x in value.items())
         said.append((name, text))
     return [*said, *facts.operands.items()]
 

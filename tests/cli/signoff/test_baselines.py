@@ -53,7 +53,7 @@ def test_a_baseline_is_compared_and_may_be_replaced(project, capsys):
         "  star: gone: the baseline has it, and it is not registered  [refused]",
         "  matmul: source changed: my_kernels:matmul",
     ]
-    assert out[-1] == "signoff: fail (1 pass)"
+    assert out[-1] == "signoff: fail (1 pass; against the baseline: 1 refused)"
     assert Path("page.html").read_text().startswith("<!doctype html>")
     said = Path("page.md").read_text()
     assert said.startswith("## gemmproof sign-off: refused\n")
