@@ -21,7 +21,7 @@ from gemmproof.report.report import EXIT, GRAVEST_FIRST, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_expected, table
 from gemmproof.signoff.record import INCOMPLETE, REFUSED, Signoff, weigh
 from gemmproof.signoff.show import lines as say_signed
-from gemmproof.signoff.show import list_unused
+from gemmproof.signoff.show import list_uncounted, list_unused
 from gemmproof.signoff.verdict import ALONE
 from gemmproof.signoff.writers import list_lost, list_writers, sign_off
 from gemmproof.streams import say
@@ -184,7 +184,7 @@ def _answer(
         if report.verdict == "pass":
             name = clean(report.target)
             notes += [(f"{name}: {text.strip()}", style) for text, style in list_expected(report)]
-    notes += list_unused(signed, options.accept)
+    notes += [*list_unused(signed, options.accept), *list_uncounted(signed)]
     told = (options, reports, reproduce, list_lost(signed))
     said += [*say_signed(signed), *_summarise(options, reports, signed), *notes]
     said += forms.list_notes(*told)

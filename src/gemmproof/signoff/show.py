@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gemmproof.reference.wording import say_count
 from gemmproof.report.facts import AXES, RESIDUES, UNKNOWN, Coverage
@@ -53,6 +53,16 @@ def list_unused(signed: Signoff, accepted: Iterable[str]) -> list[Line]:
     why = "no --baseline, which it is about" if signed.baseline is None else "nothing of that kind"
     unused = [word for word in dict.fromkeys(accepted) if word not in used]
     return [(clean(f"note: --accept {word}: got {why}, accepted nothing"), "") for word in unused]
+
+
+def list_uncounted(signed: Signoff) -> Iterator[Line]:
+    """The measurements that were given and do not count, with the first reason."""
+    for option, name in (("bench", "why_not_timed"), ("mutation", "why_not_mutated")):
+        lacking = [k for k in signed.kernels if getattr(k, name)]
+        if lacking:
+            of = f"{len(lacking)} of {say_count(len(signed.kernels), 'kernel')}"
+            why = f"{lacking[0].report.target}: {getattr(lacking[0], name)}"
+            yield (clean(f"note: --{option} does not count for {of}: {why}"), "")
 
 
 def _sort(reasons: Iterable[Reason]) -> list[Reason]:
