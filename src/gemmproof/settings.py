@@ -1,7 +1,8 @@
-"""[tool.gemmproof] of a project's pyproject.toml: the options that it always gives."""
+"""What a project's configuration says: [tool.gemmproof], its options; where pytest imports from."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,16 @@ from typing import Any
 from gemmproof.spelling import suggest
 
 PROVES = True  # whether a command tries to prove where nobody says
+# pytest's files in its own order, each with the tables or sections that it reads there
+PYTEST_FILES = {
+    "pytest.toml": ("pytest",),
+    ".pytest.toml": ("pytest",),
+    "pytest.ini": ("pytest",),
+    ".pytest.ini": ("pytest",),
+    "pyproject.toml": ("tool.pytest", "tool.pytest.ini_options"),
+    "tox.ini": ("pytest",),
+    "setup.cfg": ("tool:pytest",),
+}
 
 
 def find_settings(folder: Path) -> tuple[str, dict[str, Any]]:
@@ -56,3 +67,41 @@ def list_words(
             continue
         for one in value if isinstance(value, list) else [value]:
             yield option if one is True else f"{option}={one}"
+
+
+def find_pythonpath(folder: Path) -> list[str]:
+    """The folders of pytest's setting `pythonpath`, from the file that pytest itself would read.
+
+    None where there is no such file, or one that cannot be read: pytest says so.
+    """
+    for above in (folder, *folder.parents):
+        for name, sections in PYTEST_FILES.items():
+            for section in sections:
+                if (found := _read_section(above / name, section)) is not None:
+                    stated = found.get("pythonpath", [])
+                    words = shlex.split(stated) if isinstance(stated, str) else stated
+                    return [str(above / word) for word in words if isinstance(word, str)]
+    return []
+
+
+def _read_section(path: Path, section: str) -> dict[str, Any] | None:
+    """A table of a TOML file, or a section of another one; None where it is not there."""
+    if not path.is_file():
+        return None
+    import tomllib
+    from configparser import ConfigParser
+    from configparser import Error as Malformed
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix != ".toml":
+            parser = ConfigParser(interpolation=None, strict=False)
+            parser.read_string(text)
+            return dict(parser[section]) if section in parser else None
+        found: Any = tomllib.loads(text)
+        for word in section.split("."):
+            found = found.get(word) if isinstance(found, dict) else None
+    except (OSError, ValueError, Malformed):
+        return None
+    is_ours = isinstance(found, dict) and not (section == "tool.pytest" and "ini_options" in found)
+    return found if is_ours else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gemmproof.properties.finding import UNEXPECTED
-from gemmproof.report.text import finding_text, proof_text
+from gemmproof.report.text import clean, finding_text, proof_text
 
 if TYPE_CHECKING:
     from gemmproof.plugin import GemmItem
@@ -30,25 +30,26 @@ def test_gemm(
     gemm_item: GemmItem,
     gemm_report: Report,
     gemm_reproduce: Callable[[Case], str],
-    record_property: Callable[[str, object], None],
+    request: pytest.FixtureRequest,
     gemm_reports: Reports,
 ) -> None:
     """The kernel has the property, over the cases of one format."""
+    # what pytest's record_property does, which warns of --junit-xml: an error in strict projects
     about = (gemm_item.property, gemm_item.backend)
     result = next((p for p in gemm_report.properties if (p.name, p.backend) == about), None)
     if result is None:  # nothing was launched, or not even loaded, and the note says why
         pytest.fail(f"{gemm_item.property}: {gemm_report.note or IDLE}", pytrace=False)
     if said := proof_text(result):
-        record_property("proof", said)
+        request.node.user_properties.append(("proof", said))
     found = list_findings(gemm_item, gemm_report)
     if result.reason is not None:
-        record_property("expected", result.reason)
+        request.node.user_properties.append(("expected", clean(result.reason)))
         if _is_met_elsewhere(gemm_item, found, gemm_reports):
             return
         if result.status == "expected":
             found += [f for f in gemm_report.expected if (f.property, f.backend) == about]
             end: Callable[[str], object] = pytest.xfail  # does nothing with --runxfail
-            end(result.reason)
+            end(clean(result.reason))
     if found:
         name = gemm_item.kernel.name
         texts = (finding_text(name, each, result.claim, gemm_reproduce) for each in found)
@@ -57,7 +58,7 @@ def test_gemm(
         pytest.fail(f"{gemm_item.property}: {gemm_report.note or IDLE}", pytrace=False)
     if result.status == "not run":
         note = gemm_report.verdict == "fail" and gemm_report.note  # a kernel that died says more
-        pytest.skip(f"{gemm_item}: {note or IDLE}")  # -rs lists reasons, not items
+        pytest.skip(clean(f"{gemm_item}: {note or IDLE}"))  # -rs lists reasons, not items
 
 
 def list_findings(item: GemmItem, report: Report) -> list[Finding]:

@@ -82,6 +82,21 @@ def differentiable(a, b):
 
 async def waited_for(a, b):
     kernel[(1,)](a, b, a.T)
+
+def _launch(which, a, b):
+    which[(1,)](a, b, a.new_empty(1))
+
+def _between(which, a, b):
+    _launch(which, a, b)
+
+def by_a_launcher(a, b):
+    return _launch(kernel, a, b)
+
+def by_another(a, b):
+    return _between(tuned, a, b)
+
+def by_one_elsewhere(a, b):
+    return other.launch(tuned, a, b)
 """
 OTHERS = """
 TABLE = {"plain": 1}
@@ -97,6 +112,12 @@ def reference(a, b):
 
 def from_a_table(a, b):
     return TABLE[a](a.shape, b)
+
+def _time(which, M, N):
+    which[(1,)](torch.empty(M), N)
+
+def of_sizes(M, N):
+    _time(kernel, M, N)
 
 def of_one(a):
     kernel[(1,)](a, a, a)
@@ -128,6 +149,9 @@ def test_every_style_is_found_and_nothing_else(tmp_path):
         "Holder.static",
         "differentiable",
         "waited_for",
+        "by_a_launcher",
+        "by_another",
+        "by_one_elsewhere",
     ]
     assert found["of_three"].needs == ("scale", "zero")
     assert found["decorated"].needs == ()
@@ -175,9 +199,9 @@ def test_other_codings_marks_and_long_files_are_read(tmp_path):
     text = HEAD + STYLES
     path = tmp_path / "coded.py"
     path.write_bytes(b"# -*- coding: latin-1 -*-\nname = 'caf\xe9'\n" + text.encode())
-    assert len(find_wrappers(path)) == 10
+    assert len(find_wrappers(path)) == 13
     path.write_bytes(b"\xef\xbb\xbf" + text.encode())
-    assert len(find_wrappers(path)) == 10
+    assert len(find_wrappers(path)) == 13
     chain = "".join(f"def f{i}(a, b):\n    return f{i + 1}(a, b)\n" for i in range(50))
     chain += "def f50(a, b):\n    kernel[1,](a, b, a.T)\n"
     path.write_text(HEAD + chain + "x = [1, 2]\n" * 10_000)

@@ -24,7 +24,8 @@ KERNELS = """
         K("twice", right.matmul, both),
     ]
 """
-WHY = "reads past K, issue 12"
+REASON = "reads past K, \x1b issue 12"
+WHY = REASON.replace("\x1b", r"\x1b")  # as it is shown
 ITEM = re.compile(r"::test_gemm\[(\S+)-stays_in_bounds\] (\w+)")
 
 
@@ -32,17 +33,18 @@ ITEM = re.compile(r"::test_gemm\[(\S+)-stays_in_bounds\] (\w+)")
 def project(tmp_path):
     for name in ("right", "no_k_mask"):
         shutil.copy(ROOT / "docs" / "examples" / f"{name}.py", tmp_path)
-    (tmp_path / "reasons.py").write_text(f"BOUNDS = {{'stays_in_bounds': {WHY!r}}}\n")
+    (tmp_path / "reasons.py").write_text(f"BOUNDS = {{'stays_in_bounds': {REASON!r}}}\n")
     (tmp_path / "conftest.py").write_text(HEAD + KERNELS)
     (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
     return tmp_path
 
 
+STRICT = ("--junit-xml", "junit.xml", "-W", "error::pytest.PytestWarning")
 FEW = ("-v", "--gemm-in-process", "--gemm-max-examples", "1")
 
 
 def test_items_are_those_of_strict_xfail(project):
-    status, out = run(project, *FEW, "-rx", "-k", "bounds or exact", "--junit-xml", "junit.xml")
+    status, out = run(project, *FEW, "-rx", "-k", "bounds or exact", *STRICT)
     assert status == 1
     assert dict(ITEM.findall(out)) == {
         "known-fp16": "XFAIL",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -146,3 +148,21 @@ def test_a_command_under_nohup_outlives_its_terminal(project):
     assert (code, err) == (0, "")
     assert "waits: pass: " in out
     assert find_left(project) == ([], [])
+
+
+def test_an_early_end_shows_no_traceback(tmp_path):
+    (tmp_path / "argparse.py").write_text(
+        "import time\nprint('imports', flush=True)\ntime.sleep(60)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = subprocess.Popen(
+        [sys.executable, "-m", "gemmproof", "list"],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert command.stdout.readline() == "imports\n"
+    command.send_signal(signal.SIGINT)
+    assert command.communicate(timeout=20) == ("", "")
+    assert command.returncode == -signal.SIGINT  # 130 to a shell

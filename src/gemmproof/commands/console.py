@@ -25,8 +25,11 @@ def limits_of(options: argparse.Namespace) -> Limits:
 def unwritable(
     options: argparse.Namespace, reports: tuple[str, ...] = ("json", "junit")
 ) -> str | None:
-    """One line on the first report that could not be written; asked before the run, not after."""
-    stated = [(_label(o), getattr(options, o)) for o in reports if getattr(options, o)]
+    """One line on the first report that could not be written; asked before the run, not after.
+
+    An empty name, of a variable that is not set, is one that could not be.
+    """
+    stated = [(_label(o), getattr(options, o)) for o in reports if getattr(options, o) is not None]
     taken: dict[str, str] = {}
     for option, name in stated:
         first = taken.setdefault(os.path.realpath(name), option)
@@ -105,7 +108,10 @@ def deliver(options: argparse.Namespace, lines: list[Line], to_stderr: bool = Fa
     stream = sys.stderr if to_stderr else sys.stdout
     # rich itself ends the process, with a code of its own, where a reader closed the pipe
     shown, terminal = StringIO(), stream.isatty() or None
-    console = Console(file=shown, force_terminal=terminal, highlight=False, soft_wrap=True)
+    # of COLUMNS=0 it would make nothing; lines are not wrapped, so that the width is of no matter
+    console = Console(
+        file=shown, force_terminal=terminal, highlight=False, soft_wrap=True, width=100
+    )
     for text, style in lines:
         console.print(Text(text, style=style))
     if why := write_all(stream, shown.getvalue()):

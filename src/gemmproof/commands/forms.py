@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gemmproof.commands import console
 from gemmproof.reference.wording import say_count
 from gemmproof.report.ci import codequality, github, sarif
+from gemmproof.report.ci.lost import LostSince
 from gemmproof.report.ci.placed import list_placed
 from gemmproof.report.files import Writer, write_junit
 from gemmproof.report.report import EXIT, Report
@@ -18,18 +19,26 @@ FORMS = ("json", "junit", "sarif", "codequality")
 PLACED = ("sarif", "codequality")  # which hold findings with a line only
 
 
-def list_forms(reports: Sequence[Report], reproduce: dict[str, Reproduce]) -> dict[str, Writer]:
-    """What writes each form but the JSON; `reproduce` is looked up by a report's target."""
+def list_forms(
+    reports: Sequence[Report], reproduce: dict[str, Reproduce], lost: Sequence[LostSince] = ()
+) -> dict[str, Writer]:
+    """What writes each form but the JSON; `reproduce` is looked up by a report's target.
+
+    `lost` is what a baseline has against the run.
+    """
     every = list(reports)
     return {
-        "junit": lambda place: write_junit(place, every, reproduce),
-        "sarif": lambda place: sarif.write(place, every, list_placed(every, reproduce)),
+        "junit": lambda place: write_junit(place, every, reproduce, lost),
+        "sarif": lambda place: sarif.write(place, every, list_placed(every, reproduce), lost),
         "codequality": lambda place: codequality.write(place, list_placed(every, reproduce)),
     }
 
 
 def list_notes(
-    options: argparse.Namespace, reports: Sequence[Report], reproduce: dict[str, Reproduce]
+    options: argparse.Namespace,
+    reports: Sequence[Report],
+    reproduce: dict[str, Reproduce],
+    lost: Sequence[LostSince] = (),
 ) -> list[Line]:
     """The lines of the answer on what some form has no place for, and GitHub's annotations."""
     asked = [f"--{option}" for option in PLACED if getattr(options, option)]
@@ -42,8 +51,11 @@ def list_notes(
     if asked and lacking:
         of = f"without {lacking} of {say_count(len(placed), 'finding')}"
         notes.append(f"{' and '.join(asked)}: {of}, for want of a line in the repository")
+    if asked and lost:
+        of = f"without {say_count(len(lost), 'change')} against the baseline"
+        notes.append(f"{' and '.join(asked)}: {of}, of no line")
     if annotated:
-        notes += github.list_annotations(options.command, reports, placed)
+        notes += github.list_annotations(options.command, reports, placed, lost)
     return [(note, "") for note in notes]
 
 
@@ -53,11 +65,12 @@ def summarise(
     options: argparse.Namespace,
     reports: Sequence[Report],
     reproduce: dict[str, Reproduce],
+    lost: Sequence[LostSince] = (),
 ) -> int:
     """Append to the job's summary where GitHub has one; the exit code, incomplete if it failed."""
     if not github.is_wanted(options.annotations):
         return code
-    name, why = github.append_summary(options.command, verdict, reports, reproduce)
+    name, why = github.append_summary(options.command, verdict, reports, reproduce, lost)
     if why:
         said = f"{github.SUMMARY}: got {clean(name)!r} ({why}), expected a file to append to"
         say(f"gemmproof {options.command}: {said}")

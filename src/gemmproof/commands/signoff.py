@@ -19,10 +19,11 @@ from gemmproof.report.command import write_command
 from gemmproof.report.files import Writer, write_early
 from gemmproof.report.report import EXIT, GRAVEST_FIRST, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_expected, table
-from gemmproof.signoff.record import Signoff
+from gemmproof.signoff.record import INCOMPLETE, REFUSED, Signoff, weigh
 from gemmproof.signoff.show import lines as say_signed
+from gemmproof.signoff.show import list_uncounted, list_unused
 from gemmproof.signoff.verdict import ALONE
-from gemmproof.signoff.writers import list_writers, sign_off
+from gemmproof.signoff.writers import list_lost, list_writers, sign_off
 from gemmproof.streams import say
 from gemmproof.worker.kept import find_store, judge_kept, note_kept
 from gemmproof.worker.protocol import Request
@@ -85,7 +86,7 @@ def _kernels(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     if not names:
         raise ValueError(f"{options.conftest}: got no kernels, expected at least one")
     if options.kernel:
-        return options.kernel, []
+        return list(dict.fromkeys(options.kernel)), []
     left_out = worker.events["kernels"]["alone"] if options.device == "cpu" else []
     return [name for name in names if name not in left_out], left_out
 
@@ -149,7 +150,9 @@ def _judge_one(
 
 def _reproduce(options: argparse.Namespace, name: str) -> Callable[[Case], str]:
     def line(case: Case) -> str:
-        words = ["gemmproof", "signoff", "--kernel", name]
+        # a name that looks like an option is taken as one, where it stands alone
+        named = [f"--kernel={name}"] if name.startswith("-") else ["--kernel", name]
+        words = ["gemmproof", "signoff", *named]
         if options.conftest != "conftest.py":
             words += ["--conftest", options.conftest]
         if options.gpu:
@@ -181,8 +184,9 @@ def _answer(
         if report.verdict == "pass":
             name = clean(report.target)
             notes += [(f"{name}: {text.strip()}", style) for text, style in list_expected(report)]
-    told = (options, reports, reproduce)
-    said += [*say_signed(signed), *_summarise(options, reports, verdict), *notes]
+    notes += [*list_unused(signed, options.accept), *list_uncounted(signed)]
+    told = (options, reports, reproduce, list_lost(signed))
+    said += [*say_signed(signed), *_summarise(options, reports, signed), *notes]
     said += forms.list_notes(*told)
     code = answer(options, EXIT[verdict], said, _list_writers(signed, reports, reproduce))
     return forms.summarise(code, verdict, *told)
@@ -197,7 +201,10 @@ def _list_writers(
     signed: Signoff, reports: list[Report], reproduce: dict[str, Callable[[Case], str]]
 ) -> dict[str, Writer]:
     """What writes each report that can be asked for, by its option."""
-    return {**list_writers(signed, reproduce), **forms.list_forms(reports, reproduce)}
+    return {
+        **list_writers(signed, reproduce),
+        **forms.list_forms(reports, reproduce, list_lost(signed)),
+    }
 
 
 def _keep(
@@ -211,8 +218,8 @@ def _keep(
         write_early(getattr(options, option), write)
 
 
-def _summarise(options: argparse.Namespace, reports: list[Report], verdict: str) -> list[Line]:
-    """The table of all kernels, and how they fared."""
+def _summarise(options: argparse.Namespace, reports: list[Report], signed: Signoff) -> list[Line]:
+    """The table of all kernels, how they fared, and how many changes speak against them."""
     width = shutil.get_terminal_size((100, 24)).columns
     out: list[Line] = [(row, "") for row in table(reports, width)]
     legend = "cases judged; before them, the worst error as a share of its bound"
@@ -221,5 +228,9 @@ def _summarise(options: argparse.Namespace, reports: list[Report], verdict: str)
     out += [("", ""), (legend, "dim")]
     counts = {v: sum(r.verdict == v for r in reports) for v in GRAVEST_FIRST}
     told = ", ".join(f"{count} {v}" for v, count in counts.items() if count)
-    said = (f"signoff: {verdict} ({told or 'no kernel judged'})", STYLES[verdict])
+    weights = [weigh(one) for one in signed.changes]
+    against = [f"{weights.count(w)} {w}" for w in (REFUSED, INCOMPLETE) if w in weights]
+    told = f"{told or 'no kernel judged'}"
+    told += f"; against the baseline: {', '.join(against)}" if against else ""
+    said = (f"signoff: {signed.code} ({told})", STYLES[signed.code])
     return [*out, said, *note_unpredicted(options.gpu)]

@@ -24,6 +24,7 @@ _OF_TENSORS = frozenset(
     )
 )
 _LAUNCH = ""  # the callee that is a launch
+_GIVEN = "a kernel of the file is given to "  # before a callee, which launches that
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +79,15 @@ def find_wrappers(path: Path) -> list[Wrapper]:
         for name, one in found.items()
         if name not in launching
         and any(
-            callee in launching and (len(given) > 1 or one.tensors > 1)
+            _launches(callee, launching) and (len(given) > 1 or one.tensors > 1)
             for callee, given in one.calls
         )
     }:
         launching |= more
-    seen = [one for name, one in found.items() if name in launching and _has_tensors(one)]
+    seen = [one for name, one in found.items() if name in launching and _has_tensors(one, found)]
     launches = bool(seen)
     seen = seen or [x for x in found.values() if x.tensors > 1 and not _list_needs(x)]
-    called = {callee for one in seen for callee, _ in one.calls}
+    called = {callee.removeprefix(_GIVEN) for one in seen for callee, _ in one.calls}
     listed = [
         Wrapper(one.name, one.node.lineno, _list_needs(one), launches)
         for one in seen
@@ -169,7 +170,7 @@ def _list_calls(one: _Found, known: _Known) -> Iterator[tuple[str, set[str]]]:
         if isinstance(node, ast.Call):
             callee, given = _name_callee(node.func, known.tables), list(_list_given(node))
             if any(getattr(x, "id", None) in known.kernels for x in given):
-                callee = _LAUNCH
+                callee = f"{_GIVEN}{callee or ''}"
             if callee is not None:
                 yield callee, {p for x in given if (p := _trace(x, holders))}
 
@@ -233,10 +234,24 @@ def _is_callable(one: _Found) -> bool:
     )
 
 
-def _has_tensors(one: _Found) -> bool:
-    """Whether a parameter is used, or declared, as a tensor, or all are only handed on."""
-    launches = any(callee == _LAUNCH for callee, _ in one.calls)
-    return not launches or one.tensors > 0
+def _launches(callee: str, launching: set[str]) -> bool:
+    return callee in launching or callee.startswith(_GIVEN)
+
+
+def _has_tensors(one: _Found, found: dict[str, _Found], above: tuple[str, ...] = ()) -> bool:
+    """Whether a parameter is used, or declared, as a tensor, or all are only handed on.
+
+    What is handed on with a kernel is what the function that takes both has it for.
+    """
+    if one.tensors > 0:
+        return True
+    if any(callee == _LAUNCH for callee, _ in one.calls):
+        return False
+    takers = {x.removeprefix(_GIVEN) for x, _ in one.calls if x.startswith(_GIVEN)}
+    if not takers or takers - set(found):
+        return True
+    known = [found[name] for name in takers if name not in above]
+    return any(_has_tensors(x, found, (*above, one.name)) for x in known)
 
 
 def _count_tensors(one: _Found) -> int:

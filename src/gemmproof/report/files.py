@@ -14,12 +14,13 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from gemmproof.report.ci.lost import LostSince
 from gemmproof.report.report import Report
 from gemmproof.report.text import Reproduce
 from gemmproof.streams import write_all
@@ -33,11 +34,16 @@ def write_json(place: Path, data: Any, indent: int = 2) -> None:
     place.write_text(json.dumps(data, indent=indent) + "\n", encoding="utf-8")
 
 
-def write_junit(place: Path, reports: list[Report], reproduce: dict[str, Reproduce]) -> None:
+def write_junit(
+    place: Path,
+    reports: list[Report],
+    reproduce: dict[str, Reproduce],
+    lost: Sequence[LostSince] = (),
+) -> None:
     """Write one JUnit document; `reproduce` is looked up by a report's target."""
     from gemmproof.report import junit  # brings what few need
 
-    junit.write(place, reports, reproduce)
+    junit.write(place, reports, reproduce, lost)
 
 
 def replace_file(name: str, write: Writer) -> str:

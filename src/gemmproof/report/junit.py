@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
+from gemmproof.report.ci.lost import LostSince
 from gemmproof.report.report import PropertyResult, Report
 from gemmproof.report.text import Reproduce, clean, finding_text, kernel_name, proof_text
 
 
-def write(path: Path, reports: list[Report], reproduce: dict[str, Reproduce]) -> None:
+def write(
+    path: Path,
+    reports: list[Report],
+    reproduce: dict[str, Reproduce],
+    lost: Sequence[LostSince] = (),
+) -> None:
     """Write one document; `reproduce` is looked up by a report's target."""
     xml = JUnitXml("gemmproof")
     for report in reports:
         xml.add_testsuite(_suite(report, reproduce[report.target]))
+    if lost:
+        xml.add_testsuite(_suite_of_lost(lost))
     path.write_bytes(xml.tostring())
 
 
@@ -31,6 +40,18 @@ def _suite(report: Report, reproduce: Reproduce) -> TestSuite:
         if said := proof_text(result):
             suite.add_property(f"proof of {result.label}", said)
     suite.time = report.seconds
+    return suite
+
+
+def _suite_of_lost(lost: Sequence[LostSince]) -> TestSuite:
+    """What a baseline has against the run: its kernels may all be green, or gone."""
+    suite = TestSuite("baseline")
+    for one in lost:
+        # readers take cases of one name for one
+        case = TestCase(clean(f"{one.kind}: {one.text}"), clean(one.kernel or "all kernels"))
+        outcome = Failure if one.is_refused else Error
+        case.result = [outcome(clean(one.text), one.kind)]
+        suite.add_testcase(case)
     return suite
 
 

@@ -124,8 +124,17 @@ def list_limits(report: Report) -> Iterable[Line]:
 
 
 def kernel_name(report: Report) -> str:
-    """The function's name, without the place that TARGET puts before it."""
-    return report.target.rpartition(":")[2]
+    """The function's name, without the place that TARGET puts before it; or a registered name.
+
+    That one may have a colon as well: of a module, the function is one that was judged. An item of
+    pytest is without its file.
+    """
+    item = report.target.partition(".py::")[2]
+    if item:
+        return item
+    place, _, function = report.target.rpartition(":")
+    judged = report.facts is not None and report.target in report.facts.source
+    return function if judged or place.endswith(".py") else report.target
 
 
 def finding_text(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> str:
@@ -242,10 +251,13 @@ def table(reports: list[Report], width: int) -> list[str]:
     first = max(map(len, [*names, "verdict"]))
     heads = [f"{head:<{first}}" for head in ("", *names, "verdict", "seconds")]
     blocks = [heads]
-    for report in reports:
+    shown = [kernel_name(report) for report in reports]
+    if len(set(shown)) < len(shown):
+        shown = [report.target for report in reports]
+    for report, name in zip(reports, shown, strict=True):
         results = {p.name: p for p in report.properties}
-        judged = (_cell(results.get(name)) for name in names)
-        cells = [clean(kernel_name(report)), *judged, report.verdict, f"{report.seconds:.1f}"]
+        judged = (_cell(results.get(one)) for one in names)
+        cells = [clean(name), *judged, report.verdict, f"{report.seconds:.1f}"]
         wide = max(map(len, cells)) + 2
         if blocks[-1] is not heads and len(blocks[-1][0]) + wide > width:
             blocks.append(heads)

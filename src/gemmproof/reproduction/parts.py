@@ -1,5 +1,16 @@
 """The parts of a written test that are the same in each: memory with guards, and what reads it."""
 
+# What a written test itself binds, besides the operands: tests/cli/reproduce holds it to these.
+NAMES = frozenset(
+    (
+        *("importlib", "os", "Path", "pytest", "torch", "TorchFunctionMode", "monkeypatch"),
+        *("KERNELS", "INTERPRETED", "DEVICE", "AROUND", "GUARD", "MEMORY", "CARRIERS"),
+        *("place", "assert_memory_unchanged", "Room", "read_numbers", "path", "spec", "module"),
+        *("configs", "c", "got", "expected", "wanted", "at", "x", "y", "allowed", "near"),
+        *("largest", "lost"),
+    )
+)
+
 HEAD = '''\
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -63,7 +74,7 @@ EXACT = """\
 got = c.cpu().double()
 # exact, since these are integers whose sums float64 holds; then rounded once
 expected = (a.cpu().double() @ b.cpu().double()).to(c.dtype).double()
-assert got.shape == expected.shape
+assert got.shape == expected.shape, "NAME has another shape"
 for at in (got != expected).nonzero().tolist():
     x, y = got[tuple(at)].item(), expected[tuple(at)].item()
     assert x == y, f"NAME{at}: got {x}, expected {y}"

@@ -10,7 +10,7 @@ import ast
 import builtins
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gemmproof import __version__
@@ -103,16 +103,25 @@ def _comment(facts: Iterable[str]) -> Iterator[str]:
 def _write_body(bug: Bug, place: Place, calling: Calling) -> Iterator[str]:
     first = place.function.partition(".")[0]
     names = [first] if calling.call is None else _list_names(bug, calling.call) or [first]
-    yield from _write_import(place, [*names, *(n for n in bug.tuned if n not in names)])
+    own = {*parts.NAMES, *bug.values, *(x.name for x in bug.operands)}
+    taken = {n: _find_free(n, own) for n in dict.fromkeys([*names, *bug.tuned])}
+    yield from _write_import(place, taken)
     for name, number in bug.tuned.items():
         yield f"# the configuration of the case, number {number} of those that are tried"
-        yield f"configs = {name}.configs[{number}:{number + 1}]"
-        yield f'monkeypatch.setattr({name}, "configs", configs)'
+        yield f"configs = {taken[name]}.configs[{number}:{number + 1}]"
+        yield f'monkeypatch.setattr({taken[name]}, "configs", configs)'
     for operand in bug.operands:
         yield from _write_operand(operand)
-    yield from _write_call(bug, place, calling)
+    yield from _write_call(bug, place, calling, taken)
     yield from _write_comparison(bug, calling.spec)
     yield "assert_memory_unchanged()"
+
+
+def _find_free(name: str, own: set[str]) -> str:
+    """What a name of the target's module is called in the test, whose `own` names it leaves."""
+    while name in own or hasattr(builtins, name):
+        name = f"the_{name}"
+    return name
 
 
 def _write_paths(place: Place) -> Iterator[str]:
@@ -121,17 +130,19 @@ def _write_paths(place: Place) -> Iterator[str]:
         yield f"KERNELS = {quote(place.kernels)}"
 
 
-def _write_import(place: Place, names: Sequence[str]) -> Iterator[str]:
+def _write_import(place: Place, names: Mapping[str, str]) -> Iterator[str]:
+    """The names of the module, each with what it is called in the test."""
     if place.module is None:
         yield "path = Path(__file__).resolve().parent / KERNELS"
         yield 'spec = importlib.util.spec_from_file_location("the_kernels", path)'
         yield "module = importlib.util.module_from_spec(spec)"
         yield "spec.loader.exec_module(module)"
-        yield from (f"{name} = module.{name}" for name in names)
+        yield from (f"{here} = module.{name}" for name, here in names.items())
     else:
         if place.kernels is not None:
             yield "monkeypatch.syspath_prepend(Path(__file__).resolve().parent / KERNELS)"
-        yield from _list_parts(f"from {place.module} import ", "", names, "")
+        taken = [n if n == here else f"{n} as {here}" for n, here in names.items()]
+        yield from _list_parts(f"from {place.module} import ", "", taken, "")
     yield ""
 
 
@@ -189,16 +200,24 @@ def _write_plain(x: float) -> str:
     return str(int(x)) if whole else repr(x)
 
 
-def _write_call(bug: Bug, place: Place, calling: Calling) -> Iterator[str]:
+def _write_call(
+    bug: Bug, place: Place, calling: Calling, names: Mapping[str, str]
+) -> Iterator[str]:
     others = [x.name for x in bug.operands if x.name not in ("a", "b")]
     into = next(iter(bug.written[bug.result : bug.result + 1]), "")
     taken = "" if into else "c = "
     if calling.call is not None:
         made = [f"{name} = {value}" for name, value in bug.values.items()]
-        made.append(f"{taken}{ast.unparse(ast.parse(calling.call.strip(), mode='eval'))}")
+        tree = ast.parse(calling.call.strip(), mode="eval")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                node.id = names.get(node.id, node.id)
+        made.append(f"{taken}{ast.unparse(tree)}")
     else:
         named = [f"{n}={n}" for n in others] + [f"{n}={x}" for n, x in bug.values.items()]
-        made = list(_list_parts(f"{taken}{place.function}", "(", ["a", "b", *named], ")"))
+        first, dot, rest = place.function.partition(".")
+        head = f"{taken}{names[first]}{dot}{rest}"
+        made = list(_list_parts(head, "(", ["a", "b", *named], ")"))
     yield from ["with Room():"] * bug.room
     yield from _indent(made) if bug.room else made
     if into:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gemmproof.signoff.compare import compare
 from gemmproof.signoff.record import SCHEMA, Signoff
 from gemmproof.signoff.seal import FIELD, is_sealed
 
@@ -25,15 +27,27 @@ def read_baseline(name: str) -> Signoff:
         raise refuse(f"schema {data.get('schema')!r}, not {SCHEMA}: sign off again")
     if FIELD not in data:
         raise refuse("it has no hash")
-    if not is_sealed(data):
-        raise refuse("edited: its hash is not that of what it says")
+    try:
+        if not is_sealed(data):
+            raise refuse("edited: its hash is not that of what it says")
+    except RecursionError:
+        raise refuse("nested too deep") from None
     try:
         found = Signoff.from_dict(data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise refuse(f"not as it is written: {type(error).__name__} {error}") from None
+        _try_out(found)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        why = " ".join(f"{type(error).__name__} {error}".split())
+        raise refuse(f"not as it is written: {why}") from None
     if found.inputs.case is not None:
         raise refuse("of one case only")
     return found
+
+
+def _try_out(found: Signoff) -> None:
+    """Compare it with itself: whoever seals a report may write anything, which is told at once."""
+    held = [replace(k, report=replace(k.report, verdict="pass")) for k in found.kernels]
+    passed = replace(found, kernels=tuple(held))
+    list(compare(passed, passed))
 
 
 def read_json(name: str, expected: str) -> Any:

@@ -231,6 +231,11 @@ class Signoff:
         )
 
 
+def list_accepting(reason: Reason) -> tuple[str, str]:
+    """The words of --accept that accept it."""
+    return reason.kind, f"{reason.kind}:{reason.kernel}"
+
+
 def weigh(reason: Reason) -> str:
     """What a reason weighs, once it is accepted or not."""
     return SIGNED if reason.accepted else reason.weight

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gemmproof.reference.wording import say_count
 from gemmproof.report.facts import AXES, RESIDUES, UNKNOWN, Coverage
@@ -19,6 +19,7 @@ from gemmproof.signoff.record import (
     KernelRecord,
     Reason,
     Signoff,
+    list_accepting,
     weigh,
 )
 
@@ -44,6 +45,24 @@ def lines(signed: Signoff) -> list[Line]:
     if len(signed.changes) > SHOWN:
         said.append((f"  and {len(signed.changes) - SHOWN} more: --json has all", ""))
     return [*said, ("", "")]
+
+
+def list_unused(signed: Signoff, accepted: Iterable[str]) -> list[Line]:
+    """What --accept says of nothing: of another kernel than was meant, or of what is mended."""
+    used = {word for one in signed.changes if one.accepted for word in list_accepting(one)}
+    why = "no --baseline, which it is about" if signed.baseline is None else "nothing of that kind"
+    unused = [word for word in dict.fromkeys(accepted) if word not in used]
+    return [(clean(f"note: --accept {word}: got {why}, accepted nothing"), "") for word in unused]
+
+
+def list_uncounted(signed: Signoff) -> Iterator[Line]:
+    """The measurements that were given and do not count, with the first reason."""
+    for option, name in (("bench", "why_not_timed"), ("mutation", "why_not_mutated")):
+        lacking = [k for k in signed.kernels if getattr(k, name)]
+        if lacking:
+            of = f"{len(lacking)} of {say_count(len(signed.kernels), 'kernel')}"
+            why = f"{lacking[0].report.target}: {getattr(lacking[0], name)}"
+            yield (clean(f"note: --{option} does not count for {of}: {why}"), "")
 
 
 def _sort(reasons: Iterable[Reason]) -> list[Reason]:
@@ -169,6 +188,8 @@ def say_contract(kernel: KernelRecord) -> list[tuple[str, str]]:
         if value in (None, False, {}) or (name, value) in _USUAL:
             continue
         text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        if isinstance(value, dict):
+            text = "; ".join(f"{key}: {x}" for key, x in value.items())
         said.append((name, text))
     return [*said, *facts.operands.items()]
 

@@ -19,6 +19,8 @@ from gemmproof.signoff.record import (
     KernelRecord,
     Reason,
     Signoff,
+    list_accepting,
+    weigh,
 )
 from gemmproof.signoff.timed import Timed
 
@@ -45,6 +47,7 @@ def sign(
     made = Signoff(SIGNED, "pass", inputs, kernels, tuple(left_out), versions=versions)
     changes = tuple(_accept(compare(baseline, made), accepted)) if baseline else ()
     reasons = [*_list_reasons(made, baseline), *(c for c in changes if c.weight != SIGNED)]
+    reasons.sort(key=lambda one: GRAVEST.index(weigh(one)))  # pages show the first of them
     weights = {reason.weight for reason in reasons if not reason.accepted} or {SIGNED}
     codes |= {_CODES[one.weight] for one in changes if not one.accepted}
     return replace(
@@ -66,7 +69,7 @@ def _record(report: Report, timed: Timed | None, mutated: Mutated | None) -> Ker
 
 def _accept(changes: Iterable[Reason], accepted: Collection[str]) -> Iterator[Reason]:
     for one in changes:
-        is_accepted = bool({one.kind, f"{one.kind}:{one.kernel}"} & set(accepted))
+        is_accepted = bool(set(list_accepting(one)) & set(accepted))
         yield replace(one, accepted=is_accepted and one.weight != SIGNED)
 
 

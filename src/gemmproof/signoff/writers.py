@@ -6,10 +6,11 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gemmproof.report.ci.lost import LostSince
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.report import Report
 from gemmproof.report.text import Reproduce
-from gemmproof.signoff.record import Inputs, Signoff
+from gemmproof.signoff.record import REFUSED, SIGNED, Inputs, Signoff, weigh
 from gemmproof.signoff.verdict import sign
 
 
@@ -28,6 +29,15 @@ def sign_off(
     )
     read = (options.baseline, options.accept, options.bench, options.mutation)
     return sign(inputs, reports, left_out, *read)
+
+
+def list_lost(signed: Signoff) -> list[LostSince]:
+    """What its baseline has against it, as reports for CI tell it; what was accepted is none."""
+    return [
+        LostSince(one.kernel, one.kind, one.text, one.weight == REFUSED)
+        for one in signed.changes
+        if weigh(one) != SIGNED
+    ]
 
 
 def list_writers(signed: Signoff, reproduce: Mapping[str, Reproduce]) -> dict[str, Writer]:

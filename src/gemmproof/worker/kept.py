@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import UNEXPECTED
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.wording import say_count
 from gemmproof.report.files import lock_file, write_whole
@@ -153,8 +154,12 @@ def _list_formats(request: Request) -> tuple[str, ...]:
 
 
 def list_failing(report: Report) -> list[Case]:
-    """The cases of what was found where it was simulated: where they hold, nothing is launched."""
-    return [finding.case for finding in report.findings if finding.backend == "simulator"]
+    """The cases of what was found where it was simulated: where they hold, nothing is launched.
+
+    None of what held, and was expected to fail.
+    """
+    simulated = (one for one in report.findings if one.backend == "simulator")
+    return [finding.case for finding in simulated if finding.fault != UNEXPECTED]
 
 
 def note_kept(report: Report, worker: WorkerExit) -> Report:

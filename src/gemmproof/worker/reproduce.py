@@ -71,7 +71,7 @@ def _run(code: Any, path: str, around: tuple[float, int]) -> tuple[str | None, s
             test(*[patch] * test.__code__.co_argcount)
         except AssertionError as failure:
             own = traceback.extract_tb(failure.__traceback__)[-1].filename == path
-            return (str(failure), "") if own else (None, tell_error(failure))
+            return (str(failure) or "an assertion", "") if own else (None, tell_error(failure))
         except Exception as error:
             return None, tell_error(error)
     return "", ""

@@ -19,6 +19,7 @@ from gemmproof.calling import Calling
 from gemmproof.fake_device import Wanted, fake_device
 from gemmproof.reference.provenance import tell_error, words_of
 from gemmproof.reference.sign_of_life import SignOfLife
+from gemmproof.settings import find_pythonpath
 from gemmproof.target import Target, TargetError, call_theirs, line_of, load, load_file
 from gemmproof.worker.processes import die_with_parent, resident
 from gemmproof.worker.protocol import STACK, WHERE_SIGNAL, Listener, Request, open_events
@@ -190,6 +191,7 @@ def load_registered(path: str) -> list[KernelUnderTest] | TargetError:
 def _load_registered(path: str) -> list[KernelUnderTest]:
     from gemmproof.properties.kernel import KernelUnderTest
 
+    _add_import_path(Path(path).resolve().parent)
     hook = getattr(load_file(Path(path)), "pytest_gemm_kernels", None)
     if not callable(hook):
         raise TargetError(f"{path}: got no pytest_gemm_kernels(), expected a function of that name")
@@ -209,6 +211,13 @@ def _load_registered(path: str) -> list[KernelUnderTest]:
     if len(set(names)) < len(names):
         raise TargetError(f"{path}: got kernels named {names}, expected different names")
     return list(kernels)
+
+
+def _add_import_path(folder: Path) -> None:
+    """Let a conftest.py import what it can within `python -m pytest`."""
+    sys.path[:0] = [one for one in find_pythonpath(folder) if one not in sys.path]
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def _read_case(text: str | None, kernel: KernelUnderTest) -> Case | None:

@@ -105,7 +105,7 @@ def test_what_holds_after_all_is_a_finding():
     told = check_with(fake_run(), contract=EXPECTS, max_examples=6)[0]
     (found,) = told.findings
     assert (told.verdict, found.property, found.fault) == ("fail", BOUNDS, UNEXPECTED)
-    assert found.message == f"{BOUNDS}: got 6 cases that held, expected it to fail: {WHY}"
+    assert found.message == f"all cases: got 6 cases that held, expected it to fail: {WHY}"
     said = [text for text, _ in lines(told, str)]
     assert said[0] == f"matmul keeps {BOUNDS}, which its contract expects to fail"
     assert not any("smallest case" in text for text in said)

@@ -98,6 +98,15 @@ def test_a_call_that_ends_its_process_is_written_as_it_is(capsys):
     assert Path("test_bug.py").read_text().count("place(") == 3
 
 
+def test_a_result_of_another_shape_fails_the_test(capsys):
+    with open("right.py", "a") as file:
+        file.write("\n\ndef narrow(a, b):\n    return matmul(a, b)[:, :1]\n")
+    assert main(["reproduce", "right.py:narrow", "--case", '{"M":1,"N":2,"K":1}']) == 0
+    said = capsys.readouterr().out
+    assert "Triton's interpreter: the test fails: c has another shape" in said
+    assert "On a GPU: values show it" in said
+
+
 def test_hostile_names_stay_in_comments_and_strings(capsys):
     folder = Path('it"s\n\x1b[31m')
     folder.mkdir()

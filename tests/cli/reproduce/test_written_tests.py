@@ -15,6 +15,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import OneOf, Operand
+from gemmproof.reproduction import parts
 from gemmproof.reproduction.find import find_bug
 from gemmproof.reproduction.write import Place, write_test
 from gemmproof.target import load_file
@@ -141,3 +142,38 @@ def test_a_result_that_the_call_leaves_in_an_operand_is_read_there(tmp_path):
     text = write_test(bug, Place(".", "into", "into"), calling, "gemmproof check ...", [])
     assert "\n    into(a, b, c=c, beta=1.0)\n    # the exact result of a @ b + beta * c, " in text
     assert "writable=True" in text
+
+
+HOSTILE = ("place", "a", "got", "abs")  # what a written test itself calls so
+
+
+def test_a_wrapper_may_have_any_name_of_the_test(tmp_path):
+    (wrong,) = (wrong for wrong in WRONG if wrong.name == "no_mask_of_k")
+    bug = state_bug(tmp_path, wrong)
+    for name in HOSTILE:
+        for module, text in ((f"wrong_{name}", wrong.text), (f"right_{name}", RIGHT)):
+            (tmp_path / f"{module}.py").write_text(text.replace("def matmul(", f"def {name}("))
+            written = write_test(bug, Place(".", module, name), Calling(), "gemmproof", [])
+            (tmp_path / f"test_{module}.py").write_text(written)
+    called = write_test(bug, Place(None, "m", "got"), Calling("got(a, b.t())"), "gemmproof", [])
+    assert "    from m import got as the_got\n" in called
+    assert "c = the_got(a, b.t())\n" in called
+    loaded = write_test(bug, Place("m.py", None, "got"), Calling(), "gemmproof", [])
+    assert "    the_got = module.got\n" in loaded
+    out = run_pytest(tmp_path)[1]
+    verdicts = re.findall(r"^(PASSED|FAILED) test_(right|wrong)_\w+\.py::(.*)$", out, re.MULTILINE)
+    assert {verdict for verdict, which, _ in verdicts if which == "right"} == {"PASSED"}, out
+    wrongs = [said for verdict, which, said in verdicts if (verdict, which) == ("FAILED", "wrong")]
+    assert len(wrongs) == len(HOSTILE)
+    assert all("c[0, 0]: got nan" in said for said in wrongs)
+
+
+def test_the_names_that_a_written_test_binds_are_known(folder, bugs):
+    for path in folder.glob("test_*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        bound |= {n.name for n in ast.parse(path.read_text()).body if hasattr(n, "name")}
+        taken = {"a", "b", f"test_{path.stem[5:]}", "test_matmul"}
+        inner = {"reach", "first", "fill", "memory", "where", "bits", "value", "shape", "name"}
+        inner |= {"before", "own", "changed", "made", "kinds", "kind", "held", "new", "n", "step"}
+        assert bound - inner - taken <= parts.NAMES

@@ -53,7 +53,7 @@ def test_a_baseline_is_compared_and_may_be_replaced(project, capsys):
         "  star: gone: the baseline has it, and it is not registered  [refused]",
         "  matmul: source changed: my_kernels:matmul",
     ]
-    assert out[-1] == "signoff: fail (1 pass)"
+    assert out[-1] == "signoff: fail (1 pass; against the baseline: 1 refused)"
     assert Path("page.html").read_text().startswith("<!doctype html>")
     said = Path("page.md").read_text()
     assert said.startswith("## gemmproof sign-off: refused\n")
@@ -110,6 +110,14 @@ BROKEN = {
     f'{{"schema": {SCHEMA}, "kernels": []}}': "it has no hash",
     json.dumps(seal({"schema": SCHEMA, "kernels": [{}]})): "not as it is written: KeyError",
     "[" * 100_000: "broken JSON: ",
+    f'{{"schema": {SCHEMA}, "kernels": [], "hash": "", "x": {"[" * 900 + "]" * 900}}}': "nested",
+}
+FORGED = {
+    "source": lambda k: k["facts"].update(source=[1]),
+    "formats": lambda k: k["facts"]["contract"].update(formats=None),
+    "sizes": lambda k: k["facts"]["contract"].update(M="a..b\n"),
+    "name": lambda k: k.update(target=["matmul"]),
+    "bits": lambda k: k["coverage"].update(bits={"fp16": [{"case": {}, "digest": 2}]}),
 }
 
 
@@ -117,6 +125,13 @@ BROKEN = {
 def test_what_is_no_baseline_is_one_line(refuse, text):
     Path("base.json").write_text(text)
     assert f"got 'base.json' ({BROKEN[text]}" in refuse()
+
+
+@pytest.mark.parametrize("edit", FORGED)
+def test_what_was_edited_and_sealed_again_is_one_line(baseline, refuse, edit):
+    FORGED[edit](baseline["kernels"][0])
+    Path("base.json").write_text(json.dumps(seal(baseline)))
+    assert "got 'base.json' (not as it is written: " in refuse()
 
 
 def test_a_file_that_is_not_there_is_one_line(refuse):

@@ -82,6 +82,24 @@ def test_the_page_shows_what_users_write_as_text():
     page(odd_signoff()).encode()  # half a pair of surrogates is no text
 
 
+def test_what_holds_after_all_has_no_command_and_its_contract_is_in_words():
+    held = replace(FINDING, fault="unexpected_pass", message="all cases: got 5 that held")
+    facts = identity(expected={"no_races": "issue 12", "symmetries": "<b>"})
+    made = signed(report(verdict="fail", findings=(held,), facts=facts))
+    text = Reader(page(made)).text
+    assert "all cases: got 5 that held" in text
+    assert "say " not in text  # the command
+    assert "no_races: issue 12; symmetries: <b>" in text
+    assert "say " in Reader(page(signed(report(verdict="fail", findings=(FINDING,))))).text
+
+
+def test_what_is_refused_stands_first_among_reasons_that_have_no_room():
+    unjudged = [report(f"k{i}", verdict="incomplete", note="no time") for i in range(40)]
+    made = signed(*unjudged, report(verdict="fail", findings=(FINDING,)))
+    assert [one.weight for one in made.reasons[:2]] == ["refused", "incomplete"]
+    assert "- **refused**: matmul: no_races" in markdown.write(made)
+
+
 def test_the_page_fetches_and_runs_nothing():
     read = Reader(page(odd_signoff()))
     assert not read.tags & {"script", "link", "img", "iframe", "object", "base", "form"}

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from gemmproof.report.ci.lost import LostSince
 from gemmproof.report.ci.placed import PlacedFinding
 from gemmproof.report.report import Report
 from gemmproof.report.text import Reproduce, clean, kernel_name, lines
@@ -24,11 +25,15 @@ def is_wanted(annotations: str) -> bool:
 
 
 def list_annotations(
-    command: str, reports: Sequence[Report], placed: Sequence[PlacedFinding]
+    command: str,
+    reports: Sequence[Report],
+    placed: Sequence[PlacedFinding],
+    lost: Sequence[LostSince] = (),
 ) -> Iterator[str]:
     """Workflow commands, the gravest first, and a line on what is not annotated.
 
-    Root causes come first, then what could not be judged; what follows from a cause goes with it.
+    Root causes come first, then what a baseline refuses, then what could not be judged; what
+    follows from a cause goes with it.
     """
     causes = [_annotate_finding(one) for one in placed if not one.follows]
     unjudged = [
@@ -41,7 +46,11 @@ def list_annotations(
         for report in reports
         if report.verdict == verdict
     ]
-    every = [*causes, *unjudged]
+    refused, unknown = (
+        [_annotate_lost(command, one) for one in lost if one.is_refused is is_refused]
+        for is_refused in (True, False)
+    )
+    every = [*causes, *refused, *unjudged, *unknown]
     yield from every[:MOST_ANNOTATIONS]
     counts = {
         f"beyond the {MOST_ANNOTATIONS} that GitHub shows": len(every[MOST_ANNOTATIONS:]),
@@ -55,6 +64,11 @@ def list_annotations(
 def _annotate_finding(one: PlacedFinding) -> str:
     place = {} if one.path is None else {"file": one.path, "line": str(one.line)}
     return write_command("error", one.text, **place, title=f"{one.kernel}: {one.finding.property}")
+
+
+def _annotate_lost(command: str, one: LostSince) -> str:
+    title = f"gemmproof {command}: {one.kind}"
+    return write_command("error" if one.is_refused else "warning", one.words, title=title)
 
 
 def write_command(name: str, message: str, **properties: str) -> str:
@@ -72,7 +86,11 @@ def _escape_property(text: str) -> str:
 
 
 def append_summary(
-    command: str, verdict: str, reports: Sequence[Report], reproduce: dict[str, Reproduce]
+    command: str,
+    verdict: str,
+    reports: Sequence[Report],
+    reproduce: dict[str, Reproduce],
+    lost: Sequence[LostSince] = (),
 ) -> tuple[str, str]:
     """Append the page to the file that GitHub names; that name and why it failed, or "".
 
@@ -81,7 +99,7 @@ def append_summary(
     name = os.environ.get(SUMMARY, "")
     if not name:
         return "", ""
-    pieces = list(_write_page(command, verdict, reports, reproduce))
+    pieces = list(_write_page(command, verdict, reports, reproduce, lost))
     try:
         with open(name, "ab") as file:
             page = fit(pieces, MOST_BYTES - file.tell())
@@ -107,7 +125,11 @@ def fit(pieces: Iterable[str], room: int) -> bytes:
 
 
 def _write_page(
-    command: str, verdict: str, reports: Sequence[Report], reproduce: dict[str, Reproduce]
+    command: str,
+    verdict: str,
+    reports: Sequence[Report],
+    reproduce: dict[str, Reproduce],
+    lost: Sequence[LostSince],
 ) -> Iterator[str]:
     """Markdown, in parts that can be left out from the end: a row of the table, a kernel's text."""
     yield f"## gemmproof {command}: {verdict}\n\n| kernel | verdict | cases | findings |\n"
@@ -116,6 +138,9 @@ def _write_page(
         cases = max((result.examples for result in report.properties), default=0)
         cells = [_plain(kernel_name(report)), report.verdict, f"{cases}", f"{len(report.findings)}"]
         yield f"| {' | '.join(cells)} |\n"
+    for number, one in enumerate(lost):
+        weight = "refused" if one.is_refused else "incomplete"
+        yield f"{'' if number else chr(10)}- **{weight}**: {_plain(one.words)}\n"
     for report in reports:
         if report.verdict != "pass" or report.expected:
             said = "\n".join(text for text, _ in lines(report, reproduce[report.target]))

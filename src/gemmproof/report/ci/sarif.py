@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gemmproof import __version__
+from gemmproof.report.ci.lost import LostSince
 from gemmproof.report.ci.placed import PlacedFinding
 from gemmproof.report.files import write_json
 from gemmproof.report.report import Report
@@ -18,12 +19,19 @@ SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 FINGERPRINT = "gemmproof/v1"  # a new number where fingerprints are made of something else
 
 
-def write(place: Path, reports: Sequence[Report], placed: Sequence[PlacedFinding]) -> None:
+def write(
+    place: Path,
+    reports: Sequence[Report],
+    placed: Sequence[PlacedFinding],
+    lost: Sequence[LostSince] = (),
+) -> None:
     """Write one document."""
-    write_json(place, make_document(reports, placed))
+    write_json(place, make_document(reports, placed, lost))
 
 
-def make_document(reports: Sequence[Report], placed: Sequence[PlacedFinding]) -> dict[str, Any]:
+def make_document(
+    reports: Sequence[Report], placed: Sequence[PlacedFinding], lost: Sequence[LostSince] = ()
+) -> dict[str, Any]:
     """The document as plain data; what has no line is told by a notification."""
     claims = {result.name: result.claim for report in reports for result in report.properties}
     claims |= {one.finding.property: "" for one in placed if one.finding.property not in claims}
@@ -39,6 +47,7 @@ def make_document(reports: Sequence[Report], placed: Sequence[PlacedFinding]) ->
         "executionSuccessful": all(r.verdict in ("pass", "fail") for r in reports),
         "toolExecutionNotifications": [
             *_notify_unplaced(placed),
+            *_notify_lost(lost),
             *_notify_unjudged(reports),
             *_notify_expected(reports),
         ],
@@ -97,6 +106,14 @@ def _notify_unplaced(placed: Sequence[PlacedFinding]) -> list[dict[str, Any]]:
         }
         for one in placed
         if one.path is None
+    ]
+
+
+def _notify_lost(lost: Sequence[LostSince]) -> list[dict[str, Any]]:
+    """What a baseline has against the run: it is of no line."""
+    return [
+        {"level": "error" if one.is_refused else "warning", "message": {"text": clean(one.words)}}
+        for one in lost
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gemmproof.properties.finding import list_by_cause
+from gemmproof.properties.finding import UNEXPECTED, list_by_cause
 from gemmproof.report.text import Reproduce, clean
 from gemmproof.signoff import show
 from gemmproof.signoff.changed_source import group_by_module
@@ -33,6 +33,7 @@ def write(signed: Signoff, reproduce: dict[str, Reproduce]) -> str:
         show=show,
         grid=grid,
         list_by_cause=list_by_cause,
+        UNEXPECTED=UNEXPECTED,
         group_by_module=group_by_module,
         reproduce=lambda kernel, case: reproduce[kernel.report.target](case),
     )

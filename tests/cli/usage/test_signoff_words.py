@@ -1,0 +1,82 @@
+"""`gemmproof signoff` takes what was typed as it was meant, or says what is wrong with it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from cli_project import project_folder  # noqa: F401
+
+from gemmproof.cli import EXIT, main
+
+CONFTEST = """
+from gemmproof import Contract, KernelUnderTest
+from my_kernels import matmul, star, leaves
+
+def pytest_gemm_kernels():
+    names = ["matmul:fp16", "star:fp16", "-odd", "::star"]
+    wrappers = [matmul, star, leaves, star]
+    return [KernelUnderTest(n, f, Contract()) for n, f in zip(names, wrappers)]
+"""
+SEARCH = ["signoff", "--no-proof", "--max-examples", "4", "--quiet", "--jobs", "1"]
+ONE = [*SEARCH, "--kernel", "matmul:fp16"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_project(project):
+    Path("conftest.py").write_text(CONFTEST)
+
+
+def test_a_registered_name_keeps_its_colon_and_is_judged_once(capsys):
+    named = ["--kernel", "star:fp16", "--kernel", "matmul:fp16", "--kernel", "::star"]
+    assert main([*ONE, *named]) == EXIT["pass"]
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].split() == ["matmul:fp16", "star:fp16", "::star"]
+    assert out.endswith("signoff: pass (3 pass)\n")
+    assert main(ONE) == EXIT["pass"]
+    assert capsys.readouterr().out.split()[0] == "matmul:fp16"
+
+
+def test_a_name_like_an_option_can_be_pasted(capsys):
+    case = '{"M":3,"N":1,"K":1}'
+    assert main([*SEARCH, "--kernel=-odd", "--case", case]) == EXIT["fail"]
+    (line,) = (x for x in capsys.readouterr().out.splitlines() if "reproduce:" in x)
+    words = shlex.split(line.partition("reproduce:")[2])[1:]
+    assert main(words) == EXIT["fail"]
+    assert "-odd does not run to completion" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["html", "markdown", "json", "junit", "sarif", "codequality"])
+def test_an_empty_name_of_a_report_is_refused(option, capsys):
+    assert main([*ONE, f"--{option}", ""]) == EXIT["error"]
+    said = capsys.readouterr().err
+    assert said.startswith(f"gemmproof signoff: --{option}: got '' (")
+    assert said.count("\n") == 1
+
+
+def test_a_terminal_of_no_width_shows_the_answer(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    assert main(ONE) == EXIT["pass"]
+    assert "signoff: pass (1 pass)" in capsys.readouterr().out
+
+
+def test_measurements_that_do_not_count_are_told(capsys):
+    Path("mutants.json").write_text('{"schema": 1, "kernels": []}')
+    assert main([*ONE, "--mutation", "mutants.json"]) == EXIT["pass"]
+    why = "matmul:fp16: mutants.json has no mutants of it"
+    said = f"note: --mutation does not count for 1 of 1 kernel: {why}"
+    assert said in capsys.readouterr().out.splitlines()
+
+
+def test_what_was_accepted_and_is_not_there_is_told(capsys):
+    assert main([*ONE, "--accept", "proof"]) == EXIT["pass"]
+    said = "note: --accept proof: got no --baseline, which it is about, accepted nothing"
+    assert said in capsys.readouterr().out
+    assert main([*ONE, "--json", "base.json"]) == EXIT["pass"]
+    Path("conftest.py").write_text(CONFTEST.replace("-odd", "odd"))
+    compared = [*SEARCH, "--kernel", "matmul:fp16", "--baseline", "base.json"]
+    assert main([*compared, "--accept", "kernel:mat", "--accept", "proof"]) == EXIT["pass"]
+    out = capsys.readouterr().out
+    assert "note: --accept kernel:mat: got nothing of that kind, accepted nothing" in out
+    assert "note: --accept proof: got nothing of that kind" in out
