@@ -129,6 +129,18 @@ def test_what_was_not_judged_is_one_line_and_an_old_report_stays(project, words)
     assert find_left(project) == ([], [])
 
 
+def test_a_drift_that_is_interrupted_takes_nothing_from_its_check(project):
+    kernels = KERNELS.replace("(a, b):", "(a, b):\n    if b is None: return  # its check")
+    (project / "my_kernels.py").write_text(kernels)
+    words = ("--drift", "--kernel", "waits", "--json", "report.json")
+    code, out, _ = interrupt(start(project, *SIGNOFF, *words), project)
+    assert (code, out.splitlines()[-1]) == (130, "signoff: incomplete (1 incomplete)")
+    (waits,) = json.loads((project / "report.json").read_text())["kernels"]
+    assert waits["properties"][1]["examples"] == 2
+    assert waits["note"] == "its drift in fp16 was not measured: interrupted"
+    assert find_left(project) == ([], [])
+
+
 def test_signoff_ends_while_a_conftest_is_imported(project):
     (project / "conftest.py").write_text(IMPORTING)
     code, out, err = interrupt(start(project, *SIGNOFF), project)

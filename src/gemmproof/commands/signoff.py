@@ -19,7 +19,8 @@ from gemmproof.report.command import write_command
 from gemmproof.report.files import Writer, write_early
 from gemmproof.report.report import EXIT, GRAVEST_FIRST, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_expected, table
-from gemmproof.signoff.record import Signoff
+from gemmproof.signoff.drifted import add_drift
+from gemmproof.signoff.record import ACCUMULATOR, DriftClass, Signoff
 from gemmproof.signoff.show import lines as say_signed
 from gemmproof.signoff.verdict import ALONE
 from gemmproof.signoff.writers import list_writers, sign_off
@@ -28,6 +29,8 @@ from gemmproof.worker.kept import find_store, judge_kept, note_kept
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import open_pool, preload, watch
 from gemmproof.worker.verdict import make_unjudged
+
+Drifts = dict[str, tuple[DriftClass, ...]]  # by the kernel's name
 
 INTERRUPTED = "stopped after 0 cases: interrupted"
 UNDER_WAY = "not judged when this was written: the run was under way"
@@ -48,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
             raise ValueError(problem)
         if options.case:
             Case.from_json(options.case)
+            if options.drift:
+                raise ValueError("--drift: got --case beside it, expected one of them")
         if not Path(options.conftest).is_file():
             raise ValueError(
                 f"--conftest: got {options.conftest!r} (no such file), expected a conftest.py that"
@@ -59,19 +64,21 @@ def run(options: argparse.Namespace) -> int:
     imported = options.conftest if options.device == "cpu" else None
     with preload(imported, limits_of(options)):
         try:
-            names, left_out = _kernels(options)
+            kernels, left_out = _kernels(options)
         except ValueError as mistake:
             return forms.refuse(options, str(mistake))
-        keep = partial(_keep, options, names, left_out)
-        judged, interrupted, why = _judge_all(options, names, keep)
-    code = _answer(options, names, judged, left_out, why)
+        names = list(kernels)
+        drifts: Drifts = {}
+        keep = partial(_keep, options, names, left_out, drifts)
+        judged, interrupted, why = _judge_all(options, kernels, drifts, keep)
+    code = _answer(options, names, judged, left_out, drifts, why)
     if interrupted:
         raise interrupted
     return code
 
 
-def _kernels(options: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """The kernels to judge, by name, and those left out because only a GPU can judge them.
+def _kernels(options: argparse.Namespace) -> tuple[dict[str, list[str]], list[str]]:
+    """The formats of the kernels to judge, by name, and those that only a GPU could judge.
 
     A kernel that is asked for by name is never left out. Raises ValueError where there are none.
     """
@@ -79,31 +86,38 @@ def _kernels(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     if failure := worker.explain_failure(options.conftest):
         raise ValueError(failure)
     names: list[str] = worker.events["kernels"]["names"]
+    formats = dict(zip(names, worker.events["kernels"]["formats"], strict=True))
     for name in options.kernel or []:
         if name not in names:
             raise ValueError(f"--kernel: got {name!r}, expected one of: {' '.join(names)}")
     if not names:
         raise ValueError(f"{options.conftest}: got no kernels, expected at least one")
     if options.kernel:
-        return options.kernel, []
+        return {name: formats[name] for name in options.kernel}, []
     left_out = worker.events["kernels"]["alone"] if options.device == "cpu" else []
-    return [name for name in names if name not in left_out], left_out
+    return {name: formats[name] for name in names if name not in left_out}, left_out
 
 
 def _judge_all(
-    options: argparse.Namespace, names: list[str], keep: Callable[[dict[str, Report]], None]
+    options: argparse.Namespace,
+    kernels: dict[str, list[str]],
+    drifts: Drifts,
+    keep: Callable[[dict[str, Report]], None],
 ) -> tuple[dict[str, Report], Interrupted | None, str]:
     """The reports by name, what interrupted that, and why there are no others.
 
     An interruption is raised where nothing is known by then. `keep` is called after each kernel.
     """
-    jobs = options.jobs or max(1, min(os.cpu_count() or 1, len(names)))
+    jobs = options.jobs or max(1, min(os.cpu_count() or 1, len(kernels)))
     judged: dict[str, Report] = {}
     interrupted, why = None, INTERRUPTED
     try:
-        shown = progress("signoff", options.quiet, len(names), "kernels")
+        shown = progress("signoff", options.quiet, len(kernels), "kernels")
         with shown as course, open_pool(jobs) as pool:
-            started = [pool.submit(_judge_one, options, name, judged, course) for name in names]
+            started = [
+                pool.submit(_judge_one, options, name, formats, judged, drifts, course)
+                for name, formats in kernels.items()
+            ]
             for future in as_completed(started):
                 report = judged[future.result()]
                 say(f"{report.target}: {report.verdict} after {report.seconds:.1f} s")
@@ -120,7 +134,12 @@ def _judge_all(
 
 
 def _judge_one(
-    options: argparse.Namespace, name: str, judged: dict[str, Report], course: Course
+    options: argparse.Namespace,
+    name: str,
+    formats: list[str],
+    judged: dict[str, Report],
+    drifts: Drifts,
+    course: Course,
 ) -> str:
     """Put the report on a kernel among the others: what is there outlives an interruption.
 
@@ -139,24 +158,33 @@ def _judge_one(
         proof=options.proof,
     )
     store = find_store(options.kept, request)
+    limits = limits_of(options)
     with course.follow(name) as listener:
-        report, worker = judge_kept(request, limits_of(options), store, listener)
-    report = note_kept(report, worker)
+        report, worker = judge_kept(request, limits, store, listener)
+        report = note_kept(report, worker)
+        if options.drift and worker.end != "halted":
+            found = add_drift(report, request, formats, limits, listener)
+            report, drifts[name] = found
     if worker.end != "halted" or report.findings:
         judged[name] = report
     return name
 
 
-def _reproduce(options: argparse.Namespace, name: str) -> Callable[[Case], str]:
+def _reproduce(options: argparse.Namespace, report: Report) -> Callable[[Case], str]:
+    drifted = {one.case for one in report.findings if one.property == ACCUMULATOR}
+
     def line(case: Case) -> str:
-        words = ["gemmproof", "signoff", "--kernel", name]
+        words = ["gemmproof", "signoff", "--kernel", report.target]
         if options.conftest != "conftest.py":
             words += ["--conftest", options.conftest]
         if options.gpu:
             words += ["--target", options.gpu]
         if options.device != "cpu":
             words += ["--device", options.device]
-        return write_command([*words, "--case", case.to_json()])
+        # drift is measured on sizes of its own
+        return write_command(
+            [*words, *(["--drift"] if case in drifted else ["--case", case.to_json()])]
+        )
 
     return line
 
@@ -166,11 +194,12 @@ def _answer(
     names: list[str],
     judged: dict[str, Report],
     left_out: list[str],
+    drifts: Drifts,
     why: str,
 ) -> int:
     reports = _complete(names, judged, why)
-    reproduce = {report.target: _reproduce(options, report.target) for report in reports}
-    signed = sign_off(options, reports, left_out)
+    reproduce = {report.target: _reproduce(options, report) for report in reports}
+    signed = sign_off(options, reports, left_out, drifts)
     verdict = signed.code
     notes = [(clean(f"{name}: {ALONE}"), "") for name in left_out]
     if why == FAIL_FAST:
@@ -201,12 +230,16 @@ def _list_writers(
 
 
 def _keep(
-    options: argparse.Namespace, names: list[str], left_out: list[str], judged: dict[str, Report]
+    options: argparse.Namespace,
+    names: list[str],
+    left_out: list[str],
+    drifts: Drifts,
+    judged: dict[str, Report],
 ) -> None:
     """Write the reports as they stand, so that whatever ends this process leaves what is done."""
     reports = _complete(names, judged, UNDER_WAY)
-    reproduce = {name: _reproduce(options, name) for name in names}
-    signed = sign_off(options, reports, left_out)
+    reproduce = {report.target: _reproduce(options, report) for report in reports}
+    signed = sign_off(options, reports, left_out, drifts)
     for option, write in _list_writers(signed, reports, reproduce).items():
         write_early(getattr(options, option), write)
 

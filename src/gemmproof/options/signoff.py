@@ -41,8 +41,12 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     )  # fmt: skip
     page.add_argument(
         "--accept", action="append", type=_read_accepted, default=[], metavar="KIND[:KERNEL]",
-        help="sign in spite of what a baseline shows, repeatable: bits kernel limit mutation"
-        " promise proof property",
+        help="sign in spite of what a baseline shows, repeatable: bits drift kernel limit"
+        " mutation promise proof property",
+    )  # fmt: skip
+    page.add_argument(
+        "--drift", action="store_true",
+        help="measure what each format is summed in, as `gemmproof drift` does: seconds each",
     )  # fmt: skip
     page.add_argument(
         "--bench", type=_read_bench, metavar="FILE",

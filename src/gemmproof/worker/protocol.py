@@ -119,6 +119,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "promised": "report",  # the answer, before what lies beyond the contract is tried
         "limit": "limit",  # what became of one step beyond the contract
         "report": "report",  # the answer
+        "unmeasured": "why",  # a registered kernel whose drift there is no way to measure
         "timed": "row",  # what one measurement gave
         "explained": "explanation picture",  # the answer to an explanation
         "reproduced": "bug",  # the answer to a reproduction: what a test states
@@ -134,7 +135,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
 }
 ANSWERS = frozenset(
     {"report", "explained", "error", "internal", "kernels", "shrunk"}
-    | {"reproduced", "interpreted", "mutated"}
+    | {"reproduced", "interpreted", "mutated", "unmeasured"}
 )
 
 
