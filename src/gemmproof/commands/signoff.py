@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import as_completed
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from gemmproof.signoff.show import lines as say_signed
 from gemmproof.signoff.verdict import ALONE
 from gemmproof.signoff.writers import list_writers, sign_off
 from gemmproof.streams import say
+from gemmproof.target import Target
 from gemmproof.worker.kept import find_store, judge_kept, note_kept
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import open_pool, preload, watch
@@ -44,37 +46,61 @@ class _Enough(BaseException):
 def run(options: argparse.Namespace) -> int:
     """Judge the kernels, print the table, write the reports that were asked for.
 
-    Interrupted, it does so with what is known by then.
+    Interrupted, it does so with what is known by then. With --watch, again after each change.
     """
-    try:
-        if problem := unwritable(options, (*forms.FORMS, "html", "markdown")):
-            raise ValueError(problem)
-        if options.case:
+    if not options.watch:
+        return _prepare(options)()
+    from gemmproof.desk.watching import explain_no_watch, keep_judging
+
+    if problem := explain_no_watch() or _find_mistake(options):
+        return forms.refuse(options, problem)
+    conftest = Target(options.conftest, "pytest_gemm_kernels", is_file=True)
+    with preload(limits=limits_of(options)):
+        why = keep_judging(conftest, partial(_prepare, options), options.quiet)
+    say(f"gemmproof signoff: --watch: {why}")
+    return EXIT["incomplete"]
+
+
+def _find_mistake(options: argparse.Namespace) -> str | None:
+    """One line on options with which no kernel can be judged."""
+    if problem := unwritable(options, (*forms.FORMS, "html", "markdown")):
+        return problem
+    if options.case:
+        try:
             Case.from_json(options.case)
-            if options.drift:
-                raise ValueError("--drift: got --case beside it, expected one of them")
-        if not Path(options.conftest).is_file():
-            raise ValueError(
-                f"--conftest: got {options.conftest!r} (no such file), expected a conftest.py that"
-                " registers kernels"
-            )
-    except ValueError as mistake:
-        return forms.refuse(options, str(mistake))
+        except ValueError as mistake:
+            return str(mistake)
+        if options.drift:
+            return "--drift: got --case beside it, expected one of them"
+    if not Path(options.conftest).is_file():
+        expected = "expected a conftest.py that registers kernels"
+        return f"--conftest: got {options.conftest!r} (no such file), {expected}"
+    return None
+
+
+def _prepare(options: argparse.Namespace) -> Callable[[], int]:
+    """Judge the kernels; what gives the answer, writes the reports and has the exit code."""
+    if mistake := _find_mistake(options):
+        return partial(forms.refuse, options, mistake)
     # a conftest that is to meet the GPU is imported by each worker: no process that uses one forks
     imported = options.conftest if options.device == "cpu" else None
-    with preload(imported, limits_of(options)):
+    with nullcontext() if options.watch else preload(imported, limits_of(options)):
         try:
             kernels, left_out = _kernels(options)
-        except ValueError as mistake:
-            return forms.refuse(options, str(mistake))
+        except ValueError as problem:
+            return partial(forms.refuse, options, str(problem))
         names = list(kernels)
         drifts: Drifts = {}
         keep = partial(_keep, options, names, left_out, drifts)
         judged, interrupted, why = _judge_all(options, kernels, drifts, keep)
-    code = _answer(options, names, judged, left_out, drifts, why)
-    if interrupted:
-        raise interrupted
-    return code
+
+    def answer_now() -> int:
+        code = _answer(options, names, judged, left_out, drifts, why)
+        if interrupted:
+            raise interrupted
+        return code
+
+    return answer_now
 
 
 def _kernels(options: argparse.Namespace) -> tuple[dict[str, list[str]], list[str]]:
@@ -119,15 +145,18 @@ def _judge_all(
                 for name, formats in kernels.items()
             ]
             for future in as_completed(started):
-                report = judged[future.result()]
+                report = judged.get(future.result())
+                if report is None:  # it was halted: a file of it changed
+                    break
                 say(f"{report.target}: {report.verdict} after {report.seconds:.1f} s")
-                keep(dict(judged))
+                if not options.watch:  # which writes what is wholly judged
+                    keep(dict(judged))
                 if options.fail_fast and report.verdict == "fail":
                     raise _Enough
     except _Enough:
         why = FAIL_FAST
     except Interrupted as stop:
-        if not judged:
+        if not judged or options.watch:
             raise
         interrupted = stop
     return judged, interrupted, why

@@ -28,6 +28,9 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     signoff.add_argument(
         "--fail-fast", action="store_true", help="stop at the first kernel with findings"
     )
+    signoff.add_argument(
+        "--watch", action="store_true", help="judge again whenever a file of the kernels changes"
+    )
     add_progress(signoff)
     add_common(signoff)
     page = signoff.add_argument_group("the sign-off")
