@@ -29,8 +29,6 @@ from gemmproof.signoff.record import (
 
 # what --accept takes: the kinds of changes that speak against signing
 ACCEPTED = ("bits", "drift", "kernel", "limit", "mutation", "promise", "proof", "property")
-# what a prover says where it had no time; tests/cli/signoff/ holds it to these words
-NO_TIME = ("were not enough", "of the time", "out of time", "ended early")
 SHOWN = 3  # cases with other bits that are named
 
 
@@ -170,17 +168,7 @@ class _Pair:
             yield self.say("proof", INCOMPLETE, f"{new.label} was proved; now that was not tried")
             return
         said = f"{new.label} was proved; now {new.proof.status}: {new.proof.why}"
-        no_time = new.proof.status == "not decided" and self._lacks_time(new)
-        yield self.say("proof", INCOMPLETE if no_time else REFUSED, said)
-
-    def _lacks_time(self, result: PropertyResult) -> bool:
-        """Whether it is open because time ran out, its own or that of what it rests on."""
-        why = "" if result.proof is None else result.proof.why
-        if why.startswith("it rests on "):
-            rests = why.removeprefix("it rests on ")
-            other = next((p for p in self.new.report.properties if p.label == rests), None)
-            return other is not None and self._lacks_time(other)
-        return any(words in why for words in NO_TIME)
+        yield self.say("proof", INCOMPLETE if new.proof.cut else REFUSED, said)
 
     def _compare_error(self, old: PropertyResult, new: PropertyResult) -> Iterator[Reason]:
         if old.ratio is None or new.ratio is None or new.ratio <= old.ratio:
