@@ -9,6 +9,7 @@ from typing import Any
 from gemmproof.spelling import suggest
 
 PROVES = True  # whether a command tries to prove where nobody says
+EXAMPLES = 100  # cases of each format, where nobody says
 
 
 def find_settings(folder: Path) -> tuple[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ import argparse
 
 from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
-from gemmproof.settings import PROVES
+from gemmproof.settings import EXAMPLES, PROVES
 from gemmproof.spelling import format_of, one_of
 
 TARGET = "file.py:function or module:function"
@@ -94,8 +94,9 @@ def _read_sizes(text: str) -> dict[str, str]:
 
 def add_search(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--max-examples", type=positive, default=100, metavar="N", help="cases (default 100)"
-    )
+        "--max-examples", type=positive, default=EXAMPLES, metavar="N",
+        help=f"cases (default {EXAMPLES})",
+    )  # fmt: skip
     command.add_argument("--seed", type=natural, default=0, metavar="S", help="default 0")
     command.add_argument(
         "--target", dest="gpu", type=one_of(*TARGETS, *UNMODELLED), metavar="GPU",

@@ -15,6 +15,7 @@ from typing import Any
 
 from gemmproof.fake_device import REMEDY
 from gemmproof.properties.proof.verdict import SECONDS
+from gemmproof.settings import EXAMPLES
 
 # The files of a worker's folder: what it is asked, what it tells, and its Python stack.
 REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
@@ -56,7 +57,7 @@ class Request:
     target: dict[str, Any] | None = None
     contract: dict[str, Any] = field(default_factory=dict)
     calling: dict[str, Any] = field(default_factory=dict)
-    max_examples: int = 100
+    max_examples: int = EXAMPLES
     seed: int = 0
     gpu: str | None = None
     launch: bool = False
