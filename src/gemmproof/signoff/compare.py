@@ -111,6 +111,9 @@ class _Pair:
 
     def _compare_mutation(self) -> Iterator[Reason]:
         old, new = self.old.mutation, self.new.mutation
+        if old is not None and new is None and self.new.is_held:  # else there is graver to say
+            why = self.new.why_not_mutated or "--mutation was left out"
+            yield self.say("mutation", INCOMPLETE, f"its mutants had a score; now none: {why}")
         if old is not None and new is not None and new.survivors > old.survivors:
             words = f"{say_count(new.survivors, 'mutant')} survive, {old.survivors} did"
             yield self.say("mutation", REFUSED, words)
