@@ -25,7 +25,7 @@ def make_page(
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "sign-off.md")
         command = [sys.executable, "-m", "gemmproof", "signoff", *words]
-        command += ["--max-examples", str(examples), "--markdown", str(place)]
+        command += ["--drift", "--max-examples", str(examples), "--markdown", str(place)]
         command += ["--mutation", str(MUTATION.relative_to(ROOT))]  # named on the page
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         if not place.is_file():
