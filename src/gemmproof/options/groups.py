@@ -13,7 +13,15 @@ TARGET = "file.py:function or module:function"
 MOST_SECONDS = 60.0
 
 
-def add_contract(command: argparse.ArgumentParser) -> None:
+def add_stated(command: argparse.ArgumentParser, expects: bool = False) -> None:
+    """What a command is told of a kernel that no conftest.py registers."""
+    _add_contract(command)
+    if expects:
+        _add_expected(command)
+    add_calling(command)
+
+
+def _add_contract(command: argparse.ArgumentParser) -> None:
     contract = command.add_argument_group("what the kernel promises")
     contract.add_argument(
         "--dtype", action="append", type=format_of(*OPERANDS), metavar="FORMAT", default=None,
@@ -54,7 +62,7 @@ def add_contract(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_expected(command: argparse.ArgumentParser) -> None:
+def _add_expected(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--expect", action="append", type=_read_expected, metavar="PROPERTY=REASON", default=[],
         help="what is known not to hold, and why, repeatable; that it holds is a finding",
