@@ -153,22 +153,11 @@ def deviations(found: Accumulator, declared: str, in_format: str) -> list[Deviat
 
     An fp8 unit of 13 bits is within fp32 where its sums are added to fp32 ones every so many k.
     """
-    kept, low = KEPT[declared], []
-
-    def note(fault: str, place: str, bits: int | None) -> None:
-        if bits is not None and bits < kept:
-            low.append(Deviation(fault, place, _bits(bits), f"{kept} bits ({declared})"))
-
-    promoted = found.promotion > 0 and (found.carried or 0) >= kept
-    if not (promoted and narrow_fp8(found, in_format)):
-        every = f"sums of {found.promotion} k" if found.promotion else "the sum over k"
-        note("narrow_accumulator", every, found.register)
-    if found.promotion:
-        note("narrow_accumulator", f"the sum of sums of {found.promotion} k", found.carried)
-    if found.downcast:
-        note("downcast_in_loop", f"the sum after every {found.downcast} k", found.downcast_bits)
-    if found.split > 1:
-        note("narrow_split", f"the sum of {found.split} shares of K", found.split_bits)
+    kept = KEPT[declared]
+    low = [
+        Deviation(fault, place, _bits(bits), f"{kept} bits ({declared})")
+        for fault, place, bits in _list_narrow(found, in_format, kept)
+    ]
     whole = FORMATS[in_format].p
     if found.read < whole:
         what = "tf32" if found.read == FORMATS["tf32"].p else found.reading
@@ -179,6 +168,29 @@ def deviations(found: Accumulator, declared: str, in_format: str) -> list[Deviat
         got = f"a truncated {found.out_format}"
         low.append(Deviation("truncated_output", "c", got, "one rounded to nearest"))
     return low
+
+
+def find_kept(found: Accumulator, in_format: str) -> int:
+    """The most bits that a contract may promise of these sums."""
+    return next(n for n in range(SEEN, -1, -1) if not _list_narrow(found, in_format, n))
+
+
+def _list_narrow(found: Accumulator, in_format: str, kept: int) -> list[tuple[str, str, int]]:
+    """The sums that keep fewer bits: what fault that is, which sum, and its bits."""
+    sums: list[tuple[str, str, int | None]] = []
+    promoted = found.promotion > 0 and (found.carried or 0) >= kept
+    if not (promoted and narrow_fp8(found, in_format)):
+        every = f"sums of {found.promotion} k" if found.promotion else "the sum over k"
+        sums.append(("narrow_accumulator", every, found.register))
+    if found.promotion:
+        place = f"the sum of sums of {found.promotion} k"
+        sums.append(("narrow_accumulator", place, found.carried))
+    if found.downcast:
+        place = f"the sum after every {found.downcast} k"
+        sums.append(("downcast_in_loop", place, found.downcast_bits))
+    if found.split > 1:
+        sums.append(("narrow_split", f"the sum of {found.split} shares of K", found.split_bits))
+    return [(fault, place, n) for fault, place, n in sums if n is not None and n < kept]
 
 
 def _bits(kept: int) -> str:

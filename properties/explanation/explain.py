@@ -34,7 +34,7 @@ class _Book:
     decided: Decided = field(default_factory=dict)
     traced: Traced = field(default_factory=dict)
 
-    def leave_all_open(self, why: str) -> None:
+    def leave_all_open(self, why: str, late: bool = False) -> None:
         self.unvisited[why] = None
 
 

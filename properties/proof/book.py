@@ -22,6 +22,7 @@ ABOUT = (memory.BOUNDS, memory.FIT, memory.HINTS, memory.ONCE, memory.LANES, val
 class Book:
     """What was said of each property so far.
 
+    `open`: why a property is not decided, and `late` those of them for which time ran out.
     `suspected`: cases at which properties may not hold; `ways`: the paths, in which more of them
     are sought for `seeking` seconds at most. `checked` is what z3 said to texts, `proved` what
     holds, `decided` the sizes of a domain at which conditions hold, `narrow` the solvers that know
@@ -31,6 +32,7 @@ class Book:
     kernel: KernelUnderTest
     visits: Visits
     open: dict[str, str] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
     refuted: dict[str, Proof] = field(default_factory=dict)
     suspected: dict[str, Case] = field(default_factory=dict)
     ways: list[Way] = field(default_factory=list)
@@ -44,12 +46,14 @@ class Book:
     # atoms that are let go are other ones when they come again: what was checked would be lost
     solvers: list[Solver] = field(default_factory=list)
 
-    def leave_open(self, name: str, why: str) -> None:
+    def leave_open(self, name: str, why: str, late: bool = False) -> None:
+        if late and name not in self.open:
+            self.late.add(name)
         self.open.setdefault(name, why)
 
-    def leave_all_open(self, why: str) -> None:
+    def leave_all_open(self, why: str, late: bool = False) -> None:
         for name in ABOUT:
-            self.leave_open(name, why)
+            self.leave_open(name, why, late)
 
     def refute(self, name: str, why: str, case: Case) -> None:
         """Keep where a property does not hold; of several cases the simplest."""

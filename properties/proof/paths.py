@@ -35,7 +35,7 @@ class Notes(Protocol):
     decided: Decided
     traced: Traced
 
-    def leave_all_open(self, why: str) -> None: ...
+    def leave_all_open(self, why: str, late: bool = False) -> None: ...
 
 
 def list_paths(
@@ -76,7 +76,7 @@ def list_paths(
     for left in trace.unvisited:
         if not _is_ruled_out(solver, left.condition):
             where = f"{left.where}: " if left.where else ""
-            book.leave_all_open(f"{where}a path that was not run: {left.why}")
+            book.leave_all_open(f"{where}a path that was not run: {left.why}", left.late)
             book.unvisited[f"{where}{left.why}"] = None
     for run in trace.runs:
         see(case, run)

@@ -25,6 +25,7 @@ from gemmproof.properties.proof.verdict import (
     NOT_DECIDED,
     PROVED,
     SECONDS,
+    TIME,
     Proof,
     Proofs,
 )
@@ -62,7 +63,7 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     except NotSaid as why:
         book.leave_all_open(str(why))
     except OutOfTime:
-        book.leave_all_open(f"{seconds:g} s were not enough")
+        book.leave_all_open(f"{seconds:g} s were not enough", late=True)
     if not any(way.path.launches for way in book.ways):
         book.leave_all_open("no path of the wrapper that was followed launches a kernel")
     left = [name for name in book.open if name not in book.suspected and _is_about(kernel, name)]
@@ -97,11 +98,13 @@ def _conclude(book: Book, name: str, scope: str) -> Proof:
     if name in book.refuted:
         return book.refuted[name]
     resting = (x for x in RESTS.get(name, ()) if x in book.open or x in book.refuted)
-    why = book.open.get(name) or next((f"it rests on {other}" for other in resting), "")
-    if not why:
+    left = name if name in book.open else next(resting, "")
+    if not left:
         return Proof(name, PROVED, scope)
+    why = book.open[name] if left == name else f"it rests on {left}"
     case = book.suspected.get(name)
-    return Proof(name, NOT_DECIDED, why=why, case=None if case is None else case.to_json())
+    shown, cut = None if case is None else case.to_json(), TIME if left in book.late else ""
+    return Proof(name, NOT_DECIDED, why=why, case=shown, cut=cut)
 
 
 def _prove(book: Book, domain: Domain, target: str | None, deadline: float) -> None:
@@ -133,7 +136,7 @@ def _follow(book: Book, domain: Domain, path: Path, config: int) -> Iterator[Way
     """A path with its launches over symbols, if it can be followed; none where it raises."""
     if path.failed is not None:
         if not path.failed.raised:
-            book.leave_all_open(str(path.failed))
+            book.leave_all_open(str(path.failed), path.failed.late)
         return
     try:
         machines = [follow(launch, number) for number, launch in enumerate(path.launches)]
@@ -167,7 +170,7 @@ def _judge_path(book: Book, way: Way, deadline: float) -> None:
         except OutOfTime:
             if time.thread_time() > deadline:
                 raise
-            book.leave_open(name, "it takes too much of the time")
+            book.leave_open(name, "it takes too much of the time", late=True)
     if any(machine.branches for machine in machines):
         inner.deadline = deadline
         looking = replace(inner, search=book.visits.left)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 PROVED, REFUTED, NOT_DECIDED = STATUSES = ("proved", "refuted", "not decided")
+TIME, DEATH = "time", "death"  # what a proof is cut short by
 SECONDS = 10.0  # for all that is proved of a kernel
 
 
@@ -17,7 +18,8 @@ class Proof:
     `scope`: where it is proved ("every M, N, K, any strides"). `why`: of what was refuted, the
     access and what it lacks; of what was not decided, the line and the reason. `case`, as JSON of a
     Case: where a refutation shows, which is a finding only when the simulator says so too; or where
-    what was not decided is suspected not to hold, which is refuted only by the simulator.
+    what was not decided is suspected not to hold, which is refuted only by the simulator. `cut`:
+    TIME or DEATH (of the worker) where only that left it open, its own or what it rests on.
     """
 
     property: str
@@ -25,6 +27,7 @@ class Proof:
     scope: str = ""
     why: str = ""
     case: str | None = None
+    cut: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, without what is empty."""

@@ -38,7 +38,7 @@ def _sign(kernels: str, examples: int) -> tuple[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "sign-off.md")
         command = [sys.executable, "-m", "gemmproof", "signoff", *words]
-        command += ["--max-examples", str(examples), "--markdown", str(place)]
+        command += ["--drift", "--max-examples", str(examples), "--markdown", str(place)]
         command += ["--mutation", str(MUTATION.relative_to(ROOT))]  # named on the page
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         return place.read_text(encoding="utf-8") if place.is_file() else "", code

@@ -237,15 +237,17 @@ def _list_items(
 ) -> Iterator[GemmItem]:
     """An item for each property that this kernel must have in a format."""
     from gemmproof.properties.table import list_required
-    from gemmproof.reference.formats import FLOAT_OPERANDS
 
     one = replace(kernel, contract=replace(kernel.contract, formats=(format_,)))
     for judged in list_required(one):
         yield GemmItem(kernel, format_, judged.name, conftest=conftest)
     for judged in list_required(one, launched=True) if options.device is not None else ():
         yield GemmItem(kernel, format_, judged.name, CUDA, conftest)
-    if options.drift and format_ in FLOAT_OPERANDS and _is_measurable(kernel):
-        yield GemmItem(kernel, format_, ACCUMULATOR, conftest=conftest)
+    if options.drift:
+        from gemmproof.engine.drift import explain_unmeasurable
+
+        if explain_unmeasurable(kernel, format_) is None:
+            yield GemmItem(kernel, format_, ACCUMULATOR, conftest=conftest)
 
 
 def _describe(device: Gpu) -> str:
@@ -258,11 +260,3 @@ def _describe(device: Gpu) -> str:
     facts |= {name: made[name] for name in ("torch", "triton") if name in made}
     target = find_target(device.capability) or "no model"
     return f"{device.name} ({', '.join([target, *(f'{k} {v}' for k, v in facts.items())])})"
-
-
-def _is_measurable(kernel: KernelUnderTest) -> bool:
-    """Whether the contract admits the operands that the drift is measured on."""
-    contract = kernel.contract
-    sides = ({"M": 128, "N": 64, "K": K} for K in (512, 2048, 4096))  # those of engine/drift.py
-    plain = kernel.spec is None and "row" in contract.layout_names and not kernel.device_only
-    return plain and all(map(contract.admits, sides))

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gemmproof.settings import EXAMPLES
+
 if TYPE_CHECKING:
     from gemmproof.backends.device import Gpu
     from gemmproof.properties.cases.case import Case
 
 DEFAULTS = {
-    "gemm_max_examples": "100",
+    "gemm_max_examples": str(EXAMPLES),
     "gemm_seed": "0",
     "gemm_proof": "false",
     "gemm_time_limit": "30",
@@ -49,7 +51,7 @@ def add_options(parser: pytest.Parser) -> None:
     """Declare the options, and an ini line for each."""
     group = parser.getgroup("gemmproof", "Triton GEMM kernels")
     for name, metavar, text in (
-        ("gemm-max-examples", "N", "cases for each kernel and format (default 100)"),
+        ("gemm-max-examples", "N", f"cases for each kernel and format (default {EXAMPLES})"),
         ("gemm-seed", "N", "seed that the cases are drawn from (default 0)"),
         ("gemm-target", "GPU", "predict this GPU's dot products (default exact IEEE)"),
         ("gemm-case", "JSON", "judge this case only"),

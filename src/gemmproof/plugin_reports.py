@@ -126,7 +126,8 @@ def _measure_in_worker(item: GemmItem, options: Options) -> Report:
     worker = watch(_ask("drift", item, options.target or DEFAULT), _limit(options))
     if "report" in worker.events:
         return Report.from_dict(worker.events["report"]["report"])
-    return make_error(name, worker.explain_failure(name) or f"{name}: {worker.how}")
+    unmeasured = worker.events.get("unmeasured", {"why": worker.how})["why"]
+    return make_error(name, worker.explain_failure(name) or f"{name}: {unmeasured}")
 
 
 def _ask(what: str, item: GemmItem, target: str | None) -> Request:

@@ -10,6 +10,7 @@ from typing import Any
 from gemmproof.spelling import suggest
 
 PROVES = True  # whether a command tries to prove where nobody says
+EXAMPLES = 100  # cases of each format, where nobody says
 # pytest's files in its own order, each with the tables or sections that it reads there
 PYTEST_FILES = {
     "pytest.toml": ("pytest",),

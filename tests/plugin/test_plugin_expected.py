@@ -24,6 +24,7 @@ KERNELS = """
         K("twice", right.matmul, both),
     ]
 """
+FEW_ENOUGH = "from gemmproof.engine import tally\ntally.EXAMPLES = 1\n"
 REASON = "reads past K, \x1b issue 12"
 WHY = REASON.replace("\x1b", r"\x1b")  # as it is shown
 ITEM = re.compile(r"::test_gemm\[(\S+)-stays_in_bounds\] (\w+)")
@@ -34,7 +35,7 @@ def project(tmp_path):
     for name in ("right", "no_k_mask"):
         shutil.copy(ROOT / "docs" / "examples" / f"{name}.py", tmp_path)
     (tmp_path / "reasons.py").write_text(f"BOUNDS = {{'stays_in_bounds': {REASON!r}}}\n")
-    (tmp_path / "conftest.py").write_text(HEAD + KERNELS)
+    (tmp_path / "conftest.py").write_text(f"{FEW_ENOUGH}{HEAD}{KERNELS}")
     (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
     return tmp_path
 

@@ -11,31 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 from cli_process import find_left, finish, start, wait_for
+from waiting_project import KERNELS, write_project
 
-KERNELS = """
-import os, subprocess, time
-from pathlib import Path
-
-def matmul(a, b):
-    pass
-
-def leaves(a, b):
-    os._exit(1)
-
-def waits(a, b):
-    subprocess.Popen(["sleep", "600"], start_new_session=True)
-    Path("began").touch()
-    while not Path("go").exists():
-        time.sleep(0.01)
-"""
-CONFTEST = """
-from gemmproof import Contract, KernelUnderTest
-from my_kernels import leaves, matmul, waits
-
-def pytest_gemm_kernels():
-    functions = {"leaves": leaves, "matmul": matmul, "waits": waits, "waits_too": waits}
-    return [KernelUnderTest(name, f, Contract()) for name, f in functions.items()]
-"""
 IMPORTING = """
 import time
 from pathlib import Path
@@ -50,9 +27,7 @@ SECONDS = 20  # measured: a fifth of one; on a busy machine more
 
 @pytest.fixture(name="project")
 def project_with_kernels_that_wait(tmp_path):
-    (tmp_path / "my_kernels.py").write_text(KERNELS)
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    return tmp_path
+    return write_project(tmp_path, spawns=True)
 
 
 def send_group(process, number):
@@ -113,11 +88,11 @@ def test_signoff_ends_at_once_and_tells_what_is_judged(project, send, number):
     assert out.splitlines()[-1] == "signoff: fail (1 fail, 2 incomplete, 1 pass)"
     assert "waits: incomplete" not in out  # that is said in the table only
     kernels = json.loads((project / "report.json").read_text())["kernels"]
-    assert [k["verdict"] for k in kernels] == ["fail", "pass", "incomplete", "incomplete"]
+    assert [k["verdict"] for k in kernels] == ["pass", "fail", "incomplete", "incomplete"]
     assert kernels[2]["note"] == "stopped after 0 cases: interrupted"
     suites = list(ElementTree.parse(project / "report.xml").iter("testsuite"))
     errors = [[error.get("message") for error in suite.iter("error")] for suite in suites]
-    assert errors[1:] == [[], *[["stopped after 0 cases: interrupted"]] * 2]
+    assert [errors[0], *errors[2:]] == [[], *[["stopped after 0 cases: interrupted"]] * 2]
     assert find_left(project) == ([], [])
 
 
@@ -128,6 +103,18 @@ def test_what_was_not_judged_is_one_line_and_an_old_report_stays(project, words)
     code, out, err = interrupt(start(project, *words), project)
     assert (code, out, err) == (130, "", f"gemmproof {words[0]}: interrupted by SIGINT\n")
     assert (project / "report.json").read_text() == "old"
+    assert find_left(project) == ([], [])
+
+
+def test_a_drift_that_is_interrupted_takes_nothing_from_its_check(project):
+    kernels = KERNELS.replace("(a, b):", "(a, b):\n    if b is None: return  # its check")
+    (project / "my_kernels.py").write_text(kernels)
+    words = ("--drift", "--kernel", "waits", "--json", "report.json")
+    code, out, _ = interrupt(start(project, *SIGNOFF, *words), project)
+    assert (code, out.splitlines()[-1]) == (130, "signoff: incomplete (1 incomplete)")
+    (waits,) = json.loads((project / "report.json").read_text())["kernels"]
+    assert waits["properties"][1]["examples"] == 2
+    assert waits["note"] == "its drift in fp16 was not measured: interrupted"
     assert find_left(project) == ([], [])
 
 

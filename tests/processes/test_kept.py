@@ -9,39 +9,15 @@ from xml.etree import ElementTree
 
 import pytest
 from cli_process import find_left, finish, run, start, wait_for
+from waiting_project import write_project
 
-KERNELS = """
-import os, time
-from pathlib import Path
-
-def matmul(a, b):
-    pass
-
-def leaves(a, b):
-    os._exit(1)
-
-def waits(a, b):
-    Path("began").touch()
-    while not Path("go").exists():
-        time.sleep(0.01)
-"""
-CONFTEST = """
-from gemmproof import Contract, KernelUnderTest
-from my_kernels import leaves, matmul, waits
-
-def pytest_gemm_kernels():
-    functions = {"matmul": matmul, "leaves": leaves, "waits": waits, "waits_too": waits}
-    return [KernelUnderTest(name, f, Contract()) for name, f in functions.items()]
-"""
 SIGNOFF = ("signoff", "--jobs", "1", "--max-examples", "2", "--time-limit", "600")
 UNDER_WAY = "not judged when this was written: the run was under way"
 
 
 @pytest.fixture(name="project")
 def project_with_a_kernel_that_waits(tmp_path):
-    (tmp_path / "my_kernels.py").write_text(KERNELS)
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    return tmp_path
+    return write_project(tmp_path)
 
 
 def test_a_kill_keeps_what_was_judged(project):

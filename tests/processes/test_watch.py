@@ -1,4 +1,4 @@
-"""`check --watch` judges again after each change, and ends as other commands do."""
+"""`check` and `signoff --watch` judge again after each change, and end as other commands do."""
 
 import os
 import signal
@@ -29,6 +29,18 @@ def help_out(a, number):
     {}
 """
 WAITS = "import time; time.sleep(600)"
+# gemmproof lies on the path here, and is none of the project's
+CONFTEST = """
+import my_kernels
+proof = __import__("gemmproof")
+
+def pytest_gemm_kernels():
+    contracts = {{name: proof.Contract((dtype,)) for name, dtype in ({})}}
+    return [proof.KernelUnderTest(x, my_kernels.matmul, one) for x, one in contracts.items()]
+"""
+BOTH = "('first', 'fp16'), ('second', 'bf16')"
+CHECK = ("check", "my_kernels.py:matmul")
+SIGNOFF = ("signoff", "--jobs", "1")
 
 
 @pytest.fixture(name="project")
@@ -47,9 +59,9 @@ def project_of_several_files(tmp_path):
 class Watched:
     """A command that watches, and the lines that it has said so far on both streams."""
 
-    def __init__(self, folder, *words):
+    def __init__(self, folder, *words, command=CHECK):
         self.folder, self.lines = folder, []
-        words = ("check", "my_kernels.py:matmul", "--watch", "--max-examples", "2", *words)
+        words = (*command, "--watch", "--max-examples", "2", *words)
         self.process = start(folder, *words, stderr=subprocess.STDOUT)
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -127,6 +139,42 @@ def test_a_change_ends_the_judgement_that_it_makes_stale(project):
     assert find_left(project) == ([], [])
 
 
+def test_a_sign_off_judges_all_kernels_again(project):
+    """Where one changes, or what is registered; what is half judged is not told."""
+    watching = "watching 6 files; Ctrl-C ends it"
+    (project / "conftest.py").write_text(CONFTEST.format(BOTH))
+    watched = Watched(project, "--time-limit", "600", "--json", "signed.json", command=SIGNOFF)
+    passed = ("first: pass after ", "second: pass after ", "signoff: pass (2 pass)")
+    watched.wait_for(*passed, watching)
+    before = (project / "signed.json").read_text()
+    watched.write("package/helper.py", HELPER.format(f"if a.dtype == 'bf16': {WAITS}"))
+    watched.wait_for("package/helper.py changed", passed[0])
+    time.sleep(0.5)
+    assert (project / "signed.json").read_text() == before
+    watched.write("package/helper.py", HELPER.format("return"))
+    watched.wait_for("package/helper.py changed", *passed, watching)
+    watched.write("conftest.py", "def pytest_gemm_kernels(:\n")
+    why = "gemmproof signoff: conftest.py:1: importing it raised SyntaxError"
+    watched.wait_for("conftest.py changed", why, watching)
+    watched.write("conftest.py", CONFTEST.format("('third', 'fp16'),"))
+    watched.wait_for("conftest.py changed", "third: pass", "signoff: pass (1 pass)", watching)
+    before = (project / "signed.json").read_text()
+    (project / "conftest.py").unlink()
+    why = "gemmproof signoff: --conftest: got 'conftest.py' (no such file)"
+    watched.wait_for("conftest.py changed", why, "watching 5 files")
+    watched.write("package/helper.py", HELPER.format(f"if a.dtype == 'bf16': {WAITS}"))
+    watched.wait_for("package/helper.py changed", why, "watching 5 files")
+    watched.write("conftest.py", CONFTEST.format(BOTH))
+    watched.wait_for("conftest.py changed", passed[0])
+    time.sleep(0.5)
+    code, seconds = watched.interrupt()
+    assert code == 130
+    assert seconds < 10
+    watched.wait_for("gemmproof signoff: interrupted by SIGINT")
+    assert (project / "signed.json").read_text() == before
+    assert find_left(project) == ([], [])
+
+
 def test_a_target_that_names_nothing_ends_at_once(project):
     words = ("check", "no_kernels.py:matmul", "--watch")
     code, out, err = finish(start(project, *words))
@@ -135,11 +183,18 @@ def test_a_target_that_names_nothing_ends_at_once(project):
     assert err == f"gemmproof check: target: got 'no_kernels.py' (no such file), {expected}\n"
 
 
-def test_without_watchfiles_a_line_says_what_to_install(monkeypatch, capsys):
+@pytest.mark.parametrize("command", [("check", "x.py:f"), ("signoff",)])
+def test_without_watchfiles_a_line_says_what_to_install(command, monkeypatch, capsys):
     monkeypatch.setattr("gemmproof.desk.watching.util.find_spec", lambda name: None)
-    assert main(["check", "x.py:f", "--watch"]) == 2
+    assert main([*command, "--watch"]) == 2
     said = "--watch: got no watchfiles, expected it: pip install 'gemmproof[watch]'"
-    assert capsys.readouterr().err == f"gemmproof check: {said}\n"
+    assert capsys.readouterr().err == f"gemmproof {command[0]}: {said}\n"
+
+
+def test_a_sign_off_without_a_conftest_ends_at_once(project):
+    code, out, err = finish(start(project, *SIGNOFF, "--watch"))
+    assert (code, out) == (2, "")
+    assert err.startswith("gemmproof signoff: --conftest: got 'conftest.py' (no such file)")
 
 
 def test_the_files_of_a_target_are_those_of_the_project(project, monkeypatch):

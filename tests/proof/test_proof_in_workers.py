@@ -41,7 +41,7 @@ def test_a_proof_that_ends_its_process_loses_no_verdict(run, engine, how):
     assert (report.verdict, report.note, report.findings, outcome.cases) == ("pass", None, (), 6)
     bounds = next(p for p in report.properties if p.name == "stays_in_bounds")
     assert (bounds.status, bounds.examples) == ("pass", 6)
-    assert bounds.proof.status == "not decided"
+    assert (bounds.proof.status, bounds.proof.cut) == ("not decided", "death")
     assert bounds.proof.why.startswith("the proof ended early: ")
     assert how in bounds.proof.why
     assert all(p.proof is None for p in report.properties if p is not bounds)
@@ -83,8 +83,9 @@ def test_what_is_proved_is_shown_on_one_line_in_every_form(example, tmp_path, ca
     assert out[at + 1] == "not visited: M > 1024"
     report = json.loads(Path(json_).read_text())
     told = {p["name"]: p["proof"] for p in report["properties"]}
-    assert told.pop("stays_in_bounds") == {"status": "proved", "scope": scope, "why": ""}
-    assert told.pop("offsets_fit") == {"status": "not decided", "scope": "", "why": reason}
+    nothing = {"scope": "", "why": "", "cut": ""}
+    assert told.pop("stays_in_bounds") == {**nothing, "status": "proved", "scope": scope}
+    assert told.pop("offsets_fit") == {**nothing, "status": "not decided", "why": reason}
     assert set(told.values()) == {None}
     assert report["unvisited"] == ["M > 1024"]
     suite = ElementTree.parse(junit).iter("property")

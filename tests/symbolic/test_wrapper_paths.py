@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from symbolic_sizes import STEPS, K, M, N, operands, trace
 from gemmproof import kernels
 from gemmproof.reference.symbolic.terms import eq, evaluate, every, le, make, term
 from gemmproof.reference.symbolic.wrapper import Path as PathOfWrapper
-from gemmproof.reference.symbolic.wrapper import take_config
+from gemmproof.reference.symbolic.wrapper import paths, take_config
 from gemmproof.reference.symbolic.wrapper.record import HostDescriptor, TensorView
 
 SOME = every(le(1, n) for n in (M, N, K))
@@ -233,12 +234,22 @@ def test_dense_operands():
     assert dense.launches[0].constants["stride_ak"] == 1
 
 
-def test_paths_and_time_are_limited():
+def test_paths_and_time_are_limited(monkeypatch):
     few = trace(wrappers.refuses, most_paths=1)
     assert len(few.paths) == 1
-    assert {x.why for x in few.unvisited} == {"too many paths"}
+    assert {(x.why, x.late) for x in few.unvisited} == {("too many paths", False)}
     late = trace(wrappers.refuses, deadline=0.0)
     assert "out of time" in str(late.paths[0].failed)
+    assert late.paths[0].failed.late
+    monkeypatch.setattr(paths.time, "thread_time", lambda: 2.0)  # once the first path was run
+    monkeypatch.setattr(paths, "_run", partial(_before_the_end, paths._run))
+    assert {(x.why, x.late) for x in trace(wrappers.refuses, deadline=1.0).unvisited} == {
+        ("out of time", True)
+    }
+
+
+def _before_the_end(run, *asked):
+    return run(*asked[:-1], None)
 
 
 def test_what_an_earlier_call_kept_is_not_taken_for_this_ones():

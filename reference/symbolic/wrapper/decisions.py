@@ -85,9 +85,9 @@ class Decisions(ShapeEnv):
     def _get_user_frame(self) -> None:
         """No line for torch's logs: it would import its compiler to tell which lines are not."""
 
-    def fail(self, message: str, where: Where | None = None) -> NotKnown:
+    def fail(self, message: str, where: Where | None = None, late: bool = False) -> NotKnown:
         """The error for what cannot be followed, kept in case somebody catches it."""
-        error = NotKnown(message, where or here())
+        error = NotKnown(message, where or here(), late=late)
         self.failure = self.failure or error
         return error
 
@@ -169,7 +169,7 @@ class Decisions(ShapeEnv):
         if cond in (TRUE, FALSE):
             return cond == TRUE
         if self.deadline is not None and time.thread_time() > self.deadline:
-            raise self.fail("out of time")
+            raise self.fail("out of time", late=True)
         answer = bool(evaluate(cond, self.hints))
         taken = cond if answer else ~cond
         self.taken.append((taken, here()))

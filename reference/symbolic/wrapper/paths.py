@@ -78,7 +78,8 @@ def trace_wrapper(
         before, (cond, where) = waiting.popleft()
         wanted = [c for c, _ in before] + [~cond]
         why, sizes = "", None
-        if deadline is not None and time.thread_time() > deadline:
+        late = deadline is not None and time.thread_time() > deadline
+        if late:
             why = "out of time"
         elif len(seen) >= most_paths:
             why = "too many paths"
@@ -90,7 +91,7 @@ def trace_wrapper(
             taken = [c for c, _ in path.guards[: len(wanted)]]
             why = "" if taken == wanted else "a call with sizes for it decided otherwise"
         if why:
-            unvisited.append(Unvisited(every(wanted), where, why))
+            unvisited.append(Unvisited(every(wanted), where, why, late))
     runs = [WrapperRun(tuple(path.guards), path.sizes) for path in seen.values()]
     leaves = list(seen.values())
     return Trace(merge([replace(path) for path in leaves]), unvisited, runs, leaves)

@@ -18,11 +18,14 @@ class NotKnown(Exception):
     """Why a wrapper, or one path of it, cannot be followed, in one line.
 
     `raised`: the wrapper's own code raised; its sizes were refused rather than not understood.
+    `late`: there was no time to follow it.
     """
 
-    def __init__(self, message: str, where: Where | None = None, raised: bool = False) -> None:
+    def __init__(
+        self, message: str, where: Where | None = None, raised: bool = False, late: bool = False
+    ) -> None:
         super().__init__(message)
-        self.message, self.where, self.raised = message, where, raised
+        self.message, self.where, self.raised, self.late = message, where, raised, late
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message
@@ -198,13 +201,15 @@ class Path:
 class Unvisited:
     """Sizes that no path was run for: where `condition`, or why not.
 
-    `why`: "no sizes were found for it", and there may be none; "too many paths"; "out of time"; or
-    "a call with sizes for it decided otherwise", as where a wrapper keeps something between calls.
+    `why`: "no sizes were found for it", and there may be none; "too many paths"; "out of time",
+    where it is `late`; or "a call with sizes for it decided otherwise", as where a wrapper keeps
+    something between calls.
     """
 
     condition: Cond
     where: Where | None
     why: str
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def check_alone(
             cases += _draw(kernel, seen, dtype, max_examples, random.Random(f"{seed} {dtype}"))
     try:
         report = launch_cases(kernel, report, cases, device, tell)
-        report = tell_passes(report, kernel, () if case else cases)
+        report = tell_passes(report, kernel, () if case else cases, max_examples)
     finally:
         state.restore()
     return replace(report, seconds=time.perf_counter() - began)

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import as_completed
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -19,16 +20,20 @@ from gemmproof.report.command import write_command
 from gemmproof.report.files import Writer, write_early
 from gemmproof.report.report import EXIT, GRAVEST_FIRST, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_expected, table
-from gemmproof.signoff.record import INCOMPLETE, REFUSED, Signoff, weigh
+from gemmproof.signoff.drifted import add_drift
+from gemmproof.signoff.record import ACCUMULATOR, INCOMPLETE, REFUSED, DriftClass, Signoff, weigh
 from gemmproof.signoff.show import lines as say_signed
 from gemmproof.signoff.show import list_uncounted, list_unused
 from gemmproof.signoff.verdict import ALONE
 from gemmproof.signoff.writers import list_lost, list_writers, sign_off
 from gemmproof.streams import say
+from gemmproof.target import Target
 from gemmproof.worker.kept import find_store, judge_kept, note_kept
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import open_pool, preload, watch
 from gemmproof.worker.verdict import make_unjudged
+
+Drifts = dict[str, tuple[DriftClass, ...]]  # by the kernel's name
 
 INTERRUPTED = "stopped after 0 cases: interrupted"
 UNDER_WAY = "not judged when this was written: the run was under way"
@@ -42,37 +47,65 @@ class _Enough(BaseException):
 def run(options: argparse.Namespace) -> int:
     """Judge the kernels, print the table, write the reports that were asked for.
 
-    Interrupted, it does so with what is known by then.
+    Interrupted, it does so with what is known by then. With --watch, again after each change.
     """
-    try:
-        if problem := unwritable(options, (*forms.FORMS, "html", "markdown")):
-            raise ValueError(problem)
-        if options.case:
+    if not options.watch:
+        return _prepare(options)()
+    from gemmproof.desk.watching import explain_no_watch, keep_judging
+
+    if problem := explain_no_watch() or _find_mistake(options):
+        return forms.refuse(options, problem)
+    conftest = Target(options.conftest, "pytest_gemm_kernels", is_file=True)
+    with preload(limits=limits_of(options)):
+        why = keep_judging(conftest, partial(_prepare, options), options.quiet)
+    say(f"gemmproof signoff: --watch: {why}")
+    return EXIT["incomplete"]
+
+
+def _find_mistake(options: argparse.Namespace) -> str | None:
+    """One line on options with which no kernel can be judged."""
+    if problem := unwritable(options, (*forms.FORMS, "html", "markdown")):
+        return problem
+    if options.case:
+        try:
             Case.from_json(options.case)
-        if not Path(options.conftest).is_file():
-            raise ValueError(
-                f"--conftest: got {options.conftest!r} (no such file), expected a conftest.py that"
-                " registers kernels"
-            )
-    except ValueError as mistake:
-        return forms.refuse(options, str(mistake))
+        except ValueError as mistake:
+            return str(mistake)
+        if options.drift:
+            return "--drift: got --case beside it, expected one of them"
+    if not Path(options.conftest).is_file():
+        expected = "expected a conftest.py that registers kernels"
+        return f"--conftest: got {options.conftest!r} (no such file), {expected}"
+    return None
+
+
+def _prepare(options: argparse.Namespace) -> Callable[[], int]:
+    """Judge the kernels; what gives the answer, writes the reports and has the exit code."""
+    if mistake := _find_mistake(options):
+        return partial(forms.refuse, options, mistake)
     # a conftest that is to meet the GPU is imported by each worker: no process that uses one forks
     imported = options.conftest if options.device == "cpu" else None
-    with preload(imported, limits_of(options)):
+    with nullcontext() if options.watch else preload(imported, limits_of(options)):
         try:
-            names, left_out = _kernels(options)
-        except ValueError as mistake:
-            return forms.refuse(options, str(mistake))
-        keep = partial(_keep, options, names, left_out)
-        judged, interrupted, why = _judge_all(options, names, keep)
-    code = _answer(options, names, judged, left_out, why)
-    if interrupted:
-        raise interrupted
-    return code
+            kernels, left_out = _kernels(options)
+        except ValueError as problem:
+            return partial(forms.refuse, options, str(problem))
+        names = list(kernels)
+        drifts: Drifts = {}
+        keep = partial(_keep, options, names, left_out, drifts)
+        judged, interrupted, why = _judge_all(options, kernels, drifts, keep)
+
+    def answer_now() -> int:
+        code = _answer(options, names, judged, left_out, drifts, why)
+        if interrupted:
+            raise interrupted
+        return code
+
+    return answer_now
 
 
-def _kernels(options: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """The kernels to judge, by name, and those left out because only a GPU can judge them.
+def _kernels(options: argparse.Namespace) -> tuple[dict[str, list[str]], list[str]]:
+    """The formats of the kernels to judge, by name, and those that only a GPU could judge.
 
     A kernel that is asked for by name is never left out. Raises ValueError where there are none.
     """
@@ -80,48 +113,63 @@ def _kernels(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     if failure := worker.explain_failure(options.conftest):
         raise ValueError(failure)
     names: list[str] = worker.events["kernels"]["names"]
+    formats = dict(zip(names, worker.events["kernels"]["formats"], strict=True))
     for name in options.kernel or []:
         if name not in names:
             raise ValueError(f"--kernel: got {name!r}, expected one of: {' '.join(names)}")
     if not names:
         raise ValueError(f"{options.conftest}: got no kernels, expected at least one")
     if options.kernel:
-        return list(dict.fromkeys(options.kernel)), []
+        return {name: formats[name] for name in options.kernel}, []
     left_out = worker.events["kernels"]["alone"] if options.device == "cpu" else []
-    return [name for name in names if name not in left_out], left_out
+    return {name: formats[name] for name in names if name not in left_out}, left_out
 
 
 def _judge_all(
-    options: argparse.Namespace, names: list[str], keep: Callable[[dict[str, Report]], None]
+    options: argparse.Namespace,
+    kernels: dict[str, list[str]],
+    drifts: Drifts,
+    keep: Callable[[dict[str, Report]], None],
 ) -> tuple[dict[str, Report], Interrupted | None, str]:
     """The reports by name, what interrupted that, and why there are no others.
 
     An interruption is raised where nothing is known by then. `keep` is called after each kernel.
     """
-    jobs = options.jobs or max(1, min(os.cpu_count() or 1, len(names)))
+    jobs = options.jobs or max(1, min(os.cpu_count() or 1, len(kernels)))
     judged: dict[str, Report] = {}
     interrupted, why = None, INTERRUPTED
     try:
-        shown = progress("signoff", options.quiet, len(names), "kernels")
+        shown = progress("signoff", options.quiet, len(kernels), "kernels")
         with shown as course, open_pool(jobs) as pool:
-            started = [pool.submit(_judge_one, options, name, judged, course) for name in names]
+            started = [
+                pool.submit(_judge_one, options, name, formats, judged, drifts, course)
+                for name, formats in kernels.items()
+            ]
             for future in as_completed(started):
-                report = judged[future.result()]
+                report = judged.get(future.result())
+                if report is None:  # it was halted: a file of it changed
+                    break
                 say(f"{report.target}: {report.verdict} after {report.seconds:.1f} s")
-                keep(dict(judged))
+                if not options.watch:  # which writes what is wholly judged
+                    keep(dict(judged))
                 if options.fail_fast and report.verdict == "fail":
                     raise _Enough
     except _Enough:
         why = FAIL_FAST
     except Interrupted as stop:
-        if not judged:
+        if not judged or options.watch:
             raise
         interrupted = stop
     return judged, interrupted, why
 
 
 def _judge_one(
-    options: argparse.Namespace, name: str, judged: dict[str, Report], course: Course
+    options: argparse.Namespace,
+    name: str,
+    formats: list[str],
+    judged: dict[str, Report],
+    drifts: Drifts,
+    course: Course,
 ) -> str:
     """Put the report on a kernel among the others: what is there outlives an interruption.
 
@@ -140,17 +188,24 @@ def _judge_one(
         proof=options.proof,
     )
     store = find_store(options.kept, request)
+    limits = limits_of(options)
     with course.follow(name) as listener:
-        report, worker = judge_kept(request, limits_of(options), store, listener)
-    report = note_kept(report, worker)
+        report, worker = judge_kept(request, limits, store, listener)
+        report = note_kept(report, worker)
+        if options.drift and worker.end != "halted":
+            found = add_drift(report, request, formats, limits, listener)
+            report, drifts[name] = found
     if worker.end != "halted" or report.findings:
         judged[name] = report
     return name
 
 
-def _reproduce(options: argparse.Namespace, name: str) -> Callable[[Case], str]:
+def _reproduce(options: argparse.Namespace, report: Report) -> Callable[[Case], str]:
+    drifted = {one.case for one in report.findings if one.property == ACCUMULATOR}
+
     def line(case: Case) -> str:
         # a name that looks like an option is taken as one, where it stands alone
+        name = report.target
         named = [f"--kernel={name}"] if name.startswith("-") else ["--kernel", name]
         words = ["gemmproof", "signoff", *named]
         if options.conftest != "conftest.py":
@@ -159,7 +214,10 @@ def _reproduce(options: argparse.Namespace, name: str) -> Callable[[Case], str]:
             words += ["--target", options.gpu]
         if options.device != "cpu":
             words += ["--device", options.device]
-        return write_command([*words, "--case", case.to_json()])
+        # drift is measured on sizes of its own
+        return write_command(
+            [*words, *(["--drift"] if case in drifted else ["--case", case.to_json()])]
+        )
 
     return line
 
@@ -169,11 +227,12 @@ def _answer(
     names: list[str],
     judged: dict[str, Report],
     left_out: list[str],
+    drifts: Drifts,
     why: str,
 ) -> int:
     reports = _complete(names, judged, why)
-    reproduce = {report.target: _reproduce(options, report.target) for report in reports}
-    signed = sign_off(options, reports, left_out)
+    reproduce = {report.target: _reproduce(options, report) for report in reports}
+    signed = sign_off(options, reports, left_out, drifts)
     verdict = signed.code
     notes = [(clean(f"{name}: {ALONE}"), "") for name in left_out]
     if why == FAIL_FAST:
@@ -208,12 +267,16 @@ def _list_writers(
 
 
 def _keep(
-    options: argparse.Namespace, names: list[str], left_out: list[str], judged: dict[str, Report]
+    options: argparse.Namespace,
+    names: list[str],
+    left_out: list[str],
+    drifts: Drifts,
+    judged: dict[str, Report],
 ) -> None:
     """Write the reports as they stand, so that whatever ends this process leaves what is done."""
     reports = _complete(names, judged, UNDER_WAY)
-    reproduce = {name: _reproduce(options, name) for name in names}
-    signed = sign_off(options, reports, left_out)
+    reproduce = {report.target: _reproduce(options, report) for report in reports}
+    signed = sign_off(options, reports, left_out, drifts)
     for option, write in _list_writers(signed, reports, reproduce).items():
         write_early(getattr(options, option), write)
 

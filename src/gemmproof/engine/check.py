@@ -41,6 +41,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
 from gemmproof.properties.proof.verdict import SECONDS as PROOF_SECONDS
 from gemmproof.report.report import Limit, Report
+from gemmproof.settings import EXAMPLES
 
 if TYPE_CHECKING:
     from gemmproof.backends.device import Gpu
@@ -77,7 +78,7 @@ class _Bench:
 def check(
     kernel: KernelUnderTest,
     *,
-    max_examples: int = 100,
+    max_examples: int = EXAMPLES,
     seed: int = 0,
     target: str | None = None,
     case: Case | None = None,
@@ -99,11 +100,10 @@ def check(
     exact IEEE chains. With `launch`, what held when simulated is launched on `device` too (None:
     there is none, and the report is incomplete), and what the simulator does not see is judged
     there alone. With `limits`, a kernel that keeps its contract is tried beyond it (limits.py).
-    `listener` gets every event but the answer (worker/protocol.py lists them), each case before it
-    runs and each fault when it is first seen. `seconds` of CPU time are allowed for each call. With
-    `proof`, a solver first tries to decide for every size what it can, in `proof_seconds`; what it
-    says never hides what a case shows. Raises ValueError for arguments out of range, TypeError for
-    what is no kernel.
+    `listener` gets every event but the answer (worker/protocol.py), each case before it runs and
+    each fault when it is first seen. `seconds` of CPU time are allowed for each call. With `proof`,
+    a solver first tries to decide for every size what it can, in `proof_seconds`, which never hides
+    what a case shows. Raises ValueError for what is out of range, TypeError for what is no kernel.
     """
     require_arguments(kernel, max_examples, seed, case)
     tell: Listener = listener or (lambda event: None)
@@ -133,7 +133,7 @@ def check(
             cases = [judged.case for judged in drawn]
             report = launch_cases(kernel, report, cases, device, tell)
         report = conclude(report, bench.attempt, bench.judged)
-        report = tell_passes(report, kernel, () if case else bench.judged)
+        report = tell_passes(report, kernel, () if case else bench.judged, max_examples)
         if limits and report.verdict in ("pass", "fail") and case is None:
             tell({"event": "promised", "report": report.to_dict()})
             more = _find_needed if report.findings or report.expected else _find_limits

@@ -12,8 +12,8 @@ from gemmproof.properties.accumulator import Deviation, Drift, declared_model, d
 from gemmproof.properties.cases.tensors import as_array, as_tensor
 from gemmproof.properties.kernel import is_triton, require_kernel
 from gemmproof.properties.measure import measure, slope
-from gemmproof.reference.accumulator.infer import infer_accumulator
-from gemmproof.reference.accumulator.probes import ProbeError
+from gemmproof.reference.accumulator.infer import PROBE_K, infer_accumulator
+from gemmproof.reference.accumulator.probes import M, N, ProbeError
 from gemmproof.reference.accumulator.record import KEPT
 from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.formats import FLOAT_OPERANDS
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gemmproof.properties.kernel import KernelUnderTest
 
 SECONDS = 300.0  # a single product on the tile simulator
+SIZES = (512, 4096)  # K at which a registered kernel is measured
 
 Product = Callable[[Array, Array], Array]
 Listener = Callable[[dict[str, Any]], None]
@@ -94,7 +95,8 @@ def drift_of(
     in_format: str,
     *,
     target: str | None = DEFAULT,
-    sizes: Iterable[int] = (512, 4096),
+    sizes: Iterable[int] = SIZES,
+    listener: Listener = lambda event: None,
 ) -> Report:
     """The drift of a registered kernel, simulated, against the accumulator of its contract.
 
@@ -109,7 +111,28 @@ def drift_of(
         sizes=sizes,
         name=kernel.name,
         gpu=target or "ieee",
+        listener=listener,
     )
+
+
+def explain_unmeasurable(kernel: KernelUnderTest, in_format: str) -> str | None:
+    """Why `drift_of` has nothing to measure of a kernel in a format; None where it has."""
+    if kernel.device_only:
+        return "only a GPU runs it"
+    if in_format not in FLOAT_OPERANDS:
+        return "sums of integers"
+    if kernel.spec is not None:
+        return "its result is a formula, no plain product"
+    if not all(getattr(x, "optional", False) for x in kernel.operands.values()):
+        return "it takes operands besides a and b"
+    contract = kernel.contract
+    batch = {"batch": 1} if contract.batched else {}
+    if "row" not in contract.layout_names:
+        return "its contract has no dense rows"
+    for K in sorted({PROBE_K, *SIZES}):
+        if not contract.admits({"M": M, "N": N, "K": K, **batch}):
+            return f"its contract has no {M} x {K} by {K} x {N}"
+    return None
 
 
 def unbatch(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -142,7 +142,9 @@ def conclude(report: Report, attempt: Attempt, judged: Mapping[Case, Judged]) ->
             else:
                 mistake = _contradict(proof, (*report.findings, *report.expected))
             mistakes += [mistake] if mistake else []
-            result = replace(result, proof=ProofResult(proof.status, proof.scope, proof.why))
+            result = replace(
+                result, proof=ProofResult(proof.status, proof.scope, proof.why, proof.cut)
+            )
         results.append(result)
     unvisited = (*attempt.proofs.unvisited, *_list_unvisited(attempt, judged))
     report = replace(report, properties=tuple(results), unvisited=unvisited)
@@ -200,8 +202,8 @@ def _confirm(proof: Proof, judged: Judged) -> Proof:
     """What was suspected, after its case was judged: refuted where that shows it."""
     own = (f for f in judged.findings if f.property == proof.property and f.cause is None)
     found = next(own, None)
-    return proof if found is None else replace(proof, status=REFUTED, why=found.message)
+    return proof if found is None else replace(proof, status=REFUTED, why=found.message, cut="")
 
 
 def _undecided(proof: Proof, why: str) -> Proof:
-    return replace(proof, status=NOT_DECIDED, scope="", why=why, case=None)
+    return replace(proof, status=NOT_DECIDED, scope="", why=why, case=None, cut="")

@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gemmproof.options.groups import (
-    TARGET,
-    add_calling,
-    add_common,
-    add_contract,
-    add_expected,
-    add_progress,
-)
+from gemmproof.options.groups import TARGET, add_common, add_progress, add_stated
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -25,9 +18,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         allow_abbrev=False,
     )
     check.add_argument("target", metavar="TARGET", help=TARGET)
-    add_contract(check)
-    add_expected(check)
-    add_calling(check)
+    add_stated(check, expects=True)
     check.add_argument(
         "--watch", action="store_true", help="judge again whenever a file of the target changes"
     )

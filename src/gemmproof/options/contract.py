@@ -7,11 +7,10 @@ from typing import Any
 
 from gemmproof.options.groups import (
     TARGET,
-    add_calling,
-    add_contract,
     add_limits,
     add_progress,
     add_search,
+    add_stated,
     positive,
 )
 
@@ -27,8 +26,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         allow_abbrev=False,
     )
     widest.add_argument("target", metavar="TARGET", help=TARGET)
-    add_contract(widest)
-    add_calling(widest)
+    add_stated(widest)
     add_search(widest)
     widest.add_argument("--jobs", type=positive, metavar="N", help="workers (default: CPUs)")
     add_progress(widest)

@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gemmproof.options.groups import (
-    TARGET,
-    add_calling,
-    add_contract,
-    add_limits,
-    add_progress,
-    natural,
-)
+from gemmproof.options.groups import TARGET, add_limits, add_progress, add_stated, natural
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
 from gemmproof.spelling import one_of
 
@@ -31,8 +24,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     explain.add_argument(
         "target", metavar="TARGET|PROPERTY", help=f"{TARGET}, or a word of a report: race"
     )
-    add_contract(explain)
-    add_calling(explain)
+    add_stated(explain)
     explain.add_argument("--line", type=natural, metavar="N", help="only the accesses of this line")
     explain.add_argument(
         "--config", type=natural, metavar="N", help="of an autotuned kernel (default 0)"

@@ -6,14 +6,22 @@ import argparse
 
 from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
-from gemmproof.settings import PROVES
+from gemmproof.settings import EXAMPLES, PROVES
 from gemmproof.spelling import format_of, one_of
 
 TARGET = "file.py:function or module:function"
 MOST_SECONDS = 60.0
 
 
-def add_contract(command: argparse.ArgumentParser) -> None:
+def add_stated(command: argparse.ArgumentParser, expects: bool = False) -> None:
+    """What a command is told of a kernel that no conftest.py registers."""
+    _add_contract(command)
+    if expects:
+        _add_expected(command)
+    add_calling(command)
+
+
+def _add_contract(command: argparse.ArgumentParser) -> None:
     contract = command.add_argument_group("what the kernel promises")
     contract.add_argument(
         "--dtype", action="append", type=format_of(*OPERANDS), metavar="FORMAT", default=None,
@@ -54,7 +62,7 @@ def add_contract(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_expected(command: argparse.ArgumentParser) -> None:
+def _add_expected(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--expect", action="append", type=_read_expected, metavar="PROPERTY=REASON", default=[],
         help="what is known not to hold, and why, repeatable; that it holds is a finding",
@@ -94,8 +102,9 @@ def _read_sizes(text: str) -> dict[str, str]:
 
 def add_search(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--max-examples", type=positive, default=100, metavar="N", help="cases (default 100)"
-    )
+        "--max-examples", type=positive, default=EXAMPLES, metavar="N",
+        help=f"cases (default {EXAMPLES})",
+    )  # fmt: skip
     command.add_argument("--seed", type=natural, default=0, metavar="S", help="default 0")
     command.add_argument(
         "--target", dest="gpu", type=one_of(*TARGETS, *UNMODELLED), metavar="GPU",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gemmproof.options.groups import TARGET, add_calling, add_contract, add_expected
+from gemmproof.options.groups import TARGET, add_stated
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -18,9 +18,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         allow_abbrev=False,
     )
     init.add_argument("target", metavar="TARGET", help=TARGET)
-    add_contract(init)
-    add_expected(init)
-    add_calling(init)
+    add_stated(init, expects=True)
     init.add_argument(
         "--directory", default=".", metavar="DIR", help="where to (default: the current folder)"
     )

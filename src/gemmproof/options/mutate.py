@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gemmproof.options.groups import (
-    TARGET,
-    add_calling,
-    add_contract,
-    add_limits,
-    add_search,
-    positive,
-)
+from gemmproof.options.groups import TARGET, add_limits, add_search, add_stated, positive
 from gemmproof.settings import PROVES
 
 
@@ -48,8 +41,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "--baseline", metavar="FILE", help="a JSON of an earlier run: exit code 1 below its score"
     )
     mutate.add_argument("--json", metavar="FILE", help="write all of it (- for stdout)")
-    add_contract(mutate)
-    add_calling(mutate)
+    add_stated(mutate)
     add_search(mutate)
     mutate.add_argument(
         "--proof", action=argparse.BooleanOptionalAction, default=PROVES,

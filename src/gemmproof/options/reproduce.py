@@ -7,12 +7,11 @@ from typing import Any
 
 from gemmproof.options.groups import (
     TARGET,
-    add_calling,
-    add_contract,
     add_kept,
     add_limits,
     add_progress,
     add_search,
+    add_stated,
 )
 
 
@@ -40,8 +39,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     reproduce.add_argument(
         "--force", action="store_true", help="overwrite the file where it is there already"
     )
-    add_contract(reproduce)
-    add_calling(reproduce)
+    add_stated(reproduce)
     add_search(reproduce)
     add_kept(reproduce)
     add_progress(reproduce)

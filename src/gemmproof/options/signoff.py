@@ -28,6 +28,9 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     signoff.add_argument(
         "--fail-fast", action="store_true", help="stop at the first kernel with findings"
     )
+    signoff.add_argument(
+        "--watch", action="store_true", help="judge again whenever a file of the kernels changes"
+    )
     add_progress(signoff)
     add_common(signoff)
     page = signoff.add_argument_group("the sign-off")
@@ -41,8 +44,12 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     )  # fmt: skip
     page.add_argument(
         "--accept", action="append", type=_read_accepted, default=[], metavar="KIND[:KERNEL]",
-        help="sign in spite of what a baseline shows, repeatable: bits kernel limit mutation"
-        " promise proof property",
+        help="sign in spite of what a baseline shows, repeatable: bits drift kernel limit"
+        " mutation promise proof property",
+    )  # fmt: skip
+    page.add_argument(
+        "--drift", action="store_true",
+        help="measure what each format is summed in, as `gemmproof drift` does: seconds each",
     )  # fmt: skip
     page.add_argument(
         "--bench", type=_read_bench, metavar="FILE",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -27,12 +28,13 @@ class ProofResult:
     """What a solver says of a property: `status` is "proved", "refuted" or "not decided".
 
     `scope` says where it is proved ("every M, N, K, any strides"), `why` what was refuted, or the
-    reason for which nothing was decided.
+    reason for which nothing was decided; `cut` is "time" or "death" where only that is the reason.
     """
 
     status: str
     scope: str = ""
     why: str = ""
+    cut: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class PropertyResult:
         _require_fields("property", data, PropertyResult)
         proof = data["proof"]
         if proof is not None:
-            _require_fields("proof", proof, ProofResult)
+            _require_fields("proof", proof, ProofResult, {"cut"})  # which older reports lack
             proof = ProofResult(**proof)
         return PropertyResult(**{**data, "proof": proof})
 
@@ -193,9 +195,11 @@ class Report:
         return Report(**{**data, **records, "unvisited": tuple(data["unvisited"])})
 
 
-def _require_fields(what: str, data: Any, record: type) -> None:
+def _require_fields(
+    what: str, data: Any, record: type, optional: Collection[str] = frozenset()
+) -> None:
     known = [f.name for f in fields(record)]
-    if not isinstance(data, dict) or set(data) != set(known):
+    if not isinstance(data, dict) or {*data, *optional} != set(known):
         got = " ".join(map(str, data)) if isinstance(data, dict) else repr(data)
         raise ValueError(f"report {what}: got fields {got}, expected {' '.join(known)}")
 

@@ -1,8 +1,8 @@
 """A sign-off beside its baseline: what changed, and which of it speaks against signing.
 
 Refused is what a reviewer would not merge unseen: a proof, a limit, a promise, a property or a
-kernel that is gone, a survivor more. What this run did not try, or had no time for, leaves the
-sign-off incomplete. So do bits that changed though nothing did: who can say why?
+kernel that is gone, a survivor more, sums of fewer bits. What this run did not try, or had no time
+for, leaves the sign-off incomplete. So do bits that changed though nothing did: who can say why?
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from gemmproof.report.report import Limit, PropertyResult
 from gemmproof.signoff.changed_source import describe_source
 from gemmproof.signoff.promises import list_changed, list_lost
 from gemmproof.signoff.record import (
+    ACCUMULATOR,
     INCOMPLETE,
     NOT_RUN,
     REFUSED,
     SIGNED,
+    DriftClass,
     KernelRecord,
     Reason,
     Signoff,
 )
 
 # what --accept takes: the kinds of changes that speak against signing
-ACCEPTED = ("bits", "kernel", "limit", "mutation", "promise", "proof", "property")
-# what a prover says where it had no time; tests/cli/signoff/ holds it to these words
-NO_TIME = ("were not enough", "of the time", "out of time", "ended early")
+ACCEPTED = ("bits", "drift", "kernel", "limit", "mutation", "promise", "proof", "property")
 SHOWN = 3  # cases with other bits that are named
 
 
@@ -91,7 +91,8 @@ class _Pair:
         """What changed, the causes first."""
         yield from self._compare_facts()
         yield from self._compare_mutation()
-        if self.new.report.verdict == "pass":  # else there is graver to say
+        if self.new.is_held:  # else there is graver to say
+            yield from self._compare_drift()
             yield from self._compare_properties()
             yield from self._compare_limits()
             yield from self._compare_bits()
@@ -110,9 +111,36 @@ class _Pair:
 
     def _compare_mutation(self) -> Iterator[Reason]:
         old, new = self.old.mutation, self.new.mutation
+        if old is not None and new is None and self.new.is_held:  # else there is graver to say
+            why = self.new.why_not_mutated or "--mutation was left out"
+            yield self.say("mutation", INCOMPLETE, f"its mutants had a score; now none: {why}")
         if old is not None and new is not None and new.survivors > old.survivors:
             words = f"{say_count(new.survivors, 'mutant')} survive, {old.survivors} did"
             yield self.say("mutation", REFUSED, words)
+
+    def _compare_drift(self) -> Iterator[Reason]:
+        was = [one for one in self.old.drift if one.name]
+        if was and not self.new.drift:
+            words = "its drift was measured; now that was not tried (--drift)"
+            yield self.say("drift", INCOMPLETE, words)
+            return
+        found = {one.format: one for one in self.new.drift}
+        for old in was:
+            new = found.get(old.format)
+            if new is None or new.missed:  # which is a promise less, or told as it is
+                continue
+            if not new.name:
+                words = f"its drift in {old.format} was measured; now it is not: {new.why}"
+                yield self.say("drift", INCOMPLETE, words)
+            elif old.gpu != new.gpu:
+                words = f"drift in {old.format} not compared: {old.gpu} -> {new.gpu}"
+                yield self.say("drift", SIGNED, words)
+            elif lost := list(_list_narrowed(old, new)):
+                words = f"{', '.join(lost)} ({old.name} -> {new.name})"
+                yield self.say("drift", REFUSED, f"sums of {old.format} got narrower: {words}")
+            elif old.name != new.name:
+                words = f"the accumulator of {old.format} changed: {old.name} -> {new.name}"
+                yield self.say("drift", SIGNED, words)
 
     def _compare_properties(self) -> Iterator[Reason]:
         results = {p.label: p for p in self.new.report.properties}
@@ -124,7 +152,8 @@ class _Pair:
             new = results.get(old.label)
             if old in on_gpu and self.now.inputs.device == "cpu":
                 continue
-            if _ran(old) and (new is None or not _ran(new)):
+            is_gone = new is None or not _ran(new)
+            if _ran(old) and is_gone and old.name != ACCUMULATOR:  # of which there is more to say
                 # of other draws one may bear on no case
                 is_kept = self.is_unchanged or not self.is_same_search
                 weight = INCOMPLETE if is_kept and new is not None else REFUSED
@@ -142,17 +171,7 @@ class _Pair:
             yield self.say("proof", INCOMPLETE, f"{new.label} was proved; now that was not tried")
             return
         said = f"{new.label} was proved; now {new.proof.status}: {new.proof.why}"
-        no_time = new.proof.status == "not decided" and self._lacks_time(new)
-        yield self.say("proof", INCOMPLETE if no_time else REFUSED, said)
-
-    def _lacks_time(self, result: PropertyResult) -> bool:
-        """Whether it is open because time ran out, its own or that of what it rests on."""
-        why = "" if result.proof is None else result.proof.why
-        if why.startswith("it rests on "):
-            rests = why.removeprefix("it rests on ")
-            other = next((p for p in self.new.report.properties if p.label == rests), None)
-            return other is not None and self._lacks_time(other)
-        return any(words in why for words in NO_TIME)
+        yield self.say("proof", INCOMPLETE if new.proof.cut else REFUSED, said)
 
     def _compare_error(self, old: PropertyResult, new: PropertyResult) -> Iterator[Reason]:
         if old.ratio is None or new.ratio is None or new.ratio <= old.ratio:
@@ -200,6 +219,16 @@ class _Pair:
             if self.is_same_kernel and self.before.versions == self.now.versions:
                 weight, words = INCOMPLETE, f"{words}, though source, contract and versions did not"
             yield self.say("bits", weight, words)
+
+
+def _list_narrowed(old: DriftClass, new: DriftClass) -> Iterator[str]:
+    """In which ways sums keep less than they did."""
+    if new.keeps < old.keeps:
+        yield f"{old.keeps} bits were kept, now {new.keeps}"
+    if new.reads < old.reads:
+        yield f"{old.reads} bits of operands counted, now {new.reads}"
+    if new.truncated and not old.truncated:
+        yield "c is truncated now"
 
 
 def _ran(result: PropertyResult) -> bool:

@@ -14,6 +14,7 @@ SCHEMA = 3  # 2 had neither facts of the kernels nor a hash
 SIGNED, REFUSED, INCOMPLETE = VERDICTS = ("signed off", "refused", "incomplete")
 GRAVEST = (REFUSED, INCOMPLETE, SIGNED)
 NOT_MEASURED, NOT_RUN = "not measured", "not run"
+ACCUMULATOR = "accumulator_as_declared"  # properties/accumulator.py brings numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,33 @@ class MutationScore:
 
 
 @dataclass(frozen=True, slots=True)
+class DriftClass:
+    """What the sums of a kernel are in one format, as its results show: `name` is that in words.
+
+    `gpu`: whose dot products were predicted. `is_kept`: whether the sums are as good as `declared`,
+    the accumulator of the contract. `keeps`: the bits that a contract may promise of them; `reads`:
+    the significant bits of the operands that count; `truncated`: whether c is. Where nothing was
+    measured `name` is "" and `why` says why; it is `missed` where there was something to measure.
+    """
+
+    format: str
+    gpu: str = ""
+    declared: str = ""
+    name: str = ""
+    is_kept: bool = False
+    keeps: int = 0
+    reads: int = 0
+    truncated: bool = False
+    why: str = ""
+    missed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class KernelRecord:
     """What is said of one kernel: its report, and what was measured elsewhere.
 
-    `why_not_timed` and `why_not_mutated` say why what was given is not taken.
+    `why_not_timed` and `why_not_mutated` say why what was given is not taken. `drift` has a record
+    for each format, none where it was not asked for.
     """
 
     report: Report
@@ -89,6 +113,7 @@ class KernelRecord:
     why_not_timed: str = ""
     mutation: MutationScore | None = None
     why_not_mutated: str = ""
+    drift: tuple[DriftClass, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -96,11 +121,9 @@ class KernelRecord:
         return {"pass": SIGNED, "fail": REFUSED}.get(self.report.verdict, INCOMPLETE)
 
     @property
-    def drift(self) -> str:
-        """The class of the accumulator, where the report has it."""
-        drift = self.report.drift
-        found = None if drift is None else drift.accumulator
-        return NOT_MEASURED if found is None else found.name
+    def is_held(self) -> bool:
+        """Whether its check held, whatever its drift is: that is measured of no other kernel."""
+        return self.report.verdict == "pass" or any(one.name or one.missed for one in self.drift)
 
     @property
     def source(self) -> str:
@@ -116,7 +139,7 @@ class KernelRecord:
             "verdict": verdict,
             "source": self.source,
             "gpu": {p.name: p.examples for p in ran} or NOT_RUN,
-            "drift": self.drift,
+            "drift": [asdict(one) for one in self.drift] or NOT_MEASURED,
             **said,
             "why_not_timed": self.why_not_timed,
             "why_not_mutated": self.why_not_mutated,
@@ -140,6 +163,7 @@ class KernelRecord:
             own["why_not_timed"],
             None if mutation is None else MutationScore(**mutation),
             own["why_not_mutated"],
+            () if own["drift"] == NOT_MEASURED else tuple(DriftClass(**x) for x in own["drift"]),
         )
 
 

@@ -15,6 +15,7 @@ from gemmproof.signoff.record import (
     NOT_RUN,
     REFUSED,
     SIGNED,
+    DriftClass,
     Inputs,
     KernelRecord,
     Reason,
@@ -31,10 +32,11 @@ _STYLES = {SIGNED: "", INCOMPLETE: STYLES["incomplete"], REFUSED: STYLES["fail"]
 
 
 def lines(signed: Signoff) -> list[Line]:
-    """What a command prints of it besides the table: only what a baseline adds."""
+    """What a command prints of it besides the table: the drift, and what a baseline adds."""
+    drift = _list_drift(signed)
     if signed.baseline is None:
-        return []
-    said: list[Line] = [("against the baseline:", "bold")]
+        return drift
+    said: list[Line] = [*drift, ("against the baseline:", "bold")]
     if not signed.changes:
         said.append(("  nothing changed", ""))
     for one in _sort(signed.changes)[:SHOWN]:
@@ -63,6 +65,13 @@ def list_uncounted(signed: Signoff) -> Iterator[Line]:
             of = f"{len(lacking)} of {say_count(len(signed.kernels), 'kernel')}"
             why = f"{lacking[0].report.target}: {getattr(lacking[0], name)}"
             yield (clean(f"note: --{option} does not count for {of}: {why}"), "")
+
+
+def _list_drift(signed: Signoff) -> list[Line]:
+    measured = [kernel for kernel in signed.kernels if kernel.drift]
+    width = max((len(clean(kernel.report.target)) for kernel in measured), default=0)
+    said = [f"  {clean(k.report.target):<{width}}  {clean(say_drift(k))}" for k in measured]
+    return [("drift:", "bold"), *((line, "") for line in said), ("", "")] if said else []
 
 
 def _sort(reasons: Iterable[Reason]) -> list[Reason]:
@@ -155,6 +164,25 @@ def say_benchmark(kernel: KernelRecord) -> str:
         f" {say_count(r.products, 'product')})"
         for r in kernel.benchmark.ratios
     )
+
+
+def say_drift(kernel: KernelRecord) -> str:
+    """The classes of its accumulators, each with its formats; where there is none, why."""
+    found = sorted(kernel.drift, key=lambda one: not one.name)  # what was measured first
+    gpu = found[0].gpu if found and found[0].name else ""
+    formats: dict[str, list[str]] = {}
+    for one in found:
+        formats.setdefault(say_class(one), []).append(one.format)
+    of = "{}: ".format if len(formats) > 1 else "".format  # all formats have it
+    said = [f"{of(', '.join(names))}{words}" for words, names in formats.items()]
+    return "; ".join([*said, *[f"on {gpu}"] * bool(gpu)]) or NOT_MEASURED
+
+
+def say_class(one: DriftClass) -> str:
+    """What the sums of one format are, and whether that is as good as the contract says."""
+    if not one.name:
+        return f"{NOT_MEASURED} ({one.why})"
+    return one.name + ("" if one.is_kept else f", worse than the declared {one.declared}")
 
 
 def say_mutation(kernel: KernelRecord) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gemmproof.properties.finding import list_by_cause
@@ -15,6 +15,7 @@ from gemmproof.signoff.record import (
     INCOMPLETE,
     REFUSED,
     SIGNED,
+    DriftClass,
     Inputs,
     KernelRecord,
     Reason,
@@ -36,12 +37,17 @@ def sign(
     accepted: Collection[str] = (),
     timed: Timed | None = None,
     mutated: Mutated | None = None,
+    drifts: Mapping[str, tuple[DriftClass, ...]] | None = None,
 ) -> Signoff:
     """The sign-off of these reports.
 
     `accepted`: kinds of changes that do not speak against it, "proof", or "proof:KERNEL" of one.
+    `drifts`: the drift of kernels, by name, where it was asked for.
     """
-    kernels = tuple(_record(report, timed, mutated) for report in reports)
+    kernels = tuple(
+        replace(_record(report, timed, mutated), drift=(drifts or {}).get(report.target, ()))
+        for report in reports
+    )
     codes = {report.verdict for report in reports} or {"incomplete"}
     versions = next((r.versions for r in reports if len(r.versions) > 1), {})
     made = Signoff(SIGNED, "pass", inputs, kernels, tuple(left_out), versions=versions)

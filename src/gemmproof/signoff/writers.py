@@ -10,12 +10,15 @@ from gemmproof.report.ci.lost import LostSince
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.report import Report
 from gemmproof.report.text import Reproduce
-from gemmproof.signoff.record import REFUSED, SIGNED, Inputs, Signoff, weigh
+from gemmproof.signoff.record import REFUSED, SIGNED, DriftClass, Inputs, Signoff, weigh
 from gemmproof.signoff.verdict import sign
 
 
 def sign_off(
-    options: argparse.Namespace, reports: Sequence[Report], left_out: Sequence[str]
+    options: argparse.Namespace,
+    reports: Sequence[Report],
+    left_out: Sequence[str],
+    drifts: Mapping[str, tuple[DriftClass, ...]],
 ) -> Signoff:
     """The sign-off of the reports that the options of the command led to."""
     inputs = Inputs(
@@ -28,7 +31,7 @@ def sign_off(
         kernels=tuple(options.kernel or ()),
     )
     read = (options.baseline, options.accept, options.bench, options.mutation)
-    return sign(inputs, reports, left_out, *read)
+    return sign(inputs, reports, left_out, *read, drifts)
 
 
 def list_lost(signed: Signoff) -> list[LostSince]:

@@ -9,6 +9,7 @@ from gemmproof.engine.drift import (
     Listener,
     drift,
     drift_of,
+    explain_unmeasurable,
     launch_product,
     simulate_product,
     unbatch,
@@ -29,7 +30,10 @@ def serve(
     emit({"event": "ready"})
     measure: Callable[[], Report]
     if request.conftest is not None:
-        measure = partial(drift_of, find_kernel(request), request.format, target=request.gpu)
+        kernel = find_kernel(request)
+        if why := explain_unmeasurable(kernel, request.format):
+            return emit({"event": "unmeasured", "why": why})
+        measure = partial(drift_of, kernel, request.format, target=request.gpu, listener=emit)
     else:
         measure = _prepare(request, emit)
     try:
@@ -37,6 +41,8 @@ def serve(
     except SimulatorError as error:
         raise TargetError(str(error)) from None
     except Unprobed as error:
+        if request.conftest is not None:
+            return emit({"event": "unmeasured", "why": str(error)})
         raise TargetError(f"{request.name}: {error}") from None
     except Exception as error:
         where = line_of(error)
@@ -44,6 +50,7 @@ def serve(
             raise
         raise TargetError(f"{where}: got {tell_error(error)}, expected a product") from None
     emit({"event": "report", "report": report.to_dict()})
+    return None
 
 
 def _prepare(request: Request, emit: Listener) -> Callable[[], Report]:

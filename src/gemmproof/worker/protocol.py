@@ -15,6 +15,7 @@ from typing import Any
 
 from gemmproof.fake_device import REMEDY
 from gemmproof.properties.proof.verdict import SECONDS
+from gemmproof.settings import EXAMPLES
 
 # The files of a worker's folder: what it is asked, what it tells, and its Python stack.
 REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
@@ -56,7 +57,7 @@ class Request:
     target: dict[str, Any] | None = None
     contract: dict[str, Any] = field(default_factory=dict)
     calling: dict[str, Any] = field(default_factory=dict)
-    max_examples: int = 100
+    max_examples: int = EXAMPLES
     seed: int = 0
     gpu: str | None = None
     launch: bool = False
@@ -119,6 +120,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "promised": "report",  # the answer, before what lies beyond the contract is tried
         "limit": "limit",  # what became of one step beyond the contract
         "report": "report",  # the answer
+        "unmeasured": "why",  # a registered kernel whose drift there is no way to measure
         "timed": "row",  # what one measurement gave
         "explained": "explanation picture",  # the answer to an explanation
         "reproduced": "bug",  # the answer to a reproduction: what a test states
@@ -134,7 +136,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
 }
 ANSWERS = frozenset(
     {"report", "explained", "error", "internal", "kernels", "shrunk"}
-    | {"reproduced", "interpreted", "mutated"}
+    | {"reproduced", "interpreted", "mutated", "unmeasured"}
 )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gemmproof import __version__
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding, find_reasons
+from gemmproof.properties.proof.verdict import DEATH, NOT_DECIDED
 from gemmproof.reference.wording import say_count
 from gemmproof.report.facts import Identity
 from gemmproof.report.report import SCHEMA, Limit, ProofResult, PropertyResult, Report
@@ -53,7 +54,7 @@ def _shorten_path(finding: Finding) -> Finding:
 def _tell_undecided(report: Report, why: dict[str, str]) -> Report:
     """The report with why of some properties nothing is proved."""
     properties = (
-        replace(p, proof=ProofResult("not decided", why=why[p.name]))
+        replace(p, proof=ProofResult(NOT_DECIDED, why=why[p.name], cut=DEATH))
         if p.name in why and p.backend == "simulator"
         else p
         for p in report.properties

@@ -10,7 +10,7 @@ from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.report.facts import Bits, Coverage, Identity
 from gemmproof.report.report import SCHEMA, Limit, ProofResult, PropertyResult, Report
-from gemmproof.signoff.record import Inputs, Signoff
+from gemmproof.signoff.record import DriftClass, Inputs, Signoff
 from gemmproof.signoff.verdict import sign
 
 INPUTS = Inputs(target=None, device="cpu", seed=0, max_examples=100, proof=True)
@@ -25,6 +25,12 @@ LIMITS = (
     Limit("2**31 elements", "--huge", "limit", "wraps", None, "c fits while M * N < 2**31"),
 )
 FINDING = Finding("no_races", "race", "store of c: got two, expected one", Case(1, 1, 1))
+WIDE_CLASS = DriftClass(
+    "fp16", "sm_90", "fp32", "fp32 tensor core F=25 L=16", is_kept=True, keeps=23, reads=11
+)
+NARROW_CLASS = replace(
+    WIDE_CLASS, declared="fp16", name="fp16 tensor core F=25 L=16", keeps=10
+)  # as a contract of fp16 sums says
 ODD = "<script>alert('1')</script>\n| \"quoted\" `code` [link](x) @all #1 \x1b[2J\udcff"
 
 

@@ -7,20 +7,17 @@ from dataclasses import replace
 import pytest
 from made_signoffs import FINDING, INPUTS, LIMITS, change, identity, report, signed
 
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.proof.prove import prove
 from gemmproof.report.facts import Bits, Coverage
 from gemmproof.report.report import ProofResult
-from gemmproof.signoff.compare import NO_TIME
-from gemmproof.signoff.record import INCOMPLETE, REFUSED, SIGNED, MutationScore
+from gemmproof.signoff.record import INCOMPLETE, REFUSED, SIGNED, MutationScore, Signoff
 
 
 def bits(digest):
     return Coverage({}, {"fp16": (Bits('{"M":1}', digest),)})
 
 
-def open_proof(why):
-    return change("stays_in_bounds", proof=ProofResult("not decided", why=why))
+def open_proof(why, cut=""):
+    return change("stays_in_bounds", proof=ProofResult("not decided", why=why, cut=cut))
 
 
 OTHER = {"facts": identity("9")}  # of another source
@@ -34,7 +31,8 @@ CHANGES = {
         {"properties": change("stays_in_bounds", proof=ProofResult("refuted", why="M=3"))},
         INPUTS, REFUSED, "now refuted: M=3",
     ),
-    "no time": ({"properties": open_proof("0.1 s were not enough")}, INPUTS, INCOMPLETE, "enough"),
+    "no time": ({"properties": open_proof("too late", "time")}, INPUTS, INCOMPLETE, "too late"),
+    "a dead prover": ({"properties": open_proof("it died", "death")}, INPUTS, INCOMPLETE, "died"),
     "proof not tried": (
         {"properties": change("stays_in_bounds", proof=None)},
         replace(INPUTS, proof=False), INCOMPLETE, "that was not tried",
@@ -147,19 +145,8 @@ def test_a_survivor_more_is_refused():
     assert list(compare(score(1), score(1))) == []
 
 
-def test_what_rests_on_a_proof_without_time_lacks_time_too():
-    first = replace(report().properties[0], proof=ProofResult("not decided", why="out of time"))
-    second = replace(first, name="no_races", proof=ProofResult("proved"))
-    before = signed(report(properties=(report().properties[0], second)))
-    rests = ProofResult("not decided", why="it rests on stays_in_bounds")
-    now = signed(report(properties=(first, replace(second, proof=rests))), baseline=before)
-    assert [one.weight for one in now.reasons] == [INCOMPLETE, INCOMPLETE]
-
-
-def test_a_prover_without_time_says_so_in_words_that_are_known():
-    from tiled import plain
-
-    proofs = prove(KernelUnderTest("plain", plain), None, 0.0)
-    opened = [proof.why for proof in proofs.verdicts if proof.why.startswith("it rests") is False]
-    assert opened
-    assert all(any(words in why for words in NO_TIME) for why in opened), opened
+def test_a_report_that_does_not_say_what_cut_its_proofs_short_is_read():
+    document = signed(report(properties=open_proof("a sum"))).to_dict({"matmul": lambda case: ""})
+    for result in document["kernels"][0]["properties"]:
+        (result["proof"] or {}).pop("cut", None)
+    assert Signoff.from_dict(document).kernels[0].report == report(properties=open_proof("a sum"))

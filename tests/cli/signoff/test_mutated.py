@@ -86,6 +86,30 @@ def test_a_count_that_is_none_is_refused():
         read_mutation(NAME)
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [(None, "--mutation was left out"), ({"source": "of another"}, f"{NAME} is of another source")],
+)
+def test_a_score_that_the_baseline_had_is_not_lost_in_silence(given, why):
+    write()
+    before = signed(mutated=read_mutation(NAME))
+    now = None
+    if given is not None:
+        write(**given)
+        now = read_mutation(NAME)
+    made = signed(baseline=before, mutated=now)
+    lost = f"its mutants had a score; now none: {why}"
+    assert (made.verdict, made.code) == ("incomplete", "incomplete")
+    assert [(one.kind, one.text) for one in made.changes] == [("mutation", lost)]
+    assert [one.text for one in made.reasons] == [lost]
+    accepted = signed(baseline=before, mutated=now, accepted=("mutation:matmul",))
+    assert (accepted.verdict, accepted.code) == ("signed off", "pass")
+    # where the baseline had none there is none to lose
+    assert signed(baseline=signed(), mutated=now).changes == ()
+    wrong = signed(report(verdict="error", note="tl.what"), baseline=before, mutated=now)
+    assert [one.text for one in wrong.reasons] == ["tl.what"]
+
+
 def test_a_known_failure_is_told_with_its_reason_and_signed():
     known = Finding("no_races", "race", "store of c: got two, expected one", Case(1, 1, 1))
     held, bound, races = PROPERTIES

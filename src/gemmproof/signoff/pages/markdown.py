@@ -84,7 +84,7 @@ def _list_cells(kernel: KernelRecord, verdict: str) -> list[str]:
         show.say_proofs(kernel),
         show.say_worst(kernel),
         show.say_gpu(kernel),
-        kernel.drift,
+        show.say_drift(kernel),
         show.say_benchmark(kernel),
         show.say_mutation(kernel),
     ]
