@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
-import sys
 import tempfile
 import time
 import warnings
@@ -19,13 +17,15 @@ import triton
 from triton import knobs
 
 from gemmproof.lowering.capture import CapturedLaunch
-from gemmproof.reference.observation import CompileError
+from gemmproof.lowering.ptx import NOWHERE, read_ptx
+from gemmproof.lowering.said import ENOUGH, hear
+from gemmproof.reference.observation import CompileError, Where
 from gemmproof.reference.ttir.frontend import make_ttir
 
-ROOM = "gemmproof-lowering-"
 _DIAGNOSTIC = re.compile(r'^(?:loc\()?"?([^"\n]+?)"?:(\d+):\d+\)?: error: (.*)$', re.MULTILINE)
-_PTXAS = re.compile(r"^ptxas (?:fatal|error)\s*:\s*(.*)$", re.MULTILINE | re.IGNORECASE)
-_ENOUGH = 300  # characters of a message
+_PTXAS = re.compile(
+    r"^ptxas\S*(?: [^;\n]*, line (\d+);)? +(?:error|fatal)\s*:\s*(.*)$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,10 @@ class CompiledLaunch:
 def compile_launch(launch: CapturedLaunch, room: Path) -> CompiledLaunch:
     """Compile a launch; nothing is taken from a cache, and nothing left but in `room`.
 
-    Raises CompileError with the compiler's own message and line, and FileNotFoundError for a tool
-    that Triton needs and does not find.
+    Raises CompileError with the compiler's own message and line.
     """
-    folder = tempfile.mkdtemp(dir=room)
-    with _own_cache(folder), _hear_errors() as said, warnings.catch_warnings():
+    folder = Path(tempfile.mkdtemp(dir=room))
+    with _own_cache(folder), hear(room, launch.gpu) as said, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         started = time.perf_counter()
         try:
@@ -55,69 +54,56 @@ def compile_launch(launch: CapturedLaunch, room: Path) -> CompiledLaunch:
             seconds = time.perf_counter() - started
             # they are files of the cache, and read when they are asked for
             asm = {name: made.asm[name] for name in list(made.asm)}
-        except (FileNotFoundError, MemoryError):
+        except MemoryError:
             raise
         except Exception as error:
-            raise _explain(launch, error, said()) from error
+            raise _explain(launch, error, said(), folder) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     return CompiledLaunch(launch, asm, made.metadata, seconds)
 
 
 @contextlib.contextmanager
-def _own_cache(folder: str) -> Iterator[None]:
+def _own_cache(folder: Path) -> Iterator[None]:
     """Within it Triton's cache is this folder, and so are temporary files."""
     place = tempfile.tempdir
     with knobs.cache.scope():
-        knobs.cache.dir = tempfile.tempdir = folder
+        knobs.cache.dir = tempfile.tempdir = str(folder)
         try:
             yield
         finally:
             tempfile.tempdir = place
 
 
-@contextlib.contextmanager
-def _hear_errors() -> Iterator[Any]:
-    """Within it what the compiler prints, as MLIR and LLVM do, is kept; yields what reads it."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as kept:
-        before = [os.dup(1), os.dup(2)]
-        os.dup2(kept.fileno(), 1)
-        os.dup2(kept.fileno(), 2)
+def _explain(launch: CapturedLaunch, error: Exception, said: str, folder: Path) -> CompileError:
+    """The compiler's own words, and the source's line where it names one.
 
-        def read() -> str:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            kept.seek(0)
-            return kept.read().decode(errors="replace")
-
-        try:
-            yield read
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            for number, copy in enumerate(before, 1):
-                os.dup2(copy, number)
-                os.close(copy)
-
-
-def _explain(launch: CapturedLaunch, error: Exception, said: str) -> CompileError:
-    """The compiler's own words: of the frontend with the line that it blames, of what is below it
-    those that it printed."""
-    from gemmproof.reference.observation import Where
-
+    Those of the frontend are in what it raised, those of what is below it in what it printed.
+    """
     try:
         make_ttir(launch.source, launch.target, launch.options)
     except CompileError as refusal:
         return refusal
     except Exception:  # the error below is the one to tell
         pass
-    words = " ".join(str(error).split()) or type(error).__name__
-    where = None
+    told = str(error).partition("Repro command:")[0].replace("`ptxas` stderr:", "")
+    words, where = " ".join(told.split()) or type(error).__name__, None
     if found := _DIAGNOSTIC.search(said):
         where, words = Where(found[1], int(found[2]), launch.kernel), " ".join(found[3].split())
     elif found := _PTXAS.search(f"{said}\n{error}"):
-        words = f"ptxas: {found[1]}"
-    said_more = f"{words[:_ENOUGH]}"
-    return CompileError(f"{launch.gpu} refuses {launch.kernel}: {said_more}", where)
+        words = f"ptxas: {' '.join(found[2].split())}"
+        where = _find_source(folder, int(found[1] or 0), launch.kernel)
+    return CompileError(f"compiling {launch.kernel} for {launch.gpu}: {words[:ENOUGH]}", where)
+
+
+def _find_source(folder: Path, line: int, kernel: str) -> Where | None:
+    """The source of a line of the PTX that Triton leaves where ptxas refused it."""
+    left = next(folder.glob("*.ptx"), None)
+    if left is None or not line:
+        return None
+    text = left.read_text(errors="replace")
+    above = "\n".join(text.splitlines()[:line])
+    files = "\n".join(x for x in text.splitlines() if x.lstrip().startswith(".file"))
+    statements = read_ptx(f"{above};\n{files}").statements
+    file, number, _ = statements[-1].place if statements else NOWHERE
+    return Where(file, number, kernel) if file else None

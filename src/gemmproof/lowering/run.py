@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from gemmproof.lowering.record import LoweredLaunch
+from gemmproof.lowering.said import find_last_words
 from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import open_pool, watch
@@ -70,7 +72,9 @@ def _lower(request: Request, limits: Limits, listener: Listener) -> LoweredTarge
             made.mistake = failure or f"{request.name}: {worker.how}"
             made.output = worker.output if "internal" in worker.events else ""
             return made
-        made.failures.append(f"{case['case']}: got {_tell_end(worker, limits)}, expected a binary")
+        said = find_last_words(Path(request.plan["room"]), made.gpu)
+        how = f"{_tell_end(worker, limits)}{said and f' ({said})'}"
+        made.failures.append(f"{case['case']}: got {how}, expected a binary")
         if worker.end == "halted":
             return made
         done = index + 1
