@@ -13,7 +13,8 @@ from gemmproof.lowering.ptx import PtxProgram, PtxStatement
 from gemmproof.lowering.ptx_dots import CoreInstruction
 from gemmproof.lowering.ptx_values import written
 
-_PASSED_ON = ("mov", "mul")  # as it is, or scaled
+# as it is, scaled, or put into a pair: older compilers do that by shifts
+_PASSED_ON = ("mov", "mul", "cvt", "shl", "or")
 
 
 def find_promotion(program: PtxProgram, dot: Sequence[CoreInstruction]) -> tuple[int, int | None]:
