@@ -21,7 +21,10 @@ _MATRIX = re.compile(
 )
 _WMMA = re.compile(r"v_s?wmma\w*?_(f32|f16|bf16|i32)_(\d+)x(\d+)x(\d+)_(\w+)$")
 _FORMATS = re.compile(r"bf16|xf32|fp8|bf8|f8f6f4|f64|f32|f16|i8|iu8|u8|iu4")
-_FUSED = re.compile(r"v_(?:pk_)?(?:fma|fmac|mad|mac|mad_mix|fma_mix)_(f64|f32|f16|bf16)\b|v_dot\w+")
+_ENCODING = re.compile(r"_(?:e32|e64|dpp|sdwa)$")
+_FUSED = re.compile(
+    r"v_(?:pk_)?(?:fma|fmac|mad|mac|fma_mix|mad_mix)(?:lo|hi)?_(f64|f32|f16|bf16)|v_dot\w+"
+)
 _ACCESS = re.compile(r"(buffer|global|flat)_(load|store|atomic)_(\w+)")
 _WIDTHS = {"ubyte": 1, "sbyte": 1, "byte": 1, "ushort": 2, "sshort": 2, "short": 2, "dword": 4,
            "u8": 1, "i8": 1, "b8": 1, "u16": 2, "i16": 2, "b16": 2, "b32": 4, "b64": 8, "b96": 12,
@@ -81,11 +84,11 @@ def _read_product(name: str, operands: str, place: Place) -> AmdInstruction | No
         shape = (int(known[2]), int(known[3]), int(known[4]))
         formats = _FORMATS.findall(known[5])
         a, b = (formats * 2)[:2] if formats else ("", "")
-        added = operands.split(", ")[-1].split(" ")[0] if operands else ""
-        return AmdInstruction(place, name, "mfma" if "mma_" in name[:7] and name[2] == "m" else
-                              name.split("_")[1], shape, a, b, known[1], added == "0")  # fmt: skip
-    if found := _FUSED.match(name):
-        bare = re.sub(r"_(?:e32|e64|dpp|sdwa)$", "", name)
+        added = operands.split(", ")[3:4]
+        unit = name.split("_")[1]
+        return AmdInstruction(place, name, unit, shape, a, b, known[1], added == ["0"])
+    bare = _ENCODING.sub("", name)
+    if found := _FUSED.fullmatch(bare):
         return AmdInstruction(place, bare, FMA, None, "", "", found[1] or "")
     return None
 

@@ -91,7 +91,7 @@ def _say_instruction(one: DotInstruction) -> str:
     if one.unit == FMA:
         return f"{one.count} {one.name}: {FMA}, no tensor core"
     m, n, k = one.shape or ("?", "?", "?")
-    name = one.name if one.unit == "mfma" else f"{one.unit} m{m}n{n}k{k}"
+    name = one.name if one.name.startswith("v_") else f"{one.unit} m{m}n{n}k{k}"
     formats = f"{one.a or '?'} x {one.b or '?'} + {one.accumulator or '?'}"
     a, b = one.operands
     source = a if a == b else f"{a} and {b}"
