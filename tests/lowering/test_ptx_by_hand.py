@@ -172,6 +172,14 @@ def test_promotion_is_a_sum_from_zero_that_is_added_in_its_loop(text, expected):
     assert find_promotion(program, list(list_core_instructions(program))) == expected
 
 
+def test_what_a_persistent_kernel_adds_after_its_inner_loop_is_no_promotion():
+    """A bias, in the loop over tiles."""
+    inner = f"inner: {WGMMA.replace('{}', '%p1')}@%p8 bra inner;\n"
+    body = f"{inner}add.f32 %r5, %r1, %r6;\n"
+    program = read(f"mov.pred %p1, 0;\nouter: {body}@%p9 bra outer;\nret;\n")
+    assert find_promotion(program, list(list_core_instructions(program))) == (0, None)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
