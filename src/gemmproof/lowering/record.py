@@ -111,7 +111,7 @@ class LoweredLaunch:
     `specialised` says of each argument what Triton knows of it: "1" (a constant), "16" (divisible
     by it) or "". `grid` is that of the first of `launches` that compile to this. `buffers` is how
     many a pipelined loop goes around in, 0 without; `specialised_warps` whether some warps run
-    other code than others. `seconds` is the time of this compilation, none of it from a cache.
+    other code than others. `seconds` is the CPU time of this compilation, none of it from a cache.
     `error` is the compiler's own message where there is none, and the facts are then empty.
     """
 
