@@ -19,6 +19,7 @@ from gemmproof.options import (
     drift,
     explain,
     init,
+    lowering,
     mutate,
     reproduce,
     signoff,
@@ -32,7 +33,7 @@ from gemmproof.streams import flush_streams, open_streams, say
 
 #: In the order of `gemmproof --help`; a command is named like the file of its options.
 COMMANDS = (
-    *(check, contract, explain, reproduce, drift, bench, tune, init, signoff, mutate),
+    *(check, contract, explain, reproduce, drift, lowering, bench, tune, init, signoff, mutate),
     *(listing, completion),
 )
 

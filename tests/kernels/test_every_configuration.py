@@ -5,12 +5,12 @@ import re
 from importlib import import_module
 
 import pytest
-from compiled import count_stack
 from every_call import CASES, list_launches
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from gemmproof import kernels
+from gemmproof.lowering.cubin import read_cubin
 from gemmproof.reference.gpus import GPUS
 
 #: Where a thread may keep something in memory on Hopper: two accumulators hardly have room in the
@@ -40,7 +40,7 @@ def find_instruction(launch, label):
     return whole[launch.gpu] if rows >= 64 else "mma.sync"
 
 
-def judge(launch, label, folder):
+def judge(launch, label):
     """What is wrong with a launch, in a line each."""
     try:
         made = launch.compile()
@@ -48,7 +48,7 @@ def judge(launch, label, folder):
         return [f"{launch}, {label}: got {' '.join(str(error).split())}, expected it to compile"]
     expectations = [*expect(launch, label, made)]
     if launch.gpu == "sm_90":
-        expectations += expect_on_hopper(launch, label, made, count_stack(made, folder))
+        expectations += expect_on_hopper(launch, label, made)
     return [
         f"{launch}, {label}: got {got}, expected {expected}"
         for holds, got, expected in expectations
@@ -69,8 +69,9 @@ def expect(launch, label, made):
             yield copy in ptx, "no copy engine", copy
 
 
-def expect_on_hopper(launch, label, made, stack):
+def expect_on_hopper(launch, label, made):
     """What registers and shared memory hold, and how sums of fp8 are added up."""
+    stack = read_cubin(made.asm["cubin"], launch.kernel).stack
     is_stretched = label == "strides of 64 bits" and launch.kernel not in NEVER_SPILL
     may_spill = is_stretched or (label, launch.kernel) in MAY_SPILL
     yield may_spill or stack == 0, f"{stack} bytes of stack", "none"
@@ -91,11 +92,11 @@ def expect_on_hopper(launch, label, made, stack):
 
 
 @pytest.mark.parametrize(("gpu", "label"), CASES)
-def test_what_is_launched_compiles_and_fits(gpu, label, tmp_path):
+def test_what_is_launched_compiles_and_fits(gpu, label):
     """Into shared memory, and on Hopper into registers, to the instructions that should be used."""
     launches = list_launches(gpu)[label]
     assert launches
-    wrong = [line for launch in launches for line in judge(launch, label, tmp_path)]
+    wrong = [line for launch in launches for line in judge(launch, label)]
     assert not wrong, "\n".join(wrong)
 
 

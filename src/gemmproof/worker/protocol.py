@@ -39,10 +39,10 @@ class Request:
 
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
     dies as `end` says, "drift", "explain" it in configuration `config`, "bench" what `plan` says
-    (commands/bench.py), "reproduce" the finding of `plan`, "try" the test of `plan`, or "mutate" as
-    it says (mutation/run.py). The kernel is the one that `conftest` registers as `name`, or the
-    function that `target` (fields of a Target) names, under `contract` (fields of a Contract),
-    called as `calling` (fields of a Calling) says.
+    (commands/bench.py), "reproduce" the finding of `plan`, "try" the test of `plan`, "mutate" as it
+    says (mutation/run.py), or tell of its "lowering" (lowering/serve.py). The kernel is the one
+    that `conftest` registers as `name`, or the function that `target` (fields of a Target) names,
+    under `contract` (fields of a Contract), called as `calling` (fields of a Calling) says.
     `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
     `--device cuda`, `limits` for what lies beyond the contract, `proof` for what a solver decides
     in `proof_seconds`, `declared` and `sizes` are the accumulator and the K of a drift, `format`
@@ -126,6 +126,8 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "reproduced": "bug",  # the answer to a reproduction: what a test states
         "interpreted": "outcomes",  # what became of a test under Triton's interpreter
         "surveyed": "reached cases programs source",  # a kernel that is not yet mutated
+        "lowered": "lowering",  # what one launch was compiled to
+        "compiled": "launches",  # how many there are: all were told of
         "mutated": "fate why",  # a mutant that is the same program, does not compile, or differs
         "shrunk": "case",  # the answer to a shrink
         "error": "message",  # the target cannot be judged
@@ -136,7 +138,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
 }
 ANSWERS = frozenset(
     {"report", "explained", "error", "internal", "kernels", "shrunk"}
-    | {"reproduced", "interpreted", "mutated", "unmeasured"}
+    | {"reproduced", "interpreted", "mutated", "unmeasured", "compiled"}
 )
 
 

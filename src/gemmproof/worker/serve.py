@@ -87,6 +87,10 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.mutation.serve import serve as serve_mutant
 
         return serve_mutant(request, _find_kernel, emit)
+    if request.ask == "lowering":
+        from gemmproof.lowering.serve import serve as serve_lowering
+
+        return serve_lowering(request, _find_kernel, emit)
     if request.ask == "bench":
         from gemmproof.worker.bench import serve as serve_bench
 

@@ -1,0 +1,114 @@
+"""`gemmproof lowering`: what a kernel's launches were compiled to, for GPUs that are not there."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from gemmproof.commands.check import calling_of
+from gemmproof.commands.console import answer, limits_of, refuse, show_end, unwritable
+from gemmproof.desk.progress import progress
+from gemmproof.lowering.record import document
+from gemmproof.lowering.run import lower
+from gemmproof.properties.cases.case import Case
+from gemmproof.reference.gpus import DEFAULT
+from gemmproof.report.files import Writer, write_json
+from gemmproof.report.lowering_text import lines
+from gemmproof.report.report import EXIT
+from gemmproof.target import TargetError, parse
+from gemmproof.worker.protocol import Request
+from gemmproof.worker.supervisor import preload
+
+
+def run(options: argparse.Namespace) -> int:
+    """Have workers compile for each target, print what they tell, write what was asked for."""
+    try:
+        if problem := unwritable(options, ("json",)):
+            raise ValueError(problem)
+        request = _request_of(options)
+    except (TargetError, ValueError) as mistake:
+        return refuse(options, str(mistake))
+    gpus = list(dict.fromkeys(options.gpus or [DEFAULT]))
+    jobs = min(len(gpus), options.jobs or os.cpu_count() or 1)
+    started = time.monotonic()
+    limits = limits_of(options)
+    with (
+        tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as room,
+        progress(request.name, options.quiet, len(gpus), "targets") as course,
+        preload(None, limits),
+    ):
+        request.plan["room"] = room
+        made = lower(request, gpus, limits, course.follow, jobs)
+    for one in made:
+        if one.output:
+            show_end(options, one.output)
+    mistakes = list(dict.fromkeys(one.mistake for one in made if one.mistake))
+    if len(mistakes) == 1 and not any(one.lowerings or one.failures for one in made):
+        return refuse(options, mistakes[0])  # what is wrong with the target is so for every GPU
+    lowerings = [x for one in made for x in one.lowerings]
+    failures = [line for one in made for line in (*one.failures, one.mistake) if line]
+    whole = document(request.name, lowerings, failures)
+    written: dict[str, Writer] = {"json": lambda place: write_json(place, whole)}
+    code = EXIT["pass" if all(one.is_whole for one in made) else "incomplete"]
+    seconds = time.monotonic() - started
+    return answer(options, code, lines(request.name, made, seconds), written)
+
+
+def _request_of(options: argparse.Namespace) -> Request:
+    """What the workers are asked. Raises TargetError or ValueError, in one line."""
+    if (options.target is None) == (options.kernel is None):
+        got = "both" if options.target else "neither"
+        raise ValueError(f"target: got {got} of TARGET and --kernel, expected one of them")
+    case = None if options.case is None else Case.from_json(options.case)
+    if case is not None and (options.sizes or options.layouts or options.dtype):
+        raise ValueError("--case: got --sizes, --layouts or --dtype with it, expected one of them")
+    plan = {
+        "sizes": options.sizes,
+        "layouts": options.layouts,
+        "every": options.config == "all",
+        "done": 0,
+    }
+    if options.kernel is not None:
+        return _ask_registered(options, plan)
+    target = parse(options.target)
+    calling = calling_of(options, target.name)
+    if case is not None:
+        calling.state(target.name).require(case)
+    batched = options.batched or target.name == "bmm" or (case and case.batch is not None)
+    formats = options.dtype or [case.dtype if case else "fp16"]
+    contract = {"formats": list(dict.fromkeys(formats)), "batched": bool(batched)}
+    return Request(
+        ask="lowering",
+        name=target.name,
+        target=asdict(target),
+        contract=contract,
+        calling=asdict(calling),
+        case=options.case,
+        plan=plan,
+    )
+
+
+def _ask_registered(options: argparse.Namespace, plan: dict[str, object]) -> Request:
+    """The same of a kernel whose contract stands in a conftest.py, of one format at most."""
+    if not Path(options.conftest).is_file():
+        got = f"{options.conftest!r} (no such file)"
+        raise ValueError(f"--conftest: got {got}, expected a conftest.py that registers kernels")
+    stated: dict[str, object] = {"operand": [], "spec": None, "call": None, "batched": False}
+    for word, usual in stated.items():
+        if getattr(options, word) != usual:
+            raise ValueError(f"--{word}: got it with --kernel, expected it in {options.conftest}")
+    formats = options.dtype or [""]
+    if len(formats) > 1:
+        raise ValueError(f"--dtype: got {' '.join(formats)} with --kernel, expected one at most")
+    return Request(
+        ask="lowering",
+        name=options.kernel,
+        conftest=options.conftest,
+        format=formats[0],
+        case=options.case,
+        plan=plan,
+    )

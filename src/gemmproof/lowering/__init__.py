@@ -1,0 +1,1 @@
+"""What Triton's compiler made of a wrapper's launches, for GPUs that need not be there."""

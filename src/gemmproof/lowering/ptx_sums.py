@@ -1,0 +1,78 @@
+"""Where the sums of tensor cores are added to others: the promotion of fp8's short sums.
+
+The units of Hopper and Ada keep few bits of a running fp8 sum, so a kernel may have them sum a few
+products from zero and add that to an fp32 accumulator. In PTX that is a chain of instructions whose
+first has the constant 0 as its accumulator, and, in the same loop, additions of what they give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmproof.lowering.ptx import PtxProgram, PtxStatement
+from gemmproof.lowering.ptx_dots import CoreInstruction
+from gemmproof.lowering.ptx_values import written
+
+# as it is, scaled, or put into a pair: older compilers do that by shifts
+_PASSED_ON = ("mov", "mul", "cvt", "shl", "or")
+
+
+def find_promotion(program: PtxProgram, dot: Sequence[CoreInstruction]) -> tuple[int, int | None]:
+    """Of the instructions of one dot: additions of a thread to other sums, and the most elements
+    of k that such a sum has; 0 and None where none is added in the loop that makes it."""
+    loops = program.loops()
+    additions: set[int] = set()
+    longest: int | None = None
+    for loop in {_innermost(loops, x.statement.number) for x in dot} - {None}:
+        assert loop is not None
+        inside = [x for x in dot if loop[0] <= x.statement.number <= loop[1]]
+        if not any(x.begins == "zero" for x in inside):
+            continue
+        found = _find_additions(program.statements[loop[0] : loop[1] + 1], inside)
+        if found:
+            additions |= found
+            longest = max(longest or 0, _find_longest(inside))
+    widths = (2 if program.statements[n].opcode.endswith("x2") else 1 for n in additions)
+    return sum(widths), longest
+
+
+def _innermost(loops: list[tuple[int, int]], number: int) -> tuple[int, int] | None:
+    around = [(start, stop) for start, stop in loops if start <= number <= stop]
+    return min(around, key=lambda loop: loop[1] - loop[0], default=None)
+
+
+def _find_additions(body: list[PtxStatement], dot: Sequence[CoreInstruction]) -> set[int]:
+    """The numbers of what adds a result of the dot, or one that was moved or scaled."""
+    held = {register for x in dot for register in x.result if register.startswith("%")}
+    if any(x.unit == "tcgen05" for x in dot):  # whose results are read from tensor memory
+        reads = (x for x in body if x.words[:2] == ("tcgen05", "ld"))
+        held |= {register for x in reads for register in written(x)}
+    known = -1
+    while known != len(held):  # what a loop carries is used before it stands in the text
+        known = len(held)
+        for one in body:
+            if one.words[0] in _PASSED_ON and _sources(one) & held:
+                held |= set(written(one))
+    return {
+        one.number
+        for one in body
+        if one.words[0] in ("add", "fma")
+        and one.words[-1] in ("f32", "f32x2")
+        and _sources(one) & held
+    }
+
+
+def _sources(one: PtxStatement) -> set[str]:
+    return {register for i in range(1, len(one.operands)) for register in one.registers(i)}
+
+
+def _find_longest(dot: Sequence[CoreInstruction]) -> int:
+    """The elements of k of the longest chain that begins with 0."""
+    lengths: dict[tuple[str, ...], int] = {}
+    longest = 0
+    for one in dot:
+        k = one.shape[2] if one.shape else 0
+        before = 0 if one.begins == "zero" else lengths.get(one.added, 0)
+        lengths[one.result] = before + k
+        longest = max(longest, before + k)
+    return longest

@@ -1,0 +1,174 @@
+"""What is told of a compiled launch, as records, and their JSON (schema 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+SCHEMA = 1
+FMA = "fused multiply-adds"
+UNKNOWN = "not recognised"
+
+
+@dataclass(frozen=True, slots=True)
+class DotInstruction:
+    """One kind of instruction that a dot became, and how often it stands in the program.
+
+    `shape` is (m, n, k) of one instruction, None for a fused multiply-add and where it is not
+    recognised. `a` and `b` are the formats that it multiplies, `accumulator` the one it adds in;
+    "" where that is not recognised. `operands` says where a and b come from: "registers",
+    "shared", "tensor memory". `from_zero` of them begin a sum: their accumulator is the constant
+    0; of `or_zero` that is decided while it runs, as in the first trip of a loop.
+    """
+
+    name: str
+    unit: str
+    count: int
+    shape: tuple[int, int, int] | None = None
+    a: str = ""
+    b: str = ""
+    accumulator: str = ""
+    operands: tuple[str, str] = ("", "")
+    from_zero: int = 0
+    or_zero: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DotLowering:
+    """A dot of the source, and what became of it.
+
+    `where` is its line, "" where the compiler keeps none. `asked` are the formats of a, b and c in
+    the source's own IR and `precision` what it asks of fp32 operands; `tile` is (M, N, K) of it.
+    `layouts` are those of a, b and c in the optimised IR. `promoted`: of how many fp32 additions a
+    thread adds sums of the tensor cores to others in the loop that makes them, and `promoted_k`
+    the elements of k that such a sum has at most; None where there is no such addition.
+    """
+
+    where: str
+    asked: tuple[str, str, str]
+    tile: tuple[int, ...]
+    precision: str
+    layouts: tuple[str, str, str]
+    instructions: tuple[DotInstruction, ...]
+    promoted: int = 0
+    promoted_k: int | None = None
+
+    @property
+    def has_cores(self) -> bool:
+        """Whether any instruction is one of the tensor cores."""
+        return any(x.unit != FMA for x in self.instructions)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalAccess:
+    """Accesses of global memory of one kind at one line: `bytes` wide for a thread, 0 for a tile.
+
+    `kind` is "load", "store", "async copy" (cp.async), "tma load", "tma store", "lds load" (into
+    shared memory, AMD) or "atomic".
+    """
+
+    where: str
+    kind: str
+    bytes: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a thread and a block need, by the binary's own tables.
+
+    `stack` bytes of a thread lie in memory, of which the program itself declares `declared`; the
+    others are spilled registers. `shared` is what the launch asks for a block, of the
+    `shared_limit` that the target has for it; `static_shared` is what the binary's table says (from
+    Hopper on the KiB that the system itself keeps, which the limit leaves out); `threads` how
+    many a block has. `accumulation_registers`, `scalar_registers` and `spilled_registers` are
+    AMD's, `tensor_memory` is Blackwell's, in columns. What the target does not tell is None.
+    """
+
+    registers: int | None
+    stack: int | None
+    declared: int
+    shared: int
+    shared_limit: int
+    threads: int | None
+    static_shared: int = 0
+    accumulation_registers: int | None = None
+    scalar_registers: int | None = None
+    spilled_registers: int | None = None
+    tensor_memory: int = 0
+
+    @property
+    def spills(self) -> int | None:
+        """Bytes of a thread that are in memory for want of registers."""
+        return None if self.stack is None else max(0, self.stack - self.declared)
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredLaunch:
+    """A launch, compiled for a target: what it was specialised for, and what it became.
+
+    `specialised` says of each argument what Triton knows of it: "1" (a constant), "16" (divisible
+    by it) or "". `grid` is that of the first of `launches` that compile to this. `buffers` is how
+    many a pipelined loop goes around in, 0 without; `specialised_warps` whether some warps run
+    other code than others. `seconds` is the CPU time of this compilation, none of it from a cache.
+    `error` is the compiler's own message where there is none, and the facts are then empty.
+    """
+
+    target: str
+    kernel: str
+    dtype: str
+    configuration: Mapping[str, Any]
+    configurations: int
+    grid: tuple[int, ...] | None
+    launches: int
+    specialised: Mapping[str, str]
+    warps: int
+    stages: int
+    seconds: float = 0.0
+    error: str = ""
+    where: str = ""
+    dots: tuple[DotLowering, ...] = ()
+    accesses: tuple[GlobalAccess, ...] = ()
+    resources: Resources | None = None
+    buffers: int = 0
+    specialised_warps: bool = False
+    unrecognised: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> LoweredLaunch:
+        """The record that `to_dict` gave, also after JSON."""
+        dots = tuple(_read_dot(x) for x in data["dots"])
+        accesses = tuple(GlobalAccess(**x) for x in data["accesses"])
+        resources = data["resources"] and Resources(**data["resources"])
+        made = {**data, "dots": dots, "accesses": accesses, "resources": resources}
+        return _make(LoweredLaunch, made, ("grid", "unrecognised"))
+
+
+def _read_dot(data: Mapping[str, Any]) -> DotLowering:
+    made = [_make(DotInstruction, x, ("shape", "operands")) for x in data["instructions"]]
+    return _make(
+        DotLowering, {**data, "instructions": made}, ("asked", "tile", "layouts", "instructions")
+    )
+
+
+def _make(kind: Any, data: Mapping[str, Any], tuples: tuple[str, ...]) -> Any:
+    """A record from plain data, in which JSON made lists of tuples."""
+    given = {f.name: data[f.name] for f in fields(kind)}
+    for name in tuples:
+        given[name] = None if given[name] is None else tuple(given[name])
+    return kind(**given)
+
+
+def document(name: str, lowerings: list[LoweredLaunch], failures: list[str]) -> dict[str, Any]:
+    """What `--json` writes."""
+    return {
+        "schema": SCHEMA,
+        "name": name,
+        "launches": [one.to_dict() for one in lowerings],
+        "failures": failures,
+    }

@@ -1,0 +1,77 @@
+"""The options of `gemmproof lowering`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from gemmproof.options.groups import TARGET, add_calling, add_limits, add_progress, positive
+from gemmproof.properties.cases.layouts import LAYOUTS
+from gemmproof.reference.formats import OPERANDS
+from gemmproof.reference.gpus import DEFAULT, GPUS
+from gemmproof.spelling import format_of, one_of
+
+
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """The command."""
+    lowering = commands.add_parser(
+        "lowering",
+        help="see what a kernel was compiled to, for GPUs that are not there",
+        description="Compile what the wrapper f(a, b) -> c launches, and tell which instructions,"
+        " registers and copies it became; no GPU is needed.",
+        epilog="exit code: 0 told, 2 bad usage or target, 3 something could not be compiled",
+        allow_abbrev=False,
+    )
+    lowering.add_argument("target", metavar="TARGET", nargs="?", help=f"{TARGET}, or --kernel")
+    lowering.add_argument("--conftest", default="conftest.py", metavar="FILE")
+    lowering.add_argument(
+        "--kernel", metavar="NAME", help="one that the conftest.py registers, in place of TARGET"
+    )
+    lowering.add_argument(
+        "--target", dest="gpus", action="append", type=one_of(*GPUS), metavar="GPU", default=None,
+        help=f"compile for it, repeatable (default {DEFAULT}): {' '.join(GPUS)}",
+    )  # fmt: skip
+    lowering.add_argument(
+        "--dtype", action="append", type=format_of(*OPERANDS), metavar="FORMAT", default=None,
+        help=f"format of a and b, repeatable (default fp16): {' '.join(OPERANDS)}",
+    )  # fmt: skip
+    lowering.add_argument(
+        "--sizes", type=_read_sizes, metavar="AXIS=N,...", default={},
+        help="of M, N, K and batch (default 1024 each, batch 4): M=4096,K=64",
+    )  # fmt: skip
+    lowering.add_argument(
+        "--layouts", type=_read_layouts, metavar="OPERAND=LAYOUT,...", default={},
+        help=f"of a and b (default row): {' '.join(LAYOUTS)}",
+    )  # fmt: skip
+    lowering.add_argument("--case", metavar="JSON", help="sizes, format and layouts of this case")
+    lowering.add_argument(
+        "--batched", action="store_true", help="3-D operands (the default for a function bmm)"
+    )
+    lowering.add_argument(
+        "--config", type=one_of("first", "all"), metavar="WHICH", default="first",
+        help="of an autotuned kernel: first, or all that its own pruning leaves (default first)",
+    )  # fmt: skip
+    add_calling(lowering)
+    lowering.add_argument("--jobs", type=positive, metavar="N", help="workers (default: CPUs)")
+    lowering.add_argument("--json", metavar="FILE", help="write all of it (- for stdout)")
+    add_progress(lowering)
+    add_limits(lowering, 120)
+
+
+def _read_sizes(text: str) -> dict[str, int]:
+    words = dict(word.partition("=")[::2] for word in text.split(","))
+    for axis, size in words.items():
+        if axis not in ("M", "N", "K", "batch") or not size.isdigit() or not 0 < int(size) < 2**31:
+            raise argparse.ArgumentTypeError(f"got {text!r}, expected such as M=4096,N=4096,K=64")
+    return {axis: int(size) for axis, size in words.items()}
+
+
+def _read_layouts(text: str) -> dict[str, str]:
+    words = dict(word.partition("=")[::2] for word in text.split(","))
+    for name, layout in words.items():
+        if name not in ("a", "b") or layout not in LAYOUTS:
+            known = " ".join(LAYOUTS)
+            raise argparse.ArgumentTypeError(
+                f"got {text!r}, expected such as b=transposed, of: {known}"
+            )
+    return words

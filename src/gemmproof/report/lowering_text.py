@@ -1,0 +1,149 @@
+"""What a kernel was compiled to, on one screen: for each launch and target a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gemmproof.lowering.record import (
+    FMA,
+    UNKNOWN,
+    DotInstruction,
+    DotLowering,
+    GlobalAccess,
+    LoweredLaunch,
+    Resources,
+)
+from gemmproof.lowering.run import LoweredTarget
+from gemmproof.reference.wording import say_count
+from gemmproof.report.text import STYLES, Line, clean
+
+SHOWN_ACCESSES = 8
+WIDTH = 22  # of the first column
+_COPIES = {"async copy": "cp.async", "lds load": "loads into shared memory"}
+
+
+def lines(name: str, made: Sequence[LoweredTarget], seconds: float) -> list[Line]:
+    """What `lowering` prints: a block for each launch, failures, and a line on all of it."""
+    out: list[Line] = []
+    for one in made:
+        for lowering in one.lowerings:
+            out += [*describe(lowering), ("", "")]
+        out += [(clean(line), STYLES["fail"]) for line in one.failures]
+        if one.mistake:
+            out.append((clean(f"{one.gpu}: {one.mistake}"), STYLES["fail"]))
+    every = [x for one in made for x in one.lowerings]
+    compiled = sum(not x.error for x in every)
+    others = len(every) - compiled + sum(len(x.failures) + bool(x.mistake) for x in made)
+    words = f"{say_count(compiled, 'launch')} compiled for {' '.join(x.gpu for x in made)}"
+    words += f", {others} not" if others else ""
+    style = STYLES["incomplete" if others else "pass"]
+    return [*out, (clean(f"{name}: {words} ({seconds:.1f} s)"), style)]
+
+
+def describe(lowering: LoweredLaunch) -> Iterator[Line]:
+    """The lines of one launch."""
+    told = " ".join(f"{name}={x}" for name, x in lowering.configuration.items())
+    of = f", one of {lowering.configurations}" if lowering.configurations > 1 else ""
+    head = f"{lowering.kernel} {lowering.dtype} for {lowering.target}: {told or 'no constants'}{of}"
+    yield (clean(head), "bold")
+    if lowering.error:
+        place = f"{_short(lowering.where)}: " if lowering.where else ""
+        yield (clean(f"  not compiled: {place}{lowering.error}"), STYLES["fail"])
+        return
+    for dot in lowering.dots:
+        yield from _describe_dot(dot)
+    if not lowering.dots:
+        yield _row("no dot", "")
+    shown = lowering.accesses[:SHOWN_ACCESSES]
+    yield from (_row(_short(x.where), _say_access(x)) for x in shown)
+    if more := len(lowering.accesses) - len(shown):
+        yield _row("", f"and {more} more accesses: --json has all")
+    odd = [name for name, known in lowering.specialised.items() if not known]
+    if odd:
+        yield _row("arguments", f"neither 1 nor known to be divisible by 16: {' '.join(odd)}")
+    yield from _describe_needs(lowering)
+    yield from (
+        (clean(f"  {UNKNOWN}: {line}"), STYLES["incomplete"]) for line in lowering.unrecognised
+    )
+
+
+def _describe_dot(dot: DotLowering) -> Iterator[Line]:
+    tile = "x".join(map(str, dot.tile))
+    asked = f" of {dot.asked[0]} x {dot.asked[1]}" if dot.asked[0] else ""
+    for i, one in enumerate(dot.instructions):
+        what = f"dot {tile}{asked}: " if i == 0 else "  and "
+        style = "" if one.unit not in (FMA, UNKNOWN) else STYLES["incomplete"]
+        text, _ = _row(_short(dot.where) if i == 0 else "", f"{what}{_say_instruction(one)}")
+        yield text, style
+    cores = {(x.a, x.b) for x in dot.instructions if x.unit not in (FMA, UNKNOWN)}
+    if cores == {("tf32", "tf32")} and dot.asked[0] == "f32":
+        yield _row("", f"fp32 operands are cut to tf32 (input_precision={dot.precision})")
+        if dot.precision == "ieee":
+            yield (_row("", "which the source does not ask for")[0], STYLES["fail"])
+    if dot.promoted and dot.promoted_k:
+        added = say_count(dot.promoted, "addition")
+        yield _row("", f"sums of {dot.promoted_k} of k are added in fp32: {added} a thread")
+
+
+def _say_instruction(one: DotInstruction) -> str:
+    if one.unit == UNKNOWN:
+        return f"{UNKNOWN}: {one.name}" if one.name else UNKNOWN
+    if one.unit == FMA:
+        return f"{one.count} {one.name}: {FMA}, no tensor core"
+    m, n, k = one.shape or ("?", "?", "?")
+    name = one.name if one.name.startswith("v_") else f"{one.unit} m{m}n{n}k{k}"
+    formats = f"{one.a or '?'} x {one.b or '?'} + {one.accumulator or '?'}"
+    a, b = one.operands
+    source = a if a == b else f"{a} and {b}"
+    places = source.replace("shared", "shared memory")
+    return f"{one.count} {name}, {formats}, from {places}"
+
+
+def _say_access(access: GlobalAccess) -> str:
+    kind = _COPIES.get(access.kind, access.kind.replace("tma", "TMA"))
+    count = f"{access.count} {kind}" if access.kind == "async copy" else _plural(access, kind)
+    return f"{count} of {access.bytes} bytes" if access.bytes else count
+
+
+def _plural(access: GlobalAccess, kind: str) -> str:
+    return f"{access.count} {kind}" if kind.endswith("memory") else say_count(access.count, kind)
+
+
+def _describe_needs(lowering: LoweredLaunch) -> Iterator[Line]:
+    needs = lowering.resources
+    assert needs is not None
+    yield _row("a thread", ", ".join(_list_registers(needs)))
+    room = f"{needs.shared} of {needs.shared_limit} bytes of shared memory"
+    fits = needs.shared <= needs.shared_limit
+    threads = f", {say_count(needs.threads, 'thread')}" if needs.threads else ""
+    split = ", some of other code" if lowering.specialised_warps else ""
+    tensor = f", {needs.tensor_memory} columns of tensor memory" if needs.tensor_memory else ""
+    text, style = _row(
+        "a block", f"{say_count(lowering.warps, 'warp')}{split}{threads}, {room}{tensor}"
+    )
+    yield (text, style) if fits else (f"{text}: does not fit", STYLES["fail"])
+    buffers = f" in {lowering.buffers} buffers" if lowering.buffers else ""
+    stages = say_count(lowering.stages, "stage")
+    yield _row("pipeline", f"{stages}{buffers}; compiled afresh ({lowering.seconds:.1f} s)")
+
+
+def _list_registers(needs: Resources) -> Iterator[str]:
+    yield "registers not told" if needs.registers is None else f"{needs.registers} registers"
+    if needs.accumulation_registers:
+        yield f"{needs.accumulation_registers} of them for accumulation"
+    if needs.spilled_registers:
+        yield f"{needs.spilled_registers} registers spilled"
+    if needs.spills:
+        yield f"{needs.spills} bytes spilled"
+    elif needs.spills == 0 and not needs.spilled_registers:
+        yield "no spills"
+    if needs.declared:
+        yield f"{needs.declared} bytes of its own in memory"
+
+
+def _row(first: str, rest: str) -> Line:
+    return clean(f"  {first:<{WIDTH}} {rest}"), ""
+
+
+def _short(where: str) -> str:
+    return where.rpartition("/")[2] or "line unknown"

@@ -1,0 +1,55 @@
+"""Launches captured and compiled in this process, and what NVIDIA's own tools say of them."""
+
+import re
+import subprocess
+from collections import Counter
+
+import torch
+import triton
+
+from gemmproof.lowering.capture import capture_launches
+from gemmproof.lowering.compile import compile_launch
+from gemmproof.lowering.facts import tell
+
+FORMATS = {
+    "fp16": torch.float16,
+    "fp32": torch.float32,
+    "fp8e4m3": torch.float8_e4m3fn,
+    "int8": torch.int8,
+}
+
+
+def capture(wrapper, gpu="sm_90", dtype="fp16", size=128, every=True, odd=False):
+    """What a wrapper launches; with `odd` rows of a whose length nothing divides."""
+    with capture_launches(gpu, every) as made:
+        a = torch.empty(size, size + odd, dtype=FORMATS[dtype], device="cuda")[:, :size]
+        wrapper(a, torch.empty(size, size, dtype=FORMATS[dtype], device="cuda"))
+    return made
+
+
+def compile_only(wrapper, room, gpu, dtype="fp16", **words):
+    """The only launch of a wrapper, compiled, and the facts that are told of it."""
+    (launch,) = capture(wrapper, gpu, dtype, **words)
+    made = compile_launch(launch, room)
+    return made, tell(made)
+
+
+def ask_cuobjdump(option, made, room):
+    """What cuobjdump prints of a binary."""
+    cubin = room / "witness.cubin"
+    cubin.write_bytes(made.asm["cubin"])
+    command = [triton.knobs.nvidia.cuobjdump.path, option, str(cubin)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def read_usage(made, room):
+    """Its table of resources, of the kernel itself."""
+    text = ask_cuobjdump("-res-usage", made, room)
+    line = text.partition(f"Function {made.metadata.name}:")[2].splitlines()[1]
+    return {name: int(n) for name, n in re.findall(r"(\w+)(?:\[\d\])?:(\d+)", line)}
+
+
+def count_sass(made, room):
+    """The names of the machine's instructions, and how often each stands there."""
+    text = ask_cuobjdump("-sass", made, room)
+    return Counter(re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?([A-Z][\w.]*)", text, re.M))

@@ -1,0 +1,177 @@
+"""Launches as they are captured, compiled and told in a worker, without the worker."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import lowered_kernels
+import pytest
+import triton
+from lower import capture
+
+from gemmproof.lowering import compile as compiling
+from gemmproof.lowering.capture import join_launches
+from gemmproof.lowering.record import SCHEMA, LoweredLaunch, document
+from gemmproof.lowering.serve import serve
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.operand import Operand
+from gemmproof.reference.observation import CompileError
+from gemmproof.report.lowering_text import describe
+from gemmproof.target import TargetError
+from gemmproof.worker.protocol import Request
+
+
+def ask(wrapper, room, gpu="sm_90", contract=None, operands=None, spec=None, **words):
+    """What a worker tells of a wrapper's launches: those that it tells of, and all events."""
+    contract = contract or Contract()
+    kernel = KernelUnderTest("k", wrapper, contract, operands=operands or {}, spec=spec)
+    plan = {"sizes": {}, "layouts": {}, "every": False, "done": 0, "room": str(room), **words}
+    events = []
+    serve(Request("lowering", "k", gpu=gpu, plan=plan), lambda request: kernel, events.append)
+    told = [x["lowering"] for x in events if x["event"] == "lowered"]
+    return [LoweredLaunch.from_dict(json.loads(json.dumps(x))) for x in told], events
+
+
+def show(lowering):
+    return "\n".join(text for text, _ in describe(lowering))
+
+
+def test_each_configuration_that_pruning_leaves_is_captured():
+    """Heuristics decide by each of them."""
+    made = capture(lowered_kernels.tuned, size=48)
+    assert [x.configuration for x in made] == [
+        {"BM": n, "BN": 64, "BK": 32} for n in (32, 64)
+    ]  # fmt: skip
+    assert [x.configurations for x in made] == [2, 2]
+    assert [x.constants["WHOLE"] for x in made] == [False, False]
+    assert [x.grids for x in made] == [[(2, 1, 1)], [(1, 1, 1)]]
+    (first,) = capture(lowered_kernels.tuned, size=64, every=False)
+    assert (first.configuration["BM"], first.constants["WHOLE"]) == (32, True)
+
+
+def test_launches_that_compile_to_the_same_are_one():
+    made = join_launches(capture(lowered_kernels.several))
+    assert [(x.configuration["BM"], len(x.grids)) for x in made] == [(16, 2), (64, 1)]
+    assert [x.options.num_warps for x in made] == [4, 8]
+
+
+def test_a_wrapper_may_ask_what_it_compiled():
+    made = capture(lowered_kernels.asks_the_kernel)
+    assert [(x.kernel, x.grids) for x in made] == [
+        ("wrong_assembly_kernel", []),
+        ("tile_kernel", [(2, 2, 1)]),
+    ]
+
+
+def test_all_of_it_survives_json_and_is_the_same_again(tmp_path, monkeypatch):
+    """Nothing comes from a cache, and nothing is left in it."""
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(cache))
+    (first,), events = ask(lowered_kernels.several, tmp_path, done=1)
+    (again,), _ = ask(lowered_kernels.several, tmp_path, done=1)
+    assert [x["event"] for x in events] == ["ready", "case", "lowered", "compiled"]
+    assert events[1]["index"] == 1
+    assert events[-1]["launches"] == 2
+    assert first.seconds > 0
+    assert replace(first, seconds=0) == replace(again, seconds=0)
+    assert document("k", [first], [])["schema"] == SCHEMA
+    assert [path.name for path in tmp_path.iterdir()] == ["sm_90.said"]
+
+
+def test_the_screen_says_what_an_engineer_asks(tmp_path):
+    (one,), _ = ask(lowered_kernels.promoted, tmp_path, contract=Contract(formats=("fp8e4m3",)))
+    assert show(one).splitlines()[:3] == [
+        "tile_kernel fp8e4m3 for sm_90: BM=64 BN=64 BK=64 PRECISION=ieee EVERY=64 WHOLE=False",
+        "  lowered_kernels.py:12  dot 64x64x64 of f8E4M3FN x f8E4M3FN: 2 wgmma m64n64k32,"
+        " e4m3 x e4m3 + f32, from shared memory",
+        "                         sums of 64 of k are added in fp32: 32 additions a thread",
+    ]
+    (one,), _ = ask(lowered_kernels.cut, tmp_path, "sm_80", Contract(formats=("fp32",)))
+    assert "fp32 operands are cut to tf32 (input_precision=tf32)" in show(one)
+    quiet = replace(one, dots=(replace(one.dots[0], precision="ieee"),))
+    assert "which the source does not ask for" in show(quiet)
+    assert "does not fit" not in show(one)
+    full = replace(one, resources=replace(one.resources, shared=10**6))
+    assert "1000000 of 166912 bytes of shared memory: does not fit" in show(full)
+
+
+def test_fp32_in_full_is_told_as_fused_multiply_adds(tmp_path):
+    (one,), _ = ask(lowered_kernels.flat, tmp_path, "sm_75", Contract(formats=("fp32",)))
+    assert "256 fma.rn.f32: fused multiply-adds, no tensor core" in show(one)
+
+
+def test_what_triton_refuses_has_its_message_and_line(tmp_path):
+    (one,), _ = ask(lowered_kernels.shallow, tmp_path)
+    assert one.where.endswith("lowered_kernels.py:13")
+    assert "K >= 16" in one.error
+    assert "not compiled: lowered_kernels.py:13: Triton refuses" in show(one)
+
+
+def test_what_a_target_lacks_is_told_by_its_own_verifier(tmp_path):
+    """Triton has no dot of integers before Ampere, and says so only once it has optimised it."""
+    (one,), _ = ask(lowered_kernels.right, tmp_path, "sm_75", Contract(formats=("int8",)))
+    assert one.where.endswith("lowered_kernels.py:13")
+    assert "compiling tile_kernel for sm_75: 'arith.extf' op operand #0 must be" in one.error
+
+
+def test_what_ptxas_refuses_has_the_line_of_the_source(tmp_path):
+    (one,), _ = ask(lowered_kernels.wrong_assembly, tmp_path)
+    assert one.error == (
+        "compiling wrong_assembly_kernel for sm_90: ptxas: Unknown modifier '.such'"
+    )
+    line = one.where.rpartition(":")[2]
+    source = Path(lowered_kernels.__file__).read_text().splitlines()
+    assert "tl.inline_asm_elementwise(" in source[int(line) - 1]
+
+
+def test_without_ptxas_it_is_one_line(tmp_path, monkeypatch):
+    def find(self):
+        raise RuntimeError(f"Cannot find {self.binary}")
+
+    from triton.knobs import env_nvidia_tool
+
+    monkeypatch.setattr(env_nvidia_tool, "get", find)
+    (launch,) = capture(lowered_kernels.right, "sm_80")
+    with pytest.raises(CompileError, match="compiling tile_kernel for sm_80: Cannot find ptxas"):
+        compiling.compile_launch(launch, tmp_path)
+
+
+def test_a_ptxas_that_dies_is_one_line(tmp_path, monkeypatch):
+    tool = tmp_path / "ptxas"
+    real = triton.knobs.nvidia.ptxas.path
+    tool.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec {real} --version\nkill -SEGV $$\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
+    (one,), _ = ask(lowered_kernels.right, tmp_path, "sm_80")
+    assert one.error == (
+        "compiling tile_kernel for sm_80: PTXAS error: `ptxas` failed with error code -11"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "words", "message"),
+    [
+        ("raises", {}, r"lowered_kernels.py:\d+: got ValueError: no such thing, expected launches"),
+        ("launches_nothing", {}, "k: got no launch of a Triton kernel, expected one"),
+        ("right", {"sizes": {"batch": 3}}, "--sizes: got batch, expected one of M N K"),
+        ("right", {"layouts": {"a": "shared"}}, "case a: got"),
+    ],
+)
+def test_a_wrapper_that_launches_nothing_is_told_in_a_line(wrapper, words, message, tmp_path):
+    with pytest.raises(TargetError, match=message):
+        ask(getattr(lowered_kernels, wrapper), tmp_path, **words)
+
+
+def test_sizes_are_those_that_the_contract_admits(tmp_path):
+    seen = {}
+
+    def note(a, b, ids):
+        seen.update(a=tuple(a.shape), b=tuple(b.shape), b_strides=b.stride(), ids=tuple(ids.shape))
+        return lowered_kernels.right(a, b)
+
+    contract = Contract(M="..48", K="512..")
+    operands, spec = {"ids": Operand("int32", "M", (0, 7))}, lambda a, b, ids: a @ b
+    words = {"sizes": {"N": 72}, "layouts": {"b": "column"}}
+    ask(note, tmp_path, contract=contract, operands=operands, spec=spec, **words)
+    assert seen == {"a": (32, 1024), "b": (1024, 72), "b_strides": (1, 1024), "ids": (32,)}

@@ -1,0 +1,104 @@
+"""`gemmproof lowering`: its answer and its JSON, bad usage, compilers that hang or fill memory."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import triton
+
+from gemmproof.cli import main
+
+KERNELS = "lowered_kernels.py"
+FILLS = 'x = bytearray(b"x") * (3 << 29); import time; time.sleep(99)'
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent)
+
+
+def run(capsys, words):
+    """The exit code, stdout and stderr of a command."""
+    code = main(["lowering", *shlex.split(words)])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "target: got neither of TARGET and --kernel, expected one of them"),
+        (f"{KERNELS}:right --kernel matmul", "target: got both of TARGET and --kernel"),
+        (f"{KERNELS}:right --case " + '\'{"M":1,"N":1,"K":1}\' --dtype bf16', "--case: got"),
+        ("--kernel a --conftest none.py", "--conftest: got 'none.py' (no such file), expected"),
+        ("--kernel a --conftest lowered_kernels.py --batched", "--batched: got it with --kernel"),
+        (f"{KERNELS}:raises", "got ValueError: no such thing, expected launches for sm_90"),
+        (f"{KERNELS}:right --json /nowhere/x.json", "--json: got '/nowhere/x.json'"),
+    ],
+)
+def test_bad_usage_is_one_line(words, message, capsys):
+    code, out, err = run(capsys, f"{words} --quiet")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"{KERNELS}:right --target sm_60",
+        f"{KERNELS}:right --sizes M=0",
+        f"{KERNELS}:right --sizes Q=3",
+        f"{KERNELS}:right --layouts c=row",
+        f"{KERNELS}:right --config second",
+    ],
+)
+def test_what_an_option_does_not_take_is_told_by_its_name(words, capsys):
+    with pytest.raises(SystemExit) as left:
+        run(capsys, words)
+    assert left.value.code == 2
+    assert f"argument {words.split()[1]}: got" in capsys.readouterr().err
+
+
+def test_targets_are_told_in_their_order_and_written(capsys, tmp_path):
+    """One that refuses the kernel does not keep the others from it."""
+    path = tmp_path / "told.json"
+    words = f"--dtype int8 --sizes M=64,N=64,K=64 --json {path} --quiet"
+    code, out, err = run(capsys, f"{KERNELS}:right --target sm_75 --target gfx942 {words}")
+    assert (code, err) == (3, "")
+    heads = [line for line in out.splitlines() if line.startswith("tile_kernel")]
+    assert [line.partition(" for ")[2].partition(":")[0] for line in heads] == ["sm_75", "gfx942"]
+    assert "not compiled: lowered_kernels.py:13: compiling tile_kernel for sm_75" in out
+    assert "v_mfma_i32_32x32x16_i8, i8 x i8 + i32, from registers" in out
+    assert "right: 1 launch compiled for sm_75 gfx942, 1 not (" in out.splitlines()[-1]
+    told = json.loads(path.read_text())
+    assert [x["target"] for x in told["launches"]] == ["sm_75", "gfx942"]
+    assert told["launches"][0]["where"] == "lowered_kernels.py:13"
+    assert told["launches"][1]["grid"] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "does", "limits", "message"),
+    [
+        ("several", "sleep 1000", "--time-limit 2", "got no end after 2 s, expected a binary"),
+        ("right", f"exec python3 -c '{FILLS}'", "--memory-limit 1", "of memory in use (1 allowed)"),
+    ],
+    ids=["hangs", "fills the memory"],
+)
+def test_a_compiler_that_ends_badly_is_told_and_others_go_on(
+    wrapper, does, limits, message, capsys, tmp_path, monkeypatch
+):
+    """Of several launches each is told of, and each target compiles what it can."""
+    count = 1 + (wrapper == "several")
+    tool = tmp_path / "ptxas"
+    real = triton.knobs.nvidia.ptxas.path
+    tool.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec {real} --version\n{does}\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
+    words = f"--target sm_80 --target gfx942 {limits} --quiet"
+    code, out, _ = run(capsys, f"{KERNELS}:{wrapper} {words}")
+    assert code == 3
+    assert out.count(message) == count
+    assert "v_mfma_f32_32x32x8_f16" in out
+    assert f"compiled for sm_80 gfx942, {count} not (" in out

@@ -1,0 +1,156 @@
+"""Facts of real compiles beside what NVIDIA's own tools read from the same binary."""
+
+import lowered_kernels
+import pytest
+from lower import compile_only, count_sass, read_usage
+
+#: A wrapper, format and target; unit, shape and formats of an instruction, and its name in SASS.
+DOTS = {
+    "ampere": (
+        "right fp16 sm_80", "mma", (16, 8, 16), "f16 f16 f32", "HMMA.16816.F32",
+    ),
+    "ampere tf32": (
+        "cut fp32 sm_80", "mma", (16, 8, 8), "tf32 tf32 f32", "HMMA.1688.F32.TF32",
+    ),
+    "ampere int8": (
+        "right int8 sm_80", "mma", (16, 8, 32), "s8 s8 s32", "IMMA.16832.S8.S8.SAT",
+    ),
+    "hopper": (
+        "right fp16 sm_90", "wgmma", (64, 64, 16), "f16 f16 f32", "HGMMA.64x64x16.F32",
+    ),
+    "hopper fp8": (
+        "promoted fp8e4m3 sm_90", "wgmma", (64, 64, 32), "e4m3 e4m3 f32",
+        "QGMMA.64x64x32.F32.E4M3.E4M3",
+    ),
+    "hopper, few rows": (
+        "flat fp8e4m3 sm_90", "mma", (16, 8, 16), "f16 f16 f32", "HMMA.16816.F32",
+    ),
+    "blackwell": (
+        "right fp16 sm_100", "tcgen05", (64, 64, 16), "f16 f16 f32", "UTCHMMA",
+    ),
+    "blackwell fp8": (
+        "promoted fp8e4m3 sm_100", "tcgen05", (64, 64, 32), "e4m3 e4m3 f32", "UTCQMMA",
+    ),
+}  # fmt: skip
+
+
+def check_binary(made, told, room):
+    """Registers, stack and shared memory are those that cuobjdump reads; accesses those of SASS."""
+    usage, needs, sass = read_usage(made, room), told["resources"], count_sass(made, room)
+    assert needs.registers == usage["REG"]
+    assert needs.stack == usage["STACK"] + usage["LOCAL"]
+    assert needs.static_shared == usage["SHARED"]
+    assert needs.threads == 32 * made.metadata.num_warps
+    assert (needs.spills > 0) == any(name.startswith("STL") for name in sass)
+    for kind, names in (("store", "STG.E"), ("load", "LDG.E"), ("async copy", "LDGSTS.E")):
+        counted = {x.bytes: 0 for x in told["accesses"] if x.kind == kind}
+        for x in told["accesses"]:
+            if x.kind == kind:
+                counted[x.bytes] += x.count
+        assert counted == count_widths(sass, names), kind
+
+
+def count_widths(sass, prefix):
+    """The bytes of each access of a kind in SASS, whose names end in the bits from 64 on."""
+    found = {}
+    for name, count in sass.items():
+        if name == prefix or name.startswith(f"{prefix}."):
+            words = name.split(".")
+            size = 16 if "128" in words else 8 if "64" in words else 2 if "U16" in words else 4
+            found[size] = found.get(size, 0) + count
+    return found
+
+
+@pytest.mark.parametrize("case", DOTS)
+def test_a_dot_is_what_stands_in_the_binary(case, tmp_path):
+    named, unit, shape, formats, sass = DOTS[case]
+    name, dtype, gpu = named.split()
+    made, told = compile_only(getattr(lowered_kernels, name), tmp_path, gpu, dtype)
+    (dot,) = told["dots"]
+    (one,) = dot.instructions
+    assert (one.unit, one.shape) == (unit, shape)
+    assert f"{one.a} {one.b} {one.accumulator}" == formats
+    assert one.count == count_sass(made, tmp_path)[sass]
+    assert dot.where.endswith(("lowered_kernels.py:12", "lowered_kernels.py:13"))
+    assert told["unrecognised"] == ()
+    check_binary(made, told, tmp_path)
+
+
+@pytest.mark.parametrize("gpu", ["sm_80", "sm_100"])
+def test_fp32_in_full_has_no_tensor_core(gpu, tmp_path):
+    """Blackwell has an instruction for two of them."""
+    made, told = compile_only(lowered_kernels.flat, tmp_path, gpu, "fp32")
+    (dot,) = told["dots"]
+    sass = count_sass(made, tmp_path)
+    assert not dot.has_cores
+    assert dot.precision == "ieee"
+    count = sum(x.count for x in dot.instructions)
+    assert count == sass["FFMA"] + 2 * sass["FFMA2"] == 16 * 64 * 32 // 128
+    check_binary(made, told, tmp_path)
+
+
+@pytest.mark.parametrize("gpu", ["sm_89", "sm_90", "sm_100"])
+def test_short_sums_of_fp8_are_added_in_fp32(gpu, tmp_path):
+    """In the loop, once for each element of the accumulator."""
+    told = compile_only(lowered_kernels.promoted, tmp_path, gpu, "fp8e4m3")[1]
+    (dot,) = told["dots"]
+    assert (dot.promoted, dot.promoted_k) == (64 * 64 // 128, 64)
+    told = compile_only(lowered_kernels.right, tmp_path, gpu, "fp8e4m3")[1]
+    (dot,) = told["dots"]
+    assert (dot.promoted, dot.promoted_k) == (0, None)
+
+
+def test_what_is_asked_and_what_is_multiplied_differ_where_fp8_is_widened(tmp_path):
+    told = compile_only(lowered_kernels.flat, tmp_path, "sm_90", "fp8e4m3")[1]
+    (dot,) = told["dots"]
+    assert dot.asked[:2] == ("f8E4M3FN", "f8E4M3FN")
+    assert dot.tile == (16, 64, 32)
+    assert [x.a for x in dot.instructions] == ["f16"]
+
+
+def test_a_length_that_nothing_divides_costs_the_wide_loads(tmp_path):
+    made, told = compile_only(lowered_kernels.right, tmp_path, "sm_80", odd=True)
+    kinds = {(x.kind, x.bytes) for x in told["accesses"]}
+    assert ("load", 2) in kinds
+    assert made.launch.specialised["stride_am"] == ""
+    assert made.launch.specialised["stride_ak"] == "1"
+    assert made.launch.specialised["stride_bk"] == made.launch.specialised["K"] == "16"
+    check_binary(made, told, tmp_path)
+
+
+@pytest.mark.parametrize("gpu", ["sm_80", "sm_100"])
+def test_spills_are_told(gpu, tmp_path):
+    made, told = compile_only(lowered_kernels.spilling, tmp_path, gpu)
+    assert told["resources"].spills > 0
+    check_binary(made, told, tmp_path)
+
+
+def test_a_pipelined_loop_has_buffers(tmp_path):
+    told = compile_only(lowered_kernels.right, tmp_path, "sm_90")[1]
+    assert told["buffers"] == 3
+    assert told["specialised_warps"] is False
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name", "formats"),
+    [
+        ("fp16", "v_mfma_f32_32x32x8_f16", ("f16", "f16", "f32")),
+        ("fp32", "v_mfma_f32_32x32x2_f32", ("f32", "f32", "f32")),
+        ("int8", "v_mfma_i32_32x32x16_i8", ("i8", "i8", "i32")),
+    ],
+)
+def test_amd_matrix_cores(dtype, name, formats, tmp_path):
+    """Counts are those of the assembly's own words, and of its summary in comments."""
+    made, told = compile_only(lowered_kernels.right, tmp_path, "gfx942", dtype)
+    (dot,) = told["dots"]
+    (one,) = dot.instructions
+    assert (one.name, one.a, one.b, one.accumulator) == (name, *formats)
+    text = made.asm["amdgcn"]
+    assert one.count == text.count(f"\t{name} ")
+    needs = told["resources"]
+    assert f"; TotalNumVgprs: {needs.registers}\n" in text
+    assert f"; NumAgprs: {needs.accumulation_registers}\n" in text
+    assert f"; TotalNumSgprs: {needs.scalar_registers}\n" in text
+    assert f"; ScratchSize: {needs.stack}\n" in text
+    stores = sum(x.count for x in told["accesses"] if x.kind == "store")
+    assert stores == text.count("\tbuffer_store_") + text.count("\tglobal_store_") > 0
