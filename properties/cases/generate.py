@@ -28,7 +28,8 @@ Choose = Callable[[Sequence[Any]], Any]
 SEEDS = range(1, 1000)
 LONG_K = 4096  # what a narrow accumulator cannot sum
 MOST_SIZES = 24  # corners around constants; the others are drawn
-RAGGED, WHOLE = (160, 150, 140), (128, 128, 128)  # middle sizes, of no tile and of whole tiles
+# middle sizes, of no tile and of whole tiles; no square: it hides what is transposed
+RAGGED, WHOLE = (160, 150, 140), (128, 256, 64)
 # One case in this many is compared under each relation.
 COMPARED = 120
 # the most work that the related calls of a case take, in multiples of its own
