@@ -53,6 +53,14 @@ CHANGES = {
     ),
     "promise": (NARROW, INPUTS, REFUSED, "fp16 is promised no more"),
     "sizes": ({"facts": identity(K="16..:16")}, INPUTS, REFUSED, "K=1 is promised no more"),
+    "excuse": (
+        {"facts": identity(expected={"no_races": "issue 12"})},
+        INPUTS, REFUSED, "no_races is promised no more, it is expected to fail: issue 12",
+    ),
+    "excuse in words": (
+        {"facts": identity(expected={"no_races": "issue 12"})},
+        INPUTS, REFUSED, "contract expected: none -> no_races: issue 12",
+    ),
     "condition": ({"facts": identity(where="K > 2")}, INPUTS, REFUSED, "only where K > 2"),
     "wider": ({"facts": identity(formats=("fp16", "bf16"), layouts="any")}, INPUTS, SIGNED, "any"),
     "property": (
@@ -163,3 +171,11 @@ def test_a_prover_without_time_says_so_in_words_that_are_known():
     opened = [proof.why for proof in proofs.verdicts if proof.why.startswith("it rests") is False]
     assert opened
     assert all(any(words in why for words in NO_TIME) for why in opened), opened
+
+
+def test_a_failure_that_the_baseline_expects_already_is_no_loss():
+    known = report(facts=identity(expected={"no_races": "issue 12"}))
+    assert signed(known, baseline=signed(known)).verdict == SIGNED
+    assert signed(baseline=signed(known)).verdict == SIGNED
+    red = report(verdict="fail", properties=change("no_races", status="fail"), findings=(FINDING,))
+    assert signed(known, baseline=signed(red)).verdict == SIGNED  # it failed before
