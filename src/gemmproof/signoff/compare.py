@@ -106,7 +106,8 @@ class _Pair:
             yield self.say("source", SIGNED, describe_source(old.source, new.source))
         for words in list_changed(old, new):
             yield self.say("contract", SIGNED, words)
-        for words in list_lost(old, new):
+        failed = {p.name for p in self.old.report.properties if p.status == "fail"}
+        for words in list_lost(old, new, failed):
             yield self.say("promise", REFUSED, words)
 
     def _compare_mutation(self) -> Iterator[Reason]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from gemmproof.properties.cases.sizes import Sizes
@@ -28,8 +28,11 @@ def list_changed(before: Identity, now: Identity) -> Iterator[str]:
         yield "the formula of the result changed"
 
 
-def list_lost(before: Identity, now: Identity) -> Iterator[str]:
-    """The promises that a contract made, and makes no more, as far as words can be compared."""
+def list_lost(before: Identity, now: Identity, failed: Collection[str] = ()) -> Iterator[str]:
+    """The promises that a contract made, and makes no more, as far as words can be compared.
+
+    What `failed` before is no loss where it is expected to fail now.
+    """
     old, new = before.contract, now.contract
     if not old or not new:
         return
@@ -47,6 +50,10 @@ def list_lost(before: Identity, now: Identity) -> Iterator[str]:
     for flag in FLAGS:
         if old[flag] and not new[flag]:
             yield f"{flag} is promised no more"
+    known, excused = (words.get("expected") or {} for words in (old, new))
+    for name in excused:
+        if name not in known and name not in failed:
+            yield f"{name} is promised no more, it is expected to fail: {excused[name]}"
     if FORMATS[old["accumulator"]].p > FORMATS[new["accumulator"]].p:
         yield f"sums are kept in {new['accumulator']} in place of {old['accumulator']}"
 
@@ -67,4 +74,6 @@ def _list_layouts(words: dict[str, Any]) -> tuple[str, ...]:
 def _say(value: Any) -> str:
     if value is None:
         return "none"
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {x}" for key, x in value.items()) or "none"
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

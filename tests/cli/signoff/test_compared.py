@@ -51,6 +51,14 @@ CHANGES = {
     ),
     "promise": (NARROW, INPUTS, REFUSED, "fp16 is promised no more"),
     "sizes": ({"facts": identity(K="16..:16")}, INPUTS, REFUSED, "K=1 is promised no more"),
+    "excuse": (
+        {"facts": identity(expected={"no_races": "issue 12"})},
+        INPUTS, REFUSED, "no_races is promised no more, it is expected to fail: issue 12",
+    ),
+    "excuse in words": (
+        {"facts": identity(expected={"no_races": "issue 12"})},
+        INPUTS, REFUSED, "contract expected: none -> no_races: issue 12",
+    ),
     "condition": ({"facts": identity(where="K > 2")}, INPUTS, REFUSED, "only where K > 2"),
     "wider": ({"facts": identity(formats=("fp16", "bf16"), layouts="any")}, INPUTS, SIGNED, "any"),
     "property": (
@@ -150,3 +158,11 @@ def test_a_report_that_does_not_say_what_cut_its_proofs_short_is_read():
     for result in document["kernels"][0]["properties"]:
         (result["proof"] or {}).pop("cut", None)
     assert Signoff.from_dict(document).kernels[0].report == report(properties=open_proof("a sum"))
+
+
+def test_a_failure_that_the_baseline_expects_already_is_no_loss():
+    known = report(facts=identity(expected={"no_races": "issue 12"}))
+    assert signed(known, baseline=signed(known)).verdict == SIGNED
+    assert signed(baseline=signed(known)).verdict == SIGNED
+    red = report(verdict="fail", properties=change("no_races", status="fail"), findings=(FINDING,))
+    assert signed(known, baseline=signed(red)).verdict == SIGNED  # it failed before
