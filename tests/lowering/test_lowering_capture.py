@@ -141,7 +141,8 @@ def test_what_ptxas_refuses_has_the_line_of_the_source(tmp_path):
     )
     line = one.where.rpartition(":")[2]
     source = Path(lowered_kernels.__file__).read_text().splitlines()
-    assert "tl.inline_asm_elementwise(" in source[int(line) - 1]
+    call = source[int(line) - 1]  # its first line, or as older Tritons have it that of its text
+    assert "tl.inline_asm_elementwise(" in call or "no.such.instruction" in call
 
 
 def test_without_ptxas_it_is_one_line(tmp_path, monkeypatch):
