@@ -15,8 +15,10 @@ from gemmproof.lowering.record import (
 )
 from gemmproof.lowering.run import LoweredTarget
 from gemmproof.reference.wording import say_count
+from gemmproof.report.lowering_table import tabulate
 from gemmproof.report.text import STYLES, Line, clean
 
+MOST_BLOCKS = 4  # launches with some lines each: more are rows of a table
 SHOWN_ACCESSES = 8
 WIDTH = 22  # of the first column
 _COPIES = {"async copy": "cp.async", "lds load": "loads into shared memory"}
@@ -24,14 +26,15 @@ _COPIES = {"async copy": "cp.async", "lds load": "loads into shared memory"}
 
 def lines(name: str, made: Sequence[LoweredTarget], seconds: float) -> list[Line]:
     """What `lowering` prints: a block for each launch, failures, and a line on all of it."""
-    out: list[Line] = []
+    every = [x for one in made for x in one.lowerings]
+    blocks = ([*describe(x), ("", "")] for x in every)
+    out = [line for block in blocks for line in block]
+    if len(every) > MOST_BLOCKS:
+        out = list(tabulate(every))
     for one in made:
-        for lowering in one.lowerings:
-            out += [*describe(lowering), ("", "")]
         out += [(clean(line), STYLES["fail"]) for line in one.failures]
         if one.mistake:
             out.append((clean(f"{one.gpu}: {one.mistake}"), STYLES["fail"]))
-    every = [x for one in made for x in one.lowerings]
     compiled = sum(not x.error for x in every)
     others = len(every) - compiled + sum(len(x.failures) + bool(x.mistake) for x in made)
     words = f"{say_count(compiled, 'launch')} compiled for {' '.join(x.gpu for x in made)}"
