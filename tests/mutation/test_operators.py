@@ -139,7 +139,9 @@ def test_keys_do_not_depend_on_lines(mutants, tmp_path):
     path = tmp_path / "source.py"
     path.write_text("\n\n" + SOURCE)
     every = frozenset(range(1, 100))
-    moved = list_mutants({str(path): Reached(every, frozenset(), frozenset())}, {str(path): "x"})
+    moved = list_mutants(
+        {str(path): Reached(every, frozenset(), frozenset())}, {str(path): "source.py"}
+    )
     assert {m.key for m in mutants if m.where == "kernel"} <= {m.key for m in moved}
 
 

@@ -150,7 +150,7 @@ class _Book:
         self.kernel, self.cases, self.unvisited, self.decided = kernel, {}, {}, {}
         self.traced, self.why = {}, ""
 
-    def leave_all_open(self, why):
+    def leave_all_open(self, why, late=False):
         self.why = why
 
 

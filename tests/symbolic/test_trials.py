@@ -33,7 +33,7 @@ class Book:
         self.kernel, self.cases, self.unvisited, self.decided = kernel, {}, {}, {}
         self.traced = {}
 
-    def leave_all_open(self, why):
+    def leave_all_open(self, why, late=False):
         pass
 
 

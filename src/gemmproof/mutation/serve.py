@@ -67,10 +67,10 @@ def _judge_mutant(request: Request, find_kernel: Find, emit: Listener) -> None:
     _announce(kernel, request, emit)
     if plan["compiled"] and _is_same_program(search, plan["programs"]):
         many = len(plan["programs"])
-        return emit({"event": "mutated", "fate": "equivalent", "why": f"same TTIR in all {many}"})
+        return _conclude(emit, "equivalent", f"same TTIR in all {many}")
     finding, made = search.find(min(FEW, request.max_examples)), NOTHING
     if finding is not None and search.never_compiles(finding):
-        return emit({"event": "mutated", "fate": "invalid", "why": finding.message})
+        return _conclude(emit, "invalid", finding.message)
     if finding is None and request.proof:
         made = attempt(kernel, request.gpu, request.proof_seconds, emit)
     proved = find_scope(made)
@@ -79,9 +79,12 @@ def _judge_mutant(request: Request, find_kernel: Find, emit: Listener) -> None:
         finding = search.find(min(enough, request.max_examples), made)
     _answer(search, finding, made, emit)
     if finding is None:
-        told = _find_difference(search, bool(proved), plan["cases"])
-        emit({"event": "mutated", **told, "proved": proved})
+        _conclude(emit, *_find_difference(search, bool(proved), plan["cases"]), proved)
     return None
+
+
+def _conclude(emit: Listener, fate: str, why: str, proved: str = "") -> None:
+    emit({"event": "mutated", "fate": fate, "why": why, "proved": proved})
 
 
 def _find(request: Request, find_kernel: Find) -> KernelUnderTest:
@@ -131,7 +134,7 @@ def _is_same_program(search: Search, programs: dict[str, list[str]]) -> bool:
     return len(known) > 0 and found.keys() == known.keys()
 
 
-def _find_difference(search: Search, proved: bool, cases: list[list[str]]) -> dict[str, str]:
+def _find_difference(search: Search, proved: bool, cases: list[list[str]]) -> tuple[str, str]:
     """Whether some case has other bits or accesses than the original's, and the first that has."""
     accesses = ""
     for text, bits, touched in cases:
@@ -140,7 +143,7 @@ def _find_difference(search: Search, proved: bool, cases: list[list[str]]) -> di
             search.look(case)
         own = search.shown.get(case, (bits, touched))
         if own[0] != bits:
-            return {"fate": "other bits", "why": str(case)}
+            return "other bits", str(case)
         if own[1] != touched:
             accesses = accesses or str(case)
-    return {"fate": "other accesses" if accesses else "same", "why": accesses}
+    return "other accesses" if accesses else "same", accesses

@@ -128,7 +128,8 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "surveyed": "reached cases programs source",  # a kernel that is not yet mutated
         "lowered": "lowering",  # what one launch was compiled to
         "compiled": "launches",  # how many there are: all were told of
-        "mutated": "fate why",  # a mutant that is the same program, does not compile, or differs
+        # a mutant that is the same program, does not compile, or differs; where it is proved right
+        "mutated": "fate why proved",
         "shrunk": "case",  # the answer to a shrink
         "error": "message",  # the target cannot be judged
         "internal": "message",  # gemmproof itself failed

@@ -196,5 +196,5 @@ def test_signoff_and_pytest_keep_the_same_cases(capsys):
 
 
 def test_what_holds_though_it_was_expected_to_fail_is_no_failing_case():
-    assert judge("2", "--expect", "no_races=issue 12", target="right.py:matmul") == 1
+    assert judge("100", "--expect", "no_races=issue 12", target="right.py:matmul") == 1
     assert not Path(".gemmproof").exists()
