@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gemmproof import __version__
 from gemmproof.interrupts import Interrupted, heed_signals
@@ -29,7 +29,7 @@ from gemmproof.options import list as listing
 from gemmproof.report.report import EXIT
 from gemmproof.settings import find_settings, list_words
 from gemmproof.spelling import require_one, suggest
-from gemmproof.streams import flush_streams, open_streams, say
+from gemmproof.streams import flush_streams, open_streams, say, write_all
 
 #: In the order of `gemmproof --help`; a command is named like the file of its options.
 COMMANDS = (
@@ -40,6 +40,9 @@ COMMANDS = (
 
 class _Parser(argparse.ArgumentParser):
     """Says in one line what is wrong; argparse itself prints the usage before it."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        write_all(file or sys.stderr, message)  # long help meets a full disk while it is written
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT["error"], f"{self.prog}: {message} (see {self.prog} --help)\n")

@@ -39,6 +39,8 @@ def words_of(path: Path) -> set[str]:
             found += [k.value for k in node.keywords if k.arg == "fault"]
         elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "fault":
             found.append(node.value)
+        elif isinstance(node, ast.Tuple) and path.stem == "accumulator":
+            found += node.elts[:1]
         elif isinstance(node, ast.Yield) and path.stem == "elements":
             found += getattr(node.value, "elts", [])[:1]
     chosen = [part for n in found for part in ([n.body, n.orelse] if hasattr(n, "orelse") else [n])]

@@ -63,8 +63,11 @@ def test_an_answer_without_room_is_incomplete_and_its_report_is_written(project,
     assert json.loads((project / "report.json").read_text())["findings"] or kernel == "matmul"
 
 
-def test_help_without_room_leaves_no_traceback(project):
-    _, _, err = run(project, "check", "--help", shell='exec "$@" > /dev/full')
+@pytest.mark.parametrize("columns", [30, 300])
+def test_help_without_room_leaves_no_traceback(project, columns):
+    """Whether it fits the buffer, or fails while it is written."""
+    shell = f'COLUMNS={columns} exec "$@" > /dev/full'
+    _, _, err = run(project, "check", "--help", shell=shell)
     assert err == ""
 
 

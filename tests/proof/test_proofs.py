@@ -237,10 +237,10 @@ def test_cases_on_both_sides_of_a_guard_are_tried_before_corners():
     _, events = judged_with(cases=told, max_examples=20)
     drawn = cases_in(events, "draw")
     assert drawn[0] == Case(1, 1, 1)
-    assert drawn[2:12] == asked[:10]  # after one of a middle size
+    assert drawn[3:13] == asked[:10]  # after two of a middle size
     assert len(drawn) == 20
     _, events = check_with(fake_run(), max_examples=10)
-    assert drawn[12:20] == cases_in(events)[2:]
+    assert drawn[13:20] == cases_in(events)[3:]
 
 
 def test_cases_are_tried_in_their_format():
@@ -248,7 +248,7 @@ def test_cases_are_tried_in_their_format():
     contract = wide(("fp16", "bf16"))
     _, events = judged_with(cases=[asked.to_json()], max_examples=6, contract=contract)
     drawn = cases_in(events)
-    assert drawn.index(asked) == 8
+    assert drawn.index(asked) == 9
     assert [c.dtype for c in drawn] == ["fp16"] * 6 + ["bf16"] * 6
 
 
