@@ -10,7 +10,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from gemmproof import kernels
-from gemmproof.lowering.cubin import read_cubin
+from gemmproof.lowering.binary.cubin import read_cubin
 from gemmproof.reference.gpus import GPUS
 
 #: Where a thread may keep something in memory on Hopper: two accumulators hardly have room in the

@@ -2,25 +2,25 @@
 
 import pytest
 
-from gemmproof.lowering.amdgcn import read_amdgcn
-from gemmproof.lowering.ir import count_buffers, has_specialised_warps, list_dots
-from gemmproof.lowering.ptx import NOWHERE
+from gemmproof.lowering.binary.amdgcn import read_amdgcn
+from gemmproof.lowering.binary.ir import count_buffers, has_specialised_warps, list_dots
+from gemmproof.lowering.binary.ptx import NOWHERE
 from gemmproof.lowering.record import FMA, UNKNOWN
 
 ALIASES = """
 #mma = #ttg.nvidia_mma<{versionMajor = 3, warpsPerCTA = [4, 1], instrShape = [16, 64, 16]}>
 #shared = #ttg.nvmma_shared<{swizzlingByteWidth = 64, transposed = true}>
 #smem = #ttg.shared_memory
-#loc = loc("/home/me/k.py":1:0)
+#loc = loc("/project/k.py":1:0)
 #loc1 = loc(unknown)
-#loc7 = loc("/home/me/k.py":68:20)
-#loc8 = loc("/home/me/lib.py":3:9)
+#loc7 = loc("/project/k.py":68:20)
+#loc8 = loc("/project/lib.py":3:9)
 #loc20 = loc("acc"(#loc7))
 #loc21 = loc(callsite(#loc8 at #loc20))
 #loc22 = loc(fused<"x">[#loc7, #loc8])
 #loc23 = loc("acc"(#loc21))
 """
-OUTER, INNER = ("/home/me/k.py", 68, 20), ("/home/me/lib.py", 3, 9)
+OUTER, INNER = ("/project/k.py", 68, 20), ("/project/lib.py", 3, 9)
 #: An operation; place, tile, formats, the precision that it names.
 DOTS = {
     "%c = tt.dot %a, %b, %d, inputPrecision = tf32 : tensor<64x32xf32> * tensor<32x16xf32>"
@@ -75,7 +75,7 @@ def test_buffers_are_those_of_operands_and_not_of_barriers():
 ASSEMBLY = """
 	.text
 k:
-	.file	1 "/home/me" "k.py"
+	.file	1 "/project" "k.py"
 	.loc	1 7 13 is_stmt 1                ; k.py:7:13
 ; %bb.0:
 	v_mfma_f32_16x16x16_bf16 v[0:3], v[4:5], v[6:7], 0
@@ -121,7 +121,7 @@ def test_amd_assembly():
     assert [x[1:] for x in found.accesses] == [
         ("load", 16), ("lds load", 16), ("load", 2), ("store", 12), ("atomic", 0),
     ]  # fmt: skip
-    assert {x.place for x in found.products} == {("/home/me/k.py", 7, 13)}
+    assert {x.place for x in found.products} == {("/project/k.py", 7, 13)}
     assert found.counts["vgpr_count"] == 126
     assert found.counts["agpr_count"] == 4
     assert found.counts["vgpr_spill_count"] == 3

@@ -2,11 +2,11 @@
 
 import pytest
 
-from gemmproof.lowering.ptx import NOWHERE, read_ptx, split_operands
-from gemmproof.lowering.ptx_access import list_accesses
-from gemmproof.lowering.ptx_dots import list_core_instructions
-from gemmproof.lowering.ptx_sums import find_promotion
-from gemmproof.lowering.ptx_values import Values
+from gemmproof.lowering.binary.ptx import NOWHERE, read_ptx, split_operands
+from gemmproof.lowering.binary.ptx_access import list_accesses
+from gemmproof.lowering.binary.ptx_dots import list_core_instructions
+from gemmproof.lowering.binary.ptx_sums import find_promotion
+from gemmproof.lowering.binary.ptx_values import Values
 from gemmproof.lowering.record import UNKNOWN
 
 HEAD = """
@@ -21,8 +21,8 @@ HEAD = """
 TAIL = """
 $L__end:
 }
-	.file	1 "/home/me/k.py"
-	.file	2 "/home/me/lib.py"
+	.file	1 "/project/k.py"
+	.file	2 "/project/lib.py"
 	.section	.debug_info
 	{
 .b32 7
@@ -51,8 +51,8 @@ def test_statements_have_predicates_operands_and_places():
         ("st.shared.v2.b32", ("[%r3 + 8]", "{%r1, %r2}")),
     ]
     assert program.statements[0].guard == "!%p1"
-    assert program.statements[0].place == ("/home/me/k.py", 7, 13)
-    assert program.statements[4].place == ("/home/me/lib.py", 3, 5)
+    assert program.statements[0].place == ("/project/k.py", 7, 13)
+    assert program.statements[4].place == ("/project/lib.py", 3, 5)
     assert program.labels == {"start": 0, "done": 3, "$L__end": 5}
     assert program.declared == 48
 

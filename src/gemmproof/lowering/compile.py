@@ -16,8 +16,8 @@ from typing import Any
 import triton
 from triton import knobs
 
+from gemmproof.lowering.binary.ptx import NOWHERE, read_ptx
 from gemmproof.lowering.capture import CapturedLaunch
-from gemmproof.lowering.ptx import NOWHERE, read_ptx
 from gemmproof.lowering.said import ENOUGH, hear
 from gemmproof.reference.observation import CompileError, Where
 from gemmproof.reference.ttir.frontend import make_ttir

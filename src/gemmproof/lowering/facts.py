@@ -10,13 +10,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gemmproof.lowering import amdgcn, ir
+from gemmproof.lowering.binary import amdgcn, ir
+from gemmproof.lowering.binary.cubin import read_cubin
+from gemmproof.lowering.binary.ptx import NOWHERE, Place, PtxProgram, PtxStatement, read_ptx
+from gemmproof.lowering.binary.ptx_access import list_accesses
+from gemmproof.lowering.binary.ptx_dots import CoreInstruction, list_core_instructions
+from gemmproof.lowering.binary.ptx_sums import find_promotion
 from gemmproof.lowering.compile import CompiledLaunch
-from gemmproof.lowering.cubin import read_cubin
-from gemmproof.lowering.ptx import NOWHERE, Place, PtxProgram, PtxStatement, read_ptx
-from gemmproof.lowering.ptx_access import list_accesses
-from gemmproof.lowering.ptx_dots import CoreInstruction, list_core_instructions
-from gemmproof.lowering.ptx_sums import find_promotion
 from gemmproof.lowering.record import (
     FMA,
     UNKNOWN,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gemmproof.lowering.ptx import NOWHERE, Place
+from gemmproof.lowering.binary.ptx import NOWHERE, Place
 from gemmproof.lowering.record import FMA, UNKNOWN
 
 _FILE = re.compile(r'\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gemmproof.lowering.ptx import NOWHERE, Place
+from gemmproof.lowering.binary.ptx import NOWHERE, Place
 
 _DOT = re.compile(
     r"\b(tt\.dot|tt\.dot_scaled|ttng\.warp_group_dot|ttng\.tc_gen5_mma|ttng\.tc_gen5_mma_scaled)"

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 
-from gemmproof.lowering.ptx import PtxProgram, PtxStatement
+from gemmproof.lowering.binary.ptx import PtxProgram, PtxStatement
 
 Constant = int | None
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gemmproof.lowering.ptx import PtxProgram, PtxStatement
-from gemmproof.lowering.ptx_dots import CoreInstruction
-from gemmproof.lowering.ptx_values import written
+from gemmproof.lowering.binary.ptx import PtxProgram, PtxStatement
+from gemmproof.lowering.binary.ptx_dots import CoreInstruction
+from gemmproof.lowering.binary.ptx_values import written
 
 # as it is, scaled, or put into a pair: older compilers do that by shifts
 _PASSED_ON = ("mov", "mul", "cvt", "shl", "or")

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gemmproof.lowering.ptx import PtxProgram, PtxStatement
-from gemmproof.lowering.ptx_values import Values
+from gemmproof.lowering.binary.ptx import PtxProgram, PtxStatement
+from gemmproof.lowering.binary.ptx_values import Values
 from gemmproof.lowering.record import UNKNOWN
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gemmproof.lowering.ptx import Place, PtxProgram, PtxStatement
+from gemmproof.lowering.binary.ptx import Place, PtxProgram, PtxStatement
 
 _VECTOR = re.compile(r"v([248])")
 _TYPE = re.compile(r"[bsuf](8|16|32|64|128)|f16x2|bf16x?2?|f32x2")
