@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from gemmproof.commands import forms
-from gemmproof.commands.console import answer, limits_of, note_unpredicted, unwritable
+from gemmproof.commands.console import answer, limits_of, note_unpredicted
 from gemmproof.desk.progress import Course, progress
 from gemmproof.interrupts import Interrupted
 from gemmproof.properties.cases.case import Case
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _find_mistake(options: argparse.Namespace) -> str | None:
     """One line on options with which no kernel can be judged."""
-    if problem := unwritable(options, (*forms.FORMS, "html", "markdown")):
+    if problem := forms.find_mistake(options, "html", "markdown"):
         return problem
     if options.case:
         try:
@@ -186,6 +186,7 @@ def _judge_one(
         limits=True,
         case=options.case,
         proof=options.proof,
+        premise=options.premise,
     )
     store = find_store(options.kept, request)
     limits = limits_of(options)

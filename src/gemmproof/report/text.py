@@ -75,6 +75,9 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
         out += [(clean(_describe(p, width)), "") for p in report.properties]
         out += _list_undecided(report)
     out += list_expected(report)
+    if report.premises is not None:
+        out.append((clean(report.premises.say()), ""))
+        out += [(clean(line), "") for line in report.premises.list_lines(SHOWN_REASONS)]
     out.append((clean(f"{name}: {_summarise(report)}"), STYLES[report.verdict]))
     return [*out, *list_limits(report)]
 
