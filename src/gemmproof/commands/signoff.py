@@ -19,7 +19,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.report.command import write_command
 from gemmproof.report.files import Writer, write_early
 from gemmproof.report.report import EXIT, GRAVEST_FIRST, Report
-from gemmproof.report.text import STYLES, Line, clean, lines, list_expected, table
+from gemmproof.report.text import STYLES, Line, clean, lines, list_besides, table
 from gemmproof.signoff.drifted import add_drift
 from gemmproof.signoff.record import ACCUMULATOR, INCOMPLETE, REFUSED, DriftClass, Signoff, weigh
 from gemmproof.signoff.show import lines as say_signed
@@ -243,7 +243,7 @@ def _answer(
     for report in reports:
         if report.verdict == "pass":
             name = clean(report.target)
-            notes += [(f"{name}: {text.strip()}", style) for text, style in list_expected(report)]
+            notes += [(f"{name}: {text.strip()}", style) for text, style in list_besides(report)]
     notes += [*list_unused(signed, options.accept), *list_uncounted(signed)]
     told = (options, reports, reproduce, list_lost(signed))
     said += [*say_signed(signed), *_summarise(options, reports, signed), *notes]

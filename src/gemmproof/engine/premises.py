@@ -41,6 +41,7 @@ def add_premises(
     report = replace(report, premises=found)
     if found.is_kept or report.verdict == "error":
         return report
-    notes = [report.note, *found.contradicted[:1], *found.failed[:1]]
+    said = report.note or ""  # a launch whose bits differ told its own
+    told = (line for line in (*found.contradicted[:1], *found.failed[:1]) if line not in said)
     verdict = "incomplete" if report.verdict == "pass" else report.verdict
-    return replace(report, verdict=verdict, note="; ".join(dict.fromkeys(filter(None, notes))))
+    return replace(report, verdict=verdict, note="; ".join(filter(None, (said, *told))))

@@ -17,7 +17,6 @@ from gemmproof.lowering.premise.compiled import CompiledDot
 from gemmproof.lowering.premise.predicted import join_predicted
 from gemmproof.lowering.premise.record import Premises
 from gemmproof.reference.observation import Launch, PredictedDot
-from gemmproof.worker.limits import Limits
 
 Key = tuple[str, str, str]
 Tell = Callable[[dict[str, Any]], None]
@@ -32,8 +31,8 @@ class PremiseCheck:
     """
 
     tell: Tell
-    seconds: float = Limits().case
-    memory: int = Limits().memory // 2
+    seconds: float = 30.0
+    memory: int = 4 << 30
     every: bool = False
     compiler: Compiler = compile_dots
     spent: float = 0.0
