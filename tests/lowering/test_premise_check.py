@@ -17,7 +17,6 @@ from gemmproof.cli import EXIT, main
 from gemmproof.engine.check import check
 from gemmproof.lowering.premise.check import PremiseCheck
 from gemmproof.lowering.premise.compiled import join_lines
-from gemmproof.lowering.premise.record import Premises
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
@@ -26,7 +25,6 @@ from gemmproof.reference.simulator import run
 from gemmproof.reference.simulator.ops.dots import dot
 from gemmproof.report.report import Report
 from gemmproof.report.text import lines
-from gemmproof.signoff.pages.markdown import escape
 
 KERNEL = KernelUnderTest("right", kernels.right, Contract(M="64", N="64", K="64"))
 CASE = Case(64, 64, 64)
@@ -209,12 +207,3 @@ def test_a_launch_that_is_not_compiled_leaves_a_check_incomplete(monkeypatch):
 
 def fail(launch, room):
     raise RuntimeError("broken")
-
-
-def test_the_page_of_a_sign_off_says_it():
-    made = Premises("sm_90", 14, 20, 20, 0)
-    assert made.say() == "premises: 14 launches compiled for sm_90, all as predicted"
-    assert escape(made.say())
-    assert Premises.from_dict(made.to_dict()) == made
-    with pytest.raises(ValueError, match="report premises: got fields target"):
-        Premises.from_dict({"target": "sm_90"})

@@ -80,7 +80,7 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
 
 
 def list_besides(report: Report) -> Iterable[Line]:
-    """What is told whatever the verdict: what fails as is expected, and what predictions rest on."""
+    """What is told whatever the verdict: what fails as expected, and what predictions rest on."""
     yield from list_expected(report)
     if report.premises is not None:
         yield (clean(report.premises.say()), "")

@@ -98,7 +98,7 @@ def _report_promised(worker: WorkerExit, name: str) -> Report:
 def _report_unfounded(report: Report, worker: WorkerExit, name: str) -> Report:
     """The report of a run that died where it compiled what was predicted."""
     launch = worker.events["premise"]["launch"]
-    how = worker.explain_failure(name) or worker.how
+    how = worker.how or worker.explain_failure(name)
     why = f"premises: {launch}: got {how}, expected a binary; no other launch was compiled"
     verdict = "incomplete" if report.verdict == "pass" else report.verdict
     note = "; ".join(filter(None, (report.note, why)))
