@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from gemmproof.reference.dot import DotModel
-from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.observation import PredictedDot
 from gemmproof.target import display_path
 
-# a format's name in PTX
-_NAMES = {"fp16": "f16", "fp32": "f32", "fp64": "f64", "int8": "s8", "int32": "s32"}
-_NAMES |= {"fp8e4m3": "e4m3", "fp8e5m2": "e5m2"}
+# how names of formats begin here, and in PTX
+_PREFIXES = (("fp8", ""), ("fp", "f"), ("int", "s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,11 @@ class Predicted:
 
 
 def name(format_name: str) -> str:
-    """A format as PTX names it."""
-    return _NAMES.get(format_name, FORMATS[format_name].name)
+    """A format as PTX names it: fp8e4m3 is e4m3, fp16 is f16, int8 is s8."""
+    for ours, theirs in _PREFIXES:
+        if format_name.startswith(ours):
+            return theirs + format_name.removeprefix(ours)
+    return format_name
 
 
 def _shorten(order: tuple[int, ...]) -> str:
