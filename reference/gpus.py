@@ -39,8 +39,9 @@ class GPU:
     """A GPU: its name as a target, and the figures of a card that has it.
 
     `cores`: those of the instruction that Triton prefers first, () where the matrix cores have no
-    model. Without `triton_uses_cores` Triton's dots become fused multiply-adds. `shared_memory` is
-    that of a block, in bytes; clocks are in kHz. Of dense products a multiprocessor makes
+    model. Without `triton_uses_cores` Triton's dots become fused multiply-adds, without
+    `triton_uses_fp64_cores` those of fp64. `shared_memory` is that of a block, in bytes; clocks are
+    in kHz. Of dense products a multiprocessor makes
     `core_flops` a clock in its matrix cores if elements are one byte wide, half of it for two
     bytes and so on, and `fp32_flops` a clock without them; 0 where that is not stated here.
     """
@@ -52,6 +53,7 @@ class GPU:
     shared_memory: int
     cores: tuple[TensorCore, ...] = ()
     triton_uses_cores: bool = True
+    triton_uses_fp64_cores: bool = False
     core_flops: int = 0
     fp32_flops: int = 256
     memory: int = 80 << 30
@@ -89,17 +91,19 @@ _GPUS = (
         (TensorCore("mma", ("fp16", "int8"), 16, 24),), triton_uses_cores=False,
         core_flops=2048, fp32_flops=128),
     GPU("sm_80", (8, 0), "NVIDIA A100", 108, 166912, (TensorCore("mma", _AMPERE, 16, 24),),
-        core_flops=4096, fp32_flops=128),
+        triton_uses_fp64_cores=True, core_flops=4096, fp32_flops=128),
     GPU("sm_86", (8, 6), "NVIDIA A10", 84, 101376, (TensorCore("mma", _AMPERE, 16, 24),),
         core_flops=2048),
     GPU("sm_89", (8, 9), "NVIDIA L40S", 142, 101376,
         (TensorCore("mma", (*_AMPERE, *_FP8), 16, 24, fp8="narrow"),), core_flops=2048),
     GPU("sm_90", (9, 0), "NVIDIA H200", 132, 232448,
         (TensorCore("wgmma", _WARPGROUP, 32, 25, fp8="narrow"),
-         TensorCore("mma", (*_AMPERE, *_FP8), 32, 25, fp8="emulated")), core_flops=8192),
+         TensorCore("mma", (*_AMPERE, *_FP8), 32, 25, fp8="emulated")),
+        triton_uses_fp64_cores=True, core_flops=8192),
     GPU("sm_100", (10, 0), "NVIDIA B200", 148, 232448,
         (TensorCore("tcgen05", _WARPGROUP, 32, 25),
-         TensorCore("mma", (*_AMPERE, *_FP8), 32, 25, fp8="emulated")), core_flops=16384),
+         TensorCore("mma", (*_AMPERE, *_FP8), 32, 25, fp8="emulated")),
+        triton_uses_fp64_cores=True, core_flops=16384),
     GPU("sm_120", (12, 0), "NVIDIA RTX PRO 6000", 188, 101376,
         (TensorCore("mma", (*_AMPERE, *_FP8), 32, 25),), core_flops=2048),
     _amd("gfx942", (9, 4), "AMD Instinct MI300X", 304, 65536, memory=192 << 30),

@@ -78,9 +78,10 @@ def triton_dot(
         ndim=ndim,
         avoid_wgmma=fp8 and acc_format in (None, "fp32") and promotion < _WGMMA_FP8_K,
     )
-    if computed in ("fp32", "fp64"):
-        instruction = "fma"
     mma = gpu.core("mma")
+    # either way doubles have the bits of a chain of fused multiply-adds
+    if computed == "fp32" or (computed == "fp64" and not gpu.triton_uses_fp64_cores):
+        instruction = "fma"
     native = mma is not None and a_format in mma.formats and mma.fp8 != "emulated"
     if fp8 and instruction == "mma" and not native:
         model = replace(

@@ -64,6 +64,12 @@ RIGHT = {
     "mma": (predict("sm_80", "fp16"), compiled(FEW_ROWS)),
     "tcgen05": (predict("sm_100", "fp16"), compiled(made("tcgen05", (64, 64, 16), "f16"))),
     "fma": (predict("sm_70", "fp16"), compiled(FUSED)),
+    "doubles": (
+        predict("sm_90", "fp64"), compiled(made("mma", (8, 8, 4), "f64", "f64"), width=1),
+    ),
+    "doubles, fused": (
+        predict("sm_89", "fp64"), compiled(replace(FUSED, name="fma.rn.f64", accumulator="f64")),
+    ),
     "fp16 sums": (
         predict("sm_90", "fp16", acc_format="fp16"),
         compiled(made("wgmma", (64, 64, 16), "f16", "f16")),
@@ -107,6 +113,9 @@ WRONG = {
         "wgmma", compiled(made("wgmma", (64, 64, 16), "f16", "f16")), "the accumulator",
     ),
     "sums in fp32": ("fp16 sums", compiled(HOPPER), "the accumulator"),
+    "doubles in a tensor core": (
+        "doubles, fused", compiled(made("mma", (8, 8, 4), "f64", "f64"), width=1), "the unit",
+    ),
     "fused sums in fp64": (
         "fma", compiled(replace(FUSED, accumulator="f64")), "the accumulator",
     ),

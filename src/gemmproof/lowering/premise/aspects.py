@@ -69,8 +69,10 @@ def compare_order(one: Predicted, made: DotInstruction, dot: CompiledDot) -> boo
         sides = [tuple(map(read_width, x.layouts[:2])) for x in dot.lowerings if x.layouts[0]]
         widths = {w for side in sides for w in side}
         width = widths.pop() if len(widths) == 1 else None
-        if width is None or bits > 32:
+        if width is None:
             return None
+        if bits > 32:  # doubles: one of k for each of four threads
+            return width == 1 and not model.order
         compiled = list_order(width, bits, one.tile[2])
         if not compiled:
             return None
