@@ -20,7 +20,7 @@ from gemmproof.reference.fake_cuda import explain_lack
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.observation import CompileError, SimulatorError
 from gemmproof.reference.provenance import tell_error
-from gemmproof.target import TargetError, display_path, line_of
+from gemmproof.target import TargetError, display_path, line_of, require_case
 from gemmproof.worker.protocol import Listener, Request
 
 # of each axis, where neither the command nor the contract says another
@@ -64,13 +64,7 @@ def _choose_cases(request: Request, kernel: KernelUnderTest) -> list[Case]:
     else:
         cases = [_make_case(request, kernel, name) for name in kernel.contract.formats]
     for case in cases:
-        if (case.batch is not None) != kernel.contract.batched:
-            got, expected = ("no batch", "one") if case.batch is None else ("a batch", "none")
-            raise TargetError(f"case: got {got}, expected {expected} for {kernel.name}")
-        try:
-            kernel.require(case)
-        except ValueError as mistake:
-            raise TargetError(f"{kernel.name}: {mistake}") from None
+        require_case(kernel, case)
     return cases
 
 
