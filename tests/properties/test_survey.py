@@ -10,7 +10,7 @@ import triton.language as tl
 
 from gemmproof.engine.constants import find_constants
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import MOST_SIZES, corners
+from gemmproof.properties.cases.corners import MOST_SIZES, corners
 from gemmproof.properties.cases.layouts import WIDE, view
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.cases.survey import (
@@ -122,6 +122,24 @@ def test_each_tile_of_a_configuration_has_ragged_sides_and_aligned_rows():
     found = {(c.config, c.M, c.N, c.K) for c in corners(Contract(), survey, "fp16")}
     assert {(0, 33, 65, 129), (0, 33, 128, 256)} <= found
     assert {(1, 17, 129, 65), (1, 17, 256, 128)} <= found
+
+
+def test_few_multiprocessors_meet_aligned_rows_and_each_tile():
+    """A loop over tiles, and a tile that is chosen by their number, may stand behind alignment."""
+    tiles = (((64, 64, 32), (128, 256, 64)),)
+    found = {
+        (c.sms, c.M, c.N, c.K) for c in corners(Contract(), Survey(tiles, asks_sms=True), "fp16")
+    }
+    aligned = {x for x in found if x[0] == 1 and x[2] % 64 == x[3] % 64 == 0 and min(x) > 0}
+    assert {(1, 129, 512, 128), (1, 257, 512, 128)} <= aligned
+    assert not any(c.sms for c in corners(Contract(), Survey(tiles), "fp16"))
+
+
+def test_an_empty_sum_has_more_tiles_than_a_group_too():
+    """It may have a kernel of its own, whose order of tiles is tried nowhere else."""
+    survey = Survey((((128, 32, 64), (64, 256, 64)),), named_groups=(8,))
+    empty = [(c.M, c.N) for c in corners(Contract(K="0.."), survey, "fp16") if c.K == 0]
+    assert any(M > 8 * 128 and N > 256 for M, N in empty)
 
 
 @pytest.mark.parametrize("name", ["narrow", "narrow_transposed"])

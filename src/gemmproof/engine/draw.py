@@ -12,14 +12,8 @@ from gemmproof.engine.constants import find_constants
 from gemmproof.engine.judge import Judged
 from gemmproof.engine.proof import Attempt
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import (
-    WHOLE,
-    corners,
-    draw_case,
-    fits_budget,
-    probe,
-    smallest,
-)
+from gemmproof.properties.cases.corners import corners
+from gemmproof.properties.cases.generate import WHOLE, draw_case, fits_budget, probe, smallest
 from gemmproof.properties.cases.survey import MOST_TILES, Survey
 from gemmproof.properties.kernel import KernelUnderTest, require_kernel
 
@@ -55,6 +49,8 @@ def list_cases(
         tiles[one.config] = tuple(dict.fromkeys((*tiles[one.config], *judged[one].tiles)))
         if one is whole and _name_kernels(judged[whole]) - _name_kernels(seen):
             probes += [replace(whole, config=config) for config in range(1, len(tiles))]
+        if one is whole and judged[whole].asked_sms:
+            probes.append(replace(whole, sms=1))
     given = [pair for one in judged.values() for pair in one.constants]
     asks_sms = any(one.asked_sms for one in judged.values())
     constants = find_constants(kernel.launch, dict.fromkeys(given))
