@@ -76,7 +76,7 @@ def _join_dots(
             instructions = (DotInstruction("", UNKNOWN, 0),)
         found.append(
             DotLowering(
-                _show(place),
+                show(place),
                 first.formats if first else ("", "", ""),
                 first.tile if first else (),
                 _tell_precision(first),
@@ -191,7 +191,7 @@ def _read_amd(made: CompiledLaunch, assembly: amdgcn.AmdAssembly) -> Resources:
 
 
 def _count_accesses(accesses: Iterable[tuple[Place, str, int]]) -> tuple[GlobalAccess, ...]:
-    counted = Counter((_show(place), kind, width) for place, kind, width in accesses)
+    counted = Counter((show(place), kind, width) for place, kind, width in accesses)
     return tuple(GlobalAccess(*key, count) for key, count in counted.items())
 
 
@@ -208,5 +208,6 @@ def _list_unrecognised(dots: tuple[DotLowering, ...]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _show(place: Place) -> str:
+def show(place: Place) -> str:
+    """A line as it is told, "" where the compiler keeps none."""
     return "" if place == NOWHERE or not place[0] else f"{display_path(place[0])}:{place[1]}"

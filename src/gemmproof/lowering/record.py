@@ -142,14 +142,15 @@ class LoweredLaunch:
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> LoweredLaunch:
         """The record that `to_dict` gave, also after JSON."""
-        dots = tuple(_read_dot(x) for x in data["dots"])
+        dots = tuple(read_dot(x) for x in data["dots"])
         accesses = tuple(GlobalAccess(**x) for x in data["accesses"])
         resources = data["resources"] and Resources(**data["resources"])
         made = {**data, "dots": dots, "accesses": accesses, "resources": resources}
         return _make(LoweredLaunch, made, ("grid", "unrecognised"))
 
 
-def _read_dot(data: Mapping[str, Any]) -> DotLowering:
+def read_dot(data: Mapping[str, Any]) -> DotLowering:
+    """The record that `asdict` gave, also after JSON."""
     made = [_make(DotInstruction, x, ("shape", "operands")) for x in data["instructions"]]
     return _make(
         DotLowering, {**data, "instructions": made}, ("asked", "tile", "layouts", "instructions")

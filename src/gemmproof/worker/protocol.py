@@ -45,10 +45,11 @@ class Request:
     under `contract` (fields of a Contract), called as `calling` (fields of a Calling) says.
     `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
     `--device cuda`, `limits` for what lies beyond the contract, `proof` for what a solver decides
-    in `proof_seconds`, `declared` and `sizes` are the accumulator and the K of a drift, `format`
-    that of a drift, or the only one to judge of a registered kernel, `seconds` of CPU time are
-    allowed for each simulated call and for each candidate of a shrink, of `memory` bytes. `path` is
-    looked through first for what is imported.
+    in `proof_seconds`, `premise` for what is predicted to be compiled as well, `declared` and
+    `sizes` are the accumulator and the K of a drift, `format` that of a drift, or the only one to
+    judge of a registered kernel, `seconds` of CPU time are allowed for each simulated call and for
+    each candidate of a shrink, `memory` bytes for one, and for a worker that is to compile. `path`
+    is looked through first for what is imported.
     """
 
     ask: str
@@ -64,6 +65,7 @@ class Request:
     limits: bool = False
     proof: bool = False
     proof_seconds: float = SECONDS
+    premise: bool = False
     case: str | None = None
     kept: tuple[str, ...] = ()
     end: str = ""
@@ -117,6 +119,8 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "advanced": "",  # a sign of life from a simulation
         "tried": "",  # a sign of life between candidates of a shrink
         "device": "gpu",  # the GPU that launches, None for the simulator
+        # a predicted launch is about to be compiled, or was
+        "premise": "launch number of done",
         "promised": "report",  # the answer, before what lies beyond the contract is tried
         "limit": "limit",  # what became of one step beyond the contract
         "report": "report",  # the answer

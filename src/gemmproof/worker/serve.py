@@ -128,6 +128,8 @@ def serve(request: Request, emit: Listener) -> None:
         options["first"] = [Case.from_json(text) for text in request.kept]
     if request.limits:
         options["limits"] = True
+    if request.premise:
+        options |= {"premise": True, "memory": request.memory // 2 or None}
     if request.proof:
         options |= {"proof": True, "proof_seconds": request.proof_seconds}
     if request.launch:
