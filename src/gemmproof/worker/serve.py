@@ -91,6 +91,10 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.lowering.serve import serve as serve_lowering
 
         return serve_lowering(request, _find_kernel, emit)
+    if request.ask == "claims":
+        from gemmproof.lowering.claims.serve import serve as serve_claims
+
+        return serve_claims(request, _find_kernel, emit)
     if request.ask == "bench":
         from gemmproof.worker.bench import serve as serve_bench
 
@@ -101,6 +105,7 @@ def serve(request: Request, emit: Listener) -> None:
         alone = [kernel.name for kernel in found if kernel.device_only]
         told = {"names": [k.name for k in found], "formats": [k.contract.formats for k in found]}
         return emit({"event": "kernels", **told, "alone": alone})
+    from gemmproof.properties.compilation import list_promised
     from gemmproof.signoff.facts import describe
 
     place, _, function = request.engine.partition(":")
@@ -108,6 +113,8 @@ def serve(request: Request, emit: Listener) -> None:
     emit({"event": "ready"})
     kernel = _find_kernel(request)
     engine = partial(check, kernel, target=request.gpu, seconds=request.seconds)
+    if list_promised(kernel.contract):  # compiled in workers of their own (lowering/claims)
+        engine = partial(engine, compiles=False)
     case = _read_case(request.case, kernel)
     if request.ask == "shrink":
         assert case is not None
