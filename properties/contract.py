@@ -63,9 +63,9 @@ class Contract:
     `deterministic`: the same bits in whatever order programs run. `batch_invariant`: the bits of a
     row of c do not depend on M.
     `symmetric`: c is a b, whose relations under negation and the like hold; False with a `spec`.
-    `tensor_cores`: every dot is compiled to them; `spills`: bytes of a thread that lie in memory for
-    want of registers, at most, None for no promise; `fits`: GPUs by name that the kernel compiles
-    for, and has room on. They are judged on those GPUs, or else on the target.
+    `tensor_cores`: every dot is compiled to them; `spills`: bytes of a thread's registers that lie
+    in memory, at most, None for no promise; `fits`: GPUs by name that the kernel compiles for, and
+    has room on. They are judged on those GPUs, or else on the target.
     `expected`: the properties that are known not to hold, each with the reason; one that holds
     after all is a finding.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gemmproof.backends.alone import check_alone
 from gemmproof.backends.cuda import launch_cases
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
+from gemmproof.engine.compiled import judge_compiled
 from gemmproof.engine.draw import list_cases, require_arguments
 from gemmproof.engine.exact import find_needed, sharpen
 from gemmproof.engine.findings.causes import join, name_axis, same_fault
@@ -36,7 +37,6 @@ from gemmproof.properties.cases.beyond import Beyond
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.cases.survey import Survey
-from gemmproof.properties.compilation import list_promised
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from gemmproof.backends.device import Gpu
 
 Listener = Callable[[dict[str, Any]], None]
-
 MORE = 12  # cases that are still drawn after the first finding, for faults of another kind
 RUNS_TO_SHRINK = 60  # per fault
 PATIENCE = 30.0  # seconds after a finding, for more of them and for each to shrink
@@ -91,7 +90,6 @@ def check(
     seconds: float = SECONDS,
     proof: bool = False,
     proof_seconds: float = PROOF_SECONDS,
-    compiles: bool = True,
     _run: Runner | None = None,
     _prove: Prover | None = None,
 ) -> Report:
@@ -105,23 +103,15 @@ def check(
     `listener` gets every event but the answer (worker/protocol.py), each case before it runs and
     each fault when it is first seen. `seconds` of CPU time are allowed for each call. With `proof`,
     a solver first tries to decide for every size what it can, in `proof_seconds`, which never hides
-    what a case shows. What the contract promises of compiled code is judged last, in this process;
-    not without `compiles`. Raises ValueError for what is out of range, TypeError for what is no kernel.
+    what a case shows. Raises ValueError for what is out of range, TypeError for what is no kernel.
     """
     require_arguments(kernel, max_examples, seed, case)
     tell: Listener = listener or (lambda event: None)
     backend = Simulator(target, seconds=seconds, **({} if _run is None else {"runner": _run}))
 
-    def compiled(report: Report) -> Report:
-        if not compiles or not list_promised(kernel.contract):
-            return report
-        from gemmproof.lowering.claims.work import add_claims  # brings the compiler, which few need
-
-        return add_claims(report, kernel, target, case, max_examples)
-
     def alone() -> Report:
         one = replace(kernel, device_only=True)
-        return compiled(check_alone(one, backend, max_examples, seed, case, launch, device, tell))
+        return check_alone(one, backend, max_examples, seed, case, launch, device, tell)
 
     if kernel.device_only:
         return alone()
@@ -150,7 +140,7 @@ def check(
             report = replace(report, limits=more(bench, report, decides))
     finally:
         bench.state.restore()  # another kernel of this process finds what it would find alone
-    return replace(compiled(report), seconds=time.perf_counter() - began)
+    return judge_compiled(report, kernel, target, case, max_examples, began)
 
 
 def _check(

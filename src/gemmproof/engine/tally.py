@@ -9,13 +9,12 @@ from typing import Any
 from gemmproof.engine.coverage import cover
 from gemmproof.engine.judge import Judged
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.compilation import COMPILER
 from gemmproof.properties.finding import UNEXPECTED, Finding, find_reasons
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.operand import Misstated
-from gemmproof.properties.table import BY_NAME, Property, list_compiled, list_required
+from gemmproof.properties.table import BY_NAME, Property, list_required
 from gemmproof.reference.wording import say_count
 from gemmproof.report.report import SCHEMA, PropertyResult, Report, versions
 from gemmproof.settings import EXAMPLES
@@ -61,14 +60,13 @@ def list_claims(kernel: KernelUnderTest, launched: bool) -> list[list[str]]:
     claims = [[p.name, p.claim, SIMULATOR] for p in list_required(kernel)]
     if launched:
         claims += [[p.name, p.claim, "cuda"] for p in list_required(kernel, launched=True)]
-    return claims + [[p.name, p.claim, COMPILER] for p in list_compiled(kernel)]
+    return claims
 
 
 def make_report(kernel: KernelUnderTest, drawn: list[Judged], findings: list[Finding]) -> Report:
     """The report of the simulated cases."""
     expected = kernel.contract.reasons
     results = tally(list_required(kernel), drawn, findings, SIMULATOR, expected)
-    results += tally(list_compiled(kernel), (), (), COMPILER, expected)  # which comes later
     unexpected = find_unexpected(findings, kernel)
     lack, note = _find_unknown(drawn, results)
     return Report(

@@ -44,7 +44,8 @@ class PropertyResult:
     `reason` is why it is expected to fail, None where it is not; it is "expected" where it does.
     `examples` is how many cases it judged; `ratio` the largest error over its bound, None where the
     property has no bound. `backend` is "simulator", "cuda" for what was launched, or "compiler" for
-    what launches were compiled to: then they are counted. `proof` is what was decided for every size, None where that was not tried; `status` is that of the cases.
+    what launches were compiled to: then those are counted. `proof` is what was decided for every
+    size, None where that was not tried; `status` is that of the cases.
     """
 
     name: str

@@ -25,15 +25,8 @@ SHOWN_LIMIT = 88  # characters of what a limit says: --json has all
 SHOWN_REASONS = 3  # for which something is not decided
 SHOWN_FINDINGS = 4  # one a fault: nobody reads more than a screen
 SHOWN_FOLLOWERS = 4
-_VERBS = (
-    "compiles",
-    "fits",
-    "leaves",
-    "runs",
-    "stays",
-    "stores",
-    "uses",
-)  # that names of properties begin with
+# that names of properties begin with
+_VERBS = ("compiles", "fits", "leaves", "runs", "stays", "stores", "uses")
 # Cc control, Cf invisible formatting such as reversed text, Cs half a pair, Cn no character, Co
 # private use, Zl and Zp ends of lines
 _MOVING = ("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp")

@@ -128,6 +128,8 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "interpreted": "outcomes",  # what became of a test under Triton's interpreter
         "surveyed": "reached cases programs source",  # a kernel that is not yet mutated
         "lowered": "lowering",  # what one launch was compiled to
+        # the properties of compiled code that are promised; why which are expected to fail
+        "promises": "names expected",
         "planned": "plan",  # what is to be compiled for the claims of a contract
         "weighed": "index weighed",  # what one of these launches says of them
         "compiled": "launches",  # how many there are: all were told of

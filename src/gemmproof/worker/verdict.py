@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from gemmproof import __version__
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.compilation import COMPILER
 from gemmproof.properties.finding import Finding, find_reasons
 from gemmproof.properties.proof.verdict import DEATH, NOT_DECIDED
 from gemmproof.reference.wording import say_count
@@ -42,12 +41,12 @@ def judge(
             death = replace(death, case=Case.from_json(found.events["shrunk"]["case"]))
             report = replace(report, findings=(death, *others))
         seconds += found.seconds
-    # an interruption ends all of it
-    if worker.end != "halted" and any(p.backend == COMPILER for p in report.properties):
+    promised = worker.events.get("promises")
+    # an interruption ends all of it, and of what could not be judged at all there is no more to say
+    if promised and worker.end != "halted" and report.properties:
         from gemmproof.lowering.claims.supervise import add_claims
 
-        expected = worker.events["properties"].get("expected", {})
-        report = add_claims(replace(report, seconds=seconds), request, expected, limits, listener)
+        report = add_claims(replace(report, seconds=seconds), promised, request, limits, listener)
         seconds = report.seconds
     told = worker.events.get("source")
     facts = None if told is None else Identity.from_dict(told["facts"])

@@ -6,13 +6,14 @@ needs tensor cores in one of its launches: another may sum parts, or fill a tens
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from gemmproof.lowering.claims.record import Plan, Weighed
+from gemmproof.lowering.claims.record import LaunchPlan, Weighed
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.compilation import COMPILER, TENSOR_CORES
 from gemmproof.properties.finding import UNEXPECTED, Finding, Key, find_reasons
+from gemmproof.properties.help.pages import CLAIMS
 from gemmproof.reference.wording import say_count
 from gemmproof.report.report import PropertyResult, Report
 
@@ -24,7 +25,7 @@ class Outcome:
     `mistake` is why nothing could be planned, or not all of it be compiled, in a line.
     """
 
-    plan: Plan = field(default_factory=Plan)
+    plan: LaunchPlan = field(default_factory=LaunchPlan)
     weighed: dict[int, Weighed] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
     mistake: str = ""
@@ -85,22 +86,25 @@ class Outcome:
 
 
 def conclude(
-    report: Report, outcome: Outcome, expected: Mapping[str, str], is_whole: bool = True
+    report: Report,
+    outcome: Outcome,
+    promised: Iterable[str],
+    expected: Mapping[str, str],
+    is_whole: bool = True,
 ) -> Report:
-    """The report with how its claims fared; `expected` is why some of them are to fail.
+    """The report with how what is promised fared; `expected` is why some of it is to fail.
 
     That one of those holds after all is told only where the check `is_whole`.
     """
-    found, lines, named, properties = list[Finding](), dict[str, None](), list[str](), []
-    for result in report.properties:
-        if result.backend == COMPILER:
-            own = _gather(list(outcome.list_findings(result.name)), outcome.plan)
-            open_ = list(outcome.list_open(result.name))
-            found += own
-            lines |= dict.fromkeys(open_)
-            named += [result.name] if open_ else []
-            result = _tell(result, outcome, own, bool(open_), expected)
-        properties.append(result)
+    found, lines, named = list[Finding](), dict[str, None](), list[str]()
+    properties = list(report.properties)
+    for name in promised:
+        own = _gather(list(outcome.list_findings(name)), outcome.plan)
+        open_ = list(outcome.list_open(name))
+        found += own
+        lines |= dict.fromkeys(open_)
+        named += [name] if open_ else []
+        properties.append(_tell(name, outcome, own, bool(open_), expected))
     reasons = find_reasons(found, expected)
     unexpected = [f for f in found if f not in reasons]
     verdict = report.verdict
@@ -125,22 +129,22 @@ def conclude(
 
 
 def _tell(
-    result: PropertyResult,
+    name: str,
     outcome: Outcome,
     found: list[Finding],
     is_open: bool,
     expected: Mapping[str, str],
 ) -> PropertyResult:
     """How one claim fared: it holds only where every launch was judged by it."""
-    reason = expected.get(result.name)
-    count = sum(result.name in one.judged for one in outcome.weighed.values())
+    reason = expected.get(name)
+    count = sum(name in one.judged for one in outcome.weighed.values())
     status = "not run" if is_open or not count else "pass"
     if found:
         status = "fail" if reason is None else "expected"
-    return replace(result, status=status, examples=count, reason=reason)
+    return PropertyResult(name, CLAIMS[name], status, count, None, COMPILER, reason=reason)
 
 
-def _gather(found: list[tuple[int, Finding]], plan: Plan) -> list[Finding]:
+def _gather(found: list[tuple[int, Finding]], plan: LaunchPlan) -> list[Finding]:
     """Each fault once, as the first launch shows it, with how many others do."""
     groups: dict[Key, list[tuple[int, Finding]]] = {}
     for number, finding in found:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.lowering.capture import CapturedLaunch, capture_launches
-from gemmproof.lowering.claims.record import Plan, PlannedLaunch
+from gemmproof.lowering.claims.record import LaunchPlan, PlannedLaunch
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, is_admitted, probe, smallest
 from gemmproof.properties.cases.operands import operands
@@ -46,7 +46,7 @@ def list_cases(contract: Contract, dtype: str) -> Iterator[Case]:
 
 def plan_launches(
     kernel: KernelUnderTest, target: str | None, case: Case | None, most: int
-) -> tuple[Plan, list[CapturedLaunch]]:
+) -> tuple[LaunchPlan, list[CapturedLaunch]]:
     """What is to be compiled, and the launches themselves, at most so many of a format and a GPU.
 
     With a `case` it is that one alone, in its own configuration of a tuner.
@@ -68,11 +68,8 @@ def plan_launches(
                 lacks += [lack] if lack else []
                 call = []
                 for launch in made:
-                    if (
-                        case is not None
-                        and launch.configurations > 1
-                        and launch.index != one.config
-                    ):
+                    is_tuned = launch.configurations > 1
+                    if case is not None and is_tuned and launch.index != case.config:
                         continue
                     key = launch.key
                     if key not in numbers and len(numbers) == most:
@@ -88,7 +85,7 @@ def plan_launches(
                 got = f"{say_count(len(left_out), 'launch')} more than {most}"
                 lacks.append(f"{dtype} for {gpu}: got {got}, compiled with a larger --max-examples")
     state.restore()
-    return Plan(tuple(planned), tuple(calls), tuple(lacks)), captured
+    return LaunchPlan(tuple(planned), tuple(calls), tuple(lacks)), captured
 
 
 def _capture(kernel: KernelUnderTest, case: Case, gpu: str) -> tuple[list[CapturedLaunch], str]:

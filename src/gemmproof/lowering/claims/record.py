@@ -27,7 +27,7 @@ class PlannedLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchPlan:
     """Every launch once that compiles to something of its own, and the `calls` that make them.
 
     A call is the numbers of its launches. `lacks` says in a line each what is not compiled.
@@ -42,10 +42,10 @@ class Plan:
         return asdict(self)
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Plan:
+    def from_dict(data: Mapping[str, Any]) -> LaunchPlan:
         """The plan that `to_dict` gave, also after JSON."""
         launches = tuple(PlannedLaunch(**one) for one in data["launches"])
-        return Plan(launches, tuple(map(tuple, data["calls"])), tuple(data["lacks"]))
+        return LaunchPlan(launches, tuple(map(tuple, data["calls"])), tuple(data["lacks"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gemmproof.lowering.claims.conclude import Outcome, conclude
-from gemmproof.lowering.claims.work import take
+from gemmproof.lowering.claims.record import LaunchPlan, Weighed
 from gemmproof.lowering.said import find_last_words
 from gemmproof.report.report import Report
 from gemmproof.worker.limits import Limits
@@ -20,9 +21,16 @@ PATIENCE = 4  # times as long as a simulated call may a compilation take
 
 
 def add_claims(
-    report: Report, request: Request, expected: dict[str, str], limits: Limits, listener: Listener
+    report: Report,
+    promised: Mapping[str, Any],
+    request: Request,
+    limits: Limits,
+    listener: Listener,
 ) -> Report:
-    """The report on the kernel that is asked for, with what becomes of its contract's claims."""
+    """The report on the kernel that is asked for, with what becomes of what is `promised`.
+
+    That is the event of the worker that loaded it.
+    """
     started = time.monotonic()
     # so many compilations as there are have no end in common
     allowed = replace(limits, case=PATIENCE * limits.case, total=float("inf"))
@@ -30,7 +38,8 @@ def add_claims(
         plan = {"room": room, "done": 0}
         asked = replace(request, ask="claims", launch=False, proof=False, kept=(), plan=plan)
         outcome = _compile(asked, allowed, listener)
-    report = conclude(report, outcome, expected, is_whole=request.case is None)
+    names, expected = promised["names"], promised["expected"]
+    report = conclude(report, outcome, names, expected, is_whole=request.case is None)
     return replace(report, seconds=round(report.seconds + time.monotonic() - started, 2))
 
 
@@ -40,7 +49,10 @@ def _compile(request: Request, limits: Limits, listener: Listener) -> Outcome:
     done = 0
 
     def hear(event: dict[str, Any]) -> None:
-        take(outcome, event)
+        if event["event"] == "planned":
+            outcome.plan = LaunchPlan.from_dict(event["plan"])
+        elif event["event"] == "weighed":
+            outcome.weighed[event["index"]] = Weighed.from_dict(event["weighed"])
         listener(event)
 
     while True:

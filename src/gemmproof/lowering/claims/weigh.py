@@ -50,7 +50,7 @@ def weigh(
         made = compile_launch(launch, room)
     except CompileError as error:
         return _weigh_refusal(promised, error, planned)
-    judged = Judged(contract, planned, made)
+    judged = ReadLaunch(contract, planned, made)
     found: dict[str, list[Finding]] = {}
     unknown: dict[str, str] = {}
     rules = {
@@ -129,7 +129,7 @@ def _find(
     )
 
 
-class Judged:
+class ReadLaunch:
     """A compiled launch, and what in it is not as the contract promises."""
 
     def __init__(self, contract: Contract, planned: PlannedLaunch, made: CompiledLaunch) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gemmproof.lowering.claims.conclude import Outcome, conclude
 from gemmproof.lowering.claims.plan import plan_launches
-from gemmproof.lowering.claims.record import Plan, Weighed
 from gemmproof.lowering.claims.weigh import weigh
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.compilation import list_promised
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import Report
-from gemmproof.worker.protocol import Listener
+
+Listener = Callable[[dict[str, Any]], None]
 
 
 def weigh_launches(
@@ -49,13 +52,6 @@ def add_claims(
     """The report with what becomes of the claims, judged here: no compilation is cut short."""
     with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as room:
         outcome = weigh_launches(kernel, target, case, most, Path(room), lambda event: None)
-    return conclude(report, outcome, kernel.contract.reasons, is_whole=case is None)
-
-
-def take(outcome: Outcome, event: dict[str, object]) -> None:
-    """Take in what `weigh_launches` told in another process."""
-    data: dict[str, object] = event
-    if event["event"] == "planned":
-        outcome.plan = Plan.from_dict(data["plan"])  # type: ignore[arg-type]
-    elif event["event"] == "weighed":
-        outcome.weighed[int(str(data["index"]))] = Weighed.from_dict(data["weighed"])  # type: ignore[arg-type]
+    contract = kernel.contract
+    promised = list_promised(contract)
+    return conclude(report, outcome, promised, contract.reasons, is_whole=case is None)
