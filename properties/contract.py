@@ -11,7 +11,7 @@ from typing import Any
 from gemmproof.properties.cases.layouts import ANY, BATCHED, CONTIGUOUS, HUGE, LAYOUTS
 from gemmproof.properties.cases.relation import holds, split
 from gemmproof.properties.cases.sizes import MAX_BATCH, MAX_SIDE, Sizes, neighbours
-from gemmproof.properties.compilation import require_compiled
+from gemmproof.properties.compiled.promises import require_compiled
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, OPERANDS, RESULTS
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gemmproof.properties import (
-    compilation,
     completion,
     determinism,
     memory,
@@ -15,6 +14,7 @@ from gemmproof.properties import (
     special,
     values,
 )
+from gemmproof.properties.compiled.promises import PROMISED, list_promised
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.help.pages import CLAIMS
 from gemmproof.properties.kernel import KernelUnderTest
@@ -241,7 +241,7 @@ PROPERTIES: tuple[Property, ...] = (
         sound=True,
         promised=lambda kernel, launched: kernel.contract.batch_invariant,
     ),
-    *(Property(name, CLAIMS[name], judge=None, simulated=False) for name in compilation.PROMISED),
+    *(Property(name, CLAIMS[name], judge=None, simulated=False) for name in PROMISED),
 )
 BY_NAME = {p.name: p for p in PROPERTIES}
 
@@ -263,7 +263,7 @@ def list_required(kernel: KernelUnderTest, launched: bool = False) -> tuple[Prop
 
 def list_compiled(kernel: KernelUnderTest) -> tuple[Property, ...]:
     """The properties that a kernel is held to by what its launches are compiled to."""
-    return tuple(BY_NAME[name] for name in compilation.list_promised(kernel.contract))
+    return tuple(BY_NAME[name] for name in list_promised(kernel.contract))
 
 
 def list_unseen(kernel: KernelUnderTest) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from gemmproof.commands.check import calling_of, reproduce_line, request_of
 from gemmproof.commands.console import answer, limits_of, refuse, show_end
 from gemmproof.commands.init import find_import
 from gemmproof.desk.progress import progress
-from gemmproof.properties.compilation import WITHOUT
+from gemmproof.properties.compiled.promises import WITHOUT
 from gemmproof.properties.finding import Finding, list_by_cause
 from gemmproof.report.files import STDOUT, find_obstacle, replace_file
 from gemmproof.report.report import EXIT, Report

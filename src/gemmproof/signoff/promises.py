@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from gemmproof.properties.cases.sizes import Sizes
-from gemmproof.properties.compilation import WITHOUT
+from gemmproof.properties.compiled.promises import WITHOUT
 from gemmproof.properties.contract import AXES, Contract
 from gemmproof.reference.formats import FORMATS
 from gemmproof.report.facts import Identity

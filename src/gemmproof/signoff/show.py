@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gemmproof.properties.compilation import COMPILER
+from gemmproof.properties.compiled.promises import COMPILER
 from gemmproof.reference.wording import say_count
 from gemmproof.report.facts import AXES, RESIDUES, UNKNOWN, Coverage
 from gemmproof.report.report import PropertyResult

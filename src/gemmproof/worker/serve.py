@@ -105,7 +105,7 @@ def serve(request: Request, emit: Listener) -> None:
         alone = [kernel.name for kernel in found if kernel.device_only]
         told = {"names": [k.name for k in found], "formats": [k.contract.formats for k in found]}
         return emit({"event": "kernels", **told, "alone": alone})
-    from gemmproof.properties.compilation import WITHOUT, list_promised
+    from gemmproof.properties.compiled.promises import WITHOUT, list_promised
     from gemmproof.signoff.facts import describe
 
     place, _, function = request.engine.partition(":")

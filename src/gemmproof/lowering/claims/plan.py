@@ -17,7 +17,7 @@ from gemmproof.lowering.claims.record import LaunchPlan, PlannedLaunch
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, is_admitted, probe, smallest
 from gemmproof.properties.cases.operands import operands
-from gemmproof.properties.compilation import list_gpus
+from gemmproof.properties.compiled.promises import list_gpus
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import Misstated

@@ -25,7 +25,13 @@ from gemmproof.lowering.compile import CompiledLaunch, compile_launch
 from gemmproof.lowering.facts import tell
 from gemmproof.lowering.record import FMA, UNKNOWN, DotLowering, Resources
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.compilation import COMPILER, FITS, SPILLS, TENSOR_CORES, list_promised
+from gemmproof.properties.compiled.promises import (
+    COMPILER,
+    FITS,
+    SPILLS,
+    TENSOR_CORES,
+    list_promised,
+)
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.reference.gpus import GPUS

@@ -11,7 +11,7 @@ from gemmproof.lowering.claims.conclude import Outcome, conclude
 from gemmproof.lowering.claims.plan import plan_launches
 from gemmproof.lowering.claims.weigh import weigh
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.compilation import list_promised
+from gemmproof.properties.compiled.promises import list_promised
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import Report
 
