@@ -37,14 +37,14 @@ PAGES = (
         claim="no thread has more bytes of registers in memory than promised",
         judged=f"{_HOW}, where --spills promises it, and reading the stack of a thread in the"
         " binary, without what the program itself puts there.",
-        finding="k.py:8: got 148 bytes of a thread spilled, with 32 registers on sm_90, expected"
+        finding="k.py:8: got 128 bytes of a thread spilled, with 32 registers on sm_90, expected"
         " none",
         causes=(
             ("an accumulator that takes all registers", "more warps, or a smaller tile"),
             ("maxnreg below what the loop holds", "a larger one, or none"),
         ),
         example=Example(
-            wrong="strides, BLOCK_M=32, BLOCK_N=64, BLOCK_K=32, maxnreg=24)",
+            wrong="strides, BLOCK_M=32, BLOCK_N=64, BLOCK_K=32, maxnreg=32)",
             right="strides, BLOCK_M=32, BLOCK_N=64, BLOCK_K=32)",
             options=("--spills", "0"),
         ),

@@ -85,4 +85,4 @@ def _say(value: Any) -> str:
         return "none"
     if isinstance(value, dict):
         return "; ".join(f"{key}: {x}" for key, x in value.items()) or "none"
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return " ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gemmproof.lowering.binary.ir import list_buffers, list_dots
+from gemmproof.lowering.binary.ir import IrDot, list_buffers, list_dots
 from gemmproof.lowering.binary.ptx import Place
 from gemmproof.lowering.capture import CapturedLaunch
 from gemmproof.lowering.claims.reasons import (
@@ -162,7 +162,7 @@ class ReadLaunch:
                     yield finding
             except _Unknown as why:
                 unclear = unclear or why
-        for x in (x for x in self.laid if self._is_hidden(x.place)):
+        for x in filter(self._is_hidden, self.laid):
             found = True
             a, b, _ = x.formats
             got = f"a dot {_tile(x.tile)} of {a} x {b} without one, on a line with others"
@@ -195,12 +195,11 @@ class ReadLaunch:
         """The layouts of what dots on a line add to, in the optimised IR."""
         return [x.layouts[2] for x in self.laid if _show(x.place) == where]
 
-    def _is_hidden(self, place: Place) -> bool:
-        """Whether a dot there has no tensor core, and all that is told of its line has."""
-        here = [dot for dot in self.dots if dot.where == _show(place)]
+    def _is_hidden(self, laid: IrDot) -> bool:
+        """Whether a dot has no tensor core, and all that is told of its line has."""
+        here = [dot for dot in self.dots if dot.where == _show(laid.place)]
         told = all({x.unit for x in dot.instructions} - {FMA, UNKNOWN} for dot in here)
-        own = [x for x in self.laid if x.place == place]
-        return bool(here) and told and any(x.layouts[2].startswith("blocked") for x in own)
+        return bool(here) and told and laid.layouts[2].startswith("blocked")
 
     def list_spills(self) -> Iterator[Finding]:
         """More bytes of a thread in memory than were promised."""
