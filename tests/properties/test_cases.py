@@ -38,6 +38,7 @@ CONTRACTS = {
     "related": wide(where="K % 32 == 0 and M <= N"),
     "square": Contract(where=lambda M, N, K: M == N),
     "column": Contract(N=1, K=multiple_of(16), layouts="any"),
+    "compiled": wide(tensor_cores=True, spills=0, fits=("sm_86", "gfx942")),
     "large": wide(M="200..300", N="200..300", K="200..300"),
 }
 

@@ -11,7 +11,8 @@ import claimed_kernels as kernels
 import pytest
 import triton
 
-from gemmproof.cli import main
+from gemmproof.cli import main, parser
+from gemmproof.commands.check import contract_of, reproduce_line
 from gemmproof.engine.check import check
 from gemmproof.lowering.claims.supervise import add_claims
 from gemmproof.properties.cases.case import Case
@@ -19,6 +20,7 @@ from gemmproof.properties.compiled.promises import list_promised
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import SCHEMA, Report
+from gemmproof.settings import list_words
 from gemmproof.target import parse
 from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Request
@@ -168,6 +170,19 @@ def test_words_that_are_none_are_one_line(words, said, capsys):
         main(["check", f"{KERNELS}:right", *words.split()])
     assert left.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_words_of_a_project_are_those_of_the_options():
+    """In [tool.gemmproof], where GPUs may be a list; what is typed replaces them."""
+    settings = {"fits": ["sm_80", "gfx942,sm_80"], "spills": 0, "tensor-cores": True}
+    known = [f"--{name}" for name in settings]
+    for typed, fits in (([], ("sm_80", "gfx942")), (["--fits", "sm_90"], ("sm_90",))):
+        words = list_words(settings, known, known, typed)
+        options = parser().parse_args(["check", *words, "k.py:f", *typed])
+        contract = contract_of(options, parse("k.py:f"))
+        assert contract == Contract(tensor_cores=True, spills=0, fits=fits)
+        written = reproduce_line(options, Case(1, 1, 1))
+        assert f"--tensor-cores --spills 0 --fits {','.join(fits)} --case" in written
 
 
 CONFTEST = """
