@@ -171,7 +171,7 @@ def reproduce_line(options: argparse.Namespace, case: Case) -> str:
     if options.spills is not None:
         words += ["--spills", str(options.spills)]
     if options.fits:
-        words += ["--fits", ",".join(options.fits)]
+        words += ["--fits", ",".join(dict.fromkeys(options.fits))]
     if options.gpu:
         words += ["--target", options.gpu]
     if options.device != "cpu":

@@ -4,6 +4,8 @@ import claimed_kernels as kernels
 import pytest
 
 from gemmproof.engine.check import check
+from gemmproof.lowering.claims.plan import plan_launches
+from gemmproof.lowering.claims.weigh import weigh
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.compiled.promises import COMPILER, FITS, PROMISED, SPILLS, TENSOR_CORES
 from gemmproof.properties.contract import Contract
@@ -31,7 +33,8 @@ WRONG = [
     (kernels.right, {"fits": ("sm_75",)}, TENSOR_CORES, "no_tensor_core", 10,
      ": Triton makes fused multiply-adds of every dot on sm_75"),
     (kernels.few_rows, {"fits": ("gfx942",)}, TENSOR_CORES, "no_tensor_core", 10,
-     "v_dot2c_f32_f16 for the dot 1x16x32 of f16 x f16 on gfx942, expected tensor cores"),
+     "v_dot2c_f32_f16 for the dot 1x16x32 of f16 x f16 on gfx942, expected tensor cores: Triton's"
+     " smallest mfma for fp16 take 16x16x16 32x32x8 4x64x64 64x4x64"),
     (kernels.without_a_dot, {}, TENSOR_CORES, "no_dot", 59,
      "got tile_kernel without any dot on sm_86, expected tensor cores"),
     (kernels.half_of_it_in_full, {}, TENSOR_CORES, "no_tensor_core", 10,
@@ -63,6 +66,32 @@ def test_one_claim_alone_kills_it(launch, words, name, fault, line, said):
     assert finding.message.startswith(f"{finding.where}: got ")
     assert len(finding.message.splitlines()) == 1
     assert [n for n, (status, _) in fared(report).items() if status == "fail"] == [name]
+
+
+def weigh_tile(gpu, dtype, tile, room):
+    """What is found of a dot of this tile, compiled alone."""
+    contract = Contract(formats=(dtype,), tensor_cores=True, fits=(gpu,), **ONE)
+
+    def tiled(a, b):
+        return kernels.launch(a, b, tile=tile)[0]
+
+    plan, captured = plan_launches(KernelUnderTest("tiled", tiled, contract), None, None, 1)
+    return weigh(contract, *captured, *plan.launches, room).findings
+
+
+AMD = [("gfx942", "fp16"), ("gfx942", "fp32"), ("gfx942", "int8"), ("gfx950", "fp8e4m3")]
+
+
+@pytest.mark.parametrize(("gpu", "dtype"), AMD)
+def test_smallest_tiles_of_amd_are_those_that_a_reason_names(gpu, dtype, tmp_path):
+    (finding,) = weigh_tile(gpu, dtype, (16, 16, 1), tmp_path)
+    words = finding.message.partition(f"smallest mfma for {dtype} take ")[2]
+    tiles = [tuple(map(int, word.split("x"))) for word in words.split()]
+    assert len(tiles) == (2 if dtype == "fp8e4m3" else 4)
+    for m, n, k in tiles:
+        assert weigh_tile(gpu, dtype, (m, n, k), tmp_path) == ()
+        (shallow,) = weigh_tile(gpu, dtype, (m, n, k // 2), tmp_path)
+        assert words in shallow.message
 
 
 RIGHT = [

@@ -179,7 +179,7 @@ def test_words_of_a_project_are_those_of_the_options():
     for typed, fits in (([], ("sm_80", "gfx942")), (["--fits", "sm_90"], ("sm_90",))):
         words = list_words(settings, known, known, typed)
         options = parser().parse_args(["check", *words, "k.py:f", *typed])
-        contract = contract_of(options, parse("k.py:f"))
+        contract = contract_of(options, parse(f"{KERNELS}:right"))
         assert contract == Contract(tensor_cores=True, spills=0, fits=fits)
         written = reproduce_line(options, Case(1, 1, 1))
         assert f"--tensor-cores --spills 0 --fits {','.join(fits)} --case" in written

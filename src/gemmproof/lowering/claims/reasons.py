@@ -20,6 +20,19 @@ _WIDTH = re.compile(r"[a-zA-Z]+(\d+)")
 _NAMES: Mapping[str, str] = MappingProxyType(
     {fmt.ttir: fmt.name for fmt in tuple(FORMATS.values())[::-1]}
 )
+# the smallest tiles of which Triton makes AMD's matrix instructions, by the IR's formats: measured,
+# as a test compiles them and those that are half as deep
+_LONG = ((4, 64, 64), (64, 4, 64))
+_MFMA: Mapping[str, tuple[tuple[int, int, int], ...]] = MappingProxyType(
+    {
+        **dict.fromkeys(("f16", "bf16"), ((16, 16, 16), (32, 32, 8), *_LONG)),
+        "f32": ((16, 16, 4), (32, 32, 2), (4, 64, 16), (64, 4, 16)),
+        "i8": ((16, 16, 32), (32, 32, 16), *_LONG),
+    }
+)
+_MFMA_950 = MappingProxyType(
+    {**_MFMA, **dict.fromkeys(("f8E4M3FN", "f8E5M2"), ((16, 16, 32), (32, 32, 16)))}
+)
 Buffers = Sequence[tuple[tuple[str, int, int], tuple[int, ...], str]]
 
 
@@ -27,6 +40,8 @@ def explain_no_core(dot: DotLowering, gpu: str) -> str:
     """Why a dot has no tensor core on a GPU; "" where that is not known."""
     if not GPUS[gpu].triton_uses_cores:
         return f"Triton makes fused multiply-adds of every dot on {gpu}"
+    if GPUS[gpu].is_amd:
+        return _explain_no_mfma(dot, gpu)
     known = {name for core in GPUS[gpu].cores for name in core.formats}
     if not known or dot.asked[0] != dot.asked[1]:
         return ""
@@ -34,6 +49,17 @@ def explain_no_core(dot: DotLowering, gpu: str) -> str:
         return "fp32 ieee has no tensor core" if dot.precision == "ieee" else ""
     name = _NAMES.get(dot.asked[0], "")
     return f"{name} has no tensor core on {gpu}" if name and name not in known else ""
+
+
+def _explain_no_mfma(dot: DotLowering, gpu: str) -> str:
+    kind, other, _ = dot.asked
+    smallest = (_MFMA_950 if gpu == "gfx950" else _MFMA).get(kind, ())
+    own = dot.tile[-3:]
+    is_covered = any(all(x >= y for x, y in zip(own, one, strict=True)) for one in smallest)
+    if kind != other or not smallest or is_covered:
+        return ""
+    told = " ".join("x".join(map(str, one)) for one in smallest)
+    return f"Triton's smallest mfma for {_NAMES.get(kind, kind)} take {told}"
 
 
 def explain_shared(buffers: Buffers, shared: int, stages: int) -> str:
