@@ -40,7 +40,8 @@ class Request:
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
     dies as `end` says, "drift", "explain" it in configuration `config`, "bench" what `plan` says
     (commands/bench.py), "reproduce" the finding of `plan`, "try" the test of `plan`, "mutate" as it
-    says (mutation/run.py), or tell of its "lowering" (lowering/serve.py). The kernel is the one
+    says (mutation/run.py), tell of its "lowering" (lowering/serve.py), or compile what its "claims"
+    are judged by (lowering/claims). The kernel is the one
     that `conftest` registers as `name`, or the function that `target` (fields of a Target) names,
     under `contract` (fields of a Contract), called as `calling` (fields of a Calling) says.
     `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
@@ -131,6 +132,10 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "interpreted": "outcomes",  # what became of a test under Triton's interpreter
         "surveyed": "reached cases programs source",  # a kernel that is not yet mutated
         "lowered": "lowering",  # what one launch was compiled to
+        # the properties of compiled code that are promised; why which are expected to fail
+        "promises": "names expected",
+        "planned": "plan",  # what is to be compiled for the claims of a contract
+        "weighed": "index weighed",  # what one of these launches says of them
         "compiled": "launches",  # how many there are: all were told of
         # a mutant that is the same program, does not compile, or differs; where it is proved right
         "mutated": "fate why proved",

@@ -99,6 +99,10 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.lowering.serve import serve as serve_lowering
 
         return serve_lowering(request, _find_kernel, emit)
+    if request.ask == "claims":
+        from gemmproof.lowering.claims.serve import serve as serve_claims
+
+        return serve_claims(request, _find_kernel, emit)
     if request.ask == "bench":
         from gemmproof.worker.bench import serve as serve_bench
 
@@ -109,18 +113,24 @@ def serve(request: Request, emit: Listener) -> None:
         alone = [kernel.name for kernel in found if kernel.device_only]
         told = {"names": [k.name for k in found], "formats": [k.contract.formats for k in found]}
         return emit({"event": "kernels", **told, "alone": alone})
+    from gemmproof.properties.compiled.promises import WITHOUT, list_promised
     from gemmproof.signoff.facts import describe
 
     place, _, function = request.engine.partition(":")
     check = getattr(import_module(place), function)
     emit({"event": "ready"})
     kernel = _find_kernel(request)
-    engine = partial(check, kernel, target=request.gpu, seconds=request.seconds)
+    # what it promises of compiled code is judged by workers of their own (lowering/claims)
+    judged = replace(kernel, contract=replace(kernel.contract, **WITHOUT))
+    engine = partial(check, judged, target=request.gpu, seconds=request.seconds)
     case = _read_case(request.case, kernel)
     if request.ask == "shrink":
         assert case is not None
         return _shrink(request, kernel, engine, case, emit)
     emit({"event": "source", "facts": asdict(describe(kernel, STARTED))})
+    if promised := list_promised(kernel.contract):
+        expected = kernel.contract.reasons
+        emit({"event": "promises", "names": promised, "expected": expected})
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
     if request.kept and case is None:
         from gemmproof.properties.cases.case import Case
