@@ -66,12 +66,16 @@ def _join_dots(
     promoted: Mapping[Place, tuple[int, int | None]],
 ) -> tuple[DotLowering, ...]:
     """Each dot of the source once, by its place, and instructions that belong to none of them."""
+    moved = _find_moved(asked, optimised)
     places = dict.fromkeys([x.place for x in (*asked, *optimised)] + list(cores))
     found = []
     for place in places:
+        if place in moved.values():
+            continue
         first = next((x for x in (*asked, *optimised) if x.place == place), None)
-        laid = next((x for x in optimised if x.place == place), None)
-        instructions = cores.get(place) or fused.get(place, ())
+        compiled = moved.get(place, place)
+        laid = next((x for x in optimised if x.place == compiled), None)
+        instructions = cores.get(compiled) or fused.get(compiled, ())
         if not instructions:
             instructions = (DotInstruction("", UNKNOWN, 0),)
         found.append(
@@ -82,10 +86,26 @@ def _join_dots(
                 _tell_precision(first),
                 laid.layouts if laid else ("", "", ""),
                 instructions,
-                *promoted.get(place, (0, None)),
+                *promoted.get(compiled, (0, None)),
             )
         )
     return tuple(found)
+
+
+def _find_moved(asked: list[ir.IrDot], optimised: list[ir.IrDot]) -> dict[Place, Place]:
+    """Where the compiler has a dot of the source, if that is at another place.
+
+    The dots that bf16x3 and bf16x6 make of one stand where its operand a was made. They are its own
+    where no other dot of that tile lost its place.
+    """
+    kept, known = {x.place for x in optimised}, {x.place for x in asked}
+    lost = {x.place: x.tile for x in asked if x.place not in kept}
+    found = {}
+    for place, tile in lost.items():
+        others = {x.place for x in optimised if x.place not in known and x.tile == tile}
+        if len(others) == 1 and list(lost.values()).count(tile) == 1:
+            found[place] = others.pop()
+    return found
 
 
 def _tell_precision(dot: ir.IrDot | None) -> str:

@@ -52,7 +52,7 @@ def serve(
             told = " ".join(f"{name}={x}" for name, x in launch.configuration.items())
             shown = f"{launch.kernel} {case.dtype} for {gpu}: {told}"
             emit({"event": "case", "case": shown, "phase": "compile", "index": number - 1})
-            lowering = _lower(launch, case.dtype, plan)
+            lowering = lower_launch(launch, case.dtype, plan)
             emit({"event": "lowered", "lowering": lowering.to_dict()})
     emit({"event": "compiled", "launches": number})
 
@@ -94,7 +94,7 @@ def _make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
 
 def _capture(kernel: KernelUnderTest, case: Case, gpu: str, every: bool) -> list[CapturedLaunch]:
     """What a call of the wrapper launches. Raises TargetError, in one line, for what it raises."""
-    with _explaining(kernel.name, gpu):
+    with explain_capture(kernel.name, gpu):
         tensors = {name: x.tensor for name, x in operands(case, kernel).items()}
         with capture_launches(gpu, every) as made, warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -103,7 +103,7 @@ def _capture(kernel: KernelUnderTest, case: Case, gpu: str, every: bool) -> list
 
 
 @contextmanager
-def _explaining(name: str, gpu: str) -> Iterator[None]:
+def explain_capture(name: str, gpu: str) -> Iterator[None]:
     try:
         yield
     except Misstated as error:
@@ -121,7 +121,7 @@ def _explaining(name: str, gpu: str) -> Iterator[None]:
         raise TargetError(said) from None
 
 
-def _lower(launch: CapturedLaunch, dtype: str, plan: dict[str, Any]) -> LoweredLaunch:
+def lower_launch(launch: CapturedLaunch, dtype: str, plan: dict[str, Any]) -> LoweredLaunch:
     """A launch's record: its facts, or the compiler's message."""
     known = LoweredLaunch(
         target=launch.gpu,

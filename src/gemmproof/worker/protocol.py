@@ -40,9 +40,10 @@ class Request:
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
     dies as `end` says, "drift", "explain" it in configuration `config`, "bench" what `plan` says
     (commands/bench.py), "reproduce" the finding of `plan`, "try" the test of `plan`, "mutate" as it
-    says (mutation/run.py), or tell of its "lowering" (lowering/serve.py). The kernel is the one
-    that `conftest` registers as `name`, or the function that `target` (fields of a Target) names,
-    under `contract` (fields of a Contract), called as `calling` (fields of a Calling) says.
+    says (mutation/run.py), tell of its "lowering" (lowering/serve.py), or "preview" dots that no
+    kernel has (lowering/preview/serve.py). The kernel is the one that `conftest` registers as
+    `name`, or the function that `target` (fields of a Target) names, under `contract` (fields of a
+    Contract), called as `calling` (fields of a Calling) says.
     `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
     `--device cuda`, `limits` for what lies beyond the contract, `proof` for what a solver decides
     in `proof_seconds`, `declared` and `sizes` are the accumulator and the K of a drift, `format`
