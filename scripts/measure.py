@@ -13,7 +13,7 @@ tests = (ROOT / "tests" / part for part in ("support", "corpora", "witnesses", "
 sys.path[:0] = map(str, (ROOT, ROOT / "src", *tests))
 
 from scripts.command import run
-from scripts.gpu import corpora, drift, huge, lane, predict, record, sanitize, verdicts
+from scripts.gpu import corpora, drift, huge, lane, predict, record, registers, sanitize, verdicts
 
 COMMANDS = {
     "dots": record.record_dots,
@@ -28,6 +28,7 @@ COMMANDS = {
     "huge": huge.compare_huge,
     "sanitize": sanitize.check_kernels,
     "calls": sanitize.call_kernel,
+    "registers": registers.compare_registers,
 }
 
 if __name__ == "__main__":

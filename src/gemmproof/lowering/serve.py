@@ -42,7 +42,7 @@ def serve(
     plan, gpu = request.plan, request.gpu or ""
     number = 0
     for case in cases:
-        made = join_launches(_capture(kernel, case, gpu, plan["every"]))
+        made = join_launches(capture_case(kernel, case, gpu, plan["every"]))
         if not made:
             raise TargetError(f"{kernel.name}: got no launch of a Triton kernel, expected one")
         for launch in made:
@@ -62,13 +62,14 @@ def _choose_cases(request: Request, kernel: KernelUnderTest) -> list[Case]:
     if request.case is not None:
         cases = [Case.from_json(request.case)]
     else:
-        cases = [_make_case(request, kernel, name) for name in kernel.contract.formats]
+        cases = [make_case(request, kernel, name) for name in kernel.contract.formats]
     for case in cases:
         require_case(kernel, case)
     return cases
 
 
-def _make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
+def make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
+    """The case of a format: the sizes and layouts of the plan, or the largest usual ones."""
     contract, stated = kernel.contract, request.plan["sizes"]
     axes = ("M", "N", "K", "batch") if contract.batched else ("M", "N", "K")
     for axis in stated:
@@ -92,7 +93,9 @@ def _make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
         raise TargetError(str(mistake)) from None
 
 
-def _capture(kernel: KernelUnderTest, case: Case, gpu: str, every: bool) -> list[CapturedLaunch]:
+def capture_case(
+    kernel: KernelUnderTest, case: Case, gpu: str, every: bool
+) -> list[CapturedLaunch]:
     """What a call of the wrapper launches. Raises TargetError, in one line, for what it raises."""
     with explain_capture(kernel.name, gpu):
         tensors = {name: x.tensor for name, x in operands(case, kernel).items()}
@@ -104,6 +107,7 @@ def _capture(kernel: KernelUnderTest, case: Case, gpu: str, every: bool) -> list
 
 @contextmanager
 def explain_capture(name: str, gpu: str) -> Iterator[None]:
+    """Within it what a wrapper raises becomes a TargetError, in one line with its place."""
     try:
         yield
     except Misstated as error:
