@@ -6,7 +6,7 @@ import argparse
 import os
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from gemmproof.commands.check import calling_of
@@ -16,6 +16,7 @@ from gemmproof.lowering.preview.ask import ask_preview, refuse_without_dot
 from gemmproof.lowering.preview.table import tabulate_dots
 from gemmproof.lowering.record import document
 from gemmproof.lowering.run import lower
+from gemmproof.lowering.sweep import text as sweep
 from gemmproof.properties.cases.case import Case
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.gpus import DEFAULT
@@ -34,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
         if problem := unwritable(options, ("json",)):
             raise ValueError(problem)
         request = ask_preview(options) if options.dot else _request_of(options)
+        if options.sweep:
+            request = replace(request, ask="sweep")
     except (TargetError, ValueError) as mistake:
         return refuse(options, str(mistake))
     gpus = list(dict.fromkeys(options.gpus or [DEFAULT]))
@@ -55,12 +58,16 @@ def run(options: argparse.Namespace) -> int:
         return refuse(options, mistakes[0])  # what is wrong with the target is so for every GPU
     lowerings = [x for one in made for x in one.lowerings]
     failures = [line for one in made for line in (*one.failures, one.mistake) if line]
-    whole = document(request.name, lowerings, failures)
-    written: dict[str, Writer] = {"json": lambda place: write_json(place, whole)}
     code = EXIT["pass" if all(one.is_whole for one in made) else "incomplete"]
     seconds = time.monotonic() - started
-    as_table = tabulate if options.dot is None else tabulate_dots
-    shown = lines(request.name, made, seconds, as_table, 1 if options.dot else MOST_BLOCKS)
+    if options.sweep:
+        whole = sweep.document(request.name, made, failures)
+        shown = sweep.lines(request.name, made, seconds)
+    else:
+        whole = document(request.name, lowerings, failures)
+        as_table, most = (tabulate_dots, 1) if options.dot else (tabulate, MOST_BLOCKS)
+        shown = lines(request.name, made, seconds, as_table, most)
+    written: dict[str, Writer] = {"json": lambda place: write_json(place, whole)}
     return answer(options, code, shown, written)
 
 

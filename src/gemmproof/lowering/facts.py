@@ -6,6 +6,7 @@ locations, which the compiler keeps from the source's line to the assembly.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -44,6 +45,7 @@ def tell(made: CompiledLaunch) -> dict[str, Any]:
         program = read_ptx(made.asm["ptx"])
         by_place, promoted = _group_ptx(program)
         fused = _group_fused(program.statements)
+        fused |= _find_lost(asked, fused, by_place, 32 * int(made.metadata.num_warps))
         accesses: Iterable[tuple[Place, str, int]] = list_accesses(program)
         resources = _read_nvidia(made, program)
     else:
@@ -150,6 +152,27 @@ def _group_fused(statements: Iterable[PtxStatement]) -> dict[Place, tuple[DotIns
         )
         for place, names in found.items()
     }
+
+
+def _find_lost(
+    asked: list[ir.IrDot],
+    fused: Mapping[Place, tuple[DotInstruction, ...]],
+    cores: Mapping[Place, Any],
+    threads: int,
+) -> dict[Place, tuple[DotInstruction, ...]]:
+    """The fused multiply-adds of a kernel's only dot, where the compiler put them at another line.
+
+    They are its own if they are as many as a thread needs for the tile.
+    """
+    if len(asked) != 1 or asked[0].place in fused or cores:
+        return {}
+    needed = math.prod(asked[0].tile)
+    floats = ("f32", "f64", "f16", "bf16")
+    for found in fused.values():
+        same = tuple(x for x in found if x.accumulator in floats)
+        if sum(x.count for x in same) * threads == needed:
+            return {asked[0].place: same}
+    return {}
 
 
 def _group_amd(

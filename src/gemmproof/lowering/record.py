@@ -113,7 +113,8 @@ class LoweredLaunch:
     many a pipelined loop goes around in, 0 without; `specialised_warps` whether some warps run
     other code than others. `seconds` is the CPU time of this compilation, none of it from a cache.
     `error` is the compiler's own message where there is none, and the facts are then empty.
-    `remedies`, of a preview: what else reaches the tensor cores, where this dot does not.
+    `binary` is the SHA-256 of the machine's code with its tables. `remedies`, of a preview: what
+    else reaches the tensor cores, where this dot does not.
     """
 
     target: str
@@ -136,6 +137,7 @@ class LoweredLaunch:
     specialised_warps: bool = False
     unrecognised: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
+    binary: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data."""

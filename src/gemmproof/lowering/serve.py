@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def serve(
     """
     emit({"event": "ready"})
     kernel = find_kernel(request)
-    cases = _choose_cases(request, kernel)
+    cases = choose_cases(request, kernel)
     plan, gpu = request.plan, request.gpu or ""
     number = 0
     for case in cases:
@@ -57,7 +58,7 @@ def serve(
     emit({"event": "compiled", "launches": number})
 
 
-def _choose_cases(request: Request, kernel: KernelUnderTest) -> list[Case]:
+def choose_cases(request: Request, kernel: KernelUnderTest) -> list[Case]:
     """A case for each format: the one that is stated, or the largest usual sizes admitted."""
     if request.case is not None:
         cases = [Case.from_json(request.case)]
@@ -145,7 +146,8 @@ def lower_launch(launch: CapturedLaunch, dtype: str, plan: dict[str, Any]) -> Lo
         where = error.where
         place = "" if where is None else f"{display_path(where.file)}:{where.line}"
         return LoweredLaunch.from_dict({**known, "error": error.message, "where": place})
-    known |= {"seconds": round(made.seconds, 3)}
+    binary = made.asm["cubin" if "cubin" in made.asm else "hsaco"]
+    known |= {"seconds": round(made.seconds, 3), "binary": sha256(binary).hexdigest()}
     return LoweredLaunch(**_keep_records(known | tell(made)))
 
 

@@ -52,6 +52,10 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "--config", type=one_of("first", "all"), metavar="WHICH", default="first",
         help="of an autotuned kernel: first, or all that its own pruning leaves (default first)",
     )  # fmt: skip
+    lowering.add_argument(
+        "--sweep", action="store_true",
+        help="change one size, layout or operand at a time, and tell what each costs",
+    )  # fmt: skip
     add_calling(lowering)
     _add_dot(lowering)
     lowering.add_argument("--jobs", type=positive, metavar="N", help="workers (default: CPUs)")

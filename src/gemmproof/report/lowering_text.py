@@ -69,7 +69,7 @@ def describe(lowering: LoweredLaunch) -> Iterator[Line]:
     if not lowering.dots:
         yield _row("no dot", "")
     shown = lowering.accesses[:SHOWN_ACCESSES]
-    yield from (_row(_short(x.where), _say_access(x)) for x in shown)
+    yield from (_row(_short(x.where), say_access(x)) for x in shown)
     if more := len(lowering.accesses) - len(shown):
         yield _row("", f"and {more} more accesses: --json has all")
     odd = [name for name, known in lowering.specialised.items() if not known]
@@ -113,10 +113,12 @@ def _say_instruction(one: DotInstruction) -> str:
     return f"{one.count} {name}, {formats}, from {places}"
 
 
-def _say_access(access: GlobalAccess) -> str:
+def say_access(access: GlobalAccess) -> str:
+    """How many of them, of which kind and how wide."""
     kind = _COPIES.get(access.kind, access.kind.replace("tma", "TMA"))
     count = f"{access.count} {kind}" if access.kind == "async copy" else _plural(access, kind)
-    return f"{count} of {access.bytes} bytes" if access.bytes else count
+    size = "1 byte" if access.bytes == 1 else f"{access.bytes} bytes"
+    return f"{count} of {size}" if access.bytes else count
 
 
 def _plural(access: GlobalAccess, kind: str) -> str:

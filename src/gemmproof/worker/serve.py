@@ -99,6 +99,10 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.lowering.serve import serve as serve_lowering
 
         return serve_lowering(request, _find_kernel, emit)
+    if request.ask == "sweep":
+        from gemmproof.lowering.sweep.serve import serve as serve_sweep
+
+        return serve_sweep(request, _find_kernel, emit)
     if request.ask == "preview":
         from gemmproof.lowering.preview.serve import serve as serve_preview
 

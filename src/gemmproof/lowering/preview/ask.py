@@ -12,7 +12,7 @@ from gemmproof.worker.protocol import Request
 #: Options of a kernel, by their usual values, and those of a dot: neither goes with the other.
 OF_A_KERNEL: dict[str, object] = {
     "kernel": None, "sizes": {}, "case": None, "batched": False, "config": "first",
-    "operand": [], "spec": None, "call": None,
+    "sweep": False, "operand": [], "spec": None, "call": None,
 }  # fmt: skip
 OF_A_DOT = {"warps": None, "stages": None, "precision": None, "acc": None}
 
