@@ -172,6 +172,15 @@ def test_the_screen_groups_what_costs_the_same(swept):
     assert "1 not compiled" not in shown[-1]
 
 
+def test_what_does_not_compile_as_it_is_is_not_swept(tmp_path):
+    made, events = ask(lowered_kernels.shallow, tmp_path)
+    assert len(made.lowerings) == 1
+    assert events[-1]["event"] == "compiled"
+    shown = [line for line, _ in text.lines("k", [made], 1.0)]
+    assert shown[-1].startswith("k: 0 changes compared for sm_80")
+    assert "1 not compiled" in shown[-1]
+
+
 def test_a_worker_that_died_is_followed_by_one_that_goes_on(swept, tmp_path):
     made, _ = swept
     rest, _ = ask(swept_kernels.narrow, tmp_path, done=len(made.lowerings) - 1)

@@ -26,6 +26,7 @@ from gemmproof.lowering.record import (
     GlobalAccess,
     Resources,
 )
+from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.target import display_path
 
@@ -167,7 +168,7 @@ def _find_lost(
     if len(asked) != 1 or asked[0].place in fused or cores:
         return {}
     needed = math.prod(asked[0].tile)
-    floats = ("f32", "f64", "f16", "bf16")
+    floats = {fmt.ptx for fmt in FORMATS.values() if fmt.kind == "float"}
     for found in fused.values():
         same = tuple(x for x in found if x.accumulator in floats)
         if sum(x.count for x in same) * threads == needed:

@@ -41,8 +41,9 @@ def serve(
             raise TargetError(f"{kernel.name}: got no launch of a Triton kernel, expected one")
         found += [(case, variant) for variant in variants]
         notes += [x for v in variants if not v.change for x in list_unspecialised(v.launch)]
+    refused: set[tuple[str, int]] = set()  # what does not compile as it is has nothing to lose
     for i, (case, variant) in enumerate(found):
-        if i < plan["done"]:
+        if i < plan["done"] or (case.dtype, variant.base) in refused:
             continue
         what = variant.change or "as it is"
         shown = f"{variant.launch.kernel} {case.dtype} for {gpu}: {what}"
@@ -50,4 +51,6 @@ def serve(
         emit({"event": "case", "case": shown, "phase": "compile", "index": i, "share": share})
         made = lower_launch(variant.launch, case.dtype, plan)
         emit({"event": "lowered", "lowering": made.to_dict(), "variant": variant.to_dict()})
+        if made.error and not variant.change:
+            refused.add((case.dtype, variant.base))
     emit({"event": "compiled", "launches": len(found), "notes": notes})
