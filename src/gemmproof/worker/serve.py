@@ -103,6 +103,14 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.lowering.claims.serve import serve as serve_claims
 
         return serve_claims(request, _find_kernel, emit)
+    if request.ask == "sweep":
+        from gemmproof.lowering.sweep.serve import serve as serve_sweep
+
+        return serve_sweep(request, _find_kernel, emit)
+    if request.ask == "preview":
+        from gemmproof.lowering.preview.serve import serve as serve_preview
+
+        return serve_preview(request, emit)
     if request.ask == "bench":
         from gemmproof.worker.bench import serve as serve_bench
 
