@@ -9,7 +9,7 @@ from gemmproof.cli import main
 from gemmproof.lowering.preview.dot import Dot, list_changes
 from gemmproof.lowering.preview.serve import lower_dot, serve
 from gemmproof.lowering.preview.table import tabulate_dots
-from gemmproof.lowering.record import LoweredLaunch
+from gemmproof.lowering.record import FMA, LoweredLaunch
 from gemmproof.lowering.run import LoweredTarget
 from gemmproof.report.lowering_text import lines
 from gemmproof.worker.protocol import Request
@@ -154,6 +154,14 @@ def test_dots_that_the_compiler_puts_elsewhere_are_the_source_s_own(tmp_path):
     assert (found.asked[0], found.precision) == ("f32", "bf16x6")
     assert {x.a for x in found.instructions} == {"bf16"}
     assert one.unrecognised == ()
+
+
+def test_multiply_adds_at_another_line_are_the_dot_s_if_they_are_as_many(tmp_path):
+    """Where it widens fp8 for Turing the compiler has them at the line of what comes next."""
+    one = lower_dot(Dot((16, 16, 32), "fp8e5m2", warps=1), "sm_75", {"room": str(tmp_path)})
+    assert one.unrecognised == ()
+    (dot,) = one.dots
+    assert [(x.unit, x.count) for x in dot.instructions] == [(FMA, 16 * 16 * 32 // 32)]
 
 
 def test_rows_of_what_misses_and_what_is_refused(tmp_path):

@@ -149,8 +149,9 @@ def test_a_worker_compiles_each_variant(swept):
     assert "a padded" in padded["also"]
     assert padded["arguments"] == {"stride_am": ["16", ""]}
     assert not padded["same_binary"]
-    assert padded["changes"][0] == "swept_kernels.py:13  3 cp.async of 4 bytes -> none"
-    assert "2 loads of 2 bytes" in padded["changes"][1]
+    # at its own line, or that of the next load, where the compiler may put it
+    assert padded["changes"][0].startswith("swept_kernels.py:13  3 cp.async of 4 bytes -> ")
+    assert "2 loads of 2 bytes" in " ".join(padded["changes"][:2])
     assert padded["losses"] == [
         "loads without asynchronous copies", "loads of 4 bytes are of 2 bytes",
     ]  # fmt: skip

@@ -73,13 +73,11 @@ def find_variants(
             if first is not variant and first.change:
                 first.also.append(words)
     for i, base in enumerate(bases):
-        known = [v.arguments for v in found.values() if v.base == i and not v.constants]
         for name, before, after in list_alterations(base):
-            if {name: (before, after)} not in known:
-                launch = alter(base, name, after)
-                words = f"{name} {say_known(after)}"
-                made = Variant(launch, i, words, True, {name: (before, after)})
-                found.setdefault((i, *launch.key), made)
+            launch = alter(base, name, after)
+            words = f"{name} {say_known(after)}"
+            made = Variant(launch, i, words, True, {name: (before, after)})
+            found.setdefault((i, *launch.key), made)  # a real call's, where there is one
     return sorted(found.values(), key=lambda v: (bool(v.change), v.base))
 
 
