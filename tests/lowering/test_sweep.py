@@ -180,6 +180,9 @@ def test_what_does_not_compile_as_it_is_is_not_swept(tmp_path):
     shown = [line for line, _ in text.lines("k", [made], 1.0)]
     assert shown[-1].startswith("k: 0 changes compared for sm_80")
     assert "1 not compiled" in shown[-1]
+    # nor one at which an earlier worker died
+    made, _ = ask(lowered_kernels.shallow, tmp_path, done=1)
+    assert made.lowerings == []
 
 
 def test_a_worker_that_died_is_followed_by_one_that_goes_on(swept, tmp_path):

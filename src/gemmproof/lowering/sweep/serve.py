@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from gemmproof.lowering.capture import CapturedLaunch
 from gemmproof.lowering.serve import capture_case, choose_cases, lower_launch
@@ -41,16 +42,19 @@ def serve(
             raise TargetError(f"{kernel.name}: got no launch of a Triton kernel, expected one")
         found += [(case, variant) for variant in variants]
         notes += [x for v in variants if not v.change for x in list_unspecialised(v.launch)]
-    refused: set[tuple[str, int]] = set()  # what does not compile as it is has nothing to lose
     for i, (case, variant) in enumerate(found):
-        if i < plan["done"] or (case.dtype, variant.base) in refused:
+        # what does not compile as it is has nothing to lose; it may have taken a worker with it
+        begun = Path(plan["room"]) / f"{gpu}-{case.dtype}-{variant.base}.begun"
+        if i < plan["done"] or begun.exists():
             continue
+        if not variant.change:
+            begun.touch()
         what = variant.change or "as it is"
         shown = f"{variant.launch.kernel} {case.dtype} for {gpu}: {what}"
         share = i / len(found)
         emit({"event": "case", "case": shown, "phase": "compile", "index": i, "share": share})
         made = lower_launch(variant.launch, case.dtype, plan)
         emit({"event": "lowered", "lowering": made.to_dict(), "variant": variant.to_dict()})
-        if made.error and not variant.change:
-            refused.add((case.dtype, variant.base))
+        if not made.error:
+            begun.unlink(missing_ok=True)
     emit({"event": "compiled", "launches": len(found), "notes": notes})
