@@ -18,7 +18,7 @@ _COPIES = {1: "asynchronous copies", 2: "the copy engine"}
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LaunchDifference:
     """What is otherwise: `changes` by line of the source, `needs` of a thread and a block.
 
     `losses` says which of it is a loss.
@@ -29,7 +29,7 @@ class Comparison:
     losses: tuple[str, ...]
 
 
-def compare(before: LoweredLaunch, after: LoweredLaunch) -> Comparison:
+def compare(before: LoweredLaunch, after: LoweredLaunch) -> LaunchDifference:
     """The facts of two compiled launches side by side.
 
     Losses are narrower loads or stores, copies that the threads make themselves in place of
@@ -42,7 +42,7 @@ def compare(before: LoweredLaunch, after: LoweredLaunch) -> Comparison:
         changes = [*_change_accesses(before, after), *_change_dots(before, after)]
     else:
         changes = [*_change_kernel(before, after)]
-    return Comparison(tuple(changes), tuple(_change_needs(before, after)), tuple(losses))
+    return LaunchDifference(tuple(changes), tuple(_change_needs(before, after)), tuple(losses))
 
 
 def _lose_accesses(before: LoweredLaunch, after: LoweredLaunch, way: str) -> Iterator[str]:
