@@ -60,6 +60,19 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
+class PredictedDot:
+    """A dot of a launch whose bits were predicted: its line, (M, N, K), and how it was summed.
+
+    `model` is the DotModel that gave them, `from_zero` whether it began at zero, or onto a sum.
+    """
+
+    where: Where | None
+    tile: tuple[int, int, int]
+    model: Any
+    from_zero: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel launch: what was launched, with what, over how many programs.
 
@@ -69,6 +82,8 @@ class Launch:
     `rounds` names the float operations that round besides the dots: "+", "-", "*", "/", "reduce",
     "scan" and "math"; "fma" where a compiler may fuse a product and a sum; and "dot" where a dot of
     the target has no model, so that it was IEEE's. `integers` are the arguments that are integers.
+    `dots` are those that a model of the target predicted, and `compiled` what Triton was asked to
+    compile: its source, target and options.
     """
 
     kernel: str
@@ -82,6 +97,8 @@ class Launch:
     rounds: tuple[str, ...] = ()
     integers: dict[str, int] = field(default_factory=dict)
     written: int = 1
+    dots: frozenset[PredictedDot] = field(default=frozenset(), compare=False, repr=False)
+    compiled: tuple[Any, Any, Any] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,18 @@ tests = (ROOT / "tests" / part for part in ("support", "corpora", "witnesses", "
 sys.path[:0] = map(str, (ROOT, ROOT / "src", *tests))
 
 from scripts.command import run
-from scripts.gpu import corpora, drift, huge, lane, predict, record, sanitize, verdicts
+from scripts.gpu import (
+    corpora,
+    drift,
+    huge,
+    lane,
+    predict,
+    premises,
+    record,
+    registers,
+    sanitize,
+    verdicts,
+)
 
 COMMANDS = {
     "dots": record.record_dots,
@@ -27,7 +38,9 @@ COMMANDS = {
     "lane": lane.judge_kernels,
     "huge": huge.compare_huge,
     "sanitize": sanitize.check_kernels,
+    "premises": premises.compare_premises,
     "calls": sanitize.call_kernel,
+    "registers": registers.compare_registers,
 }
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ ADMITTED = {
     "reference/ptx/convert.py": "what the PTX ISA admits in cvt",
     "reference/ptx/operation.py": "what the PTX ISA admits in pairs",
     "reference/ptx/select.py": "what the PTX ISA admits in slct and set",
-    "src/gemmproof/lowering/ptx_dots.py": "what the PTX ISA numbers in tcgen05's descriptors",
+    "src/gemmproof/lowering/binary/ptx_dots.py": "what PTX numbers in tcgen05's descriptors",
 }
 
 

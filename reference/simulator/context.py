@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.observation import Exhausted, KernelError, Unsupported, Where
+from gemmproof.reference.observation import (
+    Exhausted,
+    KernelError,
+    PredictedDot,
+    Unsupported,
+    Where,
+)
 
 if TYPE_CHECKING:
     from gemmproof.reference.simulator.session import Session
@@ -57,6 +63,7 @@ class Context:
     sightings: list[Any] = field(default_factory=list)
     touches: list[Any] = field(default_factory=list)
     tiles: set[tuple[int, int, int]] = field(default_factory=set)
+    dots: set[PredictedDot] = field(default_factory=set)
     atomics: bool = False
     rounds: set[str] = field(default_factory=set)
     ordered: bool = False

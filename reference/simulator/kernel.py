@@ -53,6 +53,7 @@ class Kernel:
 
     def __init__(self, src: Any, target: Any, options: Any, program: Program) -> None:
         self.src = src
+        self.specialisation = (src, target, options)
         self.program = program
         self.name = src.fn.__name__
         self.hash = src.hash()
@@ -205,5 +206,7 @@ def _record(
             tuple(sorted(context.rounds | ({"fma"} if kernel.program.may_contract else set()))),
             {name: x for name, x in zip(src.fn.arg_names, args, strict=True) if type(x) is int},
             session.written,
+            frozenset(context.dots),
+            kernel.specialisation,
         )
     )

@@ -38,6 +38,15 @@ def run_each(
             yield future.result()
 
 
+def run_many(
+    function: Callable[..., Row], tasks: Iterable[tuple[Any, ...]], jobs: int
+) -> Iterator[Row]:
+    """The same in few processes, for what needs none of its own."""
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        for future in [pool.submit(function, *task) for task in tasks]:
+            yield future.result()
+
+
 def refuse(command: str, got: str, expected: str) -> NoReturn:
     """End the process with one line on what cannot be done."""
     print(f"{command}: got {got}, expected {expected}", file=sys.stderr)
@@ -88,17 +97,21 @@ def list_kernels(command: str, conftest: str = CONFTEST) -> list[KernelUnderTest
     return found
 
 
-def collect(rows: Iterable[Row], describe: Callable[[Row], str], report: Path | None) -> int:
+def collect(
+    rows: Iterable[Row],
+    describe: Callable[[Row], str],
+    report: Path | None,
+    device: bool = True,
+) -> int:
     """Print each row as it comes, and how many of them are as `row["expected"]` says.
 
     After each row the report is written (as JSON, a row a line, below the device, the versions and
-    the date): a run that is cut short leaves what it measured. Returns 1 where a row is not as
-    expected, else 0.
+    the date): a run that is cut short leaves what it measured. Without `device` none is needed.
+    Returns 1 where a row is not as expected, else 0.
     """
-    gpu = Gpu()
-    device = gpu.name
+    gpu = Gpu() if device else None
     head = {
-        **gpu.facts,
+        **({} if gpu is None else gpu.facts),
         "torch": torch.__version__,
         "triton": triton.__version__,
         "python": platform.python_version(),
@@ -111,7 +124,7 @@ def collect(rows: Iterable[Row], describe: Callable[[Row], str], report: Path | 
         if report is not None:
             report.write_text(_format(head, made), encoding="utf-8")
     good = sum(row["expected"] for row in made)
-    print(f"{device}: {good} of {len(made)} as expected")
+    print(f"{'without a GPU' if gpu is None else gpu.name}: {good} of {len(made)} as expected")
     return int(good < len(made))
 
 

@@ -39,6 +39,7 @@ class Options:
     case: Case | None
     drift: bool
     proof: bool
+    premise: bool
     device: Gpu | None
     time_limit: int
     memory_limit: int
@@ -65,6 +66,7 @@ def add_options(parser: pytest.Parser) -> None:
         parser.addini(name.replace("-", "_"), text, default="")
     for name, text in (
         ("gemm-drift", "measure the accumulator and the drift of each kernel too, seconds each"),
+        ("gemm-premise", "compile what --gemm-target predicts, and compare it with the prediction"),
         ("gemm-in-process", "run kernels in pytest's own process: one that crashes ends the run"),
     ):
         group.addoption(f"--{name}", action="store_true", default=None, help=text)
@@ -87,6 +89,7 @@ def read_options(config: pytest.Config) -> Options:
         case=_read_case(config),
         drift=_read_flag(config, "gemm_drift"),
         proof=_read_truth("gemm_proof", _read_option(config, "gemm_proof")),
+        premise=_read_premise(config),
         device=_find_device(config),
         time_limit=_read_integer(config, "gemm_time_limit", 1),
         memory_limit=_read_integer(config, "gemm_memory_limit", 1),
@@ -145,6 +148,16 @@ def _read_annotations(config: pytest.Config) -> str:
 
 def _read_flag(config: pytest.Config, name: str) -> bool:
     return bool(config.getoption(name)) or _read_truth(name, config.getini(name))
+
+
+def _read_premise(config: pytest.Config) -> bool:
+    from gemmproof.reference.gpus import TARGETS
+
+    asked, target = _read_flag(config, "gemm_premise"), _read_target(config)
+    if asked and target not in TARGETS and _read_option(config, "gemm_device") != "cuda":
+        expected = f"expected one that is predicted: {' '.join(TARGETS)}"
+        raise pytest.UsageError(f"gemm_premise: got gemm_target {target or '(none)'}, {expected}")
+    return asked
 
 
 def _read_truth(name: str, text: str) -> bool:

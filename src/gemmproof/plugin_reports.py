@@ -106,6 +106,7 @@ def _judge_in_worker(item: GemmItem, options: Options) -> Report:
         launch=options.device is not None,
         case=None if options.case is None else options.case.to_json(),
         proof=options.proof,
+        premise=options.premise,
     )
     store = find_store(options.kept, request)
     report, worker = judge_kept(request, _limit(options), store)
@@ -162,6 +163,7 @@ def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
             target=options.target,
             case=options.case,
             proof=options.proof,
+            premise=options.premise,
             launch=device is not None,
             device=device,
             seconds=options.time_limit,

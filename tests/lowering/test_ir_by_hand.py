@@ -31,6 +31,9 @@ DOTS = {
     "%c = tt.dot_scaled %a scale %s, %b scale %t, %d lhs = e4m3 rhs = e2m1 {fastMath = false}"
     " : tensor<64x64xf8E4M3FN>, tensor<64x2xi8> * tensor<32x16xi8>, tensor<16x2xi8>"
     " -> tensor<64x16xf32> loc(#loc22)": (OUTER, (64, 16, 64), "f8E4M3FN i8 f32", ""),
+    "%c = tt.dot_scaled %a scale %s, %b scale %t, %d lhs = e2m1 rhs = e2m1 {fastMath = false}"
+    " : tensor<64x32xi8>, tensor<64x2xi8> * tensor<32x16xi8>, tensor<16x2xi8>"
+    " -> tensor<64x16xf32> loc(#loc22)": (OUTER, (64, 16, 64), "i8 i8 f32", ""),
     "%c = ttng.warp_group_dot %a, %b, %d, %true {inputPrecision = 0 : i32, isAsync = true} :"
     " !ttg.memdesc<64x32xf16, #shared, #smem, mutable> * !ttg.memdesc<32x16xf16, #shared, #smem>"
     " -> tensor<64x16xf32, #mma> loc(#loc21)": (INNER, (64, 16, 32), "f16 f16 f32", "0"),

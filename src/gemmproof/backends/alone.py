@@ -15,9 +15,11 @@ from gemmproof.engine.compiled import judge_compiled
 from gemmproof.engine.draw import list_cases
 from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.observe import observe
+from gemmproof.engine.premises import add_premises
 from gemmproof.engine.proof import NOTHING
 from gemmproof.engine.tally import make_report, tell_claims, tell_passes
 from gemmproof.engine.wrapper_state import keep_state
+from gemmproof.lowering.premise.check import PremiseCheck
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import Report
@@ -34,6 +36,7 @@ def check_alone(
     launch: bool,
     device: Any,
     tell: Emit,
+    premises: PremiseCheck,
 ) -> Report:
     """Judge a `device_only` kernel over what is launched on `device`; incomplete without `launch`.
 
@@ -56,8 +59,9 @@ def check_alone(
         for dtype in formats:
             cases += _draw(kernel, seen, dtype, max_examples, random.Random(f"{seed} {dtype}"))
     try:
-        report = launch_cases(kernel, report, cases, device, tell)
+        report = launch_cases(kernel, report, cases, device, tell, premises)
         report = tell_passes(report, kernel, () if case else cases, max_examples)
+        report = add_premises(report, premises, None, ())
     finally:
         state.restore()
     return judge_compiled(report, kernel, target, case, max_examples, began)

@@ -17,6 +17,7 @@ from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.observe import PassedOver, observe
 from gemmproof.engine.tally import find_unexpected, tally
 from gemmproof.engine.wrapper_state import keep_state
+from gemmproof.lowering.premise.check import PremiseCheck
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.completion import is_cuda_error
 from gemmproof.properties.determinism import PREDICTED, count_predicted
@@ -42,6 +43,7 @@ class _Lane:
     device: Any
     emit: Emit
     target: str | None
+    premises: PremiseCheck
     judged: list[Judged] = field(default_factory=list)
     cases: int = 0
     launches: int = 0
@@ -55,11 +57,17 @@ class _Lane:
 
 
 def launch_cases(
-    kernel: KernelUnderTest, report: Report, cases: Iterable[Case], device: Any, emit: Emit
+    kernel: KernelUnderTest,
+    report: Report,
+    cases: Iterable[Case],
+    device: Any,
+    emit: Emit,
+    premises: PremiseCheck | None = None,
 ) -> Report:
     """The report of the simulated cases with that of their launches; `device` None: there is none.
 
     `emit` gets the same events of cases, judgements and findings as the engine's listener.
+    `premises` are what predictions stand on: those of bits that differ are checked first.
     """
     if report.verdict == "error":
         return report
@@ -71,7 +79,8 @@ def launch_cases(
         why = f"nothing was launched on the {device.name}"
         why += ": what fails when simulated could damage its memory"
         return explain_no_launch(report, f"--device cuda: {why}")
-    lane = _Lane(kernel, device, emit, find_target(device.capability))
+    target = find_target(device.capability)
+    lane = _Lane(kernel, device, emit, target, premises or PremiseCheck(emit))
     if lane.target is None:
         capability = ".".join(map(str, device.capability or ("none",)))
         lane.lacks.append(f"no model of a device of capability {capability}")
@@ -111,6 +120,8 @@ def _predict(lane: _Lane, case: Case, choices: list[Choice] | None) -> Predictio
     made = predict(lane.kernel, case, lane.target, lane.device.multiprocessors, choices)
     if made.judged.findings:
         _take(lane, made.judged)
+    if not made.unseen:  # else they are its stand-in's
+        lane.premises.note(lane.target, made.judged.launches)
     return made
 
 
@@ -138,7 +149,7 @@ def _launch(
     lane.equal, lane.outputs = lane.equal + equal, lane.outputs + outputs
     calls = len(observation.calls)
     lane.emit({"event": "compared", "launches": calls, "equal": equal, "outputs": outputs})
-    _take(lane, judge(observation))
+    _take(lane, _keep_grounded(lane, judge(observation), prediction))
     lane.broken = raised is not None and is_cuda_error(raised.text)
     return backend
 
@@ -163,6 +174,25 @@ def _compare(
             replace(call, results=tuple(map(_comparable, call.results, expected)))
             for call in observation.calls
         )
+
+
+def _keep_grounded(lane: _Lane, judged: Judged, prediction: Prediction | None) -> Judged:
+    """Without the bits that differ from a prediction which rests on what is not compiled.
+
+    That is an error of gemmproof's own: nothing is known of the kernel's bits.
+    """
+    differs = any(f.property == PREDICTED for f in judged.findings)
+    if not differs or prediction is None or prediction.unseen or lane.target is None:
+        return judged
+    premises = lane.premises.check(lane.target, prediction.judged.launches)
+    if not premises.contradicted:
+        return judged
+    lane.lacks += premises.contradicted
+    return replace(
+        judged,
+        findings=tuple(f for f in judged.findings if PREDICTED not in (f.property, f.cause)),
+        applied=judged.applied - {PREDICTED},
+    )
 
 
 def _comparable(result: Array | None, expected: Array | None) -> Array | None:

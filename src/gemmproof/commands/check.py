@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 def prepare(options: argparse.Namespace) -> Callable[[], int]:
     """Judge the target; what gives the answer, writes the reports and has the exit code."""
-    if problem := unwritable(options, forms.FORMS):
+    if problem := forms.find_mistake(options):
         return partial(_answer, options, make_error(options.target, problem), write=False)
     try:
         if options.target.endswith(".py"):
@@ -105,6 +105,7 @@ def request_of(options: argparse.Namespace) -> Request:
         limits=True,
         case=options.case,
         proof=options.proof,
+        premise=options.premise,
     )
 
 

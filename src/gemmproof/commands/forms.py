@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from gemmproof.commands import console
+from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.wording import say_count
 from gemmproof.report.ci import codequality, github, sarif
 from gemmproof.report.ci.lost import LostSince
@@ -17,6 +18,16 @@ from gemmproof.streams import say
 
 FORMS = ("json", "junit", "sarif", "codequality")
 PLACED = ("sarif", "codequality")  # which hold findings with a line only
+
+
+def find_mistake(options: argparse.Namespace, *others: str) -> str | None:
+    """One line on a report that could not be written, or premises of what is not predicted."""
+    if problem := console.unwritable(options, (*FORMS, *others)):
+        return problem
+    if options.premise and options.gpu not in TARGETS and options.device == "cpu":
+        got = options.gpu or "no --target"
+        return f"--premise: got {got}, expected one that is predicted: {' '.join(TARGETS)}"
+    return None
 
 
 def list_forms(

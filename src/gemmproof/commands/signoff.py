@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from gemmproof.commands import forms
-from gemmproof.commands.console import answer, limits_of, note_unpredicted, unwritable
+from gemmproof.commands.console import answer, limits_of, note_unpredicted
 from gemmproof.desk.progress import Course, progress
 from gemmproof.interrupts import Interrupted
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.command import write_command
 from gemmproof.report.files import Writer, write_early
 from gemmproof.report.report import EXIT, GRAVEST_FIRST, Report
-from gemmproof.report.text import STYLES, Line, clean, lines, list_expected, table
+from gemmproof.report.text import STYLES, Line, clean, lines, list_besides, table
 from gemmproof.signoff.drifted import add_drift
 from gemmproof.signoff.record import ACCUMULATOR, INCOMPLETE, REFUSED, DriftClass, Signoff, weigh
 from gemmproof.signoff.show import lines as say_signed
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _find_mistake(options: argparse.Namespace) -> str | None:
     """One line on options with which no kernel can be judged."""
-    if problem := unwritable(options, (*forms.FORMS, "html", "markdown")):
+    if problem := forms.find_mistake(options, "html", "markdown"):
         return problem
     if options.case:
         try:
@@ -186,6 +186,7 @@ def _judge_one(
         limits=True,
         case=options.case,
         proof=options.proof,
+        premise=options.premise,
     )
     store = find_store(options.kept, request)
     limits = limits_of(options)
@@ -242,7 +243,7 @@ def _answer(
     for report in reports:
         if report.verdict == "pass":
             name = clean(report.target)
-            notes += [(f"{name}: {text.strip()}", style) for text, style in list_expected(report)]
+            notes += [(f"{name}: {text.strip()}", style) for text, style in list_besides(report)]
     notes += [*list_unused(signed, options.accept), *list_uncounted(signed)]
     told = (options, reports, reproduce, list_lost(signed))
     said += [*say_signed(signed), *_summarise(options, reports, signed), *notes]

@@ -47,6 +47,10 @@ class _Part:
         elif name == "proof":
             most = f"proving it for every size, in {event['seconds']:g} s at most"
             self.words = "drawing cases" if event["done"] else most
+        elif name == "premise":
+            self.drawing = False
+            where = f"launch {event['number']} of {event['of']}"
+            self.words = f"compiling what was predicted: {where}, {event['launch']}"
         elif name == "start":
             self.wanted = event["examples"]
         elif name == "case":

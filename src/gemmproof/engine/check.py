@@ -21,6 +21,7 @@ from gemmproof.engine.findings.explain import (
     DIAGNOSED,
     INEXACT,
     explain,
+    keep,
     name_configuration,
     name_line,
     on_integers,
@@ -30,6 +31,7 @@ from gemmproof.engine.first import try_first
 from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.limits import find_limits
 from gemmproof.engine.observe import make_related_calls, observe
+from gemmproof.engine.premises import add_premises, open_premises
 from gemmproof.engine.proof import NOTHING, Attempt, Prover, attempt, conclude
 from gemmproof.engine.tally import find_unexpected, make_report, tell_claims, tell_passes
 from gemmproof.engine.wrapper_state import State, keep_state
@@ -54,7 +56,6 @@ PATIENCE = 30.0  # seconds after a finding, for more of them and for each to shr
 MOST_SPENT = 3  # cases that may run out of their time or memory, before no more are drawn
 REPEATS = 1000  # draws in a row that bring nothing new
 SHRUNK_FAULTS = 8  # the rest are reported by the smallest case that was drawn
-KEPT_BYTES = 1 << 30  # of observations whose wrong values are still to be explained
 
 
 @dataclass(slots=True)
@@ -88,6 +89,8 @@ def check(
     device: Gpu | None = None,
     limits: bool = False,
     seconds: float = SECONDS,
+    memory: int | None = None,
+    premise: bool = False,
     proof: bool = False,
     proof_seconds: float = PROOF_SECONDS,
     _run: Runner | None = None,
@@ -101,17 +104,19 @@ def check(
     there is none, and the report is incomplete), and what the simulator does not see is judged
     there alone. With `limits`, a kernel that keeps its contract is tried beyond it (limits.py).
     `listener` gets every event but the answer (worker/protocol.py), each case before it runs and
-    each fault when it is first seen. `seconds` of CPU time are allowed for each call. With `proof`,
+    each fault when it is first seen. `seconds` of CPU time are allowed a call. With `premise`
+    each launch whose bits are predicted is compiled, in `memory` bytes, and compared. With `proof`,
     a solver first tries to decide for every size what it can, in `proof_seconds`, which never hides
     what a case shows. Raises ValueError for what is out of range, TypeError for what is no kernel.
     """
     require_arguments(kernel, max_examples, seed, case)
     tell: Listener = listener or (lambda event: None)
+    premises = open_premises(premise, target, launch, seconds, memory, tell)
     backend = Simulator(target, seconds=seconds, **({} if _run is None else {"runner": _run}))
 
     def alone() -> Report:
         one = replace(kernel, device_only=True)
-        return check_alone(one, backend, max_examples, seed, case, launch, device, tell)
+        return check_alone(one, backend, max_examples, seed, case, launch, device, tell, premises)
 
     if kernel.device_only:
         return alone()
@@ -131,9 +136,10 @@ def check(
         report = make_report(kernel, drawn, findings)
         if launch:
             cases = [judged.case for judged in drawn]
-            report = launch_cases(kernel, report, cases, device, tell)
+            report = launch_cases(kernel, report, cases, device, tell, premises)
         report = conclude(report, bench.attempt, bench.judged)
         report = tell_passes(report, kernel, () if case else bench.judged, max_examples)
+        report = add_premises(report, premises, target, bench.judged.values())
         if limits and report.verdict in ("pass", "fail") and case is None:
             tell({"event": "promised", "report": report.to_dict()})
             more = _find_needed if report.findings or report.expected else _find_limits
@@ -226,7 +232,7 @@ def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
     judged = judge(observation)
     bench.judged[case] = judged
     if any(f.property in DIAGNOSED and f.cause is None for f in judged.findings):
-        _keep(bench, observation)
+        keep(bench.kept, observation)
     seconds = time.perf_counter() - began
     bench.listener(judged.to_event(index, seconds))
     for finding in judged.findings:
@@ -273,13 +279,6 @@ def _observe(bench: _Bench, case: Case, traced: bool = False) -> Observation:
     observation = observe(bench.kernel, case, bench.backend, traced=traced)
     make_related_calls(observation, bench.backend, bench.state)
     return observation
-
-
-def _keep(bench: _Bench, observation: Observation) -> None:
-    """Keep an observation until it is explained; where they get too large, the simplest stay."""
-    bench.kept[observation.case] = observation
-    while len(bench.kept) > 1 and sum(o.nbytes for o in bench.kept.values()) > KEPT_BYTES:
-        del bench.kept[max(bench.kept, key=lambda case: case.rank)]
 
 
 def _shrink(bench: _Bench, finding: Finding) -> Finding:

@@ -23,6 +23,7 @@ from gemmproof.reference.observation import NOWHERE, KernelError, Where
 from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulator.kernel import Kernel
 
+DIVISIBILITY = "tt.divisibility"  # an attribute of arguments that 16 is known to divide
 _SPECIALISED = re.compile(r"\*.*|[iu]\d+|constexpr")
 
 
@@ -71,7 +72,11 @@ class CapturedLaunch:
     def specialised(self) -> dict[str, str]:
         """What Triton knows of each pointer and each integer that is no constant of the source."""
         known, constants = {}, self.constants
-        divisible = {path[0] for path, x in self.source.attrs.items() if len(path) == 1 and x}
+        divisible = {
+            path[0]
+            for path, given in self.source.attrs.items()
+            if len(path) == 1 and any(name == DIVISIBILITY for name, _ in given)
+        }
         for i, parameter in enumerate(self.source.fn.params):
             kind = self.source.signature.get(parameter.name, "")
             if not parameter.is_constexpr and _SPECIALISED.fullmatch(kind):

@@ -31,4 +31,4 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     widest.add_argument("--jobs", type=positive, metavar="N", help="workers (default: CPUs)")
     add_progress(widest)
     add_limits(widest, 30)
-    widest.set_defaults(device="cpu", case=None, json=None, junit=None, proof=False)
+    widest.set_defaults(device="cpu", case=None, json=None, junit=None, proof=False, premise=False)

@@ -150,6 +150,10 @@ def add_common(command: argparse.ArgumentParser) -> None:
         "--proof", action=argparse.BooleanOptionalAction, default=PROVES,
         help="first try to decide for every size what a solver can (default)",
     )  # fmt: skip
+    command.add_argument(
+        "--premise", action="store_true",
+        help="compile each launch that --target predicts, and compare it with the prediction",
+    )  # fmt: skip
     add_kept(command)
     add_limits(command, 30)
 

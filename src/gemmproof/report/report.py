@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from gemmproof.lowering.premise.record import Premises
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
 from gemmproof.report.facts import Coverage, Identity
@@ -124,7 +125,8 @@ class Report:
     wrapper calls a and b, where that is known: findings and cases say a and b, messages its names.
     `unvisited` are the paths of wrapper and kernel that no case visited, in words. `expected` are
     findings that the contract expects: they change no verdict. `facts` say what was judged, where a
-    worker loaded it, `coverage` which tiles and bits the cases reached.
+    worker loaded it, `coverage` which tiles and bits the cases reached, `premises` whether what was
+    predicted is what is compiled, where that was asked for.
     """
 
     schema: int
@@ -142,6 +144,7 @@ class Report:
     expected: tuple[Finding, ...] = ()
     facts: Identity | None = None
     coverage: Coverage | None = None
+    premises: Premises | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, `schema` first."""
@@ -154,6 +157,7 @@ class Report:
         data["expected"] = [f.to_dict() for f in self.expected]
         data["facts"] = None if self.facts is None else asdict(self.facts)
         data["coverage"] = None if self.coverage is None else self.coverage.to_dict()
+        data["premises"] = None if self.premises is None else self.premises.to_dict()
         return data
 
     def to_json(self) -> str:
@@ -174,6 +178,7 @@ class Report:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             got = data.get("schema") if isinstance(data, dict) else data
             raise ValueError(f"report schema: got {got!r}, expected {SCHEMA}")
+        data = {"premises": None, **data}  # which older reports lack
         if set(data) != set(Report.__slots__):
             known = " ".join(Report.__slots__)
             raise ValueError(f"report: got fields {' '.join(sorted(data))}, expected {known}")
@@ -191,7 +196,7 @@ class Report:
         limits = tuple(Limit.from_dict(x) for x in data["limits"])
         records = {"properties": properties, "findings": findings, "drift": drift, "limits": limits}
         records["expected"] = tuple(Finding.from_dict(f) for f in data["expected"])
-        for name, record in (("facts", Identity), ("coverage", Coverage)):
+        for name, record in (("facts", Identity), ("coverage", Coverage), ("premises", Premises)):
             records[name] = None if data[name] is None else record.from_dict(data[name])
         return Report(**{**data, **records, "unvisited": tuple(data["unvisited"])})
 

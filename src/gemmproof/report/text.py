@@ -76,9 +76,18 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
         width = max([30, *(len(p.label) for p in report.properties)])
         out += [(clean(_describe(p, width)), "") for p in report.properties]
         out += _list_undecided(report)
-    out += list_expected(report)
+    out += list_besides(report)
     out.append((clean(f"{name}: {_summarise(report)}"), STYLES[report.verdict]))
     return [*out, *list_limits(report)]
+
+
+def list_besides(report: Report) -> Iterable[Line]:
+    """What is told whatever the verdict: what fails as expected, and what predictions rest on."""
+    yield from list_expected(report)
+    if report.premises is not None:
+        yield (clean(report.premises.say()), "")
+        for line in report.premises.list_lines(SHOWN_REASONS):
+            yield (clean(line), "")
 
 
 def list_expected(report: Report) -> Iterable[Line]:

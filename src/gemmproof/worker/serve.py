@@ -20,7 +20,15 @@ from gemmproof.fake_device import Wanted, fake_device
 from gemmproof.reference.provenance import tell_error, words_of
 from gemmproof.reference.sign_of_life import SignOfLife
 from gemmproof.settings import find_pythonpath
-from gemmproof.target import Target, TargetError, call_theirs, line_of, load, load_file
+from gemmproof.target import (
+    Target,
+    TargetError,
+    call_theirs,
+    line_of,
+    load,
+    load_file,
+    require_case,
+)
 from gemmproof.worker.processes import die_with_parent, resident
 from gemmproof.worker.protocol import STACK, WHERE_SIGNAL, Listener, Request, open_events
 
@@ -95,6 +103,14 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.lowering.claims.serve import serve as serve_claims
 
         return serve_claims(request, _find_kernel, emit)
+    if request.ask == "sweep":
+        from gemmproof.lowering.sweep.serve import serve as serve_sweep
+
+        return serve_sweep(request, _find_kernel, emit)
+    if request.ask == "preview":
+        from gemmproof.lowering.preview.serve import serve as serve_preview
+
+        return serve_preview(request, emit)
     if request.ask == "bench":
         from gemmproof.worker.bench import serve as serve_bench
 
@@ -130,6 +146,8 @@ def serve(request: Request, emit: Listener) -> None:
         options["first"] = [Case.from_json(text) for text in request.kept]
     if request.limits:
         options["limits"] = True
+    if request.premise:
+        options |= {"premise": True, "memory": request.memory // 2 or None}
     if request.proof:
         options |= {"proof": True, "proof_seconds": request.proof_seconds}
     if request.launch:
@@ -240,11 +258,5 @@ def _read_case(text: str | None, kernel: KernelUnderTest) -> Case | None:
     if text is None:
         return None
     case = Case.from_json(text)
-    if (case.batch is not None) != kernel.contract.batched:
-        got, expected = ("no batch", "one") if case.batch is None else ("a batch", "none")
-        raise TargetError(f"case: got {got}, expected {expected} for {kernel.name}")
-    try:
-        kernel.require(case)
-    except ValueError as mistake:
-        raise TargetError(f"{kernel.name}: {mistake}") from None
+    require_case(kernel, case)
     return case

@@ -41,7 +41,7 @@ def watch(
 
     One that died of a proof is run again without it, and one that was killed from outside again.
     """
-    request = replace(request, seconds=limits.case)
+    request = replace(request, seconds=limits.case, memory=request.memory or limits.memory)
     started = time.monotonic()
     server = fork_client.find_server()
     worker = _watch(request, limits, listener, server)

@@ -88,6 +88,8 @@ def _report_promised(worker: WorkerExit, name: str) -> Report:
     What was found before it died is told, and the step at which it died.
     """
     report = Report.from_dict(worker.events["promised"]["report"])
+    if report.premises is None and "premise" in worker.events:
+        return _report_unfounded(report, worker, name)
     limits = [Limit.from_dict(data) for data in worker.limits]
     case = worker.events["case"]
     if "limit" in case and case["limit"][0] not in {limit.name for limit in limits}:
@@ -98,6 +100,16 @@ def _report_promised(worker: WorkerExit, name: str) -> Report:
     notes = (report.note, "what lies further beyond the contract was not tried")
     note = "; ".join(filter(None, notes))
     return replace(report, target=name, limits=tuple(limits), note=note)
+
+
+def _report_unfounded(report: Report, worker: WorkerExit, name: str) -> Report:
+    """The report of a run that died where it compiled what was predicted."""
+    launch = worker.events["premise"]["launch"]
+    how = worker.how or worker.explain_failure(name)
+    why = f"premises: {launch}: got {how}, expected a binary; no other launch was compiled"
+    verdict = "incomplete" if report.verdict == "pass" else report.verdict
+    note = "; ".join(filter(None, (report.note, why)))
+    return replace(report, target=name, verdict=verdict, note=note)
 
 
 def make_error(name: str, note: str) -> Report:

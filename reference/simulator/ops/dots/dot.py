@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from gemmproof.reference.dot import DotModel
 from gemmproof.reference.dot.triton import NoModel, folds, imprecise_acc, triton_dot
 from gemmproof.reference.gpus import TARGETS
-from gemmproof.reference.observation import Unsupported
+from gemmproof.reference.observation import PredictedDot, Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.ops.dots import shared_tiles
@@ -56,10 +57,23 @@ def pick_model(target: str | None, in_format: Any, acc_format: str, **how: Any) 
         return triton_dot(None, in_format, acc_format, **how)
 
 
-def note_unmodelled(model: DotModel) -> None:
-    """Record that the target's GPU may round the sum of this dot differently."""
-    if model.target is None and current().session.target in TARGETS:
-        context.note_rounding("dot")
+def note_model(model: DotModel, tile: tuple[int, int, int], start: Value | None) -> None:
+    """Record which model predicts this dot, or that the target's GPU may round it differently.
+
+    `start` is the sum that it is added to, None for a constant zero.
+    """
+    launch = current()
+    if model.target is None:
+        if launch.session.target in TARGETS:
+            context.note_rounding("dot")
+        return
+    onto = PredictedDot(launch.where, tile, model, from_zero=False)
+    if onto in launch.dots:
+        return
+    if start is None or not (isinstance(start, shared_tiles.Product) or start.data.any()):
+        launch.dots.add(replace(onto, from_zero=True))
+    else:
+        launch.dots.add(onto)
 
 
 @operation("tt.dot", constant=False)
@@ -106,9 +120,9 @@ def _build_dot(op: Op) -> Callable[..., Value]:
         pending = isinstance(c, shared_tiles.Product)
         from_zero = not pending and c.data.size == 1 and is_zero(c)
         model = model_of(launch.session.target, launch.num_warps, loaded_width(a, b), not from_zero)
-        note_unmodelled(model)
         poison = undefined_outputs(a, b, c)
         start = None if from_zero else c if pending else c.spread(c_kind.shape)
+        note_model(model, (M, N, K), start)
         if a.shared is not None and b.shared is not None and poison is None:
             made = shared_tiles.product(model, a.shared, b.shared, start, c_kind.dtype)
             if made is not None:

@@ -24,6 +24,14 @@ OF_VALUES = (*INEXACT, values.EXACT, determinism.SAME)
 # what diagnose.py finds a class for
 DIAGNOSED = (values.EXACT, values.BOUND)
 SEEDS = (1, 2, 3)  # of cases that are like one that showed a fault
+KEPT_BYTES = 1 << 30  # of observations whose wrong values are still to be explained
+
+
+def keep(kept: dict[Case, Observation], observation: Observation) -> None:
+    """Keep an observation until it is explained; where they get too large, the simplest stay."""
+    kept[observation.case] = observation
+    while len(kept) > 1 and sum(o.nbytes for o in kept.values()) > KEPT_BYTES:
+        del kept[max(kept, key=lambda case: case.rank)]
 
 
 def on_integers(case: Case) -> Case:

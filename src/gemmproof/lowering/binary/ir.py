@@ -54,6 +54,9 @@ def list_dots(text: str) -> list[IrDot]:
             raise ValueError(f"{name}: got {len(types)} types, expected those of a, b and c")
         a, b, c = types[:3]
         tile = (*a[0][:-2], a[0][-2], b[0][-1], a[0][-1])
+        if name == "tt.dot_scaled":  # of which two elements of four bits are a byte
+            packed = "lhs = e2m1" in body and "lhs_k_pack = false" not in body
+            tile = (*c[0], a[0][-1] * (2 if packed else 1))
         layouts = tuple(_resolve_layout(x[2], aliases) for x in (a, b, c))
         precision = found_[1] if (found_ := _PRECISION.search(body)) else ""
         place = _resolve_place(f"loc({loc.strip()}", aliases)

@@ -51,6 +51,10 @@ def _list_lines(signed: Signoff) -> Iterator[str]:
     yield f"|{' --- |' * len(HEADS)}"
     for kernel in signed.kernels:
         yield f"| {' | '.join(_list_cells(kernel, signed.judge(kernel)))} |"
+    for kernel in signed.kernels:
+        if (premises := kernel.report.premises) is not None:
+            yield ""
+            yield escape(f"{kernel.report.target}: {premises.say()}")
     yield ""
     classes = ", ".join(RESIDUES)
     yield f"Beside the tile: cases whose size mod its BLOCK is {classes}. Worst error: over bound."

@@ -1,0 +1,257 @@
+"""Models beside compiled dots that are written by hand: each premise that is wrong is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gemmproof.lowering.binary.ir import IrDot
+from gemmproof.lowering.premise.compare import AGREED, CONTRADICTED, NOT_KNOWN, compare
+from gemmproof.lowering.premise.compiled import CompiledDot, join_lines
+from gemmproof.lowering.premise.order import list_order, list_steps, read_width
+from gemmproof.lowering.premise.predicted import join_predicted
+from gemmproof.lowering.record import FMA, UNKNOWN, DotInstruction, DotLowering
+from gemmproof.reference.dot.triton import triton_dot
+from gemmproof.reference.observation import PredictedDot, Where
+
+WHERE = Where("file.py", 70, "kernel")
+TILE = (64, 64, 128)
+
+
+def predict(target, in_format, tile=TILE, from_zero=False, **how):
+    """A dot as the simulator records it."""
+    blocks = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile, strict=True))
+    model = triton_dot(target, in_format, **blocks, **how)
+    return PredictedDot(WHERE, tile, model, from_zero)
+
+
+def made(unit, shape, a, accumulator="f32", count=8, name="", **more):
+    """An instruction of a compiled program."""
+    words = {"wgmma": ("shared", "shared"), "tcgen05": ("shared", "shared")}
+    operands = words.get(unit, ("registers", "registers"))
+    return DotInstruction(name or unit, unit, count, shape, a, a, accumulator, operands, **more)
+
+
+def compiled(*instructions, tile=TILE, width=2, where="file.py:70", **more):
+    """A dot as the compiler's facts tell it."""
+    side = f"dot_op<{{opIdx = 0, parent = nvidia_mma<{{warpsPerCTA = [2, 2]}}>, kWidth = {width}}}>"
+    layouts = (side, side, "nvidia_mma<{versionMajor = 2, warpsPerCTA = [2, 2]}>")
+    words = {"precision": "", "promoted": 0, "promoted_k": None} | more
+    kinds, strays = words.pop("kinds", 1), words.pop("strays", False)
+    dot = DotLowering(where, ("", "", ""), tile, words.pop("precision"), layouts, instructions)
+    return CompiledDot(where, (replace(dot, **words),), (tile,), kinds, (2, 2), strays)
+
+
+def judge(predicted, *dots):
+    """The only comparison of some recorded dots."""
+    several = predicted if isinstance(predicted, list) else [predicted]
+    (one,) = compare(join_predicted(several), dots)
+    return one
+
+
+HOPPER = made("wgmma", (64, 64, 16), "f16")
+FEW_ROWS = made("mma", (16, 8, 16), "f16")
+PROMOTED = made("wgmma", (64, 64, 32), "e4m3", count=4, from_zero=1)
+FP8 = {"tile": TILE, "promoted": 32, "promoted_k": 128}
+AMPERE_INT8 = made("mma", (16, 8, 32), "s8", "s32", name="mma.m16n8k32.satfinite.s32.s8.s8.s32")
+SPLIT = made("mma", (16, 8, 8), "tf32", count=3 * 2 * 4 * 16)
+FUSED = DotInstruction("fma.rn.f32", FMA, 4096, accumulator="f32")
+
+#: What was predicted, and what was compiled, that agree.
+RIGHT = {
+    "wgmma": (predict("sm_90", "fp16"), compiled(HOPPER)),
+    "mma": (predict("sm_80", "fp16"), compiled(FEW_ROWS)),
+    "tcgen05": (predict("sm_100", "fp16"), compiled(made("tcgen05", (64, 64, 16), "f16"))),
+    "fma": (predict("sm_70", "fp16"), compiled(FUSED)),
+    "fp16 sums": (
+        predict("sm_90", "fp16", acc_format="fp16"),
+        compiled(made("wgmma", (64, 64, 16), "f16", "f16")),
+    ),
+    "integers": (predict("sm_80", "int8"), compiled(AMPERE_INT8, width=4)),
+    "fp8, never promoted": (
+        predict("sm_90", "fp8e4m3"),
+        compiled(made("wgmma", (64, 64, 32), "e4m3", count=4)),
+    ),
+    "fp8, promoted": (
+        predict("sm_90", "fp8e4m3", max_num_imprecise_acc=128), compiled(PROMOTED, **FP8),
+    ),
+    "fp8, promoted twice a block": (
+        predict("sm_90", "fp8e4m3", max_num_imprecise_acc=64),
+        compiled(replace(PROMOTED, from_zero=2), promoted=32, promoted_k=64),
+    ),
+    "widened": (predict("sm_80", "fp8e5m2"), compiled(FEW_ROWS, width=4)),
+    "split": (
+        predict("sm_80", "fp32", input_precision="tf32x3"),
+        compiled(SPLIT, width=1, precision="tf32x3"),
+    ),
+    "cut": (
+        predict("sm_80", "fp32", input_precision="tf32"),
+        compiled(made("mma", (16, 8, 8), "tf32"), width=1, precision="tf32"),
+    ),
+}  # fmt: skip
+
+#: The same with one of the two changed: what is named.
+WRONG = {
+    "another unit": ("wgmma", compiled(FEW_ROWS), "the unit"),
+    "no tensor core": ("mma", compiled(FUSED), "the unit"),
+    "a tensor core": ("fma", compiled(FEW_ROWS), "the unit"),
+    "a shorter step": ("wgmma", compiled(made("wgmma", (64, 64, 8), "f16")), "k of a step"),
+    "other formats": (
+        "wgmma", compiled(made("wgmma", (64, 64, 16), "bf16")), "formats",
+    ),
+    "fp8 that is not widened": (
+        "widened", compiled(made("mma", (16, 8, 32), "e5m2"), width=4), "formats",
+    ),
+    "sums in fp16": (
+        "wgmma", compiled(made("wgmma", (64, 64, 16), "f16", "f16")), "the accumulator",
+    ),
+    "sums in fp32": ("fp16 sums", compiled(HOPPER), "the accumulator"),
+    "fused sums in fp64": (
+        "fma", compiled(replace(FUSED, accumulator="f64")), "the accumulator",
+    ),
+    "k as it lies": ("widened", compiled(FEW_ROWS, width=2), "the order of k"),
+    "k as loaded": ("mma", compiled(FEW_ROWS, width=4), "the order of k"),
+    "nothing saturates": (
+        "integers", compiled(replace(AMPERE_INT8, name="mma.s32.s8"), width=4), "saturation",
+    ),
+    "promoted, not predicted": ("fp8, never promoted", compiled(PROMOTED, **FP8), "promotion"),
+    "predicted, not promoted": (
+        "fp8, promoted", compiled(replace(PROMOTED, from_zero=0)), "promotion",
+    ),
+    "promoted too often": (
+        "fp8, promoted",
+        compiled(replace(PROMOTED, from_zero=2), promoted=32, promoted_k=64), "promotion",
+    ),
+    "each dot from zero": (
+        "wgmma", compiled(replace(HOPPER, from_zero=1)), "sums from zero",
+    ),
+    "one product of a split": (
+        "split", compiled(replace(SPLIT, count=2 * 4 * 16), width=1, precision="tf32x3"),
+        "split",
+    ),
+    "another split": ("split", compiled(SPLIT, width=1, precision="bf16x3"), "precision"),
+    "ieee, not cut": (
+        "cut", compiled(made("mma", (16, 8, 8), "tf32"), width=1, precision="ieee"),
+        "precision",
+    ),
+}  # fmt: skip
+
+#: What tells too little to contradict anything.
+UNTOLD = {
+    "another line": compiled(HOPPER, where="file.py:71", tile=(32, 64, 128)),
+    "another tile": compiled(HOPPER, tile=(64, 64, 32)),
+    "nothing": compiled(DotInstruction("", UNKNOWN, 0)),
+    "a name": compiled(DotInstruction("mma.sp.sync", UNKNOWN, 4)),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_was_predicted_was_compiled(name):
+    found = judge(*RIGHT[name])
+    assert (found.status, found.line) == (AGREED, "")
+    assert not found.open
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_premise_that_does_not_hold_is_named_with_both_sides(name):
+    base, dot, aspect = WRONG[name]
+    found = judge(RIGHT[base][0], dot)
+    assert found.status == CONTRADICTED
+    assert found.line.startswith("file.py:70: predicted as ")
+    assert "; compiled to " in found.line
+    assert found.line.endswith(f"(they differ in {aspect})")
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_what_is_not_recognised_contradicts_nothing(name):
+    found = judge(RIGHT["wgmma"][0], UNTOLD[name])
+    assert found.status == NOT_KNOWN
+    assert found.line.startswith("file.py:70: ")
+
+
+def test_premises_that_the_program_does_not_tell_are_open():
+    unread = replace(FEW_ROWS, shape=None, a="", b="", accumulator="")
+    assert judge(RIGHT["mma"][0], compiled(unread)).open == (
+        "the accumulator", "formats", "k of a step", "the order of k", "promotion",
+    )  # fmt: skip
+    strange = compiled(FEW_ROWS)
+    bare = replace(strange.lowerings[0], layouts=("linear<{}>", "linear<{}>", ""))
+    assert judge(RIGHT["mma"][0], replace(strange, lowerings=(bare,))).open == ("the order of k",)
+    # a chain that is cut where a register is moved: both ways to count do not agree
+    torn = compiled(PROMOTED, promoted=32, promoted_k=32)
+    never = RIGHT["fp8, never promoted"][0]
+    assert judge([never, replace(never, from_zero=True)], torn).status == AGREED
+
+
+def test_a_dot_whose_sum_is_zero_at_first_is_one_that_adds_onto_it():
+    added = RIGHT["wgmma"][0]
+    both = [added, replace(added, from_zero=True)]
+    assert judge(both, compiled(replace(HOPPER, from_zero=1))).status == AGREED
+    # fp8 dots have a model of their own where they begin at zero
+    first = predict("sm_90", "fp8e4m3", from_zero=True, acc_passed=False)
+    later = RIGHT["fp8, never promoted"][0]
+    assert first.model != later.model
+    assert judge([first, later], RIGHT["fp8, never promoted"][1]).status == AGREED
+
+
+def test_sums_that_the_source_itself_adds_are_no_promotion():
+    """Such as the scores of attention: a dot from zero, of which an fp32 multiple is added."""
+    alone = replace(RIGHT["wgmma"][0], from_zero=True)
+    dot = compiled(replace(HOPPER, from_zero=1), promoted=32, promoted_k=128)
+    assert judge(alone, dot).status == AGREED
+    unrolled = compiled(replace(HOPPER, count=16, from_zero=1), promoted=32, promoted_k=256)
+    assert judge([alone, RIGHT["wgmma"][0]], unrolled).status == AGREED
+
+
+def test_two_dots_of_a_line_need_an_instruction_each():
+    fine, coarse = RIGHT["wgmma"][0], predict("sm_90", "fp16", tile=(16, 64, 128))
+    dot = replace(compiled(HOPPER, FEW_ROWS, kinds=2), tiles=(TILE, coarse.tile))
+    found = compare(join_predicted([fine, coarse]), [dot])
+    assert [x.status for x in found] == [AGREED, AGREED]
+    lacking = replace(compiled(HOPPER, kinds=2), tiles=(TILE, coarse.tile))
+    found = compare(join_predicted([fine, coarse]), [lacking])
+    assert {x.status for x in found} == {AGREED, CONTRADICTED}
+
+
+def test_a_sum_that_is_folded_into_a_dot_moves_it_to_its_own_line():
+    assert judge(RIGHT["wgmma"][0], compiled(HOPPER, where="file.py:69")).status == AGREED
+    two = [compiled(HOPPER, where=f"file.py:{n}") for n in (68, 69)]
+    assert judge(RIGHT["wgmma"][0], *two).status == NOT_KNOWN
+
+
+def test_instructions_at_the_line_of_an_operand_are_those_of_the_only_dot():
+    (asked,) = RIGHT["wgmma"][1].lowerings
+    empty = replace(asked, instructions=(DotInstruction("", UNKNOWN, 0),))
+    stray = replace(asked, where="file.py:60")
+    dot = ir_dot(70)
+    (home,) = join_lines([dot], [empty, stray])
+    assert [x.where for x in home.lowerings] == ["file.py:70", "file.py:60"]
+    assert not home.strays
+    # of two lines it may be either's: how many there are says nothing
+    both = join_lines([dot, ir_dot(80)], [asked, replace(asked, where="file.py:80"), stray])
+    assert [x.strays for x in both] == [True, True]
+
+
+def ir_dot(line):
+    return IrDot(("file.py", line, 1), TILE, ("f16", "f16", "f32"), ("", "", ""), "")
+
+
+# -- the order of k ------------------------------------------------------------------------------
+def test_the_order_of_k_by_kwidth():
+    assert list_order(2, 16, 64) == tuple(range(16))
+    assert list_order(1, 32, 64) == tuple(range(8))
+    assert list_order(4, 8, 64) == tuple(range(32))
+    # fp8 widened to fp16: pairs of four, the lower half and 16 later
+    first = [4 * t + half + e for half in (0, 16) for t in range(4) for e in (0, 1)]
+    assert list_order(4, 16, 64) == (*first, *(k + 2 for k in first))
+    assert sorted(list_order(8, 16, 32)) == list(range(32))  # four bits in half a group
+    assert list_order(4, 16, 48) == ()
+    assert list_steps((), 8, 16) == (frozenset(range(8)), frozenset(range(8, 16)))
+    assert list_steps((0, 2, 1, 3), 2, 4) == (frozenset({0, 2}), frozenset({1, 3}))
+
+
+def test_kwidth_is_read_from_layouts():
+    assert read_width("dot_op<{opIdx = 0, parent = nvidia_mma<{x = [1]}>, kWidth = 4}>") == 4
+    assert read_width("nvmma_shared<{elementBitWidth = 16}>, shared_memory") is None
+    assert read_width("") is None

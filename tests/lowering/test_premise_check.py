@@ -1,0 +1,209 @@
+"""`check --premise`: what is compiled, what is told, and what a compiler that fails costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import lowered_kernels as kernels
+import pytest
+import torch
+
+from gemmproof.cli import EXIT, main
+from gemmproof.engine.check import check
+from gemmproof.lowering.premise.check import PremiseCheck
+from gemmproof.lowering.premise.compiled import join_lines
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.reference.observation import CompileError, Where
+from gemmproof.reference.simulator import run
+from gemmproof.reference.simulator.ops.dots import dot
+from gemmproof.report.report import Report
+from gemmproof.report.text import lines
+
+KERNEL = KernelUnderTest("right", kernels.right, Contract(M="64", N="64", K="64"))
+CASE = Case(64, 64, 64)
+TARGET = f"{Path(kernels.__file__).resolve()}:right"
+SIZES = ["--target", "sm_80", "--case", CASE.to_json(), "--no-proof", "--quiet"]
+
+
+def judge(one=KERNEL, **words):
+    return check(one, case=CASE, target="sm_80", premise=True, **words)
+
+
+def launch(*wrappers, target="sm_80"):
+    """The launches of some calls."""
+    a = torch.ones(64, 64, dtype=torch.float16)
+    return [x for call in wrappers for x in run(call, a, a.clone(), target=target).launches]
+
+
+def predict_by_steps_of_five(monkeypatch):
+    """As a mistake in the choice of a model would."""
+    note = dot.note_model
+
+    def note_wrong(model, tile, start):
+        note(replace(model, unit=replace(model.unit, L=5)), tile, start)
+
+    monkeypatch.setattr(dot, "note_model", note_wrong)
+
+
+# -- what is told --------------------------------------------------------------------------------
+def test_a_check_tells_that_what_it_predicts_is_compiled():
+    events = []
+    report = judge(listener=events.append)
+    assert report.verdict == "pass"
+    assert report.premises == replace(report.premises, target="sm_80", launches=1, agreed=1)
+    said = [text for text, _ in lines(report, str)]
+    assert "premises: 1 launch compiled for sm_80, all as predicted" in said
+    told = [(x["number"], x["of"], x["done"]) for x in events if x["event"] == "premise"]
+    assert told == [(1, 1, False)]
+    assert Report.from_json(report.to_json()) == report
+
+
+def test_an_ordinary_check_compiles_nothing(monkeypatch):
+    monkeypatch.setattr(os, "fork", None)
+    report = check(KERNEL, case=CASE, target="sm_80")
+    assert report.verdict == "pass"
+    assert report.premises is None
+    old = json.loads(report.to_json())
+    del old["premises"]  # as older versions wrote it
+    assert Report.from_dict(old) == report
+
+
+def test_a_contradiction_is_an_error_of_ours_and_no_finding(monkeypatch):
+    predict_by_steps_of_five(monkeypatch)
+    report = judge()
+    assert report.verdict == "incomplete"
+    assert not report.findings
+    assert report.premises.differ == 1
+    (line,) = report.premises.contradicted
+    assert "predicted as mma of f16 x f16 onto f32, 5 of k at once" in line
+    assert "; compiled to 16 mma m16n8k16 of f16 x f16 onto f32" in line
+    assert line.endswith("(they differ in k of a step)")
+    assert line in report.note
+    said = [text for text, _ in lines(report, str)]
+    assert "premises: 1 launch compiled for sm_80: 0 of 1 dot as predicted, 1 not" in said
+    assert f"  {line}" in said
+
+
+def test_a_kernel_without_dots_has_no_premise():
+    def rows(a, b):
+        return (a.float() @ b.float()).to(a.dtype)
+
+    report = judge(KernelUnderTest("rows", rows, KERNEL.contract))
+    assert report.premises is None or not report.premises.launches
+
+
+@pytest.mark.parametrize("target", [None, "gfx942"])
+def test_without_a_prediction_there_is_no_premise(target, capsys):
+    with pytest.raises(ValueError, match=f"premise: got target {target}, expected one of sm_70"):
+        check(KERNEL, case=CASE, target=target, premise=True)
+    words = [] if target is None else ["--target", target]
+    assert main(["check", TARGET, "--premise", *words]) == EXIT["error"]
+    got = target or "no --target"
+    assert f"--premise: got {got}, expected one that is predicted: sm_70" in capsys.readouterr().err
+
+
+def test_the_command(tmp_path, capsys):
+    file = tmp_path / "report.json"
+    assert main(["check", TARGET, *SIZES, "--premise", "--json", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "premises: 1 launch compiled for sm_80, all as predicted" in out
+    told = json.loads(file.read_text())["premises"]
+    assert (told["target"], told["launches"], told["dots"], told["agreed"]) == ("sm_80", 1, 1, 1)
+    assert (told["differ"], told["contradicted"], told["failed"]) == (0, [], [])
+
+
+# -- what is compiled, and how often -------------------------------------------------------------
+class Compiler:
+    """Tells of each launch that nothing is known of its dots; what it is given it counts."""
+
+    def __init__(self, log, fault=lambda launch: None):
+        self.log, self.fault = log, fault
+
+    def __call__(self, launch, room):
+        with self.log.open("a") as file:
+            file.write(f"{launch.kernel} {launch.options.num_warps}\n")
+        self.fault(launch)
+        return join_lines([], [])
+
+
+def premises(tmp_path, fault=lambda launch: None, **words):
+    compiler = Compiler(tmp_path / "log", fault)
+    return PremiseCheck(lambda event: None, compiler=compiler, **words)
+
+
+def test_launches_that_compile_to_the_same_are_compiled_once(tmp_path):
+    one = premises(tmp_path)
+    one.check("sm_80", launch(kernels.several, kernels.right, kernels.flat))
+    one.check("sm_80", launch(kernels.right))
+    log = (tmp_path / "log").read_text().splitlines()
+    assert log == ["tile_kernel 4", "tile_kernel 8", "tile_kernel 4"]
+    assert (one.conclude().launches, one.conclude().not_known) == (3, 3)
+
+
+def die(launch):
+    if launch.options.num_warps == 8:
+        os._exit(1)
+
+
+def crash(launch):
+    if launch.options.num_warps == 8:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang(launch):
+    while launch.options.num_warps == 8:
+        time.sleep(1)
+
+
+def fill(launch):
+    held = []
+    while launch.options.num_warps == 8:
+        held.append(b"x" * (1 << 26))
+
+
+def refuse(launch):
+    if launch.options.num_warps == 8:
+        raise CompileError("no such thing", Where("kernel.py", 7, "f"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "how"),
+    [
+        (die, "a process that ended"),
+        (crash, "a process that died of SIGKILL"),
+        (hang, "no end after 1 s"),
+        (fill, "GiB of memory in use (2 allowed)"),
+        (refuse, "kernel.py:7: no such thing"),
+    ],
+)
+def test_what_takes_a_compiler_down_costs_one_launch(fault, how, tmp_path):
+    seconds = 1 if fault is hang else 60
+    one = premises(tmp_path, fault, seconds=seconds, memory=2 << 30)
+    found = one.check("sm_80", launch(kernels.several))
+    assert (found.launches, found.dots, len(found.failed)) == (2, 1, 1)
+    assert how in found.failed[0]
+    assert found.failed[0].startswith("tile_kernel BM=64 BN=64 BK=32")
+    assert found.failed[0].endswith("expected a binary for sm_80")
+    assert not found.is_kept
+    assert "1 launch not compiled" in found.say()
+
+
+def test_a_launch_that_is_not_compiled_leaves_a_check_incomplete(monkeypatch):
+    monkeypatch.setattr(
+        "gemmproof.engine.premises.PremiseCheck",
+        lambda tell, seconds, every: PremiseCheck(tell, seconds, every=every, compiler=fail),
+    )
+    report = judge()
+    assert report.verdict == "incomplete"
+    assert "got RuntimeError: broken, expected a binary for sm_80" in report.note
+
+
+def fail(launch, room):
+    raise RuntimeError("broken")

@@ -1,0 +1,128 @@
+"""Models beside real compiles: right ones agree, and each premise that is changed is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import lowered_kernels as kernels
+import pytest
+import torch
+from lower import FORMATS
+
+from gemmproof.lowering.capture import CapturedLaunch
+from gemmproof.lowering.premise.apart import compile_dots
+from gemmproof.lowering.premise.compare import AGREED, CONTRADICTED, compare
+from gemmproof.lowering.premise.predicted import join_predicted
+from gemmproof.reference.dot import dot_model
+from gemmproof.reference.simulator import run
+
+
+def promoted(a, b):
+    """Twice for each block of k."""
+    return kernels.launch(a, b, tile=(64, 64, 64), every=32)
+
+
+def split(a, b):
+    return kernels.launch(a, b, precision="tf32x3")
+
+
+def split_by_pieces(a, b):
+    """The compiler gives these products the line of an operand."""
+    return kernels.launch(a, b, precision="bf16x3")
+
+
+LAUNCHES = {
+    "wgmma": (kernels.right, "fp16", "sm_90"),
+    "promoted": (promoted, "fp8e4m3", "sm_90"),
+    "never promoted": (kernels.right, "fp8e4m3", "sm_90"),
+    "widened": (kernels.flat, "fp8e4m3", "sm_90"),
+    "integers": (kernels.right, "int8", "sm_80"),
+    "tcgen05": (kernels.right, "fp16", "sm_100"),
+    "fused": (kernels.flat, "fp16", "sm_70"),
+    "split": (split, "fp32", "sm_90"),
+    "split, elsewhere": (split_by_pieces, "fp32", "sm_80"),
+    "split, in part elsewhere": (split, "fp32", "sm_100"),
+}
+
+#: A launch, what is made of its model, and what is then said to differ.
+WRONG = {
+    "unit": ("wgmma", lambda x: replace(x, instruction="mma"), "the unit"),
+    "k step": (
+        "wgmma", lambda x: replace(x, unit=replace(x.unit, L=32)), "k of a step",
+    ),
+    "formats": ("wgmma", lambda x: replace(x, a_format="bf16", b_format="bf16"), "formats"),
+    "widening": ("widened", lambda x: replace(x, as_format=""), "formats"),
+    "accumulator": (
+        "wgmma", lambda x: replace(x, acc_format="fp16"), "the accumulator",
+    ),
+    "order": ("widened", lambda x: replace(x, order=()), "the order of k"),
+    "order that nothing has": (
+        "widened", lambda x: replace(x, order=tuple(range(16, 32)) + tuple(range(16))),
+        "the order of k",
+    ),
+    "promotion": ("promoted", lambda x: replace(x, part=0), "promotion"),
+    "promotion of none": ("never promoted", lambda x: replace(x, part=32), "promotion"),
+    "promotion of more": ("promoted", lambda x: replace(x, part=64), "promotion"),
+    "split": ("split", lambda x: replace(x, split="bf16x6"), "precision"),
+    "no split": ("split", lambda x: replace(x, split="", a_format="tf32"), "precision"),
+    "saturation": (
+        "integers", lambda x: replace(x, unit=replace(x.unit, saturates=False)), "saturation",
+    ),
+    "fused sums": ("fused", lambda x: dot_model("sm_80", "fp16"), "the unit"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """The dots that were predicted, and what became of them, by the name of their launch."""
+    room, found = tmp_path_factory.mktemp("premises"), {}
+    for name, (wrapper, dtype, target) in LAUNCHES.items():
+        a = torch.ones(64, 64).to(FORMATS[dtype])
+        (launch,) = run(wrapper, a, a.clone(), target=target).launches
+        captured = CapturedLaunch(target, *launch.compiled)
+        found[name] = launch.dots, compile_dots(captured, room)
+    return found
+
+
+def judge(dots, made, change=lambda model: model):
+    changed = [replace(x, model=change(x.model)) for x in dots]
+    return compare(join_predicted(changed), made)
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_a_dot_is_compiled_to_what_predicted_it(name, compiled):
+    dots, made = compiled[name]
+    assert dots
+    assert [(x.status, x.line) for x in judge(dots, made)] == [(AGREED, "")]
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_model_is_contradicted(name, compiled):
+    launch, change, aspect = WRONG[name]
+    found = judge(*compiled[launch], change)
+    assert {x.status for x in found} == {CONTRADICTED}
+    assert all(aspect in x.line.partition("they differ in ")[2] for x in found), found
+
+
+def test_sums_from_zero_that_were_predicted_to_go_on(compiled):
+    """What the launch adds itself, as a model would have it that goes on from the sum."""
+    dots, made = compiled["promoted"]
+    onto = [replace(x, model=replace(x.model, part=0), from_zero=False) for x in dots]
+    (found,) = compare(join_predicted(onto), made)
+    assert found.status == CONTRADICTED
+    assert "sums of 32 of k from zero" in found.line
+
+
+def test_a_line_has_both_sides(compiled):
+    dots, made = compiled["promoted"]
+    (found,) = judge(dots, made, lambda x: replace(x, instruction="mma", part=0))
+    where, _, rest = found.line.partition(": predicted as ")
+    predicted, _, told = rest.partition("; compiled to ")
+    assert where.endswith("lowered_kernels.py:12")
+    assert predicted.startswith("mma of e4m3 x e4m3 onto f32, 32 of k at once")
+    assert told.startswith("2 wgmma m64n64k32 of e4m3 x e4m3 onto f32, sums of 32 of k from zero")
+
+
+def test_what_a_launch_records_is_small(compiled):
+    """One record a model and way to begin: not one a trip, or a program."""
+    assert all(len(dots) <= 2 for dots, _ in compiled.values())

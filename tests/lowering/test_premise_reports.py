@@ -1,0 +1,130 @@
+"""Premises where they are told: the line, the sign-off's pages, the plugin, a worker's end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from gemmproof.cli import EXIT, main
+from gemmproof.desk.progress import _Part
+from gemmproof.lowering.premise.record import Premises
+from gemmproof.properties.cases.case import Case
+from gemmproof.report.report import SCHEMA, Report
+from gemmproof.worker.limits import Limits, find_broken
+from gemmproof.worker.protocol import WorkerExit
+from gemmproof.worker.verdict import make_report
+
+ROOT = Path(__file__).parents[2]
+CASE = Case(17, 16, 16).to_json()
+CONFTEST = """
+def pytest_gemm_kernels():
+    from gemmproof import Contract, KernelUnderTest
+    import right
+    return [KernelUnderTest("right", right.matmul, Contract())]
+"""
+KEPT = Premises("sm_90", 14, 20, 20, 0)
+BROKEN = replace(KEPT, agreed=17, differ=1, contradicted=("file.py:70: predicted as ...",))
+BROKEN = replace(BROKEN, unknown=("file.py:90: no instruction",), failed=("f: got no end",))
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_line_says_it():
+    assert KEPT.say() == "premises: 14 launches compiled for sm_90, all as predicted"
+    assert KEPT.is_kept
+    assert BROKEN.say() == (
+        "premises: 13 launches compiled for sm_90:"
+        " 17 of 20 dots as predicted, 1 not, 2 not known, 1 launch not compiled"
+    )
+    assert not BROKEN.is_kept
+    assert list(BROKEN.list_lines(1)) == [
+        "  file.py:70: predicted as ...", "  f: got no end", "  file.py:90: no instruction",
+    ]  # fmt: skip
+    several = replace(KEPT, unknown=("one", "two", "three"))
+    assert list(several.list_lines(1)) == ["  one", "  and 2 more: --json has all"]
+    none = replace(KEPT, target="", launches=0)
+    assert none.say() == "premises: no dot was predicted, so none was compiled"
+
+
+def test_the_record_is_what_its_json_says():
+    for one in (KEPT, BROKEN, replace(KEPT, untold={"promotion": 3})):
+        assert Premises.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+    with pytest.raises(ValueError, match="report premises: got fields target, expected target la"):
+        Premises.from_dict({"target": "sm_90"})
+
+
+def test_a_sign_off_and_its_pages_say_it(project, capsys):
+    command = ["signoff", "--target", "sm_80", "--premise", "--case", CASE, "--quiet"]
+    pages = ["--markdown", "signed.md", "--html", "signed.html", "--json", "signed.json"]
+    main([*command, *pages])
+    said = "premises: 1 launch compiled for sm_80, all as predicted"
+    assert f"right: {said}" in capsys.readouterr().out
+    assert f"\nright: {said}\n" in unescape(Path("signed.md").read_text())
+    assert said in Path("signed.html").read_text()
+    told = json.loads(Path("signed.json").read_text())["kernels"][0]["premises"]
+    assert (told["launches"], told["dots"], told["agreed"]) == (1, 1, 1)
+    assert main(["signoff", "--premise"]) == EXIT["error"]
+    assert "--premise: got no --target" in capsys.readouterr().err
+
+
+def test_the_plugin_takes_it(project):
+    def run(*options):
+        path = f"{ROOT / 'src'}:{project}:{os.environ.get('PYTHONPATH', '')}"
+        words = ["-p", "gemmproof.plugin", "-p", "no:cacheprovider", "-q", *options]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *words],
+            env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    code, out = run("--gemm-premise", "--gemm-target", "sm_80", "--gemm-case", CASE)
+    assert code == 0, out
+    code, out = run("--gemm-premise")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "gemm_premise: got gemm_target (none), expected one that is predicted: sm_70" in out
+
+
+def test_a_worker_that_dies_while_it_compiles_leaves_what_was_judged():
+    worker = WorkerExit("time", "9 cases took 601 s")
+    worker.take({"event": "case", "phase": "draw", "index": 8, "case": CASE})
+    report = Report(SCHEMA, "right", "pass", (), (), 1.0, {}).to_dict()
+    worker.take({"event": "promised", "report": report})
+    worker.take({"event": "premise", "launch": "f BM=16", "number": 2, "of": 3, "done": False})
+    made = make_report(worker, "file.py:right")
+    assert (made.target, made.verdict) == ("file.py:right", "incomplete")
+    assert "premises: f BM=16: got 9 cases took 601 s, expected a binary" in made.note
+    # a report that has its premises was told again, before what lies beyond the contract
+    worker.take({"event": "promised", "report": {**report, "premises": KEPT.to_dict()}})
+    assert make_report(worker, "file.py:right").verdict == "pass"
+
+
+def test_launches_that_are_compiled_have_time_of_their_own():
+    limits, worker = Limits(total=10, each=3), WorkerExit()
+    worker.take({"event": "start", "examples": 2})
+    assert find_broken(limits, worker, 0, 0, 11) == "time"
+    worker.take({"event": "premise", "launch": "f", "number": 1, "of": 4, "done": False})
+    assert find_broken(limits, worker, 0, 0, 11) is None
+
+
+def test_progress_names_the_launch():
+    part = _Part()
+    part.take({"event": "premise", "launch": "f BM=16", "number": 2, "of": 3, "done": False}, 0.0)
+    assert part.tell() == "compiling what was predicted: launch 2 of 3, f BM=16"
