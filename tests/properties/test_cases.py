@@ -38,7 +38,6 @@ CONTRACTS = {
     "related": wide(where="K % 32 == 0 and M <= N"),
     "square": Contract(where=lambda M, N, K: M == N),
     "column": Contract(N=1, K=multiple_of(16), layouts="any"),
-    "compiled": wide(tensor_cores=True, spills=0, fits=("sm_86", "gfx942")),
     "large": wide(M="200..300", N="200..300", K="200..300"),
 }
 
@@ -68,13 +67,6 @@ CONTRACTS = {
         ({"where": "K ="}, "contract where: got 'K =', expected a condition on M, N, K and batch"),
         ({"where": lambda M: M}, "contract where: "),
         ({"out": "fp24"}, "contract out: got 'fp24', expected one of fp16"),
-        ({"tensor_cores": 1}, "contract tensor_cores: got 1, expected True or False"),
-        ({"spills": -1}, "contract spills: got -1, expected bytes of a thread, from 0, or None"),
-        ({"spills": False}, "contract spills: got False, expected bytes of a thread"),
-        ({"fits": "sm_90"}, "contract fits: got 'sm_90', expected a tuple of sm_70 sm_75"),
-        ({"fits": ("sm_68",)}, "contract fits: got ('sm_68',), expected a tuple of sm_70"),
-        ({"fits": (["sm_80"],)}, "contract fits: got (['sm_80'],), expected a tuple of sm_70"),
-        ({"fits": ("sm_80", "sm_80")}, "contract fits: got ('sm_80', 'sm_80'), expected each GPU"),
     ],
 )
 def test_a_contract_refuses_what_it_cannot_mean(fields, words):

@@ -71,6 +71,27 @@ def in_thirds(a, b):
     return launch(a, b, precision="tf32x3")[0]
 
 
+@triton.jit
+def assembly_kernel(a_ptr, b_ptr, c_ptr, N, K, BLOCK: tl.constexpr):
+    k = tl.arange(0, BLOCK)
+    a = tl.load(a_ptr + tl.program_id(0).to(tl.int64) * K + k, mask=k < K, other=0.0)
+    b = tl.load(b_ptr + k.to(tl.int64) * N + tl.program_id(1), mask=k < K, other=0.0)
+    bits = tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [a.to(tl.float32).to(tl.int32, bitcast=True)],
+        dtype=tl.int32, is_pure=True, pack=1,
+    )  # fmt: skip
+    c = bits.to(tl.float32, bitcast=True) * b.to(tl.float32)
+    c_ptr += tl.program_id(0).to(tl.int64) * N + tl.program_id(1)
+    tl.store(c_ptr, tl.sum(c).to(c_ptr.dtype.element_ty))
+
+
+def in_ptx(a, b):
+    (m, k), n = a.shape, b.shape[1]
+    c = torch.empty(m, n, device=a.device, dtype=a.dtype)
+    assembly_kernel[(m, n)](a, b, c, n, k, 64)
+    return c
+
+
 def of_bytes(a, b):
     return launch(a, b, tile=(16, 16, 32))[0]
 

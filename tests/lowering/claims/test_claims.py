@@ -4,9 +4,10 @@ import claimed_kernels as kernels
 import pytest
 
 from gemmproof.engine.check import check
-from gemmproof.lowering.claims.plan import plan_launches
+from gemmproof.lowering.claims.plan import list_cases, plan_launches
 from gemmproof.lowering.claims.weigh import weigh
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.sizes import multiple_of
 from gemmproof.properties.compiled.promises import COMPILER, FITS, PROMISED, SPILLS, TENSOR_CORES
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
@@ -39,7 +40,7 @@ WRONG = [
      "got tile_kernel without any dot on sm_86, expected tensor cores"),
     (kernels.half_of_it_in_full, {}, TENSOR_CORES, "no_tensor_core", 10,
      "a dot 16x16x16 of f32 x f32 without one, on a line with others on sm_86"),
-    (kernels.one_configuration_without_a_dot, {}, TENSOR_CORES, "no_dot", 134,
+    (kernels.one_configuration_without_a_dot, {}, TENSOR_CORES, "no_dot", 155,
      "(configuration 1: BM=1 BN=1 BK=16 HOW=sum num_warps=2 num_stages=3)"),
     (kernels.too_few_registers, {}, SPILLS, "spilled", 13,
      "bytes of a thread spilled, with 32 registers on sm_86, expected none"),
@@ -48,6 +49,8 @@ WRONG = [
      " 101376: buffers of 6x16x128 f16 and 6x128x64 f16 with num_stages=7"),
     (kernels.of_bytes, {"dtype": "fp8e4m3", "fits": ("sm_80",)}, FITS, "refused", 14,
      "type fp8e4nv not supported in this architecture"),
+    (kernels.in_ptx, {"fits": ("gfx942",), "tensor_cores": False}, FITS, "refused", 91,
+     'from the compiler for gfx942, expected assembly_kernel to compile for it'),
 ]  # fmt: skip
 
 
@@ -120,6 +123,21 @@ def test_sizes_that_specialise_otherwise_are_compiled_too():
     (finding,) = judge(kernels.one_row_without_a_dot, **words).findings
     assert (finding.fault, finding.case) == ("no_dot", Case(1, 64, 64))
     assert judge(kernels.one_row_without_a_dot, **{**words, "M": "2.."}).verdict == "pass"
+
+
+def test_cases_are_near_what_a_contract_admits():
+    def told(**words):
+        return [(c.M, c.N, c.K) for c in list_cases(Contract(**words), "fp16")]
+
+    usual = [(1024,) * 3, (1023,) * 3, (1, 1, 1), (16, 1024, 1024), (128, 256, 64)]
+    assert told() == usual
+    assert told(K=multiple_of(48), N=7)[:3] == [(1024, 7, 1008), (1023, 7, 1008), (1, 7, 48)]
+    # 2**26 elements are the most that a case has
+    assert told(K=65536) == [(1, 1, 65536), (128, 256, 65536)]
+    columns = list(list_cases(Contract(layouts="any"), "fp16"))[-1]
+    assert columns.layouts == (("b", "column"),)
+    only = list_cases(Contract(layouts=("column",)), "fp16")
+    assert {c.layouts for c in only} == {(("a", "column"), ("b", "column"))}
 
 
 def test_a_target_stands_in_for_gpus_that_are_not_named():

@@ -1,6 +1,7 @@
 """Claims judged in workers: by the command and by pytest, with compilers that end badly."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -158,6 +159,29 @@ def test_a_gpu_without_its_tools_is_no_finding(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"tensor_cores": 1}, "contract tensor_cores: got 1, expected True or False"),
+        ({"spills": -1}, "contract spills: got -1, expected bytes of a thread, from 0, or None"),
+        ({"spills": False}, "contract spills: got False, expected bytes of a thread"),
+        ({"fits": "sm_90"}, "contract fits: got 'sm_90', expected a tuple of sm_70 sm_75"),
+        ({"fits": ("sm_68",)}, "contract fits: got ('sm_68',), expected a tuple of sm_70"),
+        ({"fits": (["sm_80"],)}, "contract fits: got (['sm_80'],), expected a tuple of sm_70"),
+        ({"fits": ("sm_80", "sm_80")}, "contract fits: got ('sm_80', 'sm_80'), expected each GPU"),
+    ],
+)
+def test_a_contract_refuses_what_it_cannot_mean_of_compiled_code(fields, words):
+    with pytest.raises(ValueError, match=re.escape(words)) as error:
+        Contract(**fields)
+    assert "\n" not in str(error.value)
+
+
+def test_promises_of_compiled_code_survive_json():
+    contract = Contract(tensor_cores=True, spills=0, fits=("sm_86", "gfx942"))
+    assert Contract.from_dict(json.loads(json.dumps(contract.to_dict()))) == contract
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         ("--fits sm_68", "argument --fits: got 'sm_68', expected one of: sm_70"),
@@ -230,10 +254,14 @@ COSTS = """
 import sys
 import claimed_kernels as kernels
 import gemmproof
+import triton
+def refuse(*args, **options):
+    sys.exit("compiled")
+triton.compile = refuse
 contract = gemmproof.Contract(M=64, N=64, K=64)
 kernel = gemmproof.KernelUnderTest("k", kernels.right, contract)
 print(gemmproof.check(kernel, max_examples=1).verdict)
-print(*(name for name in sys.modules if name.startswith("gemmproof.lowering")))
+print(*(name for name in sys.modules if name.startswith("gemmproof.lowering.claims")))
 """
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from gemmproof.engine.wrapper_state import keep_state
@@ -34,8 +35,12 @@ COLUMNS = "column"  # the other common layout of b
 def list_cases(contract: Contract, dtype: str) -> Iterator[Case]:
     """The cases of one format whose launches are compiled, the usual one first."""
     seen: set[Case] = set()
-    sizes = [probe(contract, dtype, sides) for sides in (USUAL, ODD, FEW_ROWS, WHOLE)]
-    sizes.insert(2, smallest(contract, dtype))
+    sizes = []
+    for sides in (USUAL, ODD, None, FEW_ROWS, WHOLE):
+        # beside a side that is long by contract others may be too much for a case
+        with suppress(ValueError):
+            one = smallest(contract, dtype) if sides is None else probe(contract, dtype, sides)
+            sizes.append(one)
     simplest, columns = contract.layout_names[0], COLUMNS in contract.layout_names
     placed = [one.with_layout("a", simplest).with_layout("b", simplest) for one in sizes]
     for case in (*placed, *([placed[0].with_layout("b", COLUMNS)] if columns else ())):

@@ -87,7 +87,11 @@ def _weigh_refusal(
         return Weighed(unknown=unknown)
     del unknown[FITS]
     where = error.where
-    place = (display_path(where.file), where.line) if where else (planned.file, _line_of(planned))
+    # an assembler has lines of its own
+    known = where is not None and Path(where.file).is_file()
+    place = (planned.file, _line_of(planned))
+    if where is not None and known:
+        place = (display_path(where.file), where.line)
     got = f'"{said}" from the compiler for {planned.gpu}'
     expected = f"{planned.kernel} to compile for it"
     return Weighed((FITS,), (_find(planned, FITS, "refused", place, got, expected),), unknown)
