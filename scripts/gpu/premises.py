@@ -102,16 +102,17 @@ def compare(set: str, name: str, target: str) -> Row:
     premises.check_noted()
     found = premises.conclude()
     assert found is not None
+    told = found.to_dict()
+    del told["seconds"]
     return {
         "set": set,
         "kernel": name,
         "formats": list(kernel.contract.formats),
         "expected": found.is_kept,
-        **found.to_dict(),
+        **told,
         "target": target,
         "not_known": found.not_known,
         "not_simulated": dict(refused),
-        "seconds": round(found.seconds, 1),
     }
 
 
@@ -148,7 +149,7 @@ def _admit(kernel: KernelUnderTest, wanted: dict[str, int]) -> dict[str, int] | 
 def describe(row: Row) -> str:
     """A line for the counts, then what is contradicted, not compiled or not known."""
     head = (
-        f"{row['set']:14} {row['kernel']:40} {row['target']:7} {row['seconds']:6.1f} s"
+        f"{row['set']:14} {row['kernel']:40} {row['target']:7}"
         f" {row['launches']:4} launches {row['agreed']:4} of {row['dots']:4} dots as predicted"
     )
     more = [x for key in ("contradicted", "failed", "unknown") for x in row[key][:3]]

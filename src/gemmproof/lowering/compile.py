@@ -15,10 +15,12 @@ from typing import Any
 
 import triton
 from triton import knobs
+from triton.compiler.compiler import make_backend
 
 from gemmproof.lowering.binary.ptx import NOWHERE, read_ptx
 from gemmproof.lowering.capture import CapturedLaunch
 from gemmproof.lowering.said import ENOUGH, hear
+from gemmproof.reference.fake_cuda.answers import swap
 from gemmproof.reference.observation import CompileError, Where
 from gemmproof.reference.ttir.frontend import make_ttir
 
@@ -41,13 +43,22 @@ class CompiledLaunch:
     seconds: float
 
 
-def compile_launch(launch: CapturedLaunch, room: Path) -> CompiledLaunch:
+def compile_launch(launch: CapturedLaunch, room: Path, assemble: bool = True) -> CompiledLaunch:
     """Compile a launch; nothing is taken from a cache, and nothing left but in `room`.
 
+    Without `assemble` PTX is the last of its forms, and the binary is empty.
     Raises CompileError with the compiler's own message and line.
     """
     folder = Path(tempfile.mkdtemp(dir=room))
-    with _own_cache(folder), hear(room, launch.gpu) as said, warnings.catch_warnings():
+    backend = type(make_backend(launch.target))
+    skips = not assemble and hasattr(backend, "make_cubin")
+    skipped = ((backend, "make_cubin", lambda *args, **kwargs: b""),) if skips else ()
+    with (
+        _own_cache(folder),
+        swap(skipped),
+        hear(room, launch.gpu) as said,
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         started = _count_seconds()
         try:

@@ -35,6 +35,15 @@ _PRECISIONS = {"0": "tf32", "1": "tf32x3", "2": "ieee", "3": "bf16x3", "4": "bf1
 _FUSED = ("fma", "mad", "dp4a")
 
 
+def list_dots(made: CompiledLaunch) -> tuple[DotLowering, ...]:
+    """The dots of a launch for an NVIDIA GPU; no binary is needed."""
+    asked, optimised = (ir.list_dots(made.asm.get(name, "")) for name in ("ttir", "ttgir"))
+    program = read_ptx(made.asm["ptx"])
+    by_place, promoted = _group_ptx(program)
+    fused = _group_fused(program.statements)
+    return _join_dots(asked, optimised, by_place, fused, promoted)
+
+
 def tell(made: CompiledLaunch) -> dict[str, Any]:
     """The fields of a LoweredLaunch that the compiled launch decides."""
     gated = made.asm.get("ttgir", "")

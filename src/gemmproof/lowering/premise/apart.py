@@ -38,7 +38,7 @@ class NotCompiled(Exception):
 
 def compile_dots(launch: CapturedLaunch, room: Path) -> list[CompiledDot]:
     """What the compiler makes of a launch's dots, in this process."""
-    return list_compiled(compile_launch(launch, room))
+    return list_compiled(compile_launch(launch, room, assemble=False))
 
 
 @dataclass(slots=True)

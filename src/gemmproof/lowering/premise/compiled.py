@@ -9,7 +9,7 @@ from typing import Any
 
 from gemmproof.lowering.binary import ir
 from gemmproof.lowering.compile import CompiledLaunch
-from gemmproof.lowering.facts import show, tell
+from gemmproof.lowering.facts import list_dots, show
 from gemmproof.lowering.record import DotLowering, read_dot
 
 _WARPS = re.compile(r"warpsPerCTA = \[(?:1, )?(\d+), (\d+)\]")
@@ -43,7 +43,7 @@ class CompiledDot:
 def list_compiled(made: CompiledLaunch) -> list[CompiledDot]:
     """The dots of a compiled launch, by line."""
     asked = ir.list_dots(made.asm.get("ttir", ""))
-    return join_lines(asked, tell(made)["dots"])
+    return join_lines(asked, list_dots(made))
 
 
 def join_lines(asked: list[ir.IrDot], lowered: Iterable[DotLowering]) -> list[CompiledDot]:

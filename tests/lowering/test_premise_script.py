@@ -1,0 +1,42 @@
+"""What `scripts/measure.py premises` finds of a few kernels: the sample that CI runs of all."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: Weights of eight and four bits, widened in registers: the permuted orders of k.
+SAMPLE = (
+    ("families", "w8a16_mm", "sm_80"),
+    ("families", "nvfp4_mm", "sm_90"),
+)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    sys.path.insert(0, str(ROOT))
+    from scripts.gpu.premises import compare
+
+    return [compare(*task) for task in SAMPLE]
+
+
+def test_every_prediction_of_the_sample_is_what_is_compiled(rows):
+    for row in rows:
+        assert row["expected"], row
+        assert 0 < row["agreed"] == row["dots"], row
+        assert (row["differ"], row["not_known"], row["contradicted"]) == (0, 0, [])
+        assert not row["not_simulated"]
+
+
+def test_the_counts_are_shown_by_target(rows):
+    from scripts.gpu.premises import describe, table
+
+    launches = sum(row["launches"] for row in rows if row["target"] == "sm_90")
+    shown = [[word.strip() for word in line.split("|")] for line in table(rows)]
+    assert [line[0] for line in shown] == ["target", "sm_80", "sm_90"]
+    assert shown[2][1:] == [str(launches)] * 3 + ["0"] * 3
+    broken = {**rows[0], "contradicted": ["file.py:70: predicted as ..."]}
+    assert describe(broken).endswith("\n    file.py:70: predicted as ...")
