@@ -11,6 +11,7 @@ from typing import Any
 from gemmproof.properties.cases.layouts import ANY, BATCHED, CONTIGUOUS, HUGE, LAYOUTS
 from gemmproof.properties.cases.relation import holds, split
 from gemmproof.properties.cases.sizes import MAX_BATCH, MAX_SIDE, Sizes, neighbours
+from gemmproof.properties.compiled.promises import require_compiled
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, OPERANDS, RESULTS
 
 
@@ -62,6 +63,9 @@ class Contract:
     `deterministic`: the same bits in whatever order programs run. `batch_invariant`: the bits of a
     row of c do not depend on M.
     `symmetric`: c is a b, whose relations under negation and the like hold; False with a `spec`.
+    `tensor_cores`: every dot is compiled to them; `spills`: bytes of a thread's registers that lie
+    in memory, at most, None for no promise; `fits`: GPUs by name that the kernel compiles for, and
+    has room on. They are judged on those GPUs, or else on the target.
     `expected`: the properties that are known not to hold, each with the reason; one that holds
     after all is a finding.
 
@@ -82,6 +86,9 @@ class Contract:
     deterministic: bool = True
     batch_invariant: bool = False
     symmetric: bool = True
+    tensor_cores: bool = False
+    spills: int | None = None
+    fits: tuple[str, ...] = ()
     expected: Mapping[str, str] | tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -102,6 +109,7 @@ class Contract:
         self._check_layouts()
         self._check_numerics()
         self._check_sizes()
+        require_compiled(self.tensor_cores, self.spills, self.fits)
         self._check_expected()
 
     def _check_expected(self) -> None:

@@ -159,6 +159,12 @@ class KernelUnderTest:
                 options[name] = stated.list_layouts() + ((NONE,) if stated.optional else ())
         return options
 
+    def require_batch(self, case: Case) -> None:
+        """Raise ValueError, in one line, if a case has a batch where the kernel has none."""
+        if (case.batch is not None) != self.contract.batched:
+            got, expected = ("no batch", "one") if case.batch is None else ("a batch", "none")
+            raise ValueError(f"case: got {got}, expected {expected} for {self.name}")
+
     def require(self, case: Case) -> None:
         """Raise ValueError, in one line, if a case says of an operand what it cannot be."""
         options = self.list_options()

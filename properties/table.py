@@ -14,6 +14,7 @@ from gemmproof.properties import (
     special,
     values,
 )
+from gemmproof.properties.compiled.promises import PROMISED, list_promised
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.help.pages import CLAIMS
 from gemmproof.properties.kernel import KernelUnderTest
@@ -73,12 +74,13 @@ class Property:
     it compares with the result is wrong then too. `simulated`, `launched`: the backends that it is
     judged on. `by_result`: each of several results is judged by itself. `sampled`: single programs
     show it, so that it is judged where only some of them ran. `promised(kernel, launched)`: whether
-    a kernel is held to it there.
+    a kernel is held to it there. Without a `judge` it is judged by no case, but by what launches
+    are compiled to (gemmproof/lowering/claims).
     """
 
     name: str
     claim: str
-    judge: Callable[[Observation], Iterator[Finding]]
+    judge: Callable[[Observation], Iterator[Finding]] | None
     applies: Callable[[Observation], bool] = _is_traced
     ratio: Callable[[Observation], float | None] | None = None
     follows: tuple[str, ...] = ()
@@ -239,6 +241,7 @@ PROPERTIES: tuple[Property, ...] = (
         sound=True,
         promised=lambda kernel, launched: kernel.contract.batch_invariant,
     ),
+    *(Property(name, CLAIMS[name], judge=None, simulated=False) for name in PROMISED),
 )
 BY_NAME = {p.name: p for p in PROPERTIES}
 
@@ -256,6 +259,11 @@ def list_required(kernel: KernelUnderTest, launched: bool = False) -> tuple[Prop
         return ()
     backend = (p for p in PROPERTIES if (p.launched if launched else p.simulated))
     return tuple(p for p in backend if p.promised(kernel, launched))
+
+
+def list_compiled(kernel: KernelUnderTest) -> tuple[Property, ...]:
+    """The properties that a kernel is held to by what its launches are compiled to."""
+    return tuple(BY_NAME[name] for name in list_promised(kernel.contract))
 
 
 def list_unseen(kernel: KernelUnderTest) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from scripts.gpu import (
     predict,
     premises,
     record,
+    registers,
     sanitize,
     verdicts,
 )
@@ -39,6 +40,7 @@ COMMANDS = {
     "sanitize": sanitize.check_kernels,
     "premises": premises.compare_premises,
     "calls": sanitize.call_kernel,
+    "registers": registers.compare_registers,
 }
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ sys.path[:0] = map(str, (ROOT, ROOT / "src", *tests))
 from scripts.command import run
 from scripts.docs import (
     acceptance,
+    instructions,
     markdown,
     mutation,
     proofs,
@@ -35,6 +36,7 @@ COMMANDS = {
     "sign-off": sign_off.make_page,
     "speed": speed.make_page,
     "mutation": mutation.make_page,
+    "instructions": instructions.make_page,
     "outputs": markdown.show_outputs,
 }
 

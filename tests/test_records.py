@@ -25,7 +25,8 @@ ADMITTED = {
     "reference/ptx/convert.py": "what the PTX ISA admits in cvt",
     "reference/ptx/operation.py": "what the PTX ISA admits in pairs",
     "reference/ptx/select.py": "what the PTX ISA admits in slct and set",
-    "src/gemmproof/lowering/binary/ptx_dots.py": "what PTX numbers in descriptors of tcgen05",
+    "src/gemmproof/lowering/claims/reasons.py": "of which tiles Triton makes AMD's instructions",
+    "src/gemmproof/lowering/binary/ptx_dots.py": "what PTX numbers in tcgen05's descriptors",
 }
 
 

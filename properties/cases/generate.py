@@ -1,4 +1,4 @@
-"""Which cases are worth running: the corners of a kernel's tiles, then random ones around them.
+"""Which cases are worth running besides the corners: random ones around a kernel's tiles.
 
 `draw_case` says what is drawn, by one function `choose(options)` that picks from a sequence. The
 engine gives it a seeded generator, which costs microseconds, loads nothing and depends on no other
@@ -8,14 +8,11 @@ package's version; `cases` gives it to Hypothesis.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties.cases.case import COMPARE, FILLS, FLOAT_FILLS, MAX_ELEMENTS, Case
-from gemmproof.properties.cases.data import ZERO_SEEDS
-from gemmproof.properties.cases.far import list_far
-from gemmproof.properties.cases.layouts import HUGE
 from gemmproof.properties.cases.survey import MAX_VOLUME, Survey, Tile, list_groups, list_sizes
 from gemmproof.properties.contract import AXES, ROLES, Contract
 from gemmproof.reference.formats import FORMATS
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
 Choose = Callable[[Sequence[Any]], Any]
 
 SEEDS = range(1, 1000)
-LONG_K = 4096  # what a narrow accumulator cannot sum
-MOST_SIZES = 24  # corners around constants; the others are drawn
 # middle sizes, of no tile and of whole tiles; no square: it hides what is transposed
 RAGGED, WHOLE = (160, 150, 140), (128, 256, 64)
 # One case in this many is compared under each relation.
@@ -55,107 +50,6 @@ def _make_case(sides: dict[str, int], contract: Contract, dtype: str) -> Case:
     starts = (sides, *(dict.fromkeys(sides, n) for n in (1, 16, 128, 1024)))
     fitted: dict[str, Any] = next(filter(None, map(contract.fit, starts)))
     return Case(dtype=dtype, **fitted)
-
-
-def corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
-    """Cases that every check starts with, the most revealing first; the contract admits each."""
-    seen: set[Case] = set()
-    for case in _corners(contract, survey, dtype):
-        if not case.is_sampled:
-            case = _fit_budget(_fit_sides(case, contract), contract, _tile(survey, case.config))
-        if case not in seen and is_admitted(case, contract):
-            seen.add(case)
-            yield case
-
-
-def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
-    one = smallest(contract, dtype)
-    bm, bn, bk = _tile(survey, 0)
-    sides = [
-        (bm + 1, bn + 1, bk + 1),
-        (bm, bn, bk),
-        (bm, bn, 0),
-        (bm - 1, 2 * bn + 1, 2 * bk),
-        (2 * bm + 1, bn - 1, 2 * bk + 1),
-        (3 * bm, 2 * bn, bk - 1),
-        (0, bn, bk),
-        (bm, 0, bk),
-        (5 * bm + 1, 1, 1),
-        (1, 5 * bn + 1, 1),
-    ]
-    first = replace(one, batch=None if one.batch is None else 2)
-    small = replace(first, M=7, N=6, K=bk + 3)
-    for position, (M, N, K) in enumerate(sides):
-        # half of them, the first included, three times over uninitialised memory
-        yield replace(first, M=M, N=N, K=K, calls=1 if position % 2 else 3)
-        if position == 0:
-            yield from _kinds(small, contract, early=True)
-    for name, options in survey.arguments:
-        for said in options[1:]:
-            yield replace(small, M=bm + 1, arguments=((name, said),))
-    for config in range(survey.configs):
-        bm, bn, bk = _tile(survey, config)
-        yield replace(first, M=bm + 1, N=bn + 1, K=2 * bk + 1, config=config)
-        for m, n, k in survey.tiles[config][1:]:
-            yield replace(first, M=m + 1, N=n + 1, K=k + 1, config=config)
-            yield replace(first, M=m + 1, N=2 * n, K=2 * k, config=config)  # aligned rows
-    bm, bn, bk = _tile(survey, 0)
-    for split in survey.splits:
-        for K in (bk * split, bk * split + 1, bk * (split - 1), bk * split - 1):
-            yield replace(first, M=3, N=5, K=K)
-    for sms in SMS if survey.asks_sms else ():
-        for M, N in ((3 * bm + 1, 3 * bn), (5 * bm, 2 * bn + 1)):
-            yield replace(first, M=M, N=N, K=bk + 1, sms=sms)
-    # a program's next tile in the other configurations, whose tiles have other sides
-    for config in range(1, survey.configs if survey.asks_sms else 1):
-        m, n, k = _tile(survey, config)
-        yield replace(first, M=2 * m + 1, N=2 * n + 1, K=k + 1, config=config, sms=1)
-    # many tiles, in the configuration where they are the least work
-    least = min(range(survey.configs), key=lambda config: math.prod(_tile(survey, config)))
-    for M, N, K in list_groups(survey.groups, _tile(survey, least)):
-        yield replace(one, M=M, N=N, K=K, config=least)
-    yield from _kinds(small, contract, early=False)
-    for fill in (f for f in list_fills(dtype)[1:] if f != "special"):
-        calls = 3 if fill == "normal" else 1
-        yield replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1, calls=calls)
-    # one column or one row may take a path of its own, for which K has to be long
-    long = max(4 * bk, *(c for c in survey.constants if c < LONG_K), 0) + 1
-    for M, N in ((bm + 1, 1), (1, bn + 1)):
-        yield replace(one, M=M, N=N, K=long, fill="normal", seed=1)
-    # sums of one sign over a long K: what a narrow accumulator cannot hold
-    yield replace(one, K=LONG_K, fill="positive", seed=1)
-    for name in contract.layout_names[1:]:
-        for operand in ROLES:
-            # the last of three matrices is the one that lies far away
-            batch = 3 if name == "narrow_batch" else first.batch
-            # of a far matrix the largest offset within one tile too
-            for K in (bk + 3, 3) if name in HUGE else (bk + 3,):
-                case = replace(first, M=5, N=7, K=K, batch=batch)
-                yield case.with_layout(operand, name)
-    yield from list_far(one, contract)
-    zeros = "special" if one.format.kind == "float" else "wide"
-    for seed in ZERO_SEEDS:
-        yield replace(small, K=2 * small.K, fill=zeros, seed=seed)
-    for M, N, K in list_sizes(survey.constants, (bm, bn, bk))[:MOST_SIZES]:
-        yield replace(one, M=M, N=N, K=K)
-
-
-def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
-    """One case of each relation between calls, and one of odd values; early, one per property."""
-    one = replace(case, seed=1)
-    for compare in list_relations(contract):
-        if (compare in ("negated", "order", "rows")) == early:
-            fill = "index" if compare in ("scaled", "order") else "normal"
-            related = replace(one, compare=compare, fill=fill)
-            if compare == "rows":
-                # sums that cancel show rounding that a result of 16 bits hides elsewhere, and all
-                # terms of an even K have one that cancels them
-                K = case.K - case.K % 2
-                related = replace(related, M=33, N=8 * case.N, K=K, fill="cancelling")
-                yield replace(related, K=2 * K)
-            yield related
-    if early and case.format.kind == "float":
-        yield replace(one, fill="special", M=13, N=11)
 
 
 def list_fills(dtype: str) -> tuple[str, ...]:
@@ -198,7 +92,7 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
     if compare is not None and fill != "special":
         fill = "index" if compare == "scaled" else fill
         case = replace(case, calls=1, compare=compare, fill=fill)
-    fitting = _fit_budget(case, contract, tile)
+    fitting = fit_budget(case, contract, tile)
     return fitting if is_admitted(fitting, contract) else smallest(contract, dtype)
 
 
@@ -237,7 +131,7 @@ def fits_budget(case: Case, contract: Contract, survey: Survey) -> bool:
     """Whether a case takes no more work than those that are drawn, or few programs of it run."""
     if case.config >= survey.configs:
         return False
-    return case.is_sampled or _fit_budget(case, contract, _tile(survey, case.config)) == case
+    return case.is_sampled or fit_budget(case, contract, widest_tile(survey, case.config)) == case
 
 
 def vary(case: Case, contract: Contract, **fields: Any) -> Case | None:
@@ -270,24 +164,25 @@ def _side(choose: Choose, block: int, splits: tuple[int, ...]) -> int:
     return max(0, q * block + choose((0, 1, -1)))
 
 
-def _tile(survey: Survey, config: int) -> Tile:
+def widest_tile(survey: Survey, config: int) -> Tile:
+    """The largest side along each axis of a configuration's tiles."""
     tiles = survey.tiles[config]
     return (max(t[0] for t in tiles), max(t[1] for t in tiles), max(t[2] for t in tiles))
 
 
-def _fit_sides(case: Case, contract: Contract) -> Case:
+def fit_sides(case: Case, contract: Contract) -> Case:
     """The case with admitted sizes near its own; as it is where there are none."""
     fitted: dict[str, Any] = contract.fit(case.sides) or {}
     return replace(case, **fitted)
 
 
-def _fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:
+def fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:
     """The case with the sides of most tiles cut until the work fits MAX_VOLUME."""
     sides = [case.M, case.N, case.K]
     lead = max(1, case.batch or 1) * case.calls
     lead *= 1 if case.compare is None else RELATED_WORK.get(case.compare, 2)
     for longest in sorted(range(3), key=lambda axis: -sides[axis] // tile[axis]):
-        padded = [max(1, -(-n // block)) * block for n, block in zip(sides, tile, strict=True)]
+        padded = [-(-n // block) * block or 1 for n, block in zip(sides, tile, strict=True)]
         held = sides[0] * sides[2] + sides[2] * sides[1] + sides[0] * sides[1]
         volume = math.prod(padded) * lead
         if volume <= MAX_VOLUME and held * lead <= MAX_ELEMENTS:
@@ -296,4 +191,4 @@ def _fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:
         count = max(1, MAX_VOLUME // (volume // padded[longest] * block))
         side = (count - 1) * block + 1 if count > 1 else block  # one lane into the last tile
         sides[longest] = contract.sizes("MNK"[longest]).fit(min(sides[longest], side))
-    return _fit_sides(replace(case, M=sides[0], N=sides[1], K=sides[2]), contract)
+    return fit_sides(replace(case, M=sides[0], N=sides[1], K=sides[2]), contract)

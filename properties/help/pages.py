@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gemmproof.properties.help import accesses, bits, outcomes
+from gemmproof.properties.help import accesses, bits, compiled, outcomes
 from gemmproof.properties.help.faults import FAULTS
 from gemmproof.properties.help.misfits import MISFITS
 from gemmproof.properties.help.page import FaultPage, Page
 
 PAGES: Mapping[str, Page] = MappingProxyType(
-    {page.name: page for page in (*outcomes.PAGES, *accesses.PAGES, *bits.PAGES)}
+    {page.name: page for page in (*outcomes.PAGES, *accesses.PAGES, *bits.PAGES, *compiled.PAGES)}
 )
 FAULT_PAGES: Mapping[str, FaultPage] = MappingProxyType(
-    {page.name: page for page in (*FAULTS, *MISFITS)}
+    {page.name: page for page in (*FAULTS, *MISFITS, *compiled.FAULTS)}
 )
 # of a property -> its claim, which the table of properties judges by
 CLAIMS: Mapping[str, str] = MappingProxyType({name: page.claim for name, page in PAGES.items()})

@@ -29,7 +29,13 @@ from gemmproof.properties.proof.verdict import (
     Proof,
     Proofs,
 )
-from gemmproof.properties.proof.visits import SHARE, Visits, visit_branches, visit_run
+from gemmproof.properties.proof.visits import (
+    SHARE,
+    Visits,
+    find_layouts,
+    visit_branches,
+    visit_run,
+)
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.launch import follow
 from gemmproof.reference.symbolic.machine.seen import NotFollowed
@@ -185,7 +191,7 @@ def _keep(book: Book, way: Way, name: str, said: Iterator[Verdict], deadline: fl
         if verdict.status == OPEN:
             book.leave_open(name, _say(verdict))
         elif verdict.status == FAILS:
-            _refute(book, way.domain, way.config, name, verdict)
+            _refute(book, way, name, verdict)
 
 
 def list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond]:
@@ -229,8 +235,8 @@ def _say(verdict: Verdict) -> str:
     return f"{where}{verdict.words}: {verdict.why}"
 
 
-def _refute(book: Book, domain: Domain, config: int, name: str, verdict: Verdict) -> None:
-    case = _make_case(book.kernel, domain, config, verdict)
+def _refute(book: Book, way: Way, name: str, verdict: Verdict) -> None:
+    case = _make_case(book, way, verdict)
     if case is None:
         book.leave_open(name, f"{_say(verdict)}fails only where no case can be")
         return
@@ -260,13 +266,13 @@ def _seek(
     book.seeking -= time.thread_time() - began
 
 
-def _make_case(
-    kernel: KernelUnderTest, domain: Domain, config: int, verdict: Verdict
-) -> Case | None:
-    """A case of the sizes at which an obligation fails."""
+def _make_case(book: Book, way: Way, verdict: Verdict) -> Case | None:
+    """A case of the sizes at which an obligation fails, laid out such that it takes the path."""
     assert verdict.model is not None
+    domain = way.domain
     sides: dict[str, Any] = domain.read_sides(verdict.model, domain.case)
     try:
-        return replace(domain.case, config=config, **sides)
+        case = replace(domain.case, config=way.config, **sides)
     except ValueError:
         return None
+    return find_layouts(book.visits, book.kernel, domain, case, way.path.guards)

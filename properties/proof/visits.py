@@ -134,16 +134,34 @@ def _list_cases(
         yield first
         return
     for base in dict.fromkeys((first, *_list_others(kernel, domain, first))):
-        options = [list(_list_places(visits, kernel, domain, base, name)) for name in named]
-        sizes = {n.atom: base.sides[axis] for axis, n in domain.sizes.items() if n.atom is not None}
-        for chosen in itertools.islice(itertools.product(*options), MOST_TRIED):
-            values, one = dict(sizes), base
-            for name, word, own in chosen:
-                values |= own
-                one = _lay_out(one, name, word)
-            with suppress(KeyError):  # a symbol that no case decides
-                if all(bool(evaluate(cond, values)) for cond, _ in guards):
-                    yield one
+        yield from _lay_out_all(visits, kernel, domain, base, guards, named)
+
+
+def find_layouts(
+    visits: Visits, kernel: KernelUnderTest, domain: Domain, case: Case, guards: Sequence[Guard]
+) -> Case | None:
+    """The case with layouts, dense ones first, that meet a path's guards; None where none does."""
+    named = _list_named(domain, guards)
+    if not named:
+        return case
+    return next(_lay_out_all(visits, kernel, domain, case, guards, named), None)
+
+
+def _lay_out_all(
+    visits: Visits, kernel: KernelUnderTest, domain: Domain, base: Case,
+    guards: Sequence[Guard], named: Sequence[str],
+) -> Iterator[Case]:  # fmt: skip
+    """The case with every choice of layouts that meets a path's guards."""
+    options = [list(_list_places(visits, kernel, domain, base, name)) for name in named]
+    sizes = {n.atom: base.sides[axis] for axis, n in domain.sizes.items() if n.atom is not None}
+    for chosen in itertools.islice(itertools.product(*options), MOST_TRIED):
+        values, one = dict(sizes), base
+        for name, word, own in chosen:
+            values |= own
+            one = _lay_out(one, name, word)
+        with suppress(KeyError):  # a symbol that no case decides
+            if all(bool(evaluate(cond, values)) for cond, _ in guards):
+                yield one
 
 
 def _list_others(kernel: KernelUnderTest, domain: Domain, first: Case) -> Iterator[Case]:

@@ -34,7 +34,7 @@ LEFT_OUT = pytest.StashKey[dict[str, None]]()  # the names of kernels that only 
 
 @dataclass(frozen=True, slots=True)
 class GemmItem:
-    """One kernel, one format of its contract, one property, on the simulator or on the GPU.
+    """One kernel, one format of its contract, one property, on the simulator or another backend.
 
     `conftest` is the file that registers the kernel, None where an object does.
     """
@@ -57,7 +57,7 @@ class GemmItem:
 
     def __str__(self) -> str:
         name = f"{self.kernel.name}-{self.format}-{self.property}"
-        return name if self.backend == SIMULATOR else f"{name}-on-{self.backend}"
+        return f"{name}-on-{self.backend}" if self.backend == CUDA else name
 
 
 class Hooks:
@@ -236,13 +236,16 @@ def _list_items(
     kernel: KernelUnderTest, format_: str, options: Options, conftest: str | None
 ) -> Iterator[GemmItem]:
     """An item for each property that this kernel must have in a format."""
-    from gemmproof.properties.table import list_required
+    from gemmproof.properties.compiled.promises import COMPILER
+    from gemmproof.properties.table import list_compiled, list_required
 
     one = replace(kernel, contract=replace(kernel.contract, formats=(format_,)))
     for judged in list_required(one):
         yield GemmItem(kernel, format_, judged.name, conftest=conftest)
     for judged in list_required(one, launched=True) if options.device is not None else ():
         yield GemmItem(kernel, format_, judged.name, CUDA, conftest)
+    for judged in list_compiled(one):
+        yield GemmItem(kernel, format_, judged.name, COMPILER, conftest)
     if options.drift:
         from gemmproof.engine.drift import explain_unmeasurable
 

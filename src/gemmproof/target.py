@@ -14,11 +14,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from gemmproof.calling import bind_call
 from gemmproof.fake_device import fake_device
 from gemmproof.reference.provenance import raising_line, words_of
+
+if TYPE_CHECKING:
+    from gemmproof.properties.cases.case import Case
+    from gemmproof.properties.kernel import KernelUnderTest
 
 EXPECTED = "path/to/file.py:function or package.module:function"
 
@@ -173,6 +177,18 @@ def display_path(filename: str) -> str:
     path = os.path.realpath(filename)
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
+
+
+def require_case(kernel: KernelUnderTest, case: Case) -> None:
+    """Raise TargetError, in one line, for a case that the kernel cannot be called with."""
+    try:
+        kernel.require_batch(case)
+    except ValueError as mistake:
+        raise TargetError(str(mistake)) from None
+    try:
+        kernel.require(case)
+    except ValueError as mistake:
+        raise TargetError(f"{kernel.name}: {mistake}") from None
 
 
 def _missing(target: Target, holder: object, part: str) -> str:

@@ -71,7 +71,7 @@ def test_every_option_of_a_command_is_completed(complete, name):
         (["completion", ""], {"bash", "zsh", "tcsh"}),
         (["explain", "off"], {"offsets_fit", "offsets.py"}),
         (["explain", "stays"], {"stays_in_bounds"}),
-        (["explain", "no_"], {"no_races", "no_launch", "no_product"}),
+        (["explain", "no_"], {"no_races", "no_launch", "no_product", "no_dot", "no_tensor_core"}),
         (["check", "my"], {"my_kernels.py", "myfolder"}),
         (["list", "my"], {"my_kernels.py", "myfolder"}),
         (["signoff", "--conftest", "conf"], {"conftest.py"}),

@@ -2,7 +2,9 @@
 
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
+import pytest
 
 from gemmproof.mutation.digest import digest
 
@@ -18,7 +20,7 @@ def access(offsets, mask=None, programs=(0,), kind="load", operand="a", private=
 
 
 def touched(*accesses, result=(1.0,), sampled=False):
-    call = SimpleNamespace(results=(np.array(result, np.float32),))
+    call = SimpleNamespace(results=(np.asarray(result, getattr(result, "dtype", np.float32)),))
     trace = [("kernel", (1, 1, 1), accesses)]
     case = SimpleNamespace(is_sampled=sampled)
     return digest(SimpleNamespace(case=case, raised=None, calls=(call,), trace=trace))
@@ -55,4 +57,12 @@ def test_operand_kind_and_bits_count():
     assert touched(PLAIN) != touched(access([[0, 1]], operand="b"))
     assert touched(PLAIN) != touched(access([[0, 1]], kind="store"))
     assert touched(PLAIN)[1] == touched(PLAIN, result=(2.0,))[1]
-    assert touched(PLAIN, result=(0.0,))[0] != touched(PLAIN, result=(-0.0,))[0]
+    assert touched(PLAIN, result=(0.0,))[0] != touched(PLAIN, result=(1e-45,))[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, "int8"])
+def test_the_sign_of_a_zero_does_not_count(dtype):
+    """A step over zeros turns -0, to which small products round, into 0: neither is wrong."""
+    below, zero, one, less = (np.array([x], dtype) for x in (-0.0, 0.0, 1.0, -1.0))
+    assert touched(PLAIN, result=below) == touched(PLAIN, result=zero)
+    assert len({touched(PLAIN, result=x) for x in (zero, one, less)}) == 3

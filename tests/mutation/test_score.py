@@ -5,7 +5,6 @@ from dataclasses import asdict
 
 import pytest
 
-from gemmproof.engine.proof import Attempt
 from gemmproof.mutation.mutant import Mutant
 from gemmproof.mutation.record import (
     Baseline,
@@ -19,7 +18,7 @@ from gemmproof.mutation.run import conclude
 from gemmproof.mutation.serve import find_scope
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.proof.verdict import Proof, Proofs
+from gemmproof.properties.proof.verdict import Proof
 from gemmproof.report.mutation_text import say_score, summarise
 from gemmproof.report.report import SCHEMA, ProofResult, PropertyResult, Report
 from gemmproof.worker.protocol import WorkerExit
@@ -113,7 +112,7 @@ def test_which_paths_were_the_same(proof, unvisited, words):
 def test_what_is_proved_right_has_a_proved_product(exact, others, scope):
     verdicts = [Proof("offsets_fit", others, "every M"), Proof("no_races", "proved", "every M")]
     verdicts += [] if exact is None else [Proof("exact_on_integers", exact, "every M")]
-    assert find_scope(Attempt(Proofs(tuple(verdicts)))) == scope
+    assert find_scope({proof.property: proof for proof in verdicts}) == scope
 
 
 def test_equal_lines_of_a_file_share_a_key_and_those_of_two_files_do_not():

@@ -12,6 +12,7 @@ from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.proof.prove import prove
 from gemmproof.report.report import Report
 
+MISALIGNED = ("row", "misaligned")
 SECONDS = 60.0  # more than a loaded machine takes
 
 
@@ -82,3 +83,13 @@ def test_a_check_tries_the_cases_and_names_the_paths_that_it_did_not():
     few = check(one, max_examples=2, proof=True)
     assert Report.from_json(few.to_json()) == few
     assert any(": not tried at M=" in said for said in few.unvisited)
+
+
+@pytest.mark.parametrize(("layouts", "verdict"), [("contiguous", "pass"), (MISALIGNED, "fail")])
+def test_a_refutation_is_of_a_case_that_takes_the_path(layouts, verdict):
+    """Of sizes alone it would be a case of another path, at which nothing is wrong."""
+    one = kernel(wrappers.unmasked_where_misaligned, Contract(layouts=layouts, M="5..:16"))
+    report = check(one, max_examples=12, proof=True)
+    assert (report.verdict, report.note) == (verdict, None)
+    proof = next(x.proof for x in report.properties if x.name == "stays_in_bounds")
+    assert proof.status == {"pass": "not decided", "fail": "refuted"}[verdict]

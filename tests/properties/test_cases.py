@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from wide import wide
 
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.corners import corners
 from gemmproof.properties.cases.generate import (
     cases,
-    corners,
     draw_case,
     is_admitted,
     list_fills,

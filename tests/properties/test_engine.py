@@ -10,7 +10,7 @@ from gemmproof.engine.check import MORE, check
 from gemmproof.properties import table
 from gemmproof.properties.cases import generate as strategies
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import smallest
+from gemmproof.properties.cases.generate import WHOLE, smallest
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import Report
@@ -70,6 +70,16 @@ def test_every_configuration_and_every_format_is_run():
         assert {c.config for c in cases_in(events) if c.dtype == dtype} == set(range(5))
 
 
+@pytest.mark.parametrize("by_sizes", [False, True])
+def test_whole_tiles_are_probed_in_every_configuration_of_another_kernel(by_sizes):
+    """One case is enough where the wrapper launches the same kernel for them."""
+    name = (lambda a: "aligned" if a.shape[0] % 128 == 0 else "any") if by_sizes else lambda a: "k"
+    _, events = check_with(fake_run(configs=5, name=name), max_examples=40)
+    first = cases_in(events)[:12]
+    whole = [case.config for case in first if (case.M, case.N, case.K) == WHOLE]
+    assert whole == ([0, 1, 2, 3, 4] if by_sizes else [0])
+
+
 def test_a_tiny_contract_ends_when_its_cases_are_used_up(monkeypatch):
     monkeypatch.setattr(strategies, "SEEDS", range(1, 3))
     contract = wide(layouts="contiguous", M=1, N=1, K=1)
@@ -89,7 +99,7 @@ def test_after_a_finding_a_few_more_cases_are_drawn():
         ({"max_examples": 0}, "check: got max_examples=0, expected a positive integer"),
         ({"max_examples": True}, "expected a positive integer"),
         ({"seed": "x"}, "check: got seed='x', expected an integer"),
-        ({"case": Case(1, 1, 1, batch=1)}, "check case: got batch=1, expected no batch for matmul"),
+        ({"case": Case(1, 1, 1, batch=1)}, "check case: got a batch, expected none for matmul"),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, words):

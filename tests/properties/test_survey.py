@@ -10,7 +10,8 @@ import triton.language as tl
 
 from gemmproof.engine.constants import find_constants
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import MOST_SIZES, corners
+from gemmproof.properties.cases.corners import MOST_SIZES, corners
+from gemmproof.properties.cases.layouts import WIDE, view
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.cases.survey import (
     MAX_VOLUME,
@@ -21,7 +22,7 @@ from gemmproof.properties.cases.survey import (
     measure_volume,
 )
 from gemmproof.properties.cases.tensors import overwrite
-from gemmproof.properties.contract import Contract
+from gemmproof.properties.contract import ROLES, Contract
 
 LONG = 4096
 
@@ -113,6 +114,47 @@ def test_groups_of_tiles_are_passed_along_each_axis_beside_several_tiles_of_the_
         found = {(m > 8, n > 8) for m, n in counts if min(m, n) > 1}
         assert {(True, False), (False, True)} <= found, is_whole
     assert (8 * rows, 2 * columns) in {(case.M, case.N) for case in cases}
+
+
+def test_each_tile_of_a_configuration_has_ragged_sides_and_aligned_rows():
+    """A wrapper that chooses its tiles by the sizes is tried at the edge of each of them."""
+    survey = Survey((((128, 128, 64), (32, 64, 128)), ((64, 64, 32), (16, 128, 64))))
+    found = {(c.config, c.M, c.N, c.K) for c in corners(Contract(), survey, "fp16")}
+    assert {(0, 33, 65, 129), (0, 33, 128, 256)} <= found
+    assert {(1, 17, 129, 65), (1, 17, 256, 128)} <= found
+
+
+def test_few_multiprocessors_meet_aligned_rows_and_each_tile():
+    """A loop over tiles, and a tile that is chosen by their number, may stand behind alignment."""
+    tiles = (((64, 64, 32), (128, 256, 64)),)
+    found = {
+        (c.sms, c.M, c.N, c.K) for c in corners(Contract(), Survey(tiles, asks_sms=True), "fp16")
+    }
+    aligned = {x for x in found if x[0] == 1 and x[2] % 64 == x[3] % 64 == 0 and min(x) > 0}
+    assert {(1, 129, 512, 128), (1, 257, 512, 128)} <= aligned
+    assert not any(c.sms for c in corners(Contract(), Survey(tiles), "fp16"))
+
+
+def test_an_empty_sum_has_more_tiles_than_a_group_too():
+    """It may have a kernel of its own, whose order of tiles is tried nowhere else."""
+    survey = Survey((((128, 32, 64), (64, 256, 64)),), named_groups=(8,))
+    empty = [(c.M, c.N) for c in corners(Contract(K="0.."), survey, "fp16") if c.K == 0]
+    assert any(M > 8 * 128 and N > 256 for M, N in empty)
+
+
+@pytest.mark.parametrize("name", ["narrow", "narrow_transposed"])
+def test_one_tile_of_a_huge_view_spans_more_than_32_bits_hold(name):
+    """An offset that is advanced in 64 bits may still be made in 32 within a tile."""
+    contract = Contract(layouts=("row", name), huge=True)
+    cases = list(corners(contract, Survey((((16, 16, 16),),)), "fp16"))
+    for role in ROLES.values():
+        spans = []
+        for case in (c for c in cases if c.layout(role.name) == name and not c.is_sampled):
+            shape = case.shape_of(role.name)
+            strides = view(name, shape, role.number, role.k_axis).strides
+            counts = (shape[0], *(min(n, 16) for n in shape[1:]))
+            spans.append(sum((n - 1) * s for n, s in zip(counts, strides, strict=True)))
+        assert max(spans) >= WIDE, role.name
 
 
 def test_many_constants_leave_room_for_the_other_cases():

@@ -23,13 +23,16 @@ def right(a, b):
     return as_tensor(round_to(c, FORMATS["fp32"]), "fp32")
 
 
-def fake_run(wrong=lambda a, b, config: [], configs=1, tiles=TILES):
-    """A runner that launches nothing and finds the faults that `wrong(a, b, config)` states."""
+def fake_run(wrong=lambda a, b, config: [], configs=1, tiles=TILES, name=lambda a: "k"):
+    """A runner that launches nothing and finds the faults that `wrong(a, b, config)` states.
+
+    `name(a)` is the kernel that the wrapper is said to launch.
+    """
 
     def run(function, *tensors, config=0, **options):
         # no product of so large a result is made
         result = None if options.get("sampled") else function(*tensors)
-        launch = Launch("k", (1, 1, 1), {}, config, configs, tiles, False, HERE)
+        launch = Launch(name(tensors[0]), (1, 1, 1), {}, config, configs, tiles, False, HERE)
         return Run(result=result, launches=[launch], faults=wrong(*tensors, config))
 
     return run

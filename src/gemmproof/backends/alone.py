@@ -11,6 +11,7 @@ from typing import Any
 from gemmproof.backends.cuda import explain_no_launch, launch_cases
 from gemmproof.backends.launches import Emit
 from gemmproof.backends.simulate import Simulator
+from gemmproof.engine.compiled import judge_compiled
 from gemmproof.engine.draw import list_cases
 from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.observe import observe
@@ -45,9 +46,11 @@ def check_alone(
     began, state = time.perf_counter(), keep_state(kernel.launch)
     tell(tell_claims(kernel, launch))
     report = make_report(kernel, [], [])
+    target = simulator.target
     if not launch:
         why = "the simulator does not see it (device_only): judge it with --device cuda"
-        return explain_no_launch(report, why)
+        report = explain_no_launch(report, why)
+        return judge_compiled(report, kernel, target, case, max_examples, began)
     formats = kernel.contract.formats
     tell({"event": "start", "examples": 1 if case else max_examples * len(formats)})
     cases = [case] if case else []
@@ -61,7 +64,7 @@ def check_alone(
         report = add_premises(report, premises, None, ())
     finally:
         state.restore()
-    return replace(report, seconds=time.perf_counter() - began)
+    return judge_compiled(report, kernel, target, case, max_examples, began)
 
 
 class _Seen(dict[Case, Judged]):

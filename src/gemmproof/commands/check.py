@@ -137,6 +137,9 @@ def contract_of(options: argparse.Namespace, target: Target, case: Case | None =
         out=options.out_dtype,
         deterministic=not options.any_order,
         batch_invariant=options.batch_invariant,
+        tensor_cores=options.tensor_cores,
+        spills=options.spills,
+        fits=tuple(dict.fromkeys(options.fits or ())),
         expected=dict(getattr(options, "expect", ())),
     )
     return contract if case is None else widen_to(contract, case)
@@ -164,8 +167,12 @@ def reproduce_line(options: argparse.Namespace, case: Case) -> str:
         if getattr(options, name) not in (None, "contiguous", "fp32"):
             words += [f"--{name.replace('_', '-')}", getattr(options, name)]
     words += calling_of(options, "kernel").words()
-    for flag in ("huge", "batched", "any_order", "batch_invariant"):
+    for flag in ("huge", "batched", "any_order", "batch_invariant", "tensor_cores"):
         words += [f"--{flag.replace('_', '-')}"] * getattr(options, flag)
+    if options.spills is not None:
+        words += ["--spills", str(options.spills)]
+    if options.fits:
+        words += ["--fits", ",".join(dict.fromkeys(options.fits))]
     if options.gpu:
         words += ["--target", options.gpu]
     if options.device != "cpu":

@@ -6,18 +6,23 @@ import argparse
 import os
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from gemmproof.commands.check import calling_of
 from gemmproof.commands.console import answer, limits_of, refuse, show_end, unwritable
 from gemmproof.desk.progress import progress
+from gemmproof.lowering.preview.ask import ask_preview, refuse_without_dot
+from gemmproof.lowering.preview.table import tabulate_dots
 from gemmproof.lowering.record import document
 from gemmproof.lowering.run import lower
+from gemmproof.lowering.sweep import text as sweep
 from gemmproof.properties.cases.case import Case
+from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.gpus import DEFAULT
 from gemmproof.report.files import Writer, write_json
-from gemmproof.report.lowering_text import lines
+from gemmproof.report.lowering_table import tabulate
+from gemmproof.report.lowering_text import MOST_BLOCKS, lines
 from gemmproof.report.report import EXIT
 from gemmproof.target import TargetError, parse
 from gemmproof.worker.protocol import Request
@@ -29,7 +34,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         if problem := unwritable(options, ("json",)):
             raise ValueError(problem)
-        request = _request_of(options)
+        request = ask_preview(options) if options.dot else _request_of(options)
+        if options.sweep:
+            request = replace(request, ask="sweep")
     except (TargetError, ValueError) as mistake:
         return refuse(options, str(mistake))
     gpus = list(dict.fromkeys(options.gpus or [DEFAULT]))
@@ -51,15 +58,24 @@ def run(options: argparse.Namespace) -> int:
         return refuse(options, mistakes[0])  # what is wrong with the target is so for every GPU
     lowerings = [x for one in made for x in one.lowerings]
     failures = [line for one in made for line in (*one.failures, one.mistake) if line]
-    whole = document(request.name, lowerings, failures)
-    written: dict[str, Writer] = {"json": lambda place: write_json(place, whole)}
     code = EXIT["pass" if all(one.is_whole for one in made) else "incomplete"]
     seconds = time.monotonic() - started
-    return answer(options, code, lines(request.name, made, seconds), written)
+    if options.sweep:
+        whole = sweep.document(request.name, made, failures)
+        shown = sweep.lines(request.name, made, seconds)
+    else:
+        whole = document(request.name, lowerings, failures)
+        as_table, most = (tabulate_dots, 1) if options.dot else (tabulate, MOST_BLOCKS)
+        shown = lines(request.name, made, seconds, as_table, most)
+    written: dict[str, Writer] = {"json": lambda place: write_json(place, whole)}
+    return answer(options, code, shown, written)
 
 
 def _request_of(options: argparse.Namespace) -> Request:
     """What the workers are asked. Raises TargetError or ValueError, in one line."""
+    refuse_without_dot(options)
+    if other := next((name for name in options.dtype or () if name not in OPERANDS), None):
+        raise ValueError(f"--dtype: got {other} without --dot, expected of {' '.join(OPERANDS)}")
     if (options.target is None) == (options.kernel is None):
         got = "both" if options.target else "neither"
         raise ValueError(f"target: got {got} of TARGET and --kernel, expected one of them")

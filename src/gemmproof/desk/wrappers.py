@@ -23,8 +23,7 @@ _OF_TENSORS = frozenset(
         *("element_size", "new_empty", "transpose", "unsqueeze"),
     )
 )
-_LAUNCH = ""  # the callee that is a launch
-_GIVEN = "a kernel of the file is given to "  # before a callee, which launches that
+_LAUNCH, _UNKNOWN = "a launch", "unknown"  # callees that are no names of the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,22 @@ class Wrapper:
     launches: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Handing:
+    """A call: the parameters that are handed on, and whether a kernel of the file is, too."""
+
+    callee: str
+    given: set[str]
+    has_kernel: bool
+
+    def launches(self, launching: set[str]) -> bool:
+        """Whether a kernel is launched there, if these callees launch."""
+        return self.has_kernel or self.callee in launching
+
+
 @dataclass(slots=True)
 class _Found:
-    """A function of the file: its calls, each with the parameters that are handed on there.
+    """A function of the file, and its calls.
 
     `tensors`: how many parameters are used, or declared, as tensors.
     """
@@ -58,7 +70,7 @@ class _Found:
     node: Function
     name: str
     parameters: list[str]
-    calls: list[tuple[str, set[str]]] = field(default_factory=list)
+    calls: list[_Handing] = field(default_factory=list)
     tensors: int = 0
 
 
@@ -79,15 +91,15 @@ def find_wrappers(path: Path) -> list[Wrapper]:
         for name, one in found.items()
         if name not in launching
         and any(
-            _launches(callee, launching) and (len(given) > 1 or one.tensors > 1)
-            for callee, given in one.calls
+            call.launches(launching) and (len(call.given) > 1 or one.tensors > 1)
+            for call in one.calls
         )
     }:
         launching |= more
     seen = [one for name, one in found.items() if name in launching and _has_tensors(one, found)]
     launches = bool(seen)
     seen = seen or [x for x in found.values() if x.tensors > 1 and not _list_needs(x)]
-    called = {callee.removeprefix(_GIVEN) for one in seen for callee, _ in one.calls}
+    called = {call.callee for one in seen for call in one.calls}
     listed = [
         Wrapper(one.name, one.node.lineno, _list_needs(one), launches)
         for one in seen
@@ -160,8 +172,8 @@ def _is_jit(decorator: ast.expr) -> bool:
     return "jit" in ast.unparse(decorator).partition("(")[0]
 
 
-def _list_calls(one: _Found, known: _Known) -> Iterator[tuple[str, set[str]]]:
-    """What is called in the body, and which parameters are handed on there."""
+def _list_calls(one: _Found, known: _Known) -> Iterator[_Handing]:
+    """What is called in the body."""
     holders = {name: name for name in one.parameters}
     for node in ast.walk(one.node):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -169,10 +181,10 @@ def _list_calls(one: _Found, known: _Known) -> Iterator[tuple[str, set[str]]]:
     for node in ast.walk(one.node):
         if isinstance(node, ast.Call):
             callee, given = _name_callee(node.func, known.tables), list(_list_given(node))
-            if any(getattr(x, "id", None) in known.kernels for x in given):
-                callee = f"{_GIVEN}{callee or ''}"
-            if callee is not None:
-                yield callee, {p for x in given if (p := _trace(x, holders))}
+            has_kernel = any(getattr(x, "id", None) in known.kernels for x in given)
+            if callee is not None or has_kernel:
+                handed = {p for x in given if (p := _trace(x, holders))}
+                yield _Handing(callee or _UNKNOWN, handed, has_kernel)
 
 
 def _list_given(call: ast.Call) -> Iterator[ast.expr]:
@@ -234,10 +246,6 @@ def _is_callable(one: _Found) -> bool:
     )
 
 
-def _launches(callee: str, launching: set[str]) -> bool:
-    return callee in launching or callee.startswith(_GIVEN)
-
-
 def _has_tensors(one: _Found, found: dict[str, _Found], above: tuple[str, ...] = ()) -> bool:
     """Whether a parameter is used, or declared, as a tensor, or all are only handed on.
 
@@ -245,9 +253,9 @@ def _has_tensors(one: _Found, found: dict[str, _Found], above: tuple[str, ...] =
     """
     if one.tensors > 0:
         return True
-    if any(callee == _LAUNCH for callee, _ in one.calls):
+    if any(call.callee == _LAUNCH and not call.has_kernel for call in one.calls):
         return False
-    takers = {x.removeprefix(_GIVEN) for x, _ in one.calls if x.startswith(_GIVEN)}
+    takers = {call.callee for call in one.calls if call.has_kernel}
     if not takers or takers - set(found):
         return True
     known = [found[name] for name in takers if name not in above]

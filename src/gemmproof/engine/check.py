@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gemmproof.backends.alone import check_alone
 from gemmproof.backends.cuda import launch_cases
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
+from gemmproof.engine.compiled import judge_compiled
 from gemmproof.engine.draw import list_cases, require_arguments
 from gemmproof.engine.exact import find_needed, sharpen
 from gemmproof.engine.findings.causes import join, name_axis, same_fault
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from gemmproof.backends.device import Gpu
 
 Listener = Callable[[dict[str, Any]], None]
-
 MORE = 12  # cases that are still drawn after the first finding, for faults of another kind
 RUNS_TO_SHRINK = 60  # per fault
 PATIENCE = 30.0  # seconds after a finding, for more of them and for each to shrink
@@ -146,7 +146,7 @@ def check(
             report = replace(report, limits=more(bench, report, decides))
     finally:
         bench.state.restore()  # another kernel of this process finds what it would find alone
-    return replace(report, seconds=time.perf_counter() - began)
+    return judge_compiled(report, kernel, target, case, max_examples, began)
 
 
 def _check(

@@ -12,14 +12,8 @@ from gemmproof.engine.constants import find_constants
 from gemmproof.engine.judge import Judged
 from gemmproof.engine.proof import Attempt
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import (
-    WHOLE,
-    corners,
-    draw_case,
-    fits_budget,
-    probe,
-    smallest,
-)
+from gemmproof.properties.cases.corners import corners
+from gemmproof.properties.cases.generate import WHOLE, draw_case, fits_budget, probe, smallest
 from gemmproof.properties.cases.survey import MOST_TILES, Survey
 from gemmproof.properties.kernel import KernelUnderTest, require_kernel
 
@@ -49,12 +43,14 @@ def list_cases(
         tiles.append(judged[one].tiles or usual)
     # a wrapper may choose its tiles by the sizes, and its kernel by the alignment
     whole = probe(contract, dtype, WHOLE)
-    for one in (
-        probe(contract, dtype),
-        *(replace(whole, config=config) for config in range(len(tiles))),
-    ):
+    probes = [probe(contract, dtype), whole]
+    for one in probes:
         yield one
         tiles[one.config] = tuple(dict.fromkeys((*tiles[one.config], *judged[one].tiles)))
+        if one is whole and _name_kernels(judged[whole]) - _name_kernels(seen):
+            probes += [replace(whole, config=config) for config in range(1, len(tiles))]
+        if one is whole and judged[whole].asked_sms:
+            probes.append(replace(whole, sms=1))
     given = [pair for one in judged.values() for pair in one.constants]
     asks_sms = any(one.asked_sms for one in judged.values())
     constants = find_constants(kernel.launch, dict.fromkeys(given))
@@ -74,6 +70,10 @@ def list_cases(
         yield draw_case(rng.choice, contract, survey, dtype)
 
 
+def _name_kernels(judged: Judged) -> set[str]:
+    return {launch.kernel for launch in judged.launches}
+
+
 def _list_named(word: str, given: Iterable[tuple[str, Any]]) -> tuple[int, ...]:
     """The values of constexprs that have a word in their name, and that may count tiles."""
     found = {value for name, value in given if word in name.upper() and type(value) is int}
@@ -89,9 +89,9 @@ def require_arguments(
         raise ValueError(f"check: got {max_examples=}, expected a positive integer")
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise ValueError(f"check: got {seed=}, expected an integer")
-    if case is not None and (case.batch is not None) != kernel.contract.batched:
-        stated = "no batch" if case.batch is None else f"batch={case.batch}"
-        wanted = "a batch" if kernel.contract.batched else "no batch"
-        raise ValueError(f"check case: got {stated}, expected {wanted} for {kernel.name}")
     if case is not None:
+        try:
+            kernel.require_batch(case)
+        except ValueError as mistake:
+            raise ValueError(f"check {mistake}") from None
         kernel.require(case)

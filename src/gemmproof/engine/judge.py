@@ -74,6 +74,7 @@ def judge(observation: Observation) -> Judged:
             continue
         applied.add(each.name)
         for one in shown:
+            assert each.judge is not None  # those without one are judged on no backend
             findings += (_with_cause(f, findings, observation) for f in each.judge(one))
             ratio = each.ratio(one) if each.ratio is not None else None
             if ratio is not None:

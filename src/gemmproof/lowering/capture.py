@@ -19,9 +19,11 @@ from triton.runtime.jit import JITFunction
 
 from gemmproof.reference.fake_cuda import fake_gpu
 from gemmproof.reference.fake_cuda.answers import swap
-from gemmproof.reference.observation import KernelError
+from gemmproof.reference.observation import NOWHERE, KernelError, Where
+from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulator.kernel import Kernel
 
+DIVISIBILITY = "tt.divisibility"  # an attribute of arguments that 16 is known to divide
 _SPECIALISED = re.compile(r"\*.*|[iu]\d+|constexpr")
 
 
@@ -29,8 +31,9 @@ _SPECIALISED = re.compile(r"\*.*|[iu]\d+|constexpr")
 class CapturedLaunch:
     """A kernel as Triton was asked to compile it: types, constants and options of a real call.
 
-    `tuned` is the configuration that its tuner gave it, of `configurations`; `grids` are those that
-    it was launched on, one for each launch that only compiles the same.
+    `tuned` is the configuration that its tuner gave it, the `index`-th of `configurations`; `grids`
+    are those that it was launched on, one for each launch that only compiles the same. `where` is
+    the wrapper's line that launches it.
     """
 
     gpu: str
@@ -39,6 +42,8 @@ class CapturedLaunch:
     options: Any
     tuned: Mapping[str, Any] = field(default_factory=dict)
     configurations: int = 1
+    index: int = 0
+    where: Where = NOWHERE
     grids: list[tuple[int, ...]] = field(default_factory=list)
 
     @property
@@ -67,7 +72,11 @@ class CapturedLaunch:
     def specialised(self) -> dict[str, str]:
         """What Triton knows of each pointer and each integer that is no constant of the source."""
         known, constants = {}, self.constants
-        divisible = {path[0] for path, x in self.source.attrs.items() if len(path) == 1 and x}
+        divisible = {
+            path[0]
+            for path, given in self.source.attrs.items()
+            if len(path) == 1 and any(name == DIVISIBILITY for name, _ in given)
+        }
         for i, parameter in enumerate(self.source.fn.params):
             kind = self.source.signature.get(parameter.name, "")
             if not parameter.is_constexpr and _SPECIALISED.fullmatch(kind):
@@ -104,7 +113,7 @@ def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaun
     first of them.
     """
     made: list[CapturedLaunch] = []
-    tuned: dict[str, Any] = {"config": {}, "of": 1}
+    tuned: dict[str, Any] = {"config": {}, "of": 1, "index": 0}
 
     def record(
         self: Any, key: Any, signature: Any, device: Any, constexprs: Any, options: Any, attrs: Any,
@@ -112,7 +121,8 @@ def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaun
     ) -> Any:  # fmt: skip
         source = self.ASTSource(self, signature, constexprs, attrs)
         target = self.device_caches[device][2]
-        launch = CapturedLaunch(gpu, source, target, options, tuned["config"], tuned["of"])
+        chosen = (tuned["config"], tuned["of"], tuned["index"])
+        launch = CapturedLaunch(gpu, source, target, options, *chosen, calling_line())
         made.append(launch)
         stand_in = _Launched(source, target, options, SimpleNamespace(text=""))  # type: ignore[arg-type]
         stand_in.launch = launch
@@ -126,9 +136,9 @@ def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaun
         result = None
         before = dict(tuned)
         try:
-            for config in configs if every else configs[:1]:
+            for index, config in enumerate(configs if every else configs[:1]):
                 given = config.all_kwargs()
-                tuned.update({"config": given, "of": len(configs)})
+                tuned.update({"config": given, "of": len(configs), "index": index})
                 if config.pre_hook is not None:
                     config.pre_hook({**self.nargs, **kwargs, **given})
                 result = self.fn.run(*args, **kwargs, **given)

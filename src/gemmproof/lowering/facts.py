@@ -6,6 +6,7 @@ locations, which the compiler keeps from the source's line to the assembly.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -25,6 +26,7 @@ from gemmproof.lowering.record import (
     GlobalAccess,
     Resources,
 )
+from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.target import display_path
 
@@ -53,6 +55,7 @@ def tell(made: CompiledLaunch) -> dict[str, Any]:
         program = read_ptx(made.asm["ptx"])
         by_place, promoted = _group_ptx(program)
         fused = _group_fused(program.statements)
+        fused |= _find_lost(asked, fused, by_place, 32 * int(made.metadata.num_warps))
         accesses: Iterable[tuple[Place, str, int]] = list_accesses(program)
         resources = _read_nvidia(made, program)
     else:
@@ -75,12 +78,16 @@ def _join_dots(
     promoted: Mapping[Place, tuple[int, int | None]],
 ) -> tuple[DotLowering, ...]:
     """Each dot of the source once, by its place, and instructions that belong to none of them."""
+    moved = _find_moved(asked, optimised)
     places = dict.fromkeys([x.place for x in (*asked, *optimised)] + list(cores))
     found = []
     for place in places:
+        if place in moved.values():
+            continue
         first = next((x for x in (*asked, *optimised) if x.place == place), None)
-        laid = next((x for x in optimised if x.place == place), None)
-        instructions = cores.get(place) or fused.get(place, ())
+        compiled = moved.get(place, place)
+        laid = next((x for x in optimised if x.place == compiled), None)
+        instructions = cores.get(compiled) or fused.get(compiled, ())
         if not instructions:
             instructions = (DotInstruction("", UNKNOWN, 0),)
         found.append(
@@ -91,10 +98,26 @@ def _join_dots(
                 _tell_precision(first),
                 laid.layouts if laid else ("", "", ""),
                 instructions,
-                *promoted.get(place, (0, None)),
+                *promoted.get(compiled, (0, None)),
             )
         )
     return tuple(found)
+
+
+def _find_moved(asked: list[ir.IrDot], optimised: list[ir.IrDot]) -> dict[Place, Place]:
+    """Where the compiler has a dot of the source, if that is at another place.
+
+    The dots that bf16x3 and bf16x6 make of one stand where its operand a was made. They are its own
+    where no other dot of that tile lost its place.
+    """
+    kept, known = {x.place for x in optimised}, {x.place for x in asked}
+    lost = {x.place: x.tile for x in asked if x.place not in kept}
+    found = {}
+    for place, tile in lost.items():
+        others = {x.place for x in optimised if x.place not in known and x.tile == tile}
+        if len(others) == 1 and list(lost.values()).count(tile) == 1:
+            found[place] = others.pop()
+    return found
 
 
 def _tell_precision(dot: ir.IrDot | None) -> str:
@@ -139,6 +162,27 @@ def _group_fused(statements: Iterable[PtxStatement]) -> dict[Place, tuple[DotIns
         )
         for place, names in found.items()
     }
+
+
+def _find_lost(
+    asked: list[ir.IrDot],
+    fused: Mapping[Place, tuple[DotInstruction, ...]],
+    cores: Mapping[Place, Any],
+    threads: int,
+) -> dict[Place, tuple[DotInstruction, ...]]:
+    """The fused multiply-adds of a kernel's only dot, where the compiler put them at another line.
+
+    They are its own if they are as many as a thread needs for the tile.
+    """
+    if len(asked) != 1 or asked[0].place in fused or cores:
+        return {}
+    needed = math.prod(asked[0].tile)
+    floats = {fmt.ptx for fmt in FORMATS.values() if fmt.kind == "float"}
+    for found in fused.values():
+        same = tuple(x for x in found if x.accumulator in floats)
+        if sum(x.count for x in same) * threads == needed:
+            return {asked[0].place: same}
+    return {}
 
 
 def _group_amd(

@@ -113,6 +113,8 @@ class LoweredLaunch:
     many a pipelined loop goes around in, 0 without; `specialised_warps` whether some warps run
     other code than others. `seconds` is the CPU time of this compilation, none of it from a cache.
     `error` is the compiler's own message where there is none, and the facts are then empty.
+    `binary` is the SHA-256 of the machine's code with its tables. `remedies`, of a preview: what
+    else reaches the tensor cores, where this dot does not.
     """
 
     target: str
@@ -134,6 +136,8 @@ class LoweredLaunch:
     buffers: int = 0
     specialised_warps: bool = False
     unrecognised: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+    binary: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data."""
@@ -146,7 +150,7 @@ class LoweredLaunch:
         accesses = tuple(GlobalAccess(**x) for x in data["accesses"])
         resources = data["resources"] and Resources(**data["resources"])
         made = {**data, "dots": dots, "accesses": accesses, "resources": resources}
-        return _make(LoweredLaunch, made, ("grid", "unrecognised"))
+        return _make(LoweredLaunch, made, ("grid", "unrecognised", "remedies"))
 
 
 def read_dot(data: Mapping[str, Any]) -> DotLowering:

@@ -21,6 +21,7 @@ Follow = Callable[[str], AbstractContextManager[Listener]]
 class LoweredTarget:
     """What became of a kernel's launches on one target: the records, and a line on each failure.
 
+    `variants` and `notes` are those of a sweep (sweep/serve.py), the first one for each record.
     `mistake` is why nothing could be captured, in a line, and `output` what a worker in which
     gemmproof itself failed printed last.
     """
@@ -30,6 +31,8 @@ class LoweredTarget:
     failures: list[str] = field(default_factory=list)
     mistake: str = ""
     output: str = ""
+    variants: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
@@ -59,12 +62,14 @@ def _lower(request: Request, limits: Limits, listener: Listener) -> LoweredTarge
     def take(event: dict[str, Any]) -> None:
         if event["event"] == "lowered":
             made.lowerings.append(LoweredLaunch.from_dict(event["lowering"]))
+            made.variants.append(event.get("variant", {}))
         listener(event)
 
     while True:
         asked = replace(request, plan={**request.plan, "done": done})
         worker = watch(asked, limits, take)
         if "compiled" in worker.events:
+            made.notes = worker.events["compiled"].get("notes", [])
             return made
         case = worker.events.get("case", {})
         index = case.get("index", -1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from gemmproof.reference.fake_cuda import explain_lack
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.observation import CompileError, SimulatorError
 from gemmproof.reference.provenance import tell_error
-from gemmproof.target import TargetError, display_path, line_of
+from gemmproof.target import TargetError, display_path, line_of, require_case
 from gemmproof.worker.protocol import Listener, Request
 
 # of each axis, where neither the command nor the contract says another
@@ -38,11 +39,11 @@ def serve(
     """
     emit({"event": "ready"})
     kernel = find_kernel(request)
-    cases = _choose_cases(request, kernel)
+    cases = choose_cases(request, kernel)
     plan, gpu = request.plan, request.gpu or ""
     number = 0
     for case in cases:
-        made = join_launches(_capture(kernel, case, gpu, plan["every"]))
+        made = join_launches(capture_case(kernel, case, gpu, plan["every"]))
         if not made:
             raise TargetError(f"{kernel.name}: got no launch of a Triton kernel, expected one")
         for launch in made:
@@ -52,29 +53,24 @@ def serve(
             told = " ".join(f"{name}={x}" for name, x in launch.configuration.items())
             shown = f"{launch.kernel} {case.dtype} for {gpu}: {told}"
             emit({"event": "case", "case": shown, "phase": "compile", "index": number - 1})
-            lowering = _lower(launch, case.dtype, plan)
+            lowering = lower_launch(launch, case.dtype, plan)
             emit({"event": "lowered", "lowering": lowering.to_dict()})
     emit({"event": "compiled", "launches": number})
 
 
-def _choose_cases(request: Request, kernel: KernelUnderTest) -> list[Case]:
+def choose_cases(request: Request, kernel: KernelUnderTest) -> list[Case]:
     """A case for each format: the one that is stated, or the largest usual sizes admitted."""
     if request.case is not None:
         cases = [Case.from_json(request.case)]
     else:
-        cases = [_make_case(request, kernel, name) for name in kernel.contract.formats]
+        cases = [make_case(request, kernel, name) for name in kernel.contract.formats]
     for case in cases:
-        if (case.batch is not None) != kernel.contract.batched:
-            got, expected = ("no batch", "one") if case.batch is None else ("a batch", "none")
-            raise TargetError(f"case: got {got}, expected {expected} for {kernel.name}")
-        try:
-            kernel.require(case)
-        except ValueError as mistake:
-            raise TargetError(f"{kernel.name}: {mistake}") from None
+        require_case(kernel, case)
     return cases
 
 
-def _make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
+def make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
+    """The case of a format: the sizes and layouts of the plan, or the largest usual ones."""
     contract, stated = kernel.contract, request.plan["sizes"]
     axes = ("M", "N", "K", "batch") if contract.batched else ("M", "N", "K")
     for axis in stated:
@@ -98,9 +94,11 @@ def _make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
         raise TargetError(str(mistake)) from None
 
 
-def _capture(kernel: KernelUnderTest, case: Case, gpu: str, every: bool) -> list[CapturedLaunch]:
+def capture_case(
+    kernel: KernelUnderTest, case: Case, gpu: str, every: bool
+) -> list[CapturedLaunch]:
     """What a call of the wrapper launches. Raises TargetError, in one line, for what it raises."""
-    with _explaining(kernel.name, gpu):
+    with explain_capture(kernel.name, gpu):
         tensors = {name: x.tensor for name, x in operands(case, kernel).items()}
         with capture_launches(gpu, every) as made, warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -109,7 +107,8 @@ def _capture(kernel: KernelUnderTest, case: Case, gpu: str, every: bool) -> list
 
 
 @contextmanager
-def _explaining(name: str, gpu: str) -> Iterator[None]:
+def explain_capture(name: str, gpu: str) -> Iterator[None]:
+    """Within it what a wrapper raises becomes a TargetError, in one line with its place."""
     try:
         yield
     except Misstated as error:
@@ -127,7 +126,7 @@ def _explaining(name: str, gpu: str) -> Iterator[None]:
         raise TargetError(said) from None
 
 
-def _lower(launch: CapturedLaunch, dtype: str, plan: dict[str, Any]) -> LoweredLaunch:
+def lower_launch(launch: CapturedLaunch, dtype: str, plan: dict[str, Any]) -> LoweredLaunch:
     """A launch's record: its facts, or the compiler's message."""
     known = LoweredLaunch(
         target=launch.gpu,
@@ -147,7 +146,8 @@ def _lower(launch: CapturedLaunch, dtype: str, plan: dict[str, Any]) -> LoweredL
         where = error.where
         place = "" if where is None else f"{display_path(where.file)}:{where.line}"
         return LoweredLaunch.from_dict({**known, "error": error.message, "where": place})
-    known |= {"seconds": round(made.seconds, 3)}
+    binary = made.asm["cubin" if "cubin" in made.asm else "hsaco"]
+    known |= {"seconds": round(made.seconds, 3), "binary": sha256(binary).hexdigest()}
     return LoweredLaunch(**_keep_records(known | tell(made)))
 
 

@@ -16,14 +16,15 @@ def digest(observation: Observation) -> tuple[str, str]:
 
     The observation is a traced one. Which program touches an element, how often and by what tile
     is not looked at, nor what a wrapper keeps in memory of its own: that is how a kernel works, not
-    what it does. A case of which few programs run shows nothing: another order runs others.
+    what it does. Zeros have no sign: no property asks for it (properties/special.py). A case of
+    which few programs run shows nothing: another order runs others.
     """
     if observation.case.is_sampled:
         return "", ""
     bits = hashlib.sha256(repr(observation.raised).encode())
     for call in observation.calls:
         for result in call.results:
-            bits.update(b"none" if result is None else np.ascontiguousarray(result).tobytes())
+            bits.update(b"none" if result is None else _drop_signs(result).tobytes())
     found: dict[str, list[Any]] = defaultdict(list)
     for _, _, accesses in observation.trace or ():
         for access in accesses:
@@ -35,6 +36,11 @@ def digest(observation: Observation) -> tuple[str, str]:
         if elements.size:
             touched.update(words.encode() + elements.tobytes())
     return bits.hexdigest()[:16], touched.hexdigest()[:16]
+
+
+def _drop_signs(result: Any) -> Any:
+    """The result with 0 for -0."""
+    return np.ascontiguousarray(np.where(result == 0, np.zeros((), result.dtype), result))
 
 
 def _list_elements(access: Any) -> Any:

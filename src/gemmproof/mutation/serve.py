@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.proof import NOTHING, Attempt, attempt, conclude
@@ -13,11 +12,13 @@ from gemmproof.mutation.programs import optimise, run_no_grids, watch_programs
 from gemmproof.mutation.reach import Reach, watch_calls, watch_launches, watch_translation
 from gemmproof.mutation.search import ENOUGH, FEW, Search
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.naming import parameters_of
-from gemmproof.properties.proof.verdict import PROVED
+from gemmproof.properties.proof.verdict import PROVED, Proof
 from gemmproof.properties.values import EXACT
 from gemmproof.reference.simulator import run
+from gemmproof.report.report import ProofResult, Report
 from gemmproof.signoff.facts import describe
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import Listener, Request
@@ -73,12 +74,15 @@ def _judge_mutant(request: Request, find_kernel: Find, emit: Listener) -> None:
         return _conclude(emit, "invalid", finding.message)
     if finding is None and request.proof:
         made = attempt(kernel, request.gpu, request.proof_seconds, emit)
-    proved = find_scope(made)
     if finding is None:
-        enough = ENOUGH if proved else request.max_examples
+        told = {proof.property: proof for proof in made.proofs.verdicts}
+        enough = ENOUGH if find_scope(told) else request.max_examples
         finding = search.find(min(enough, request.max_examples), made)
-    _answer(search, finding, made, emit)
+    report = _answer(search, finding, made, emit)
     if finding is None:
+        # a proof that a case contradicts says nothing
+        results = {one.name: one.proof for one in report.properties if one.proof is not None}
+        proved = find_scope(results) if report.verdict == "pass" else ""
         _conclude(emit, *_find_difference(search, bool(proved), plan["cases"]), proved)
     return None
 
@@ -102,23 +106,23 @@ def _announce(kernel: KernelUnderTest, request: Request, emit: Listener) -> None
     emit({"event": "start", "examples": 2 * count})
 
 
-def _answer(search: Search, finding: Any, made: Any, emit: Listener) -> None:
+def _answer(search: Search, finding: Finding | None, made: Attempt, emit: Listener) -> Report:
     drawn = [judged for judged in search.judged.values() if not made.is_spent_on(judged)]
     report = make_report(search.kernel, drawn, [] if finding is None else [finding])
     if finding is None:
         report = conclude(report, made, search.judged)
     emit({"event": "report", "report": report.to_dict()})
+    return report
 
 
-def find_scope(made: Attempt) -> str:
+def find_scope(proofs: Mapping[str, Proof | ProofResult]) -> str:
     """For which sizes addresses and the product are proved, "" unless all of it is.
 
     Of a kernel with a formula of its own nothing says that its result is right.
     """
-    decided, product = made.proofs.verdicts, made.proofs.find(EXACT)
-    if product is None or any(proof.status != PROVED for proof in decided):
+    if EXACT not in proofs or any(proof.status != PROVED for proof in proofs.values()):
         return ""
-    scopes = {proof.scope for proof in decided}
+    scopes = {proof.scope for proof in proofs.values()}
     return scopes.pop() if len(scopes) == 1 else ""
 
 

@@ -38,4 +38,4 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     explain.add_argument("--svg", metavar="FILE", help="draw it at one case (needs matplotlib)")
     add_progress(explain)
     add_limits(explain, 60)
-    explain.set_defaults(device="cpu", max_examples=1, seed=0, proof=False)
+    explain.set_defaults(device="cpu", max_examples=1, seed=0, proof=False, premise=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
-from gemmproof.reference.gpus import TARGETS, UNMODELLED
+from gemmproof.reference.gpus import GPUS, TARGETS, UNMODELLED
 from gemmproof.settings import EXAMPLES, PROVES
 from gemmproof.spelling import format_of, one_of
 
@@ -60,6 +60,16 @@ def _add_contract(command: argparse.ArgumentParser) -> None:
     contract.add_argument(
         "--batch-invariant", action="store_true", help="the bits of a row do not depend on M"
     )
+    contract.add_argument(
+        "--tensor-cores", action="store_true", help="every dot is compiled to tensor cores"
+    )
+    contract.add_argument(
+        "--spills", type=natural, metavar="BYTES", help="of a thread that are spilled, at most"
+    )
+    contract.add_argument(
+        "--fits", action="extend", type=_read_gpus, metavar="GPU,...", default=None,
+        help="compiled for these GPUs, it has room there; they are those of the two above too",
+    )  # fmt: skip
 
 
 def _add_expected(command: argparse.ArgumentParser) -> None:
@@ -90,6 +100,10 @@ def add_calling(command: argparse.ArgumentParser) -> None:
     calling.add_argument(
         "--call", metavar="CALL", help='in the target\'s names: "linear(a, b.t(), bias)"'
     )
+
+
+def _read_gpus(text: str) -> tuple[str, ...]:
+    return tuple(map(one_of(*GPUS), text.split(",")))
 
 
 def _read_sizes(text: str) -> dict[str, str]:

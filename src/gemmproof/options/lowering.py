@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from gemmproof.lowering.preview.dot import PRECISIONS, PREVIEWED, USUAL_WARPS, WARPS
 from gemmproof.options.groups import TARGET, add_calling, add_limits, add_progress, positive
 from gemmproof.properties.cases.layouts import LAYOUTS
 from gemmproof.reference.formats import OPERANDS
@@ -32,7 +33,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         help=f"compile for it, repeatable (default {DEFAULT}): {' '.join(GPUS)}",
     )  # fmt: skip
     lowering.add_argument(
-        "--dtype", action="append", type=format_of(*OPERANDS), metavar="FORMAT", default=None,
+        "--dtype", action="append", type=format_of(*PREVIEWED), metavar="FORMAT", default=None,
         help=f"format of a and b, repeatable (default fp16): {' '.join(OPERANDS)}",
     )  # fmt: skip
     lowering.add_argument(
@@ -51,11 +52,44 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "--config", type=one_of("first", "all"), metavar="WHICH", default="first",
         help="of an autotuned kernel: first, or all that its own pruning leaves (default first)",
     )  # fmt: skip
+    lowering.add_argument(
+        "--sweep", action="store_true",
+        help="change one size, layout or operand at a time, and tell what each costs",
+    )  # fmt: skip
     add_calling(lowering)
+    _add_dot(lowering)
     lowering.add_argument("--jobs", type=positive, metavar="N", help="workers (default: CPUs)")
     lowering.add_argument("--json", metavar="FILE", help="write all of it (- for stdout)")
     add_progress(lowering)
     add_limits(lowering, 120)
+
+
+def _add_dot(lowering: argparse.ArgumentParser) -> None:
+    dot = lowering.add_argument_group("a dot of its own, in place of TARGET")
+    dot.add_argument(
+        "--dot", nargs=3, type=positive, metavar=("M", "N", "K"),
+        help="see what tl.dot of a tile becomes in a plain loop over K; --dtype may then be "
+        f"{' '.join(name for name in PREVIEWED if name not in OPERANDS)} too",
+    )  # fmt: skip
+    dot.add_argument(
+        "--warps", action="append", type=_read_warps, metavar="N",
+        help=f"of a block, repeatable (default {USUAL_WARPS})",
+    )  # fmt: skip
+    dot.add_argument("--stages", type=positive, metavar="N", help="of the loop's pipeline")
+    dot.add_argument(
+        "--precision", type=one_of(*PRECISIONS), metavar="PRECISION",
+        help=f"input_precision, how fp32 is multiplied: {' '.join(PRECISIONS)}",
+    )  # fmt: skip
+    dot.add_argument(
+        "--acc", type=format_of("fp32", "fp16"), metavar="FORMAT", help="of the sums: fp32 fp16"
+    )
+
+
+def _read_warps(text: str) -> int:
+    if not text.isdigit() or int(text) not in WARPS:
+        known = " ".join(map(str, WARPS))
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected one of: {known}")
+    return int(text)
 
 
 def _read_sizes(text: str) -> dict[str, int]:

@@ -44,4 +44,4 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     add_kept(reproduce)
     add_progress(reproduce)
     add_limits(reproduce, 30)
-    reproduce.set_defaults(device="cpu", proof=False)
+    reproduce.set_defaults(device="cpu", proof=False, premise=False)

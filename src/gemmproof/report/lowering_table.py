@@ -11,7 +11,7 @@ _HEADS = (
     *("target", "configuration", "instructions", "operands from", "registers", "spilled"),
     *("shared", "fits", "loads", "stores", "CPU s"),
 )
-_LOADS = ("load", "async copy", "tma load", "lds load")
+LOADS = ("load", "async copy", "tma load", "lds load")
 
 
 def tabulate(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
@@ -45,14 +45,14 @@ def _describe(one: LoweredLaunch) -> tuple[str, ...]:
     return (
         one.target,
         _configure(one),
-        " + ".join(_name_dot(dot) for dot in one.dots) or "no dot",
+        " + ".join(name_dot(dot) for dot in one.dots) or "no dot",
         ", ".join(sources) or "-",
         str(needs.registers),
         f"{spilled} B" if spilled else "-",
         str(needs.shared),
         "yes" if needs.shared <= needs.shared_limit else "no",
-        _widths(one, _LOADS),
-        _widths(one, ("store", "tma store")),
+        list_widths(one, LOADS),
+        list_widths(one, ("store", "tma store")),
         f"{one.seconds:.1f}",
     )
 
@@ -62,7 +62,8 @@ def _configure(one: LoweredLaunch) -> str:
     return " ".join([*told, f"warps={one.warps}", f"stages={one.stages}"])
 
 
-def _name_dot(dot: DotLowering) -> str:
+def name_dot(dot: DotLowering) -> str:
+    """Its instructions, and how far they sum before that is added to other sums."""
     promoted = f", added every {dot.promoted_k} of k" if dot.promoted_k else ""
     return " + ".join(map(_name, dot.instructions)) + promoted
 
@@ -74,7 +75,7 @@ def _name(one: DotInstruction) -> str:
     return f"{one.count} {one.unit} m{m}n{n}k{k} {one.a}"
 
 
-def _widths(one: LoweredLaunch, kinds: tuple[str, ...]) -> str:
+def list_widths(one: LoweredLaunch, kinds: tuple[str, ...]) -> str:
     """The widths in bytes of accesses of these kinds, each once; of tiles the engine's name."""
     found = {"TMA" if not x.bytes else f"{x.bytes} B" for x in one.accesses if x.kind in kinds}
     return ", ".join(sorted(found, key=lambda x: (len(x), x))) or "-"

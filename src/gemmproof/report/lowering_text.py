@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from gemmproof.lowering.record import (
     FMA,
@@ -21,15 +21,25 @@ from gemmproof.report.text import STYLES, Line, clean
 MOST_BLOCKS = 4  # launches with some lines each: more are rows of a table
 SHOWN_ACCESSES = 8
 WIDTH = 22  # of the first column
+Tabulate = Callable[[Sequence[LoweredLaunch]], Iterator[Line]]
 _COPIES = {"async copy": "cp.async", "lds load": "loads into shared memory"}
 
 
-def lines(name: str, made: Sequence[LoweredTarget], seconds: float) -> list[Line]:
-    """What `lowering` prints: a block for each launch, failures, and a line on all of it."""
+def lines(
+    name: str,
+    made: Sequence[LoweredTarget],
+    seconds: float,
+    tabulate: Tabulate = tabulate,
+    most: int = MOST_BLOCKS,
+) -> list[Line]:
+    """What `lowering` prints: a block for each launch, failures, and a line on all of it.
+
+    Beyond `most` launches each is a row of a table.
+    """
     every = [x for one in made for x in one.lowerings]
     blocks = ([*describe(x), ("", "")] for x in every)
     out = [line for block in blocks for line in block]
-    if len(every) > MOST_BLOCKS:
+    if len(every) > most:
         out = list(tabulate(every))
     for one in made:
         out += [(clean(line), STYLES["fail"]) for line in one.failures]
@@ -55,10 +65,11 @@ def describe(lowering: LoweredLaunch) -> Iterator[Line]:
         return
     for dot in lowering.dots:
         yield from _describe_dot(dot)
+    yield from (_row("", line) for line in lowering.remedies)
     if not lowering.dots:
         yield _row("no dot", "")
     shown = lowering.accesses[:SHOWN_ACCESSES]
-    yield from (_row(_short(x.where), _say_access(x)) for x in shown)
+    yield from (_row(_short(x.where), say_access(x)) for x in shown)
     if more := len(lowering.accesses) - len(shown):
         yield _row("", f"and {more} more accesses: --json has all")
     odd = [name for name, known in lowering.specialised.items() if not known]
@@ -102,10 +113,12 @@ def _say_instruction(one: DotInstruction) -> str:
     return f"{one.count} {name}, {formats}, from {places}"
 
 
-def _say_access(access: GlobalAccess) -> str:
+def say_access(access: GlobalAccess) -> str:
+    """How many of them, of which kind and how wide."""
     kind = _COPIES.get(access.kind, access.kind.replace("tma", "TMA"))
     count = f"{access.count} {kind}" if access.kind == "async copy" else _plural(access, kind)
-    return f"{count} of {access.bytes} bytes" if access.bytes else count
+    size = "1 byte" if access.bytes == 1 else f"{access.bytes} bytes"
+    return f"{count} of {size}" if access.bytes else count
 
 
 def _plural(access: GlobalAccess, kind: str) -> str:

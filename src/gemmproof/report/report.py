@@ -44,8 +44,9 @@ class PropertyResult:
 
     `reason` is why it is expected to fail, None where it is not; it is "expected" where it does.
     `examples` is how many cases it judged; `ratio` the largest error over its bound, None where the
-    property has no bound. `backend` is "simulator", or "cuda" for what was launched. `proof` is
-    what was decided for every size, None where that was not tried; `status` is that of the cases.
+    property has no bound. `backend` is "simulator", "cuda" for what was launched, or "compiler" for
+    what launches were compiled to: then those are counted. `proof` is what was decided for every
+    size, None where that was not tried; `status` is that of the cases.
     """
 
     name: str
@@ -59,8 +60,8 @@ class PropertyResult:
 
     @property
     def label(self) -> str:
-        """The name, with the backend where that is not the simulator."""
-        return self.name if self.backend == "simulator" else f"{self.name} on {self.backend}"
+        """The name, with the backend where that is a GPU: others have it as well."""
+        return f"{self.name} on {self.backend}" if self.backend == "cuda" else self.name
 
     @property
     def is_proved(self) -> bool:

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.compiled.promises import COMPILER
 from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.reference.wording import say_count
 from gemmproof.report.report import PropertyResult, Report
@@ -24,7 +25,8 @@ SHOWN_LIMIT = 88  # characters of what a limit says: --json has all
 SHOWN_REASONS = 3  # for which something is not decided
 SHOWN_FINDINGS = 4  # one a fault: nobody reads more than a screen
 SHOWN_FOLLOWERS = 4
-_VERBS = ("compiles", "leaves", "runs", "stays", "stores")  # that names of properties begin with
+# that names of properties begin with
+_VERBS = ("compiles", "fits", "leaves", "runs", "stays", "stores", "uses")
 # Cc control, Cf invisible formatting such as reversed text, Cs half a pair, Cn no character, Co
 # private use, Zl and Zp ends of lines
 _MOVING = ("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp")
@@ -108,7 +110,7 @@ def list_expected(report: Report) -> Iterable[Line]:
             if names := [name for name, cause in with_it.items() if cause == result.name]:
                 yield (f"  and with it: {', '.join(names)}", "dim")
         elif result.status in ("not run", "pass"):
-            held = f"held in the {say_count(result.examples, 'case')} that it was judged in"
+            held = f"held in the {_say_examples(result)} that it was judged in"
             how = held if result.status == "pass" else "was not run"
             yield (clean(f"{result.label}, expected to fail, {how}: {result.reason}"), "")
 
@@ -153,6 +155,7 @@ def finding_text(name: str, finding: Finding, claim: str, reproduce: Reproduce) 
 
 def _finding(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> Iterable[Line]:
     head = f"{name} {_negate(finding.property)}: {claim}"
+    is_compiled = finding.backend == COMPILER
     follows = f"  follows from {finding.cause}: it goes when that is mended"
     if finding.fault == UNEXPECTED:
         head = f"{name} keeps {finding.property}, which its contract expects to fail"
@@ -161,7 +164,7 @@ def _finding(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> I
         (clean(head.rstrip(": ")), "bold"),
         (clean(f"  {finding.message}"), ""),
         *([(follows, "")] if finding.cause else []),
-        (clean(f"  smallest case: {finding.case}"), ""),
+        (clean(f"  {'case' if is_compiled else 'smallest case'}: {finding.case}"), ""),
         (f"  reproduce:  {reproduce(finding.case)}", ""),
     ]
 
@@ -191,8 +194,12 @@ def _describe(result: PropertyResult, width: int) -> str:
     if result.status == "expected":
         return f"  {result.label:<{width}} fails as expected"
     worst = "" if result.ratio is None else f", worst error {result.ratio:.3g} of its bound"
-    held = f"{proved and f'{proved}; held in '}{say_count(result.examples, 'case')}"
+    held = f"{proved and f'{proved}; held in '}{_say_examples(result)}"
     return f"  {result.label:<{width}} {held}{worst}"
+
+
+def _say_examples(result: PropertyResult) -> str:
+    return say_count(result.examples, "launch" if result.backend == COMPILER else "case")
 
 
 def proof_text(result: PropertyResult) -> str:
@@ -237,7 +244,7 @@ def _summarise(report: Report) -> str:
     failed = sum(p.status == "fail" for p in report.properties)
     judged = sum(p.status not in ("not run", "expected") for p in report.properties)
     expected = sum(p.status == "expected" for p in report.properties)
-    cases = max((p.examples for p in report.properties), default=0)
+    cases = max((p.examples for p in report.properties if p.backend != COMPILER), default=0)
     do = "does" if failed == 1 else "do"
     every = "all " * (judged > 1 and not expected)
     words = {

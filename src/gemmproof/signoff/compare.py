@@ -145,7 +145,7 @@ class _Pair:
 
     def _compare_properties(self) -> Iterator[Reason]:
         results = {p.label: p for p in self.new.report.properties}
-        on_gpu = [p for p in self.old.report.properties if p.backend != "simulator" and _ran(p)]
+        on_gpu = [p for p in self.old.report.properties if p.backend == "cuda" and _ran(p)]
         if on_gpu and self.now.inputs.device == "cpu":
             words = f"{say_count(len(on_gpu), 'property')} ran on a GPU, none does now"
             yield self.say("property", INCOMPLETE, words)

@@ -6,12 +6,15 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from gemmproof.properties.cases.sizes import Sizes
+from gemmproof.properties.compiled.promises import WITHOUT
 from gemmproof.properties.contract import AXES, Contract
 from gemmproof.reference.formats import FORMATS
 from gemmproof.report.facts import Identity
 
 MOST = 4096  # sizes up to here are compared one by one
-FLAGS = ("huge", "deterministic", "batch_invariant")
+FLAGS = ("huge", "deterministic", "batch_invariant", "tensor_cores")
+# older contracts do not have these words
+_ADDED: dict[str, Any] = {**WITHOUT, "fits": []}
 
 
 def list_changed(before: Identity, now: Identity) -> Iterator[str]:
@@ -20,8 +23,9 @@ def list_changed(before: Identity, now: Identity) -> Iterator[str]:
         ("contract", before.contract, now.contract),
         ("operand", before.operands, now.operands),
     ):
+        usual = _ADDED if what == "contract" else {}
         for name in dict.fromkeys((*old, *new)):
-            was, is_now = (_say(words.get(name)) for words in (old, new))
+            was, is_now = (_say(words.get(name, usual.get(name))) for words in (old, new))
             if was != is_now:
                 yield f"{what} {name}: {was} -> {is_now}"
     if before.formula != now.formula:
@@ -47,9 +51,14 @@ def list_lost(before: Identity, now: Identity, failed: Collection[str] = ()) -> 
         yield f"sizes are promised only where {new['where']}"
     if lost := [name for name in _list_layouts(old) if name not in _list_layouts(new)]:
         yield f"layouts are promised no more: {' '.join(lost)}"
+    old, new = ({**_ADDED, **words} for words in (old, new))
     for flag in FLAGS:
         if old[flag] and not new[flag]:
             yield f"{flag} is promised no more"
+    if old["spills"] is not None and (new["spills"] is None or new["spills"] > old["spills"]):
+        yield f"spills of at most {old['spills']} bytes are promised no more"
+    if lost := [gpu for gpu in old["fits"] if gpu not in new["fits"]]:
+        yield f"that it fits on {' '.join(lost)} is promised no more"
     known, excused = (words.get("expected") or {} for words in (old, new))
     for name in excused:
         if name not in known and name not in failed:
@@ -76,4 +85,4 @@ def _say(value: Any) -> str:
         return "none"
     if isinstance(value, dict):
         return "; ".join(f"{key}: {x}" for key, x in value.items()) or "none"
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return " ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)

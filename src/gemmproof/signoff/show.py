@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gemmproof.properties.compiled.promises import COMPILER
 from gemmproof.reference.wording import say_count
 from gemmproof.report.facts import AXES, RESIDUES, UNKNOWN, Coverage
 from gemmproof.report.report import PropertyResult
@@ -139,12 +140,13 @@ def say_ratio(ratio: float) -> str:
 
 def say_cases(kernel: KernelRecord) -> str:
     """How many cases the property with the most of them judged."""
-    return str(max((p.examples for p in kernel.report.properties), default=0))
+    judged = (p.examples for p in kernel.report.properties if p.backend != COMPILER)
+    return str(max(judged, default=0))
 
 
 def say_gpu(kernel: KernelRecord) -> str:
     """Whether its bits were seen on a GPU, and on how many cases."""
-    ran = [p for p in kernel.report.properties if p.backend != "simulator" and p.status != NOT_RUN]
+    ran = [p for p in kernel.report.properties if p.backend == "cuda" and p.status != NOT_RUN]
     if not ran:
         return NOT_RUN
     failed = [p.name for p in ran if p.status == "fail"]

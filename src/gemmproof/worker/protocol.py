@@ -40,9 +40,12 @@ class Request:
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
     dies as `end` says, "drift", "explain" it in configuration `config`, "bench" what `plan` says
     (commands/bench.py), "reproduce" the finding of `plan`, "try" the test of `plan`, "mutate" as it
-    says (mutation/run.py), or tell of its "lowering" (lowering/serve.py). The kernel is the one
-    that `conftest` registers as `name`, or the function that `target` (fields of a Target) names,
-    under `contract` (fields of a Contract), called as `calling` (fields of a Calling) says.
+    says (mutation/run.py), tell of its "lowering" (lowering/serve.py), "sweep" what Triton knows of
+    its arguments (lowering/sweep/serve.py), "preview" dots that no kernel has
+    (lowering/preview/serve.py), or compile what its "claims" are judged by (lowering/claims). The
+    kernel is the one that `conftest` registers as `name`, or the function that `target` (fields of
+    a Target) names, under `contract` (fields of a Contract), called as `calling` (fields of a
+    Calling) says.
     `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
     `--device cuda`, `limits` for what lies beyond the contract, `proof` for what a solver decides
     in `proof_seconds`, `premise` for what is predicted to be compiled as well, `declared` and
@@ -130,8 +133,12 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "reproduced": "bug",  # the answer to a reproduction: what a test states
         "interpreted": "outcomes",  # what became of a test under Triton's interpreter
         "surveyed": "reached cases programs source",  # a kernel that is not yet mutated
-        "lowered": "lowering",  # what one launch was compiled to
-        "compiled": "launches",  # how many there are: all were told of
+        "lowered": "lowering variant",  # what a launch was compiled to; of a sweep, what differs
+        # the properties of compiled code that are promised; why which are expected to fail
+        "promises": "names expected",
+        "planned": "plan",  # what is to be compiled for the claims of a contract
+        "weighed": "index weighed",  # what one of these launches says of them
+        "compiled": "launches notes",  # how many there are: all were told of
         # a mutant that is the same program, does not compile, or differs; where it is proved right
         "mutated": "fate why proved",
         "shrunk": "case",  # the answer to a shrink

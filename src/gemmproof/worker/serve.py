@@ -20,7 +20,15 @@ from gemmproof.fake_device import Wanted, fake_device
 from gemmproof.reference.provenance import tell_error, words_of
 from gemmproof.reference.sign_of_life import SignOfLife
 from gemmproof.settings import find_pythonpath
-from gemmproof.target import Target, TargetError, call_theirs, line_of, load, load_file
+from gemmproof.target import (
+    Target,
+    TargetError,
+    call_theirs,
+    line_of,
+    load,
+    load_file,
+    require_case,
+)
 from gemmproof.worker.processes import die_with_parent, resident
 from gemmproof.worker.protocol import STACK, WHERE_SIGNAL, Listener, Request, open_events
 
@@ -91,6 +99,18 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.lowering.serve import serve as serve_lowering
 
         return serve_lowering(request, _find_kernel, emit)
+    if request.ask == "claims":
+        from gemmproof.lowering.claims.serve import serve as serve_claims
+
+        return serve_claims(request, _find_kernel, emit)
+    if request.ask == "sweep":
+        from gemmproof.lowering.sweep.serve import serve as serve_sweep
+
+        return serve_sweep(request, _find_kernel, emit)
+    if request.ask == "preview":
+        from gemmproof.lowering.preview.serve import serve as serve_preview
+
+        return serve_preview(request, emit)
     if request.ask == "bench":
         from gemmproof.worker.bench import serve as serve_bench
 
@@ -101,18 +121,24 @@ def serve(request: Request, emit: Listener) -> None:
         alone = [kernel.name for kernel in found if kernel.device_only]
         told = {"names": [k.name for k in found], "formats": [k.contract.formats for k in found]}
         return emit({"event": "kernels", **told, "alone": alone})
+    from gemmproof.properties.compiled.promises import WITHOUT, list_promised
     from gemmproof.signoff.facts import describe
 
     place, _, function = request.engine.partition(":")
     check = getattr(import_module(place), function)
     emit({"event": "ready"})
     kernel = _find_kernel(request)
-    engine = partial(check, kernel, target=request.gpu, seconds=request.seconds)
+    # what it promises of compiled code is judged by workers of their own (lowering/claims)
+    judged = replace(kernel, contract=replace(kernel.contract, **WITHOUT))
+    engine = partial(check, judged, target=request.gpu, seconds=request.seconds)
     case = _read_case(request.case, kernel)
     if request.ask == "shrink":
         assert case is not None
         return _shrink(request, kernel, engine, case, emit)
     emit({"event": "source", "facts": asdict(describe(kernel, STARTED))})
+    if promised := list_promised(kernel.contract):
+        expected = kernel.contract.reasons
+        emit({"event": "promises", "names": promised, "expected": expected})
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
     if request.kept and case is None:
         from gemmproof.properties.cases.case import Case
@@ -232,11 +258,5 @@ def _read_case(text: str | None, kernel: KernelUnderTest) -> Case | None:
     if text is None:
         return None
     case = Case.from_json(text)
-    if (case.batch is not None) != kernel.contract.batched:
-        got, expected = ("no batch", "one") if case.batch is None else ("a batch", "none")
-        raise TargetError(f"case: got {got}, expected {expected} for {kernel.name}")
-    try:
-        kernel.require(case)
-    except ValueError as mistake:
-        raise TargetError(f"{kernel.name}: {mistake}") from None
+    require_case(kernel, case)
     return case

@@ -25,8 +25,8 @@ def judge(
     """The report on the kernel that `request` names, and what its worker left."""
     worker = watch(request, limits, listener)
     report = _tell_undecided(make_report(worker, request.name), worker.undecided)
-    findings, expected = (tuple(map(_shorten_path, x)) for x in (report.findings, report.expected))
-    report = replace(report, findings=findings, expected=expected)
+    findings, excused = (tuple(map(_shorten_path, x)) for x in (report.findings, report.expected))
+    report = replace(report, findings=findings, expected=excused)
     seconds = worker.seconds
     # what dies on a GPU does not when simulated, so there is nothing to shrink
     launched = worker.events.get("case", {}).get("phase") == "launch"
@@ -41,6 +41,13 @@ def judge(
             death = replace(death, case=Case.from_json(found.events["shrunk"]["case"]))
             report = replace(report, findings=(death, *others))
         seconds += found.seconds
+    promised = worker.events.get("promises")
+    # an interruption ends all of it, and of what could not be judged at all there is no more to say
+    if promised and worker.end != "halted" and report.properties:
+        from gemmproof.lowering.claims.supervise import add_claims
+
+        report = add_claims(replace(report, seconds=seconds), promised, request, limits, listener)
+        seconds = report.seconds
     told = worker.events.get("source")
     facts = None if told is None else Identity.from_dict(told["facts"])
     return replace(report, seconds=round(seconds, 2), facts=facts), worker

@@ -59,6 +59,10 @@ CHANGES = {
         {"facts": identity(expected={"no_races": "issue 12"})},
         INPUTS, REFUSED, "contract expected: none -> no_races: issue 12",
     ),
+    "claims on compiled code": (
+        {"facts": identity(tensor_cores=True, spills=0, fits=("sm_90",))},
+        INPUTS, SIGNED, "contract fits: none -> sm_90",
+    ),
     "condition": ({"facts": identity(where="K > 2")}, INPUTS, REFUSED, "only where K > 2"),
     "wider": ({"facts": identity(formats=("fp16", "bf16"), layouts="any")}, INPUTS, SIGNED, "any"),
     "property": (
@@ -92,6 +96,32 @@ def test_a_change_weighs_what_a_reviewer_would_expect(name):
     assert now.code == ("error" if name == "error of ours" else EXIT_OF[verdict])
     said = [one.text for one in (*now.reasons, *now.changes)]
     assert said == [] if words is None else any(words in text for text in said), said
+
+
+def test_a_claim_on_compiled_code_that_is_gone_is_refused():
+    claims = {"tensor_cores": True, "spills": 16, "fits": ("sm_86", "sm_90")}
+    before = signed(report(facts=identity(**claims)))
+
+    def refused(**words):
+        now = signed(report(facts=identity(**{**claims, **words})), baseline=before)
+        assert now.verdict == (REFUSED if words else SIGNED)
+        return [one.text for one in now.changes if one.kind == "promise"]
+
+    assert refused() == []
+    assert refused(tensor_cores=False) == ["tensor_cores is promised no more"]
+    lost = "spills of at most 16 bytes are promised no more"
+    assert refused(spills=None) == refused(spills=17) == [lost]
+    assert refused(fits=("sm_90",)) == ["that it fits on sm_86 is promised no more"]
+    less = report(facts=identity(**{**claims, "spills": 0, "fits": ("sm_80", "sm_90", "sm_86")}))
+    assert signed(less, baseline=before).verdict == SIGNED
+
+
+def test_a_baseline_of_before_there_were_claims_is_no_change():
+    words = identity().contract
+    older = {k: x for k, x in words.items() if k not in ("tensor_cores", "spills", "fits")}
+    before = signed(report(facts=replace(identity(), contract=older)))
+    now = signed(baseline=before)
+    assert (now.verdict, [x.text for x in now.changes if x.kind == "contract"]) == (SIGNED, [])
 
 
 def test_a_kernel_that_is_gone_is_refused_unless_others_were_asked_for():

@@ -24,6 +24,9 @@ _FUSED = re.compile(r"loc\(fused(?:<.*?>)?\[(.*?)[,\]].*\)$")
 _REF = re.compile(r"#loc\d*$")
 _TENSOR = re.compile(r"(?:tensor|memdesc)<((?:\d+x)*)(!?[\w.]+)(.*)>$", re.DOTALL)
 _PRECISION = re.compile(r"inputPrecision = (\w+)")
+_ALLOCATED = re.compile(
+    r"ttg\.local_alloc\b[^\n]*memdesc<((?:\d+x)+)(\w+),[^\n>]*>[^\n]*? (loc\(.*\))$", re.MULTILINE
+)
 _BUFFERS = re.compile(r"ttg\.memdesc_index %[^:]*: !ttg\.memdesc<(\d+)x((?:\d+x)+)([a-z]\w*)")
 
 
@@ -59,6 +62,15 @@ def list_dots(text: str) -> list[IrDot]:
         place = _resolve_place(f"loc({loc.strip()}", aliases)
         found.append(IrDot(place, tile, (a[1], b[1], c[1]), layouts, precision))  # type: ignore[arg-type]
     return found
+
+
+def list_buffers(text: str) -> list[tuple[Place, tuple[int, ...], str]]:
+    """Shared memory by its shape and format, each with the line that it is for, as of a load."""
+    aliases = dict(_ALIAS.findall(text))
+    return [
+        (_resolve_place(loc, aliases), tuple(int(n) for n in shape.split("x") if n), kind)
+        for shape, kind, loc in _ALLOCATED.findall(text)
+    ]
 
 
 def count_buffers(text: str) -> int:

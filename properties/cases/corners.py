@@ -1,0 +1,137 @@
+"""The cases that every check starts with: the edges of tiles, of groups of them and of formats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.data import ZERO_SEEDS
+from gemmproof.properties.cases.far import list_far
+from gemmproof.properties.cases.generate import (
+    SMS,
+    fit_budget,
+    fit_sides,
+    is_admitted,
+    list_fills,
+    list_relations,
+    smallest,
+    widest_tile,
+)
+from gemmproof.properties.cases.layouts import HUGE
+from gemmproof.properties.cases.survey import Survey, list_groups, list_sizes
+from gemmproof.properties.contract import ROLES, Contract
+
+LONG_K = 4096  # what a narrow accumulator cannot sum
+MOST_SIZES = 24  # corners around constants; the others are drawn
+
+
+def corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
+    """Cases that every check starts with, the most revealing first; the contract admits each."""
+    seen: set[Case] = set()
+    for case in _corners(contract, survey, dtype):
+        if not case.is_sampled:
+            case = fit_budget(fit_sides(case, contract), contract, widest_tile(survey, case.config))
+        if case not in seen and is_admitted(case, contract):
+            seen.add(case)
+            yield case
+
+
+def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
+    one = smallest(contract, dtype)
+    bm, bn, bk = widest_tile(survey, 0)
+    sides = [
+        (bm + 1, bn + 1, bk + 1),
+        (bm, bn, bk),
+        (bm, bn, 0),
+        (bm - 1, 2 * bn + 1, 2 * bk),
+        (2 * bm + 1, bn - 1, 2 * bk + 1),
+        (3 * bm, 2 * bn, bk - 1),
+        (0, bn, bk),
+        (bm, 0, bk),
+        (5 * bm + 1, 1, 1),
+        (1, 5 * bn + 1, 1),
+    ]
+    first = replace(one, batch=None if one.batch is None else 2)
+    small = replace(first, M=7, N=6, K=bk + 3)
+    for position, (M, N, K) in enumerate(sides):
+        # half of them, the first included, three times over uninitialised memory
+        yield replace(first, M=M, N=N, K=K, calls=1 if position % 2 else 3)
+        if position == 0:
+            yield from _kinds(small, contract, early=True)
+    for name, options in survey.arguments:
+        for said in options[1:]:
+            yield replace(small, M=bm + 1, arguments=((name, said),))
+    for config in range(survey.configs):
+        bm, bn, bk = widest_tile(survey, config)
+        yield replace(first, M=bm + 1, N=bn + 1, K=2 * bk + 1, config=config)
+        for m, n, k in survey.tiles[config][1:]:
+            yield replace(first, M=m + 1, N=n + 1, K=k + 1, config=config)
+            aligned = replace(first, M=m + 1, N=2 * n, K=2 * k, config=config)
+            yield aligned
+            if survey.asks_sms:  # which may decide the tile as well
+                yield replace(aligned, sms=1)
+    bm, bn, bk = widest_tile(survey, 0)
+    for split in survey.splits:
+        for K in (bk * split, bk * split + 1, bk * (split - 1), bk * split - 1):
+            yield replace(first, M=3, N=5, K=K)
+    for sms in SMS if survey.asks_sms else ():
+        for M, N in ((3 * bm + 1, 3 * bn), (5 * bm, 2 * bn + 1)):
+            yield replace(first, M=M, N=N, K=bk + 1, sms=sms)
+        yield replace(first, M=2 * bm + 1, N=2 * bn, K=2 * bk, sms=sms)
+    # a program's next tile in the other configurations, whose tiles have other sides
+    for config in range(1, survey.configs if survey.asks_sms else 1):
+        m, n, k = widest_tile(survey, config)
+        yield replace(first, M=2 * m + 1, N=2 * n + 1, K=k + 1, config=config, sms=1)
+    # many tiles, in the configuration where they are the least work
+    least = min(range(survey.configs), key=lambda config: math.prod(widest_tile(survey, config)))
+    for M, N, K in list_groups(survey.groups, widest_tile(survey, least)):
+        yield replace(one, M=M, N=N, K=K, config=least)
+    # an empty K may have a kernel of its own, of which no dot shows the tile
+    most = [max(sides) for sides in zip(*chain.from_iterable(survey.tiles), strict=True)]
+    for count in survey.groups:
+        yield replace(one, M=count * most[0] + 1, N=2 * most[1] - 1, K=0)
+    yield from _kinds(small, contract, early=False)
+    for fill in (f for f in list_fills(dtype)[1:] if f != "special"):
+        calls = 3 if fill == "normal" else 1
+        yield replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1, calls=calls)
+    # one column or one row may take a path of its own, for which K has to be long
+    long = max(4 * bk, *(c for c in survey.constants if c < LONG_K), 0) + 1
+    for M, N in ((bm + 1, 1), (1, bn + 1)):
+        yield replace(one, M=M, N=N, K=long, fill="normal", seed=1)
+    # sums of one sign over a long K: what a narrow accumulator cannot hold
+    yield replace(one, K=LONG_K, fill="positive", seed=1)
+    for name in contract.layout_names[1:]:
+        for operand in ROLES:
+            # the last of three matrices is the one that lies far away
+            batch = 3 if name == "narrow_batch" else first.batch
+            # of a far matrix the largest offset within one tile too
+            for K in (bk + 3, 3) if name in HUGE else (bk + 3,):
+                case = replace(first, M=5, N=7, K=K, batch=batch)
+                yield case.with_layout(operand, name)
+    yield from list_far(one, contract)
+    zeros = "special" if one.format.kind == "float" else "wide"
+    for seed in ZERO_SEEDS:
+        yield replace(small, K=2 * small.K, fill=zeros, seed=seed)
+    for M, N, K in list_sizes(survey.constants, (bm, bn, bk))[:MOST_SIZES]:
+        yield replace(one, M=M, N=N, K=K)
+
+
+def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
+    """One case of each relation between calls, and one of odd values; early, one per property."""
+    one = replace(case, seed=1)
+    for compare in list_relations(contract):
+        if (compare in ("negated", "order", "rows")) == early:
+            fill = "index" if compare in ("scaled", "order") else "normal"
+            related = replace(one, compare=compare, fill=fill)
+            if compare == "rows":
+                # sums that cancel show rounding that a result of 16 bits hides elsewhere, and all
+                # terms of an even K have one that cancels them
+                K = case.K - case.K % 2
+                related = replace(related, M=33, N=8 * case.N, K=K, fill="cancelling")
+                yield replace(related, K=2 * K)
+            yield related
+    if early and case.format.kind == "float":
+        yield replace(one, fill="special", M=13, N=11)

@@ -1,0 +1,1 @@
+"""What a contract promises of compiled code, which no case is judged by."""

@@ -1,0 +1,157 @@
+"""Dots of many tiles, formats and warps, compiled for each GPU: data of docs/instructions.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import triton
+
+from gemmproof.lowering.preview.dot import Dot
+from gemmproof.lowering.record import LoweredLaunch
+from gemmproof.lowering.run import lower
+from gemmproof.reference.formats import FNUZ, OPERANDS
+from gemmproof.reference.gpus import GPUS
+from gemmproof.worker.limits import Limits
+from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.supervisor import open_pool, preload
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "docs" / "evidence" / "instructions.json"
+LIMITS = Limits(case=120)
+#: The dot of which one thing at a time is another: 4 warps, and no side that limits an instruction.
+USUAL = Dot((64, 64, 32))
+SIDES = {
+    "M": (1, 8, 16, 32, 64, 128),
+    "N": (1, 8, 16, 32, 64, 128),
+    "K": (2, 4, 8, 16, 32, 64),
+}
+WARPS = (1, 2, 4, 8)
+#: The same where there are no tensor cores to be reached: large tiles compile slowly.
+FEW_SIDES = {"M": (1, 16, 64), "N": (1, 16, 64), "K": (2, 4, 8, 16, 32)}
+FEW_WARPS = (4,)
+PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+WIDE = Dot((128, 256, 64), warps=8)
+IMPRECISE = (32, 64, 0)  # of k: what max_num_imprecise_acc says beside nothing
+Row = dict[str, Any]
+
+
+def list_dots(gpu: str) -> list[Dot]:
+    """The dots that are compiled for a GPU."""
+    formats = [name for name in (*OPERANDS, "fp64") if name != "tf32"]
+    formats += [fmt.name for fmt in FNUZ[:2]] if GPUS[gpu].is_amd else []
+    found: dict[Dot, None] = {}
+    for name in formats:
+        usual = replace(USUAL, dtype=name)
+        found |= dict.fromkeys(_vary(usual, GPUS[gpu].triton_uses_cores))
+    in_full = replace(USUAL, dtype="fp32", precision="ieee")
+    found |= dict.fromkeys(_vary(in_full, GPUS[gpu].is_amd))
+    found |= dict.fromkeys(replace(in_full, precision=x) for x in PRECISIONS)
+    if not GPUS[gpu].triton_uses_cores:
+        return list(found)
+    for name in ("fp16", "fp8e4m3"):
+        found |= dict.fromkeys((replace(USUAL, dtype=name, acc="fp16"), replace(WIDE, dtype=name)))
+    deep = replace(USUAL, tile=(64, 64, 128), dtype="fp8e4m3")
+    found |= dict.fromkeys((deep, *(replace(deep, imprecise=n) for n in IMPRECISE)))
+    return list(found)
+
+
+def _vary(dot: Dot, widely: bool) -> Iterator[Dot]:
+    """The dot, and it with one side or the number of warps another."""
+    M, N, K = dot.tile
+    sides = SIDES if widely else FEW_SIDES
+    yield dot
+    yield from (replace(dot, tile=(m, N, K)) for m in sides["M"])
+    yield from (replace(dot, tile=(M, n, K)) for n in sides["N"])
+    yield from (replace(dot, tile=(M, N, k)) for k in sides["K"])
+    yield from (replace(dot, warps=n) for n in (WARPS if widely else FEW_WARPS))
+
+
+def compile_cells(cells: dict[str, list[Dot]], jobs: int) -> Iterator[Row]:
+    """What each dot becomes, by GPU. Raises RuntimeError where a compilation was not told of."""
+    with tempfile.TemporaryDirectory() as room, preload(None, LIMITS):
+        for gpu, dots in cells.items():
+            parts = [dots[i::jobs] for i in range(jobs)]
+            found = _compile(gpu, [part for part in parts if part], room)
+            for dot in dots:
+                yield {"gpu": gpu, **_state(dot), **tell_cell(found[dot])}
+
+
+def _compile(gpu: str, parts: list[list[Dot]], room: str) -> dict[Dot, LoweredLaunch]:
+    def lower_part(numbered: tuple[int, list[Dot]]) -> dict[Dot, LoweredLaunch]:
+        number, dots = numbered
+        own = Path(room) / f"{gpu}-{number}"
+        own.mkdir(exist_ok=True)
+        plan = {"dots": list(map(asdict, dots)), "remedies": False, "done": 0, "room": str(own)}
+        (made,) = lower(Request("preview", "dot", plan=plan), [gpu], LIMITS, _follow)
+        if made.failures or made.mistake or len(made.lowerings) != len(dots):
+            raise RuntimeError(f"{gpu}: got {made.failures or made.mistake}, expected all dots")
+        return dict(zip(dots, made.lowerings, strict=True))
+
+    with open_pool(len(parts)) as pool:
+        made = list(pool.map(lower_part, enumerate(parts)))
+    return {dot: one for part in made for dot, one in part.items()}
+
+
+@contextmanager
+def _follow(name: str) -> Iterator[Listener]:
+    yield lambda event: None
+
+
+def tell_cell(made: LoweredLaunch) -> Row:
+    """Of a compiled dot what the page is made of: its instructions, or the compiler's message."""
+    if made.error:
+        return {"refused": made.error}
+    found = [
+        [x.unit, *([list(x.shape)] if x.shape else [None]), x.a, x.accumulator, list(x.operands)]
+        for dot in made.dots
+        for x in dot.instructions
+    ]
+    kinds = [x for i, x in enumerate(found) if x not in found[:i]]
+    promoted = [dot.promoted_k for dot in made.dots if dot.promoted_k is not None]
+    return {"instructions": kinds, "promoted_k": promoted[0] if promoted else None}
+
+
+def _state(dot: Dot) -> Row:
+    """The fields of a dot that are not as usual, and always its tile, format and warps."""
+    usual, own = asdict(Dot((0, 0, 0))), asdict(dot)
+    kept = ("tile", "dtype", "warps")
+    return {
+        name: list(x) if name == "tile" else x
+        for name, x in own.items()
+        if name in kept or x != usual[name]
+    }
+
+
+def dot_of(row: Row) -> Dot:
+    """The dot of a row."""
+    named = {name: row[name] for name in Dot.__slots__ if name in row}
+    return Dot(**{**named, "tile": tuple(row["tile"])})
+
+
+def read_data() -> dict[str, Any]:
+    """The data as they are kept."""
+    return dict(json.loads(DATA.read_text(encoding="utf-8")))
+
+
+def compile_all(jobs: int) -> None:
+    """Compile every cell anew, and keep what became of it."""
+    cells = {gpu: list_dots(gpu) for gpu in GPUS}
+    rows = []
+    total = sum(map(len, cells.values()))
+    for row in compile_cells(cells, jobs or os.cpu_count() or 1):
+        rows.append(json.dumps(row))
+        if len(rows) % 100 == 0:
+            print(f"{len(rows)} of {total} dots", file=sys.stderr, flush=True)
+    date = datetime.now(UTC).date().isoformat()
+    head = json.dumps({"triton": triton.__version__, "date": date})[1:-1]
+    lines = ",\n  ".join(rows)
+    DATA.write_text(f'{{{head}, "cells": [\n  {lines}\n]}}\n', encoding="utf-8")

@@ -1,0 +1,239 @@
+"""The tables of docs/instructions.md, from docs/evidence/instructions.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from scripts.docs.compiled_dots import (
+    IMPRECISE,
+    PRECISIONS,
+    SIDES,
+    USUAL,
+    WARPS,
+    Row,
+    compile_all,
+    dot_of,
+    read_data,
+)
+from scripts.docs.markdown import fill, make_table, update
+
+from gemmproof.lowering.preview.dot import Dot
+from gemmproof.lowering.record import FMA
+from gemmproof.reference.formats import FNUZ, FORMATS
+from gemmproof.reference.gpus import GPUS
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "instructions.md"
+REFUSED, NONE = "refused", "-"
+_IN_PTX = {f.name: (f.ttir, f.ptx) for f in (*FORMATS.values(), *FNUZ)}
+#: How the instructions of both makers name formats that have another name in ours.
+_SAME = {"int8": ("s8", "i8"), "fp32": ("f32",), "fp8e4m3": ("e4m3", "fp8"),
+         "fp8e5m2": ("e5m2", "bf8"), "fp8e4m3fnuz": ("fp8",), "fp8e5m2fnuz": ("bf8",),
+         "fp64": ("f64",)}  # fmt: skip
+
+Cells = dict[tuple[str, Dot], Row]
+Kind = tuple[str, str | None]  # a format, and what is said of its precision
+
+
+def make_page(
+    check: bool = False, out: Path | None = None, compile: bool = False, jobs: int = 0
+) -> int:
+    """Make the tables of docs/instructions.md from docs/evidence/instructions.json.
+
+    With --compile every dot is compiled anew before (minutes; --jobs workers, as many as there are
+    CPUs), and the evidence is rewritten.
+    """
+    if compile:
+        compile_all(jobs)
+    return update(PAGE, fill(PAGE, make_tables(read_data())), check, out)
+
+
+def make_tables(data: Row) -> dict[str, str]:
+    """The tables by the names of their marks."""
+    cells = {(row["gpu"], dot_of(row)): row for row in data["cells"]}
+    count, gpus = len(cells), len({gpu for gpu, _ in cells})
+    made = f"{count} dots for {gpus} GPUs, compiled with Triton {data['triton']} on {data['date']}."
+    tables = {"made": made, "usual": tell_usual(cells), "smallest": tell_smallest(cells)}
+    for name, values, change in CHANGES:
+        tables[name] = tell_changes(cells, name, values, change)
+    return tables | {
+        "fp32": tell_precisions(cells),
+        "fp8": tell_promotion(cells),
+        "sums": tell_sums(cells),
+    }
+
+
+def name_cell(row: Row | None, short: bool = False) -> str:
+    """A cell in a word or two: the instruction, and the format where it is not the operands' own.
+
+    If `short`, without the k that an instruction of the same kind has for each width of elements.
+    """
+    if row is None:
+        return NONE
+    if "refused" in row:
+        return REFUSED
+    names = []
+    for unit, shape, a, *_ in row["instructions"]:
+        if unit == FMA:
+            names.append("fma")
+        elif shape is None:
+            names.append(unit)
+        else:
+            own = a in (*_IN_PTX[row["dtype"]], *_SAME.get(row["dtype"], ()))
+            own |= short and (row["dtype"], a) == ("fp32", "tf32")
+            k = "" if short else f"k{shape[2]}"
+            names.append(f"{unit} m{shape[0]}n{shape[1]}{k}{'' if own else f' of {a}'}")
+    return " + ".join(dict.fromkeys(names))
+
+
+def has_cores(row: Row | None) -> bool:
+    """Whether a cell reaches the tensor cores."""
+    return row is not None and any(shape for _, shape, *_ in row.get("instructions", ()))
+
+
+def list_kinds(cells: Cells) -> list[Kind]:
+    """The formats, fp32 as it is when nothing is said and in full."""
+    found = dict.fromkeys((dot.dtype, None) for _, dot in cells)
+    at = list(found).index(("fp32", None)) + 1
+    kinds = list(found)
+    return [*kinds[:at], ("fp32", "ieee"), *kinds[at:]]
+
+
+def name_kind(kind: Kind) -> str:
+    """A format in words."""
+    return f"`{kind[0]}`{', ' if kind[1] else ''}{kind[1] or ''}"
+
+
+def tell_usual(cells: Cells) -> str:
+    """By format and GPU what a tile that limits nothing becomes; equal GPUs share a column."""
+
+    def tell(gpu: str, kind: Kind) -> str:
+        dot = replace(USUAL, dtype=kind[0], precision=kind[1])
+        return name_cell(cells.get((gpu, dot)))
+
+    kinds = list_kinds(cells)
+    columns = group((tuple(tell(gpu, kind) for kind in kinds), gpu) for gpu in GPUS)
+    rows = group((tuple(x[i] for x in columns), name_kind(kind)) for i, kind in enumerate(kinds))
+    head = ("a and b", *(" ".join(gpus) for gpus in columns.values()))
+    return make_table(head, [[" ".join(names), *found] for found, names in rows.items()])
+
+
+def tell_smallest(cells: Cells) -> str:
+    """Of each side the smallest one that reaches the tensor cores, and what is below it."""
+    found = []
+    for gpu in GPUS:
+        for kind in list_kinds(cells):
+            dot = replace(USUAL, dtype=kind[0], precision=kind[1])
+            if has_cores(cells.get((gpu, dot))):
+                sides = tuple(_find_smallest(cells, gpu, dot, side) for side in "MNK")
+                found.append((sides, (gpu, name_kind(kind))))
+    return make_table(("GPU", "a and b", "M", "N", "K"), _join(group(found)))
+
+
+def _find_smallest(cells: Cells, gpu: str, dot: Dot, side: str) -> str:
+    at = "MNK".index(side)
+    below = ""
+    for n in SIDES[side]:
+        row = cells.get((gpu, replace(dot, tile=(*dot.tile[:at], n, *dot.tile[at + 1 :]))))  # type: ignore[arg-type]
+        if has_cores(row):
+            return f"{n}{f', {below} below' if below else ''}"
+        below = name_cell(row)
+    return NONE
+
+
+def _side(at: int) -> Callable[[Dot, int], Dot]:
+    return lambda dot, n: replace(dot, tile=(*dot.tile[:at], n, *dot.tile[at + 1 :]))  # type: ignore[arg-type]
+
+
+#: A table each: what is another thing, its values, and how a dot gets it.
+CHANGES: tuple[tuple[str, Sequence[int], Callable[[Dot, int], Dot]], ...] = (
+    ("M", SIDES["M"], _side(0)),
+    ("N", SIDES["N"], _side(1)),
+    ("K", SIDES["K"], _side(2)),
+    ("warps", WARPS, lambda dot, n: replace(dot, warps=n)),
+)
+
+
+def tell_changes(
+    cells: Cells, name: str, values: Sequence[int], change: Callable[[Dot, int], Dot]
+) -> str:
+    """By GPU and format what each value gives, where that is not one instruction for all.
+
+    The tf32 of fp32 is as its own there.
+    """
+    found = []
+    for gpu in GPUS:
+        for kind in list_kinds(cells):
+            dot = replace(USUAL, dtype=kind[0], precision=kind[1])
+            rows = [cells.get((gpu, change(dot, n))) for n in values]
+            told = tuple(name_cell(row, short=name != "K") for row in rows)
+            if len(set(told) - {REFUSED, NONE, "fma"}) > 1 and NONE not in told:
+                found.append((told, (gpu, name_kind(kind))))
+    return make_table(("GPU", "a and b", *(f"{name} = {n}" for n in values)), _join(group(found)))
+
+
+def tell_precisions(cells: Cells) -> str:
+    """What fp32 operands are multiplied as, by what is said of them."""
+    found = []
+    for gpu in GPUS:
+        said = (None, *PRECISIONS)
+        dots = [replace(USUAL, dtype="fp32", precision=x) for x in said]
+        found.append((tuple(name_cell(cells.get((gpu, dot))) for dot in dots), gpu))
+    head = ("GPU", "nothing said", *(f"`{x}`" for x in PRECISIONS))
+    return make_table(head, [[" ".join(gpus), *told] for told, gpus in group(found).items()])
+
+
+def tell_promotion(cells: Cells) -> str:
+    """fp8 sums in `acc = tl.dot(a, b, acc)`, by what max_num_imprecise_acc says."""
+    deep = replace(USUAL, tile=(64, 64, 128), dtype="fp8e4m3")
+    found = []
+    for gpu in GPUS:
+        rows = [cells.get((gpu, replace(deep, imprecise=n))) for n in (None, *IMPRECISE)]
+        if any(map(has_cores, rows)):
+            found.append((tuple(map(_tell_sum, rows)), gpu))
+    head = ("GPU", "nothing said", *(f"max_num_imprecise_acc={n}" for n in IMPRECISE))
+    return make_table(head, [[" ".join(gpus), *told] for told, gpus in group(found).items()])
+
+
+def _tell_sum(row: Row | None) -> str:
+    every = row and row.get("promoted_k")
+    added = f", added in fp32 every {every} of k" if every else ""
+    return f"{name_cell(row)}{added}"
+
+
+def tell_sums(cells: Cells) -> str:
+    """What an accumulator of fp16 becomes, by the format that the instruction adds in."""
+    found = []
+    for gpu in GPUS:
+        rows = [cells.get((gpu, replace(USUAL, dtype=x, acc="fp16"))) for x in ("fp16", "fp8e4m3")]
+        if any(rows):
+            found.append((tuple(_name_sum(row) for row in rows), gpu))
+    rows = [[" ".join(gpus), *told] for told, gpus in group(found).items()]
+    return make_table(("GPU", "`fp16` added in", "`fp8e4m3` added in"), rows)
+
+
+def _name_sum(row: Row | None) -> str:
+    if row is None or "refused" in row:
+        return name_cell(row)
+    return ", ".join(dict.fromkeys(acc for *_, acc, _ in row["instructions"]))
+
+
+def group(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+    """What is told, with all names of which it is, in their order."""
+    found: dict[Any, list[Any]] = {}
+    for told, name in pairs:
+        found.setdefault(told, []).append(name)
+    return found
+
+
+def _join(found: dict[tuple[str, ...], list[tuple[str, str]]]) -> list[list[str]]:
+    """Rows of a GPU, a format and what is told, with GPUs that share formats in one row."""
+    rows = []
+    for told, names in found.items():
+        kinds_of = group(names)
+        shared = group((tuple(kinds), gpu) for gpu, kinds in kinds_of.items())
+        rows += [[" ".join(gpus), " ".join(kinds), *told] for kinds, gpus in shared.items()]
+    return rows

@@ -1,0 +1,194 @@
+"""What is read from cubins, beside what the CUDA driver says of them once they are loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from scripts.gpu.cuda_driver import CudaDriver
+from scripts.gpu.evidence import (
+    Row,
+    collect,
+    list_kernels,
+    list_tasks,
+    place_evidence,
+    refuse,
+    require_gpu,
+    run_each,
+)
+from scripts.gpu.sanitize import place
+from triton.runtime.jit import JITFunction
+
+from gemmproof.backends.autotune import force
+from gemmproof.fake_device import Wanted
+from gemmproof.lowering.capture import CapturedLaunch, capture_launches, join_launches
+from gemmproof.lowering.compile import compile_launch
+from gemmproof.lowering.facts import tell
+from gemmproof.lowering.preview.dot import Dot
+from gemmproof.lowering.preview.kernel import launch as launch_dot
+from gemmproof.lowering.serve import capture_case, make_case
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.operands import tensors_of
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.reference.fake_cuda.answers import swap
+from gemmproof.reference.gpus import GPUS
+from gemmproof.reference.observation import CompileError
+from gemmproof.target import TargetError
+from gemmproof.worker.protocol import Request
+
+FORMATS = ("fp16", "fp8e4m3")
+PLAN: dict[str, Any] = {"sizes": {}, "layouts": {}, "every": False}
+#: Dots that are short of registers, so that there are spills to compare.
+DOTS = {
+    "fp32 in full": Dot((64, 64, 32), "fp32", precision="ieee"),
+    "a large tile": Dot((128, 256, 64), "fp16", warps=4),
+    "few threads": Dot((128, 128, 32), "bf16", warps=1),
+}
+
+
+def compare_registers(
+    kernel: str = "", format: str = "", jobs: int = 8, report: Path | None = None
+) -> int:
+    """Compare the facts of cubins that `gemmproof lowering` reads with what the driver reports.
+
+    Every registered kernel in fp16 and fp8, and a few dots that spill, are compiled as `lowering`
+    compiles them; the driver loads each binary and says its registers, local bytes, static and
+    dynamic shared memory, and threads. Kernels are then called on this GPU, and what Triton is told
+    of the functions that it loads is compared as well. Writes docs/evidence/registers.json where
+    every kernel is compared, else only what --report FILE says. Exits with 1 where a fact differs.
+    """
+    require_gpu("registers")
+    major, minor = torch.cuda.get_device_capability()
+    gpu = f"sm_{major}{minor}"
+    if gpu not in GPUS:
+        refuse("registers", gpu, f"one of {' '.join(GPUS)}")
+    tasks = [(*task, gpu) for task in list_tasks("registers", kernel, format, FORMATS)]
+    if not kernel and not format:
+        tasks += [(name, "", gpu) for name in DOTS]
+    file = report or place_evidence("registers", kernel, format)
+    return collect(run_each(compare, tasks, jobs), describe, file)
+
+
+def compare(name: str, format: str, gpu: str, driver: CudaDriver | None = None) -> Row:
+    """The launches of one kernel, or of a dot without a format: what is read and what is said."""
+    row: Row = {"kernel": name, "format": format, "expected": False}
+    try:
+        return row | _compare(name, format, gpu, driver)
+    except (TargetError, CompileError, RuntimeError) as error:  # the others go on
+        failed = {"functions": [], "error": f"{type(error).__name__}: {error}"}
+        return row | {"launches": [], "launched": failed}
+
+
+def _compare(name: str, format: str, gpu: str, driver: CudaDriver | None) -> Row:
+    kernel = case = None
+    if format:
+        kernel = next(x for x in list_kernels("registers") if x.name == name)
+        case = make_case(Request("lowering", name, gpu=gpu, plan=PLAN), kernel, format)
+        made = join_launches(capture_case(kernel, case, gpu, every=False))
+    else:
+        with capture_launches(gpu) as made:
+            launch_dot(DOTS[name])
+    driver = driver or CudaDriver()
+    read, binaries = [], set()
+    for launch in made:
+        told, cubin = read_launch(launch)
+        said = driver.load(cubin, told["name"], told["dynamic_shared"])
+        read.append(compare_facts(told, said, driver))
+        binaries.add(hash_of(cubin))
+    launched = launch_kernel(kernel, case, binaries) if kernel and case else {"functions": []}
+    known = {(x["registers"][0], x["local"][0]) for x in read}
+    ran = all((x["registers"], x["local"]) in known for x in launched["functions"])
+    good = bool(read) and all(not x["differs"] for x in read) and ran
+    return {"expected": good, "launches": read, "launched": launched}
+
+
+def read_launch(launch: CapturedLaunch) -> tuple[dict[str, Any], bytes]:
+    """What `lowering` reads of a launch, by the driver's words, and its binary."""
+    with tempfile.TemporaryDirectory() as room:
+        made = compile_launch(launch, Path(room))
+    needs = tell(made)["resources"]
+    told = {
+        "name": made.metadata.name,
+        "registers": needs.registers,
+        "local": needs.stack,
+        "static_shared": needs.static_shared,
+        "dynamic_shared": needs.shared,
+        "max_threads": needs.threads,
+        "shared_limit": needs.shared_limit,
+        "spills": needs.spills,
+    }
+    return told, made.asm["cubin"]
+
+
+def compare_facts(told: dict[str, Any], said: dict[str, int], driver: CudaDriver) -> Row:
+    """Each fact as [read, said], and the names of those that differ.
+
+    Of static shared memory the driver may leave out what the system itself keeps of a block, and
+    of threads it says the most that a launch may have.
+    """
+    said = {**said, "shared_limit": driver.shared_limit}
+    pairs = {name: [told[name], value] for name, value in said.items()}
+    differs = [name for name, (ours, theirs) in pairs.items() if ours != theirs]
+    left_out = told["static_shared"] - said["static_shared"]
+    agrees = {
+        "static_shared": left_out == driver.shared_reserved,
+        "max_threads": said["max_threads"] > told["max_threads"],
+    }
+    differs = [name for name in differs if not agrees.get(name)]
+    return {"name": told["name"], **pairs, "spills": told["spills"], "differs": differs}
+
+
+def launch_kernel(kernel: KernelUnderTest, case: Case, binaries: set[str]) -> Row:
+    """What Triton is told of the functions of a real call, and how many are the very binaries."""
+    Wanted.device = True
+    loaded: list[Any] = []
+    compile_, device = JITFunction._do_compile, torch.device("cuda")
+
+    def keep(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made = compile_(self, *args, **kwargs)
+        loaded.append(made)
+        return made
+
+    try:
+        tensors = {name: place(x, device) for name, x in tensors_of(case, kernel).items()}
+        with force(0), swap(((JITFunction, "_do_compile", keep),)):
+            kernel.call(case, tensors)
+        torch.cuda.synchronize()
+    except Exception as error:  # of the machine or of the kernel: the binaries were compared
+        words = " ".join(str(error).split())[:200]
+        return {"functions": [], "error": f"{type(error).__name__}: {words}"}
+    functions = []
+    for one in loaded:
+        one._init_handles()
+        # Triton counts spills in words of four bytes
+        functions.append(
+            {"name": one.name, "registers": one.n_regs, "local": 4 * one.n_spills,
+             "max_threads": one.n_max_threads}
+        )  # fmt: skip
+    same = sum(hash_of(one.asm["cubin"]) in binaries for one in loaded)
+    return {"functions": functions, "same_binaries": same}
+
+
+def hash_of(cubin: bytes) -> str:
+    """A binary's name."""
+    return hashlib.sha256(cubin).hexdigest()
+
+
+def describe(row: Row) -> str:
+    """A line for the kernel, and one for each launch that differs."""
+    read, ran = row["launches"], row["launched"]
+    told = ", ".join(f"{x['registers'][0]} registers, {x['local'][0]} B local" for x in read)
+    called = f"; called: {ran.get('same_binaries')} of {len(ran['functions'])} the same binary"
+    line = f"{'ok ' if row['expected'] else 'BAD'} {row['kernel']} {row['format']}: {told}"
+    line += called if ran["functions"] else f"; {ran['error']}" if "error" in ran else ""
+    wrong = [
+        f"{x['name']} {name}: got {x[name][0]}, the driver says {x[name][1]}"
+        for x in read
+        for name in x["differs"]
+    ]
+    if read and not row["expected"] and not wrong:
+        wrong = [f"functions of a call: got {ran['functions']}, expected those"]
+    return "\n    ".join([line, *wrong])

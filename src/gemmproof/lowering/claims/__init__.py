@@ -1,0 +1,1 @@
+"""What a contract promises of compiled code, judged by what launches are compiled to."""

@@ -1,0 +1,70 @@
+"""What a preview is of: a tile, its formats and what tl.dot is told; and changes of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gemmproof.reference.formats import FNUZ, FORMATS, OPERANDS
+
+PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+#: Formats of a and b: those of a contract, and those that tl.dot takes besides.
+PREVIEWED = (*OPERANDS, "fp64", *(fmt.name for fmt in FNUZ[:2]))
+ENOUGH = 64  # elements of a side: every instruction of a tensor core has a tile that is no larger
+USUAL_WARPS = 4
+WARPS = (1, 2, 4, 8, 16, 32)  # of a block: powers of two, as Triton wants them
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """acc = tl.dot(a, b, acc) of a tile (M, N, K) in a loop.
+
+    `accumulator` is the format of acc; `precision` and `imprecise` what is said of fp32 operands
+    and of fp8 sums (input_precision, max_num_imprecise_acc), None for nothing. `a` and `b` are
+    "row" or "column". Without `stages` it has as many as the target's backend gives.
+    """
+
+    tile: tuple[int, int, int]
+    dtype: str = "fp16"
+    warps: int = USUAL_WARPS
+    stages: int | None = None
+    precision: str | None = None
+    acc: str | None = None
+    imprecise: int | None = None
+    a: str = "row"
+    b: str = "row"
+
+    @property
+    def accumulator(self) -> str:
+        """The format of the sums: what is stated, or the usual one."""
+        return self.acc or sums_of(self.dtype)[0]
+
+
+def sums_of(dtype: str) -> tuple[str, ...]:
+    """What tl.dot adds products of a format in, the usual one first."""
+    return FORMATS[dtype].sums if dtype in FORMATS else ("fp32",)
+
+
+def is_fp32(dtype: str) -> bool:
+    """Whether operands of a format lie in memory as fp32."""
+    return dtype in FORMATS and FORMATS[dtype].stored.name == "fp32"
+
+
+def list_changes(dot: Dot) -> Iterator[tuple[str, Dot]]:
+    """One thing changed that may keep a dot from tensor cores, and what it is in words."""
+    if is_fp32(dot.dtype) and dot.precision != "tf32":
+        yield "input_precision=tf32", replace(dot, precision="tf32")
+    M, N, K = dot.tile
+    yield from ((f"M={n}", replace(dot, tile=(n, N, K))) for n in _double(M))
+    yield from ((f"N={n}", replace(dot, tile=(M, n, K))) for n in _double(N))
+    yield from ((f"K={n}", replace(dot, tile=(M, N, n))) for n in _double(K))
+    if dot.warps != USUAL_WARPS:
+        yield f"{USUAL_WARPS} warps", replace(dot, warps=USUAL_WARPS)
+    if dot.accumulator == "fp16":
+        yield "an accumulator of fp32", replace(dot, acc="fp32")
+
+
+def _double(size: int) -> Iterator[int]:
+    while size < ENOUGH:
+        size *= 2
+        yield size

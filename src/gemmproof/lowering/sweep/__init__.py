@@ -1,0 +1,1 @@
+"""What arguments cost of which Triton knows less: launches specialised otherwise, compared."""

@@ -1,0 +1,270 @@
+"""Claims judged in workers: by the command and by pytest, with compilers that end badly."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import claimed_kernels as kernels
+import pytest
+import triton
+
+from gemmproof.cli import main, parser
+from gemmproof.commands.check import contract_of, reproduce_line
+from gemmproof.engine.check import check
+from gemmproof.lowering.claims.supervise import add_claims
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.compiled.promises import list_promised
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.report.report import SCHEMA, Report
+from gemmproof.settings import list_words
+from gemmproof.target import parse
+from gemmproof.worker.limits import Limits
+from gemmproof.worker.protocol import Request
+
+KERNELS = "claimed_kernels.py"
+ONE = "--sizes M=64,N=64,K=64 --max-examples 1 --no-proof --no-kept --quiet"
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent)
+
+
+@pytest.fixture
+def ptxas(tmp_path, monkeypatch):
+    """Puts a script in place of ptxas; "$GPU" is the word for the GPU."""
+
+    def replace(does):
+        tool = tmp_path / "ptxas"
+        real = triton.knobs.nvidia.ptxas.path
+        asks = f'[ "$1" = --version ] && exec {real} --version'
+        words = f'for GPU in "$@"; do case "$GPU" in --gpu-name=*) break;; esac; done\n{does}'
+        tool.write_text(f'#!/bin/sh\n{asks}\n{words}\nexec {real} "$@"\n')
+        tool.chmod(0o755)
+        monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
+
+    return replace
+
+
+def run(capsys, words):
+    """The exit code, and what is printed."""
+    code = main(["check", *shlex.split(f"{words} {ONE}")])
+    return code, capsys.readouterr().out
+
+
+def test_a_finding_is_in_every_form_and_its_line_reproduces_it(capsys, tmp_path):
+    forms = {name: tmp_path / name for name in ("json", "junit", "sarif", "codequality")}
+    asked = " ".join(f"--{name} {path}" for name, path in forms.items())
+    stated = "--dtype fp32 --tensor-cores --spills 0 --fits sm_80"
+    code, out = run(capsys, f"{KERNELS}:in_full {stated} {asked}")
+    assert code == 1
+    assert out.startswith("in_full does not use tensor cores: every dot is compiled to")
+    assert "  case: M=64 N=64 K=64 fp32" in out
+    message = "claimed_kernels.py:10: got 32 fma.rn.f32 for the dot 16x16x16 of f32 x f32"
+    for name, path in forms.items():
+        assert "fp32 ieee has no tensor core" in path.read_text(), name
+    told = json.loads(forms["json"].read_text())
+    (finding,) = told["findings"]
+    assert finding["message"].startswith(message)
+    assert "--dtype" not in finding["reproduce"]
+    assert stated.replace("--dtype fp32 ", "") in finding["reproduce"]
+    assert {p["name"]: (p["status"], p["examples"]) for p in told["properties"][-3:]} == {
+        "uses_tensor_cores": ("fail", 1),
+        "spills_no_more": ("pass", 1),
+        "fits_on_its_gpus": ("pass", 1),
+    }
+
+
+def judge(wrapper, limits=None, **words):
+    """What becomes of the claims alone, each compiled in a worker."""
+    contract = Contract(M=64, N=64, K=64, **words)
+    promised = {"names": list_promised(contract), "expected": {}}
+    held = Report(SCHEMA, wrapper, "pass", (), (), 0.0, {})
+    target = asdict(parse(f"{KERNELS}:{wrapper}"))
+    request = Request(ask="check", name=wrapper, target=target, contract=contract.to_dict())
+    return add_claims(held, promised, request, limits or Limits(), lambda event: None)
+
+
+@pytest.mark.parametrize(
+    ("does", "limits", "said"),
+    [
+        ("sleep 1000", Limits(case=0.5), "no end after 2 s, with a larger --time-limit more"),
+        ("kill -SEGV $PPID", Limits(), "a process that died of SIGSEGV"),
+    ],
+    ids=["hangs", "crashes"],
+)
+def test_a_compiler_that_ends_badly_costs_its_launch_alone(does, limits, said, ptxas):
+    ptxas(f'if [ "$GPU" = --gpu-name=sm_80 ]; then {does}; fi')
+    report = judge("without_a_dot", limits, tensor_cores=True, fits=("sm_80", "gfx942"))
+    assert report.verdict == "fail"
+    (finding,) = report.findings
+    assert "got tile_kernel without any dot on gfx942, expected tensor" in finding.message
+    assert {p.name: (p.status, p.examples) for p in report.properties} == {
+        "uses_tensor_cores": ("fail", 1),
+        "fits_on_its_gpus": ("not run", 1),
+    }
+    names = "uses_tensor_cores, fits_on_its_gpus"
+    told = f"tile_kernel fp16 for sm_80: got {said}, expected a binary"
+    assert report.note == f"not judged wholly: {names}: {told}"
+
+
+def test_a_wrapper_that_is_gone_by_then_is_told():
+    report = judge("no_such_wrapper", fits=("sm_80",))
+    assert report.verdict == "incomplete"
+    assert "no_such_wrapper" in report.note
+
+
+FATAL = "ptxas fatal   : Value 'sm_80' is not defined for option 'gpu-name'"
+SHARED = "ptxas error   : Entry function 'tile_kernel' uses too much shared data (0x20000 bytes)"
+INSUFFICIENT = "ptxas fatal   : (C7602) Insufficient registers (24) to compile instruction"
+
+
+@pytest.mark.parametrize(
+    ("says", "verdict", "said"),
+    [
+        ("kill -SEGV $$", "incomplete", "PTXAS error: `ptxas` failed with error code -11"),
+        (FATAL, "incomplete", "ptxas: Value 'sm_80' is not defined for option 'gpu-name'"),
+        (SHARED, "fail", "ptxas: Entry function 'tile_kernel' uses too much shared data"),
+        (INSUFFICIENT, "fail", "ptxas: (C7602) Insufficient registers (24) to compile"),
+    ],
+    ids=["dies", "is too old", "has no room", "has no registers"],
+)
+def test_what_a_tool_says_of_itself_is_no_finding(says, verdict, said, ptxas):
+    ptxas(says if says.startswith("kill") else f'echo "{says}" >&2; exit 1')
+    contract = Contract(M=64, N=64, K=64, fits=("sm_80",), spills=0)
+    report = check(KernelUnderTest("k", kernels.right, contract), case=Case(64, 64, 64))
+    assert report.verdict == verdict
+    # of what is not compiled nothing else is known
+    assert "spills_no_more" in report.note
+    assert f"tile_kernel fp16 for sm_80: not compiled: {said}" in report.note
+    found = [f.message for f in report.findings]
+    assert len(found) == (verdict == "fail")
+    assert all(f'got "{said}' in message for message in found)
+
+
+def test_a_gpu_without_its_tools_is_no_finding(monkeypatch):
+    def find(self):
+        raise RuntimeError(f"Cannot find {self.binary}")
+
+    monkeypatch.setattr(triton.knobs.env_nvidia_tool, "get", find)
+    contract = Contract(M=64, N=64, K=64, fits=("sm_80",))
+    report = check(KernelUnderTest("k", kernels.right, contract), case=Case(64, 64, 64))
+    assert (report.verdict, report.findings) == ("incomplete", ())
+    assert "not compiled: Cannot find ptxas" in report.note
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"tensor_cores": 1}, "contract tensor_cores: got 1, expected True or False"),
+        ({"spills": -1}, "contract spills: got -1, expected bytes of a thread, from 0, or None"),
+        ({"spills": False}, "contract spills: got False, expected bytes of a thread"),
+        ({"fits": "sm_90"}, "contract fits: got 'sm_90', expected a tuple of sm_70 sm_75"),
+        ({"fits": ("sm_68",)}, "contract fits: got ('sm_68',), expected a tuple of sm_70"),
+        ({"fits": (["sm_80"],)}, "contract fits: got (['sm_80'],), expected a tuple of sm_70"),
+        ({"fits": ("sm_80", "sm_80")}, "contract fits: got ('sm_80', 'sm_80'), expected each GPU"),
+    ],
+)
+def test_a_contract_refuses_what_it_cannot_mean_of_compiled_code(fields, words):
+    with pytest.raises(ValueError, match=re.escape(words)) as error:
+        Contract(**fields)
+    assert "\n" not in str(error.value)
+
+
+def test_promises_of_compiled_code_survive_json():
+    contract = Contract(tensor_cores=True, spills=0, fits=("sm_86", "gfx942"))
+    assert Contract.from_dict(json.loads(json.dumps(contract.to_dict()))) == contract
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--fits sm_68", "argument --fits: got 'sm_68', expected one of: sm_70"),
+        ("--fits sm_80,", "argument --fits: got '', expected one of: sm_70"),
+        ("--spills none", "argument --spills: got 'none', expected an integer"),
+    ],
+)
+def test_words_that_are_none_are_one_line(words, said, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["check", f"{KERNELS}:right", *words.split()])
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_words_of_a_project_are_those_of_the_options():
+    """In [tool.gemmproof], where GPUs may be a list; what is typed replaces them."""
+    settings = {"fits": ["sm_80", "gfx942,sm_80"], "spills": 0, "tensor-cores": True}
+    known = [f"--{name}" for name in settings]
+    for typed, fits in (([], ("sm_80", "gfx942")), (["--fits", "sm_90"], ("sm_90",))):
+        words = list_words(settings, known, known, typed)
+        options = parser().parse_args(["check", *words, "k.py:f", *typed])
+        contract = contract_of(options, parse(f"{KERNELS}:right"))
+        assert contract == Contract(tensor_cores=True, spills=0, fits=fits)
+        written = reproduce_line(options, Case(1, 1, 1))
+        assert f"--tensor-cores --spills 0 --fits {','.join(fits)} --case" in written
+
+
+CONFTEST = """
+import sys
+sys.path.insert(0, {folder!r})
+import claimed_kernels
+import gemmproof
+
+def pytest_gemm_kernels():
+    one = {{"M": 64, "N": 64, "K": 64, "fits": ("sm_86",), "tensor_cores": True}}
+    return [
+        gemmproof.KernelUnderTest("right", claimed_kernels.right, gemmproof.Contract(**one)),
+        gemmproof.KernelUnderTest(
+            "known", claimed_kernels.without_a_dot,
+            gemmproof.Contract(**one, expected={{"uses_tensor_cores": "a row at a time"}}),
+        ),
+        gemmproof.KernelUnderTest(
+            "plain", claimed_kernels.right, gemmproof.Contract(M=64, N=64, K=64)
+        ),
+    ]
+"""
+
+
+def test_pytest_has_an_item_for_each_claim_and_none_without(tmp_path):
+    folder = str(Path(__file__).parent)
+    (tmp_path / "conftest.py").write_text(CONFTEST.format(folder=folder))
+    (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
+    chosen = "tensor or gpus or completion"
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", chosen]
+    command += ["--gemm-max-examples", "1", "--gemm-in-process"]
+    out = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout
+    fared = [x.split()[:2] for x in out.splitlines() if "::test_gemm[" in x and "%" in x]
+    assert {x.partition("[")[2].rstrip("]"): how for x, how in fared} == {
+        "right-fp16-runs_to_completion": "PASSED",
+        "right-fp16-uses_tensor_cores": "PASSED",
+        "right-fp16-fits_on_its_gpus": "PASSED",
+        "known-fp16-runs_to_completion": "PASSED",
+        "known-fp16-uses_tensor_cores": "XFAIL",
+        "known-fp16-fits_on_its_gpus": "PASSED",
+        "plain-fp16-runs_to_completion": "PASSED",
+    }
+
+
+COSTS = """
+import sys
+import claimed_kernels as kernels
+import gemmproof
+import triton
+def refuse(*args, **options):
+    sys.exit("compiled")
+triton.compile = refuse
+contract = gemmproof.Contract(M=64, N=64, K=64)
+kernel = gemmproof.KernelUnderTest("k", kernels.right, contract)
+print(gemmproof.check(kernel, max_examples=1).verdict)
+print(*(name for name in sys.modules if name.startswith("gemmproof.lowering.claims")))
+"""
+
+
+def test_a_kernel_without_claims_imports_and_compiles_nothing():
+    ran = subprocess.run([sys.executable, "-c", COSTS], capture_output=True, text=True, check=True)
+    assert ran.stdout.split("\n")[:2] == ["pass", ""]

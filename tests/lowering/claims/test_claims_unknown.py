@@ -1,0 +1,130 @@
+"""What a compiled program does not tell leaves a claim open, and is no finding."""
+
+from dataclasses import replace
+
+import claimed_kernels as kernels
+import pytest
+
+from gemmproof.engine.check import check
+from gemmproof.lowering.claims import plan, weigh
+from gemmproof.lowering.record import FMA, UNKNOWN
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.compiled.promises import COMPILER, FITS, SPILLS, TENSOR_CORES
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.kernel import KernelUnderTest
+
+ALL = Contract(M=64, N=64, K=64, tensor_cores=True, spills=0, fits=("sm_86",))
+
+
+def judge(wrapper=kernels.right, contract=ALL, **options):
+    options = options or {"case": Case(64, 64, 64)}
+    return check(KernelUnderTest(wrapper.__name__, wrapper, contract), **options)
+
+
+def fared(report):
+    return {p.name: p.status for p in report.properties if p.backend == COMPILER}
+
+
+def change(monkeypatch, **fields):
+    """Has the facts of each launch changed: a function of what stands there, by its name."""
+    tell = weigh.tell
+
+    def changed(made):
+        told = tell(made)
+        return told | {name: function(told[name]) for name, function in fields.items()}
+
+    monkeypatch.setattr(weigh, "tell", changed)
+
+
+def with_unit(name, unit):
+    def changed(dots):
+        return tuple(
+            replace(x, instructions=tuple(replace(y, name=name, unit=unit) for y in x.instructions))
+            for x in dots
+        )
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "said"),
+    [
+        ("mma.sp.new", UNKNOWN, "claimed_kernels.py:10: mma.sp.new is not recognised"),
+        ("", UNKNOWN, "claimed_kernels.py:10: no instruction of it was found"),
+        # the optimised IR has the dot on the tensor cores
+        ("fma.rn.f32", FMA, "claimed_kernels.py:10: its instructions are not clear"),
+    ],
+)
+def test_a_dot_that_is_not_recognised(name, unit, said, monkeypatch):
+    change(monkeypatch, dots=with_unit(name, unit))
+    report = judge()
+    assert (report.verdict, report.findings) == ("incomplete", ())
+    assert fared(report) == {TENSOR_CORES: "not run", SPILLS: "pass", FITS: "pass"}
+    named = "not judged wholly: uses_tensor_cores: tile_kernel fp16 for sm_86: "
+    assert report.note.startswith(named)
+    assert report.note.endswith(said)
+
+
+def test_a_dot_beside_one_that_is_not_recognised_is_found_all_the_same(monkeypatch):
+    def add(dots):
+        return (*with_unit("mma.new", UNKNOWN)(dots), *dots)
+
+    change(monkeypatch, dots=add)
+    full = replace(ALL, formats=("fp32",))
+    assert [f.fault for f in judge(contract=full, max_examples=1).findings] == ["no_tensor_core"]
+
+
+def test_a_binary_that_does_not_tell_its_spills(monkeypatch):
+    change(monkeypatch, resources=lambda x: replace(x, stack=None))
+    report = judge()
+    assert (report.verdict, fared(report)[SPILLS]) == ("incomplete", "not run")
+
+
+def test_bytes_that_may_be_those_of_a_function_that_is_called(monkeypatch):
+    change(monkeypatch, resources=lambda x: replace(x, stack=x.declared + 64))
+    assert judge().verdict == "fail"
+    report = judge(kernels.printing)
+    assert (report.verdict, fared(report)[SPILLS]) == ("incomplete", "not run")
+    assert "what it calls may have its own part of the stack" in report.note
+
+
+def test_what_a_thread_of_amd_has_in_memory_besides_its_registers(monkeypatch):
+    contract = replace(ALL, fits=("gfx942",))
+    for spilled, verdict in ((0, "pass"), (3, "fail")):
+        with monkeypatch.context() as patch:
+            found = {"stack": 64, "spilled_registers": spilled}
+            change(patch, resources=lambda x, found=found: replace(x, **found))
+            assert judge(contract=contract).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"threads": 2048, "registers": 8}, "got 2048 threads for a block of tile_kernel on sm_86"),
+        ({"threads": 512, "registers": 255}, "got 130560 registers for a block of tile_kernel"),
+        ({"tensor_memory": 1024}, "got 1024 columns of tensor memory for a block of tile_kernel"),
+        ({"shared": 1 << 20}, "on sm_86, expected at most 101376"),
+    ],
+)
+def test_each_thing_that_a_block_has_too_little_of(fields, said, monkeypatch):
+    change(monkeypatch, resources=lambda x: replace(x, **fields))
+    (finding,) = judge().findings
+    assert (finding.property, finding.fault) == (FITS, "too_large")
+    assert said in finding.message
+    # of the buffers that there are nothing takes so much
+    assert finding.message.endswith(("1024", "65536", "512", "101376"))
+
+
+def test_launches_beyond_the_most_are_told_and_leave_it_open(monkeypatch):
+    monkeypatch.setattr(plan, "LEAST_MOST", 1)
+    contract = replace(ALL, tensor_cores=False)
+    report = judge(kernels.one_configuration_without_a_dot, contract, max_examples=1)
+    assert (report.verdict, report.findings) == ("incomplete", ())
+    assert fared(report) == {SPILLS: "not run", FITS: "not run"}
+    assert "fp16 for sm_86: got 1 launch more than 1, compiled with a larger --max" in report.note
+    # what is found among the others is found
+    report = judge(kernels.too_few_registers, replace(contract, K="1.."), max_examples=1)
+    assert [f.property for f in report.findings] == [SPILLS]
+    assert (
+        judge(kernels.one_configuration_without_a_dot, contract, max_examples=2).verdict == "pass"
+    )

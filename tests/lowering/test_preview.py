@@ -1,0 +1,175 @@
+"""`gemmproof lowering --dot`: what single dots become, and what helps those that miss."""
+
+import json
+import shlex
+
+import pytest
+
+from gemmproof.cli import main
+from gemmproof.lowering.preview.dot import Dot, list_changes
+from gemmproof.lowering.preview.serve import lower_dot, serve
+from gemmproof.lowering.preview.table import tabulate_dots
+from gemmproof.lowering.record import FMA, LoweredLaunch
+from gemmproof.lowering.run import LoweredTarget
+from gemmproof.report.lowering_text import lines
+from gemmproof.worker.protocol import Request
+
+OF_TILE = "--dot 64 64 32 "
+
+
+def preview(gpu, room, *dots, done=0, remedies=True):
+    """What a worker tells of dots, after JSON."""
+    plan = {"room": str(room), "done": done, "remedies": remedies, "dots": list(map(fields, dots))}
+    events = []
+    serve(Request("preview", "dot", gpu=gpu, plan=plan), events.append)
+    told = [json.loads(json.dumps(x["lowering"])) for x in events if x["event"] == "lowered"]
+    return [LoweredLaunch.from_dict(x) for x in told], events
+
+
+def fields(dot):
+    return {name: getattr(dot, name) for name in Dot.__slots__} | {"tile": list(dot.tile)}
+
+
+def run(capsys, words):
+    code = main(["lowering", *shlex.split(words), "--quiet"])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (f"{OF_TILE} k.py:f", "target: got 'k.py:f' and --dot, expected one of them"),
+        (f"{OF_TILE} --sizes M=3", "--sizes: got it with --dot, expected it with TARGET"),
+        (f"{OF_TILE} --kernel a", "--kernel: got it with --dot, expected it with TARGET"),
+        (f"{OF_TILE} --layouts a=padded", "--layouts: got a=padded with --dot, expected row or"),
+        (f"{OF_TILE} --dtype bf16 --acc fp16", "--acc: got fp16 for bf16, expected fp32"),
+        (f"{OF_TILE} --dtype int8 --acc fp32", "--acc: got fp32 for int8, expected int32"),
+        (f"{OF_TILE} --precision tf32", "--precision: got tf32 for fp16, expected it for fp32"),
+        ("k.py:f --warps 4", "--warps: got it without --dot, expected it with --dot M N K"),
+        ("k.py:f --dtype fp64", "--dtype: got fp64 without --dot, expected of fp16"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(words, message, capsys):
+    code, out, err = run(capsys, words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", ["--warps 3", "--warps -4", "--dtype fp9", "--stages 0"])
+def test_a_value_that_an_option_does_not_take(words, capsys):
+    with pytest.raises(SystemExit) as left:
+        run(capsys, OF_TILE + words)
+    assert left.value.code == 2
+    assert f"argument {words.split()[0]}: got" in capsys.readouterr().err
+
+
+def test_the_command_tells_one_dot_in_lines_and_several_in_rows(capsys, tmp_path):
+    """The usual format is fp16; one that the target has not does not keep the others from it."""
+    code, out, err = run(capsys, "--dot 16 16 16 --target sm_80")
+    assert (code, err) == (0, "")
+    assert "dot 16x16x16 of f16 x f16: 1 mma m16n8k16, f16 x f16 + f32, from registers" in out
+    assert "dot 16x16x16: 1 launch compiled for sm_80" in out.splitlines()[-1]
+    path = tmp_path / "told.json"
+    words = f"--dtype fp16 --dtype fp8e4m3 --warps 1 --json {path}"
+    code, out, _ = run(capsys, f"--dot 16 16 32 --target sm_80 --target gfx942 {words}")
+    assert code == 3
+    rows = [line.split()[:4] for line in out.splitlines()[:5]]
+    assert rows[1:] == [
+        ["sm_80", "fp16", "1", "4"],
+        ["sm_80", "fp8e4m3", "1", "not"],
+        ["gfx942", "fp16", "1", "6"],
+        ["gfx942", "fp8e4m3", "1", "4"],
+    ]
+    assert "type fp8e4nv not supported in this architecture" in out.splitlines()[2]
+    launches = json.loads(path.read_text())["launches"]
+    assert [(x["target"], x["dtype"], x["warps"]) for x in launches] == [
+        (gpu, dtype, 1) for gpu in ("sm_80", "gfx942") for dtype in ("fp16", "fp8e4m3")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dot", "words"),
+    [
+        (Dot((48, 64, 32)), "arange's range must be a power of 2"),
+        (Dot((16, 16, 8)), "K >= 16"),
+    ],
+)
+def test_what_triton_refuses_is_told_in_its_words(dot, words, tmp_path):
+    ((one,), _) = preview("sm_90", tmp_path, dot)
+    assert words in one.error
+    assert one.remedies == ()
+
+
+def test_a_dot_that_misses_the_tensor_cores_is_tried_with_one_thing_changed(tmp_path):
+    """What is told was compiled: the smallest tile that helps, a precision, or another GPU."""
+    few, plain = Dot((1, 16, 16)), Dot((16, 16, 16), "fp32", precision="ieee")
+    (one, other), _ = preview("gfx942", tmp_path, few, few, done=0, remedies=True)
+    assert one.remedies == other.remedies == ("with M=16: mfma m16n16k16 of f16",)
+    (one,), _ = preview("sm_80", tmp_path, plain)
+    assert one.remedies == ("with input_precision=tf32: mma m16n8k8 of tf32",)
+    (one,), _ = preview("sm_75", tmp_path, Dot((64, 64, 64), warps=8))
+    assert one.remedies == (
+        "with 4 warps: no tensor core either",
+        "for sm_80: mma m16n8k16 of f16",
+    )
+    (one,), _ = preview("gfx942", tmp_path, few, remedies=False)
+    assert one.remedies == ()
+
+
+def test_changes_are_of_one_thing_each():
+    dot = Dot((16, 32, 64), "fp32", warps=8, precision="ieee")
+    assert [words for words, _ in list_changes(dot)] == [
+        "input_precision=tf32", "M=32", "M=64", "N=64", "4 warps",
+    ]  # fmt: skip
+    for _, changed in list_changes(dot):
+        assert sum(getattr(dot, x) != getattr(changed, x) for x in Dot.__slots__) == 1
+
+
+def test_a_worker_that_died_is_followed_by_one_that_goes_on(tmp_path):
+    told, events = preview("sm_80", tmp_path, Dot((16, 16, 16)), Dot((16, 16, 32), warps=1), done=1)
+    assert [x.warps for x in told] == [1]
+    assert [x["event"] for x in events] == ["ready", "case", "lowered", "compiled"]
+    assert events[1]["index"] == 1
+
+
+def test_what_is_stated_of_a_dot_is_what_is_compiled(tmp_path):
+    """Accumulator, stages, precision and the order of b in memory."""
+    plan = {"room": str(tmp_path)}
+    half = lower_dot(Dot((64, 16, 32), acc="fp16", stages=2, b="column"), "sm_90", plan)
+    assert half.dots[0].instructions[0].accumulator == "f16"
+    assert (half.stages, half.specialised["stride_bk"], half.specialised["stride_bn"]) == (
+        2, "1", "16",
+    )  # fmt: skip
+    short = lower_dot(Dot((64, 16, 64), "fp8e4m3", imprecise=32), "sm_90", plan)
+    assert short.dots[0].promoted_k == 32
+
+
+def test_dots_that_the_compiler_puts_elsewhere_are_the_source_s_own(tmp_path):
+    """Those of bf16x6 stand where its operand was made."""
+    dot = Dot((16, 16, 32), "fp32", precision="bf16x6")
+    one = lower_dot(dot, "sm_80", {"room": str(tmp_path)})
+    (found,) = one.dots
+    assert (found.asked[0], found.precision) == ("f32", "bf16x6")
+    assert {x.a for x in found.instructions} == {"bf16"}
+    assert one.unrecognised == ()
+
+
+def test_multiply_adds_at_another_line_are_the_dot_s_if_they_are_as_many(tmp_path):
+    """Where it widens fp8 for Turing the compiler has them at the line of what comes next."""
+    one = lower_dot(Dot((16, 16, 32), "fp8e5m2", warps=1), "sm_75", {"room": str(tmp_path)})
+    assert one.unrecognised == ()
+    (dot,) = one.dots
+    assert [(x.unit, x.count) for x in dot.instructions] == [(FMA, 16 * 16 * 32 // 32)]
+
+
+def test_rows_of_what_misses_and_what_is_refused(tmp_path):
+    dots = Dot((1, 16, 16)), Dot((16, 16, 8), "fp8e5m2"), Dot((16, 24, 16))
+    told, _ = preview("gfx942", tmp_path, *dots)
+    shown = [text for text, _ in tabulate_dots(told)]
+    assert shown[1].split()[4:6] == ["fused", "multiply-adds"]
+    assert shown[3].partition("4      ")[2] == ("not compiled: arange's range must be a power of 2")
+    assert shown[4] == "gfx942 fp16 warps=4: with M=16: mfma m16n16k16 of f16"
+    block = lines("dot", [LoweredTarget("gfx942", told[:1])], 0.1)
+    assert "with M=16: mfma m16n16k16 of f16" in [text.strip() for text, _ in block]

@@ -1,0 +1,262 @@
+"""`gemmproof lowering --sweep`: launches that are specialised otherwise, and what they lost."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import lowered_kernels
+import pytest
+import swept_kernels
+from lower import capture
+
+from gemmproof import Contract, multiple_of
+from gemmproof.cli import main
+from gemmproof.lowering.record import GlobalAccess, LoweredLaunch, Resources
+from gemmproof.lowering.run import LoweredTarget
+from gemmproof.lowering.serve import capture_case
+from gemmproof.lowering.sweep import text
+from gemmproof.lowering.sweep.changes import list_changes
+from gemmproof.lowering.sweep.compare import compare
+from gemmproof.lowering.sweep.serve import serve
+from gemmproof.lowering.sweep.variants import alter, find_variants
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.layouts import LAYOUTS
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.worker.protocol import Request
+
+SIZES = {"M": 16, "N": 32, "K": 64}
+
+
+def find(wrapper, gpu="sm_80", contract=None, case=None, layouts=LAYOUTS):
+    """The variants of a wrapper, by their change, and the notes; nothing is compiled."""
+    kernel = KernelUnderTest("k", wrapper, contract or Contract())
+    notes = []
+
+    def call(case):
+        return capture_case(kernel, case, gpu, every=False)
+
+    case = case or Case(64, 64, 64)
+    changes = list(list_changes(case, kernel, layouts))
+    return {v.change: v for v in find_variants(case, changes, call, notes)}, notes
+
+
+def ask(wrapper, room, gpu="sm_80", **words):
+    """What a worker tells, as a target of the supervisor."""
+    kernel = KernelUnderTest("k", wrapper, Contract())
+    plan = {"sizes": SIZES, "layouts": {}, "every": False, "done": 0, "room": str(room), **words}
+    events = []
+    request = Request("sweep", "k", gpu=gpu, plan=plan, target={"place": "k.py"})
+    serve(request, lambda request: kernel, events.append)
+    told = [x for x in json.loads(json.dumps(events)) if x["event"] == "lowered"]
+    made = LoweredTarget(gpu, [LoweredLaunch.from_dict(x["lowering"]) for x in told])
+    made.variants = [x["variant"] for x in told]
+    made.notes = events[-1]["notes"]
+    return made, events
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    return ask(swept_kernels.narrow, tmp_path_factory.mktemp("swept"))
+
+
+def test_each_argument_is_changed_alone_by_a_case_where_one_does():
+    found, notes = find(lowered_kernels.right)
+    alone = {
+        next(iter(v.arguments)): (v.change, v.altered)
+        for v in found.values()
+        if len(v.arguments) == 1 and "" in next(iter(v.arguments.values()))
+    }
+    assert notes == []
+    assert alone == {
+        "M": ("M=63", False),
+        "K": ("K=61, a padded", False),
+        "stride_am": ("a padded", False),
+        "stride_bk": ("b padded", False),
+        "a_ptr": ("a misaligned", False),
+        "b_ptr": ("b misaligned", False),
+        **{
+            name: (f"{name} neither", True)
+            for name in ("c_ptr", "N", "stride_ak", "stride_bn", "stride_cm", "stride_cn")
+        },
+    }
+    assert found["K=63"].arguments == {"K": ("16", ""), "stride_am": ("16", "")}
+    assert found["a column"].arguments == {"stride_am": ("16", "1"), "stride_ak": ("1", "16")}
+
+
+@pytest.mark.parametrize("gpu", ["sm_80", "gfx942"])
+def test_a_launch_that_is_altered_is_the_one_that_a_real_call_makes(gpu):
+    (base,), (real,) = (capture(lowered_kernels.right, gpu, odd=odd) for odd in (False, True))
+    altered = alter(base, "stride_am", "")
+    assert altered.key == real.key != base.key
+    assert alter(altered, "stride_am", "16").key == base.key
+    assert alter(base, "stride_ak", "").specialised["stride_ak"] == ""
+    assert base.specialised["stride_ak"] == "1"
+    assert alter(base, "a_ptr", "").specialised["a_ptr"] == ""
+
+
+def test_what_is_not_divisible_is_tried_where_it_is():
+    found, _ = find(lowered_kernels.right, case=Case(63, 64, 1))
+    assert found["M=64"].arguments == {"M": ("", "16")}
+    assert found["K=3"].arguments["K"] == ("1", "")
+
+
+def test_what_a_kernel_asks_not_to_specialise_is_left_alone():
+    found, notes = find(swept_kernels.narrow)
+    assert not any("K" in v.arguments for v in found.values())
+    assert [n for n in notes if "a must have rows" in n]
+
+
+def test_changes_are_those_that_a_contract_admits():
+    contract = Contract(K=multiple_of(16), M="32..")
+    found, _ = find(lowered_kernels.right, contract=contract, layouts=("row", "column"))
+    named = {name for name, v in found.items() if not v.altered}
+    assert named == {"", "M=63", "N=63", "N=1", "a column", "b column"}
+
+
+def test_a_batch_is_swept_too():
+    seen = []
+
+    def call(a, b):
+        seen.append((a.shape[0], a.stride(0)))
+        return lowered_kernels.right(a[0], b[0])
+
+    found, _ = find(call, contract=Contract(batched=True), case=Case(64, 64, 64, batch=4))
+    assert (3, 64 * 64) not in seen
+    assert {(16, 64 * 64), (1, 64 * 64), (4, 0), (4, 64)} <= set(seen)
+    assert found["a padded"].arguments == {"stride_am": ("16", "")}
+
+
+def test_another_kernel_is_compared_and_other_launches_are_told():
+    found, notes = find(swept_kernels.chooses)
+    others = [v for v in found.values() if v.launch.kernel == "wide_kernel"]
+    assert all(v.constants == {"kernel": ("narrow_kernel", "wide_kernel")} for v in others)
+    assert "a misaligned" in [x for v in others for x in (v.change, *v.also)]
+    assert "M=1: got 2 launches (narrow_kernel wide_kernel), expected 1 to compare" in notes
+
+
+def test_a_worker_compiles_each_variant(swept):
+    made, events = swept
+    assert [x["event"] for x in events if x["event"] != "advanced"][:3] == [
+        "ready", "case", "lowered",
+    ]  # fmt: skip
+    assert events[-1]["launches"] == len(made.lowerings) == len(made.variants)
+    shares = [x["share"] for x in events if x["event"] == "case"]
+    assert shares == sorted(shares)
+    (one,) = text.collect([made])
+    variants = {x["change"]: x for x in one["variants"]}
+    padded = variants["K=63"]  # the kernel asks for no specialisation of K itself
+    assert "a padded" in padded["also"]
+    assert padded["arguments"] == {"stride_am": ["16", ""]}
+    assert not padded["same_binary"]
+    # at its own line, or that of the next load, where the compiler may put it
+    assert padded["changes"][0].startswith("swept_kernels.py:13  3 cp.async of 4 bytes -> ")
+    assert "2 loads of 2 bytes" in " ".join(padded["changes"][:2])
+    assert padded["losses"] == [
+        "loads without asynchronous copies", "loads of 4 bytes are of 2 bytes",
+    ]  # fmt: skip
+    (stored,) = variants["c_ptr neither"]["losses"]
+    assert stored == "stores of 16 bytes are of 4 bytes"
+    assert variants["c_ptr neither"]["altered"]
+
+
+def test_the_screen_groups_what_costs_the_same(swept):
+    shown = [line for line, _ in text.lines("k", [swept[0]], 1.5)]
+    assert shown[0] == "narrow_kernel fp16 for sm_80: N=32"
+    assert shown[2].split(maxsplit=3)[3] == "a_ptr b_ptr c_ptr stride_am"
+    assert sum(line.startswith("  costs") for line in shown) < len(swept[0].lowerings) - 1
+    at = next(i for i, line in enumerate(shown) if line.startswith("    K=63"))
+    assert "registers (stride_am 16 -> neither" in shown[at]
+    assert "sm_80: narrow_kernel asks for no specialisation of K" in shown
+    refused = next(line for line in shown if "a must have rows" in line)
+    assert refused.startswith("sm_80: a column; a transposed; a sliced: ")
+    assert "1 not compiled" not in shown[-1]
+
+
+def test_what_does_not_compile_as_it_is_is_not_swept(tmp_path):
+    made, events = ask(lowered_kernels.shallow, tmp_path)
+    assert len(made.lowerings) == 1
+    assert events[-1]["event"] == "compiled"
+    shown = [line for line, _ in text.lines("k", [made], 1.0)]
+    assert shown[-1].startswith("k: 0 changes compared for sm_80")
+    assert "1 not compiled" in shown[-1]
+    # nor one at which an earlier worker died
+    made, _ = ask(lowered_kernels.shallow, tmp_path, done=1)
+    assert made.lowerings == []
+
+
+def test_a_worker_that_died_is_followed_by_one_that_goes_on(swept, tmp_path):
+    made, _ = swept
+    rest, _ = ask(swept_kernels.narrow, tmp_path, done=len(made.lowerings) - 1)
+    assert rest.variants == made.variants[-1:]
+    assert rest.lowerings[0].binary == made.lowerings[-1].binary
+
+
+NEEDS = Resources(64, 0, 0, 1000, 2000, 128)
+ASYNC = GlobalAccess("k.py:3", "async copy", 16, 8)
+BASE = LoweredLaunch(
+    "sm_80", "k", "fp16", {}, 1, (1,), 1, {}, 4, 3, resources=NEEDS,
+    accesses=(ASYNC, GlobalAccess("k.py:4", "load", 2, 1), GlobalAccess("k.py:9", "store", 16, 4)),
+)  # fmt: skip
+
+
+def change(at, **words):
+    accesses = list(BASE.accesses)
+    accesses[at] = replace(accesses[at], **words)
+    return replace(BASE, accesses=tuple(accesses))
+
+
+@pytest.mark.parametrize(
+    ("after", "losses"),
+    [
+        (BASE, ()),
+        (change(0, count=3), ()),
+        (change(1, bytes=16), ()),
+        # narrower at its line, though another was as narrow before
+        (change(0, kind="load", bytes=2),
+         ("loads without asynchronous copies", "loads of 16 bytes are of 2 bytes")),
+        (change(0, kind="load"), ("loads without asynchronous copies",)),
+        (change(0, bytes=1), ("loads of 16 bytes are of 1 byte",)),
+        # at another line, where the pipeline has it
+        (change(0, where="k.py:7", kind="load", bytes=4),
+         ("loads without asynchronous copies", "loads of 16 bytes are of 4 bytes")),
+        (change(0, where="k.py:7"), ()),
+        (change(2, bytes=4), ("stores of 16 bytes are of 4 bytes",)),
+        (replace(BASE, resources=replace(NEEDS, stack=24)), ("24 bytes spilled in place of 0",)),
+        (replace(BASE, resources=replace(NEEDS, registers=255)), ()),
+        (replace(BASE, resources=replace(NEEDS, shared=3000)),
+         ("3000 of 2000 bytes of shared memory: does not fit",)),
+    ],
+)  # fmt: skip
+def test_losses(after, losses):
+    assert compare(BASE, after).losses == losses
+    assert compare(BASE, BASE).changes == compare(BASE, BASE).needs == ()
+
+
+def test_the_copy_engine_may_be_lost_to_another_kernel():
+    tiles = replace(BASE, accesses=(GlobalAccess("k.py:3", "tma load", 0, 2),))
+    found = compare(tiles, replace(BASE, kernel="plain"))
+    assert found.losses == (
+        "loads without the copy engine", "loads of tiles are of 2 bytes",
+    )  # fmt: skip
+    assert found.changes[:2] == (
+        "plain in place of k",
+        "loads: 2 TMA loads -> 8 cp.async of 16 bytes, 1 load of 2 bytes",
+    )
+
+
+def test_the_command(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent)
+    path = tmp_path / "sweep.json"
+    words = f"swept_kernels.py:chooses --sweep --sizes M=16,N=32,K=64 --json {path} --quiet"
+    assert main(["lowering", *shlex.split(words), "--target", "sm_80"]) == 0
+    shown = capsys.readouterr().out
+    assert "wide_kernel in place of narrow_kernel" in shown
+    assert "changes compared for sm_80: " in shown.splitlines()[-1]
+    told = json.loads(path.read_text())
+    (one,) = told["sweep"]
+    assert one["launch"]["kernel"] == "narrow_kernel"
+    assert {x["launch"]["kernel"] for x in one["variants"]} == {"narrow_kernel", "wide_kernel"}
+    assert list(told["notes"]) == ["sm_80"]
+    assert main(["lowering", "--dot", "16", "16", "16", "--sweep", "--quiet"]) == 2
+    assert "--sweep: got it with --dot" in capsys.readouterr().err
