@@ -15,6 +15,7 @@ _PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 # What the compiler takes for max_num_imprecise_acc=None in an fp8 dot where there is wgmma.
 _NEVER_PROMOTED = 1 << 30
 _WGMMA_FP8_K = 32
+_INT8_TCGEN05 = (3, 8)  # the first Triton that makes it of dots of int8; before, mma, which clamps
 
 
 class NoModel(ValueError):
@@ -35,14 +36,16 @@ def triton_dot(
     acc_passed: bool = True,
     ndim: int = 2,
     loaded_bits: int | None = None,
+    joined: bool = False,
 ) -> DotModel:
     """The model of `acc = tl.dot(a, b, acc)`, or of `acc += tl.dot(a, b)` when not acc_passed.
 
     Its `dot` takes one BLOCK_K or a whole K loop alike; with acc None it is `tl.dot(a, b)`. fp32
     operands follow input_precision (tf32 where None). ndim: 3 for batched operands. loaded_bits:
     the width in memory of operands that the kernel itself widened (8 for int8 weights): it
-    permutes k in mma.sync. target None is the IEEE chain whatever the tile, of the operands as
-    input_precision cuts or splits them.
+    permutes k in mma.sync. joined: an operand was made by tl.join, which permutes it too. target
+    None is the IEEE chain whatever the tile, of the operands as input_precision cuts or splits
+    them.
     Raises ValueError naming the value for what Triton refuses, and NoModel for what has no model.
     """
     a_format, b_format = (in_format, in_format) if isinstance(in_format, str) else in_format
@@ -78,10 +81,15 @@ def triton_dot(
         ndim=ndim,
         avoid_wgmma=fp8 and acc_format in (None, "fp32") and promotion < _WGMMA_FP8_K,
     )
+    if a_format == "int8" and instruction == "tcgen05" and _get_version() < _INT8_TCGEN05:
+        instruction = "mma"
     mma = gpu.core("mma")
     # either way doubles have the bits of a chain of fused multiply-adds
     if computed == "fp32" or (computed == "fp64" and not gpu.triton_uses_fp64_cores):
         instruction = "fma"
+    if joined and instruction == "mma" and a_format != "int8":
+        # 3.6 and 3.7 take half the width in memory, and 3.8 and 3.9 do where joins are two deep
+        raise NoModel(f"operands of tl.join on {target}: versions of Triton lay them out otherwise")
     native = mma is not None and a_format in mma.formats and mma.fp8 != "emulated"
     if fp8 and instruction == "mma" and not native:
         model = replace(
@@ -101,6 +109,13 @@ def triton_dot(
         part = -(-promotion // _WGMMA_FP8_K) * _WGMMA_FP8_K
     model = replace(model, part=part, from_zero=from_zero, BLOCK_K=BLOCK_K)
     return _split_operands(model, split, BLOCK_K)
+
+
+def _get_version() -> tuple[int, ...]:
+    """Of the Triton that is installed, which compiles what is predicted."""
+    import triton
+
+    return tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
 def _split_operands(model: DotModel, split: Split, BLOCK_K: int) -> DotModel:

@@ -167,7 +167,7 @@ class Scheduler:
         """Take a branch; returns the two groups where programs diverge, else None."""
         value = group.env[end.uses[0]]
         check_defined(value, "a branch")
-        if value.loaded > 0:
+        if value.loaded:
             self.context.ordered = True
             self.context.awaited |= end.spins
         truth = value.data.reshape(-1) != 0

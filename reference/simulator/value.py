@@ -25,7 +25,8 @@ class Value:
     `base` is the operand that a pointer was derived from, None for an address of unknown origin.
     `shared` holds the distinct blocks where programs loaded the same ones (shared_tiles.py).
     `span` bounds the integers in `data` (low, high), where it is known without looking at them.
-    `loaded` is the narrowest width in bits that the lanes had in memory (0: not from memory).
+    `loaded` is the narrowest width in bits that the lanes had in memory (0: not from memory), less
+    than 0 where blocks were joined since.
     """
 
     __slots__ = ("base", "data", "dtype", "exact", "loaded", "poison", "shared", "span")
@@ -191,5 +192,6 @@ def union(*parts: np.ndarray | None) -> np.ndarray | None:
 
 
 def loaded_width(*values: Value) -> int:
-    """The narrowest width in memory of what a value is made of."""
-    return min((v.loaded for v in values if v.loaded), default=0)
+    """The narrowest width in memory of what a value is made of, as `loaded` has it."""
+    width = min((abs(v.loaded) for v in values if v.loaded), default=0)
+    return -width if any(v.loaded < 0 for v in values) else width

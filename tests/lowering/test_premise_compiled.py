@@ -37,6 +37,7 @@ LAUNCHES = {
     "never promoted": (kernels.right, "fp8e4m3", "sm_90"),
     "widened": (kernels.flat, "fp8e4m3", "sm_90"),
     "integers": (kernels.right, "int8", "sm_80"),
+    "integers, by version": (kernels.right, "int8", "sm_100"),
     "tcgen05": (kernels.right, "fp16", "sm_100"),
     "fused": (kernels.flat, "fp16", "sm_70"),
     "split": (split, "fp32", "sm_90"),

@@ -12,7 +12,7 @@ from gemmproof.reference.observation import Unsupported
 from gemmproof.reference.simulator import context
 from gemmproof.reference.simulator.context import current
 from gemmproof.reference.simulator.ops.registry import operation
-from gemmproof.reference.simulator.value import Value, union
+from gemmproof.reference.simulator.value import Value, loaded_width, union
 from gemmproof.reference.ttir.dtypes import I32, Type
 from gemmproof.reference.ttir.module import Op
 
@@ -140,7 +140,8 @@ def concatenate(values: Sequence[Value], axis: int) -> Value:
     marked = any(v.poison is not None for v in values)
     poison = join([v.marks() for v in values]) if marked else None
     base = values[0].base if all(v.base is values[0].base for v in values) else None
-    return Value(join([v.data for v in values]), values[0].dtype, poison, base=base)
+    data, loaded = join([v.data for v in values]), loaded_width(*values)
+    return Value(data, values[0].dtype, poison, base=base, loaded=loaded)
 
 
 @operation("tt.join")
@@ -149,7 +150,9 @@ def _build_join(op: Op) -> Callable[..., Value]:
 
     def compute(*values: Value) -> Value:
         columns = [v.spread(shape).map(lambda d: d[..., None]) for v in values]
-        return concatenate(columns, 1 + len(shape))
+        made = concatenate(columns, 1 + len(shape))
+        made.loaded = -(abs(made.loaded) or 8 * made.dtype.itemsize)
+        return made
 
     return compute
 

@@ -151,3 +151,24 @@ def test_the_order_of_k_follows_loads_of_bytes_through_functions():
     )
     assert (by_bytes != by_halves).any()
     assert np.array_equal(as_array(got), by_bytes)
+
+
+@pytest.mark.parametrize(("target", "known"), [("sm_80", False), ("sm_70", True), (None, True)])
+def test_the_order_of_k_is_not_known_where_blocks_were_joined(target, known):
+    """Triton 3.6 gives a thread twice as many neighbours, 3.9 only where joins are two deep."""
+    a, b = integers(16, 32, dtype=torch.float16), integers(32, 16, dtype=torch.float16, seed=1)
+    x, y = (f"tl.reshape(tl.join({x}, {x}), (16, 64))" for x in ("a", "tl.trans(b)"))
+    how = {"shape": (16, 16), "dtype": torch.float32, "make": torch.empty}
+    text = expression(f"tl.dot({x}, tl.trans({y}))", "a, b")
+    seen = run(launcher(dot_kernel, (1,), 16, 16, 32, text, **how), a, b, target=target)
+    assert ("dot" in seen.launches[0].rounds) is not known
+    assert (seen.result == 2 * a.float() @ b.float()).all()
+
+
+@pytest.mark.parametrize(("version", "most"), [("3.7.1", 2**31 - 1), ("3.8.0+git1", -(2**31))])
+def test_integers_of_sm_100_clamp_until_they_have_its_own_instruction(version, most, monkeypatch):
+    monkeypatch.setattr("triton.__version__", version)
+    one, acc = np.ones((1, 1), np.int8), np.full((1, 1), 2**31 - 1, np.int32)
+    assert (
+        triton_dot("sm_100", "int8", BLOCK_M=64, BLOCK_N=64, BLOCK_K=64).dot(one, one, acc) == most
+    )

@@ -103,7 +103,8 @@ def _build_dot(op: Op) -> Callable[..., Value]:
                 max_num_imprecise_acc=_interval(op, K),
                 acc_passed=acc_passed,
                 ndim=len(a_kind.shape),
-                loaded_bits=loaded or None,
+                loaded_bits=abs(loaded) or None,
+                joined=loaded < 0,
             )
         except ValueError as error:
             if c_format not in ("fp32", "fp16") and a_format not in ("int8", "fp64"):
@@ -119,7 +120,8 @@ def _build_dot(op: Op) -> Callable[..., Value]:
         a, b = _spread(a, a_kind.shape), _spread(b, b_kind.shape)
         pending = isinstance(c, shared_tiles.Product)
         from_zero = not pending and c.data.size == 1 and is_zero(c)
-        model = model_of(launch.session.target, launch.num_warps, loaded_width(a, b), not from_zero)
+        target, loaded = launch.session.target, loaded_width(a, b)
+        model = model_of(target, launch.num_warps, loaded, not from_zero)
         poison = undefined_outputs(a, b, c)
         start = None if from_zero else c if pending else c.spread(c_kind.shape)
         note_model(model, (M, N, K), start)

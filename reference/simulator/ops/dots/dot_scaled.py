@@ -64,7 +64,7 @@ def _build_dot_scaled(op: Op) -> Callable[..., Value]:
         a, b = sides
         M, K, N = *a.data.shape[-2:], b.data.shape[-1]
         launch.tiles.add((M, N, K))
-        loaded = min(loaded_width(*operands) or 16, 4 if "e2m1" in names else 16)
+        loaded = min(abs(loaded_width(*operands)) or 16, 4 if "e2m1" in names else 16)
         model = _EXACT
         if to is not None:
             tile = {"BLOCK_M": M, "BLOCK_N": N, "BLOCK_K": K, "num_warps": launch.num_warps}
