@@ -64,6 +64,9 @@ RIGHT = {
     "mma": (predict("sm_80", "fp16"), compiled(FEW_ROWS)),
     "tcgen05": (predict("sm_100", "fp16"), compiled(made("tcgen05", (64, 64, 16), "f16"))),
     "fma": (predict("sm_70", "fp16"), compiled(FUSED)),
+    "fp64, a chain on tensor cores too": (
+        predict("sm_90", "fp64"), compiled(made("mma", (8, 8, 4), "f64", "f64"), width=1),
+    ),
     "fp16 sums": (
         predict("sm_90", "fp16", acc_format="fp16"),
         compiled(made("wgmma", (64, 64, 16), "f16", "f16")),
@@ -178,6 +181,9 @@ def test_premises_that_the_program_does_not_tell_are_open():
     strange = compiled(FEW_ROWS)
     bare = replace(strange.lowerings[0], layouts=("linear<{}>", "linear<{}>", ""))
     assert judge(RIGHT["mma"][0], replace(strange, lowerings=(bare,))).open == ("the order of k",)
+    wide = compiled(made("mma", (8, 8, 4), "f64", "f64"))  # two neighbours of a thread: not its own
+    found = judge(predict("sm_90", "fp64"), wide)
+    assert (found.status, found.open) == (AGREED, ("the order of k",))
     # a chain that is cut where a register is moved: both ways to count do not agree
     torn = compiled(PROMOTED, promoted=32, promoted_k=32)
     never = RIGHT["fp8, never promoted"][0]
