@@ -105,6 +105,7 @@ RIGHT = [
     (kernels.summed_by_another_launch, {}),
     (kernels.printing, {}),
     (kernels.half_of_it_by_sums, {"spills": 100000}),
+    (kernels.one_product_without_a_dot, {"K": "0..", "spills": 100000}),
     (kernels.too_few_registers, {"spills": 100000}),
     (kernels.too_many_stages, {"fits": ("sm_80",)}),
 ]  # fmt: skip
