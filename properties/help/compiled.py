@@ -16,7 +16,8 @@ PAGES = (
         name="uses_tensor_cores",
         claim="every dot is compiled to instructions of the tensor cores",
         judged=f"{_HOW}, where --tensor-cores promises it, and reading what became of each dot. A"
-        " launch without a dot is right where another one of its call has one.",
+        " launch without a dot is right where another one of its call has one, and where K is 1"
+        " or 0.",
         finding="k.py:23: got 1024 fma.rn.f32 for the dot 32x64x32 of f32 x f32 on sm_90, expected"
         " tensor cores: fp32 ieee has no tensor core",
         causes=(

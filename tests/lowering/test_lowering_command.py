@@ -49,6 +49,7 @@ def test_bad_usage_is_one_line(words, message, capsys):
     [
         f"{KERNELS}:right --target sm_60",
         f"{KERNELS}:right --sizes M=0",
+        f"{KERNELS}:right --sizes M=²",
         f"{KERNELS}:right --sizes Q=3",
         f"{KERNELS}:right --layouts c=row",
         f"{KERNELS}:right --config second",

@@ -187,6 +187,9 @@ def test_premises_that_the_program_does_not_tell_are_open():
     strange = compiled(FEW_ROWS)
     bare = replace(strange.lowerings[0], layouts=("linear<{}>", "linear<{}>", ""))
     assert judge(RIGHT["mma"][0], replace(strange, lowerings=(bare,))).open == ("the order of k",)
+    wide = compiled(made("mma", (8, 8, 4), "f64", "f64"))  # two neighbours of a thread: not its own
+    found = judge(predict("sm_90", "fp64"), wide)
+    assert (found.status, found.open) == (AGREED, ("the order of k",))
     # a chain that is cut where a register is moved: both ways to count do not agree
     torn = compiled(PROMOTED, promoted=32, promoted_k=32)
     never = RIGHT["fp8, never promoted"][0]

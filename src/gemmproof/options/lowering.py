@@ -95,7 +95,8 @@ def _read_warps(text: str) -> int:
 def _read_sizes(text: str) -> dict[str, int]:
     words = dict(word.partition("=")[::2] for word in text.split(","))
     for axis, size in words.items():
-        if axis not in ("M", "N", "K", "batch") or not size.isdigit() or not 0 < int(size) < 2**31:
+        is_size = size.isascii() and size.isdigit() and 0 < int(size) < 2**31
+        if axis not in ("M", "N", "K", "batch") or not is_size:
             raise argparse.ArgumentTypeError(f"got {text!r}, expected such as M=4096,N=4096,K=64")
     return {axis: int(size) for axis, size in words.items()}
 

@@ -85,7 +85,8 @@ def plan_launches(
                         captured.append(launch)
                         planned.append(_describe(launch, one))
                     call.append(numbers[key])
-                calls.append(tuple(dict.fromkeys(call)))
+                if one.K > 1:  # of K = 1, a constant, nothing is left of a loop over whole tiles
+                    calls.append(tuple(dict.fromkeys(call)))
             if left_out:
                 got = f"{say_count(len(left_out), 'launch')} more than {most}"
                 lacks.append(f"{dtype} for {gpu}: got {got}, compiled with a larger --max-examples")

@@ -30,7 +30,8 @@ class PlannedLaunch:
 class LaunchPlan:
     """Every launch once that compiles to something of its own, and the `calls` that make them.
 
-    A call is the numbers of its launches. `lacks` says in a line each what is not compiled.
+    A call is the numbers of its launches, where there is a sum over k. `lacks` says in a line each
+    what is not compiled.
     """
 
     launches: tuple[PlannedLaunch, ...] = ()

@@ -6,10 +6,13 @@ known. A mistake of the tools, and what is not recognised in a program, speak ag
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import triton.language
 
 from gemmproof.lowering.binary.ir import IrDot, list_buffers, list_dots
 from gemmproof.lowering.binary.ptx import Place
@@ -40,6 +43,7 @@ from gemmproof.target import display_path
 
 MOST_THREADS = 1024  # of a block, on every GPU: CUDA C++ Programming Guide, HIP's hardware limits
 MOST_COLUMNS = 512  # of tensor memory: PTX ISA, tcgen05.alloc
+_LIBRARY = os.path.join(os.path.realpath(os.path.dirname(triton.language.__file__)), "")
 _CALLS = re.compile(r"^\s*(?:\{\s*)?call", re.MULTILINE)
 # what ptxas says of itself: it ends so by a program only where a code (C7602) or lines say which
 _TOOL = re.compile(r"ptxas\S*(?: [^;\n]*;)? +fatal\s*:(?!\s*(?:Ptx assembly aborted|\(C\d+\)))")
@@ -145,7 +149,10 @@ class ReadLaunch:
     def __init__(self, contract: Contract, planned: PlannedLaunch, made: CompiledLaunch) -> None:
         self.contract, self.planned, self.made = contract, planned, made
         facts = tell(made)
-        self.dots: tuple[DotLowering, ...] = facts["dots"]
+        # of a sum of products Triton makes a dot at a line of its own: nobody asked for that one
+        self.dots: tuple[DotLowering, ...] = tuple(
+            dot for dot in facts["dots"] if dot.has_cores or not _is_of_triton(dot.where)
+        )
         self.resources: Resources = facts["resources"]
         self.has_special_warps: bool = facts["specialised_warps"]
         self.ir = made.asm.get("ttgir", "")
@@ -255,6 +262,11 @@ class ReadLaunch:
         function: Any = self.made.launch.source.fn
         code = getattr(function.fn, "__code__", None)
         return (display_path(code.co_filename), function.starting_line_number) if code else ("", 0)
+
+
+def _is_of_triton(where: str) -> bool:
+    """Whether a line is one of the language's own library, such as that of tl.sum."""
+    return os.path.realpath(where).startswith(_LIBRARY)
 
 
 def _show(place: Place) -> str:
