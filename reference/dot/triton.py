@@ -190,6 +190,8 @@ def _loaded_order(
 ) -> tuple[int, ...]:
     """kwidth_order, or NoModel where one step is not the whole instruction and BLOCK_K is half a
     group."""
+    if bits > 32:
+        raise NoModel(f"loaded_bits: got {loaded_bits} of doubles, whose order of k is not known")
     order = kwidth_order(loaded_bits, bits, BLOCK_K)
     if len(order) * loaded_bits == 128 and mma is not None and mma.step_bytes < 32:
         raise NoModel(f"BLOCK_K: got {BLOCK_K}, expected a multiple of {2 * BLOCK_K} for this GPU")

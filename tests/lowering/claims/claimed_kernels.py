@@ -166,8 +166,12 @@ def one_configuration_without_a_dot(a, b):
     return c
 
 
-def one_row_without_a_dot(a, b):
-    return without_a_dot(a, b) if a.shape[0] == 1 else right(a, b)
+def few_rows_without_a_dot(a, b):
+    return without_a_dot(a, b) if a.shape[0] < 3 else right(a, b)
+
+
+def vectors_without_a_dot(a, b):
+    return without_a_dot(a, b) if 1 in (a.shape[0], b.shape[1]) else right(a, b)
 
 
 def one_product_without_a_dot(a, b):

@@ -106,6 +106,7 @@ RIGHT = [
     (kernels.printing, {}),
     (kernels.half_of_it_by_sums, {"spills": 100000}),
     (kernels.one_product_without_a_dot, {"K": "0..", "spills": 100000}),
+    (kernels.vectors_without_a_dot, {"K": "0..", "spills": 100000}),
     (kernels.too_few_registers, {"spills": 100000}),
     (kernels.too_many_stages, {"fits": ("sm_80",)}),
 ]  # fmt: skip
@@ -121,10 +122,10 @@ def test_what_is_right_holds(launch, words):
 
 
 def test_sizes_that_specialise_otherwise_are_compiled_too():
-    words = {"M": "1..", "N": 64, "K": 64, "spills": None}
-    (finding,) = judge(kernels.one_row_without_a_dot, **words).findings
-    assert (finding.fault, finding.case) == ("no_dot", Case(1, 64, 64))
-    assert judge(kernels.one_row_without_a_dot, **{**words, "M": "2.."}).verdict == "pass"
+    words = {"M": "2..", "N": 64, "K": 64, "spills": None}
+    (finding,) = judge(kernels.few_rows_without_a_dot, **words).findings
+    assert (finding.fault, finding.case) == ("no_dot", Case(2, 64, 64))
+    assert judge(kernels.few_rows_without_a_dot, **{**words, "M": "3.."}).verdict == "pass"
 
 
 def test_cases_are_near_what_a_contract_admits():

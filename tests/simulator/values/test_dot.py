@@ -165,6 +165,17 @@ def test_the_order_of_k_is_not_known_where_blocks_were_joined(target, known):
     assert (seen.result == 2 * a.float() @ b.float()).all()
 
 
+@pytest.mark.parametrize(("target", "known"), [("sm_90", False), ("sm_89", True), (None, True)])
+def test_the_order_of_k_is_not_known_of_doubles_that_were_widened(target, known):
+    """Where they have an instruction of their own; its kWidth is that of what was loaded."""
+    a, b = integers(16, 32, dtype=torch.float16), integers(32, 16, dtype=torch.float16, seed=1)
+    how = {"shape": (16, 16), "dtype": torch.float64, "make": torch.empty}
+    text = expression("tl.dot(a.to(tl.float64), b.to(tl.float64))", "a, b")
+    seen = run(launcher(dot_kernel, (1,), 16, 16, 32, text, **how), a, b, target=target)
+    assert ("dot" in seen.launches[0].rounds) is not known
+    assert (seen.result == a.double() @ b.double()).all()
+
+
 @pytest.mark.parametrize(("version", "most"), [("3.7.1", 2**31 - 1), ("3.8.0+git1", -(2**31))])
 def test_integers_of_sm_100_clamp_until_they_have_its_own_instruction(version, most, monkeypatch):
     monkeypatch.setattr("triton.__version__", version)

@@ -85,7 +85,8 @@ def plan_launches(
                         captured.append(launch)
                         planned.append(_describe(launch, one))
                     call.append(numbers[key])
-                if one.K > 1:  # of K = 1, a constant, nothing is left of a loop over whole tiles
+                # a vector has a kernel without a dot; of K = 1 nothing is left of a loop over tiles
+                if min(one.M, one.N, one.K) > 1:
                     calls.append(tuple(dict.fromkeys(call)))
             if left_out:
                 got = f"{say_count(len(left_out), 'launch')} more than {most}"

@@ -30,8 +30,8 @@ class PlannedLaunch:
 class LaunchPlan:
     """Every launch once that compiles to something of its own, and the `calls` that make them.
 
-    A call is the numbers of its launches, where there is a sum over k. `lacks` says in a line each
-    what is not compiled.
+    A call is the numbers of its launches, where none of M, N and K is 1 or 0. `lacks` says in a
+    line each what is not compiled.
     """
 
     launches: tuple[PlannedLaunch, ...] = ()
