@@ -86,8 +86,8 @@ def _add_dot(lowering: argparse.ArgumentParser) -> None:
 
 
 def _read_warps(text: str) -> int:
-    if not text.isdigit() or int(text) not in WARPS:
-        known = " ".join(map(str, WARPS))
+    known = " ".join(map(str, WARPS))
+    if text not in known.split():
         raise argparse.ArgumentTypeError(f"got {text!r}, expected one of: {known}")
     return int(text)
 
