@@ -72,7 +72,7 @@ def compare_order(one: Predicted, made: DotInstruction, dot: CompiledDot) -> boo
         if width is None:
             return None
         if bits > 32:  # doubles: one of k for each of four threads
-            return width == 1 and not model.order
+            return True if width == 1 and not model.order else None
         compiled = list_order(width, bits, one.tile[2])
         if not compiled:
             return None
