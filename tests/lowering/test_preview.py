@@ -57,7 +57,9 @@ def test_what_does_not_go_together_is_one_line(words, message, capsys):
     assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", ["--warps 3", "--warps -4", "--warps ²", "--dtype fp9", "--stages 0"])
+@pytest.mark.parametrize(
+    "words", ["--warps 3", "--warps -4", "--warps ²", "--dtype fp9", "--stages 0"]
+)
 def test_a_value_that_an_option_does_not_take(words, capsys):
     with pytest.raises(SystemExit) as left:
         run(capsys, OF_TILE + words)

@@ -1,7 +1,7 @@
 """Claims judged in workers: by the command and by pytest, with compilers that end badly."""
 
-import os
 import json
+import os
 import re
 import shlex
 import subprocess
