@@ -214,19 +214,27 @@ def test_the_options_reach_the_engine(project, where):
         "    monkeypatch.setattr(module, 'judge', judge, raising=False)\n"
     )
     typed = ("--gemm-max-examples", "7", "--gemm-target", "sm_90", "--gemm-proof")
-    typed += ("--gemm-time-limit", "9", "--gemm-memory-limit", "3", "-o", "gemm_seed=5")
+    typed += (
+        "--gemm-premise",
+        "--gemm-time-limit",
+        "9",
+        "--gemm-memory-limit",
+        "3",
+        "-o",
+        "gemm_seed=5",
+    )
     here = ("--gemm-in-process",) * (where == "gemmproof")
     status, out = run(project, "-k", "right-fp16-no_races", *typed, *here)
     assert status == 1
     asked = {"max_examples": 7, "seed": 5, "target": "sm_90", "case": None, "proof": True}
-    asked |= {"launch": False, "device": None, "seconds": 9}
+    asked |= {"premise": True, "launch": False, "device": None, "seconds": 9}
     if here:
         assert f"asked {asked}" in out
         return
     said = next(line for line in out.splitlines() if "asked Request" in line)
     for word in ("name='right'", "conftest='", "max_examples=7", "seed=5", "gpu='sm_90'"):
         assert word in said
-    for word in ("proof=True", "format='fp16'", "case=9, ", f"memory={3 << 30}"):
+    for word in ("proof=True", "premise=True", "format='fp16'", "case=9, ", f"memory={3 << 30}"):
         assert word in said
 
 
