@@ -1,8 +1,10 @@
 """The engine on a fake simulator: which cases it runs, which events it sends, how it shrinks."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
+import torch
 from fake_simulator import cases_in, check_with, fake_run, right, stray_load
 from wide import wide
 
@@ -78,6 +80,22 @@ def test_whole_tiles_are_probed_in_every_configuration_of_another_kernel(by_size
     first = cases_in(events)[:12]
     whole = [case.config for case in first if (case.M, case.N, case.K) == WHOLE]
     assert whole == ([0, 1, 2, 3, 4] if by_sizes else [0])
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_whole_tiles_are_probed_with_one_multiprocessor_where_they_count(asks, monkeypatch):
+    """The wrapper may choose another tile then."""
+    facts = SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None: facts)
+
+    def launch(a, b):
+        if asks:
+            assert torch.cuda.get_device_properties(0).multi_processor_count > 0
+        return right(a, b)
+
+    _, events = check_with(fake_run(), launch, max_examples=12)
+    whole = [case.sms for case in cases_in(events) if (case.M, case.N, case.K) == WHOLE]
+    assert whole[:2] == ([None, 1] if asks else [None])
 
 
 def test_a_tiny_contract_ends_when_its_cases_are_used_up(monkeypatch):

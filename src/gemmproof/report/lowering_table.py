@@ -36,22 +36,29 @@ def tabulate(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
         yield ("", "")
 
 
-def _describe(one: LoweredLaunch) -> tuple[str, ...]:
+def describe_needs(one: LoweredLaunch) -> tuple[str, ...]:
+    """Where operands come from, registers, spills, shared memory, whether it fits, and loads."""
     needs = one.resources
     assert needs is not None
     instructions = [x for dot in one.dots for x in dot.instructions]
     sources = dict.fromkeys(source for x in instructions for source in x.operands if source)
     spilled = needs.spills if needs.spills is not None else needs.spilled_registers
     return (
-        one.target,
-        _configure(one),
-        " + ".join(name_dot(dot) for dot in one.dots) or "no dot",
         ", ".join(sources) or "-",
         str(needs.registers),
         f"{spilled} B" if spilled else "-",
         str(needs.shared),
         "yes" if needs.shared <= needs.shared_limit else "no",
         list_widths(one, LOADS),
+    )
+
+
+def _describe(one: LoweredLaunch) -> tuple[str, ...]:
+    return (
+        one.target,
+        _configure(one),
+        " + ".join(name_dot(dot) for dot in one.dots) or "no dot",
+        *describe_needs(one),
         list_widths(one, ("store", "tma store")),
         f"{one.seconds:.1f}",
     )

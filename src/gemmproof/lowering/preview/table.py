@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gemmproof.lowering.record import FMA, UNKNOWN, LoweredLaunch
-from gemmproof.report.lowering_table import LOADS, list_widths, name_dot
+from gemmproof.report.lowering_table import describe_needs, name_dot
 from gemmproof.report.text import STYLES, Line, clean
 
 _REFUSES = re.compile(r"^(?:Triton refuses to compile|compiling) dot_kernel(?: for \w+)?: ")
@@ -42,21 +42,12 @@ def tabulate_dots(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
 
 def _describe(one: LoweredLaunch) -> tuple[str, ...]:
     head = (one.target, one.dtype, str(one.warps))
-    needs = one.resources
-    if one.error or needs is None:
+    if one.error or one.resources is None:
         return (*head, f"not compiled: {_REFUSES.sub('', one.error)}")
-    instructions = [x for dot in one.dots for x in dot.instructions]
-    sums = dict.fromkeys(x.accumulator for x in instructions if x.accumulator)
-    sources = dict.fromkeys(source for x in instructions for source in x.operands if source)
-    spilled = needs.spills if needs.spills is not None else needs.spilled_registers
+    sums = dict.fromkeys(x.accumulator for dot in one.dots for x in dot.instructions)
     return (
         *head,
         " + ".join(name_dot(dot) for dot in one.dots),
-        ", ".join(sums) or "-",
-        ", ".join(sources) or "-",
-        str(needs.registers),
-        f"{spilled} B" if spilled else "-",
-        str(needs.shared),
-        "yes" if needs.shared <= needs.shared_limit else "no",
-        list_widths(one, LOADS),
+        ", ".join(filter(None, sums)) or "-",
+        *describe_needs(one),
     )
