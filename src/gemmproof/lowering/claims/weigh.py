@@ -159,7 +159,7 @@ class ReadLaunch:
         self.laid = list_dots(self.ir)
 
     @property
-    def has_dot(self) -> bool | None:
+    def has_dot(self) -> bool:
         """Whether the program multiplies matrices, in the source's words or in the GPU's."""
         return bool(self.dots)
 

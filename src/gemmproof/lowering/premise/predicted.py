@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from gemmproof.reference.dot import DotModel
+from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.observation import PredictedDot
 from gemmproof.target import display_path
-
-# how names of formats begin here, and in PTX
-_PREFIXES = (("fp8", ""), ("fp", "f"), ("int", "s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +70,7 @@ class Predicted:
 
 def name(format_name: str) -> str:
     """A format as PTX names it: fp8e4m3 is e4m3, fp16 is f16, int8 is s8."""
-    for ours, theirs in _PREFIXES:
-        if format_name.startswith(ours):
-            return theirs + format_name.removeprefix(ours)
-    return format_name
+    return FORMATS[format_name].ptx or format_name.replace("int", "s")
 
 
 def _shorten(order: tuple[int, ...]) -> str:
