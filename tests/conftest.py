@@ -1,6 +1,7 @@
 """Settings of this repository's own tests."""
 
 import pytest
+from engine_at_hand import share_engine
 from hypothesis import HealthCheck, settings
 
 # deadline: the machine is shared, time is judged by benchmarks. derandomize, database: a run on
@@ -33,3 +34,9 @@ def _is_asked_for_a_proof(request, monkeypatch):
     """Commands prove where a test asks for it: most are about something else, and many."""
     if request.node.get_closest_marker("proves") is None:
         monkeypatch.setattr("gemmproof.options.groups.PROVES", False)
+
+
+@pytest.fixture(autouse=True, name="engine_at_hand")
+def _forks_workers_of_one_process(monkeypatch, _is_in_no_job):
+    """What is about the workers themselves has a fixture of this name that does nothing."""
+    share_engine(monkeypatch)
