@@ -61,13 +61,13 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class PredictedDot:
-    """A dot of a launch whose bits were predicted: its line, (M, N, K), and how it was summed.
+    """A dot of a launch whose bits were predicted: its line, (..., M, N, K), how it was summed.
 
     `model` is the DotModel that gave them, `from_zero` whether it began at zero, or onto a sum.
     """
 
     where: Where | None
-    tile: tuple[int, int, int]
+    tile: tuple[int, ...]
     model: Any
     from_zero: bool
 

@@ -15,6 +15,7 @@ FORMATS = {
     "fp16": torch.float16,
     "fp32": torch.float32,
     "fp8e4m3": torch.float8_e4m3fn,
+    "fp8e5m2": torch.float8_e5m2,
     "int8": torch.int8,
 }
 

@@ -17,12 +17,13 @@ from gemmproof.reference.observation import PredictedDot, Where
 
 WHERE = Where("file.py", 70, "kernel")
 TILE = (64, 64, 128)
+BATCHED = (4, *TILE)
 
 
 def predict(target, in_format, tile=TILE, from_zero=False, **how):
     """A dot as the simulator records it."""
-    blocks = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile, strict=True))
-    model = triton_dot(target, in_format, **blocks, **how)
+    blocks = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile[-3:], strict=True))
+    model = triton_dot(target, in_format, **blocks, ndim=len(tile) - 1, **how)
     return PredictedDot(WHERE, tile, model, from_zero)
 
 
@@ -34,13 +35,14 @@ def made(unit, shape, a, accumulator="f32", count=8, name="", **more):
 
 
 def compiled(*instructions, tile=TILE, width=2, where="file.py:70", **more):
-    """A dot as the compiler's facts tell it."""
+    """A dot as the compiler's facts tell it, of four warps."""
+    warps = (2, 2) if len(tile) == 3 else (2, 1, 2)
     side = f"dot_op<{{opIdx = 0, parent = nvidia_mma<{{warpsPerCTA = [2, 2]}}>, kWidth = {width}}}>"
-    layouts = (side, side, "nvidia_mma<{versionMajor = 2, warpsPerCTA = [2, 2]}>")
+    layouts = (side, side, f"nvidia_mma<{{versionMajor = 2, warpsPerCTA = {list(warps)}}}>")
     words = {"precision": "", "promoted": 0, "promoted_k": None} | more
     kinds, strays = words.pop("kinds", 1), words.pop("strays", False)
     dot = DotLowering(where, ("", "", ""), tile, words.pop("precision"), layouts, instructions)
-    return CompiledDot(where, (replace(dot, **words),), (tile,), kinds, (2, 2), strays)
+    return CompiledDot(where, (replace(dot, **words),), (tile,), kinds, warps, strays)
 
 
 def judge(predicted, *dots):
@@ -56,6 +58,8 @@ PROMOTED = made("wgmma", (64, 64, 32), "e4m3", count=4, from_zero=1)
 FP8 = {"tile": TILE, "promoted": 32, "promoted_k": 128}
 AMPERE_INT8 = made("mma", (16, 8, 32), "s8", "s32", name="mma.m16n8k32.satfinite.s32.s8.s8.s32")
 SPLIT = made("mma", (16, 8, 8), "tf32", count=3 * 2 * 4 * 16)
+BATCHED_SPLIT = made("mma", (16, 8, 16), "bf16", count=6 * 2 * 4 * 4 * 8)  # a warp has two of four
+BY_SIX = {"tile": BATCHED, "precision": "bf16x6"}
 FUSED = DotInstruction("fma.rn.f32", FMA, 4096, accumulator="f32")
 
 #: What was predicted, and what was compiled, that agree.
@@ -94,6 +98,14 @@ RIGHT = {
     "cut": (
         predict("sm_80", "fp32", input_precision="tf32"),
         compiled(made("mma", (16, 8, 8), "tf32"), width=1, precision="tf32"),
+    ),
+    "batched": (predict("sm_90", "fp16", BATCHED), compiled(FEW_ROWS, tile=BATCHED)),
+    "batched, widened": (
+        predict("sm_90", "fp8e4m3", BATCHED), compiled(FEW_ROWS, tile=BATCHED, width=4),
+    ),
+    "batched, split": (
+        predict("sm_80", "fp32", BATCHED, input_precision="bf16x6"),
+        compiled(BATCHED_SPLIT, **BY_SIX),
     ),
 }  # fmt: skip
 
@@ -144,12 +156,23 @@ WRONG = {
         "cut", compiled(made("mma", (16, 8, 8), "tf32"), width=1, precision="ieee"),
         "precision",
     ),
+    "another unit of a batch": ("batched", compiled(HOPPER, tile=BATCHED), "the unit"),
+    "a batch as it lies": (
+        "batched, widened", compiled(FEW_ROWS, tile=BATCHED), "the order of k",
+    ),
+    "a batch from zero": (
+        "batched", compiled(replace(FEW_ROWS, from_zero=1), tile=BATCHED), "sums from zero",
+    ),
+    "three products of six": (
+        "batched, split", compiled(replace(BATCHED_SPLIT, count=3 * 256), **BY_SIX), "split",
+    ),
 }  # fmt: skip
 
 #: What tells too little to contradict anything.
 UNTOLD = {
     "another line": compiled(HOPPER, where="file.py:71", tile=(32, 64, 128)),
     "another tile": compiled(HOPPER, tile=(64, 64, 32)),
+    "a batch": compiled(HOPPER, tile=BATCHED),
     "nothing": compiled(DotInstruction("", UNKNOWN, 0)),
     "a name": compiled(DotInstruction("mma.sp.sync", UNKNOWN, 4)),
 }
@@ -243,6 +266,13 @@ def test_instructions_at_the_line_of_an_operand_are_those_of_the_only_dot():
     # of two lines it may be either's: how many there are says nothing
     both = join_lines([dot, ir_dot(80)], [asked, replace(asked, where="file.py:80"), stray])
     assert [x.strays for x in both] == [True, True]
+
+
+def test_warps_are_told_of_each_axis_of_the_result():
+    for tile, warps in ((TILE, (2, 2)), (BATCHED, (2, 1, 2))):
+        (asked,) = compiled(FEW_ROWS, tile=tile).lowerings
+        (home,) = join_lines([ir_dot(70)], [asked])
+        assert home.warps == warps
 
 
 def ir_dot(line):

@@ -31,6 +31,10 @@ def split_by_pieces(a, b):
     return kernels.launch(a, b, precision="bf16x3")
 
 
+def batched_split(a, b):
+    return kernels.batched(a, b, precision="tf32x3")
+
+
 LAUNCHES = {
     "wgmma": (kernels.right, "fp16", "sm_90"),
     "promoted": (promoted, "fp8e4m3", "sm_90"),
@@ -43,6 +47,12 @@ LAUNCHES = {
     "split": (split, "fp32", "sm_90"),
     "split, elsewhere": (split_by_pieces, "fp32", "sm_80"),
     "split, in part elsewhere": (split, "fp32", "sm_100"),
+    "widened, fused": (kernels.right, "fp8e5m2", "sm_75"),
+    "batched": (kernels.batched, "fp16", "sm_90"),
+    "batched, widened": (kernels.batched, "fp8e4m3", "sm_90"),
+    "batched, widened, fused": (kernels.batched, "fp8e5m2", "sm_70"),
+    "batched integers": (kernels.batched, "int8", "sm_100"),
+    "batched, split": (batched_split, "fp32", "sm_80"),
 }
 
 #: A launch, what is made of its model, and what is then said to differ.
@@ -68,6 +78,19 @@ WRONG = {
     "no split": ("split", lambda x: replace(x, split="", a_format="tf32"), "precision"),
     "saturation": (
         "integers", lambda x: replace(x, unit=replace(x.unit, saturates=False)), "saturation",
+    ),
+    "batched unit": (
+        "batched", lambda x: dot_model("sm_90", "fp16", instruction="wgmma"), "the unit",
+    ),
+    "batched order": ("batched, widened", lambda x: replace(x, order=()), "the order of k"),
+    "batched split": ("batched, split", lambda x: replace(x, split="bf16x6"), "split"),
+    "batched saturation": (
+        "batched integers", lambda x: replace(x, unit=replace(x.unit, saturates=False)),
+        "saturation",
+    ),
+    "widened sums": (
+        "batched, widened, fused", lambda x: dot_model("sm_70", "fp16", "fp16", "fma"),
+        "the accumulator",
     ),
     "fused sums": ("fused", lambda x: dot_model("sm_80", "fp16"), "the unit"),
 }  # fmt: skip

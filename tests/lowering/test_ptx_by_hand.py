@@ -57,6 +57,20 @@ def test_statements_have_predicates_operands_and_places():
     assert program.declared == 48
 
 
+def test_lines_of_inline_assembly_are_those_of_its_place():
+    """LLVM counts them on, and is silent where the source's own line goes on."""
+    program = read(
+        "\t.loc\t1 7 13\n\t// begin inline asm\n\t{\n"
+        "\t.loc\t1 8 13\nprmt.b32 %r1, 0, %r2, 0x5140;\n"
+        "\t.loc\t1 9 13\n\tprmt.b32 %r3, 0, %r2, 0x7362;\n\t}\n\t// end inline asm\n"
+        "\tfma.rn.f32 %r4, %r1, %r3, %r4;\n"
+        "\t.loc\t1 10 5\n\tmov.b32 %r5, %r4;\n"
+    )
+    assert [(x.words[0], x.place[1]) for x in program.statements] == [
+        ("prmt", 7), ("prmt", 7), ("fma", 7), ("mov", 10),
+    ]  # fmt: skip
+
+
 def test_a_text_without_lines_has_places_nowhere():
     assert read("\tret;\n").statements[0].place == NOWHERE
 

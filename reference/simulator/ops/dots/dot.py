@@ -57,10 +57,11 @@ def pick_model(target: str | None, in_format: Any, acc_format: str, **how: Any) 
         return triton_dot(None, in_format, acc_format, **how)
 
 
-def note_model(model: DotModel, tile: tuple[int, int, int], start: Value | None) -> None:
+def note_model(model: DotModel, tile: tuple[int, ...], start: Value | None) -> None:
     """Record which model predicts this dot, or that the target's GPU may round it differently.
 
-    `start` is the sum that it is added to, None for a constant zero.
+    `tile` is (..., M, N, K), after the batch that a block holds; `start` is the sum that it is
+    added to, None for a constant zero.
     """
     launch = current()
     if model.target is None:
@@ -124,7 +125,7 @@ def _build_dot(op: Op) -> Callable[..., Value]:
         model = model_of(target, launch.num_warps, loaded, not from_zero)
         poison = undefined_outputs(a, b, c)
         start = None if from_zero else c if pending else c.spread(c_kind.shape)
-        note_model(model, (M, N, K), start)
+        note_model(model, (*c_kind.shape, K), start)
         if a.shared is not None and b.shared is not None and poison is None:
             made = shared_tiles.product(model, a.shared, b.shared, start, c_kind.dtype)
             if made is not None:

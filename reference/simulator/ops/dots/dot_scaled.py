@@ -71,7 +71,7 @@ def _build_dot_scaled(op: Op) -> Callable[..., Value]:
             ndim = len(kinds[0].shape)
             model = pick_model(target, to, "fp32", **tile, ndim=ndim, loaded_bits=loaded)
             a, b = (Value(round_to(x.data, FORMATS[to]), F32, x.poison) for x in (a, b))
-        note_model(model, (M, N, K), c)
+        note_model(model, (*kinds[-1].shape, K), c)
         data = model.dot(a.data, b.data, c.data.astype(np.float32))
         return Value(data.astype(c.dtype.numpy), c.dtype, undefined_outputs(a, b, c))
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+_INLINE = re.compile(r"// begin inline asm\n.*?// end inline asm", re.DOTALL)
+_INNER_LOC = re.compile(r"^\s*\.loc\b[^\n]*\n", re.MULTILINE)
 _COMMENTS = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)[^\n]*")
@@ -75,7 +77,9 @@ _DEPOT = re.compile(r"\.local\s+(?:\.align\s+\d+\s+)?\.b8\s+[\w$]+\[(\d+)\]")
 def read_ptx(text: str) -> PtxProgram:
     """The program of a PTX text, without its sections of debug information."""
     files = {int(number): path for number, path in _FILE.findall(text)}
-    code = _COMMENTS.sub("", text.partition("\n\t.section")[0])
+    # LLVM counts the lines of inline assembly on from its place, and does not tell when it is back
+    code = _INLINE.sub(lambda x: _INNER_LOC.sub("", x[0]), text.partition("\n\t.section")[0])
+    code = _COMMENTS.sub("", code)
     program = PtxProgram(declared=sum(map(int, _DEPOT.findall(code))))
     place = NOWHERE
     for piece, loc in _split(code):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, prod
 
 from gemmproof.lowering.premise.compiled import CompiledDot
 from gemmproof.lowering.premise.order import list_order, list_steps, read_width
@@ -73,7 +73,7 @@ def compare_order(one: Predicted, made: DotInstruction, dot: CompiledDot) -> boo
             return None
         if bits > 32:  # doubles: one of k for each of four threads
             return True if width == 1 and not model.order else None
-        compiled = list_order(width, bits, one.tile[2])
+        compiled = list_order(width, bits, one.tile[-1])
         if not compiled:
             return None
     return list_steps(model.order, L, k) == list_steps(compiled, L, k)
@@ -118,7 +118,7 @@ def _compare_chains(
     sizes = {x.shape[2] for x in instructions if x.shape is not None}
     if len(promoted) > 1 or len(sizes) != 1:
         return (), (PROMOTION,)
-    found, k = next(iter(promoted), None), one.tile[2]
+    found, k = next(iter(promoted), None), one.tile[-1]
     begun = sum(x.from_zero for x in instructions)
     maybe = sum(x.or_zero for x in instructions)
     total = sizes.pop() * sum(x.count for x in instructions)  # of k, over all chains of the text
@@ -146,15 +146,15 @@ def _count_products(
     """How many times the program multiplies the whole tile; None where that is not told."""
     if len(instructions) != 1 or (made := instructions[0]).shape is None:
         return None
-    (M, N, K), (m, n, k) = one.tile, made.shape
-    if made.unit == "tcgen05":
-        rows, columns = 1, 1
-    elif dot.warps is None:
+    (*sides, K), (m, n, k) = one.tile, made.shape
+    sizes = (*(1 for _ in sides[2:]), m, n)  # an instruction has no batch
+    warps = dot.warps if made.unit != "tcgen05" else (1,) * len(sides)
+    if warps is None or len(warps) != len(sides):
         return None
-    else:  # an instruction of wgmma is that of four warps
-        rows, columns = dot.warps
-        rows = rows // 4 if made.unit == "wgmma" else rows
-    if not rows:
+    if made.unit == "wgmma":  # an instruction is that of four warps
+        warps = (warps[0] // 4, *warps[1:])
+    if not all(warps):
         return None
-    once = ceil(M / (m * rows)) * ceil(N / (n * columns)) * ceil(K / k)
+    shares = zip(sides, sizes, warps, strict=True)
+    once = prod(ceil(side / (size * count)) for side, size, count in shares) * ceil(K / k)
     return made.count // once if made.count % once == 0 else None

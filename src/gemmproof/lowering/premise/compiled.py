@@ -12,7 +12,7 @@ from gemmproof.lowering.compile import CompiledLaunch
 from gemmproof.lowering.facts import list_dots, show
 from gemmproof.lowering.record import DotLowering, read_dot
 
-_WARPS = re.compile(r"warpsPerCTA = \[(?:1, )?(\d+), (\d+)\]")
+_WARPS = re.compile(r"warpsPerCTA = \[([\d, ]+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class CompiledDot:
     """The dots that a launch has at one line, and what became of them.
 
     `tiles` are theirs, `kinds` how many of them differ in tile, formats or precision, and `warps`
-    how the warps of a block share the result, in rows and columns; None where that is not known.
+    how the warps of a block share the result, along each of its axes; None where that is not known.
     `strays`: instructions of other dots may be among them, or some of theirs elsewhere.
     """
 
@@ -28,7 +28,7 @@ class CompiledDot:
     lowerings: tuple[DotLowering, ...]
     tiles: tuple[tuple[int, ...], ...]
     kinds: int
-    warps: tuple[int, int] | None = None
+    warps: tuple[int, ...] | None = None
     strays: bool = False
 
     @staticmethod
@@ -85,9 +85,9 @@ def _multiplies(one: DotLowering) -> bool:
     return any(x.name for x in one.instructions)
 
 
-def _read_warps(layout: str) -> tuple[int, int] | None:
+def _read_warps(layout: str) -> tuple[int, ...] | None:
     found = _WARPS.search(layout)
-    return (int(found[1]), int(found[2])) if found else None
+    return tuple(map(int, found[1].split(","))) if found else None
 
 
 def to_dicts(dots: list[CompiledDot]) -> list[dict[str, Any]]:

@@ -13,10 +13,13 @@ from gemmproof.target import display_path
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A model that predicted a dot at a line, and whether it began at zero, onto a sum, or both."""
+    """A model that predicted a dot at a line, and whether it began at zero, onto a sum, or both.
+
+    `tile` is (..., M, N, K), after the batch that a block holds.
+    """
 
     where: str
-    tile: tuple[int, int, int]
+    tile: tuple[int, ...]
     model: DotModel
     from_zero: bool
     onto_sum: bool
@@ -45,7 +48,7 @@ class Predicted:
 
         None where the unit adds onto the sum itself.
         """
-        return self.model.part or (self.tile[2] if self.model.split else None)
+        return self.model.part or (self.tile[-1] if self.model.split else None)
 
     def __str__(self) -> str:
         """The model, as a report names it."""
@@ -82,7 +85,7 @@ def join_predicted(dots: Iterable[PredictedDot]) -> list[Predicted]:
 
     A dot whose sum is the constant zero at first has `from_zero` in its first trip alone.
     """
-    found: dict[tuple[str, tuple[int, int, int], DotModel], set[bool]] = {}
+    found: dict[tuple[str, tuple[int, ...], DotModel], set[bool]] = {}
     for dot in dots:
         where = "" if dot.where is None else f"{display_path(dot.where.file)}:{dot.where.line}"
         model = replace(dot.model, from_zero=bool(dot.model.split))
