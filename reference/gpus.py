@@ -3,6 +3,8 @@
 Standard library only: options are parsed without numpy. Steps, F and the fp8 units are those of
 MMA-Sim (arXiv 2511.10909; PyPI mmasim 2.1.1) and of Khattak and Mikaitis (arXiv 2512.07004),
 checked against their GPU recordings. FLOP a clock are those of NVIDIA's architecture whitepapers.
+Threads of a block are those of the CUDA C++ Programming Guide (technical specifications by compute
+capability) and, for AMD, of LLVM's AMDGPU backend (getMaxFlatWorkGroupSize).
 """
 
 from collections.abc import Mapping
@@ -40,9 +42,9 @@ class GPU:
 
     `cores`: those of the instruction that Triton prefers first, () where the matrix cores have no
     model. Without `triton_uses_cores` Triton's dots become fused multiply-adds, without
-    `triton_uses_fp64_cores` those of fp64. `shared_memory` is that of a block, in bytes; clocks are
-    in kHz. Of dense products a multiprocessor makes
-    `core_flops` a clock in its matrix cores if elements are one byte wide, half of it for two
+    `triton_uses_fp64_cores` those of fp64. `shared_memory` is that of a block, in bytes, and
+    `block_threads` are the most that it has; clocks are in kHz. Of dense products a multiprocessor
+    makes `core_flops` a clock in its matrix cores if elements are one byte wide, half of it for two
     bytes and so on, and `fp32_flops` a clock without them; 0 where that is not stated here.
     """
 
@@ -58,6 +60,7 @@ class GPU:
     fp32_flops: int = 256
     memory: int = 80 << 30
     warp_size: int = 32
+    block_threads: int = 1024
     registers: int = 65536
     l2_cache: int = 50 << 20
     clock: int = 1980000

@@ -149,7 +149,7 @@ def properties(gpu: GPU) -> Any:
         shared_memory_per_multiprocessor=shared if amd else shared + 1024,
         regs_per_multiprocessor=gpu.registers,
         max_threads_per_multi_processor=2048,
-        max_threads_per_block=1024,
+        max_threads_per_block=gpu.block_threads,
         warp_size=gpu.warp_size,
         L2_cache_size=gpu.l2_cache,
         gcnArchName=f"{gpu.name}:sramecc+:xnack-" if amd else gpu.card,

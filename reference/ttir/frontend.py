@@ -132,14 +132,14 @@ def _where(src: Any, error: CompilationError | None) -> Where | None:
     used = [f for found in (src.fn, *given) for f in _functions(found, seen)]
     for function in used:
         if source is None or getattr(function, "src", None) == source:
-            first = _first_line(function)
+            first = find_def_line(function)
             line = first + (getattr(node, "lineno", 1) - 1 if node is not None else 0)
             return Where(_file(function), line, function.fn.__name__)
     return None
 
 
-def _first_line(function: Any) -> int:
-    """The line of a jitted function's `def`."""
+def find_def_line(function: Any) -> int:
+    """The line of a jitted function's `def`, which stands below its decorators."""
     begin = int(getattr(function, "starting_line_number", function.fn.__code__.co_firstlineno))
     raw = getattr(function, "raw_src", None)
     lines = raw if isinstance(raw, list) else (raw or "").splitlines()

@@ -95,6 +95,8 @@ def test_the_screen_says_what_an_engineer_asks(tmp_path):
     assert "does not fit" not in show(one)
     full = replace(one, resources=replace(one.resources, shared=10**6))
     assert "1000000 of 166912 bytes of shared memory: does not fit" in show(full)
+    wide = replace(one, resources=replace(one.resources, threads=2048))
+    assert "bytes of shared memory: does not fit: 2048 of 1024 threads" in show(wide)
 
 
 def test_many_launches_are_rows_of_a_table(tmp_path):
@@ -104,15 +106,17 @@ def test_many_launches_are_rows_of_a_table(tmp_path):
     )
     refused = replace(promoted, error="no such type", where="a/b.py:3")
     full = replace(promoted, resources=replace(promoted.resources, shared=10**6, stack=8))
+    wide = replace(promoted, resources=replace(promoted.resources, threads=2048))
     odd = replace(promoted, unrecognised=("b.py:4: mma.new",))
-    lines = [text for text, _ in tabulate([*told, refused, full, odd])]
+    lines = [text for text, _ in tabulate([*told, refused, full, wide, odd])]
     assert [lines[0], lines[4]] == ["tuned_kernel fp16", ""]
     assert lines[2].startswith("sm_90   BM=32 BN=64 BK=32 warps=4 stages=3  8 mma m16n8k16 f16")
     assert lines[3].startswith("sm_90   BM=64 BN=64 BK=32 warps=4 stages=3  2 wgmma m64n64k16 f16")
     assert "mma m16n8k32 e4m3, added every 64 of k" in lines[7]
     assert "8 B      1000000  no " in lines[7]
-    assert lines[9].endswith("warps=4 stages=3: not compiled: b.py:3: no such type")
-    assert lines[10].endswith("warps=4 stages=3: not recognised: b.py:4: mma.new")
+    assert [" no " in line for line in lines[7:10]] == [True, True, False]
+    assert lines[10].endswith("warps=4 stages=3: not compiled: b.py:3: no such type")
+    assert lines[11].endswith("warps=4 stages=3: not recognised: b.py:4: mma.new")
 
 
 def test_fp32_in_full_is_told_as_fused_multiply_adds(tmp_path):

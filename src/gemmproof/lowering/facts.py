@@ -235,7 +235,8 @@ def _read_amd(made: CompiledLaunch, assembly: amdgcn.AmdAssembly) -> Resources:
         declared=0,
         shared=int(made.metadata.shared),
         shared_limit=GPUS[made.launch.gpu].shared_memory,
-        threads=counts.get("max_flat_workgroup_size"),
+        # the binary's own figure is cut to what a block may have
+        threads=int(made.metadata.num_warps) * GPUS[made.launch.gpu].warp_size,
         static_shared=counts.get("group_segment_fixed_size", 0),
         accumulation_registers=counts.get("agpr_count"),
         scalar_registers=counts.get("sgpr_count"),

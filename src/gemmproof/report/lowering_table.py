@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gemmproof.lowering.record import FMA, UNKNOWN, DotInstruction, DotLowering, LoweredLaunch
+from gemmproof.lowering.room import list_excess
+from gemmproof.reference.gpus import GPUS
 from gemmproof.report.text import STYLES, Line, clean
 
 _HEADS = (
@@ -48,7 +50,7 @@ def describe_needs(one: LoweredLaunch) -> tuple[str, ...]:
         str(needs.registers),
         f"{spilled} B" if spilled else "-",
         str(needs.shared),
-        "yes" if needs.shared <= needs.shared_limit else "no",
+        "no" if any(list_excess(needs, GPUS[one.target])) else "yes",
         list_widths(one, LOADS),
     )
 

@@ -13,7 +13,9 @@ from gemmproof.lowering.record import (
     LoweredLaunch,
     Resources,
 )
+from gemmproof.lowering.room import list_excess
 from gemmproof.lowering.run import LoweredTarget
+from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.wording import say_count
 from gemmproof.report.lowering_table import tabulate
 from gemmproof.report.text import STYLES, Line, clean
@@ -130,14 +132,17 @@ def _describe_needs(lowering: LoweredLaunch) -> Iterator[Line]:
     assert needs is not None
     yield _row("a thread", ", ".join(_list_registers(needs)))
     room = f"{needs.shared} of {needs.shared_limit} bytes of shared memory"
-    fits = needs.shared <= needs.shared_limit
     threads = f", {say_count(needs.threads, 'thread')}" if needs.threads else ""
     split = ", some of other code" if lowering.specialised_warps else ""
     tensor = f", {needs.tensor_memory} columns of tensor memory" if needs.tensor_memory else ""
     text, style = _row(
         "a block", f"{say_count(lowering.warps, 'warp')}{split}{threads}, {room}{tensor}"
     )
-    yield (text, style) if fits else (f"{text}: does not fit", STYLES["fail"])
+    excess = [f"{need} of {has} {x}" for need, has, x in list_excess(needs, GPUS[lowering.target])]
+    if excess:
+        untold = ", ".join(x for x in excess if x not in text)
+        text, style = f"{text}: does not fit{untold and f': {untold}'}", STYLES["fail"]
+    yield text, style
     buffers = f" in {lowering.buffers} buffers" if lowering.buffers else ""
     stages = say_count(lowering.stages, "stage")
     yield _row("pipeline", f"{stages}{buffers}; compiled afresh ({lowering.seconds:.1f} s)")

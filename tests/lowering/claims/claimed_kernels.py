@@ -138,14 +138,20 @@ def too_few_registers(a, b):
     return launch(a, b, tile=(32, 64, 32), maxnreg=32)[0]
 
 
+def too_many_warps(a, b):
+    """Those of AMD's server GPUs have 64 threads each."""
+    return launch(a, b, num_warps=32)[0]
+
+
 def too_many_stages(a, b):
     return launch(a, b, tile=(16, 64, 128), num_stages=7)[0]
 
 
 @triton.autotune(
-    [triton.Config({"BM": n, "BN": n, "BK": 16, "HOW": how}, num_warps=2) for n, how in
+    [triton.Config({"BM": n, "BN": n, "HOW": how}, num_warps=2) for n, how in
      ((16, "dot"), (1, "sum"))], key=["K"],
 )  # fmt: skip
+@triton.heuristics({"BK": lambda args: 16})
 @triton.jit
 def tuned_kernel(
     a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,

@@ -115,6 +115,15 @@ def test_each_thing_that_a_block_has_too_little_of(fields, said, monkeypatch):
     assert finding.message.endswith(("1024", "65536", "512", "101376"))
 
 
+def test_what_a_kernel_needs_is_told_at_its_def(monkeypatch):
+    """Below the decorators, of which autotune may have many lines."""
+    change(monkeypatch, resources=lambda x: replace(x, tensor_memory=1024))
+    case = Case(64, 64, 64, config=0)
+    for wrapper, line in ((kernels.one_configuration_without_a_dot, 156), (kernels.right, 14)):
+        (finding,) = judge(wrapper, replace(ALL, tensor_cores=False), case=case).findings
+        assert finding.where == f"claimed_kernels.py:{line}"
+
+
 def test_launches_beyond_the_most_are_told_and_leave_it_open(monkeypatch):
     monkeypatch.setattr(plan, "LEAST_MOST", 1)
     contract = replace(ALL, tensor_cores=False)

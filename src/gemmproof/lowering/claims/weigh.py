@@ -27,6 +27,7 @@ from gemmproof.lowering.claims.record import PlannedLaunch, Weighed
 from gemmproof.lowering.compile import CompiledLaunch, compile_launch
 from gemmproof.lowering.facts import tell
 from gemmproof.lowering.record import FMA, UNKNOWN, DotLowering, Resources
+from gemmproof.lowering.room import list_excess
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.compiled.promises import (
     COMPILER,
@@ -39,10 +40,9 @@ from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.observation import CompileError
+from gemmproof.reference.ttir.frontend import find_def_line
 from gemmproof.target import display_path
 
-MOST_THREADS = 1024  # of a block, on every GPU: CUDA C++ Programming Guide, HIP's hardware limits
-MOST_COLUMNS = 512  # of tensor memory: PTX ISA, tcgen05.alloc
 _LIBRARY = os.path.join(os.path.realpath(os.path.dirname(triton.language.__file__)), "")
 _CALLS = re.compile(r"^\s*(?:\{\s*)?call", re.MULTILINE)
 # what ptxas says of itself: it ends so by a program only where a code (C7602) or lines say which
@@ -233,18 +233,8 @@ class ReadLaunch:
 
     def list_large(self) -> Iterator[Finding]:
         """What a block needs beyond what the GPU has."""
-        resources, gpu = self.resources, GPUS[self.planned.gpu]
-        threads, registers = resources.threads or 0, resources.registers or 0
-        # the register file of an AMD GPU is counted in other units
-        held = 0 if gpu.is_amd else threads * registers
-        for need, has, what in (
-            (resources.shared, resources.shared_limit, "bytes of shared memory"),
-            (threads, MOST_THREADS, "threads"),
-            (held, gpu.registers, "registers"),
-            (resources.tensor_memory, MOST_COLUMNS, "columns of tensor memory"),
-        ):
-            if need > has:
-                yield self._find_large(need, has, what)
+        for need, has, what in list_excess(self.resources, GPUS[self.planned.gpu]):
+            yield self._find_large(need, has, what)
 
     def _find_large(self, need: int, has: int, what: str) -> Finding:
         place, why = self._kernel, ""
@@ -258,10 +248,10 @@ class ReadLaunch:
 
     @property
     def _kernel(self) -> tuple[str, int]:
-        """The line where the kernel begins."""
+        """The line of the kernel's `def`."""
         function: Any = self.made.launch.source.fn
         code = getattr(function.fn, "__code__", None)
-        return (display_path(code.co_filename), function.starting_line_number) if code else ("", 0)
+        return (display_path(code.co_filename), find_def_line(function)) if code else ("", 0)
 
 
 def _is_of_triton(where: str) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gemmproof.lowering.record import FMA, DotLowering, GlobalAccess, LoweredLaunch
+from gemmproof.lowering.room import list_excess
+from gemmproof.reference.gpus import GPUS
 from gemmproof.report.lowering_table import name_dot
 from gemmproof.report.lowering_text import say_access
 
@@ -94,9 +96,9 @@ def _lose_room(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
     ours, theirs = _count_spills(before), _count_spills(after)
     if theirs > ours:
         yield f"{theirs} bytes spilled in place of {ours}"
-    needs = after.resources
-    if needs is not None and needs.shared > needs.shared_limit:
-        yield f"{needs.shared} of {needs.shared_limit} bytes of shared memory: does not fit"
+    if after.resources is not None:
+        for need, has, what in list_excess(after.resources, GPUS[after.target]):
+            yield f"{need} of {has} {what}: does not fit"
 
 
 def _count_spills(one: LoweredLaunch) -> int:
