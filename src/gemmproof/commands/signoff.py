@@ -15,6 +15,7 @@ from gemmproof.commands import forms
 from gemmproof.commands.console import answer, limits_of, note_unpredicted
 from gemmproof.desk.progress import Course, progress
 from gemmproof.interrupts import Interrupted
+from gemmproof.options.registered import name_registered
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.command import write_command
 from gemmproof.report.files import Writer, write_early
@@ -205,12 +206,7 @@ def _reproduce(options: argparse.Namespace, report: Report) -> Callable[[Case], 
     drifted = {one.case for one in report.findings if one.property == ACCUMULATOR}
 
     def line(case: Case) -> str:
-        # a name that looks like an option is taken as one, where it stands alone
-        name = report.target
-        named = [f"--kernel={name}"] if name.startswith("-") else ["--kernel", name]
-        words = ["gemmproof", "signoff", *named]
-        if options.conftest != "conftest.py":
-            words += ["--conftest", options.conftest]
+        words = ["gemmproof", "signoff", *name_registered(options, report.target)]
         if options.gpu:
             words += ["--target", options.gpu]
         if options.device != "cpu":
