@@ -30,6 +30,7 @@ from gemmproof.target import TargetError, parse
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import preload
 
+
 def run(options: argparse.Namespace) -> int:
     """Judge the mutants of each kernel, print the answer, write the record.
 

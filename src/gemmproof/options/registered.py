@@ -66,7 +66,7 @@ def is_registered(options: argparse.Namespace, stated: Mapping[str, Any] = STATE
     return True
 
 
-def ask_registered(options: argparse.Namespace, name: str) -> dict[str, str]:
+def ask_registered(options: argparse.Namespace, name: str) -> dict[str, Any]:
     """The fields of a worker's request that say which kernel, and which format of it."""
     return {"name": name, "conftest": options.conftest, "format": (options.dtype or [""])[0]}
 

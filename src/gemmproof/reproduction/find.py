@@ -25,6 +25,7 @@ from gemmproof.properties.operand import READ, WRITTEN
 from gemmproof.reference.arithmetic.conversions import Array, widen
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reproduction.bug import ALWAYS, BY_CHANCE, ENDS, NEVER, Bug, Index, StatedOperand
+from gemmproof.reproduction.place import Unreproducible
 from gemmproof.reproduction.reduce import reduce_items
 from gemmproof.reproduction.seen import Bench, SeenCall, Wrong, Zeros, round_exactly
 
@@ -37,10 +38,6 @@ COMPARED = (metamorphic.NAME, determinism.ORDER, determinism.ROWS)
 OF_RESULTS = (memory.ONCE, memory.LANES, memory.RACES, determinism.SAME)
 
 Item = tuple[str, Index]
-
-
-class Unreproducible(Exception):
-    """A finding that no test of one call shows; the message says why, in one line."""
 
 
 def find_bug(

@@ -11,7 +11,6 @@ import builtins
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from gemmproof import __version__
 from gemmproof.calling import Calling
@@ -19,22 +18,10 @@ from gemmproof.properties.operand import READ, WRITTEN
 from gemmproof.report.text import clean
 from gemmproof.reproduction import parts
 from gemmproof.reproduction.bug import Bug, StatedOperand
+from gemmproof.reproduction.place import Place
 
 WIDTH = 88  # of ruff and black, where nobody says otherwise
 SHOWN = 24  # elements that are listed one a line; more are a text
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a test finds the wrapper.
-
-    `kernels` is the path, from the test's folder, of the folder to import `module` from, None for
-    what is installed; without a `module`, that of the file to load, which no import would find.
-    """
-
-    kernels: str | None
-    module: str | None
-    function: str
 
 
 def write_test(

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,8 @@ def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Li
     from gemmproof.properties.finding import Finding
     from gemmproof.properties.operand import Misstated
     from gemmproof.reference.spec import SpecError
-    from gemmproof.reproduction.find import Unreproducible, find_bug
+    from gemmproof.reproduction.find import find_bug
+    from gemmproof.reproduction.place import Unreproducible
 
     emit({"event": "ready"})
     kernel = find(request)
@@ -40,6 +42,19 @@ def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Li
     except (SpecError, Misstated, Unreproducible) as error:
         raise TargetError(f"{request.name}: {error}") from None
     emit({"event": "reproduced", "bug": bug.to_dict()})
+
+
+def locate(request: Request, find: Callable[[Request], KernelUnderTest], emit: Listener) -> None:
+    """In the worker: where a test finds the wrapper that is registered."""
+    from gemmproof.reproduction.place import Unreproducible, find_wrapper
+
+    emit({"event": "ready"})
+    kernel = find(request)
+    try:
+        found = find_wrapper(kernel.launch)
+    except Unreproducible as error:
+        raise TargetError(f"{request.name}: {error}") from None
+    emit({"event": "located", "found": asdict(found)})
 
 
 def try_test(request: Request, emit: Listener) -> None:
