@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.reference.provenance import tell_error
+from gemmproof.reference.provenance import owner, tell_error
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import Listener, Request
 
@@ -68,10 +68,22 @@ def try_test(request: Request, emit: Listener) -> None:
     emit({"event": "ready"})
     code = compile(request.plan["text"], request.plan["path"], "exec")
     outcomes: dict[str, Any] = {}
+    import torch  # noqa: F401
+    import triton  # noqa: F401
+
+    there = set(sys.modules)
     for name, around in AROUND.items():
         outcomes[name] = _run(code, request.plan["path"], around)
+        # what modules of the user's keep of the calls is not to be there the next time
+        for module in [x for x in sys.modules.keys() - there if _is_theirs(x)]:
+            del sys.modules[module]
         emit({"event": "tried"})
     emit({"event": "interpreted", "outcomes": outcomes})
+
+
+def _is_theirs(module: str) -> bool:
+    file = getattr(sys.modules[module], "__file__", None)
+    return isinstance(file, str) and owner(file) == "user"
 
 
 def _run(code: Any, path: str, around: tuple[float, int]) -> tuple[str | None, str]:
