@@ -152,6 +152,8 @@ def _look_at_series(
                 return tried, shown, seen
             if seen.ends:
                 return tried, ENDS, seen
+            if seen.observation.touched:
+                return tried, NEVER, seen
     why = (
         "only accesses show it, and neither their order nor undefined lanes are those of a plain"
         " run"
@@ -202,10 +204,12 @@ def _require_known(seen: SeenCall) -> None:
 
 def _is_shown(seen: SeenCall, finding: Finding, shown: str, bench: Bench) -> bool:
     """Whether what was seen is the same fault, shown by values where it was."""
+    if bench.series.before and shown in (ENDS, NEVER):
+        return seen.ends if shown == ENDS else len(seen.observation.touched) > 0
     if shown in (ALWAYS, BY_CHANCE) and seen.wrong is None:
         return False
     if bench.series.before:
-        return seen.wrong is not None or seen.ends
+        return True
     if finding.property in OF_VALUES:
         return seen.wrong is not None or shown == NEVER
     return _is_among(finding, seen)
