@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from importlib import util
 from io import StringIO
 
+from gemmproof.options.registered import name_registered
 from gemmproof.reference.gpus import UNMODELLED
+from gemmproof.report.command import write_command
 from gemmproof.report.files import STDOUT, Writer, find_obstacle, replace_file
 from gemmproof.report.report import EXIT
 from gemmproof.report.text import Line, clean
@@ -56,6 +58,16 @@ def undrawable(options: argparse.Namespace, extra: str = "plots") -> str | None:
     if options.svg and util.find_spec("matplotlib") is None:
         return f"--svg: got no matplotlib, expected it: pip install 'gemmproof[{extra}]'"
     return None
+
+
+def replay_registered(options: argparse.Namespace, name: str, *asks: str) -> str:
+    """A command that judges a kernel of the conftest.py by what it `asks`, to be pasted."""
+    words = ["gemmproof", "signoff", *name_registered(options, name)]
+    if options.gpu:
+        words += ["--target", options.gpu]
+    if options.device != "cpu":
+        words += ["--device", options.device]
+    return write_command([*words, *asks])
 
 
 def note_unpredicted(gpu: str | None) -> list[Line]:

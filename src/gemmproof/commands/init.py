@@ -206,7 +206,7 @@ def find_import(target: Target) -> tuple[Path | None, str | None]:
     if target.is_file:
         root, module = package_of(Path(target.place).resolve())
         plain = all(p.isidentifier() and not keyword.iskeyword(p) for p in module.split("."))
-        if plain and not _is_taken(module, Path(target.place).resolve()):
+        if plain and not is_taken(module, Path(target.place).resolve()):
             return root, module
         return None, None
     here = Path.cwd().joinpath(*target.place.split("."))
@@ -214,7 +214,7 @@ def find_import(target: Target) -> tuple[Path | None, str | None]:
     return (Path.cwd() if local else None), target.place
 
 
-def _is_taken(module: str, path: Path) -> bool:
+def is_taken(module: str, path: Path) -> bool:
     """Does an import of that name find another module, now or once pytest has loaded ours?"""
     top = module.partition(".")[0]
     reserved = (*sys.stdlib_module_names, "__main__", "conftest", "test_gemm")

@@ -7,7 +7,6 @@ import os
 import tempfile
 import time
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from gemmproof.commands.check import calling_of
 from gemmproof.commands.console import answer, limits_of, refuse, show_end, unwritable
@@ -17,6 +16,7 @@ from gemmproof.lowering.preview.table import tabulate_dots
 from gemmproof.lowering.record import document
 from gemmproof.lowering.run import lower
 from gemmproof.lowering.sweep import text as sweep
+from gemmproof.options.registered import CALLING, ask_registered, is_registered
 from gemmproof.properties.cases.case import Case
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.gpus import DEFAULT
@@ -76,9 +76,7 @@ def _request_of(options: argparse.Namespace) -> Request:
     refuse_without_dot(options)
     if other := next((name for name in options.dtype or () if name not in OPERANDS), None):
         raise ValueError(f"--dtype: got {other} without --dot, expected of {' '.join(OPERANDS)}")
-    if (options.target is None) == (options.kernel is None):
-        got = "both" if options.target else "neither"
-        raise ValueError(f"target: got {got} of TARGET and --kernel, expected one of them")
+    registered = is_registered(options, CALLING)
     case = None if options.case is None else Case.from_json(options.case)
     if case is not None and (options.sizes or options.layouts or options.dtype):
         raise ValueError("--case: got --sizes, --layouts or --dtype with it, expected one of them")
@@ -88,8 +86,9 @@ def _request_of(options: argparse.Namespace) -> Request:
         "every": options.config == "all",
         "done": 0,
     }
-    if options.kernel is not None:
-        return _ask_registered(options, plan)
+    if registered:
+        of = ask_registered(options, options.kernel)
+        return Request(ask="lowering", case=options.case, plan=plan, **of)
     target = parse(options.target)
     calling = calling_of(options, target.name)
     if case is not None:
@@ -103,28 +102,6 @@ def _request_of(options: argparse.Namespace) -> Request:
         target=asdict(target),
         contract=contract,
         calling=asdict(calling),
-        case=options.case,
-        plan=plan,
-    )
-
-
-def _ask_registered(options: argparse.Namespace, plan: dict[str, object]) -> Request:
-    """The same of a kernel whose contract stands in a conftest.py, of one format at most."""
-    if not Path(options.conftest).is_file():
-        got = f"{options.conftest!r} (no such file)"
-        raise ValueError(f"--conftest: got {got}, expected a conftest.py that registers kernels")
-    stated: dict[str, object] = {"operand": [], "spec": None, "call": None, "batched": False}
-    for word, usual in stated.items():
-        if getattr(options, word) != usual:
-            raise ValueError(f"--{word}: got it with --kernel, expected it in {options.conftest}")
-    formats = options.dtype or [""]
-    if len(formats) > 1:
-        raise ValueError(f"--dtype: got {' '.join(formats)} with --kernel, expected one at most")
-    return Request(
-        ask="lowering",
-        name=options.kernel,
-        conftest=options.conftest,
-        format=formats[0],
         case=options.case,
         plan=plan,
     )

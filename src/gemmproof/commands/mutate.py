@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 from gemmproof.commands.check import calling_of, contract_of
 from gemmproof.commands.console import answer, limits_of, refuse, unwritable
@@ -20,6 +19,7 @@ from gemmproof.mutation.record import (
     exit_code,
     find_drops,
 )
+from gemmproof.options.registered import ask_registered, is_registered
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.mutation_text import summarise
 from gemmproof.report.report import EXIT
@@ -29,25 +29,6 @@ from gemmproof.streams import say
 from gemmproof.target import TargetError, parse
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import preload
-
-# what a conftest.py says of its kernels, where nobody types it
-STATED: dict[str, object] = {
-    "sizes": {},
-    "where": None,
-    "layouts": "contiguous",
-    "huge": False,
-    "batched": False,
-    "accumulator": "fp32",
-    "out_dtype": None,
-    "any_order": False,
-    "batch_invariant": False,
-    "tensor_cores": False,
-    "spills": None,
-    "fits": None,
-    "operand": [],
-    "spec": None,
-    "call": None,
-}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -96,22 +77,15 @@ def run(options: argparse.Namespace) -> int:
 
 def list_requests(options: argparse.Namespace) -> list[Request]:
     """What the workers of each kernel are asked. Raises TargetError or ValueError, in one line."""
-    if (options.target is None) == (not options.kernel):
-        got = "both" if options.target else "neither"
-        raise ValueError(f"target: got {got} of TARGET and --kernel, expected one of them")
-    if options.kernel:
-        if not Path(options.conftest).is_file():
-            expected = "a conftest.py that registers kernels"
-            got = f"{options.conftest!r} (no such file)"
-            raise ValueError(f"--conftest: got {got}, expected {expected}")
-        return [_ask_registered(options, name) for name in options.kernel]
+    if is_registered(options):
+        return [_ask(options, **ask_registered(options, name)) for name in options.kernel]
     target = parse(options.target)
     calling = calling_of(options, target.name)
     contract = contract_of(options, target).to_dict()
     return [
         _ask(
             options,
-            target.name,
+            name=target.name,
             target=asdict(target),
             contract=contract,
             calling=asdict(calling),
@@ -119,22 +93,9 @@ def list_requests(options: argparse.Namespace) -> list[Request]:
     ]
 
 
-def _ask_registered(options: argparse.Namespace, name: str) -> Request:
-    """The same of a kernel whose contract stands in a conftest.py, of one format at most."""
-    stated = [word for word in STATED if getattr(options, word) != STATED[word]]
-    if stated:
-        word = stated[0].replace("_", "-")
-        raise ValueError(f"--{word}: got it with --kernel, expected it in {options.conftest}")
-    formats = options.dtype or [""]
-    if len(formats) > 1:
-        raise ValueError(f"--dtype: got {' '.join(formats)} with --kernel, expected one at most")
-    return _ask(options, name, conftest=options.conftest, format=formats[0])
-
-
-def _ask(options: argparse.Namespace, name: str, **of: object) -> Request:
+def _ask(options: argparse.Namespace, **of: object) -> Request:
     return Request(
         ask="mutate",
-        name=name,
         max_examples=options.max_examples,
         seed=options.seed,
         gpu=options.gpu,

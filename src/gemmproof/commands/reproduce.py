@@ -4,57 +4,71 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import replace
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gemmproof.calling import Calling
 from gemmproof.commands.check import calling_of, reproduce_line, request_of
-from gemmproof.commands.console import answer, limits_of, refuse, show_end
-from gemmproof.commands.init import find_import
+from gemmproof.commands.console import answer, limits_of, refuse, replay_registered, show_end
+from gemmproof.commands.init import find_import, is_taken
 from gemmproof.desk.progress import progress
-from gemmproof.properties.compiled.promises import WITHOUT
-from gemmproof.properties.finding import Finding, list_by_cause
+from gemmproof.options.registered import ask_registered, is_registered, name_registered
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.compiled.promises import PROMISED
+from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
+from gemmproof.report.command import write_command
 from gemmproof.report.files import STDOUT, find_obstacle, replace_file
 from gemmproof.report.report import EXIT, Report
 from gemmproof.report.text import STYLES, clean
 from gemmproof.reproduction.bug import Bug
+from gemmproof.reproduction.place import Found, Place
 from gemmproof.reproduction.words import Outcomes, tell_gpu
-from gemmproof.reproduction.write import Place, write_test
+from gemmproof.reproduction.write import write_test
 from gemmproof.streams import say
 from gemmproof.target import Target, TargetError, parse
-from gemmproof.worker.kept import find_store
+from gemmproof.worker.kept import find_store, list_formats
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import watch
-from gemmproof.worker.verdict import judge
+from gemmproof.worker.verdict import judge, judge_compiled
 
 DEATHS = ("crash", "hang", "memory", "exit")  # of a worker, which would die again
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the workers are asked, how the wrapper is called, and where a test finds it."""
+
+    request: Request
+    calling: Calling
+    place: Place
+    files: tuple[str, ...]  # that no test may overwrite
 
 
 def run(options: argparse.Namespace) -> int:
     """Find what fails, reduce it, try the test under Triton's interpreter, write it."""
     name = options.output
     try:
-        target = parse(options.target)
-        _require_room(name, target, options.force)
-        request = replace(request_of(options), limits=False)
-        # a test of one call shows none of what is compiled
-        request = replace(request, contract={**request.contract, **WITHOUT})
+        asked = _ask_registered(options) if is_registered(options) else _ask(options)
+        _require_room(name, asked.files, options.force)
     except (TargetError, ValueError) as mistake:
         return refuse(options, str(mistake))
+    request = asked.request
     with progress(request.name, options.quiet) as listener:
-        report = _find_failing(options, request, listener)
+        report, worker = _find_failing(options, request, listener)
         finding = _choose(report)
         if finding is None:
-            return _refuse_report(options, report)
+            report = judge_compiled(report, worker, request, limits_of(options), listener)
+            return _refuse_report(options, report, worker)
         worker = _ask_bug(options, request, finding, listener)
     if "reproduced" not in worker.events:
         return _without_answer(options, worker, request.name)
     bug = Bug.from_dict(worker.events["reproduced"]["bug"])
-    place, calling = _find_place(target, name), calling_of(options, target.name)
-    line = reproduce_line(options, bug.case)
-    path = str(_place_of(name))
-    draft = write_test(bug, place, calling, line, [])
-    words = tell_gpu(bug, _try_test(options, draft, path))
-    text = write_test(bug, place, calling, line, words)
+    line = _write_replay(options, bug.case)
+    draft = write_test(bug, asked.place, asked.calling, line, [])
+    words = tell_gpu(bug, _try_test(options, draft, str(_place_of(name))))
+    text = write_test(bug, asked.place, asked.calling, line, words)
 
     def write(place: Path) -> None:
         place.write_text(text, encoding="utf-8")
@@ -67,48 +81,115 @@ def run(options: argparse.Namespace) -> int:
     return answer(options, EXIT["pass"], said, to_stderr=name == STDOUT)
 
 
-def _require_room(name: str, target: Target, force: bool) -> None:
+def _ask(options: argparse.Namespace) -> _Asked:
+    """Of TARGET. Raises TargetError or ValueError, in one line."""
+    target = parse(options.target)
+    request = replace(request_of(options), limits=False)
+    files = (target.place,) if target.is_file else ()
+    calling = calling_of(options, target.name)
+    return _Asked(request, calling, _find_place(target, options.output), files)
+
+
+def _ask_registered(options: argparse.Namespace) -> _Asked:
+    """Of the kernel that --kernel names. Raises TargetError or ValueError, in one line."""
+    if options.case is not None:
+        Case.from_json(options.case)
+    request = Request(
+        ask="check",
+        max_examples=options.max_examples,
+        seed=options.seed,
+        gpu=options.gpu,
+        case=options.case,
+        **ask_registered(options, options.kernel),
+    )
+    worker = watch(replace(request, ask="locate", case=None), limits_of(options))
+    if "located" not in worker.events:
+        raise TargetError(worker.explain_failure(request.name) or f"{request.name}: {worker.how}")
+    found = Found(**worker.events["located"]["found"])
+    place = _place_found(found, options.output)
+    return _Asked(request, Calling(), place, (options.conftest, found.file))
+
+
+def _write_replay(options: argparse.Namespace, case: Case) -> str:
+    """The command that judges a case."""
+    if options.target is not None:
+        return reproduce_line(options, case)
+    return replay_registered(options, options.kernel, "--case", case.to_json())
+
+
+def _require_room(name: str, files: Iterable[str], force: bool) -> None:
     """Raise ValueError for a place where no test can be written."""
     if name == STDOUT:
         return
     path = Path(name)
     if path.suffix != ".py":
         raise ValueError(f"--output: got {name!r}, expected a name that ends in .py")
-    if target.is_file and os.path.realpath(path) == os.path.realpath(target.place):
-        raise ValueError(f"--output: got {name!r}, the target itself, expected another file")
+    for file in files:
+        if os.path.realpath(path) == os.path.realpath(file):
+            raise ValueError(f"--output: got {name!r}, the target itself, expected another file")
     if os.path.lexists(path) and not force:
         raise ValueError(f"{name}: got a file that is there, expected none, or --force")
     if why := find_obstacle(name):
         raise ValueError(f"--output: got {name!r} ({why}), expected a file that can be written")
 
 
-def _find_failing(options: argparse.Namespace, request: Request, listener: Listener) -> Report:
-    """The report on the case that was asked for, on one that is kept, or on all that are drawn."""
+def _find_failing(
+    options: argparse.Namespace, request: Request, listener: Listener
+) -> tuple[Report, WorkerExit]:
+    """The report on the case that was asked for, on one that is kept, or on all that are drawn.
+
+    It says nothing of what launches are compiled to: a test of values shows none of that.
+    """
     limits = limits_of(options)
     store = find_store(options.kept, request)
-    for case in store.read(request.contract["formats"]) if store is not None else ():
-        report = judge(replace(request, case=case), limits, listener)[0]
-        if report.findings:
-            return report
-    return judge(request, limits, listener)[0]
+    for case in store.read(list_formats(request)) if store is not None else ():
+        judged = judge(replace(request, case=case), limits, listener, compiles=False)
+        if judged[0].findings:
+            return judged
+    return judge(request, limits, listener, compiles=False)
 
 
 def _choose(report: Report) -> Finding | None:
-    """The first cause; one that a single call shows, if there is any."""
-    roots = [root for root, _ in list_by_cause(report.findings)]
+    """The first cause; one that a single call shows, if there is any.
+
+    What is expected to fail is looked at where nothing else does.
+    """
+    found = [one for one in report.findings if one.fault != UNEXPECTED] or list(report.expected)
+    roots = [root for root, _ in list_by_cause(found)]
     alone = (root for root in roots if root.case.compare is None)
     return next(alone, roots[0]) if roots else None
 
 
-def _refuse_report(options: argparse.Namespace, report: Report) -> int:
+def _refuse_report(options: argparse.Namespace, report: Report, worker: WorkerExit) -> int:
+    label = options.target or options.kernel
+    if claims := [f for f in (*report.findings, *report.expected) if f.property in PROMISED]:
+        gpus = worker.events["promises"]["gpus"]
+        said = _tell_claims(options, [f for f in claims if f.fault != UNEXPECTED], gpus)
+        if said:
+            return refuse(options, clean(f"{label}: {said}"))
     if report.verdict == "incomplete":
-        said = f"gemmproof reproduce: {options.target}: incomplete: {report.note}"
+        said = f"gemmproof reproduce: {label}: incomplete: {report.note}"
         code = EXIT["incomplete"]
         return answer(options, code, [(clean(said), STYLES["incomplete"])], to_stderr=True)
     if report.verdict == "error":
         return refuse(options, str(report.note))
     cases = "this case" if options.case else "every case that was drawn"
-    return refuse(options, f"{options.target}: nothing to reproduce: {cases} holds")
+    return refuse(options, f"{label}: nothing to reproduce: {cases} holds")
+
+
+def _tell_claims(options: argparse.Namespace, found: list[Finding], gpus: list[str]) -> str:
+    """Which claims of compiled code fail, and the command that shows the first; "" for none."""
+    if not found:
+        return ""
+    first, names = found[0], list(dict.fromkeys(one.property for one in found))
+    named = [options.target] if options.target else name_registered(options, options.kernel)
+    words = ["gemmproof", "lowering", *named, *calling_of(options, "kernel").words()]
+    told = [gpu for gpu in gpus if re.search(rf"\b{gpu}\b", first.message)]
+    words += [word for gpu in told or gpus for word in ("--target", gpu)]
+    words += ["--config", "all"] * bool(first.case.config)
+    command = write_command([*words, "--case", first.case.to_json()])
+    fails = f"{' and '.join(names)} fail{'s' * (len(names) == 1)}"
+    return f"no test of values shows that {fails}: {first.message}; see: {command}"
 
 
 def _ask_bug(
@@ -150,6 +231,15 @@ def _find_place(target: Target, output: str) -> Place:
         return Place(path, None, target.function)
     kernels = None if root is None else os.path.relpath(root.resolve(), folder)
     return Place(kernels, module, target.function)
+
+
+def _place_found(found: Found, output: str) -> Place:
+    """The same of a wrapper that is registered."""
+    folder = _place_of(output).parent
+    if not found.module or (found.root and is_taken(found.module, Path(found.file))):
+        return Place(os.path.relpath(found.file, folder), None, found.function)
+    kernels = os.path.relpath(found.root, folder) if found.root else None
+    return Place(kernels, found.module, found.function)
 
 
 def _place_of(output: str) -> Path:

@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from gemmproof.commands import forms
-from gemmproof.commands.console import answer, limits_of, note_unpredicted
+from gemmproof.commands.console import answer, limits_of, note_unpredicted, replay_registered
 from gemmproof.desk.progress import Course, progress
 from gemmproof.interrupts import Interrupted
 from gemmproof.properties.cases.case import Case
-from gemmproof.report.command import write_command
 from gemmproof.report.files import Writer, write_early
 from gemmproof.report.report import EXIT, GRAVEST_FIRST, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_besides, table
@@ -205,20 +204,9 @@ def _reproduce(options: argparse.Namespace, report: Report) -> Callable[[Case], 
     drifted = {one.case for one in report.findings if one.property == ACCUMULATOR}
 
     def line(case: Case) -> str:
-        # a name that looks like an option is taken as one, where it stands alone
-        name = report.target
-        named = [f"--kernel={name}"] if name.startswith("-") else ["--kernel", name]
-        words = ["gemmproof", "signoff", *named]
-        if options.conftest != "conftest.py":
-            words += ["--conftest", options.conftest]
-        if options.gpu:
-            words += ["--target", options.gpu]
-        if options.device != "cpu":
-            words += ["--device", options.device]
         # drift is measured on sizes of its own
-        return write_command(
-            [*words, *(["--drift"] if case in drifted else ["--case", case.to_json()])]
-        )
+        asks = ["--drift"] if case in drifted else ["--case", case.to_json()]
+        return replay_registered(options, report.target, *asks)
 
     return line
 

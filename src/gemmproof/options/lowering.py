@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from gemmproof.lowering.preview.dot import PRECISIONS, PREVIEWED, USUAL_WARPS, WARPS
-from gemmproof.options.groups import TARGET, add_calling, add_limits, add_progress, positive
+from gemmproof.options.groups import add_calling, add_limits, add_progress, positive
+from gemmproof.options.registered import add_registered
 from gemmproof.properties.cases.layouts import LAYOUTS
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.gpus import DEFAULT, GPUS
@@ -23,11 +24,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         epilog="exit code: 0 told, 2 bad usage or target, 3 something could not be compiled",
         allow_abbrev=False,
     )
-    lowering.add_argument("target", metavar="TARGET", nargs="?", help=f"{TARGET}, or --kernel")
-    lowering.add_argument("--conftest", default="conftest.py", metavar="FILE")
-    lowering.add_argument(
-        "--kernel", metavar="NAME", help="one that the conftest.py registers, in place of TARGET"
-    )
+    add_registered(lowering)
     lowering.add_argument(
         "--target", dest="gpus", action="append", type=one_of(*GPUS), metavar="GPU", default=None,
         help=f"compile for it, repeatable (default {DEFAULT}): {' '.join(GPUS)}",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gemmproof.options.groups import TARGET, add_limits, add_search, add_stated, positive
+from gemmproof.options.groups import add_limits, add_search, add_stated, positive
+from gemmproof.options.registered import add_registered
 from gemmproof.settings import PROVES
 
 
@@ -20,12 +21,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         " 3 some mutants were not judged",
         allow_abbrev=False,
     )
-    mutate.add_argument("target", metavar="TARGET", nargs="?", help=f"{TARGET}, or --kernel")
-    mutate.add_argument("--conftest", default="conftest.py", metavar="FILE")
-    mutate.add_argument(
-        "--kernel", action="append", default=[], metavar="NAME",
-        help="one that the conftest.py registers, in place of TARGET, repeatable",
-    )  # fmt: skip
+    add_registered(mutate, several=True)
     mutate.add_argument("--jobs", type=positive, metavar="N", help="workers (default: CPUs)")
     mutate.add_argument(
         "--max-mutants", type=positive, metavar="N", help="a sample, drawn by the seed"

@@ -6,13 +6,13 @@ import argparse
 from typing import Any
 
 from gemmproof.options.groups import (
-    TARGET,
     add_kept,
     add_limits,
     add_progress,
     add_search,
     add_stated,
 )
+from gemmproof.options.registered import add_registered
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -23,10 +23,10 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         description="Write a test file of a failing case of f(a, b) -> c that needs pytest, torch"
         " and triton only, with the fewest elements that are not zero.",
         epilog="exit code: 0 written, 2 bad usage or target, a file in the way, or nothing that"
-        " fails, 3 incomplete",
+        " a test shows, 3 incomplete",
         allow_abbrev=False,
     )
-    reproduce.add_argument("target", metavar="TARGET", help=TARGET)
+    add_registered(reproduce)
     reproduce.add_argument(
         "-o", "--output", default="test_bug.py", metavar="FILE",
         help="the test (default test_bug.py; - for stdout)",

@@ -31,6 +31,20 @@ class StatedOperand:
 
 
 @dataclass(frozen=True, slots=True)
+class StatedCall:
+    """A call that a test makes before the one of the case; `words` say which it is.
+
+    `values` are as those of a Bug. It `shares` the tensors of the case, which have other elements
+    for it where its `operands` say so; else it has tensors of its own.
+    """
+
+    words: str
+    operands: tuple[StatedOperand, ...]
+    values: dict[str, str] = field(default_factory=dict)
+    shares: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Bug:
     """What a test needs to show a finding.
 
@@ -41,6 +55,8 @@ class Bug:
     of the above; `exact` whether float64 holds the whole product. `kept` of `given` elements are
     not zero. `tuned` names the tuned kernels of the target's module, each with the number of the
     configuration that is to run. `room`: whether the results need memory around them as well.
+    `before` are calls that are made first, in order. The result is to have the bits of the first of
+    them where it is the `same`, at least in as many `rows` as both have; None for all of it.
     """
 
     finding: Finding
@@ -58,6 +74,9 @@ class Bug:
     given: int = 0
     tuned: dict[str, int] = field(default_factory=dict)
     room: bool = False
+    before: tuple[StatedCall, ...] = ()
+    same: bool = False
+    rows: int | None = None
 
     @property
     def case(self) -> Case:
@@ -73,19 +92,27 @@ class Bug:
         """The bug that `to_dict` gave."""
         stated: dict[str, Any] = {
             "finding": Finding.from_dict(data["finding"]),
-            "operands": tuple(
-                StatedOperand(
-                    **{
-                        **one,
-                        "shape": tuple(one["shape"]),
-                        "strides": tuple(one["strides"]),
-                        "elements": tuple((tuple(at), x) for at, x in one["elements"]),
-                    }
-                )
-                for one in data["operands"]
+            "operands": _read_operands(data["operands"]),
+            "before": tuple(
+                StatedCall(**{**one, "operands": _read_operands(one["operands"])})
+                for one in data["before"]
             ),
             "at": None if data["at"] is None else tuple(data["at"]),
             "wanted": tuple((tuple(at), x, off) for at, x, off in data["wanted"]),
             "written": tuple(data["written"]),
         }
         return Bug(**{**data, **stated})
+
+
+def _read_operands(data: list[dict[str, Any]]) -> tuple[StatedOperand, ...]:
+    return tuple(
+        StatedOperand(
+            **{
+                **one,
+                "shape": tuple(one["shape"]),
+                "strides": tuple(one["strides"]),
+                "elements": tuple((tuple(at), x) for at, x in one["elements"]),
+            }
+        )
+        for one in data
+    )

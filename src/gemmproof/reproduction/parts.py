@@ -7,7 +7,8 @@ NAMES = frozenset(
         *("KERNELS", "INTERPRETED", "DEVICE", "AROUND", "GUARD", "MEMORY", "CARRIERS"),
         *("place", "assert_memory_unchanged", "Room", "read_numbers", "path", "spec", "module"),
         *("configs", "c", "got", "expected", "wanted", "at", "x", "y", "allowed", "near"),
-        *("largest", "lost"),
+        *("largest", "lost", "overwrite", "first_c", "renewed", "here", "there"),
+        *("alike", "kind", "bits", "differ"),
     )
 )
 
@@ -45,6 +46,14 @@ def assert_memory_unchanged():
         where = [at - GUARD for at in changed[:4]]
         assert not changed, f"memory of {name}: got offsets {where} overwritten"'''
 
+RENEW = '''\
+def overwrite(tensor, other):
+    """Give a tensor what lies in all the memory of another one like it."""
+    held = {bits.data_ptr(): (bits, before) for _, bits, before, _ in MEMORY}
+    bits, before = held[tensor.untyped_storage().data_ptr()]
+    bits.copy_(held[other.untyped_storage().data_ptr()][0])
+    before.copy_(bits)'''
+
 ROOM = '''\
 class Room(TorchFunctionMode):
     """What the wrapper makes by torch.empty and torch.zeros lies amid AROUND as well."""
@@ -78,6 +87,19 @@ assert got.shape == expected.shape, "NAME has another shape"
 for at in (got != expected).nonzero().tolist():
     x, y = got[tuple(at)].item(), expected[tuple(at)].item()
     assert x == y, f"NAME{at}: got {x}, expected {y}"
+"""
+
+# what an earlier call gave, bit for bit; ROWS are those that both results have
+SAME = """\
+here, there = cROWS, first_cROWS
+alike = here.dtype == there.dtype and here.shape == there.shape
+assert alike, "NAME has another dtype or shape than in call 1"
+kind = CARRIERS[c.element_size()]
+bits, wanted = (x.cpu().contiguous().view(kind) for x in (here, there))
+differ = (bits != wanted).nonzero().tolist()
+for at in differ[:1]:
+    x, y = here[tuple(at)].item(), there[tuple(at)].item()
+    assert not differ, f"NAME{at}: got {x}, expected {y} as in call 1"
 """
 
 LISTED = """\

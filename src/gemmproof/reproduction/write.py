@@ -11,30 +11,20 @@ import builtins
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from gemmproof import __version__
 from gemmproof.calling import Calling
 from gemmproof.properties.operand import READ, WRITTEN
 from gemmproof.report.text import clean
 from gemmproof.reproduction import parts
-from gemmproof.reproduction.bug import Bug, StatedOperand
+from gemmproof.reproduction.bug import Bug, StatedCall, StatedOperand
+from gemmproof.reproduction.place import Place
 
 WIDTH = 88  # of ruff and black, where nobody says otherwise
 SHOWN = 24  # elements that are listed one a line; more are a text
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a test finds the wrapper.
-
-    `kernels` is the path, from the test's folder, of the folder to import `module` from, None for
-    what is installed; without a `module`, that of the file to load, which no import would find.
-    """
-
-    kernels: str | None
-    module: str | None
-    function: str
+StatedOperands = tuple[StatedOperand, ...]
+_Long = Sequence[StatedOperand]  # those whose elements are texts
 
 
 def write_test(
@@ -42,9 +32,17 @@ def write_test(
 ) -> str:
     """The test file. `reproduce` is the command that judges the case, `words` are on GPUs."""
     name = place.function.rpartition(".")[2]
-    long = [x for x in bug.operands if len(x.elements) > SHOWN]
+    every = [x for one in bug.before for x in one.operands] + list(bug.operands)
+    long = list(dict.fromkeys(x for x in every if len(x.elements) > SHOWN))
+    body = list(_indent(_write_body(bug, place, calling, long)))
+    renews = any("overwrite(" in line for line in body)
     needs_patches = bool(bug.tuned) or None not in (place.kernels, place.module)
-    used = [parts.HEAD, *[parts.ROOM] * bug.room, *[parts.NUMBERS] * bool(long)]
+    used = [
+        parts.HEAD,
+        *[parts.RENEW] * renews,
+        *[parts.ROOM] * bug.room,
+        *[parts.NUMBERS] * bool(long),
+    ]
     lines = [
         f'"""A call of {name} that goes wrong, found by gemmproof {__version__}."""',
         "",
@@ -59,13 +57,13 @@ def write_test(
         *["from torch.overrides import TorchFunctionMode"] * bug.room,
         "",
         *_write_paths(place),
-        *(line for operand in long for line in _write_long(operand)),
+        *(line for operand in long for line in _write_long(operand, long)),
         "\n\n\n".join(used),
         "",
         "",
         parts.SKIP,
         f"def test_{name}({'monkeypatch' * needs_patches}):",
-        *_indent(_write_body(bug, place, calling)),
+        *body,
         "",
     ]
     return "\n".join(lines)
@@ -100,7 +98,7 @@ def _comment(facts: Iterable[str]) -> Iterator[str]:
         yield from (f"# {line}".rstrip() for line in wrapped)
 
 
-def _write_body(bug: Bug, place: Place, calling: Calling) -> Iterator[str]:
+def _write_body(bug: Bug, place: Place, calling: Calling, long: _Long) -> Iterator[str]:
     first = place.function.partition(".")[0]
     names = [first] if calling.call is None else _list_names(bug, calling.call) or [first]
     own = {*parts.NAMES, *bug.values, *(x.name for x in bug.operands)}
@@ -110,11 +108,32 @@ def _write_body(bug: Bug, place: Place, calling: Calling) -> Iterator[str]:
         yield f"# the configuration of the case, number {number} of those that are tried"
         yield f"configs = {taken[name]}.configs[{number}:{number + 1}]"
         yield f'monkeypatch.setattr({taken[name]}, "configs", configs)'
-    for operand in bug.operands:
-        yield from _write_operand(operand)
-    yield from _write_call(bug, place, calling, taken)
+    there: StatedOperands = ()
+    for number, one in enumerate(bug.before):
+        yield from _comment([f"{one.words}:"])
+        yield from _write_operands(one.operands, there, long)
+        compared = bug.same and number == 0
+        yield from _write_call(bug, one, place, calling, taken, "c" * compared)
+        yield from ["first_c = c.clone()"] * compared
+        yield ""
+        there = one.operands if one.shares else ()
+    yield from ["# the call of the case:"] * bool(bug.before)
+    yield from _write_operands(bug.operands, there, long)
+    yield from _write_call(bug, bug, place, calling, taken, "c")
     yield from _write_comparison(bug, calling.spec)
     yield "assert_memory_unchanged()"
+
+
+def _write_operands(operands: StatedOperands, there: StatedOperands, long: _Long) -> Iterator[str]:
+    """The operands of a call; those that are `there`, of the call before it, get new elements."""
+    for operand in operands:
+        if operand.use == READ and operand in there:
+            continue
+        if there:
+            yield from _write_operand(operand, "renewed", long)
+            yield f"overwrite({operand.name}, renewed)"
+        else:
+            yield from _write_operand(operand, operand.name, long)
 
 
 def _find_free(name: str, own: set[str]) -> str:
@@ -162,33 +181,35 @@ def _list_names(bug: Bug, call: str) -> list[str]:
     return [n for n in dict.fromkeys(used) if n not in own and not hasattr(builtins, n)]
 
 
-def _write_operand(operand: StatedOperand) -> Iterator[str]:
+def _write_operand(operand: StatedOperand, name: str, long: _Long) -> Iterator[str]:
     pairs = [f"{at}: {_write_number(x)}" for at, x in operand.elements]
     elements = "{" + ", ".join(pairs) + "}"
     if operand.use == WRITTEN:
         elements = "None"
     elif len(pairs) > SHOWN:
-        elements = f"read_numbers({_name_long(operand)})"
+        elements = f"read_numbers({_name_long(operand, long)})"
     items = [quote(operand.name), elements, operand.dtype]
     items += [f"shape={operand.shape}", f"strides={operand.strides}"]
     items += [f"offset={operand.offset}"] * bool(operand.offset)
     items += ["writable=True"] * (operand.use != READ)
-    for line in _list_parts(f"{operand.name} = place", "(", items, ")"):
+    for line in _list_parts(f"{name} = place", "(", items, ")"):
         if len(line) + 4 > WIDTH and line == f"    {elements},":
             yield from ("    {", *(f"        {pair}," for pair in pairs), "    },")
         else:
             yield line
 
 
-def _write_long(operand: StatedOperand) -> Iterator[str]:
+def _write_long(operand: StatedOperand, long: _Long) -> Iterator[str]:
     words = (f"{','.join(map(str, at))}={_write_plain(x)}" for at, x in operand.elements)
-    yield f'{_name_long(operand)} = """'
+    yield f'{_name_long(operand, long)} = """'
     yield from textwrap.wrap(" ".join(words), WIDTH, break_on_hyphens=False)
     yield '"""'
 
 
-def _name_long(operand: StatedOperand) -> str:
-    return f"ELEMENTS_OF_{operand.name.upper()}"
+def _name_long(operand: StatedOperand, long: _Long) -> str:
+    alike = [x for x in long if x.name == operand.name]
+    number = f"_{alike.index(operand) + 1}" if len(alike) > 1 else ""
+    return f"ELEMENTS_OF_{operand.name.upper()}{number}"
 
 
 def _write_number(x: float) -> str:
@@ -201,33 +222,44 @@ def _write_plain(x: float) -> str:
 
 
 def _write_call(
-    bug: Bug, place: Place, calling: Calling, names: Mapping[str, str]
+    bug: Bug,
+    one: Bug | StatedCall,
+    place: Place,
+    calling: Calling,
+    names: Mapping[str, str],
+    result: str,
 ) -> Iterator[str]:
-    others = [x.name for x in bug.operands if x.name not in ("a", "b")]
+    """One of the calls of a bug; its result is called so, "" where nobody looks at it."""
+    others = [x.name for x in one.operands if x.name not in ("a", "b")]
     into = next(iter(bug.written[bug.result : bug.result + 1]), "")
-    taken = "" if into else "c = "
+    taken = "" if into or not result else f"{result} = "
     if calling.call is not None:
-        made = [f"{name} = {value}" for name, value in bug.values.items()]
+        made = [f"{name} = {value}" for name, value in one.values.items()]
         tree = ast.parse(calling.call.strip(), mode="eval")
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
                 node.id = names.get(node.id, node.id)
         made.append(f"{taken}{ast.unparse(tree)}")
     else:
-        named = [f"{n}={n}" for n in others] + [f"{n}={x}" for n, x in bug.values.items()]
+        named = [f"{n}={n}" for n in others] + [f"{n}={x}" for n, x in one.values.items()]
         first, dot, rest = place.function.partition(".")
         head = f"{taken}{names[first]}{dot}{rest}"
         made = list(_list_parts(head, "(", ["a", "b", *named], ")"))
     yield from ["with Room():"] * bug.room
     yield from _indent(made) if bug.room else made
+    if not result:
+        return
     if into:
-        yield from [f"c = {into}"] * (into != "c")
+        yield from [f"{result} = {into}"] * (into != result)
     elif bug.results - len(bug.written) > 1:
-        yield f"c = c[{bug.result - len(bug.written)}]"
+        yield f"{result} = {result}[{bug.result - len(bug.written)}]"
 
 
 def _write_comparison(bug: Bug, formula: str | None) -> Iterator[str]:
-    if not bug.wanted:
+    if bug.same:
+        rows = "" if bug.rows is None else f"[..., :{bug.rows}, :]"
+        text = parts.SAME.replace("ROWS", rows)
+    elif not bug.wanted:
         text = parts.EXACT if bug.exact else ""
     elif not all(math.isfinite(x) for _, x, _ in bug.wanted):
         text = parts.NOT_FINITE
@@ -239,7 +271,7 @@ def _write_comparison(bug: Bug, formula: str | None) -> Iterator[str]:
         text = parts.LISTED
         of = "" if formula is None else f" of {formula}"
         yield from _comment([f"the exact result{of}, rounded once"])
-    if bug.wanted:
+    if bug.wanted and not bug.same:
         yield "wanted = {"
         for at, x, allowed in bug.wanted:
             shown = _write_number(x)

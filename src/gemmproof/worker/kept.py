@@ -140,13 +140,13 @@ def judge_kept(
     """As verdict.judge, with the kept cases tried first; those that fail are kept."""
     if store is None:
         return verdict.judge(request, limits, listener)
-    kept = store.read(_list_formats(request))
+    kept = store.read(list_formats(request))
     report, worker = verdict.judge(replace(request, kept=kept), limits, listener)
     store.update(worker.events.get("kept", {"dropped": ()})["dropped"], list_failing(report))
     return report, worker
 
 
-def _list_formats(request: Request) -> tuple[str, ...]:
+def list_formats(request: Request) -> tuple[str, ...]:
     """The formats that are to be judged; any that there are where only a conftest.py knows them."""
     if request.format:
         return (request.format,)

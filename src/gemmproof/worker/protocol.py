@@ -39,10 +39,11 @@ class Request:
 
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
     dies as `end` says, "drift", "explain" it in configuration `config`, "bench" what `plan` says
-    (commands/bench.py), "reproduce" the finding of `plan`, "try" the test of `plan`, "mutate" as it
-    says (mutation/run.py), tell of its "lowering" (lowering/serve.py), "sweep" what Triton knows of
-    its arguments (lowering/sweep/serve.py), "preview" dots that no kernel has
-    (lowering/preview/serve.py), or compile what its "claims" are judged by (lowering/claims). The
+    (commands/bench.py), "reproduce" the finding of `plan`, "locate" its wrapper, "try" the test of
+    `plan`, "mutate" as it says (mutation/run.py), tell of its "lowering" (lowering/serve.py),
+    "sweep" what Triton knows of its arguments (lowering/sweep/serve.py), "preview" dots that no
+    kernel has (lowering/preview/serve.py), or compile what its "claims" are judged by
+    (lowering/claims). The
     kernel is the one that `conftest` registers as `name`, or the function that `target` (fields of
     a Target) names, under `contract` (fields of a Contract), called as `calling` (fields of a
     Calling) says.
@@ -131,11 +132,13 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "timed": "row",  # what one measurement gave
         "explained": "explanation picture",  # the answer to an explanation
         "reproduced": "bug",  # the answer to a reproduction: what a test states
+        "located": "found",  # where a test finds a registered wrapper
         "interpreted": "outcomes",  # what became of a test under Triton's interpreter
         "surveyed": "reached cases programs source",  # a kernel that is not yet mutated
         "lowered": "lowering variant",  # what a launch was compiled to; of a sweep, what differs
-        # the properties of compiled code that are promised; why which are expected to fail
-        "promises": "names expected",
+        # the properties of compiled code that are promised, on which GPUs; why which are expected
+        # to fail
+        "promises": "names gpus expected",
         "planned": "plan",  # what is to be compiled for the claims of a contract
         "weighed": "index weighed",  # what one of these launches says of them
         "compiled": "launches notes",  # how many there are: all were told of
@@ -150,7 +153,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
 }
 ANSWERS = frozenset(
     {"report", "explained", "error", "internal", "kernels", "shrunk"}
-    | {"reproduced", "interpreted", "mutated", "unmeasured", "compiled"}
+    | {"reproduced", "located", "interpreted", "mutated", "unmeasured", "compiled"}
 )
 
 

@@ -6,10 +6,11 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.reference.provenance import tell_error
+from gemmproof.reference.provenance import owner, tell_error
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import Listener, Request
 
@@ -25,7 +26,8 @@ def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Li
     from gemmproof.properties.finding import Finding
     from gemmproof.properties.operand import Misstated
     from gemmproof.reference.spec import SpecError
-    from gemmproof.reproduction.find import Unreproducible, find_bug
+    from gemmproof.reproduction.find import find_bug
+    from gemmproof.reproduction.place import Unreproducible
 
     emit({"event": "ready"})
     kernel = find(request)
@@ -42,6 +44,19 @@ def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Li
     emit({"event": "reproduced", "bug": bug.to_dict()})
 
 
+def locate(request: Request, find: Callable[[Request], KernelUnderTest], emit: Listener) -> None:
+    """In the worker: where a test finds the wrapper that is registered."""
+    from gemmproof.reproduction.place import Unreproducible, find_wrapper
+
+    emit({"event": "ready"})
+    kernel = find(request)
+    try:
+        found = find_wrapper(kernel.launch)
+    except Unreproducible as error:
+        raise TargetError(f"{request.name}: {error}") from None
+    emit({"event": "located", "found": asdict(found)})
+
+
 def try_test(request: Request, emit: Listener) -> None:
     """In a worker of its own: run the test of the request's plan under Triton's interpreter.
 
@@ -53,10 +68,22 @@ def try_test(request: Request, emit: Listener) -> None:
     emit({"event": "ready"})
     code = compile(request.plan["text"], request.plan["path"], "exec")
     outcomes: dict[str, Any] = {}
+    import torch  # noqa: F401
+    import triton  # noqa: F401
+
+    there = set(sys.modules)
     for name, around in AROUND.items():
         outcomes[name] = _run(code, request.plan["path"], around)
+        # what modules of the user's keep of the calls is not to be there the next time
+        for module in [x for x in sys.modules.keys() - there if _is_theirs(x)]:
+            del sys.modules[module]
         emit({"event": "tried"})
     emit({"event": "interpreted", "outcomes": outcomes})
+
+
+def _is_theirs(module: str) -> bool:
+    file = getattr(sys.modules[module], "__file__", None)
+    return isinstance(file, str) and owner(file) == "user"
 
 
 def _run(code: Any, path: str, around: tuple[float, int]) -> tuple[str | None, str]:

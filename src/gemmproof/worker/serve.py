@@ -87,6 +87,10 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.worker.reproduce import serve as serve_reproduce
 
         return serve_reproduce(request, _find_kernel, emit)
+    if request.ask == "locate":
+        from gemmproof.worker.reproduce import locate
+
+        return locate(request, _find_kernel, emit)
     if request.ask == "try":
         from gemmproof.worker.reproduce import try_test
 
@@ -121,7 +125,7 @@ def serve(request: Request, emit: Listener) -> None:
         alone = [kernel.name for kernel in found if kernel.device_only]
         told = {"names": [k.name for k in found], "formats": [k.contract.formats for k in found]}
         return emit({"event": "kernels", **told, "alone": alone})
-    from gemmproof.properties.compiled.promises import WITHOUT, list_promised
+    from gemmproof.properties.compiled.promises import WITHOUT, list_gpus, list_promised
     from gemmproof.signoff.facts import describe
 
     place, _, function = request.engine.partition(":")
@@ -137,8 +141,8 @@ def serve(request: Request, emit: Listener) -> None:
         return _shrink(request, kernel, engine, case, emit)
     emit({"event": "source", "facts": asdict(describe(kernel, STARTED))})
     if promised := list_promised(kernel.contract):
-        expected = kernel.contract.reasons
-        emit({"event": "promises", "names": promised, "expected": expected})
+        gpus, expected = list_gpus(kernel.contract, request.gpu), kernel.contract.reasons
+        emit({"event": "promises", "names": promised, "gpus": gpus, "expected": expected})
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
     if request.kept and case is None:
         from gemmproof.properties.cases.case import Case
@@ -191,7 +195,11 @@ def _find_kernel(request: Request) -> KernelUnderTest:
             got = f"{request.conftest}: got kernels named {' '.join(kernels)}"
             raise TargetError(f"{got} in a worker process, expected one named {request.name}")
         kernel = kernels[request.name]
-        formats = (request.format,) if request.format else kernel.contract.formats
+        formats = kernel.contract.formats
+        if request.format and request.format not in formats:
+            got = f"got {request.format}, expected one of {' '.join(formats)}"
+            raise TargetError(f"format of {request.name}: {got}")
+        formats = (request.format,) if request.format else formats
         return replace(kernel, contract=replace(kernel.contract, formats=formats))
     target = Target(**(request.target or {}))
     contract = Contract.from_dict(request.contract)

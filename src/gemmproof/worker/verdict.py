@@ -21,8 +21,12 @@ def judge(
     request: Request,
     limits: Limits,
     listener: Listener = lambda event: None,
+    compiles: bool = True,
 ) -> tuple[Report, WorkerExit]:
-    """The report on the kernel that `request` names, and what its worker left."""
+    """The report on the kernel that `request` names, and what its worker left.
+
+    Unless it `compiles`, it says nothing of what is promised of compiled code.
+    """
     worker = watch(request, limits, listener)
     report = _tell_undecided(make_report(worker, request.name), worker.undecided)
     findings, excused = (tuple(map(_shorten_path, x)) for x in (report.findings, report.expected))
@@ -41,16 +45,25 @@ def judge(
             death = replace(death, case=Case.from_json(found.events["shrunk"]["case"]))
             report = replace(report, findings=(death, *others))
         seconds += found.seconds
-    promised = worker.events.get("promises")
-    # an interruption ends all of it, and of what could not be judged at all there is no more to say
-    if promised and worker.end != "halted" and report.properties:
-        from gemmproof.lowering.claims.supervise import add_claims
-
-        report = add_claims(replace(report, seconds=seconds), promised, request, limits, listener)
-        seconds = report.seconds
+    report = replace(report, seconds=seconds)
+    if compiles:
+        report = judge_compiled(report, worker, request, limits, listener)
     told = worker.events.get("source")
     facts = None if told is None else Identity.from_dict(told["facts"])
-    return replace(report, seconds=round(seconds, 2), facts=facts), worker
+    return replace(report, seconds=round(report.seconds, 2), facts=facts), worker
+
+
+def judge_compiled(
+    report: Report, worker: WorkerExit, request: Request, limits: Limits, listener: Listener
+) -> Report:
+    """The report with what becomes of what the kernel promises of compiled code, if anything."""
+    promised = worker.events.get("promises")
+    # an interruption ends all of it, and of what could not be judged at all there is no more to say
+    if not promised or worker.end == "halted" or not report.properties:
+        return report
+    from gemmproof.lowering.claims.supervise import add_claims
+
+    return add_claims(report, promised, request, limits, listener)
 
 
 def _shorten_path(finding: Finding) -> Finding:

@@ -74,13 +74,9 @@ def test_a_kept_case_comes_first_and_stdout_has_the_test(capsys):
         (["right.py:matmul", "-o", "right.py"], "the target itself, expected another file"),
         (["right.py:matmul", "-o", "none/test_bug.py"], "--output: got 'none/test_bug.py' (No su"),
         (["right.py:matmul", "--case", "{}"], "case: got no M, expected M, N and K"),
-        (["right.py:compares", "--case", '{"M":1,"N":1,"K":3,"compare":"order"}'], "several calls"),
     ],
 )
 def test_what_cannot_be_reproduced_is_one_line(words, said, capsys):
-    with open("right.py", "a") as file:
-        file.write("\n\nseen = []\n\n\ndef compares(a, b):\n    seen.append(a.shape)\n")
-        file.write("    return matmul(a, b) + (len(set(seen)) > 1)\n")
     assert main(["reproduce", *words]) == 2
     told = capsys.readouterr().err
     assert told.startswith("gemmproof reproduce: ")
@@ -96,6 +92,19 @@ def test_a_call_that_ends_its_process_is_written_as_it_is(capsys):
     assert "a process that ended itself with status 3" in said
     assert "Triton's interpreter: the test ends there: a process that ended itself" in said
     assert Path("test_bug.py").read_text().count("place(") == 3
+
+
+def test_the_page_shows_the_test_of_several_calls(capsys):
+    """What the module keeps of the first try is not there in the second, which gets the same."""
+    page = (ROOT / "docs" / "how-to" / "reproduce-a-bug.md").read_text()
+    parts = [rf"<!-- {name} -->\n```python\n(.*?)```" for name in ("wrapper", "several")]
+    wrapper, shown = (re.findall(part, page, re.DOTALL)[0] for part in parts)
+    Path("right.py").write_text(f"{RIGHT}\n\n{wrapper}")
+    assert main(["reproduce", "right.py:adds", "--case", '{"M":1,"N":1,"K":1,"calls":3}']) == 0
+    said = capsys.readouterr().out
+    assert "On a GPU: values show it, with zeros where nothing is defined as well" in said
+    assert said.endswith("the test fails: c[0, 0]: got -1680.0, expected -840.0 as in call 1\n")
+    assert Path("test_bug.py").read_text().endswith(f"\n{shown}")
 
 
 def test_a_result_of_another_shape_fails_the_test(capsys):

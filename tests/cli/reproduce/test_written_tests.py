@@ -17,7 +17,8 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import OneOf, Operand
 from gemmproof.reproduction import parts
 from gemmproof.reproduction.find import find_bug
-from gemmproof.reproduction.write import Place, write_test
+from gemmproof.reproduction.place import Place
+from gemmproof.reproduction.write import write_test
 from gemmproof.target import load_file
 
 MASK_A, MASK_B = "(offs_m < M) & (offs_k[None, :] < K)", "(offs_k[:, None] < K) & (offs_n < N)"

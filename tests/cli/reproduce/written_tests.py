@@ -16,7 +16,8 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reproduction.bug import Bug
 from gemmproof.reproduction.find import find_bug
-from gemmproof.reproduction.write import Place, write_test
+from gemmproof.reproduction.place import Place
+from gemmproof.reproduction.write import write_test
 from gemmproof.target import load_file
 
 ROOT = Path(__file__).parents[3]
