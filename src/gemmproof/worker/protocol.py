@@ -43,10 +43,9 @@ class Request:
     `plan`, "mutate" as it says (mutation/run.py), tell of its "lowering" (lowering/serve.py),
     "sweep" what Triton knows of its arguments (lowering/sweep/serve.py), "preview" dots that no
     kernel has (lowering/preview/serve.py), or compile what its "claims" are judged by
-    (lowering/claims). The
-    kernel is the one that `conftest` registers as `name`, or the function that `target` (fields of
-    a Target) names, under `contract` (fields of a Contract), called as `calling` (fields of a
-    Calling) says.
+    (lowering/claims). The kernel is the one that `conftest` registers as `name`, or the function
+    that `target` (fields of a Target) names, under `contract` (fields of a Contract), called as
+    `calling` (fields of a Calling) says.
     `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
     `--device cuda`, `limits` for what lies beyond the contract, `proof` for what a solver decides
     in `proof_seconds`, `premise` for what is predicted to be compiled as well, `declared` and
@@ -136,8 +135,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "interpreted": "outcomes",  # what became of a test under Triton's interpreter
         "surveyed": "reached cases programs source",  # a kernel that is not yet mutated
         "lowered": "lowering variant",  # what a launch was compiled to; of a sweep, what differs
-        # the properties of compiled code that are promised, on which GPUs; why which are expected
-        # to fail
+        # properties of compiled code that are promised, on which GPUs; why which should fail
         "promises": "names gpus expected",
         "planned": "plan",  # what is to be compiled for the claims of a contract
         "weighed": "index weighed",  # what one of these launches says of them
