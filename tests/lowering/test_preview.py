@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -46,6 +47,19 @@ def run(capsys, words):
         (f"{OF_TILE} --dtype bf16 --acc fp16", "--acc: got fp16 for bf16, expected fp32"),
         (f"{OF_TILE} --dtype int8 --acc fp32", "--acc: got fp32 for int8, expected int32"),
         (f"{OF_TILE} --precision tf32", "--precision: got tf32 for fp16, expected it for fp32"),
+        *(
+            (f"{OF_TILE} --max-num-imprecise-acc {words}", f"--max-num-imprecise-acc: got {said}")
+            for words, said in (
+                ("32", "32 for fp16, expected it for fp8e4m3 or fp8e5m2 alone"),
+                ("32 --dtype fp8e4m3 --acc fp16", "32 for sums of fp16, expected it for those"),
+                (
+                    "32 --dtype fp8e4m3 --target sm_90 --target sm_100",
+                    "32 for sm_100, expected it for sm_90 alone, which has wgmma",
+                ),
+                ("33 --dtype fp8e4m3", "33, expected at most K = 32"),
+            )
+        ),
+        ("k.py:f --max-num-imprecise-acc 0", "--max-num-imprecise-acc: got it without --dot"),
         ("k.py:f --warps 4", "--warps: got it without --dot, expected it with --dot M N K"),
         ("k.py:f --dtype fp64", "--dtype: got fp64 without --dot, expected of fp16"),
     ],
@@ -146,6 +160,34 @@ def test_what_is_stated_of_a_dot_is_what_is_compiled(tmp_path):
     )  # fmt: skip
     short = lower_dot(Dot((64, 16, 64), "fp8e4m3", imprecise=32), "sm_90", plan)
     assert short.dots[0].promoted_k == 32
+
+
+def test_sums_of_fp8_are_promoted_as_asked(capsys):
+    """In steps of the instruction's k; below one of them there is no wgmma."""
+    words = "--dot 64 16 64 --dtype fp8e4m3 --max-num-imprecise-acc"
+    code, out, _ = run(capsys, f"{words} 33")
+    assert code == 0
+    assert "sums of 64 of k are added in fp32: 8 additions a thread" in out
+    _, out, _ = run(capsys, f"{words} 31")
+    assert "mma m16n8k16, f16 x f16 + f32" in out
+    assert "are added in fp32" not in out
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dot"),
+    [
+        ("sm_90", Dot((64, 16, 32))),
+        ("sm_90", Dot((64, 16, 32), "fp8e4m3", acc="fp16")),
+        ("sm_89", Dot((16, 16, 32), "fp8e4m3")),
+        ("sm_100", Dot((64, 16, 32), "fp8e4m3")),
+    ],
+    ids=lambda x: x if isinstance(x, str) else x.dtype,
+)
+def test_where_a_promotion_is_refused_it_would_change_nothing(gpu, dot, tmp_path):
+    dots = (dot, *(replace(dot, imprecise=n) for n in (0, 32)))
+    told, _ = preview(gpu, tmp_path, *dots, remedies=False)
+    assert [x.error for x in told] == [""] * 3
+    assert len({x.binary for x in told}) == 1
 
 
 def test_dots_that_the_compiler_puts_elsewhere_are_the_source_s_own(tmp_path):

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from gemmproof.lowering.preview.dot import PRECISIONS, PREVIEWED, USUAL_WARPS, WARPS
-from gemmproof.options.groups import add_calling, add_limits, add_progress, positive
+from gemmproof.options.groups import add_calling, add_limits, add_progress, natural, positive
 from gemmproof.options.registered import add_registered
 from gemmproof.properties.cases.layouts import LAYOUTS
 from gemmproof.reference.formats import OPERANDS
@@ -80,6 +80,10 @@ def _add_dot(lowering: argparse.ArgumentParser) -> None:
     dot.add_argument(
         "--acc", type=format_of("fp32", "fp16"), metavar="FORMAT", help="of the sums: fp32 fp16"
     )
+    dot.add_argument(
+        "--max-num-imprecise-acc", type=natural, metavar="N",
+        help="after how many k a sum of fp8 products is added in fp32, on GPUs with wgmma",
+    )  # fmt: skip
 
 
 def _read_warps(text: str) -> int:

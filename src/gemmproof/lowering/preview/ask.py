@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import product
 
 from gemmproof.lowering.preview.dot import USUAL_WARPS, Dot, is_fp32, sums_of
+from gemmproof.reference.formats import FP8
+from gemmproof.reference.gpus import DEFAULT, GPUS
 from gemmproof.worker.protocol import Request
 
 #: Options of a kernel, by their usual values, and those of a dot: neither goes with the other.
@@ -14,7 +17,9 @@ OF_A_KERNEL: dict[str, object] = {
     "kernel": None, "sizes": {}, "case": None, "batched": False, "config": "first",
     "sweep": False, "operand": [], "spec": None, "call": None,
 }  # fmt: skip
-OF_A_DOT = {"warps": None, "stages": None, "precision": None, "acc": None}
+OF_A_DOT = {
+    "warps": None, "stages": None, "precision": None, "acc": None, "max_num_imprecise_acc": None,
+}  # fmt: skip
 
 
 def ask_preview(options: argparse.Namespace) -> Request:
@@ -38,6 +43,8 @@ def ask_preview(options: argparse.Namespace) -> Request:
         if options.precision and not is_fp32(dtype):
             got = f"{options.precision} for {dtype}"
             raise ValueError(f"--precision: got {got}, expected it for fp32 alone")
+    if options.max_num_imprecise_acc is not None:
+        _require_promotion(options, formats)
     dots = [
         Dot(
             tile,
@@ -46,6 +53,7 @@ def ask_preview(options: argparse.Namespace) -> Request:
             options.stages,
             options.precision or ("tf32" if dtype == "tf32" else None),
             options.acc,
+            options.max_num_imprecise_acc,
             **options.layouts,
         )
         for dtype, warps in product(formats, dict.fromkeys(options.warps or [USUAL_WARPS]))
@@ -55,8 +63,29 @@ def ask_preview(options: argparse.Namespace) -> Request:
     return Request(ask="preview", name=name, plan=plan)
 
 
+def _require_promotion(options: argparse.Namespace, formats: Iterable[str]) -> None:
+    """Refuse max_num_imprecise_acc where Triton compiles the same whatever it says, or refuses it.
+
+    Only wgmma of fp8 onto fp32 is promoted; a test compiles the others with it and without.
+    """
+    said, most = options.max_num_imprecise_acc, options.dot[2]
+    name = f"--max-num-imprecise-acc: got {said}"
+    for dtype in formats:
+        if dtype not in FP8:
+            raise ValueError(f"{name} for {dtype}, expected it for {' or '.join(FP8)} alone")
+    if options.acc == "fp16":
+        raise ValueError(f"{name} for sums of fp16, expected it for those of fp32 alone")
+    for gpu in options.gpus or [DEFAULT]:
+        if GPUS[gpu].core("wgmma") is None:
+            known = " or ".join(x.name for x in GPUS.values() if x.core("wgmma"))
+            raise ValueError(f"{name} for {gpu}, expected it for {known} alone, which has wgmma")
+    if said > most:
+        raise ValueError(f"{name}, expected at most K = {most}")
+
+
 def refuse_without_dot(options: argparse.Namespace) -> None:
     """Raises ValueError, in one line, for an option that only --dot has."""
     for name, usual in OF_A_DOT.items():
         if getattr(options, name) != usual:
-            raise ValueError(f"--{name}: got it without --dot, expected it with --dot M N K")
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option}: got it without --dot, expected it with --dot M N K")
