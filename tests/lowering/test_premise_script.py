@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+
+from gemmproof.reference.gpus import TARGETS
 
 ROOT = Path(__file__).parents[2]
 #: Weights of eight and four bits, widened in registers: the permuted orders of k.
@@ -40,3 +43,18 @@ def test_the_counts_are_shown_by_target(rows):
     assert shown[2][1:] == [str(launches)] * 3 + ["0"] * 3
     broken = {**rows[0], "contradicted": ["file.py:70: predicted as ..."]}
     assert describe(broken).endswith("\n    file.py:70: predicted as ...")
+
+
+def test_the_page_has_the_figures_of_the_evidence_which_is_of_every_target_and_kernel():
+    from scripts.gpu.premises import SETS, _kernels
+
+    evidence = json.loads((ROOT / "docs" / "evidence" / "premises.json").read_text())["kernels"]
+    names = {(one, name) for one in SETS for name in _kernels(one)}
+    whole = {(*name, target) for name in names for target in TARGETS}
+    assert {(x["set"], x["kernel"], x["target"]) for x in evidence} == whole
+    page = (ROOT / "docs" / "how-to" / "see-what-was-compiled.md").read_text()
+    launches, dots = (sum(x[key] for x in evidence) for key in ("launches", "dots"))
+    assert all(x["agreed"] == x["dots"] for x in evidence)
+    assert f"all {dots:,} dots of {launches:,} launches were compiled as predicted" in page
+    for target in TARGETS:
+        assert f"{target} {sum(x['dots'] for x in evidence if x['target'] == target)}" in page
