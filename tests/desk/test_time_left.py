@@ -135,6 +135,95 @@ def test_of_several_workers_the_parts_are_counted():
     assert course.tell() == "signoff: 3 of 4 kernels, about 5 s left"
 
 
+def compile_launch(listen, clock, index, of, seconds=5.0):
+    listen({"event": "case", "phase": "compile", "case": "f", "index": index, "of": of})
+    clock.now += seconds
+
+
+def test_launches_are_numbered_and_the_time_left_follows_from_them():
+    clock = Clock()
+    course = Course("matmul", clock=clock)
+    course({"event": "ready"})
+    clock.now += 30.0  # of captures, which say nothing of compilations
+    for index in (0, 1):
+        compile_launch(course, clock, index, 10)
+    assert course.tell() == "matmul: launch 2 of 10: f, about 40 s left"
+    course({"event": "ready"})  # of a worker that goes on after one that died
+    assert course.tell() == "matmul: loading"
+    compile_launch(course, clock, 2, 10, 0.0)
+    assert course.tell() == "matmul: launch 3 of 10: f, about 40 s left"
+
+
+def test_targets_that_compile_side_by_side_have_a_time_left_before_one_ends():
+    clock = Clock()
+    course = Course("matmul", 2, "targets", clock)
+    with course.follow("sm_80") as one, course.follow("sm_90") as two:
+        for index in range(3):
+            compile_launch(one, clock, index, 10)
+            compile_launch(two, clock, index, 10)
+            assert ("left" in course.tell()) is (index > 0)
+        told = "matmul: 0 of 2 targets; 4 of 20 launches of 2 more, about 2 min left"
+        assert course.tell() == told
+
+
+def judge_cases(listen, clock):
+    listen({"event": "start", "examples": 2})
+    for _ in range(2):
+        case(listen, clock, 5.0)
+
+
+def test_a_kernel_whose_predictions_are_compiled_is_neither_done_nor_estimated():
+    clock = Clock()
+    course = Course("signoff", 3, "kernels", clock)
+    with course.follow("first") as listen:
+        judge_cases(listen, clock)
+    assert course.tell() == "signoff: 1 of 3 kernels, about 20 s left"
+    with course.follow("second") as one:
+        judge_cases(one, clock)
+        one({"event": "premise", "launch": "f", "number": 3, "of": 8, "done": False})
+        said = "compiling what was predicted: launch 3 of 8, f"
+        assert course.tell() == f"signoff: 1 of 3 kernels; {said}"
+        with course.follow("third") as two:
+            two({"event": "start", "examples": 10})
+            said = "0 of 10 cases and 2 of 8 launches of 2 more"
+            assert course.tell() == f"signoff: 1 of 3 kernels; {said}"
+            one({"event": "case", "phase": "limit", "case": "{}", "limit": ["int8", ""]})
+            assert course.tell() == "signoff: 1 of 3 kernels; 2 of 12 cases of 2 more"
+        assert course.tell() == "signoff: 2 of 3 kernels; beyond the contract: int8"
+    assert course.tell() == "signoff: 3 of 3 kernels, about 1 s left"
+
+
+def test_a_kernel_whose_promises_are_compiled_is_neither_done_nor_estimated():
+    """By a worker of its own, once the cases are judged."""
+    clock = Clock()
+    course = Course("signoff", 3, "kernels", clock)
+    with course.follow("first") as listen:
+        judge_cases(listen, clock)
+    with course.follow("second") as listen:
+        judge_cases(listen, clock)
+        listen({"event": "ready"})
+        assert course.tell() == "signoff: 1 of 3 kernels; loading"
+        compile_launch(listen, clock, 0, 4)
+        compile_launch(listen, clock, 1, 4)
+        assert course.tell() == "signoff: 1 of 3 kernels; launch 2 of 4: f"
+        listen({"event": "ready"})
+        listen({"event": "start", "examples": 2})  # all of it begins again
+        assert course.tell() == "signoff: 1 of 3 kernels; loading, about 1 min left"
+
+
+def test_premises_of_a_check_have_a_time_left():
+    clock = Clock()
+    course = Course("matmul", clock=clock)
+    judge_cases(course, clock)
+    for number in (1, 2):
+        course({"event": "premise", "launch": "f", "number": number, "of": 5, "done": False})
+        clock.now += 4.0
+    said = "compiling what was predicted: launch 2 of 5, f"
+    assert course.tell() == f"matmul: {said}, about 15 s left"
+    case(course, clock, 1.0, "limit", limit=["int8", ""])
+    assert course.tell() == "matmul: beyond the contract: int8"
+
+
 def test_times_are_those_that_a_person_would_say():
     said = {0: "1 s", 0.2: "1 s", 8.1: "9 s", 12: "15 s", 51: "55 s", 61: "1 min", 400: "7 min"}
     assert {seconds: say_seconds(seconds) for seconds in said} == said

@@ -147,7 +147,7 @@ def test_a_worker_that_died_is_followed_by_one_that_goes_on(tmp_path):
     told, events = preview("sm_80", tmp_path, Dot((16, 16, 16)), Dot((16, 16, 32), warps=1), done=1)
     assert [x.warps for x in told] == [1]
     assert [x["event"] for x in events] == ["ready", "case", "lowered", "compiled"]
-    assert events[1]["index"] == 1
+    assert (events[1]["index"], events[1]["of"]) == (1, 2)
 
 
 def test_what_is_stated_of_a_dot_is_what_is_compiled(tmp_path):

@@ -26,33 +26,38 @@ FEWEST_CASES, FEWEST_SHARE, FEWEST_SECONDS = 5, 0.1, 1.0
 class _Part:
     """One worker's way: cases done of those wanted, or another thing that it is at, in words.
 
-    `share` is how much of the work is done where it is not counted in cases. `began` and `moved`
-    are when the first case began and when the last one was done.
+    `share` is how much of the work is done where it is not counted in cases. Of `launches` that are
+    to be compiled, `compiled` were. `began` and `moved` are when the first case or launch began and
+    when the last one was done. `beyond` its cases nothing tells how much is left in all.
     """
 
     words: str = "loading"
     wanted: int = 0
     done: int = 0
     share: float = 0.0
+    launches: int = 0
+    compiled: int = 0
     began: float = 0.0
     moved: float = 0.0
     drawing: bool = False
+    beyond: bool = False
 
     def take(self, event: dict[str, Any], now: float) -> None:
         """Take in an event of the worker."""
         name = event["event"]
         if name == "ready":  # of a worker that was started again, too
+            self.beyond = self.beyond or self.wanted > 0
             self.words, self.wanted, self.done, self.share = "loading", 0, 0, 0.0
-            self.drawing = False
+            self.drawing, self.launches, self.compiled = False, 0, 0
         elif name == "proof":
             most = f"proving it for every size, in {event['seconds']:g} s at most"
             self.words = "drawing cases" if event["done"] else most
         elif name == "premise":
-            self.drawing = False
-            where = f"launch {event['number']} of {event['of']}"
-            self.words = f"compiling what was predicted: {where}, {event['launch']}"
+            self.drawing, self.beyond = False, True
+            said = self._count_launch(event["number"] - 1, event["of"], now)
+            self.words = f"compiling what was predicted: {said}, {event['launch']}"
         elif name == "start":
-            self.wanted = event["examples"]
+            self.wanted, self.beyond = event["examples"], False
         elif name == "case":
             self._take_case(event, now)
         elif name == "judged" and self.drawing:
@@ -61,6 +66,9 @@ class _Part:
     def _take_case(self, event: dict[str, Any], now: float) -> None:
         phase = event.get("phase", "draw" if self.wanted else "")
         self.drawing = phase == "draw"
+        self.beyond = self.beyond and not self.drawing
+        if self.launches and "of" not in event:  # all of them are compiled
+            self.launches, self.compiled, self.share = 0, 0, 0.0
         if (self.drawing and not self.done) or event.get("share") == 0:
             self.began = now
         if phase == "shrink":
@@ -70,10 +78,20 @@ class _Part:
             self.words = f"beyond the contract: {name}" if name else "narrower contracts"
         elif phase == "launch":
             self.words = f"on the GPU: {event['case']}"
+        elif "of" in event:
+            said = self._count_launch(event["index"], event["of"], now)
+            self.words = f"{said}: {event['case']}"
         elif not self.drawing:
             self.words = event["case"]
         if "share" in event:
             self.share, self.moved = event["share"], now
+
+    def _count_launch(self, index: int, of: int, now: float) -> str:
+        """Take in that a launch is about to be compiled; which one of how many, in words."""
+        if index == 0:
+            self.began = now
+        self.compiled, self.launches, self.share, self.moved = index, of, index / of, now
+        return f"launch {index + 1} of {of}"
 
     def tell(self) -> str:
         """What it is at."""
@@ -82,8 +100,9 @@ class _Part:
 
     @property
     def fraction(self) -> float:
-        """How much of what was asked for is done."""
-        return min(1.0, self.done / self.wanted) if self.wanted else self.share
+        """How much of what it is at is done."""
+        counted = self.wanted and not self.launches
+        return min(1.0, self.done / self.wanted) if counted else self.share
 
     def estimate(self, now: float) -> float | None:
         """The seconds left of what it is at, as the same went so far; None without a basis."""
@@ -144,14 +163,23 @@ class Course:
         said = f"{self.ended} of {self.parts} {self.noun}"
         if len(running) == 1:
             return f"{said}; {running[0].tell()}"
-        wanted = sum(part.wanted for part in running)
-        done = sum(min(part.done, part.wanted) for part in running)
-        return f"{said}; {done} of {wanted} cases of {len(running)} more" if wanted else said
+        compiling = [part for part in running if part.launches]
+        drawing = [part for part in running if not part.launches]
+        counts = {
+            "cases": [(min(part.done, part.wanted), part.wanted) for part in drawing],
+            "launches": [(part.compiled, part.launches) for part in compiling],
+        }
+        sums = {noun: tuple(map(sum, zip(*of, strict=True))) for noun, of in counts.items() if of}
+        told = [f"{done} of {wanted} {noun}" for noun, (done, wanted) in sums.items() if wanted]
+        return f"{said}; {' and '.join(told)} of {len(running)} more" if told else said
 
     def _estimate(self, running: list[_Part], now: float) -> float | None:
-        """As the parts went so far, of which one must have ended."""
-        spent = now - self.began
-        if not self.ended or spent < FEWEST_SECONDS:
+        """As the parts went so far: one must have ended, or each know its share of all its work.
+
+        None while one is beyond its cases: how much of a part that is nothing tells.
+        """
+        spent, known = now - self.began, all(part.share >= FEWEST_SHARE for part in running)
+        if not (self.ended or known) or spent < FEWEST_SECONDS or any(x.beyond for x in running):
             return None
         done = self.ended + sum(part.fraction for part in running)
         return spent * max(0.0, self.parts - done) / done

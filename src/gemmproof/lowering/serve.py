@@ -41,21 +41,20 @@ def serve(
     kernel = find_kernel(request)
     cases = choose_cases(request, kernel)
     plan, gpu = request.plan, request.gpu or ""
-    number = 0
+    found: list[tuple[Case, CapturedLaunch]] = []
     for case in cases:
         made = join_launches(capture_case(kernel, case, gpu, plan["every"]))
         if not made:
             raise TargetError(f"{kernel.name}: got no launch of a Triton kernel, expected one")
-        for launch in made:
-            number += 1
-            if number <= plan["done"]:
-                continue
-            told = " ".join(f"{name}={x}" for name, x in launch.configuration.items())
-            shown = f"{launch.kernel} {case.dtype} for {gpu}: {told}"
-            emit({"event": "case", "case": shown, "phase": "compile", "index": number - 1})
-            lowering = lower_launch(launch, case.dtype, plan)
-            emit({"event": "lowered", "lowering": lowering.to_dict()})
-    emit({"event": "compiled", "launches": number})
+        found += [(case, launch) for launch in made]
+    for i, (case, launch) in enumerate(found[plan["done"] :], plan["done"]):
+        told = " ".join(f"{name}={x}" for name, x in launch.configuration.items())
+        shown = f"{launch.kernel} {case.dtype} for {gpu}: {told}"
+        about = {"case": shown, "phase": "compile", "index": i, "of": len(found)}
+        emit({"event": "case", **about})
+        lowering = lower_launch(launch, case.dtype, plan)
+        emit({"event": "lowered", "lowering": lowering.to_dict()})
+    emit({"event": "compiled", "launches": len(found)})
 
 
 def choose_cases(request: Request, kernel: KernelUnderTest) -> list[Case]:

@@ -112,8 +112,9 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "proof": "properties seconds done",  # a proof begins or is done; what it may be about
         "kept": "tried dropped",  # how many kept cases were tried; those not to be kept any longer
         "start": "examples",  # how many cases are asked for
-        # a case is about to run; which limit it tries; how much of all the work is done
-        "case": "case phase index limit share",
+        # a case is about to run; which limit it tries; how much of all the work is done; or the
+        # index-th launch of so many is about to be compiled, and `case` says which one
+        "case": "case phase index limit share of",
         "judged": "index seconds examples ratios backend",  # the properties that a case bore on
         "finding": "finding",  # the first sight of a fault
         "printed": "lines",  # what the kernel printed

@@ -38,8 +38,7 @@ def weigh_launches(
     for index, (planned, launch) in enumerate(zip(plan.launches, captured, strict=True)):
         if index < done:
             continue
-        share = index / len(captured)
-        about = {"case": planned.name, "phase": "compile", "index": index, "share": share}
+        about = {"case": planned.name, "phase": "compile", "index": index, "of": len(captured)}
         tell({"event": "case", **about})
         outcome.weighed[index] = one = weigh(kernel.contract, launch, planned, room)
         tell({"event": "weighed", "index": index, "weighed": one.to_dict()})

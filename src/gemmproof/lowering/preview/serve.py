@@ -27,7 +27,8 @@ def serve(request: Request, emit: Listener) -> None:
     dots = [Dot(**{**fields, "tile": tuple(fields["tile"])}) for fields in plan["dots"]]
     for i, dot in enumerate(dots[plan["done"] :], plan["done"]):
         shown = f"{request.name} {dot.dtype} for {gpu}: {dot.warps} warps"
-        emit({"event": "case", "case": shown, "phase": "compile", "index": i})
+        about = {"case": shown, "phase": "compile", "index": i, "of": len(dots)}
+        emit({"event": "case", **about})
         made = lower_dot(dot, gpu, plan)
         if plan["remedies"] and not made.error and is_without_cores(made):
             made = replace(made, remedies=tuple(_find_remedies(dot, gpu, plan, emit)))

@@ -51,8 +51,8 @@ def serve(
             begun.touch()
         what = variant.change or "as it is"
         shown = f"{variant.launch.kernel} {case.dtype} for {gpu}: {what}"
-        share = i / len(found)
-        emit({"event": "case", "case": shown, "phase": "compile", "index": i, "share": share})
+        about = {"case": shown, "phase": "compile", "index": i, "of": len(found)}
+        emit({"event": "case", **about})
         made = lower_launch(variant.launch, case.dtype, plan)
         emit({"event": "lowered", "lowering": made.to_dict(), "variant": variant.to_dict()})
         if not made.error:
