@@ -160,6 +160,12 @@ WGMMA = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%r1,%r2}, %rd1, %r
 PAIR = "mov.b64 %rd3, {%r1, %r2};\nadd.f32x2 %rd4, %rd4, %rd3;\n"
 
 
+def promotion_of(program, part=slice(None)):
+    """What is said of a part of the program's instructions."""
+    cores = list(list_core_instructions(program))
+    return find_promotion(program, cores[part], cores)
+
+
 def write_sums(first, second, after):
     """A loop with two instructions and what is done with their sums."""
     one, two = (WGMMA.replace("{}", word) for word in (first, second))
@@ -182,8 +188,7 @@ def write_sums(first, second, after):
     ],
 )  # fmt: skip
 def test_promotion_is_a_sum_from_zero_that_is_added_in_its_loop(text, expected):
-    program = read(text)
-    assert find_promotion(program, list(list_core_instructions(program))) == expected
+    assert promotion_of(read(text)) == expected
 
 
 def test_what_a_persistent_kernel_adds_after_its_inner_loop_is_no_promotion():
@@ -191,7 +196,18 @@ def test_what_a_persistent_kernel_adds_after_its_inner_loop_is_no_promotion():
     inner = f"inner: {WGMMA.replace('{}', '%p1')}@%p8 bra inner;\n"
     body = f"{inner}add.f32 %r5, %r1, %r6;\n"
     program = read(f"mov.pred %p1, 0;\nouter: {body}@%p9 bra outer;\nret;\n")
-    assert find_promotion(program, list(list_core_instructions(program))) == (0, None)
+    assert promotion_of(program) == (0, None)
+
+
+def test_a_sum_that_another_dot_goes_on_with_is_added_by_that_one():
+    """Two dots of 64 of k, the second onto the first, also where the loop goes back from both."""
+    cores = WGMMA.replace("{}", "%p1") + WGMMA.replace("{}", "1")
+    twice = f"{cores}@%p8 bra loop;\n{cores.replace('%p1', '1')}"
+    added = "add.f32 %r3, %r3, %r1;\n@%p9 bra loop;\nret;\n"
+    program = read(f"mov.pred %p1, 0;\nloop: {twice}{added}")
+    first, second = (slice(0, 2), slice(2, 4))
+    assert promotion_of(program, first) == (0, None)
+    assert promotion_of(program, second) == (1, 128)
 
 
 @pytest.mark.parametrize(

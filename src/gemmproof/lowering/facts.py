@@ -132,7 +132,8 @@ def _group_ptx(
 ) -> tuple[dict[Place, tuple[DotInstruction, ...]], dict[Place, tuple[int, int | None]]]:
     """The instructions of tensor cores by their places, and what is added of their sums."""
     dots: dict[Place, list[CoreInstruction]] = defaultdict(list)
-    for one in list_core_instructions(program):
+    cores = list(list_core_instructions(program))
+    for one in cores:
         dots[one.statement.place].append(one)
     counted = {}
     for place, instructions in dots.items():
@@ -146,7 +147,7 @@ def _group_ptx(
             )
             for (name, unit, shape, a, b, accumulator, operands), same in kinds.items()
         )  # fmt: skip
-    return counted, {place: find_promotion(program, x) for place, x in dots.items()}
+    return counted, {place: find_promotion(program, x, cores) for place, x in dots.items()}
 
 
 def _group_fused(statements: Iterable[PtxStatement]) -> dict[Place, tuple[DotInstruction, ...]]:

@@ -61,14 +61,14 @@ class PtxProgram:
     declared: int = 0
 
     def loops(self) -> list[tuple[int, int]]:
-        """First and last statement of what is run again: from a label to a branch back to it."""
-        found = []
+        """First and last statement of what is run again: from a label to the last branch back."""
+        found: dict[str, tuple[int, int]] = {}
         for one in self.statements:
             if one.words[0] in ("bra", "brx") and one.operands:
                 start = self.labels.get(one.operands[0])
                 if start is not None and start <= one.number:
-                    found.append((start, one.number))
-        return found
+                    found[one.operands[0]] = (start, one.number)
+        return list(found.values())
 
 
 _DEPOT = re.compile(r"\.local\s+(?:\.align\s+\d+\s+)?\.b8\s+[\w$]+\[(\d+)\]")

@@ -17,21 +17,27 @@ from gemmproof.lowering.binary.ptx_values import written
 _PASSED_ON = ("mov", "mul", "cvt", "shl", "or")
 
 
-def find_promotion(program: PtxProgram, dot: Sequence[CoreInstruction]) -> tuple[int, int | None]:
-    """Of the instructions of one dot: additions of a thread to other sums, and the most elements
-    of k that such a sum has; 0 and None where none is added in the loop that makes it."""
+def find_promotion(
+    program: PtxProgram, dot: Sequence[CoreInstruction], cores: Sequence[CoreInstruction]
+) -> tuple[int, int | None]:
+    """Of the instructions of one dot, among all `cores` of the program: additions of a thread to
+    other sums, and the most elements of k that such a sum has, with those that another dot handed
+    to it; 0 and None where none is added in the loop that makes it."""
     loops = program.loops()
+    own = {x.statement.number for x in dot}
     additions: set[int] = set()
     longest: int | None = None
     for loop in {_innermost(loops, x.statement.number) for x in dot} - {None}:
         assert loop is not None
-        inside = [x for x in dot if loop[0] <= x.statement.number <= loop[1]]
-        if not any(x.begins == "zero" for x in inside):
+        inside = [x for x in cores if loop[0] <= x.statement.number <= loop[1]]
+        sums = [(x, k) for x, k in _list_sums(inside) if x.statement.number in own]
+        if not sums:
             continue
-        found = _find_additions(program.statements[loop[0] : loop[1] + 1], inside)
+        body = program.statements[loop[0] : loop[1] + 1]
+        found = _find_additions(body, [x for x, _ in sums])
         if found:
             additions |= found
-            longest = max(longest or 0, _find_longest(inside))
+            longest = max(longest or 0, *(k for _, k in sums))
     widths = (2 if program.statements[n].opcode.endswith("x2") else 1 for n in additions)
     return sum(widths), longest
 
@@ -66,13 +72,18 @@ def _sources(one: PtxStatement) -> set[str]:
     return {register for i in range(1, len(one.operands)) for register in one.registers(i)}
 
 
-def _find_longest(dot: Sequence[CoreInstruction]) -> int:
-    """The elements of k of the longest chain that begins with 0."""
-    lengths: dict[tuple[str, ...], int] = {}
-    longest = 0
-    for one in dot:
-        k = one.shape[2] if one.shape else 0
-        before = 0 if one.begins == "zero" else lengths.get(one.added, 0)
-        lengths[one.result] = before + k
-        longest = max(longest, before + k)
-    return longest
+def _list_sums(cores: Sequence[CoreInstruction]) -> list[tuple[CoreInstruction, int]]:
+    """The last instruction of each chain that begins with 0, and the chain's elements of k.
+
+    One whose result is the accumulator of another, also of another dot, is not the last.
+    """
+    found: dict[int, int] = {}
+    makers: dict[tuple[str, ...], int] = {}
+    for i, one in enumerate(cores):
+        before = None if one.begins == "zero" else makers.get(one.added)
+        if one.begins == "zero" or before in found:
+            found[i] = (one.shape[2] if one.shape else 0) + (
+                found.pop(before) if before is not None else 0
+            )
+        makers[one.result] = i
+    return [(cores[i], k) for i, k in found.items()]
