@@ -210,6 +210,16 @@ def test_a_sum_that_another_dot_goes_on_with_is_added_by_that_one():
     assert promotion_of(program, second) == (1, 128)
 
 
+def test_a_sum_that_a_select_passes_on_is_that_of_its_chain():
+    """The last product of a split goes on with the others' sum, whose NaN are zero."""
+    first, last = WGMMA.replace("{}", "%p1"), WGMMA.replace("{}", "1").replace("%r1,%r2", "%r5,%r6")
+    select = "selp.f32 %r5, %r1, %r9, %p7;\n"
+    program = read(
+        f"mov.pred %p1, 0;\nloop: {first}{select}{last}add.f32 %r3, %r3, %r5;\n@%p9 bra loop;\n"
+    )
+    assert promotion_of(program) == (1, 32)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -31,13 +31,15 @@ def find_promotion(
         assert loop is not None
         inside = [x for x in cores if loop[0] <= x.statement.number <= loop[1]]
         sums = [(x, k) for x, k in _list_sums(inside) if x.statement.number in own]
-        if not sums:
+        begun = [k for _, k in sums if k is not None]
+        if not begun:
             continue
         body = program.statements[loop[0] : loop[1] + 1]
+        # what begins with no 0 may go on with such a sum: that of a split is passed by a select
         found = _find_additions(body, [x for x, _ in sums])
         if found:
             additions |= found
-            longest = max(longest or 0, *(k for _, k in sums))
+            longest = max(longest or 0, *begun)
     widths = (2 if program.statements[n].opcode.endswith("x2") else 1 for n in additions)
     return sum(widths), longest
 
@@ -72,18 +74,19 @@ def _sources(one: PtxStatement) -> set[str]:
     return {register for i in range(1, len(one.operands)) for register in one.registers(i)}
 
 
-def _list_sums(cores: Sequence[CoreInstruction]) -> list[tuple[CoreInstruction, int]]:
-    """The last instruction of each chain that begins with 0, and the chain's elements of k.
+def _list_sums(cores: Sequence[CoreInstruction]) -> list[tuple[CoreInstruction, int | None]]:
+    """The last instruction of each chain, and the chain's elements of k if it begins with 0.
 
     One whose result is the accumulator of another, also of another dot, is not the last.
     """
-    found: dict[int, int] = {}
+    lengths: dict[int, int | None] = {}
     makers: dict[tuple[str, ...], int] = {}
     for i, one in enumerate(cores):
+        k = one.shape[2] if one.shape else 0
         before = None if one.begins == "zero" else makers.get(one.added)
-        if one.begins == "zero" or before in found:
-            found[i] = (one.shape[2] if one.shape else 0) + (
-                found.pop(before) if before is not None else 0
-            )
+        held = 0 if one.begins == "zero" else None
+        if before is not None:
+            held = lengths.pop(before, None)
+        lengths[i] = None if held is None else held + k
         makers[one.result] = i
-    return [(cores[i], k) for i, k in found.items()]
+    return [(cores[i], k) for i, k in lengths.items()]
