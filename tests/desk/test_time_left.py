@@ -2,38 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
-import pytest
-from cli_project import project_folder  # noqa: F401
-
-from gemmproof.cli import main
-from gemmproof.commands import by_format
-from gemmproof.commands.by_format import Checks
-from gemmproof.desk import progress as shown
 from gemmproof.desk.progress import Course, say_seconds
-from gemmproof.properties.contract import Contract
-from gemmproof.report.report import SCHEMA, Report
-from gemmproof.streams import say
-from gemmproof.worker.protocol import Request
-from gemmproof.worker.supervisor import Limits
-
-SLOW = """
-import time
-
-def slow(a, b):
-    time.sleep(0.1)
-
-def matmul(a, b):
-    pass
-"""
-CONFTEST = """
-from gemmproof import Contract, KernelUnderTest
-from slow_kernels import matmul, slow
-
-def pytest_gemm_kernels():
-    return [KernelUnderTest(f.__name__, f, Contract()) for f in (slow, matmul)]
-"""
 
 
 class Clock:
@@ -231,72 +200,3 @@ def test_times_are_those_that_a_person_would_say():
 
 def test_names_cannot_move_the_cursor():
     assert Course("a\x1b[2Jb").tell() == r"a\x1b[2Jb: loading"
-
-
-@pytest.fixture(name="slow")
-def project_with_a_slow_kernel(project):
-    (project / "slow_kernels.py").write_text(SLOW)
-    (project / "conftest.py").write_text(CONFTEST)
-    return project
-
-
-CHECK = ["check", "slow_kernels.py:slow", "--max-examples", "20"]
-
-
-def test_without_a_terminal_a_line_comes_now_and_then(slow, monkeypatch, capsys):
-    monkeypatch.setattr(shown, "EVERY", 0.25)
-    assert main(CHECK) == 0
-    lines = capsys.readouterr().err.splitlines()
-    assert 3 < len(lines) < 40
-    assert all(line.startswith("slow: ") for line in lines)
-    assert any(" of 20 cases, about " in line and line.endswith(" s left") for line in lines)
-
-
-@pytest.mark.parametrize("more", [["--quiet"], []])
-def test_nothing_is_said_where_it_is_quiet_or_soon_over(slow, monkeypatch, capsys, more):
-    monkeypatch.setattr(shown, "EVERY", 0.25 if more else 3600)
-    assert main([*CHECK, *more]) == 0
-    assert capsys.readouterr().err == ""
-    assert [t for t in threading.enumerate() if t is not threading.main_thread()] == []
-
-
-def test_signoff_says_how_far_it_is(slow, monkeypatch, capsys):
-    monkeypatch.setattr(shown, "EVERY", 0.25)
-    assert main(["signoff", "--jobs", "1", "--max-examples", "10"]) == 0
-    lines = capsys.readouterr().err.splitlines()
-    assert any(line.startswith("signoff: 0 of 2 kernels; ") for line in lines)
-    assert any(line.startswith("slow: pass after ") for line in lines)
-
-
-def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
-    told = threading.Event()
-
-    def tell(line):
-        say(line)
-        told.set()
-
-    def judge(request, limits, listener):
-        listener({"event": "start", "examples": 20})
-        for _ in range(10):
-            listener({"event": "case", "phase": "draw", "case": "{}"})
-            listener({"event": "judged"})
-        return Report(SCHEMA, request.name, "pass", (), (), 0.0, {}), None
-
-    def judge_until_told(*args):
-        made = judge(*args)
-        told.clear()
-        assert told.wait(60)
-        return made
-
-    monkeypatch.setattr(shown, "EVERY", 0.1)
-    monkeypatch.setattr(shown, "say", tell)
-    monkeypatch.setattr(by_format, "judge", judge_until_told)
-    contract = Contract(formats=("fp16", "bf16"))
-    checks = Checks(Request("check", "matmul"), Limits(), jobs=1)
-    assert set(checks.check(contract, "matmul as it is")) == {"fp16", "bf16"}
-    lines = capsys.readouterr().err.splitlines()
-    assert "matmul as it is: 0 of 2 formats; 10 of 20 cases" in lines
-    assert any(line.startswith("matmul as it is: 1 of 2 formats; 10 of 20 c") for line in lines)
-    monkeypatch.setattr(by_format, "judge", judge)
-    Checks(Request("check", "matmul"), Limits(), jobs=1, quiet=True).check(contract, "matmul")
-    assert capsys.readouterr().err == ""
