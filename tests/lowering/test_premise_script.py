@@ -58,3 +58,7 @@ def test_the_page_has_the_figures_of_the_evidence_which_is_of_every_target_and_k
     assert f"all {dots:,} dots of {launches:,} launches were compiled as predicted" in page
     for target in TARGETS:
         assert f"{target} {sum(x['dots'] for x in evidence if x['target'] == target)}" in page
+    older = json.loads((ROOT / "docs" / "evidence" / "premises-3.6.json").read_text())["kernels"]
+    dots, agreed = (sum(x[key] for x in older) for key in ("dots", "agreed"))
+    assert dots == agreed
+    assert f"all {dots:,} dots that it compiles are as predicted" in page
