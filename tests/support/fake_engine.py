@@ -32,6 +32,7 @@ def check(
     proof=True,
     proof_seconds=10.0,
     first=(),
+    room=None,
 ):
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
     expected = kernel.contract.reasons

@@ -91,6 +91,7 @@ def check(
     seconds: float = SECONDS,
     memory: int | None = None,
     premise: bool = False,
+    room: str | None = None,
     proof: bool = False,
     proof_seconds: float = PROOF_SECONDS,
     _run: Runner | None = None,
@@ -103,15 +104,15 @@ def check(
     exact IEEE chains. With `launch`, what held when simulated is launched on `device` too (None:
     there is none, and the report is incomplete), and what the simulator does not see is judged
     there alone. With `limits`, a kernel that keeps its contract is tried beyond it (limits.py).
-    `listener` gets every event but the answer (worker/protocol.py), each case before it runs and
-    each fault when it is first seen. `seconds` of CPU time are allowed a call. With `premise`
-    each launch whose bits are predicted is compiled, in `memory` bytes, and compared. With `proof`,
-    a solver first tries to decide for every size what it can, in `proof_seconds`, which never hides
+    `listener` gets every event but the answer, each case before it runs and each fault when it is
+    first seen. `seconds` of CPU time are allowed a call. With `premise` each launch whose bits are
+    predicted is compiled, in `memory` bytes and a folder of `room`, and compared. With `proof`, a
+    solver first tries in `proof_seconds` to decide for every size what it can, which never hides
     what a case shows. Raises ValueError for what is out of range, TypeError for what is no kernel.
     """
     require_arguments(kernel, max_examples, seed, case)
     tell: Listener = listener or (lambda event: None)
-    premises = open_premises(premise, target, launch, seconds, memory, tell)
+    premises = open_premises(premise, target, launch, seconds, memory, tell, room)
     backend = Simulator(target, seconds=seconds, **({} if _run is None else {"runner": _run}))
 
     def alone() -> Report:

@@ -12,14 +12,20 @@ from gemmproof.report.report import Report
 
 
 def open_premises(
-    asked: bool, target: str | None, launch: bool, seconds: float, memory: int | None, tell: Tell
+    asked: bool,
+    target: str | None,
+    launch: bool,
+    seconds: float,
+    memory: int | None,
+    tell: Tell,
+    room: str | None = None,
 ) -> PremiseCheck:
     """What compiles the launches of a check. Raises ValueError where none would be predicted."""
     if asked and target not in TARGETS and not launch:
         expected = f"one of {' '.join(TARGETS)}"
         raise ValueError(f"premise: got target {target}, expected {expected}, which are predicted")
     made = PremiseCheck(tell, seconds, every=asked)
-    made.memory = memory or made.memory
+    made.memory, made.room = memory or made.memory, room
     return made
 
 

@@ -52,7 +52,8 @@ class Request:
     `sizes` are the accumulator and the K of a drift, `format` that of a drift, or the only one to
     judge of a registered kernel, `seconds` of CPU time are allowed for each simulated call and for
     each candidate of a shrink, `memory` bytes for one, and for a worker that is to compile. `path`
-    is looked through first for what is imported.
+    is looked through first for what is imported, and `room` is the worker's own folder, which does
+    not outlive it.
     """
 
     ask: str
@@ -80,6 +81,7 @@ class Request:
     config: int = 0
     plan: dict[str, Any] = field(default_factory=dict)
     path: tuple[str, ...] = ()
+    room: str = ""
     engine: str = field(default_factory=lambda: ENGINE)
 
     def write(self, folder: Path) -> None:
@@ -93,7 +95,7 @@ class Request:
         """The request that was left in a worker's folder."""
         stated = json.loads((folder / REQUEST).read_text())
         tuples = {name: tuple(stated[name]) for name in ("sizes", "path", "kept")}
-        return Request(**{**stated, **tuples})
+        return Request(**{**stated, **tuples, "room": str(folder)})
 
     def shrink(self, case: str, end: str, memory: int) -> Request:
         """The request for the smallest case of which the same kernel dies so."""

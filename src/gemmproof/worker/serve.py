@@ -152,6 +152,8 @@ def serve(request: Request, emit: Listener) -> None:
         options["limits"] = True
     if request.premise:
         options |= {"premise": True, "memory": request.memory // 2 or None}
+    if request.premise or request.launch:
+        options["room"] = request.room
     if request.proof:
         options |= {"proof": True, "proof_seconds": request.proof_seconds}
     if request.launch:

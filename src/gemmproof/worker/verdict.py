@@ -56,14 +56,20 @@ def judge(
 def judge_compiled(
     report: Report, worker: WorkerExit, request: Request, limits: Limits, listener: Listener
 ) -> Report:
-    """The report with what becomes of what the kernel promises of compiled code, if anything."""
+    """The report with what becomes of what the kernel promises of compiled code, if anything.
+
+    Where that is interrupted, the `worker` that judged the cases counts as interrupted, too.
+    """
     promised = worker.events.get("promises")
     # an interruption ends all of it, and of what could not be judged at all there is no more to say
     if not promised or worker.end == "halted" or not report.properties:
         return report
     from gemmproof.lowering.claims.supervise import add_claims
 
-    return add_claims(report, promised, request, limits, listener)
+    report, halted = add_claims(report, promised, request, limits, listener)
+    if halted:
+        worker.end, worker.how = "halted", "interrupted"
+    return report
 
 
 def _shorten_path(finding: Finding) -> Finding:

@@ -88,7 +88,7 @@ def judge(wrapper, limits=None, **words):
     held = Report(SCHEMA, wrapper, "pass", (), (), 0.0, {})
     target = asdict(parse(f"{KERNELS}:{wrapper}"))
     request = Request(ask="check", name=wrapper, target=target, contract=contract.to_dict())
-    return add_claims(held, promised, request, limits or Limits(), lambda event: None)
+    return add_claims(held, promised, request, limits or Limits(), lambda event: None)[0]
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,15 @@ from gemmproof.report.report import PropertyResult, Report
 class Outcome:
     """What is known of a plan: of launches by their numbers what they say, or how they `failed`.
 
-    `mistake` is why nothing could be planned, or not all of it be compiled, in a line.
+    `mistake` is why nothing could be planned, or not all of it be compiled, in a line; where it was
+    interrupted it is `halted`.
     """
 
     plan: LaunchPlan = field(default_factory=LaunchPlan)
     weighed: dict[int, Weighed] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
     mistake: str = ""
+    halted: bool = False
 
     def list_open(self, name: str) -> Iterator[str]:
         """Why nothing is known of a claim, of each launch of which that is so."""

@@ -26,10 +26,10 @@ def add_claims(
     request: Request,
     limits: Limits,
     listener: Listener,
-) -> Report:
+) -> tuple[Report, bool]:
     """The report on the kernel that is asked for, with what becomes of what is `promised`.
 
-    That is the event of the worker that loaded it.
+    That is the event of the worker that loaded it. Besides, whether it was interrupted.
     """
     started = time.monotonic()
     # so many compilations as there are have no end in common
@@ -40,7 +40,8 @@ def add_claims(
         outcome = _compile(asked, allowed, listener)
     names, expected = promised["names"], promised["expected"]
     report = conclude(report, outcome, names, expected, is_whole=request.case is None)
-    return replace(report, seconds=round(report.seconds + time.monotonic() - started, 2))
+    seconds = round(report.seconds + time.monotonic() - started, 2)
+    return replace(report, seconds=seconds), outcome.halted
 
 
 def _compile(request: Request, limits: Limits, listener: Listener) -> Outcome:
@@ -63,7 +64,7 @@ def _compile(request: Request, limits: Limits, listener: Listener) -> Outcome:
         index = worker.events.get("case", {}).get("index", -1)
         if worker.end == "halted" or index < done:
             how = worker.explain_failure(request.name) or f"{request.name}: {worker.how}"
-            outcome.mistake = how
+            outcome.mistake, outcome.halted = how, worker.end == "halted"
             return outcome
         if failure := worker.explain_failure(request.name):  # of gemmproof itself
             outcome.mistake = failure

@@ -26,7 +26,8 @@ Tell = Callable[[dict[str, Any]], None]
 class PremiseCheck:
     """What was predicted, launch by launch, and what is known of it.
 
-    A compilation may take `seconds` and `memory`. `tell` gets an event before and after each, and
+    A compilation may take `seconds` and `memory`, and leaves its files in a folder of `room` (None:
+    where temporary ones lie) until it ends. `tell` gets an event before and after each, and
     signs of life. `every`: all launches are to be compiled, not only those that are in doubt.
     """
 
@@ -35,6 +36,7 @@ class PremiseCheck:
     memory: int = 4 << 30
     every: bool = False
     compiler: Compiler = compile_dots
+    room: str | None = None
     spent: float = 0.0
     _launches: dict[Key, CapturedLaunch] = field(default_factory=dict)
     _dots: dict[Key, set[PredictedDot]] = field(default_factory=dict)
@@ -72,7 +74,9 @@ class PremiseCheck:
         if not new:
             return
         began = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as room:
+        with tempfile.TemporaryDirectory(
+            prefix="gemmproof-", dir=self.room, ignore_cleanup_errors=True
+        ) as room:
 
             def begin(number: int) -> None:
                 shown = _show(self._launches[new[number]])

@@ -1,0 +1,44 @@
+"""A kernel is interrupted while it is compiled: it counts as not judged, and leaves nothing."""
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from gemmproof.properties.contract import Contract
+from gemmproof.target import parse
+from gemmproof.worker.limits import Limits
+from gemmproof.worker.protocol import Request
+from gemmproof.worker.supervisor import halt, resume
+from gemmproof.worker.verdict import judge
+
+ONE = {"M": 64, "N": 64, "K": 64}
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [({"fits": ("sm_80",)}, {}), ({}, {"premise": True, "gpu": "sm_80"})],
+    ids=["a promise", "a premise"],
+)
+def test_it_counts_as_not_judged_and_leaves_nothing(words, asked, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.chdir(Path(__file__).parent)
+    target = asdict(parse("claimed_kernels.py:right"))
+    contract = Contract(**ONE, **words).to_dict()
+    request = Request("check", "right", target=target, contract=contract, max_examples=1, **asked)
+    seen = []
+
+    def stop(event):
+        if event["event"] == "premise" or event.get("phase") == "compile":
+            seen.append(event)
+            halt()
+
+    try:
+        report, worker = judge(request, Limits(), stop)
+    finally:
+        resume()
+    assert len(seen) == 1
+    assert (worker.end, report.verdict, report.findings) == ("halted", "incomplete", ())
+    assert list(tmp_path.iterdir()) == []
