@@ -21,7 +21,8 @@ FEW = ("--max-examples", "40")
 def _in_a_project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # other tests of this process may have imported the examples from where they are
-    monkeypatch.delitem(sys.modules, "no_k_mask", raising=False)
+    for name in ("no_k_mask", "right"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "path", [x for x in sys.path if Path(x).name != "examples"])
     kept._say_once.cache_clear()
     Path("pyproject.toml").touch()
