@@ -14,7 +14,8 @@ from gemmproof.worker import fork_client
 from gemmproof.worker.limits import Limits
 from gemmproof.worker.supervisor import _root
 
-_TOLD_BY_PYTEST = "PYTEST_CURRENT_TEST"
+# pytest sets the first for each test, and `import torch._dynamo` the second, wherever it happens
+_SET_ALONG_THE_WAY = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
 _find_server, _start_server = fork_client.find_server, fork_client.ForkServer
 
 Server = fork_client.ForkServer
@@ -59,4 +60,4 @@ def _usual_environment() -> dict[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != _TOLD_BY_PYTEST}
+    return {k: value for k, value in os.environ.items() if k not in _SET_ALONG_THE_WAY}
