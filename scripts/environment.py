@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any, NoReturn
@@ -52,7 +52,9 @@ print(json.dumps({
     "executable": sys.executable,
     "python": list(sys.version_info[:3]),
     "modules": [name for name in ("torch", "triton") if find_spec(name)],
-    "packages": {str(d.metadata["Name"]).lower().replace("_", "-"): d.version for d in distributions()},
+    "packages": {
+        str(d.metadata["Name"]).lower().replace("_", "-"): d.version for d in distributions()
+    },
 }))
 """
 
@@ -68,7 +70,10 @@ FAILURES = (
         "the package index offers no {what} for Python {python}: name another interpreter with"
         " PYTHON=..., or another index in pip's configuration",
     ),
-    (r"ResolutionImpossible", "constraints.txt and the package index contradict each other"),
+    (
+        r"ResolutionImpossible",
+        "the package index cannot satisfy pyproject.toml and constraints.txt",
+    ),
 )
 
 
@@ -129,7 +134,7 @@ def _lock() -> Iterator[None]:
         os.close(folder)
 
 
-# -- what is required -------------------------------------------------------------------------------
+# -- requirements ----------------------------------------------------------------------------------
 
 
 def read_requirements(extra: str = "dev") -> dict[str, str]:
@@ -170,7 +175,7 @@ def is_complete(folder: Path, stamp: str) -> bool:
     return file.is_file() and file.read_text().strip() == stamp
 
 
-# -- an active environment --------------------------------------------------------------------------
+# -- an active environment -------------------------------------------------------------------------
 
 
 def examine(python: str) -> dict[str, Any] | None:
@@ -255,11 +260,11 @@ def add_layer(facts: dict[str, Any]) -> tuple[str, list[str]]:
     failed = f"; or install into the active environment: pip install {' '.join(lacking)}"
     ask = ["-q", "--dry-run", "--report", str(plan), "-c", str(constraints), *lacking]
     if subprocess.call([*pip, *ask], stdout=sys.stderr):
-        die(explain_failure(log, facts["python"]) + failed)
+        die(explain_failure(read_log(log)) + failed)
     chosen = [item["metadata"] for item in json.loads(plan.read_text())["install"]]
     names = [f"{item['name']}=={item['version']}" for item in chosen]
     if subprocess.call([*pip, "--no-deps", "--target", str(site), *names], stdout=sys.stderr):
-        die(explain_failure(log, facts["python"]) + failed)
+        die(explain_failure(read_log(log)) + failed)
     (LAYER / STAMP).write_text(stamp)
     return python, [str(site)]
 
@@ -276,7 +281,7 @@ def find_pip(python: str) -> list[str]:
     return [python, str(wheels[-1] / "pip"), "--disable-pip-version-check"]
 
 
-# -- an environment of our own ----------------------------------------------------------------------
+# -- .venv -----------------------------------------------------------------------------------------
 
 
 def make_venv() -> str:
@@ -364,13 +369,14 @@ def install(python: str) -> None:
                 say(f"installing with uv: torch {match[1]}, {describe_build(match[1])}")
             if subprocess.call(words, env=environment, stdout=sys.stderr) == 0:
                 return
-        say("uv found no build of torch for this machine, so pip takes one from its own index")
-    log = VENV / "install.log"
+        errors = [line for line in plan.stderr.splitlines() if line.startswith("error:")]
+        say(f"uv: {errors[0] if errors else 'it failed'}; pip takes what its own index offers")
     version = ask_torch(pip)
-    if version:
-        say(f"installing with pip: torch {version}, {describe_build(version)}")
+    say(f"installing with pip: torch {version}, {describe_build(version)}")
+    log = VENV / "install.log"
+    log.unlink(missing_ok=True)
     if subprocess.call([*pip, "--log", str(log), *what], stdout=sys.stderr):
-        die(explain_failure(log, sys.version_info) + "; run again to continue")
+        die(explain_failure(read_log(log)) + "; run again to continue")
 
 
 def get_uv(pip: list[str]) -> str | None:
@@ -384,16 +390,18 @@ def get_uv(pip: list[str]) -> str | None:
     return str(uv)
 
 
-def ask_torch(pip: list[str]) -> str | None:
-    """Return the version of torch that pip would install, or None if it has one or finds none."""
-    command = [*pip, "-q", "--retries", "1", "--dry-run", "--no-deps", "--report", "-"]
-    done = subprocess.run(
-        [*command, "-c", str(CONSTRAINTS), "torch"], capture_output=True, text=True
-    )
-    if done.returncode:
-        return None
-    plan = json.loads(done.stdout)["install"]
-    return plan[0]["metadata"]["version"] if plan else None
+def ask_torch(pip: list[str]) -> str:
+    """Return the version of torch that pip would install; end the run if there is none."""
+    # as a requirement: of a constraint without a candidate pip says only that it is in conflict
+    lines = CONSTRAINTS.read_text().splitlines()
+    torch = next(line for line in lines if line.startswith("torch=="))
+    plan, log = VENV / "torch.json", VENV / "torch.log"
+    log.unlink(missing_ok=True)
+    files = ["--report", str(plan), "--log", str(log)]
+    command = [*pip, "--dry-run", "--ignore-installed", "--no-deps", *files, torch]
+    if subprocess.run(command, capture_output=True).returncode:
+        die(explain_failure(read_log(log)) + "; run again to continue")
+    return json.loads(plan.read_text())["install"][0]["metadata"]["version"]
 
 
 def describe_build(version: str) -> str:
@@ -411,16 +419,20 @@ def describe_torch() -> str:
     return f"torch {names['torch']} ({build}), Triton {names['triton']}"
 
 
-def explain_failure(log: Path, python: Sequence[int]) -> str:
-    """Say in one line why an installer failed and what to do, from its log."""
+def read_log(file: Path) -> str:
+    """Return the text of an installer's log, which may not have been written."""
+    return file.read_text(errors="replace") if file.exists() else ""
+
+
+def explain_failure(text: str) -> str:
+    """Say in one line why an installer failed and what to do, from what it printed."""
     free = min(shutil.disk_usage(folder).free for folder in (ROOT, tempfile.gettempdir()))
-    text = log.read_text(errors="replace") if log.exists() else ""
     if free < 10**8:
         text = "No space left on device"
     for pattern, meaning in FAILURES:
         match = re.search(pattern, text)
         if match:
-            return meaning.format(python=f"{python[0]}.{python[1]}", **match.groupdict())
+            return meaning.format(python="{}.{}".format(*sys.version_info), **match.groupdict())
     return "the installation failed; the lines above say why"
 
 
