@@ -14,20 +14,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from noxfile import PAIRS
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = ("3.11", "3.12", "3.13")
 CONSTRAINTS = (ROOT / "constraints.txt").read_text()
 
-# The Triton that each torch requires in its published metadata.
-TRITON_OF_TORCH = {
-    "2.10": "3.6",
-    "2.11": "3.6",
-    "2.12": "3.7",
-    "2.13": "3.7",
-    "2.14": "3.8",
-    "2.15": "3.9",
-}
+TRITON_OF_TORCH = {torch: triton for torch, (triton, _) in PAIRS.items()}
 
 
 def resolve(python: str, *words: str, constraints: str = "", folder: Path) -> dict[str, str]:
