@@ -1,6 +1,6 @@
 """The whole test suite on every supported pair of torch and Triton: `./run python -m nox`.
 
-A session is named by its Python and its torch: `nox -s 'suite-3.12(torch="2.14")'`. Options behind
+A session is named by its Python and its torch: `nox -s "suite-3.12(torch='2.14')"`. Options behind
 `--` go to pytest. Each session adds its row to docs/evidence/versions.json, from which
 `scripts/pages.py versions` makes docs/versions.md.
 """
@@ -24,7 +24,7 @@ PAIRS = {
 
 
 @nox.session(python=["3.11", "3.12", "3.13"])
-@nox.parametrize("torch", PAIRS)
+@nox.parametrize("torch", list(PAIRS))
 def suite(session, torch):
     """Run the whole suite with one torch and the Triton that it requires."""
     triton, numpy = PAIRS[torch]
