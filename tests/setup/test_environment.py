@@ -146,7 +146,7 @@ def test_uv_chooses_the_build_and_pip_takes_over(clone, tmp_path, reached):
     plan = (
         "echo ' + torch==2.13.0+cpu' >&2"
         if reached
-        else "echo 'error: Failed to fetch' >&2; exit 2"
+        else "echo 'Failed to fetch: torch' >&2; exit 2"
     )
     text = FAKE_UV.format(log=log, plan=plan, python=clone / ".venv" / "bin" / "python")
     (tools / "uv").write_text(text)
@@ -159,7 +159,7 @@ def test_uv_chooses_the_build_and_pip_takes_over(clone, tmp_path, reached):
     expected = (
         "run: installing with uv: torch 2.13.0+cpu, the CPU build, about 2 GB in all"
         if reached
-        else "run: uv: error: Failed to fetch; pip takes what its own index offers"
+        else "run: uv: Failed to fetch: torch; pip takes what its own index offers"
     )
     assert expected in done.stderr.splitlines()
 
