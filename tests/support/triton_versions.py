@@ -31,6 +31,9 @@ DIFFERENCES = {
     "atomic_poll": Difference("tl.atomic_poll, atomic_load and atomic_store exist.", first=(3, 9)),
     "negation": Difference("-x of a float is arith.negf, not a subtraction.", first=(3, 8)),
     "batches_of_scales": Difference("tl.dot_scaled takes scales of 3 axes.", first=(3, 7)),
+    "nvfp4_on_sm_90": Difference(
+        "tl.dot_scaled of e2m1 with scales of 16 in e4m3 is compiled for sm_90.", first=(3, 8)
+    ),
     "leading_zeros_on_amd": Difference("libdevice has clz for AMD's GPUs.", first=(3, 8)),
     "instructions_page": Difference(
         "docs/instructions.md was measured with this version.", first=(3, 9)
@@ -38,13 +41,16 @@ DIFFERENCES = {
 }
 
 
-def installed() -> Version:
-    """Return the installed Triton's version, without what is after the second number."""
-    major, minor = triton.__version__.split(".")[:2]
+def version_of(text: str) -> Version:
+    """Return the first two numbers of a version, which are all that differences depend on."""
+    major, minor = text.split(".")[:2]
     return int(major), int(minor)
+
+
+INSTALLED = version_of(triton.__version__)
 
 
 def holds(name: str, version: Version | None = None) -> bool:
     """Return whether a difference holds with `version`, or with the installed Triton."""
     difference = DIFFERENCES[name]
-    return difference.first <= (version or installed()) <= difference.last
+    return difference.first <= (version or INSTALLED) <= difference.last
