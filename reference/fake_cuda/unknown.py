@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import linecache
 import re
 import sys
 import types
@@ -128,9 +130,46 @@ def _names_driver(error: OSError) -> bool:
     return tool or _LIBRARY.search(words_of(error)) is not None
 
 
-def no_device() -> NoReturn:
-    """Replaces torch.cuda._lazy_init, by which all of torch reaches the real device."""
-    raise make_unknown(_find_called(walk_stack(sys._getframe())) or "what this line asks of CUDA")
+def no_device(*args: Any, **kwargs: Any) -> NoReturn:
+    """Refuse, in place of what of torch reaches the real device, by the name that was called."""
+    raise make_unknown(_called_now())
+
+
+def _called_now() -> str:
+    """Return what the user's innermost line calls: a function of torch, or its own words."""
+    called = _find_called(walk_stack(sys._getframe(1)))
+    if called is None:  # a type or a function in C, which has no frame
+        for frame, _ in walk_stack(sys._getframe(1)):
+            if owner(frame.f_code.co_filename) != "library":
+                called = _text_called(frame)
+                break
+    return called or "what this line asks of CUDA"
+
+
+def _text_called(frame: types.FrameType) -> str | None:
+    """Return the dotted name of the call under way in `frame`, or None if it has no such name."""
+    spans = itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)
+    line, end, first, last = next(spans, (None, None, None, None))
+    if line is None or line != end:
+        return None
+    text = linecache.getline(frame.f_code.co_filename, line).encode()[first:last].decode()
+    name, called, _ = text.partition("(")
+    return name if called and all(map(str.isidentifier, name.split("."))) else None
+
+
+def refuse_cuda_type(original: Any) -> Any:
+    """Return torch._C._set_default_tensor_type with types of CUDA tensors refused.
+
+    The CUDA build of torch accepts them for the whole process: every tensor that is made later,
+    also outside the fake device, would be made on CUDA.
+    """
+
+    def set_default(kind: Any) -> None:
+        if getattr(kind, "__module__", "").startswith("torch.cuda"):
+            raise make_unknown(_called_now())
+        original(kind)
+
+    return set_default
 
 
 def refusal(name: str, original: Any) -> Any:

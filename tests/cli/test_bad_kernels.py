@@ -1,5 +1,6 @@
 """Bad kernels on the command line: one line that says what and where, and the right exit code."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,8 @@ def test_a_kernel_that_cannot_run_is_a_finding(name, claim, line, capsys, monkey
     status, out, err = run_check(name, capsys, monkeypatch)
     assert (status, err) == (EXIT["fail"], [])
     assert out[0].startswith(f"{name} does not {claim}")
-    assert out[1] == f"  {line}"
+    # whether Triton's words have the error's type differs by version
+    assert re.sub(r"ValueError\('(.*)'\)", r"\1", out[1]) == f"  {line}"
     assert out[2] == "  smallest case: M=1 N=1 K=1 fp16, a row, b row"
     assert out[-1].startswith(f"{name}: fail: 1 of 15 properties does not hold")
 

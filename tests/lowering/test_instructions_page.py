@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 
 import pytest
-import triton
 from scripts.docs.compiled_dots import USUAL, compile_cells, dot_of, list_dots, read_data
 from scripts.docs.instructions import PAGE, has_cores, make_page, make_tables, name_cell
+from triton_versions import DIFFERENCES, version_of
 
 from gemmproof.reference.gpus import GPUS
 
@@ -51,10 +51,14 @@ def test_a_cell_of_another_compiler_would_change_the_page():
     assert before["usual"] != after["usual"]
 
 
+def test_the_table_of_versions_says_with_which_triton_the_page_was_measured():
+    page = DIFFERENCES["instructions_page"]
+    assert page.first == page.last == version_of(DATA["triton"])
+
+
+@pytest.mark.triton("instructions_page")
 def test_a_sample_of_the_cells_is_compiled_to_what_they_say():
     """Other versions of Triton choose otherwise, which is no fault."""
-    if triton.__version__ != DATA["triton"]:
-        pytest.skip(f"Triton {triton.__version__} is here, the cells are of {DATA['triton']}")
     rows = draw()
     assert {row["gpu"] for row in rows} == set(GPUS)
     cells = {}

@@ -56,6 +56,8 @@ def read_json(name: str, expected: str) -> Any:
         return json.loads(Path(name).read_text(encoding="utf-8"))
     except OSError as error:
         why = error.strerror or str(error)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        why = "nested too deep"
+    except ValueError as error:
         why = f"broken JSON: {' '.join(str(error).split())}"
     raise ValueError(f"got {name!r} ({why}), expected {expected}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from block_pointers import BLOCK_POINTERS
 from families.table import FAMILIES
 from mutant import parse
+from triton_versions import holds
 
 _LINES = """
 A k_tail:even_k_means_divisible_by_two BOUNDS out_of_bounds a K 1 1 2
@@ -128,7 +128,7 @@ Q refused:one_configuration_of_24_columns COMPILES compile_error - - 1 1 1 confi
 Q refused:loop_left_with_break COMPILES compile_error - - 1 1 1
 """.strip().splitlines()
 # what Triton has no more is left out
-_OWN = tuple(parse(line) for line in _LINES if BLOCK_POINTERS or "window_" not in line)
+_OWN = tuple(parse(line) for line in _LINES if holds("block_pointers") or "window_" not in line)
 MUTANTS = (*_OWN, *(mutant for family in FAMILIES for mutant in family.wrong))
 
 # Wrong, and not found by a hundred cases: no case gives keywords.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from block_pointers import BLOCK_POINTERS
+from triton_versions import holds
 from wide import wide
 
 from gemmproof.properties.contract import Contract
@@ -86,5 +86,5 @@ def _kernel(place: str, contract: Contract) -> KernelUnderTest:
 KERNELS = tuple(
     _kernel(place, contract)
     for place, contract in _PLACES.items()
-    if BLOCK_POINTERS or "block_pointers" not in place
+    if holds("block_pointers") or "block_pointers" not in place
 )

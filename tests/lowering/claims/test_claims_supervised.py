@@ -237,7 +237,7 @@ def test_pytest_has_an_item_for_each_claim_and_none_without(tmp_path):
     (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
     chosen = "tensor or gpus or completion"
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", chosen]
-    command += ["--gemm-max-examples", "1", "--gemm-in-process"]
+    command += ["-p", "gemmproof.plugin", "--gemm-max-examples", "1", "--gemm-in-process"]
     own = {name: x for name, x in os.environ.items() if name != "PYTEST_ADDOPTS"}
     out = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True).stdout
     fared = [x.split()[:2] for x in out.splitlines() if "::test_gemm[" in x and "%" in x]

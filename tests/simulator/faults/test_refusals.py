@@ -145,13 +145,14 @@ def test_what_a_wrapper_raises_comes_through():
 
 
 @triton.jit
-def summing_to_another_type(c, S: tl.constexpr):
-    ones = tl.full((S, S), 1.0, tl.bfloat16)
-    total = tl.dot(ones, ones, tl.zeros((S, S), tl.int32))
-    tl.store(c + tl.arange(0, S), tl.sum(total, 0))
+def packed_by_three(c, S: tl.constexpr):
+    i = tl.arange(0, S)
+    tl.store(c + i, tl.inline_asm_elementwise("mov.u32 $0, $1;", "=r,r", [i], tl.int32, True, 3))
 
 
 def test_what_only_the_verifier_refuses_has_its_words_and_line(capfd):
-    with pytest.raises(CompileError, match="operand type mismatch") as raised:
-        run(launcher(summing_to_another_type, (1,), 16, shape=(16,)))
-    assert "tl.sum(total, 0)" in linecache.getline(raised.value.where.file, raised.value.where.line)
+    with pytest.raises(CompileError, match="a multiple of the op's packed_element") as raised:
+        run(launcher(packed_by_three, (1,), 16, shape=(16,)))
+    assert "inline_asm_elementwise" in linecache.getline(
+        raised.value.where.file, raised.value.where.line
+    )

@@ -238,6 +238,7 @@ REFUSED = {
     "'_cuda_anything'": lambda: torch._C._cuda_anything(),
     "torch.cuda.FloatTensor": lambda: torch.cuda.FloatTensor(2),
     "torch.cuda.memory._snapshot": lambda: torch.cuda.memory._snapshot(),
+    "_record_memory_history": lambda: torch.cuda.memory._record_memory_history(),
     "torch.set_default_tensor_type": lambda: torch.set_default_tensor_type("torch.cuda.HalfTensor"),
 }
 
@@ -259,6 +260,29 @@ def test_refused_with_name_file_and_line(name):
     assert name in str(caught.value)
     assert "is not known to the fake device" in str(caught.value)
     assert (caught.value.where.file, caught.value.where.line) == (__file__, line)
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+def test_no_type_of_cuda_tensors_becomes_the_default():
+    """The CUDA build of torch would accept it for the whole process, beyond the fake device."""
+    sets = REFUSED["torch.set_default_tensor_type"]
+    with pytest.raises(Unsupported) as caught:
+        run(lambda a, b: sets(), A, B)
+    assert caught.value.__cause__ is None  # torch was not asked
+    assert torch._C._get_default_device() == "cpu"
+    assert torch.ones(2).dtype == torch.float32
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+def test_a_type_of_cpu_tensors_becomes_the_default():
+    def sets(a, b):
+        torch.set_default_tensor_type("torch.DoubleTensor")
+        return torch.ones(2).dtype
+
+    try:
+        assert simulate(sets, A, B) == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_what_was_imported_from_torch_before_is_refused_too():

@@ -1,7 +1,5 @@
 """Block pointers and tensor descriptors: values, clipped edges, and what the hardware demands."""
 
-import inspect
-
 import pytest
 import torch
 import triton
@@ -13,9 +11,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from gemmproof.reference.simulator import run
 
 S = 16
-
-removed = "removed" in inspect.getsource(tl.make_block_ptr.__wrapped__)
-needs_block_pointers = pytest.mark.skipif(removed, reason="Triton has removed block pointers")
 
 
 @triton.jit
@@ -60,7 +55,7 @@ def by_pointer(check):
     return wrapper
 
 
-@needs_block_pointers
+@pytest.mark.triton("block_pointers")
 @pytest.mark.parametrize("layout", ["row", "column", "padded"])
 @pytest.mark.parametrize(("M", "N", "K"), [(37, 45, 29), (16, 16, 32), (1, 3, 2)], ids=str)
 def test_block_pointers(M, N, K, layout):
@@ -70,7 +65,7 @@ def test_block_pointers(M, N, K, layout):
     assert (seen.result.double() == a.double() @ b.double()).all()
 
 
-@needs_block_pointers
+@pytest.mark.triton("block_pointers")
 def test_a_block_pointer_that_checks_too_little():
     """K of a is not checked: the axis and the line."""
     a, b = lay_out("padded", 37, 29), lay_out("padded", 29, 45)
@@ -79,7 +74,7 @@ def test_a_block_pointer_that_checks_too_little():
     assert found[0].got.startswith("columns 29..31 of a (K=29)")
 
 
-@needs_block_pointers
+@pytest.mark.triton("block_pointers")
 def test_padding_that_is_not_chosen_is_undefined():
     """Without padding_option what is beyond the edge is undefined; NaN padding is NaN."""
     a, b = integers(37, 29), integers(29, 45, seed=1)

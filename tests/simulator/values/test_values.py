@@ -120,10 +120,10 @@ def test_storage_types_are_those_of_the_numerics():
 
 @pytest.mark.parametrize(
     ("low", "high", "signs"),
-    [("0.0", "1.0", [False] * 2), ("-1.0", "-0.0", [True] * 2), ("-0.0", "0.0", [True, False])],
+    [("0.0", "1.0", [False] * 2), ("-1.0", "y", [True] * 2), ("y", "0.0", [True, False])],
 )
 def test_a_clamp_orders_zeros_by_sign(low, high, signs):
-    """As a minimum of a maximum, whose signs of zeros are IEEE 754's."""
-    x = torch.tensor([-0.0, 0.0] * 8)
-    got = compute(f"tl.clamp(x, {low}, {high})", x, x, tl.float32)
+    """As a minimum of a maximum, whose signs of zeros are IEEE 754's; y is -0.0."""
+    x, y = torch.tensor([-0.0, 0.0] * 8), torch.full((16,), -0.0)
+    got = compute(f"tl.clamp(x, {low}, {high})", x, y, tl.float32)
     assert np.signbit(got).tolist() == signs * 8

@@ -14,7 +14,8 @@ from recorded_ttir import record
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
-from ttir_cases import VERSION, existing
+from triton_versions import holds
+from ttir_cases import existing
 
 from gemmproof.reference.observation import LimitExceeded, Unsupported
 from gemmproof.reference.simulator import run
@@ -79,8 +80,8 @@ STRUCTURE = words(
 )
 # Of other dialects, as Triton's language makes them.
 OTHERS = {"llvm.intr.assume", "ttg.barrier", "gpu.barrier"}
-# Operations that are older than the first Triton whose language makes them.
-SINCE = {"arith.negf": (3, 8)}
+# Operations that are registered before Triton's language makes them, each with its difference.
+LATER = {"arith.negf": "negation"}
 NAMES = [
     re.compile(rb"%s\.[a-z_0-9.]*[a-z_0-9]" % d)
     for d in (b"tt", b"arith", b"math", b"scf", b"cf", b"ub")
@@ -123,7 +124,7 @@ def test_a_kernel_makes_each_operation_that_the_language_makes(registered):
     texts = [text for case in existing() for text in record(case.launch, case.tensors())]
     made = {name for text in texts for name in USED.findall(text)}
     assert made <= MADE | OTHERS | {"builtin.module"}
-    assert {n for n in MADE & registered if SINCE.get(n, VERSION) <= VERSION} <= made
+    assert {n for n in MADE & registered if n not in LATER or holds(LATER[n])} <= made
 
 
 @pytest.mark.parametrize("case", existing(), ids=lambda case: case.name)
@@ -199,7 +200,7 @@ def test_threads_are_not_known():
         run(lambda o: threads[(1,)](o), torch.zeros(1, dtype=torch.int32))
 
 
-@pytest.mark.skipif(VERSION < (3, 9), reason="tl.atomic_poll is new in Triton 3.9")
+@pytest.mark.triton("atomic_poll")
 def test_a_poll_for_what_nobody_stores_waits_for_ever():
     with pytest.raises(LimitExceeded, match=r"waits? for ever"):
         run(lambda o: waiting[(2,)](o), torch.zeros(1, dtype=torch.int32))

@@ -120,7 +120,11 @@ def descriptors(x_ptr, o_ptr, rows_ptr, edge_ptr):
     to.scatter(row.gather(even, 0) * 2, even, 0)
 
 
-@case([SQUARE], lambda x: (np.where(np.arange(16) < 13, x, 0).astype(np.float32), x.T), last=(3, 8))
+@case(
+    [SQUARE],
+    lambda x: (np.where(np.arange(16) < 13, x, 0).astype(np.float32), x.T),
+    needs="block_pointers",
+)
 @triton.jit
 def block_pointers(x_ptr, o_ptr, t_ptr):
     x = tl.make_block_ptr(x_ptr, (16, 13), (16, 1), (0, 0), (8, 16), (1, 0))
@@ -135,7 +139,7 @@ def block_pointers(x_ptr, o_ptr, t_ptr):
         columns, turned = tl.advance(columns, (0, -8)), tl.advance(turned, (0, -8))
 
 
-@case([INTS], lambda x: (x == x, x), first=(3, 9), grid=(2,))
+@case([INTS], lambda x: (x == x, x), needs="atomic_poll", grid=(2,))
 @triton.jit
 def messages(x_ptr, seen_ptr, o_ptr):
     i = tl.arange(0, 16)
