@@ -369,7 +369,10 @@ def install(python: str) -> None:
                 say(f"installing with uv: torch {match[1]}, {describe_build(match[1])}")
             if subprocess.call(words, env=environment, stdout=sys.stderr) == 0:
                 return
-        reason = re.search(r"Failed to fetch: .*", plan.stderr) or re.search("error: .*", plan.stderr)
+        reasons = (
+            re.search(pattern, plan.stderr) for pattern in ("Failed to fetch: .*", "error: .*")
+        )
+        reason = next(filter(None, reasons), None)
         say(f"uv: {reason[0] if reason else 'it failed'}; pip takes what its own index offers")
     version = ask_torch(pip)
     say(f"installing with pip: torch {version}, {describe_build(version)}")
