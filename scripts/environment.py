@@ -93,17 +93,17 @@ def main(arguments: list[str]) -> NoReturn:
     environment = dict(os.environ)
     path = [str(ROOT / "src"), *path, environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
-    words = [python]
+    call = [python]
     if command == "test":
         # One thread for each worker: the workers already fill the cores.
         environment.setdefault("OMP_NUM_THREADS", "1")
         workers = environment.get("GEMMPROOF_WORKERS", "2")
-        words += ["-m", "pytest", "-n", workers, "--dist", "worksteal"]
+        call += ["-m", "pytest", "-n", workers, "--dist", "worksteal"]
     elif command == "signoff":
-        words += ["-m", "gemmproof", "signoff"]
+        call += ["-m", "gemmproof", "signoff"]
     if command != "python":
         os.chdir(ROOT)
-    os.execve(python, [*words, *rest], environment)
+    os.execve(python, [*call, *rest], environment)
 
 
 def say(text: str) -> None:
@@ -161,11 +161,11 @@ def is_in_range(version: str, bounds: str) -> bool:
     return True
 
 
-def compute_stamp(*words: str) -> str:
+def compute_stamp(*further: str) -> str:
     """Return a digest of what an environment is made from."""
     files = (ROOT / "pyproject.toml", CONSTRAINTS)
     return hashlib.sha256(
-        b"\0".join([*(f.read_bytes() for f in files), *map(str.encode, words)])
+        b"\0".join([*(f.read_bytes() for f in files), *map(str.encode, further)])
     ).hexdigest()
 
 
@@ -204,7 +204,7 @@ def find_active() -> dict[str, Any] | None:
         if fault is None:
             return facts
         if name in chosen:
-            die(f"{python}: {fault}, or deactivate it and ./run makes an environment of its own")
+            die(f"{python}: {fault}, or deactivate it so that ./run makes .venv")
         say(f"{python} is not used: {fault}")
     return None
 
@@ -225,7 +225,7 @@ def find_fault(facts: dict[str, Any]) -> str | None:
 
 
 def add_layer(facts: dict[str, Any]) -> tuple[str, list[str]]:
-    """Return the active interpreter and the folder of the tools that it lacks, made if need be.
+    """Return the active interpreter and the folder of the tools that it lacks, which may be made.
 
     Nothing is written into the environment itself.
     """
@@ -285,7 +285,7 @@ def find_pip(python: str) -> list[str]:
 
 
 def make_venv() -> str:
-    """Return the interpreter of .venv, which is made or brought up to date if need be."""
+    """Return the interpreter of .venv, which is made or brought up to date if it has to be."""
     python = str(VENV / "bin" / "python")
     stamp = compute_stamp()
     facts = examine(python) if Path(python).exists() else None
@@ -356,9 +356,9 @@ def install(python: str) -> None:
     if uv:
         # auto: the CPU build if there is no GPU, else the build for the driver that is installed
         environment = {"UV_TORCH_BACKEND": "auto", **os.environ}
-        words = [uv, "pip", "install", "--python", python, *what]
+        call = [uv, "pip", "install", "--python", python, *what]
         plan = subprocess.run(
-            [*words, "--dry-run"],
+            [*call, "--dry-run"],
             capture_output=True,
             text=True,
             env={"UV_HTTP_RETRIES": "1", **environment},
@@ -367,7 +367,7 @@ def install(python: str) -> None:
             match = re.search(r"^ \+ torch==(\S+)", plan.stderr, re.MULTILINE)
             if match:
                 say(f"installing with uv: torch {match[1]}, {describe_build(match[1])}")
-            if subprocess.call(words, env=environment, stdout=sys.stderr) == 0:
+            if subprocess.call(call, env=environment, stdout=sys.stderr) == 0:
                 return
         reasons = (
             re.search(pattern, plan.stderr) for pattern in ("Failed to fetch: .*", "error: .*")

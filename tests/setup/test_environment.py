@@ -82,7 +82,7 @@ def test_an_interrupted_installation_is_continued(clone, tmp_path):
     assert (site / "triton" / "__init__.py").read_text() == "__version__ = '3.7.1'\n"
 
 
-def test_a_venv_without_pip_is_made_anew(clone, tmp_path):
+def test_a_venv_without_pip_is_made_again(clone, tmp_path):
     """As after an interruption while Python made it."""
     for folder in (clone / ".venv").glob("lib/python*/site-packages/pip*"):
         shutil.rmtree(folder)
@@ -111,8 +111,8 @@ def test_changed_requirements_bring_the_environment_up_to_date(clone, tmp_path):
 def test_no_network_is_one_line(clone):
     """It says what to check."""
     done = run(clone, None, PIP_INDEX_URL="http://127.0.0.1:9/simple")
-    told = "run: the package index cannot be reached: check the network, or pip's configuration"
-    assert (done.returncode, last_line(done)) == (2, f"{told}; run again to continue")
+    expected = "run: the package index cannot be reached: check the network, or pip's configuration"
+    assert (done.returncode, last_line(done)) == (2, f"{expected}; run again to continue")
 
 
 def test_contradictory_constraints_are_one_line(clone, tmp_path):
@@ -121,11 +121,11 @@ def test_contradictory_constraints_are_one_line(clone, tmp_path):
     next(index.glob("torch-*")).unlink()
     write_wheel(index, "torch", "2.13.0", {}, ["Requires-Dist: triton==3.9.0"])
     done = run(clone, index)
-    told = (
+    expected = (
         "run: the package index cannot satisfy pyproject.toml and constraints.txt;"
         " run again to continue"
     )
-    assert (done.returncode, last_line(done)) == (2, told)
+    assert (done.returncode, last_line(done)) == (2, expected)
 
 
 FAKE_UV = """#!/bin/sh
@@ -178,7 +178,7 @@ def write_environment(folder: Path, **packages: str) -> Path:
     return folder
 
 
-ADVICE = ", or deactivate it and ./run makes an environment of its own"
+ADVICE = ", or deactivate it so that ./run makes .venv"
 
 
 @pytest.mark.parametrize(
@@ -216,12 +216,12 @@ def test_an_active_environment_is_used_and_not_written_to(started, tmp_path):
         tmp_path / "active", torch="2.11.0", triton="3.6.0", numpy="2.0", rich="1.0"
     )
     before = sorted(active.rglob("*.dist-info"))
-    words = ("python", "-c", "import rich, torch; print(torch.__version__, rich.__version__)")
+    arguments = ("python", "-c", "import rich, torch; print(torch.__version__, rich.__version__)")
     variables = {"PYTHON": "", "VIRTUAL_ENV": str(active)}
-    done = run(clone, write_index(tmp_path / "index"), *words, **variables)
+    done = run(clone, write_index(tmp_path / "index"), *arguments, **variables)
     assert (done.returncode, done.stdout) == (0, "2.11.0 15.999\n"), done.stderr
     assert sorted(active.rglob("*.dist-info")) == before
-    again = run(clone, None, *words, **variables)
+    again = run(clone, None, *arguments, **variables)
     used = f"run: using {active}/bin/python (torch 2.11.0, triton 3.6.0) with .venv-layer\n"
     assert (again.stdout, again.stderr) == (done.stdout, used)
 

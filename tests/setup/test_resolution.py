@@ -23,7 +23,7 @@ CONSTRAINTS = (ROOT / "constraints.txt").read_text()
 TRITON_OF_TORCH = {torch: triton for torch, (triton, _) in PAIRS.items()}
 
 
-def resolve(python: str, *words: str, constraints: str = "", folder: Path) -> dict[str, str]:
+def resolve(python: str, *arguments: str, constraints: str = "", folder: Path) -> dict[str, str]:
     """Return the version that uv chooses of each package, or fail with its reason in one line.
 
     Raises:
@@ -39,7 +39,8 @@ def resolve(python: str, *words: str, constraints: str = "", folder: Path) -> di
         [
             uv, "pip", "compile", "pyproject.toml", "--extra", "dev", "--constraints", str(file),
             "--no-config", "--only-binary", ":all:", "--python-version", python,
-            "--python-platform", "x86_64-manylinux_2_28", "--no-header", "--no-annotate", *words,
+            "--python-platform", "x86_64-manylinux_2_28", "--no-header", "--no-annotate",
+            *arguments,
         ],
         cwd=ROOT, env=environment, capture_output=True, text=True,
     )  # fmt: skip

@@ -88,7 +88,7 @@ def write_clone(folder: Path) -> Path:
 
 
 def run(
-    clone: Path, index: Path | None, *words: str, **environment: str
+    clone: Path, index: Path | None, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess:
     """Run ./run of the clone with that index alone, and without an active environment."""
     base = clone.parent / "base"
@@ -103,7 +103,7 @@ def run(
     named = {"PYTHON": str(base / "bin" / "python"), "PATH": "/usr/bin:/bin"}
     command = [
         clone / "run",
-        *(words or ("python", "-c", "import torch; print(torch.__version__)")),
+        *(arguments or ("python", "-c", "import torch; print(torch.__version__)")),
     ]
     environment = {**kept, **pip, **named, **environment}
     environment = {name: value for name, value in environment.items() if value}
