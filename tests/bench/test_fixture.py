@@ -120,7 +120,13 @@ def run(project: Path, *options: str) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *PYTEST, "--rootdir", str(project), *options],
         cwd=project,
-        env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin", "COLUMNS": "200"},
+        env={
+            "PYTHONPATH": path,
+            "OMP_NUM_THREADS": "1",
+            "PATH": "/usr/bin",
+            "COLUMNS": "200",
+            "CUDA_VISIBLE_DEVICES": "",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -12,6 +12,7 @@ import pytest
 from every_call import CASES, list_launches
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
+from triton_versions import holds
 
 from gemmproof import kernels
 from gemmproof.lowering.binary.cubin import read_cubin
@@ -27,6 +28,7 @@ MAY_SPILL = {
     ("fp16, all else of fp32", "matmul_ws_kernel"),
     ("fp32", "matmul_kernel"),
     ("fp32, batches", "bmm_kernel"),
+    *([("fp32", "matmul_grouped_kernel")] if holds("stack_of_grouped") else []),
 }
 #: And the same of operands whose elements have addresses of 64 bits each, but for these.
 NEVER_SPILL = ("matmul_scaled_pointer_kernel", "matmul_block_scaled_pointer_kernel")
@@ -41,6 +43,8 @@ def find_instruction(launch, label):
     is_transposed = "PER_WORD" in launch.constants or launch.kernel == "matmul_splitk_kernel"
     rows = launch.constants["BLOCK_N" if is_transposed else "BLOCK_M"]  # b is on the left
     whole = {"sm_80": "mma.sync", "sm_90": "wgmma.mma_async", "sm_100": "tcgen05.mma"}
+    if label.startswith("int8") and not holds("int8_by_tcgen05"):
+        whole["sm_100"] = "mma.sync"
     return whole[launch.gpu] if rows >= 64 else "mma.sync"
 
 

@@ -88,7 +88,12 @@ def test_the_plugin_takes_it(project):
         words = ["-p", "gemmproof.plugin", "-p", "no:cacheprovider", "-q", *options]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *words],
-            env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"},
+            env={
+                "PYTHONPATH": path,
+                "OMP_NUM_THREADS": "1",
+                "PATH": "/usr/bin",
+                "CUDA_VISIBLE_DEVICES": "",
+            },
             capture_output=True,
             text=True,
             check=False,

@@ -42,7 +42,12 @@ def run(project: Path, *options: str) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *PYTEST, "--rootdir", str(project), *options],
         cwd=project,
-        env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"},
+        env={
+            "PYTHONPATH": path,
+            "OMP_NUM_THREADS": "1",
+            "PATH": "/usr/bin",
+            "CUDA_VISIBLE_DEVICES": "",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -47,7 +47,12 @@ def run(project, *options):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words, "--rootdir", str(project), *options],
         cwd=project,
-        env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"},
+        env={
+            "PYTHONPATH": path,
+            "OMP_NUM_THREADS": "1",
+            "PATH": "/usr/bin",
+            "CUDA_VISIBLE_DEVICES": "",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -29,7 +29,7 @@ def masked_kernel(
             mask=(offs_k[:, None] < K) & (offs_n[None, :] < N),
             other=0.0,
         )
-        acc = tl.dot(a, b, acc, input_precision="ieee")
+        acc = tl.dot(a, b, acc, input_precision="ieee", out_dtype=ACC)
     c_ptrs = c_ptr + offs_m[:, None] * scm + offs_n[None, :] * scn
     mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
@@ -109,7 +109,7 @@ def swizzled_kernel(
     while remaining > 0:
         a, a_ptrs = step(a_ptrs, (rm[:, None] < M) & (rk[None, :] < remaining), BK * sak)
         b, b_ptrs = step(b_ptrs, (rk[:, None] < remaining) & (rn[None, :] < N), BK * sbk)
-        acc = tl.dot(a, b, acc=acc, input_precision="ieee")
+        acc = tl.dot(a, b, acc=acc, input_precision="ieee", out_dtype=ACC)
         remaining -= BK
     tl.store(
         c_ptr + rm[:, None] * scm + rn[None, :] * scn,
@@ -155,7 +155,7 @@ def persistent_kernel(
             k = ki * BK + offs_k
             a = tl.load(a_ptr + am[:, None] * sam + k[None, :] * sak, k[None, :] < K, 0.0)
             b = tl.load(b_ptr + k[:, None] * sbk + bn[None, :] * sbn, k[:, None] < K, 0.0)
-            acc = tl.dot(a, b, acc, input_precision="ieee")
+            acc = tl.dot(a, b, acc, input_precision="ieee", out_dtype=ACC)
         mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
         c_ptrs = c_ptr + offs_m[:, None] * scm + offs_n[None, :] * scn
         tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)

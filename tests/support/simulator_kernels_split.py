@@ -65,7 +65,7 @@ def batched_kernel(
         b_mask = (rk[:, None] < K) & (rn[None, :] < N)
         a = tl.load(a_ptr + rm[:, None] * sam + rk[None, :] * sak, mask=a_mask, other=0)
         b = tl.load(b_ptr + rk[:, None] * sbk + rn[None, :] * sbn, mask=b_mask, other=0)
-        acc = tl.dot(a, b, acc, input_precision="ieee")
+        acc = tl.dot(a, b, acc, input_precision="ieee", out_dtype=ACC)
     mask = (rm[:, None] < M) & (rn[None, :] < N)
     tl.store(c_ptr + rm[:, None] * scm + rn[None, :] * scn, acc.to(c_ptr.dtype.element_ty), mask)
 
@@ -94,7 +94,7 @@ def locked_kernel(
         b_mask = (rk[:, None] < K) & (rn[None, :] < N)
         a = tl.load(a_ptr + rm[:, None] * sam + rk[None, :] * sak, mask=a_mask, other=0)
         b = tl.load(b_ptr + rk[:, None] * sbk + rn[None, :] * sbn, mask=b_mask, other=0)
-        acc = tl.dot(a, b, acc, input_precision="ieee")
+        acc = tl.dot(a, b, acc, input_precision="ieee", out_dtype=ACC)
     c_ptrs = c_ptr + rm[:, None] * scm + rn[None, :] * scn
     mask = (rm[:, None] < M) & (rn[None, :] < N)
     while tl.atomic_cas(lock_ptr + pid, 0, 1) == 1:

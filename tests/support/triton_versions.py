@@ -34,6 +34,10 @@ DIFFERENCES = {
     "nvfp4_on_sm_90": Difference(
         "tl.dot_scaled of e2m1 with scales of 16 in e4m3 is compiled for sm_90.", first=(3, 8)
     ),
+    "int8_by_tcgen05": Difference("int8 on sm_100 is tcgen05.mma, not mma.sync.", first=(3, 8)),
+    "stack_of_grouped": Difference(
+        "matmul_grouped of fp32 on sm_90 keeps 8 bytes of a thread in memory.", (3, 7), (3, 7)
+    ),
     "leading_zeros_on_amd": Difference("libdevice has clz for AMD's GPUs.", first=(3, 8)),
     "instructions_page": Difference(
         "docs/instructions.md was measured with this version.", first=(3, 9)

@@ -132,7 +132,7 @@ def draw_dot(w: Writer) -> Var:
     text = f"tl.dot({sides[0]}, {sides[1]}{how})"
     if rng.random() < 0.5:
         acc = f"tl.full(({m}, {n}), {rng.randrange(9)}, tl.{total})"
-        more = how and how.removeprefix(", ")
+        more = "out_dtype=tl.int32" if kind == "int8" else how.removeprefix(", ")
         text = f"tl.dot({sides[0]}, {sides[1]}, {acc}{', ' + more if more else ''})"
         if rng.random() < 0.3:
             text = f"({acc} + tl.dot({sides[0]}, {sides[1]}{how}))"
