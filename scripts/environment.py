@@ -273,10 +273,12 @@ def find_pip(python: str) -> list[str]:
     """Return the command of the interpreter's pip, or of the one that Python brings along."""
     if subprocess.run([python, "-m", "pip", "--version"], capture_output=True).returncode == 0:
         return [python, "-m", "pip", "--disable-pip-version-check"]
-    ask = "import ensurepip; print(ensurepip.__path__[0])"
+    ask = "import ensurepip, sysconfig as s; print(ensurepip.__path__[0] + '/_bundled')"
+    ask += "; print(s.get_config_var('WHEEL_PKG_DIR') or '')"  # Debian keeps the wheels there
     done = subprocess.run([python, "-c", ask], capture_output=True, text=True)
-    wheels = sorted(Path(done.stdout.strip()).glob("_bundled/pip-*.whl"))
-    if done.returncode or not wheels:
+    folders = filter(None, done.stdout.splitlines())
+    wheels = [wheel for folder in folders for wheel in sorted(Path(folder).glob("pip-*.whl"))]
+    if not wheels:
         die(f"{python} has no pip: install pip into it")
     return [python, str(wheels[-1] / "pip"), "--disable-pip-version-check"]
 
