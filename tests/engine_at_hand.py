@@ -16,10 +16,11 @@ from gemmproof.worker.supervisor import _root
 _find_server, _start_server = fork_client.find_server, fork_client.ForkServer
 
 Server = fork_client.ForkServer
+USUAL = Limits().memory  # bytes
 
 
-class _Lent:
-    """The common process, which goes on when a command is done with it."""
+class Lent:
+    """A server that goes on when a command is done with it."""
 
     def __init__(self, server: Server) -> None:
         self.process, self.fork = server.process, server.fork
@@ -28,22 +29,30 @@ class _Lent:
         """Leave it to those that come after."""
 
 
+def lend(server: Server, memory: int) -> Lent | None:
+    """Return the server for a command, or None if workers may take another memory than usual."""
+    return Lent(server) if memory == USUAL else None
+
+
+def start_server() -> Server:
+    """Start a server that has the engine imported, and no conftest.py."""
+    return _start_server(_root(), None, USUAL)
+
+
 def share_engine(monkeypatch) -> None:
     """Until the patch is undone, commands use the common process."""
     monkeypatch.setattr(fork_client, "find_server", lambda: _find_server() or _share())
     monkeypatch.setattr(fork_client, "ForkServer", _share_or_start)
 
 
-def _share_or_start(root: str, conftest: str | None, memory: int) -> Server | _Lent:
-    common = _share() if memory == Limits().memory else None
-    return common or _start_server(root, conftest, memory)
+def _share_or_start(root: str, conftest: str | None, memory: int) -> Server | Lent:
+    return _share(memory) or _start_server(root, conftest, memory)
 
 
-def _share() -> _Lent | None:
+def _share(memory: int = USUAL) -> Lent | None:
     # it dies with the thread that starts it
-    return _Lent(_start()) if threading.current_thread() is threading.main_thread() else None
+    is_main = threading.current_thread() is threading.main_thread()
+    return lend(_start(), memory) if is_main else None
 
 
-@cache
-def _start() -> Server:
-    return _start_server(_root(), None, Limits().memory)
+_start = cache(start_server)
