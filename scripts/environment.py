@@ -97,6 +97,8 @@ def main(arguments: list[str]) -> NoReturn:
     if command == "test":
         # One thread for each worker: the workers already fill the cores.
         environment.setdefault("OMP_NUM_THREADS", "1")
+        # The tests start hundreds of processes: each would compile the same files again.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         workers = environment.get("GEMMPROOF_WORKERS", "2")
         call += ["-m", "pytest", "-n", workers, "--dist", "worksteal"]
     elif command == "signoff":

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm_process import run_module
 
 ROOT = Path(__file__).parents[2]
 PATH = [ROOT / part for part in ("src", "tests/cuda", "tests/support")]
@@ -35,21 +34,14 @@ def run(tmp_path: Path, conftest: str, *options: str) -> tuple[int, str]:
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
     plugins = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider", "--gemm-max-examples", "10")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, "--rootdir", str(tmp_path), *options],
-        cwd=tmp_path,
-        env={
-            "PYTHONPATH": ":".join([*map(str, PATH), os.environ.get("PYTHONPATH", "")]),
-            "OMP_NUM_THREADS": "1",
-            "PATH": "/usr/bin",
-            "CUDA_VISIBLE_DEVICES": "",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    env = {
+        "PYTHONPATH": ":".join([*map(str, PATH), os.environ.get("PYTHONPATH", "")]),
+        "OMP_NUM_THREADS": "1",
+        "PATH": "/usr/bin",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    words = (*plugins, "--rootdir", str(tmp_path), *options)
+    return run_module("pytest", *words, cwd=tmp_path, env=env)
 
 
 def failed(out: str) -> list[str]:

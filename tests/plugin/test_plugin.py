@@ -6,12 +6,11 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from warm_process import execute_module, run_module
 
 ROOT = Path(__file__).parents[2]
 PYTEST = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider")
@@ -36,24 +35,17 @@ def project(tmp_path):
     return tmp_path
 
 
-def run(project: Path, *options: str) -> tuple[int, str]:
+def run(project: Path, *options: str, run_module=run_module) -> tuple[int, str]:
     """Run pytest there as a user would; its exit status, and all that it printed."""
     path = f"{ROOT / 'src'}:{project}:{os.environ.get('PYTHONPATH', '')}"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *PYTEST, "--rootdir", str(project), *options],
-        cwd=project,
-        env={
-            "PYTHONPATH": path,
-            "OMP_NUM_THREADS": "1",
-            "PATH": "/usr/bin",
-            "CUDA_VISIBLE_DEVICES": "",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    env = {
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PATH": "/usr/bin",
+    }
+    words = (*PYTEST, "--rootdir", str(project), *options)
+    return run_module("pytest", *words, cwd=project, env=env)
 
 
 def outcomes(out: str) -> dict[str, dict[str, str]]:
@@ -104,7 +96,7 @@ def test_a_run_without_our_items_loads_nothing_heavy(project):
         "    heavy = {'torch', 'triton', 'hypothesis', 'numpy', 'ml_dtypes', 'rich'}\n"
         "    assert not heavy & set(sys.modules)\n"
     )
-    status, out = run(project, "-p", "no:hypothesispytest")
+    status, out = run(project, "-p", "no:hypothesispytest", run_module=execute_module)
     assert status == 0, out
 
 
