@@ -32,7 +32,15 @@ def suite(session, torch):
     session.install(*pins, "-e", ".[dev]")
     report = os.path.join(session.create_tmp(), "junit.xml")
     workers = os.environ.get("GEMMPROOF_WORKERS", "2")
-    options = ["-n", workers, "--dist", "worksteal", f"--junitxml={report}", *session.posargs]
+    options = [
+        "-n",
+        workers,
+        "--dist",
+        "worksteal",
+        "--full",
+        f"--junitxml={report}",
+        *session.posargs,
+    ]
     environment = {"OMP_NUM_THREADS": "1"}
     session.run("python", "-m", "pytest", *options, env=environment, success_codes=[0, 1])
     if not session.posargs:

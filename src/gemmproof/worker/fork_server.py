@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 import tempfile
+import time
 from importlib import import_module
 from pathlib import Path
 
@@ -48,15 +49,16 @@ def main(control: int, modules: tuple[str, ...], conftest: str | None) -> None:
         gc.freeze()
         line = socket.socket(fileno=control)
         line.send(READY)
-        _Server(line, place).serve()
+        _Server(line, place, conftest is not None).serve()
     os._exit(0)
 
 
 class _Server:
     """The loop: requests come on `control`; `workers` has the line to each one's supervisor."""
 
-    def __init__(self, control: socket.socket, place: int) -> None:
+    def __init__(self, control: socket.socket, place: int, has_target: bool) -> None:
         self.control = control
+        self.has_target = has_target
         self.place = place
         self.workers: dict[int, socket.socket] = {}
         self.told: set[int] = set()
@@ -126,9 +128,11 @@ class _Server:
             _change_place(cwd, changes)
             os.write(line, NUMBER.pack(os.getpid()))
             os.close(line)
-            from gemmproof.worker.serve import main as work
+            from gemmproof.worker import serve
 
-            work(folder)
+            if not self.has_target:  # a file may have changed since, unseen
+                serve.STARTED = time.time()
+            serve.main(folder)
         finally:
             os._exit(1)
 
