@@ -26,6 +26,7 @@ def rows():
     return [compare(*task) for task in SAMPLE]
 
 
+@pytest.mark.lane("full")
 def test_every_prediction_of_the_sample_is_what_is_compiled(rows):
     for row in rows:
         assert row["expected"], row
@@ -34,6 +35,7 @@ def test_every_prediction_of_the_sample_is_what_is_compiled(rows):
         assert not row["not_simulated"]
 
 
+@pytest.mark.lane("full")
 def test_the_counts_are_shown_by_target(rows):
     from scripts.gpu.premises import describe, table
 

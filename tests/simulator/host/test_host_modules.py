@@ -197,6 +197,7 @@ def test_the_command_says_what_is_unknown_in_one_line(write_module, capsys):
     assert f"{path.name}:{line}: {unknown}" in said[0]
 
 
+@pytest.mark.lane("full")
 def test_triton_interpret_changes_nothing():
     """Kernels that were decorated for Triton's interpreter are simulated all the same."""
     tests = "test_wrappers.py::test_a_wrong_wrapper_around_a_right_kernel"
