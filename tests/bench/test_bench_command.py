@@ -9,7 +9,6 @@ from typing import NoReturn
 from xml.etree import ElementTree
 
 import pytest
-import torch
 from fake_cuda_device import FakeDevice
 
 from gemmproof.bench import ceiling
@@ -273,10 +272,10 @@ def test_what_was_measured_before_an_interruption_is_told(monkeypatch, capsys) -
     assert json.loads(Path("o.json").read_text())["rows"]
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_worker_refuses_in_one_line(monkeypatch, capsys, tmp_path) -> None:
     """From end to end: a real worker, which loads nothing of the target's."""
     monkeypatch.undo()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.chdir(tmp_path)
     Path("bad.py").write_text("raise SystemExit('loaded')")
     assert bench("bad.py:matmul") == 2
