@@ -223,6 +223,7 @@ def test_public_names_are_there_and_others_are_not():
         gemmproof.chekc  # noqa: B018 - the attribute's absence is what is tested
 
 
+@pytest.mark.lane("full")
 def test_the_folders_are_loaded_under_one_name_only():
     loaded = _python(
         "import sys, gemmproof.kernels, gemmproof.properties, gemmproof.reference;"

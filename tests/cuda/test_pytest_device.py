@@ -77,6 +77,7 @@ def test_without_the_option_nothing_is_launched(tmp_path):
     assert "fake GPU" not in out
 
 
+@pytest.mark.lane("full")
 def test_other_bits_fail_the_prediction_alone(tmp_path):
     """The ini line asks as the option does; the command replays the case on the same device."""
     wrong = (
@@ -89,6 +90,7 @@ def test_other_bits_fail_the_prediction_alone(tmp_path):
     assert "--gemm-case" in out
 
 
+@pytest.mark.lane("full")
 def test_what_fails_when_simulated_is_not_launched_and_no_item_of_it_passes(tmp_path):
     conftest = CONFTEST.format(fault="1 / 0").replace("layouts=", "out='fp16', layouts=")
     status, out = run(tmp_path, conftest, "--gemm-device", "cuda", "-k", "one")
@@ -116,6 +118,7 @@ def test_a_cuda_error_is_that_of_one_kernel_s_process(tmp_path):
     assert "left the device unusable" not in out
 
 
+@pytest.mark.lane("full")
 def test_a_cuda_error_in_pytest_s_process_accuses_its_own_kernel_alone(tmp_path):
     """A device that is left unusable says nothing of the kernels that come later."""
     chosen = ("-k", "runs_to_completion or equals_prediction", "--gemm-in-process")

@@ -67,6 +67,7 @@ def test_the_record_is_what_its_json_says():
         Premises.from_dict({"target": "sm_90"})
 
 
+@pytest.mark.lane("full")
 def test_a_sign_off_and_its_pages_say_it(project, capsys):
     command = ["signoff", "--target", "sm_80", "--premise", "--case", CASE, "--quiet"]
     pages = ["--markdown", "signed.md", "--html", "signed.html", "--json", "signed.json"]

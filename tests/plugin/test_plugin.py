@@ -81,6 +81,7 @@ def test_every_property_is_an_item_and_a_failure_reads_like_check(project):
     assert "unmasked_row does not stay in bounds" in out
 
 
+@pytest.mark.lane("full")
 def test_items_can_be_spread_over_workers(project):
     status, out = run(
         project, "--gemm-max-examples", "8", "-n", "2", "-k", "right-bf16", "-m", "gemm"
@@ -175,6 +176,7 @@ def test_a_conftest_speaks_for_its_own_folder_only(project):
     assert "1 failed, 1 passed" in out
 
 
+@pytest.mark.lane("full")
 def test_each_option_is_an_ini_line_too(project):
     (project / "pytest.ini").write_text(
         "[pytest]\ngemm_max_examples = 6\ngemm_seed = 3\ngemm_target = sm_80\n"
@@ -235,6 +237,7 @@ def test_the_options_reach_the_engine(project, where):
         assert word in said
 
 
+@pytest.mark.lane("full")
 def test_drift_is_an_item_where_asked_for(project):
     shutil.copy(ROOT / "tests" / "support" / "drift_kernels.py", project)
     (project / "conftest.py").write_text(

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from lanes import first_of_each
 
 from gemmproof.target import parse
 from gemmproof.worker import fork_client, protocol, supervisor
@@ -82,7 +83,7 @@ def wrecks(a, b):
 """
 
 
-@pytest.fixture(name="way", params=["spawned", "forked"])
+@pytest.fixture(name="way", params=first_of_each(["forked", "spawned"]))
 def each_way(request):
     """How workers come into being: each by itself, or from a process that has imported torch."""
     return request.param

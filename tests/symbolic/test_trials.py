@@ -10,6 +10,7 @@ import pytest
 import tiled
 import unsound_kernels
 from agreement import follow_all
+from lanes import first_of_each
 from mutants import split_k
 from mutants.table import MUTANTS
 from no_false_alarm.table import KERNELS
@@ -87,7 +88,7 @@ RIGHT_BUT_UNUSUAL = (
 )
 
 
-@pytest.mark.parametrize("name", RIGHT_BUT_UNUSUAL)
+@pytest.mark.parametrize("name", first_of_each(RIGHT_BUT_UNUSUAL))
 def test_nothing_is_certain_of_what_is_right_but_unusual(name):
     kernel = next(kernel for kernel in KERNELS if kernel.name == name)
     found = seek(kernel, list_ways(kernel), ABOUT, 20.0)

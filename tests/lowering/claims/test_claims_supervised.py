@@ -92,6 +92,7 @@ def judge(wrapper, limits=None, **words):
     return add_claims(held, promised, request, limits or Limits(), lambda event: None)[0]
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("does", "limits", "said"),
     [
