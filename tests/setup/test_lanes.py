@@ -32,9 +32,10 @@ def test_long(n): pass
 def run_pytest(tmp_path):
     """Runs a file of tests with the settings of ours; returns the status and the lines printed."""
     shutil.copy(TESTS / "conftest.py", tmp_path)
-    markers = "[pytest]\naddopts = --strict-markers\nmarkers =\n    lane(name): x\n    proves: x\n"
+    markers = "[pytest]\naddopts = --strict-markers\nmarkers =\n    lane(name): x\n    proves: x\n    triton(x): x\n"
     (tmp_path / "pytest.ini").write_text(markers)
-    path = os.pathsep.join([str(TESTS), str(TESTS.parent / "src"), os.environ["PYTHONPATH"]])
+    folders = [TESTS, TESTS / "support", TESTS.parent / "src", os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(map(str, folders))
 
     def run(text, *words):
         (tmp_path / "test_it.py").write_text(text)

@@ -19,7 +19,7 @@ def first_of_each(
     params = []
     for row in rows:
         name = classify(row)
-        marks = [pytest.mark.lane("full" if name in seen else "default")]
+        marks = [pytest.mark.lane("full")] if name in seen else []
         seen.add(name)
         values = row if isinstance(row, tuple) else (row,)
         params.append(pytest.param(*values, marks=marks))
