@@ -25,6 +25,7 @@ from scripts.docs import (
     speed,
     strength,
     tensor_cores,
+    versions,
 )
 
 COMMANDS = {
@@ -37,6 +38,7 @@ COMMANDS = {
     "speed": speed.make_page,
     "mutation": mutation.make_page,
     "instructions": instructions.make_page,
+    "versions": versions.make_page,
     "outputs": markdown.show_outputs,
 }
 

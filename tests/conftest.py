@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from _pytest.terminal import TerminalReporter
 from engine_at_hand import share_engine
 from hypothesis import HealthCheck, settings
 from triton_versions import holds
@@ -23,12 +24,74 @@ settings.register_profile(
 settings.load_profile("gemmproof-tests")
 
 
-def pytest_collection_modifyitems(config, items):
-    """Deselect what the installed Triton does otherwise."""
-    apart = [x for x in items if not all(holds(m.args[0]) for m in x.iter_markers("triton"))]
-    if apart:
-        items[:] = [x for x in items if x not in set(apart)]
-        config.hook.pytest_deselected(items=apart)
+LANES = ("default", "full")  # a test without a mark is in the first
+DESELECTED = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="run the tests of both lanes")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector):
+    """Refuse a wrong lane as an error of collecting its file: that is one line, also with xdist."""
+    collected = yield
+    for item in collected if isinstance(collected, list) else ():
+        if isinstance(item, pytest.Item):
+            find_lane(item)
+    return collected
+
+
+def find_lane(item: pytest.Item) -> str:
+    """Return the name of the lane that the test, its class or its file is marked for."""
+    lanes = sorted({mark.args for mark in item.iter_markers("lane")})
+    wrong = next((lane for lane in lanes if lane not in [(name,) for name in LANES]), None)
+    if wrong is not None:
+        got, expected = ", ".join(map(repr, wrong)) or "nothing", " or ".join(LANES)
+        raise pytest.Collector.CollectError(f"{item.name}: lane: got {got}, expected {expected}")
+    if len(lanes) > 1:
+        got = " and ".join(name for (name,) in lanes)
+        raise pytest.Collector.CollectError(f"{item.name}: lane: got {got}, expected one of them")
+    return lanes[0][0] if lanes else LANES[0]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what the installed Triton does otherwise, and the tests of the other lane."""
+    apply = [x for x in items if all(holds(m.args[0]) for m in x.iter_markers("triton"))]
+    kept = [x for x in apply if config.option.full or find_lane(x) == LANES[0]]
+    config.stash[DESELECTED] = len(apply) - len(kept)
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=list(set(items).difference(kept)))
+        items[:] = kept
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)  # of pytest-xdist
+    if output is not None:
+        output["deselected"] = session.config.stash.get(DESELECTED, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node) -> None:
+    """Take the number from a worker of pytest-xdist: each collects all tests."""
+    count = getattr(node, "workeroutput", {}).get("deselected", 0)
+    node.config.stash[DESELECTED] = max(count, node.config.stash.get(DESELECTED, 0))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say what was left out, on the last line: pytest has printed its summary."""
+    count = config.stash.get(DESELECTED, 0)
+    reporter: TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
+    if count and reporter is not None and not hasattr(config, "workerinput"):
+        tests = "1 test was" if count == 1 else f"{count} tests were"
+        reporter.write_line(f"{tests} deselected: ./run test --full runs all")
+
+
+@pytest.fixture(autouse=True)
+def _ends_by_signals(monkeypatch):
+    """A command that a test runs in this process leaves signals to pytest, which they end."""
+    monkeypatch.setattr("gemmproof.interrupts.ENDING", ())
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,11 @@
 """One process that has the engine imported, of which the commands of all tests fork their workers.
 
-Importing torch and Triton takes longer than what most tests are about. A test that changes the
-environment gets workers, or a process to fork them from, that know of the change.
+Importing torch and Triton takes longer than what most tests are about. A worker has the folder and
+the environment of the command, and imports a conftest.py itself.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from functools import cache
 
@@ -14,15 +13,14 @@ from gemmproof.worker import fork_client
 from gemmproof.worker.limits import Limits
 from gemmproof.worker.supervisor import _root
 
-# pytest sets the first for each test, and `import torch._dynamo` the second, wherever it happens
-_SET_ALONG_THE_WAY = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
 _find_server, _start_server = fork_client.find_server, fork_client.ForkServer
 
 Server = fork_client.ForkServer
+USUAL = Limits().memory  # bytes
 
 
-class _Lent:
-    """The common process, which goes on when a command is done with it."""
+class Lent:
+    """A server that goes on when a command is done with it."""
 
     def __init__(self, server: Server) -> None:
         self.process, self.fork = server.process, server.fork
@@ -31,33 +29,30 @@ class _Lent:
         """Leave it to those that come after."""
 
 
+def lend(server: Server, memory: int) -> Lent | None:
+    """Return the server for a command, or None if workers may take another memory than usual."""
+    return Lent(server) if memory == USUAL else None
+
+
+def start_server() -> Server:
+    """Start a server that has the engine imported, and no conftest.py."""
+    return _start_server(_root(), None, USUAL)
+
+
 def share_engine(monkeypatch) -> None:
-    """Until the patch is undone, commands without a conftest to import use the common process."""
-    _usual_environment()
+    """Until the patch is undone, commands use the common process."""
     monkeypatch.setattr(fork_client, "find_server", lambda: _find_server() or _share())
     monkeypatch.setattr(fork_client, "ForkServer", _share_or_start)
 
 
-def _share_or_start(root: str, conftest: str | None, memory: int) -> Server | _Lent:
-    common = _share() if conftest is None and memory == Limits().memory else None
-    return common or _start_server(root, conftest, memory)
+def _share_or_start(root: str, conftest: str | None, memory: int) -> Server | Lent:
+    return _share(memory) or _start_server(root, conftest, memory)
 
 
-def _share() -> _Lent | None:
-    # it dies with the thread that starts it, and what it forks has its environment
+def _share(memory: int = USUAL) -> Lent | None:
+    # it dies with the thread that starts it
     is_main = threading.current_thread() is threading.main_thread()
-    return _Lent(_start()) if is_main and _environment() == _usual_environment() else None
+    return lend(_start(), memory) if is_main else None
 
 
-@cache
-def _start() -> Server:
-    return _start_server(_root(), None, Limits().memory)
-
-
-@cache
-def _usual_environment() -> dict[str, str]:
-    return _environment()
-
-
-def _environment() -> dict[str, str]:
-    return {k: value for k, value in os.environ.items() if k not in _SET_ALONG_THE_WAY}
+_start = cache(start_server)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -20,8 +19,9 @@ from gemmproof.reference.symbolic.source.formula import Namer
 from gemmproof.reference.symbolic.source.scope import NamingMachine, Scene
 from gemmproof.reference.symbolic.wrapper import Path
 from gemmproof.reference.symbolic.wrapper.record import TracedLaunch
+from gemmproof.reference.work import counted_seconds
 
-SECONDS = 20.0
+SECONDS = 20.0  # counted
 MOST_PATHS = 12  # that are explained
 
 
@@ -58,7 +58,7 @@ def follow_all(
     tell_open: Callable[[str], None] = lambda why: None,
 ) -> Iterator[Followed]:
     """Every launch that a wrapper makes, on each path, for each way of calling it."""
-    deadline = time.thread_time() + seconds
+    deadline = counted_seconds() + seconds
     book, paths = _Book(kernel), 0
     try:
         for domain in list_domains(kernel):

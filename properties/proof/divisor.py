@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +9,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.prove import prove
 from gemmproof.properties.proof.verdict import PROVED, REFUTED, Proofs
+from gemmproof.reference.work import counted_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def find_divisor(
     kernel: KernelUnderTest, target: str | None, axis: str, step: int, seconds: float
 ) -> Divisor | None:
     """The least divisor of `step` whose multiples along an axis are proved; None without one."""
-    until = time.thread_time() + seconds
+    until = counted_seconds() + seconds
     proofs = _prove_multiples(kernel, target, axis, step, until)
     if proofs is None or not _is_proved(proofs):
         return None
@@ -55,7 +55,7 @@ def find_divisor(
 def _prove_multiples(
     kernel: KernelUnderTest, target: str | None, axis: str, step: int, until: float
 ) -> Proofs | None:
-    left = until - time.thread_time()
+    left = until - counted_seconds()
     if left <= 0:
         return None
     return prove(narrow(kernel, axis, step), target, left)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -47,6 +46,7 @@ from gemmproof.reference.symbolic.obligations.verdict import REFUTED as FAILS
 from gemmproof.reference.symbolic.solver import SEARCH, OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Cond, every, lt, term
 from gemmproof.reference.symbolic.wrapper import Path
+from gemmproof.reference.work import counted_seconds
 
 # what is plainly wrong is seen in a moment, and takes none of the solver's time
 GLANCE = 0.2
@@ -58,7 +58,7 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     `target` is the GPU that it is compiled for, None for none in particular. It runs the wrapper,
     and raises what that does beyond what a path may end with.
     """
-    began = time.thread_time()
+    began = counted_seconds()
     until = began + seconds - min(SEEKING, seconds) / 4  # the rest is for trials
     book = Book(kernel, Visits(seconds * SHARE))
     scope = ""
@@ -76,7 +76,7 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     if left:
         _seek(book, book.ways, left, began + seconds)
     verdicts = tuple(_conclude(book, name, scope) for name in ABOUT if _is_about(kernel, name))
-    spent = time.thread_time() - began
+    spent = counted_seconds() - began
     unvisited = tuple({**book.unvisited, **book.visits.unvisited})
     return Proofs(verdicts, book.visits.cases, unvisited, spent, tuple(book.visits.found))
 
@@ -116,7 +116,7 @@ def _conclude(book: Book, name: str, scope: str) -> Proof:
 def _prove(book: Book, domain: Domain, target: str | None, deadline: float) -> None:
     for config in range(MOST_CONFIGS):
         # of the time that is left, no more than half goes into finding the paths
-        soon = (time.thread_time() + deadline) / 2
+        soon = (counted_seconds() + deadline) / 2
         solver = Solver(domain.condition, deadline=soon, checked=book.checked)
         configs, refused = 1, True
         see = partial(visit_run, book.visits, book.kernel, domain)
@@ -170,11 +170,11 @@ def _judge_path(book: Book, way: Way, deadline: float) -> None:
         if name in book.open or name in book.refuted:  # because of another path or configuration
             continue
         # none takes more than half of the time that is left for all
-        inner.deadline = (time.thread_time() + deadline) / 2
+        inner.deadline = (counted_seconds() + deadline) / 2
         try:
             _keep(book, way, name, said, deadline)
         except OutOfTime:
-            if time.thread_time() > deadline:
+            if counted_seconds() > deadline:
                 raise
             book.leave_open(name, "it takes too much of the time", late=True)
     if any(machine.branches for machine in machines):
@@ -255,7 +255,7 @@ def _seek(
 
     What is refuted by a case need not be asked of the solver any more.
     """
-    began = time.thread_time()
+    began = counted_seconds()
     spared = min(most, book.seeking)
     for name, found in seek(book.kernel, ways, wanted, spared, until).items():
         if found.is_certain:
@@ -263,7 +263,7 @@ def _seek(
             book.refute(name, f"{where}{found.words}", found.case)
         else:
             book.suspect(name, found.case)
-    book.seeking -= time.thread_time() - began
+    book.seeking -= counted_seconds() - began
 
 
 def _make_case(book: Book, way: Way, verdict: Verdict) -> Case | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,8 +28,9 @@ from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, eq, walk
 from gemmproof.reference.symbolic.trial import run
 from gemmproof.reference.symbolic.trial.lattice import Elsewhere, Unclear
 from gemmproof.reference.symbolic.wrapper import Path
+from gemmproof.reference.work import counted_seconds
 
-SECONDS = 2.0  # of this process, in which cases are tried
+SECONDS = 2.0  # counted, in which cases are tried
 MOST_UNCLEAR = 12  # cases of which nothing is known, before no more are tried
 MOST_SIDE = 8192
 FAR_SIDES = (3, 17, 33, 129)  # of views whose last line lies beyond 2**31 elements
@@ -78,9 +78,9 @@ def seek(
 ) -> dict[str, Sought]:  # fmt: skip
     """A small case for each of some properties at which it does not hold, and what else was seen.
 
-    No more than `seconds` are spent, and none after `until`, both of the thread's CPU clock.
+    No more than `seconds` are spent, and none after `until`, both counted.
     """
-    until = min(until, time.thread_time() + seconds)
+    until = min(until, counted_seconds() + seconds)
     found: dict[str, Sought] = {}
     for domain in {id(way.domain): way.domain for way in ways}.values():
         for config in dict.fromkeys(way.config for way in ways if way.domain is domain):
@@ -94,7 +94,7 @@ def seek(
                     if case is None or not is_admitted(case, kernel.contract):
                         continue
                     missing = [name for name in wanted if name not in found]
-                    if time.thread_time() > until:
+                    if counted_seconds() > until:
                         return found
                     if case in seen or (_is_far(case) and memory.FIT not in missing):
                         continue

@@ -8,7 +8,7 @@ from typing import Any
 
 PROVED, REFUTED, NOT_DECIDED = STATUSES = ("proved", "refuted", "not decided")
 TIME, DEATH = "time", "death"  # what a proof is cut short by
-SECONDS = 10.0  # for all that is proved of a kernel
+SECONDS = 10.0  # counted (reference/work.py), for all that is proved of a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Proofs:
     """All that was proved of a kernel, and what the search is to look at because of it.
 
     `cases`: JSON of a Case on each side of every guard of the wrapper and branch of its kernels;
-    `unvisited`: the paths that no case could be found for, in words. `seconds` of the wall clock.
+    `unvisited`: the paths that no case could be found for, in words. `seconds` were counted.
     `paths`: the others in words, each with a case that takes it.
     """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from gemmproof.reference.symbolic.source.formula import Namer
 from gemmproof.reference.symbolic.terms import TRUE, Atom, Cond, evaluate, walk
 from gemmproof.reference.symbolic.wrapper import WrapperRun
 from gemmproof.reference.symbolic.wrapper.record import Guard
+from gemmproof.reference.work import counted_seconds
 
 SHARE = 1 / 20  # of a kernel's time, in which sizes of branches and layouts are sought
 MOST_TRIED = 400  # layouts of all operands at once
@@ -35,8 +35,8 @@ ELSEWHERE = {"batch": 3, "M": 37, "N": 53, "K": 29}  # sizes whose strides are t
 class Visits:
     """The paths that have a case, each with its words, and those that have none.
 
-    `left`: the seconds that are left to seek. `sought`: the sizes of branches, and `placed` the
-    strides of layouts, which formats and configurations share.
+    `left`: the counted seconds that are left to seek. `sought`: the sizes of branches, and `placed`
+    the strides of layouts, which formats and configurations share.
     """
 
     left: float
@@ -81,9 +81,9 @@ def visit_branches(
         words += " taken" if branch.is_taken else " left out"
         key = (given, branch.cond)
         if key not in visits.sought:
-            began = time.thread_time()
+            began = counted_seconds()
             visits.sought[key] = _seek(visits, way, solver, branch)
-            visits.left -= time.thread_time() - began
+            visits.left -= counted_seconds() - began
         sizes = visits.sought[key]
         if not isinstance(sizes, str):
             first = replace(way.domain.case, config=way.config)
@@ -114,7 +114,7 @@ def _visit(
     except ValueError:
         visits.unvisited[f"{words or 'every path'}: no case has such sizes"] = None
         return
-    began, one = time.thread_time(), None
+    began, one = counted_seconds(), None
     if visits.left > 0 or not _list_named(domain, guards):
         one = next(_list_cases(visits, kernel, domain, first, guards), None)
     if one is not None:
@@ -122,7 +122,7 @@ def _visit(
     else:
         why = "no layout has such strides" if visits.left > 0 else "no time was left"
         visits.unvisited[f"{words}: {why}"] = None
-    visits.left -= time.thread_time() - began
+    visits.left -= counted_seconds() - began
 
 
 def _list_cases(

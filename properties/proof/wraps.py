@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from gemmproof.reference.symbolic.terms import (
     term,
     walk,
 )
+from gemmproof.reference.work import counted_seconds
 
 WIDTH = 31  # bits of an offset below its sign
 WRAPS = 2**WIDTH
@@ -84,7 +84,7 @@ def find_wraps(kernel: KernelUnderTest, target: str | None, seconds: float) -> t
 
     None at all where a single one was not decided.
     """
-    until, found = time.thread_time() + seconds, dict[tuple[str, str], Wrap]()
+    until, found = counted_seconds() + seconds, dict[tuple[str, str], Wrap]()
     with suppress(_NotDecided, NotSaid, NotFollowed, NoView, OutOfTime):
         for domain in list_domains(kernel):
             for way in _list_ways(kernel, domain, target, until):

@@ -154,8 +154,8 @@ def run(
     faults use (default: a, b, ...), `words` what messages call them, `axes` the names of the
     dimensions of those besides a and b (default: numbers). `config` picks the autotune
     configuration. `fill` is what undefined memory holds: "nan", "ones", "zero" or "large";
-    `seconds` of CPU time are allowed. The operands that are to be `written` are undefined until
-    then; `results` are the names of what the function returns.
+    `seconds` are allowed, counted as in work.py. The operands that are to be `written` are
+    undefined until then; `results` are the names of what the function returns.
     With `tries` a kernel that has several configurations makes a trial run before it is launched,
     as where it is tuned. `sampled`: some programs of each launch run, over memory that is never
     committed (sampled.py); the result then has a shape and no elements, and is None where the call

@@ -17,6 +17,7 @@ from gemmproof.reference.simulator.scheduler import (
     Scheduler,
     merge_slots,
 )
+from gemmproof.reference.work import METER
 
 # The first group is narrow, to see how large the kernel's values are; then groups grow.
 FIRST_WIDTH = 256
@@ -42,6 +43,7 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
                 name = f"{context.kernel}, at program {begin:,} of {total:,},"
                 context.session.progress.check(name, None)
                 end = min(total, begin + min(width, scheduler.limit))
+                METER.programs += end - begin
                 programs = np.arange(begin, end, dtype=np.int64)
                 programs = programs if chosen is None else chosen[programs]
                 scheduler.run(Group(programs, program.enter(args)))

@@ -1,6 +1,6 @@
 """The time of one call, and whether a call that used it up is slow or never ends.
 
-A call has so many seconds of its thread's CPU time: a busy machine takes none of them away. Memory
+A call has so many counted seconds (work.py), which no load changes. Memory
 is finite, and so is what a product has to read and to write. A loop that has no bound of its own, a
 `while` of a kernel or of its wrapper, is therefore at work as long as it touches elements that it
 had not touched before. From half-time on the elements are noted. A call never ends if in the last
@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-import time
 from functools import lru_cache
 from traceback import walk_stack
 from typing import Any
@@ -23,8 +22,9 @@ import numpy as np
 from gemmproof.reference.observation import Exhausted, LimitExceeded, SimulatorError, Where
 from gemmproof.reference.provenance import calling_line, owner
 from gemmproof.reference.sign_of_life import SignOfLife
+from gemmproof.reference.work import METER, counted_seconds
 
-SAMPLED_SECONDS = 0.3  # of CPU time, for the launches of a call that is sampled
+SAMPLED_SECONDS = 0.3  # counted, for the launches of a call that is sampled
 _CALLS_WRAPPERS = "simulator.call.run"  # the function of ours below the wrapper
 
 
@@ -36,7 +36,7 @@ class Enough(BaseException):
 
 
 class Progress:
-    """How far one call of a wrapper got in its `seconds`.
+    """How far one call of a wrapper got in its `seconds`, which are counted.
 
     `turned` is when a `while` of a kernel last took a turn, and where; `launched` when one of the
     wrapper last launched. `moved` is when an element was touched for the first time since
@@ -45,7 +45,7 @@ class Progress:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.began = time.thread_time()
+        self.began = counted_seconds()
         self.turned: tuple[float, Where | None] = 0.0, None
         self.launched: tuple[float, Where | None] = 0.0, None
         self.moved = 0.0
@@ -58,7 +58,7 @@ class Progress:
 
     def check(self, kernel: str, where: Where | None) -> None:
         """Called at every turn of every loop, and between programs. Raises what `end` gives."""
-        now = time.thread_time()
+        now = counted_seconds()
         SignOfLife.give()
         if self._seen is None and now - self.began > self.seconds / 2:
             self._seen = {}
@@ -67,12 +67,13 @@ class Progress:
 
     def turn(self, where: Where | None) -> None:
         """A `while` of a kernel takes a turn."""
-        self.turned = time.thread_time(), where
+        self.turned = counted_seconds(), where
 
     def launch(self) -> None:
         """The wrapper launches a kernel."""
+        METER.launches += 1
         if self.notes and _launches_in_while():
-            self.launched = time.thread_time(), calling_line()
+            self.launched = counted_seconds(), calling_line()
 
     def touch(self, kind: str, storage: Any, first: np.ndarray) -> None:
         """Note accesses of elements of a storage, by the place of their first byte."""
@@ -84,12 +85,12 @@ class Progress:
         seen = self._seen[key]
         if not seen[inside].all():
             seen[inside] = True
-            self.moved = time.thread_time()
+            self.moved = counted_seconds()
 
     def end(self, kernel: str, where: Where | None) -> SimulatorError:
         """The error for a call whose time is over."""
         last_quarter = self.began + self.seconds * 0.75
-        allowed = f"after {self.seconds:.3g} s of CPU time"
+        allowed = f"after {self.seconds:.3g} s of counted work"
         loops = (at for turned, at in (self.launched, self.turned) if turned >= last_quarter)
         if self.moved < last_quarter and (loop := next(loops, None)):
             words = f"{kernel}: a loop without end: {allowed} it touched no element that it had not"
@@ -103,7 +104,7 @@ class Brief(Progress):
 
     def check(self, kernel: str, where: Where | None) -> None:
         """Called at every turn of every loop, and between programs. Raises Enough."""
-        now = time.thread_time()
+        now = counted_seconds()
         self.seconds -= now - self.began
         self.began = now
         if self.seconds < 0:
@@ -114,7 +115,7 @@ class Brief(Progress):
 
     def launch(self) -> None:
         """Between launches no time counts: Triton's frontend may have run."""
-        self.began = time.thread_time()
+        self.began = counted_seconds()
 
 
 def _launches_in_while() -> bool:

@@ -18,6 +18,7 @@ from gemmproof.reference.simulator.checks.judge import check_defined
 from gemmproof.reference.simulator.context import Context, TooWide
 from gemmproof.reference.simulator.program import BasicBlock, Env, Exit, Moves, Program
 from gemmproof.reference.simulator.value import is_same, merge
+from gemmproof.reference.work import METER
 
 MOST_WIDTH = 1 << 16  # programs of a group
 
@@ -206,6 +207,7 @@ class Scheduler:
 def run_block(block: BasicBlock, group: Group, context: Context) -> None:
     """Run a block's steps from the group's own on; where one raises, the group stays at it."""
     env = group.env
+    METER.values += 1  # a store makes none
     for run, where, dead in block.steps[group.step :] if group.step else block.steps:
         context.where = where
         run(env)

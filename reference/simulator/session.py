@@ -26,7 +26,7 @@ class Session:
 
     `fill` is what uninitialised memory holds, `config` the autotune configuration (modulo
     how many there are), `trace` a list that collects every access, or None. `seconds` is the time
-    limit (CPU time, see progress.py), `target` the GPU whose dots are imitated, None for exact IEEE
+    limit (counted, see progress.py), `target` the GPU whose dots are imitated, None for exact IEEE
     dots, `configs` how many configurations the running kernel has, which its tuner left of those
     `written`, `tries` whether tuners make trial runs first. `sampled`: some programs of each launch
     run (sampled.py), and `partial`: what one stored, or an operator of torch gave, is not known.

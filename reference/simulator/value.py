@@ -17,6 +17,7 @@ import numpy as np
 
 from gemmproof.reference.simulator import context
 from gemmproof.reference.ttir.dtypes import Dtype, Type
+from gemmproof.reference.work import METER
 
 
 class Value:
@@ -40,6 +41,8 @@ class Value:
         base: Any = None,
         loaded: int = 0,
     ) -> None:
+        METER.values += 1
+        METER.value_lanes += data.size
         if data.nbytes > context.VALUE_BYTES:
             context.check_width(data.nbytes)
         self.data = data

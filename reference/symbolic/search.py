@@ -12,7 +12,7 @@ from gemmproof.reference.symbolic.questions import (
     list_sizes,
     read_off,
 )
-from gemmproof.reference.symbolic.smt import LINEAR, MODEL, Model, Writer
+from gemmproof.reference.symbolic.smt import LINEAR, MODEL, Model, Writer, ask
 from gemmproof.reference.symbolic.terms import (
     FALSE,
     Atom,
@@ -60,7 +60,7 @@ def find_values(solver: Asked, conds: tuple[Cond, ...], small: tuple[Atom, ...])
             continue
         writer, z3_ = Writer(exact=True), solver.make_z3(MODEL)
         z3_.from_string(writer.write([*whole, *limits]))
-        answer = str(z3_.check())
+        answer = ask(z3_)
         if answer == "unsat" and bound is None:
             return None
         if answer == "sat":
@@ -74,7 +74,7 @@ def _suggest(solver: Asked, whole: list[Cond], small: tuple[Atom, ...]) -> dict[
     """Sizes at which everything holds that speaks of no products."""
     writer, z3_ = Writer(exact=True), solver.make_z3(LINEAR)
     z3_.from_string(writer.write(c for c in whole if not find_products([c])))
-    if str(z3_.check()) != "sat":
+    if ask(z3_) != "sat":
         return {}
     model = writer.read(z3_.model())
     return {x: term(model[x]) for x in small if x in model}
@@ -94,7 +94,7 @@ def find_at(solver: Asked, whole: list[Cond], sizes: dict[Atom, Poly]) -> Model 
         return None
     writer, z3_ = Writer(exact=True), solver.make_z3(LINEAR)
     z3_.from_string(writer.write(solver.knowledge.close(conds)))
-    if str(z3_.check()) != "sat":
+    if ask(z3_) != "sat":
         return None
     model = writer.read(z3_.model())
     model |= {x: y.constant for x, y in values.items() if y.constant is not None}

@@ -7,10 +7,25 @@ from collections.abc import Iterable, Sequence
 import z3
 
 from gemmproof.reference.symbolic.terms import Atom, Cond, Monomial, Poly
+from gemmproof.reference.work import METER
 
 Model = dict[Atom, int]
 # z3's own count of steps, so that load changes no answer to a question
 LINEAR, FULL, MODEL = 500_000, 500_000, 1_000_000
+_counted = 0  # of those steps, how many METER knows of
+
+
+def ask(solver: z3.Solver, *assumptions: z3.BoolRef) -> str:
+    """Ask a solver whether its conditions can hold, and count the steps that z3 took.
+
+    Every solver of the process adds to one count of z3's.
+    """
+    global _counted
+    answer = str(solver.check(*assumptions))
+    total = int(solver.statistics().get_key_value("rlimit count"))
+    METER.solver += total - _counted
+    _counted = total
+    return answer
 
 
 class Writer:

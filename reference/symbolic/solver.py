@@ -8,7 +8,6 @@ terms and the conditions held.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -26,7 +25,7 @@ from gemmproof.reference.symbolic.questions import (
     list_parts,
 )
 from gemmproof.reference.symbolic.search import find_values
-from gemmproof.reference.symbolic.smt import FULL, LINEAR, Model, Writer
+from gemmproof.reference.symbolic.smt import FULL, LINEAR, Model, Writer, ask
 from gemmproof.reference.symbolic.terms import (
     TRUE,
     Atom,
@@ -38,11 +37,11 @@ from gemmproof.reference.symbolic.terms import (
     term,
     walk,
 )
+from gemmproof.reference.work import counted_seconds
 
 YES, NO, UNKNOWN = "yes", "no", "unknown"
-SEARCH = 4.0  # seconds in which values are sought, of all questions together
+SEARCH = 4.0  # counted seconds in which values are sought, of all questions together
 MOST_TURNS = 3  # of multiplying, each with what the last one found out
-BUSY = 3  # seconds that a busy machine takes for one of CPU time, of which z3 knows nothing
 MOST_MEMORY = 900  # MiB, of z3
 
 
@@ -56,8 +55,8 @@ class Solver:
 
     `domain` holds always: the sizes that the contract admits. `known` is what holds of single
     atoms (a program is below the grid) and is used where an atom is named. `plainest` narrows the
-    domain where values are sought: to operands that are dense. `deadline` is on the thread's CPU
-    clock, `search` the seconds of it left to look for values. `checked` is what z3 said to a text,
+    domain where values are sought: to operands that are dense. `deadline` is in counted seconds
+    (work.py), `search` those that are left to look for values. `checked` is what z3 said to a text,
     `proved` are obligations with what was known of them; solvers may share both. `example`: values
     of symbols, by name, at which the domain holds, as far as they are known.
     """
@@ -214,18 +213,18 @@ class Solver:
         solver = self.make_z3(LINEAR, several=True)
         solver.from_string(writer.write_options(said, [~cond for cond in doubted]))
         options = ((z3.Bool(f"option{i}"), cond) for i, cond in enumerate(doubted))
-        return [cond for option, cond in options if str(solver.check(option)) == "unsat"]
+        return [cond for option, cond in options if ask(solver, option) == "unsat"]
 
     def find(self, *conds: Cond, small: Iterable[Atom] = ()) -> Model | None:
         """Values at which all of them hold, the atoms of `small` as small as was found at once.
 
         None where there are none, or none was found.
         """
-        began = time.thread_time()
+        began = counted_seconds()
         try:
             return find_values(self, conds, tuple(small)) if self.search > 0 else None
         finally:
-            self.search -= time.thread_time() - began
+            self.search -= counted_seconds() - began
 
     def check(self, writer: Writer, conds: Iterable[Cond], steps: int) -> str:
         """What z3 says to conditions within so many steps: once for each text."""
@@ -233,7 +232,7 @@ class Solver:
         if text not in self.checked:
             solver = self.make_z3(steps)
             solver.from_string(text)
-            self.checked[text] = str(solver.check())
+            self.checked[text] = ask(solver)
         return self.checked[text]
 
     def is_true(self, conds: list[Cond], model: Model) -> bool:
@@ -251,14 +250,11 @@ class Solver:
 
     def make_z3(self, steps: int, several: bool = False) -> z3.Solver:
         """A solver of z3's for so many steps. Raises OutOfTime."""
-        left = self.deadline - time.thread_time()
-        if left <= 0:
+        if counted_seconds() >= self.deadline:
             raise OutOfTime
         # z3's default tries tactics before, which takes several times as long and decides less
         solver = z3.SimpleSolver() if several else z3.Tactic("smt").solver()
         solver.set("rlimit", steps)
-        if left < 3600:
-            solver.set("timeout", max(1, int(left * 1000 * BUSY)))
         return solver
 
     def _find_signs(self, conds: list[Cond]) -> None:

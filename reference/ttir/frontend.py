@@ -23,6 +23,7 @@ from triton.compiler.compiler import make_backend
 from triton.compiler.errors import CompilationError
 
 from gemmproof.reference.observation import CompileError, Where
+from gemmproof.reference.work import METER
 
 
 def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
@@ -31,11 +32,13 @@ def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
     Raises CompileError with Triton's message and the line it blames.
     """
     try:
-        return _translate(src, target, options)
+        text = _translate(src, target, options)
     except RecursionError:
         raise CompileError(f"{name_of(src)} calls itself without end", _where(src, None)) from None
     except Exception as error:
         raise _verifier_refusal(src, target, options) or _refusal(src, error) from error
+    METER.ttir += len(text)
+    return text
 
 
 def _translate(src: Any, target: GPUTarget, options: Any) -> str:

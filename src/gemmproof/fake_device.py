@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-SECONDS = 60.0  # for the launches of one import, beside the minutes that a worker has to load
+# counted, for the launches of one import, beside the minutes that a worker has to load
+SECONDS = 60.0
 REMEDY = 'put what a script runs by itself under `if __name__ == "__main__":`'
 
 

@@ -58,7 +58,7 @@ def add_options(parser: pytest.Parser) -> None:
         ("gemm-case", "JSON", "judge this case only"),
         ("gemm-device", "DEVICE", "cuda: launch what held on the GPU as well (default cpu)"),
         ("gemm-kept", "DIR", "where failing cases are kept (default .gemmproof)"),
-        ("gemm-time-limit", "S", "CPU seconds a call, seconds without a sign of life (default 30)"),
+        ("gemm-time-limit", "S", "counted seconds a call, or without a sign of life (default 30)"),
         ("gemm-memory-limit", "GIB", "GiB that a worker process may take (default 8)"),
         ("gemm-annotations", "HOW", "auto, github or none: annotate lines in GitHub's jobs (auto)"),
     ):

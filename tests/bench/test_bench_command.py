@@ -275,6 +275,7 @@ def test_what_was_measured_before_an_interruption_is_told(monkeypatch, capsys) -
 def test_without_a_gpu_the_worker_refuses_in_one_line(monkeypatch, capsys, tmp_path) -> None:
     """From end to end: a real worker, which loads nothing of the target's."""
     monkeypatch.undo()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.chdir(tmp_path)
     Path("bad.py").write_text("raise SystemExit('loaded')")
     assert bench("bad.py:matmul") == 2

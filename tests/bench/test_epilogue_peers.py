@@ -51,6 +51,7 @@ def write_formula(activation):
     return formula
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_compile_has_the_activation_the_bias_and_the_residual(activation, no_compiler):
     name = f"compile_{activation}" if activation else "compile"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm_process import run_module
 
 from gemmproof.bench.fixture import SampleClock
 
@@ -117,22 +116,15 @@ def test_operands(gemm_benchmark):
 def run(project: Path, *options: str) -> tuple[int, str]:
     """Run pytest there as a user would; its exit status, and all that it printed."""
     path = f"{ROOT / 'src'}:{project}:{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *PYTEST, "--rootdir", str(project), *options],
-        cwd=project,
-        env={
-            "PYTHONPATH": path,
-            "OMP_NUM_THREADS": "1",
-            "PATH": "/usr/bin",
-            "COLUMNS": "200",
-            "CUDA_VISIBLE_DEVICES": "",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    env = {
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PATH": "/usr/bin",
+        "COLUMNS": "200",
+    }
+    words = (*PYTEST, "--rootdir", str(project), *options)
+    return run_module("pytest", *words, cwd=project, env=env)
 
 
 def read(path: Path) -> dict[str, dict]:

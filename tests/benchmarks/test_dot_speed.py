@@ -8,6 +8,8 @@ from gemmproof.reference.bound import gemm_bound
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.formats import FORMATS
 
+pytestmark = pytest.mark.lane("full")
+
 CASES = [
     (None, "fp16", "fp32", (512, 512, 512)),
     (None, "bf16", "fp32", (512, 512, 512)),

@@ -8,6 +8,8 @@ from gemmproof.properties.accumulator import declared_model
 from gemmproof.properties.measure import measure
 from gemmproof.reference.accumulator.infer import infer_accumulator
 
+pytestmark = pytest.mark.lane("full")
+
 KERNELS = [("passed", "fp16"), ("ieee", "fp32"), ("fp8_unpromoted", "fp8e4m3")]
 
 

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 import torch
 from interpreter_process import start_interpreter
 
@@ -12,6 +13,8 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.simulator import kernel as launched_kernel
 from gemmproof.reference.simulator import run
 from gemmproof.target import load_file
+
+pytestmark = pytest.mark.lane("full")
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "right.py"
 SIDE, SMALL_SIDE = 512, 64

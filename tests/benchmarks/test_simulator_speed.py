@@ -9,6 +9,8 @@ from simulator_kernels import multiply
 
 from gemmproof.reference.simulator import run
 
+pytestmark = pytest.mark.lane("full")
+
 GOAL = Case("masked", 256, 256, 512, "fp16", BLOCK_M=32, BLOCK_N=32, BLOCK_K=32, fill="normal")
 SMALL = Case("masked", 32, 32, 32, "fp16", BLOCK_M=32, BLOCK_N=32, BLOCK_K=32)
 OTHERS = [

@@ -68,9 +68,9 @@ def test_what_does_not_end_is_a_finding_within_the_time_limit(capsys, monkeypatc
     status, out, _ = run_check("endless", capsys, monkeypatch, "--time-limit", "1")
     assert status == EXIT["fail"]
     assert out[0].startswith(f"endless does not {ENDS}")
-    said = "a loop without end: after 1 s of CPU time it touched no element that it had not touched"
+    said = "a loop without end: after 1 s of counted work it touched no element that it had not"
     assert out[1] == (
-        f"  the call, at {at('while i > 0')}: got body: {said} before, expected a result"
+        f"  the call, at {at('while i > 0')}: got body: {said} touched before, expected a result"
     )
     assert out[2] == "  smallest case: M=1 N=1 K=1 fp16, a row, b row"
 
@@ -82,7 +82,7 @@ def test_what_is_only_slow_is_incomplete(capsys, monkeypatch):
     said = out[-1]
     assert said.startswith("many: incomplete: 0 properties judged")
     assert "not judged: M=1 N=1 K=1 fp16, a row, b row, nor 2 cases more: " in said
-    assert " was still advancing after 1 s of CPU time" in said
+    assert " was still advancing after 1 s of counted work" in said
 
 
 UNKNOWN = [

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from warm_process import run_module
 
 from gemmproof.cli import main
 
@@ -72,18 +73,12 @@ def load_registered(conftest: Path) -> list:
 def test_what_is_written_runs_under_pytest_and_signoff(project, capsys):
     assert main(["init", "right.py:matmul", "--directory", "."]) == 0
     assert capsys.readouterr().out == "wrote conftest.py\nwrote test_gemm.py\n"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-p", "gemmproof.plugin", "-p", "no:cacheprovider"),
-            *("--rootdir", ".", "-k", "bounds or exact", "--gemm-max-examples", "8"),
-        ],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "2 passed" in done.stdout
+    words = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider", "--rootdir", ".")
+    words += ("-k", "bounds or exact", "--gemm-max-examples", "8")
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    status, out = run_module("pytest", *words, cwd=project, env=env)
+    assert status == 0, out
+    assert "2 passed" in out
     assert main(["signoff", "--max-examples", "40"]) == 0
 
 

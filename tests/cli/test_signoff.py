@@ -11,6 +11,8 @@ import pytest
 from cli_project import project_folder  # noqa: F401
 
 from gemmproof.cli import EXIT, main
+from gemmproof.worker import fork_client
+from gemmproof.worker.fork_client import ForkServer
 
 CONFTEST = """
 from gemmproof import Contract, KernelUnderTest
@@ -69,7 +71,11 @@ threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
     ],
     ids=["plain", "thread"],
 )
-def test_signoff_imports_a_conftest_once_unless_it_starts_threads(project, capsys, extra, imports):
+def test_signoff_imports_a_conftest_once_unless_it_starts_threads(
+    project, monkeypatch, capsys, extra, imports
+):
+    monkeypatch.setattr(fork_client, "ForkServer", ForkServer)  # as for users: one of its own
+    monkeypatch.setattr(fork_client, "find_server", lambda: fork_client._server)
     Path("conftest.py").write_text(CONFTEST.format(2) + COUNTS + extra)
     assert main(["signoff", "--max-examples", "1"]) == EXIT["pass"], capsys.readouterr().err
     assert Path("imports.txt").read_text().split() == ["once"] * imports

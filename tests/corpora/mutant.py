@@ -58,7 +58,8 @@ class Mutant:
     `place` is "module:function" in the folder `room`, the function a wrapper, called in place of
     that of `right`, the kernel without the fault, where there is one. Its first finding must be of
     `property`, of class `fault`, blame `operand` and `axis`, and have `smallest` as its case. Where
-    the data decide whether the fault shows, the sides of the case need only sum to no more.
+    the data decide whether the fault shows, the sides of the case need only sum to no more. `lane`
+    is the lane of tests that judges it: one of each class is in the default one.
     """
 
     letter: str
@@ -72,6 +73,7 @@ class Mutant:
     target: str | None
     room: str
     right: KernelUnderTest | None = field(compare=False)
+    lane: str
 
     @property
     def name(self) -> str:
@@ -106,11 +108,13 @@ def parse(line: str, room: str = "mutants", right: KernelUnderTest | None = None
     """The mutant that a line states.
 
     Its words are class, place, property, fault, operand, axis, the smallest M N K, and NAME=VALUE
-    for what else the case, its further operands, the contract or the check has; - for none.
+    for what else the case, its further operands, the contract or the check has, and for its lane;
+    - for none.
     """
     letter, place, claim, fault, operand, axis, M, N, K, *rest = line.split()
     stated = dict(word.split("=") for word in rest)
     target, invariant = stated.pop("target", None), stated.pop("invariant", None)
+    lane = stated.pop("lane", "full")
     options = {k: int(v) if v.isdigit() else v for k, v in stated.items()}
     layouts = tuple((name, options.pop(name)) for name in "ab" if name in options)
     if right is not None:
@@ -121,9 +125,8 @@ def parse(line: str, room: str = "mutants", right: KernelUnderTest | None = None
     case = Case(int(M), int(N), int(K), layouts=layouts, arguments=arguments, **options)
     contract = right.contract if right is not None else _wide(case, invariant is not None)
     blamed = (None if word == "-" else word for word in (operand, axis))
-    return Mutant(
-        letter, place, PROPERTIES[claim], fault, *blamed, case, contract, target, room, right
-    )
+    judged = (*blamed, case, contract, target, room, right, lane)
+    return Mutant(letter, place, PROPERTIES[claim], fault, *judged)
 
 
 def _wide(case: Case, invariant: bool) -> Contract:

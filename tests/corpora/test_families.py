@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import pytest
-from families.table import FAMILIES, RIGHT
+from families.table import FAMILIES, LANES, RIGHT
 
 from gemmproof.engine.check import check
 
 
-@pytest.mark.parametrize("target", [None, "sm_90"])
-@pytest.mark.parametrize("kernel", RIGHT, ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    ("kernel", "target"),
+    [
+        pytest.param(
+            kernel,
+            target,
+            id=f"{kernel.name}-{target}",
+            marks=pytest.mark.lane("full" if target else LANES[kernel.name]),
+        )
+        for kernel in RIGHT
+        for target in (None, "sm_90")
+    ],
+)
 def test_a_right_kernel_passes(kernel, target):
     report = check(kernel, max_examples=40, target=target)
     assert [f.message for f in report.findings] == []

@@ -19,7 +19,10 @@ TWO_LINES = ("first_k_tile_peeled", "even_k_means_divisible_by_16")
 _SECONDS: dict[Mutant, float] = {}
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.letter}-{m.name}")
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(m, id=f"{m.letter}-{m.name}", marks=pytest.mark.lane(m.lane)) for m in MUTANTS],
+)
 def test_a_mutant_is_caught_for_its_reason_at_its_smallest_case(mutant):
     report = check(mutant.kernel, max_examples=EXAMPLES, target=mutant.target)
     _SECONDS[mutant] = report.seconds
@@ -34,6 +37,7 @@ def test_a_mutant_is_caught_for_its_reason_at_its_smallest_case(mutant):
     assert first.property in {f.property for f in replayed.findings}
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 def test_a_mutant_without_its_flaw_is_right(kernel):
     report = check(kernel, max_examples=36 // len(kernel.contract.formats))
@@ -46,6 +50,10 @@ def test_mutants_cover_the_classes_and_are_all_different():
     assert {m.letter for m in MUTANTS} >= set("ABCDEFGHIJKO")
     assert {m.letter for m in MUTANTS} <= set(CLASSES)
     assert len({m.place for m in MUTANTS}) == len(MUTANTS)
+    # each class, and each family of the class of operands and formulas, has one in the default lane
+    classes = {m.letter if m.room == "mutants" else m.right.name for m in MUTANTS}
+    few = [m for m in MUTANTS if m.lane == "default"]
+    assert sorted(m.letter if m.room == "mutants" else m.right.name for m in few) == sorted(classes)
 
 
 def test_each_property_but_the_mirrors_has_mutants():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from no_false_alarm.table import KERNELS
+from no_false_alarm.table import KERNELS, LANES
 
 from gemmproof.engine.check import check
 
@@ -16,7 +16,10 @@ EXAMPLES = int(os.environ.get("GEMMPROOF_EXAMPLES", "40"))
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    "kernel",
+    [pytest.param(k, id=k.name, marks=pytest.mark.lane(LANES[k.name])) for k in KERNELS],
+)
 def test_a_right_kernel_is_not_accused(kernel):
     examples = max(EXAMPLES // len(kernel.contract.formats), 1)
     report = check(kernel, max_examples=examples, seed=1)

@@ -80,6 +80,7 @@ def test_other_bits_than_the_stand_in_gives_are_found():
     assert (finding.property, finding.backend) == ("equals_prediction", "cuda")
 
 
+@pytest.mark.lane("full")
 def test_without_a_stand_in_the_rest_is_judged_and_what_is_not_is_named():
     """Nobody registers a target of `check`: that it is in Gluon is seen when it is simulated."""
     report = judge(GluonGpu())
@@ -160,18 +161,21 @@ def test_a_sign_off_without_a_gpu_leaves_it_out_and_says_so(project, capfd):
     assert report["left_out"] == ["unseen"]
 
 
+@pytest.mark.lane("full")
 def test_a_sign_off_of_nothing_else_is_incomplete(project, capfd):
     Path("conftest.py").write_text(CONFTEST.replace('KernelUnderTest("seen", matmul), ', ""))
     assert main(["signoff", "--max-examples", "2"]) == EXIT["incomplete"]
     assert "unseen: left out" in capfd.readouterr().out
 
 
+@pytest.mark.lane("full")
 def test_a_sign_off_that_names_it_is_incomplete(project, capfd):
     command = ["signoff", "--max-examples", "2", "--kernel", "unseen"]
     assert main(command) == EXIT["incomplete"]
     assert "the simulator does not see it (device_only)" in capfd.readouterr().out
 
 
+@pytest.mark.lane("full")
 def test_pytest_without_a_gpu_leaves_it_out_and_says_so(project, pytester_run):
     status, out = pytester_run("--gemm-max-examples", "12")
     assert status == 0, out

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm_process import run_module
 
 ROOT = Path(__file__).parents[2]
 PATH = [ROOT / part for part in ("src", "tests/cuda", "tests/support")]
@@ -35,21 +34,14 @@ def run(tmp_path: Path, conftest: str, *options: str) -> tuple[int, str]:
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
     plugins = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider", "--gemm-max-examples", "10")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, "--rootdir", str(tmp_path), *options],
-        cwd=tmp_path,
-        env={
-            "PYTHONPATH": ":".join([*map(str, PATH), os.environ.get("PYTHONPATH", "")]),
-            "OMP_NUM_THREADS": "1",
-            "PATH": "/usr/bin",
-            "CUDA_VISIBLE_DEVICES": "",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    env = {
+        "PYTHONPATH": ":".join([*map(str, PATH), os.environ.get("PYTHONPATH", "")]),
+        "OMP_NUM_THREADS": "1",
+        "PATH": "/usr/bin",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    words = (*plugins, "--rootdir", str(tmp_path), *options)
+    return run_module("pytest", *words, cwd=tmp_path, env=env)
 
 
 def failed(out: str) -> list[str]:
@@ -85,6 +77,7 @@ def test_without_the_option_nothing_is_launched(tmp_path):
     assert "fake GPU" not in out
 
 
+@pytest.mark.lane("full")
 def test_other_bits_fail_the_prediction_alone(tmp_path):
     """The ini line asks as the option does; the command replays the case on the same device."""
     wrong = (
@@ -97,6 +90,7 @@ def test_other_bits_fail_the_prediction_alone(tmp_path):
     assert "--gemm-case" in out
 
 
+@pytest.mark.lane("full")
 def test_what_fails_when_simulated_is_not_launched_and_no_item_of_it_passes(tmp_path):
     conftest = CONFTEST.format(fault="1 / 0").replace("layouts=", "out='fp16', layouts=")
     status, out = run(tmp_path, conftest, "--gemm-device", "cuda", "-k", "one")
@@ -124,6 +118,7 @@ def test_a_cuda_error_is_that_of_one_kernel_s_process(tmp_path):
     assert "left the device unusable" not in out
 
 
+@pytest.mark.lane("full")
 def test_a_cuda_error_in_pytest_s_process_accuses_its_own_kernel_alone(tmp_path):
     """A device that is left unusable says nothing of the kernels that come later."""
     chosen = ("-k", "runs_to_completion or equals_prediction", "--gemm-in-process")

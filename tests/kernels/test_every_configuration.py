@@ -99,6 +99,7 @@ def expect_on_hopper(launch, label, made):
         yield additions >= least, f"{additions} additions", f"{least}: sums of fp8 promoted"
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(("gpu", "label"), CASES)
 def test_what_is_launched_compiles_and_fits(gpu, label):
     """Into shared memory, and on Hopper into registers, to the instructions that should be used."""

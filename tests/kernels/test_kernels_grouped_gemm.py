@@ -8,6 +8,7 @@ from unittest.mock import MagicMock, patch
 import pytest
 import torch
 from compiled import capture_launches
+from lanes import first_of_each
 
 from gemmproof.kernels import grouped_gemm
 from gemmproof.kernels.grouped_gemm import (
@@ -63,7 +64,7 @@ def see(a, b, offsets, config=0, **options):
     return seen.result, launch.kernel
 
 
-@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("dtype", first_of_each(FORMATS), ids=str)
 @pytest.mark.parametrize("name", OFFSETS)
 def test_rows_are_multiplied_by_the_matrix_of_their_group(dtype, name):
     """By descriptors and by pointers, in each configuration."""
@@ -216,6 +217,7 @@ def test_a_bad_call_is_refused_in_one_line(error, message, arguments):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.lane("full")
 def test_c_is_stored_16_bytes_a_lane():
     """Though the flattened loop does not carry what divides a tile's first column."""
     with capture_launches("sm_90") as launches:

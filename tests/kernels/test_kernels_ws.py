@@ -110,6 +110,7 @@ def test_a_result_that_it_cannot_store_is_left_to_matmul_tma(dtype):
     assert launched or other.call_args.args[2].dtype == dtype
 
 
+@pytest.mark.lane("full")
 def test_without_a_gpu_the_check_says_that_it_sees_nothing(capfd):
     """Neither a verdict nor a finding: one line that says where to judge it."""
     status = main(["check", "kernels/matmul_ws.py:matmul_ws", "--dtype", "fp16"])

@@ -79,6 +79,7 @@ def test_targets_are_told_in_their_order_and_written(capsys, tmp_path):
     assert told["launches"][1]["grid"] == [1, 1, 1]
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("wrapper", "does", "limits", "message"),
     [

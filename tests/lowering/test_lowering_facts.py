@@ -2,6 +2,7 @@
 
 import lowered_kernels
 import pytest
+from lanes import first_of_each
 from lower import compile_only, count_sass, read_usage
 
 #: A wrapper, format and target; unit, shape and formats of an instruction, and its name in SASS.
@@ -61,7 +62,7 @@ def count_widths(sass, prefix):
     return found
 
 
-@pytest.mark.parametrize("case", DOTS)
+@pytest.mark.parametrize("case", first_of_each(DOTS))
 def test_a_dot_is_what_stands_in_the_binary(case, tmp_path):
     named, unit, shape, formats, sass = DOTS[case]
     name, dtype, gpu = named.split()

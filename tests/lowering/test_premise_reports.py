@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
+from warm_process import run_module
 
 from gemmproof.cli import EXIT, main
 from gemmproof.desk.progress import _Part
@@ -68,6 +67,7 @@ def test_the_record_is_what_its_json_says():
         Premises.from_dict({"target": "sm_90"})
 
 
+@pytest.mark.lane("full")
 def test_a_sign_off_and_its_pages_say_it(project, capsys):
     command = ["signoff", "--target", "sm_80", "--premise", "--case", CASE, "--quiet"]
     pages = ["--markdown", "signed.md", "--html", "signed.html", "--json", "signed.json"]
@@ -86,19 +86,13 @@ def test_the_plugin_takes_it(project):
     def run(*options):
         path = f"{ROOT / 'src'}:{project}:{os.environ.get('PYTHONPATH', '')}"
         words = ["-p", "gemmproof.plugin", "-p", "no:cacheprovider", "-q", *options]
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", *words],
-            env={
-                "PYTHONPATH": path,
-                "OMP_NUM_THREADS": "1",
-                "PATH": "/usr/bin",
-                "CUDA_VISIBLE_DEVICES": "",
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.returncode, done.stdout + done.stderr
+        env = {
+            "PYTHONPATH": path,
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "PATH": "/usr/bin",
+        }
+        return run_module("pytest", *words, cwd=Path.cwd(), env=env)
 
     code, out = run("--gemm-premise", "--gemm-target", "sm_80", "--gemm-case", CASE)
     assert code == 0, out

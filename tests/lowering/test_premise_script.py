@@ -31,6 +31,7 @@ def is_compiled(row):
     return row["kernel"] != "nvfp4_mm" or holds("nvfp4_on_sm_90")
 
 
+@pytest.mark.lane("full")
 def test_every_prediction_of_the_sample_is_what_is_compiled(rows):
     for row in filter(is_compiled, rows):
         assert row["expected"], row
@@ -39,6 +40,7 @@ def test_every_prediction_of_the_sample_is_what_is_compiled(rows):
         assert not row["not_simulated"]
 
 
+@pytest.mark.lane("full")
 def test_what_triton_refuses_to_compile_neither_agrees_nor_contradicts(rows):
     for row in rows:
         if not is_compiled(row):
@@ -47,6 +49,7 @@ def test_what_triton_refuses_to_compile_neither_agrees_nor_contradicts(rows):
             assert all(x.endswith("expected a binary for sm_90") for x in row["failed"])
 
 
+@pytest.mark.lane("full")
 def test_the_counts_are_shown_by_target(rows):
     from scripts.gpu.premises import describe, table
 

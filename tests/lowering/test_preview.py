@@ -81,6 +81,7 @@ def test_a_value_that_an_option_does_not_take(words, capsys):
     assert f"argument {words.split()[0]}: got" in capsys.readouterr().err
 
 
+@pytest.mark.lane("full")
 def test_the_command_tells_one_dot_in_lines_and_several_in_rows(capsys, tmp_path):
     """The usual format is fp16; one that the target has not does not keep the others from it."""
     code, out, err = run(capsys, "--dot 16 16 16 --target sm_80")
@@ -118,6 +119,7 @@ def test_what_triton_refuses_is_told_in_its_words(dot, words, tmp_path):
     assert one.remedies == ()
 
 
+@pytest.mark.lane("full")
 def test_a_dot_that_misses_the_tensor_cores_is_tried_with_one_thing_changed(tmp_path):
     """What is told was compiled: the smallest tile that helps, a precision, or another GPU."""
     few, plain = Dot((1, 16, 16)), Dot((16, 16, 16), "fp32", precision="ieee")

@@ -14,6 +14,7 @@ EVIDENCE = "docs/evidence/mutation.json"
 OPERATORS = ["mask term dropped", "sum not accumulated", "dimension of an operand"]
 
 
+@pytest.mark.lane("full")
 def test_a_sample_is_killed_as_in_the_record(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     words = [word for name in OPERATORS for word in ("--operator", name)]

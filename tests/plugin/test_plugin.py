@@ -6,12 +6,11 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from warm_process import execute_module, run_module
 
 ROOT = Path(__file__).parents[2]
 PYTEST = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider")
@@ -36,24 +35,17 @@ def project(tmp_path):
     return tmp_path
 
 
-def run(project: Path, *options: str) -> tuple[int, str]:
+def run(project: Path, *options: str, run_module=run_module) -> tuple[int, str]:
     """Run pytest there as a user would; its exit status, and all that it printed."""
     path = f"{ROOT / 'src'}:{project}:{os.environ.get('PYTHONPATH', '')}"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *PYTEST, "--rootdir", str(project), *options],
-        cwd=project,
-        env={
-            "PYTHONPATH": path,
-            "OMP_NUM_THREADS": "1",
-            "PATH": "/usr/bin",
-            "CUDA_VISIBLE_DEVICES": "",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    env = {
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PATH": "/usr/bin",
+    }
+    words = (*PYTEST, "--rootdir", str(project), *options)
+    return run_module("pytest", *words, cwd=project, env=env)
 
 
 def outcomes(out: str) -> dict[str, dict[str, str]]:
@@ -89,6 +81,7 @@ def test_every_property_is_an_item_and_a_failure_reads_like_check(project):
     assert "unmasked_row does not stay in bounds" in out
 
 
+@pytest.mark.lane("full")
 def test_items_can_be_spread_over_workers(project):
     status, out = run(
         project, "--gemm-max-examples", "8", "-n", "2", "-k", "right-bf16", "-m", "gemm"
@@ -104,7 +97,7 @@ def test_a_run_without_our_items_loads_nothing_heavy(project):
         "    heavy = {'torch', 'triton', 'hypothesis', 'numpy', 'ml_dtypes', 'rich'}\n"
         "    assert not heavy & set(sys.modules)\n"
     )
-    status, out = run(project, "-p", "no:hypothesispytest")
+    status, out = run(project, "-p", "no:hypothesispytest", run_module=execute_module)
     assert status == 0, out
 
 
@@ -183,6 +176,7 @@ def test_a_conftest_speaks_for_its_own_folder_only(project):
     assert "1 failed, 1 passed" in out
 
 
+@pytest.mark.lane("full")
 def test_each_option_is_an_ini_line_too(project):
     (project / "pytest.ini").write_text(
         "[pytest]\ngemm_max_examples = 6\ngemm_seed = 3\ngemm_target = sm_80\n"
@@ -243,6 +237,7 @@ def test_the_options_reach_the_engine(project, where):
         assert word in said
 
 
+@pytest.mark.lane("full")
 def test_drift_is_an_item_where_asked_for(project):
     shutil.copy(ROOT / "tests" / "support" / "drift_kernels.py", project)
     (project / "conftest.py").write_text(

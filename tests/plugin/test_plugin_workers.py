@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from lanes import first_of_each
 from test_plugin import HEAD, ROOT, outcomes, run
 
 HARM = """
@@ -132,7 +133,7 @@ def test_a_hook_that_answers_pytest_alone_is_told_of(register):
     assert said in out
 
 
-@pytest.mark.parametrize("how", ["load", "loadscope", "worksteal", "each"])
+@pytest.mark.parametrize("how", first_of_each(["load", "loadscope", "worksteal", "each"]))
 def test_workers_of_xdist_judge_each_kernel_once(register, how):
     """Each in a process of its own, whose calls all bear its number."""
     names = ("first", "second", "third")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli_process import run
 from cli_project import project_folder  # noqa: F401
+from lanes import first_of_each
 
 from gemmproof.cli import main
 from gemmproof.report.files import find_obstacle, replace_file
@@ -45,7 +46,7 @@ def test_the_first_line_of_an_answer_can_be_taken(project):
     assert out == "leaves does not run to completion: every case ends in a result\n"
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", first_of_each(["<&- >&- 2>&-", "<&-", ">&-", "2>&-"]))
 @pytest.mark.parametrize(("kernel", "code"), [("matmul", 0), ("leaves", 1), ("absent", 2)])
 def test_a_stream_that_is_closed_changes_no_verdict_and_no_report(project, closed, kernel, code):
     shell = f'exec "$@" {closed}'
@@ -80,7 +81,7 @@ def pytest_gemm_kernels():
 """
 
 
-@pytest.mark.parametrize("option", ["--json", "--junit"])
+@pytest.mark.parametrize("option", first_of_each(["--json", "--junit"]))
 @pytest.mark.parametrize("words", [("check", "my_kernels.py:matmul"), ("signoff",)])
 def test_a_report_without_room_is_incomplete_and_the_answer_is_printed(
     project, capsys, words, option

@@ -176,12 +176,14 @@ def watch_for(process, seconds):
     return counted / (time.monotonic() - began)
 
 
+@pytest.mark.lane("full")
 def test_the_time_that_other_processes_take_does_not_count(start):
     spinning, *_ = [start(SPIN) for _ in range(5)]
     time.sleep(0.5)
     assert 0.02 < watch_for(spinning, 2) < 0.5
 
 
+@pytest.mark.lane("full")
 def test_sleep_counts_and_being_stopped_does_not(start):
     sleeping = start("import time; time.sleep(60)")
     time.sleep(0.5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import os
 from pathlib import Path
 
@@ -34,6 +36,44 @@ def test_forked_workers_share_one_parent_and_start_as_spawned_ones_do(run, monke
     alone = run("tells", max_examples=1)[1].output
     assert alone.partition(", ")[2] == first.partition(", ")[2]
     assert alone.startswith(f"[{os.getpid()}, ")
+
+
+CHANGED = """
+import os, sys, tempfile
+
+def tells(a, b):
+    names = ("PYTHONPATH", "TMPDIR", "TRITON_INTERPRET", "OMP_NUM_THREADS", "GONE", "CAME")
+    print([os.environ.get(name) for name in names], tempfile.gettempdir(), os.getcwd())
+    print([entry for entry in sys.path if os.path.isdir(entry)])
+"""
+
+
+def test_a_forked_worker_has_the_environment_of_the_moment_as_a_spawned_one_has(
+    run, tmp_path, monkeypatch, way
+):
+    """It is the server that has an earlier one, of which nothing may be left."""
+    support = os.environ["PYTHONPATH"]
+    monkeypatch.setenv("GONE", "1")
+    monkeypatch.setenv("PYTHONPATH", f"{support}:before")
+    for folder in ("before", "after", "temporary", "place", "place/after"):
+        (tmp_path / folder).mkdir()
+    Path("place/targets.py").write_text(CHANGED)
+    with supervisor.preload() if way == "forked" else contextlib.nullcontext():
+        monkeypatch.delenv("GONE")
+        monkeypatch.setenv("CAME", "é\n")
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+        monkeypatch.setenv("PYTHONPATH", f"after:{support}")
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+        monkeypatch.chdir("place")
+        told = run("tells", max_examples=1)[1].output
+    path = repr(f"after:{support}")
+    temporary = tmp_path / "temporary"
+    first, second = told.splitlines()
+    variables = f"[{path}, '{temporary}', None, '1', None, 'é\\n']"
+    assert first == f"{variables} {temporary} {tmp_path / 'place'}"
+    entries = ast.literal_eval(second)
+    assert str(tmp_path / "place" / "after") in entries
+    assert not {str(tmp_path / "before"), str(tmp_path / "after")} & set(entries)
 
 
 def test_where_no_server_starts_workers_are_spawned(monkeypatch):

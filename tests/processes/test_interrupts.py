@@ -69,6 +69,7 @@ def test_check_ends_at_once_and_leaves_nothing(project, send, number):
     assert find_left(project) == ([], [])
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("send", "number"),
     [
@@ -96,6 +97,7 @@ def test_signoff_ends_at_once_and_tells_what_is_judged(project, send, number):
     assert find_left(project) == ([], [])
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("words", [SIGNOFF, ("contract", "my_kernels.py:waits", *PATIENCE)])
 def test_what_was_not_judged_is_one_line_and_an_old_report_stays(project, words):
     (project / "report.json").write_text("old")
@@ -106,6 +108,7 @@ def test_what_was_not_judged_is_one_line_and_an_old_report_stays(project, words)
     assert find_left(project) == ([], [])
 
 
+@pytest.mark.lane("full")
 def test_a_drift_that_is_interrupted_takes_nothing_from_its_check(project):
     kernels = KERNELS.replace("(a, b):", "(a, b):\n    if b is None: return  # its check")
     (project / "my_kernels.py").write_text(kernels)
@@ -118,6 +121,7 @@ def test_a_drift_that_is_interrupted_takes_nothing_from_its_check(project):
     assert find_left(project) == ([], [])
 
 
+@pytest.mark.lane("full")
 def test_signoff_ends_while_a_conftest_is_imported(project):
     (project / "conftest.py").write_text(IMPORTING)
     code, out, err = interrupt(start(project, *SIGNOFF), project)

@@ -41,6 +41,7 @@ def test_a_kill_keeps_what_was_judged(project):
     find_left(project)  # until the workers, which die with their parent, are gone
 
 
+@pytest.mark.lane("full")
 def test_a_report_that_is_no_file_is_written_once(project):
     (project / "go").touch()
     code, out, _ = run(project, *SIGNOFF, "--json", "-")
@@ -64,6 +65,7 @@ def test_fail_fast_ends_at_the_first_kernel_with_findings(project):
     assert find_left(project) == ([], [])
 
 
+@pytest.mark.lane("full")
 def test_fail_fast_changes_nothing_where_all_is_right(project):
     (project / "go").touch()
     names = ("--kernel", "matmul", "--kernel", "waits")

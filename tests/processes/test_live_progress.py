@@ -65,6 +65,7 @@ def test_quiet_is_quiet(project):
     assert "slow: pass: " in out
 
 
+@pytest.mark.lane("full")
 def test_other_lines_stand_above_it(project):
     words = ("signoff", "--max-examples", "10", "--jobs", "1")
     code, seen, out = run_on_terminal(project, "stderr", *words)

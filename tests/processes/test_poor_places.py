@@ -7,6 +7,7 @@ import json
 import pytest
 from cli_process import find_left, run
 from cli_project import project_folder  # noqa: F401
+from lanes import first_of_each
 
 #: What a shell does before it runs the command.
 PLACES = {
@@ -33,7 +34,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", first_of_each(PLACES))
 def test_a_poor_place_changes_no_verdict(project, place):
     words = ("check", "my_kernels.py:leaves", "--max-examples", "5", "--json", "report.json")
     ended, out, err = run(project, *words, shell=f'{PLACES[place]}; exec "$@"')

@@ -55,6 +55,7 @@ def test_a_target_that_answers_passes_whatever_else_it_does(run, name):
     assert report.seconds < 10
 
 
+@pytest.mark.lane("full")
 def test_a_target_that_waits_for_its_output_to_be_read_does_not_hang(run, monkeypatch):
     """On a busy machine: megabytes are read so slowly that they take longer than a call may."""
 
@@ -97,6 +98,7 @@ def _marked(marks):
     return [n for n in _numbers() if any(mark.encode() in environment(n) for mark in marks)]
 
 
+@pytest.mark.lane("full")
 def test_what_is_slow_only_in_haste_is_not_called_a_hang(run):
     report, _ = run("dawdles", Limits(case=1, memory=1 << 28))
     (finding,) = report.findings

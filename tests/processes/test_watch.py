@@ -117,6 +117,7 @@ def test_every_change_is_judged_and_ctrl_c_ends_it(project):
     assert find_left(project) == ([], [])
 
 
+@pytest.mark.lane("full")
 def test_a_change_ends_the_judgement_that_it_makes_stale(project):
     watched = Watched(project, "--time-limit", "600", "--json", "report.json")
     watched.wait_for("matmul: pass: ", "watching 5 files")
@@ -139,6 +140,7 @@ def test_a_change_ends_the_judgement_that_it_makes_stale(project):
     assert find_left(project) == ([], [])
 
 
+@pytest.mark.lane("full")
 def test_a_sign_off_judges_all_kernels_again(project):
     """Where one changes, or what is registered; what is half judged is not told."""
     watching = "watching 6 files; Ctrl-C ends it"

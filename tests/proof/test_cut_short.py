@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import branching_wrappers as wrappers
 import pytest
 from tiled import plain
@@ -18,7 +16,6 @@ from gemmproof.reference.symbolic.solver import OutOfTime
 from gemmproof.reference.symbolic.wrapper import decisions, paths
 
 GUARDED = wrappers.rows_beyond_the_largest_case
-LATE = SimpleNamespace(thread_time=lambda: float("inf"))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +28,7 @@ LATE = SimpleNamespace(thread_time=lambda: float("inf"))
 )
 def test_a_prover_without_time_says_so(wrapper, seconds, clock, why, monkeypatch):
     if clock is not None:
-        monkeypatch.setattr(clock, "time", LATE)
+        monkeypatch.setattr(clock, "counted_seconds", lambda: float("inf"))
     proofs = prove(KernelUnderTest("mine", wrapper), None, seconds)
     assert {proof.cut for proof in proofs.verdicts} == {TIME}
     assert any(why in proof.why for proof in proofs.verdicts)

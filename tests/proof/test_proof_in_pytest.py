@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from warm_process import run_module
 
 from gemmproof.cli import EXIT, main
 from gemmproof.worker import protocol
@@ -44,21 +43,14 @@ def project(tmp_path, monkeypatch):
 def run(project, *options):
     path = f"{ROOT / 'src'}:{project}:{os.environ.get('PYTHONPATH', '')}"
     words = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider", "--gemm-max-examples", "3")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "--rootdir", str(project), *options],
-        cwd=project,
-        env={
-            "PYTHONPATH": path,
-            "OMP_NUM_THREADS": "1",
-            "PATH": "/usr/bin",
-            "CUDA_VISIBLE_DEVICES": "",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.stdout
+    env = {
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PATH": "/usr/bin",
+    }
+    words = (*words, "--rootdir", str(project), *options)
+    return run_module("pytest", *words, cwd=project, env=env)[1]
 
 
 def failed(out):

@@ -29,7 +29,7 @@ def _here(monkeypatch):
 @pytest.mark.parametrize(
     ("engine", "how"),
     [
-        ("hangs", "no end after 1.2 s"),
+        ("hangs", "no end after 1.6 s"),
         ("crashes", "a process that died of SIGSEGV"),
         ("leaves", "a process that ended itself with status 0"),
         ("killed", "killed from outside by SIGKILL"),

@@ -123,6 +123,7 @@ def test_a_mirror_alone_sees_it(judge, name, case, old, new):
     assert judge(name, case, old, new) == {mirror.NAME}
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(("name", "case", "old", "new"), LOUD)
 def test_a_mirror_sees_what_others_see_too(judge, name, case, old, new):
     assert mirror.NAME in judge(name, case, old, new)

@@ -7,6 +7,7 @@ from functools import partial
 import alone_kernels as kernels
 import pytest
 import torch
+from lanes import first_of_each
 from mutants import scheduling, strides, tuning
 from wide import wide
 
@@ -180,7 +181,7 @@ INNOCENT = [
 
 @pytest.mark.parametrize(
     ("launch", "contract"),
-    INNOCENT,
+    first_of_each(INNOCENT, lambda row: row[1] is ANY),
     ids=[f"{f.__name__}-{'-'.join(c.formats)}" for f, c in INNOCENT],
 )
 def test_a_right_kernel_passes_every_property(launch, contract):

@@ -27,6 +27,7 @@ def test_every_fault_is_rejected_and_a_right_kernel_is_not(fmt: str, target: str
     assert len(found) == 9
 
 
+@pytest.mark.lane("full")
 def test_the_page_holds_the_table_of_a_run_at_1024() -> None:
     page = fill(rules.PAGE, {"bf16": rules.compare_rules(1024, "bf16")})
     assert page == rules.PAGE.read_text(encoding="utf-8")

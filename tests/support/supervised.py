@@ -5,9 +5,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from lanes import first_of_each
 
 from gemmproof.target import parse
 from gemmproof.worker import fork_client, protocol, supervisor
+from gemmproof.worker.fork_client import ForkServer
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 from gemmproof.worker.verdict import judge
@@ -81,7 +83,7 @@ def wrecks(a, b):
 """
 
 
-@pytest.fixture(name="way", params=["spawned", "forked"])
+@pytest.fixture(name="way", params=first_of_each(["forked", "spawned"]))
 def each_way(request):
     """How workers come into being: each by itself, or from a process that has imported torch."""
     return request.param
@@ -91,6 +93,9 @@ def each_way(request):
 def judging(tmp_path, monkeypatch, way):
     """Judges one of the TARGETS, by the engine that only calls it."""
     monkeypatch.setattr(fork_client, "MODULES", ("gemmproof.worker.serve",))
+    # no common process: a worker is spawned, or forked of the server that is started here
+    monkeypatch.setattr(fork_client, "find_server", lambda: fork_client._server)
+    monkeypatch.setattr(fork_client, "ForkServer", ForkServer)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     monkeypatch.setattr(protocol, "ENGINE", "fake_engine:check")
     monkeypatch.chdir(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +19,7 @@ from gemmproof.reference.symbolic.machine.launch import follow
 from gemmproof.reference.symbolic.machine.seen import NotFollowed
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import evaluate, walk
+from gemmproof.reference.work import counted_seconds
 
 FAR = ("narrow", "narrow_transposed", "narrow_batch", "huge")
 # what the copy engine stores beyond rows that end elsewhere, no formula says
@@ -161,7 +161,7 @@ def compare(kernel, draws, seed=0, seconds=20.0, most=40, target=None):
     try:
         domain = next(iter(list_domains(kernel)))
         config = seed if seed else 0
-        deadline = time.thread_time() + seconds
+        deadline = counted_seconds() + seconds
         solver = Solver(domain.condition, deadline=deadline)
         paths = list(list_paths(book, domain, target, config, solver, deadline))
     except (NotSaid, OutOfTime) as why:

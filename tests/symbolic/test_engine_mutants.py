@@ -284,11 +284,13 @@ WHOLE = {(getattr(check, "__closure__", None) and name) or check.__name__: check
          for name, check in CHECKS.items()}  # fmt: skip
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_check_passes_as_it_is(name):
     WHOLE[name]()
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_rule_is_noticed(name, monkeypatch):
     checks.break_rule(monkeypatch, *MUTATIONS[name])

@@ -11,6 +11,7 @@ import pytest
 import unsound_kernels
 from agreement import compare
 from families.table import RIGHT
+from lanes import first_of_each
 from mutants.table import MUTANTS
 from no_false_alarm.table import KERNELS
 from wide import wide
@@ -23,13 +24,15 @@ OWN = [
     KernelUnderTest(name, getattr(kernels, name), wide())
     for name in ("matmul", "matmul_grouped", "matmul_swizzled", "matmul_persistent")
 ]
-SOME = OWN + list(KERNELS[::4]) + list(RIGHT[::9]) + [m.kernel for m in MUTANTS[::24]]
+CORPORA = (OWN, KERNELS[::4], RIGHT[::9], [m.kernel for m in MUTANTS[::24]])
 # what no formula says: addresses from memory, and wrappers that are not followed
 LEFT = ("unknown:", "not followed:", "not traced:", "no paths:", "behind a while loop", "the call",
         "rows stored")  # fmt: skip
 
 
-@pytest.mark.parametrize("kernel", SOME, ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    "kernel", [x for some in CORPORA for x in first_of_each(some)], ids=lambda k: k.name
+)
 def test_formulas_touch_what_the_simulator_does(kernel):
     found = compare(kernel, DRAWS, seconds=6.0, most=24)
     assert found.differences == []

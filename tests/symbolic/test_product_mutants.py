@@ -191,6 +191,7 @@ MUTATIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_rule_of_results_is_noticed(name, monkeypatch):
     monkeypatch.setattr(prove, "seek", lambda *given: {})

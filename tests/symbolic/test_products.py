@@ -6,6 +6,7 @@ import product_kernels as kernels
 import product_sums as sums
 import product_wrappers as wrappers
 import pytest
+from lanes import first_of_each
 from wide import wide
 
 from gemmproof.engine.check import check
@@ -110,15 +111,20 @@ def without_trials(monkeypatch):
     monkeypatch.setattr(prove_module, "seek", lambda *given: {})
 
 
+def _name(value):
+    return value if isinstance(value, str) else value.__name__
+
+
 def _list(table):
-    return [pytest.param(place, name, id=name) for place in table for name in table[place]]
+    rows = [(place, name) for place in table for name in table[place]]
+    return first_of_each(rows, lambda row: row[0])
 
 
 def make(place, name, words):
     return KernelUnderTest(name, getattr(place, name), wide(**{"layouts": "contiguous", **words}))
 
 
-@pytest.mark.parametrize(("place", "name"), _list(RIGHT))
+@pytest.mark.parametrize(("place", "name"), _list(RIGHT), ids=_name)
 def test_a_right_product_is_proved(place, name):
     kernel = make(place, name, RIGHT[place][name])
     said = prove(kernel, seconds=SECONDS)
@@ -128,7 +134,7 @@ def test_a_right_product_is_proved(place, name):
     )
 
 
-@pytest.mark.parametrize(("place", "name"), _list(WRONG))
+@pytest.mark.parametrize(("place", "name"), _list(WRONG), ids=_name)
 def test_a_wrong_product_is_not_proved(place, name):
     sizes, words = WRONG[place][name]
     kernel = make(place, name, words)

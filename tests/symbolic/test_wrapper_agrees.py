@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from no_false_alarm import splitting, wrapping
-from no_false_alarm.table import KERNELS
+from no_false_alarm.table import KERNELS, LANES
 from symbolic_sizes import BATCH, STEPS, K, M, N, operands, trace
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -123,7 +123,10 @@ def assert_same(path, seen, values):
                 assert getattr(given[name], "value", given[name]) == x, name
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    "kernel",
+    [pytest.param(k, id=k.name, marks=pytest.mark.lane(LANES[k.name])) for k in KERNELS],
+)
 def test_a_trace_launches_what_a_call_does(kernel, monkeypatch):
     contract, wrapper = kernel.contract, forgetful(kernel.launch)
     dtype = getattr(torch, FORMATS[contract.formats[0]].dtype)

@@ -33,6 +33,7 @@ def test_every_call_is_recorded_but_those_whose_bits_are_the_devices_own(calls, 
     assert {name: predict_call(*calls[name]).free for name in FREE} == FREE
 
 
+@pytest.mark.lane("full")
 @pytest.mark.filterwarnings("ignore:.*pointers are used")  # as they were
 def test_predicted_bits_are_the_recorded_ones(calls, recorded):
     for name, bits in recorded.items():

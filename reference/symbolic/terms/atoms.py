@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
+from gemmproof.reference.work import METER
+
 _numbers = itertools.count()
 _atoms: WeakValueDictionary[Any, Atom] = WeakValueDictionary()
 
@@ -105,6 +107,7 @@ class Poly:
     __slots__ = ("_hash", "_named", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
+        METER.terms += 1
         self.terms = {m: c for m, c in terms.items() if c}
         self._hash: int | None = None
         self._named: tuple[Atom, ...] | None = None

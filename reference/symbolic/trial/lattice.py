@@ -15,6 +15,7 @@ import numpy as np
 from gemmproof.reference.symbolic.definitions import LANE
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate, every, le, term, walk
+from gemmproof.reference.work import METER
 
 MOST_TRIPS = 512
 MOST_LANES = 1 << 22  # of one array
@@ -52,6 +53,8 @@ class Lattice:
     def evaluate(self, what: Poly | Cond) -> Any:
         """A term's or condition's values. Raises Unclear."""
         self._count(what)
+        METER.trials += len(self.values)
+        METER.trial_lanes += math.prod(self.axes)
         try:
             return evaluate(what, self.values, self.memo)
         except KeyError as atom:

@@ -7,7 +7,6 @@ run's own sizes, and the answer is noted.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
@@ -36,6 +35,7 @@ from gemmproof.reference.symbolic.wrapper.translate import (
     to_cond,
     to_term,
 )
+from gemmproof.reference.work import METER, counted_seconds
 
 _MOST_GUARDS = 400
 
@@ -143,6 +143,7 @@ class Decisions(ShapeEnv):
             raise (Decisions.running or self).fail("a size that was kept from an earlier call")
 
     def _translate(self, function: Any, expr: Any) -> Any:
+        METER.decisions += 1
         made = self._read.get((function, expr))
         if made is None:
             made = self._translate_anew(function, expr)
@@ -168,7 +169,7 @@ class Decisions(ShapeEnv):
         cond = self.known.reduce(cond)
         if cond in (TRUE, FALSE):
             return cond == TRUE
-        if self.deadline is not None and time.thread_time() > self.deadline:
+        if self.deadline is not None and counted_seconds() > self.deadline:
             raise self.fail("out of time", late=True)
         answer = bool(evaluate(cond, self.hints))
         taken = cond if answer else ~cond

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -36,6 +35,7 @@ from gemmproof.reference.symbolic.wrapper.record import (
     WrapperRun,
 )
 from gemmproof.reference.symbolic.wrapper.watch import Answers, Watch
+from gemmproof.reference.work import counted_seconds
 
 Call = Callable[[dict[str, Any]], Any]
 Find = Callable[[Cond], Mapping[Atom, int] | None]
@@ -57,7 +57,7 @@ def trace_wrapper(
     It runs with the sizes `hint`, which meet `domain`; for each decision, `find` is asked for sizes
     that decide otherwise, as a value for each symbol, and it runs again. Paths that differ in
     decisions alone become one. `config` picks the configuration of autotuned kernels. It ends after
-    `most_paths` runs or at `deadline`, a time of time.thread_time(). State that the wrapper keeps
+    `most_paths` runs or at `deadline`, in counted seconds. State that the wrapper keeps
     from call to call is `call`'s to restore.
     """
     waiting: deque[tuple[list[Guard], Guard]] = deque()
@@ -78,7 +78,7 @@ def trace_wrapper(
         before, (cond, where) = waiting.popleft()
         wanted = [c for c, _ in before] + [~cond]
         why, sizes = "", None
-        late = deadline is not None and time.thread_time() > deadline
+        late = deadline is not None and counted_seconds() > deadline
         if late:
             why = "out of time"
         elif len(seen) >= most_paths:

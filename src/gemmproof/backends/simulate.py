@@ -18,13 +18,13 @@ from gemmproof.reference.observation import Run
 from gemmproof.reference.simulator import run
 
 Runner = Callable[..., Run]
-SECONDS = 30.0  # of CPU time, for a call
+SECONDS = 30.0  # counted (reference/work.py), for a call
 
 
 class Simulator:
     """Calls wrappers on the tile simulator, for `target`, or with exact IEEE dots for None.
 
-    `seconds` of CPU time are allowed for each call.
+    `seconds` are allowed for each call, counted.
     """
 
     name = SIMULATOR

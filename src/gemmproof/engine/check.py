@@ -43,6 +43,7 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
 from gemmproof.properties.proof.verdict import SECONDS as PROOF_SECONDS
+from gemmproof.reference.work import counted_seconds
 from gemmproof.report.report import Limit, Report
 from gemmproof.settings import EXAMPLES
 
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 Listener = Callable[[dict[str, Any]], None]
 MORE = 12  # cases that are still drawn after the first finding, for faults of another kind
 RUNS_TO_SHRINK = 60  # per fault
-PATIENCE = 30.0  # seconds after a finding, for more of them and for each to shrink
+PATIENCE = 30.0  # counted seconds after a finding, for more of them and for each to shrink
 MOST_SPENT = 3  # cases that may run out of their time or memory, before no more are drawn
 REPEATS = 1000  # draws in a row that bring nothing new
 SHRUNK_FAULTS = 8  # the rest are reported by the smallest case that was drawn
@@ -105,9 +106,9 @@ def check(
     there is none, and the report is incomplete), and what the simulator does not see is judged
     there alone. With `limits`, a kernel that keeps its contract is tried beyond it (limits.py).
     `listener` gets every event but the answer, each case before it runs and each fault when it is
-    first seen. `seconds` of CPU time are allowed a call. With `premise` each launch whose bits are
-    predicted is compiled, in `memory` bytes and a folder of `room`, and compared. With `proof`, a
-    solver first tries in `proof_seconds` to decide for every size what it can, which never hides
+    first seen. A call may take `seconds`, counted (work.py). With `premise` each launch whose bits
+    are predicted is compiled, in `memory` bytes and a folder of `room`, and compared. With `proof`,
+    a solver first tries to decide for every size what it can, in `proof_seconds`; no proof hides
     what a case shows. Raises ValueError for what is out of range, TypeError for what is no kernel.
     """
     require_arguments(kernel, max_examples, seed, case)
@@ -198,7 +199,7 @@ def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -
     failed, repeats, spent, until = False, 0, 0, float("inf")
     for one in list_cases(bench.kernel, bench.judged, bench.attempt, dtype, rng, max_examples):
         # a contract may admit fewer cases than requested
-        if len(bench.judged) >= stop_at or repeats > REPEATS or time.monotonic() > until:
+        if len(bench.judged) >= stop_at or repeats > REPEATS or counted_seconds() > until:
             break
         if spent >= MOST_SPENT:
             break
@@ -215,7 +216,7 @@ def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -
             return False
         # a failure that is expected takes no cases from the search for others
         if not failed and find_unexpected(judged.findings, bench.kernel):
-            failed, until = True, time.monotonic() + PATIENCE
+            failed, until = True, counted_seconds() + PATIENCE
             stop_at = min(stop_at, len(bench.judged) + MORE)
     return True
 
@@ -283,7 +284,7 @@ def _observe(bench: _Bench, case: Case, traced: bool = False) -> Observation:
 
 
 def _shrink(bench: _Bench, finding: Finding) -> Finding:
-    runs, until = len(bench.judged), time.monotonic() + PATIENCE
+    runs, until = len(bench.judged), counted_seconds() + PATIENCE
 
     def instance(judged: Judged) -> Finding | None:
         found = [f for f in judged.findings if same_fault(f, finding)]
@@ -291,10 +292,9 @@ def _shrink(bench: _Bench, finding: Finding) -> Finding:
         return next((f for f in found if (f.cause is None) >= (finding.cause is None)), None)
 
     def fails(candidate: Case) -> bool | None:
-        spent = len(bench.judged) - runs >= RUNS_TO_SHRINK or time.monotonic() > until
+        spent = len(bench.judged) - runs >= RUNS_TO_SHRINK or counted_seconds() > until
         if candidate not in bench.judged and spent:
             return None
         return instance(_judge(bench, candidate, "shrink")) is not None
 
-    case = shrink(finding.case, bench.kernel.contract, fails)
-    return instance(bench.judged[case]) or finding
+    return instance(bench.judged[shrink(finding.case, bench.kernel.contract, fails)]) or finding

@@ -23,7 +23,7 @@ from gemmproof.report.report import SCHEMA, PropertyResult, Report, versions
 if TYPE_CHECKING:
     from gemmproof.properties.kernel import KernelUnderTest
 
-SECONDS = 300.0  # a single product on the tile simulator
+SECONDS = 300.0  # counted; a single product on the tile simulator
 SIZES = (512, 4096)  # K at which a registered kernel is measured
 
 Product = Callable[[Array, Array], Array]

@@ -22,7 +22,7 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import Limit
 
-SECONDS = 5.0  # of CPU time, for the place of one limit
+SECONDS = 5.0  # counted, for the place of one limit
 MOST_STEP = 1024  # that sizes are asked to be multiples of
 
 

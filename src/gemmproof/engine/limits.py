@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -15,9 +14,10 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import Misstated
 from gemmproof.reference.spec import SpecError
+from gemmproof.reference.work import counted_seconds
 from gemmproof.report.report import Limit
 
-SECONDS = 20.0  # for all that lies beyond; what is not reached is said to be not tried
+SECONDS = 20.0  # counted, for all that lies beyond; what is not reached is said to be not tried
 
 Judge = Callable[[KernelUnderTest, Case, Beyond], Judged]
 
@@ -36,11 +36,11 @@ def find_limits(kernel: KernelUnderTest, tile: Tile, judge: Judge) -> Iterator[S
 
     Where other strides are a limit, a misaligned base and spans are not tried: they are views too.
     """
-    until, limited = time.monotonic() + SECONDS, set()
+    until, limited = counted_seconds() + SECONDS, set()
     for step in (*list_keywords(kernel, tile), *list_beyond(kernel.contract, tile)):
         if "any strides" in limited and step.words.get("layouts") == ANY:
             continue
-        if time.monotonic() > until:
+        if counted_seconds() > until:
             yield Stop(step, Limit(step.name, step.option, "not tried", "no time was left"))
             continue
         stop = _try(kernel, step, judge)

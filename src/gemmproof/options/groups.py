@@ -177,7 +177,7 @@ def add_limits(command: argparse.ArgumentParser, seconds: int) -> None:
     limits = command.add_argument_group("limits of a worker")
     limits.add_argument(
         "--time-limit", type=positive, default=seconds, metavar="S",
-        help=f"CPU seconds a call, seconds without a sign of life (default {seconds})",
+        help=f"counted seconds a call, or without a sign of life (default {seconds})",
     )  # fmt: skip
     limits.add_argument(
         "--memory-limit", type=positive, default=8, metavar="GIB", help="GiB in all (default 8)"

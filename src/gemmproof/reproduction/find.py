@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -18,6 +17,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import READ
 from gemmproof.reference.arithmetic.conversions import Array
 from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.work import counted_seconds
 from gemmproof.reproduction.bug import ALWAYS, BY_CHANCE, ENDS, NEVER, Bug, Index
 from gemmproof.reproduction.calls import ALONE, Before, list_series
 from gemmproof.reproduction.place import Unreproducible
@@ -25,7 +25,7 @@ from gemmproof.reproduction.reduce import reduce_items
 from gemmproof.reproduction.seen import Bench, SeenCall, Zeros
 from gemmproof.reproduction.state import count, state
 
-SECONDS = 20.0  # for the search of the fewest elements
+SECONDS = 20.0  # counted, for the search of the fewest elements
 MOST_PLACED = 2**24  # elements of an operand's memory
 # findings that say nothing but that values are wrong
 OF_VALUES = (values.EXACT, values.BOUND, special.NAME, determinism.SAME)
@@ -69,11 +69,11 @@ def find_bug(
         room = room and shown == BY_CHANCE
     # a stray store of a test may end its process
     room = room or any(map(_is_store, seen.judged.findings))
-    until = time.monotonic() + SECONDS
+    until = counted_seconds() + SECONDS
 
     def shows(tried: Bench, elements: Mapping[str, Array]) -> bool | None:
         tell()
-        if time.monotonic() > until:
+        if counted_seconds() > until:
             return None
         return _is_shown(tried.look(placed, elements), finding, shown, bench)
 

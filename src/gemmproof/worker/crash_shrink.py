@@ -16,7 +16,7 @@ from gemmproof.worker.processes import die_with_parent, resident
 
 SURVIVED = 86  # exit status of a child that came to its end
 TICK = 0.01  # seconds between two looks at a child
-SECONDS = 60  # for the whole search
+MOST_RUNS = 60  # of the whole search
 HASTE = 10  # a candidate has this fraction of the time limit, until the last one
 
 
@@ -33,11 +33,13 @@ def smallest(
     `limits` are seconds and bytes for one case; `tried` is called after each.
     """
     seconds, memory = limits
-    until = time.monotonic() + SECONDS
+    runs = 0
 
     def fails(candidate: Case) -> bool | None:
-        if time.monotonic() > until:
+        nonlocal runs
+        if runs >= MOST_RUNS:
             return None
+        runs += 1
         died = _end_of(run, candidate, seconds / HASTE if end == "hang" else seconds, memory) == end
         tried()
         return died

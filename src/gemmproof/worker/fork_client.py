@@ -15,11 +15,12 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
-from gemmproof.worker.fork_server import MARK_LENGTH, NUMBER, READY
+from gemmproof.worker.fork_server import MARK_LENGTH, MESSAGE, NUMBER, READY
 from gemmproof.worker.processes import MARK, memory_of_group
 
 SECONDS = 60.0  # for the server to import what it shall, and for it to answer
 TICK = 0.05  # seconds between two looks at it
+OWN = (MARK, "TRITON_INTERPRET")  # variables that are the server's or a worker's own
 # What the first worker would import: the simulator brings torch and Triton.
 MODULES = ("gemmproof.worker.serve", "gemmproof.engine.check")
 
@@ -96,6 +97,7 @@ class ForkServer:
         It dies with the thread that starts it. `memory`: how many bytes it may hold meanwhile.
         """
         self._lock = threading.Lock()
+        self._environment = dict(os.environ)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         start = (
             f"import sys; sys.path.insert(0, {root!r}); import gemmproof; del sys.path[0];"
@@ -132,11 +134,16 @@ class ForkServer:
         return False
 
     def fork(self, folder: str, token: str) -> ForkedWorker:
-        """A worker that serves the request in `folder`. Raises Lost."""
+        """Fork a worker that serves the request in `folder`. Raises Lost.
+
+        It has the folder and the environment that this process has now, as a spawned one would.
+        """
+        message = json.dumps([folder, token, os.getcwd(), self._find_changes()]).encode()
+        if len(message) > MESSAGE:
+            raise Lost
         ours, theirs = socket.socketpair()
         read, write = os.pipe()
         try:
-            message = json.dumps([folder, token, os.getcwd()]).encode()
             with self._lock:
                 socket.send_fds(self._control, [message], [theirs.fileno(), write])
         except OSError:
@@ -147,6 +154,12 @@ class ForkServer:
             theirs.close()
             os.close(write)
         return ForkedWorker(ours, read)
+
+    def _find_changes(self) -> dict[str, str | None]:
+        """Return what changed in the environment since the server started, None for what went."""
+        before, now = self._environment, dict(os.environ)
+        names = [n for n in {**before, **now} if n not in OWN and before.get(n) != now.get(n)]
+        return {name: now.get(name) for name in names}
 
     def close(self) -> None:
         """End the server; its workers die with it."""

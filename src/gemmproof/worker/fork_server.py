@@ -16,6 +16,9 @@ import selectors
 import signal
 import socket
 import struct
+import sys
+import tempfile
+import time
 from importlib import import_module
 from pathlib import Path
 
@@ -23,6 +26,7 @@ from gemmproof.worker.processes import MARK, die_with_parent, environment
 
 READY = b"r"
 NUMBER = struct.Struct("!i")  # what is told of a worker: its number, later its exit status
+MESSAGE = 1 << 16  # bytes that a request takes at most
 MARK_LENGTH = 32  # characters of every token: a worker writes its own over the server's
 
 
@@ -45,15 +49,16 @@ def main(control: int, modules: tuple[str, ...], conftest: str | None) -> None:
         gc.freeze()
         line = socket.socket(fileno=control)
         line.send(READY)
-        _Server(line, place).serve()
+        _Server(line, place, conftest is not None).serve()
     os._exit(0)
 
 
 class _Server:
     """The loop: requests come on `control`; `workers` has the line to each one's supervisor."""
 
-    def __init__(self, control: socket.socket, place: int) -> None:
+    def __init__(self, control: socket.socket, place: int, has_target: bool) -> None:
         self.control = control
+        self.has_target = has_target
         self.place = place
         self.workers: dict[int, socket.socket] = {}
         self.told: set[int] = set()
@@ -82,7 +87,7 @@ class _Server:
 
     def _take(self) -> bool:
         """Fork for the next request; False when there will be none."""
-        message, passed, _, _ = socket.recv_fds(self.control, 1 << 16, 2)
+        message, passed, _, _ = socket.recv_fds(self.control, MESSAGE, 2)
         if not message:
             return False
         line, output = passed
@@ -94,7 +99,15 @@ class _Server:
         self.selector.register(self.workers[pid], selectors.EVENT_READ, pid)
         return True
 
-    def _become_worker(self, line: int, output: int, folder: str, token: str, cwd: str) -> None:
+    def _become_worker(
+        self,
+        line: int,
+        output: int,
+        folder: str,
+        token: str,
+        cwd: str,
+        changes: dict[str, str | None],
+    ) -> None:
         """What the child does; never returns."""
         server = os.getppid()
         try:
@@ -112,12 +125,14 @@ class _Server:
             os.close(output)
             ctypes.memmove(self.place, token.encode(), MARK_LENGTH)
             os.environ[MARK] = token
-            os.chdir(cwd)
+            _change_place(cwd, changes)
             os.write(line, NUMBER.pack(os.getpid()))
             os.close(line)
-            from gemmproof.worker.serve import main as work
+            from gemmproof.worker import serve
 
-            work(folder)
+            if not self.has_target:  # a file may have changed since, unseen
+                serve.STARTED = time.time()
+            serve.main(folder)
         finally:
             os._exit(1)
 
@@ -143,6 +158,26 @@ class _Server:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def _change_place(cwd: str, changes: dict[str, str | None]) -> None:
+    """Enter a folder and change variables, with what Python made of them when it started."""
+    before = _split_path(os.environ.get("PYTHONPATH"))
+    os.chdir(cwd)
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    if "PYTHONPATH" in changes:
+        others = [entry for entry in sys.path if entry not in before]
+        sys.path[:] = dict.fromkeys([*_split_path(changes["PYTHONPATH"]), *others])
+    tempfile.tempdir = None  # asked again, for TMPDIR may have changed
+
+
+def _split_path(path: str | None) -> list[str]:
+    """Return the folders of a PYTHONPATH, of which Python makes absolute ones."""
+    return [os.path.abspath(entry) for entry in path.split(os.pathsep)] if path else []
 
 
 def _mark_place() -> int | None:

@@ -8,14 +8,17 @@ from gemmproof.reference.wording import say_count
 from gemmproof.worker import processes
 from gemmproof.worker.protocol import WorkerExit
 
+SLOWNESS = 3  # seconds on a slow machine for a counted one
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds for loading the target, for one case and for all, and bytes of memory.
 
     The seconds are those of worker/clock.py. A case that gives a sign of life has them anew; a call
-    that is simulated has as many of CPU time. All cases together may take `total`, or `each` for
-    every case asked for, if that is more. `memory` was asked for, `free` is what the machine has.
+    that is simulated has as many that are counted (reference/work.py). All cases together may take
+    `total`, or `each` for every case asked for, if that is more. `memory` was asked for, `free` is
+    what the machine has.
     """
 
     load: float = 120.0
@@ -42,8 +45,8 @@ def find_broken(
 
 def _find_allowed(limits: Limits, worker: WorkerExit) -> float:
     """The seconds that a worker may take until its next sign of life."""
-    if worker.is_proving:  # the prover minds its own time, and starts slowly
-        return float(worker.events["proof"]["seconds"]) + limits.case
+    if worker.is_proving:  # the prover counts its own time, which may be longer here
+        return SLOWNESS * float(worker.events["proof"]["seconds"]) + limits.case
     return limits.case if worker.cases else limits.load
 
 

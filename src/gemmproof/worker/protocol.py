@@ -50,7 +50,7 @@ class Request:
     `--device cuda`, `limits` for what lies beyond the contract, `proof` for what a solver decides
     in `proof_seconds`, `premise` for what is predicted to be compiled as well, `declared` and
     `sizes` are the accumulator and the K of a drift, `format` that of a drift, or the only one to
-    judge of a registered kernel, `seconds` of CPU time are allowed for each simulated call and for
+    judge of a registered kernel, `seconds` are counted for each simulated call and for
     each candidate of a shrink, `memory` bytes for one, and for a worker that is to compile. `path`
     is looked through first for what is imported, and `room` is the worker's own folder, which does
     not outlive it.

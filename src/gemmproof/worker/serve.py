@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.kernel import KernelUnderTest
 
-STARTED = time.time()  # of this process, or of the one that it is a fork of: before any target
+STARTED = time.time()  # before any target: of this process, or of the one that imported conftest
 
 
 def main(folder: str) -> None:

@@ -65,9 +65,13 @@ def write(folder: Path, wrong: Wrong, bug: Bug) -> Path:
 
 
 def run_pytest(folder: Path, *words: str, interpreted: bool = True) -> tuple[int, str]:
-    """The exit code and the output of pytest in a folder, which knows nothing of gemmproof."""
+    """The exit code and the output of pytest in a folder, which knows nothing of gemmproof.
+
+    It sees no GPU.
+    """
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    env |= {"COLUMNS": "300", **({"TRITON_INTERPRET": "1"} if interpreted else {})}
+    env |= {"COLUMNS": "300", "CUDA_VISIBLE_DEVICES": ""}
+    env |= {"TRITON_INTERPRET": "1"} if interpreted else {}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:gemmproof.plugin", "-rA", *words]
     command += ["--rootdir", str(folder), "-c", os.devnull, "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)

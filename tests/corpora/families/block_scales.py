@@ -129,7 +129,7 @@ FAMILY = Family(
     """
 R block_scales:tile_deeper_than_a_group EXACT operand_broadcast scale_a K 1 1 65
 R block_scales:group_of_columns_is_the_tile BOUNDS out_of_bounds scale_b K 1 33 1
-R block_scales:group_of_columns_not_wrapped BOUNDS out_of_bounds scale_b K 1 1 1
+R block_scales:group_of_columns_not_wrapped BOUNDS out_of_bounds scale_b K 1 1 1 lane=default
 R block_scales:group_of_k_is_the_tile BOUNDS out_of_bounds scale_b K 1 1 33
 R block_scales:group_begins_one_tile_late EXACT operand_broadcast scale_a K 1 1 65
 R block_scales:strides_of_the_scales_swapped BOUNDS out_of_bounds scale_b K 1 65 1

@@ -164,7 +164,7 @@ FAMILY = Family(
     ),
     """
 R calling_forms:gemm_that_always_reads_c EXACT operand_read c - 1 1 1 beta=0.0
-R calling_forms:gemm_without_alpha EXACT operand_forgotten alpha - 1 1 1 alpha=0.5
+R calling_forms:gemm_without_alpha EXACT operand_forgotten alpha - 1 1 1 alpha=0.5 lane=default
 R calling_forms:beta_applied_to_the_product EXACT wrong_value c - 1 1 1 beta=-2.0
 R calling_forms:c_added_though_beta_is_forgotten EXACT operand_forgotten beta - 1 1 1 beta=-2.0
 R calling_forms:alpha_applied_to_c_too EXACT operand_multiplied c - 1 1 1 alpha=0.5

@@ -141,7 +141,7 @@ FAMILY = Family(
         spec=formula,
     ),
     """
-R epilogues:activation_before_the_bias BOUND wrong_value c - 1 1 1
+R epilogues:activation_before_the_bias BOUND wrong_value c - 1 1 1 lane=default
 R epilogues:tanh_in_place_of_erf BOUND operand_forgotten activation - 1 12 16
 R epilogues:activation_applied_twice BOUND wrong_value c - 1 5 7
 R epilogues:activation_of_a_rounded_sum BOUND rounding c - 2 2 1 fill=normal

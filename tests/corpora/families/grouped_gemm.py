@@ -127,6 +127,6 @@ R grouped_gemm:empty_groups_are_not_counted EXACT operand_shifted offsets - 1 1 
 R grouped_gemm:groups_begin_at_whole_tiles ONCE stored_twice c M 2 1 1
 R grouped_gemm:stride_of_groups_is_that_of_square_weights BOUNDS out_of_bounds b 0 2 1 2
 R grouped_gemm:stride_of_groups_ignored EXACT operand_strides b - 2 1 1
-R grouped_gemm:grid_without_tiles_for_the_ends_of_groups ONCE never_stored c M 2 1 1
+R grouped_gemm:grid_without_tiles_for_the_ends_of_groups ONCE never_stored c M 2 1 1 lane=default
 """,
 )

@@ -123,7 +123,7 @@ FAMILY = Family(
         spec=add_adapters,
     ),
     """
-R lora_adapters:shrink_knows_no_missing_adapter BOUNDS out_of_bounds lora_a 0 1 1 1
+R lora_adapters:shrink_knows_no_missing_adapter BOUNDS out_of_bounds lora_a 0 1 1 1 lane=default
 R lora_adapters:buffer_of_the_shrink_not_zeroed LANES undefined_stored buffer_ptr - 2 1 1
 R lora_adapters:scaling_in_shrink_and_expand EXACT operand_multiplied lora_a - 2 1 1
 R lora_adapters:adapter_of_the_first_of_four_tokens EXACT operand_broadcast ids M 2 1 1

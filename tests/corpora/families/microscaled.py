@@ -136,7 +136,7 @@ MXFP8 = Family(
     """
 R microscaled:scales_of_the_first_tile_of_k EXACT operand_wrapped scale_a K 1 1 96
 R microscaled:scales_of_b_with_their_axes_swapped BOUNDS out_of_bounds scale_b N 1 1 64
-R microscaled:scales_of_a_not_masked BOUNDS out_of_bounds scale_a M 1 1 32
+R microscaled:scales_of_a_not_masked BOUNDS out_of_bounds scale_a M 1 1 32 lane=default
 R microscaled:exponents_less_128 EXACT operand_off_by_one scale_a - 1 1 32
 R microscaled:scales_of_b_not_given EXACT operand_forgotten scale_b - 1 1 32
 R microscaled:scales_of_a_given_for_b EXACT wrong_value c - 1 1 32
@@ -159,7 +159,7 @@ NVFP4 = Family(
     ),
     """
 R microscaled:halves_of_bytes_swapped EXACT operand_nibbles a - 1 1 16
-R microscaled:bound_of_bytes_in_elements BOUNDS out_of_bounds a K 1 1 16
+R microscaled:bound_of_bytes_in_elements BOUNDS out_of_bounds a K 1 1 16 lane=default
 R microscaled:scale_of_the_product_forgotten EXACT operand_forgotten scale - 1 1 16
 R microscaled:scale_of_the_product_applied_twice EXACT operand_applied_twice scale - 1 1 16
 R microscaled:scales_of_the_first_tile EXACT operand_wrapped scale_a K 1 1 80

@@ -151,7 +151,7 @@ FP8 = Family(
         ),
     ),
     """
-R quantized:scale_of_a_taken_for_b EXACT operand_replaced scale_b - 1 1 1
+R quantized:scale_of_a_taken_for_b EXACT operand_replaced scale_b - 1 1 1 lane=default
 R quantized:multiplied_by_the_scale_of_the_result EXACT operand_inverted scale_c - 1 1 1
 R quantized:saturated_before_the_scale_of_the_result EXACT wrong_value c - 21 3 1
 R quantized:saturated_as_another_fp8_is EXACT wrong_value c - 21 3 1
@@ -174,7 +174,7 @@ INT8 = Family(
     ),
     """
 R quantized:zero_point_subtracted_after_the_scales EXACT wrong_value c - 2 1 1
-R quantized:zero_point_added EXACT operand_negated zero - 2 1 1
+R quantized:zero_point_added EXACT operand_negated zero - 2 1 1 lane=default
 R quantized:zero_point_times_k EXACT wrong_value c - 2 1 1
 R quantized:columns_summed_over_the_last_tile_alone EXACT later_block c K 2 1 33
 R quantized:scale_of_rows_loaded_by_columns BOUNDS out_of_bounds scale_a M 1 2 1

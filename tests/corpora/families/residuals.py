@@ -132,7 +132,7 @@ R residuals:beta_forgotten EXACT operand_forgotten beta - 1 1 1
 R residuals:residual_subtracted EXACT operand_negated residual - 1 1 1
 R residuals:last_slice_not_added EXACT last_k_block c K 1 1 33
 R residuals:empty_slice_not_written LANES undefined_stored w_ptr - 1 1 1
-R residuals:residual_masked_along_the_rows_alone BOUNDS out_of_bounds residual N 1 1 1
+R residuals:residual_masked_along_the_rows_alone BOUNDS out_of_bounds residual N 1 1 1 lane=default
 R residuals:residual_taken_for_dense BOUNDS out_of_bounds residual M 2 1 1 residual=padded
 R residuals:residual_read_with_beta_of_0 EXACT operand_read residual - 1 1 1 beta=0.0
 """,

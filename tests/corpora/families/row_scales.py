@@ -82,7 +82,7 @@ FAMILY = Family(
     ),
     """
 R row_scales:scale_of_rows_forgotten EXACT operand_forgotten scale_a - 1 1 1
-R row_scales:scale_of_rows_applied_twice EXACT operand_applied_twice scale_a - 1 1 1
+R row_scales:scale_of_rows_applied_twice EXACT operand_applied_twice scale_a - 1 1 1 lane=default
 R row_scales:scale_of_the_next_row EXACT operand_shifted scale_a M 2 1 1
 R row_scales:bias_forgotten EXACT operand_forgotten bias - 1 1 1 dtype=bf16
 R row_scales:scale_of_columns_unmasked BOUNDS out_of_bounds scale_b N 1 1 1

@@ -105,7 +105,7 @@ FAMILY = Family(
     """
 R split_k_bias:bias_added_by_every_part EXACT operand_applied_twice bias - 1 1 5
 R split_k_bias:parts_activated_before_they_are_summed EXACT wrong_value c - 1 2 1
-R split_k_bias:parts_without_k_leave_their_slice LANES undefined_stored w_ptr - 1 1 1
+R split_k_bias:parts_without_k_leave_their_slice LANES undefined_stored w_ptr - 1 1 1 lane=default
 R split_k_bias:last_slice_lost EXACT last_k_block c K 1 2 49
 R split_k_bias:slices_one_row_apart EXACT wrong_value c - 2 1 1
 R split_k_bias:bias_by_row_in_the_reduction BOUNDS out_of_bounds bias N 2 1 1

@@ -103,7 +103,7 @@ INT8 = Family(
         spec=lambda a, b, scale: (a @ b) * scale,
     ),
     """
-R weight_only:weights_read_as_unsigned EXACT operand_sign b - 1 1 1
+R weight_only:weights_read_as_unsigned EXACT operand_sign b - 1 1 1 lane=default
 R weight_only:weights_of_the_layer_before_it_was_transposed EXACT operand_strides b - 1 2 2
 R weight_only:scales_masked_by_rows BOUNDS out_of_bounds scale N 2 1 1
 R weight_only:scale_multiplied_in_at_every_k_tile EXACT later_block c K 1 1 33
@@ -212,7 +212,7 @@ R weight_only:zero_point_subtracted_after_the_scale EXACT wrong_value c - 1 8 32
 R weight_only:nibbles_in_the_order_of_awq EXACT operand_nibbles b - 1 8 32
 R weight_only:top_nibble_keeps_its_sign EXACT wrong_value c - 1 8 32
 R weight_only:scale_of_the_tile_for_both_its_groups EXACT operand_broadcast scales K 1 8 64
-R weight_only:group_counted_in_tiles BOUNDS out_of_bounds scales K 1 8 32
+R weight_only:group_counted_in_tiles BOUNDS out_of_bounds scales K 1 8 32 lane=default
 R weight_only:zero_points_of_the_group_before EXACT operand_shifted qzeros K 2 8 64
 R weight_only:zero_point_shifted_by_the_word_not_the_column EXACT wrong_value c - 1 8 32
 """,

@@ -10,14 +10,14 @@ _LINES = """
 A k_tail:even_k_means_divisible_by_two BOUNDS out_of_bounds a K 1 1 2
 A k_tail:mask_does_not_advance BOUNDS out_of_bounds b K 1 1 17
 A k_tail:k_mask_admits_one_more BOUNDS out_of_bounds a K 1 1 1
-A k_tail:no_k_mask_on_b BOUNDS out_of_bounds b K 1 1 1
+A k_tail:no_k_mask_on_b BOUNDS out_of_bounds b K 1 1 1 lane=default
 A k_tail:k_mask_loses_the_last EXACT last_k_block c K 1 1 1
 A k_tail:k_tiles_rounded_down EXACT last_k_block c K 1 1 1
 A k_tail:bound_in_packed_units EXACT last_k_block c K 1 1 1
 A split_k:slices_overlap EXACT last_k_block c K 1 1 2
 A split_k:slices_lose_the_remainder EXACT last_k_block c K 1 1 1
 B undefined:no_other_on_a LANES undefined_stored a K 1 1 1
-B undefined:no_other_on_b LANES undefined_stored b K 1 1 1
+B undefined:no_other_on_b LANES undefined_stored b K 1 1 1 lane=default
 B undefined:other_is_one EXACT k_tail c K 1 1 1
 B undefined:other_is_minus_infinity EXACT not_finite c - 1 1 1
 B undefined:window_not_padded LANES undefined_stored b K 1 1 1
@@ -30,16 +30,16 @@ C coverage:store_mask_admits_one_more_column BOUNDS out_of_bounds c N 1 1 1
 C coverage:store_mask_of_the_other_axis BOUNDS out_of_bounds c M 1 2 1
 C coverage:store_to_wrapped_columns ONCE stored_twice c N 1 1 1
 C coverage:last_row_not_stored ONCE never_stored c M 1 1 1
-C coverage:grid_rounded_down ONCE never_stored c M 1 1 1
+C coverage:grid_rounded_down ONCE never_stored c M 1 1 1 lane=default
 C coverage:grid_of_the_other_block ONCE never_stored c N 1 33 1
 C coverage:every_tile_launched_twice ONCE stored_twice c - 1 1 1
 D offsets:row_offset_of_a_in_32_bits FIT wrapped_offset a M 3 1 1 a=narrow
-D offsets:k_offset_of_b_in_32_bits FIT wrapped_offset b K 1 1 3 b=narrow
+D offsets:k_offset_of_b_in_32_bits FIT wrapped_offset b K 1 1 3 b=narrow lane=default
 D offsets:k_step_of_a_in_32_bits FIT wrapped_offset a K 1 1 17 a=narrow_transposed
 D offsets:row_offset_of_c_in_32_bits FIT wrapped_offset c M 37453 57340 1
 D offsets:workspace_plane_in_32_bits FIT wrapped_offset w_ptr - 5351 57332 1
 D offsets:batch_offset_of_a_in_32_bits FIT wrapped_offset a batch 1 1 1 batch=3 a=narrow_batch
-E strides:strides_of_a_swapped BOUNDS out_of_bounds a M 1 1 2
+E strides:strides_of_a_swapped BOUNDS out_of_bounds a M 1 1 2 lane=default
 E strides:strides_of_b_swapped BOUNDS out_of_bounds b K 1 2 1
 E strides:strides_of_c_swapped BOUNDS out_of_bounds c M 1 2 1
 E strides:a_assumed_contiguous BOUNDS out_of_bounds a M 2 1 1 a=padded
@@ -54,17 +54,17 @@ E strides:batch_stride_of_b_forgotten EXACT wrong_strides b - 1 1 1 batch=2
 E strides:batch_stride_of_a_assumed BOUNDS out_of_bounds a - 1 1 1 batch=2 a=padded
 F hints:stride_said_to_be_a_multiple_of_16 HINTS false_hint a - 2 1 2
 F hints:column_stride_assumed_to_be_1 HINTS false_hint - - 1 1 2 b=column
-F hints:k_assumed_to_be_whole_tiles HINTS false_hint - - 1 1 1
+F hints:k_assumed_to_be_whole_tiles HINTS false_hint - - 1 1 1 lane=default
 F hints:k_assumed_to_be_many_tiles HINTS false_hint - - 1 1 1
 F hints:offsets_said_to_be_multiples HINTS false_hint b - 1 2 2 b=column
 F hints:offsets_said_to_be_constant HINTS false_hint b - 1 2 1
-G split_k:atomics_onto_empty LANES undefined_stored c_ptr - 1 1 1
+G split_k:atomics_onto_empty LANES undefined_stored c_ptr - 1 1 1 lane=default
 G split_k:last_partial_not_added EXACT last_k_block c K 1 1 33
 G tuning:one_configuration_has_wider_tiles ONCE stored_twice c N 1 65 1 config=2
 H scheduling:last_group_not_clamped ONCE never_stored c N 1 17 1
 H scheduling:columns_divided_by_the_full_group ONCE stored_twice c N 1 17 1
 H scheduling:column_taken_from_the_rows ONCE stored_twice c N 1 17 1
-H scheduling:last_tile_dropped ONCE never_stored c - 1 1 1
+H scheduling:last_tile_dropped ONCE never_stored c - 1 1 1 lane=default
 H scheduling:tail_wave_dropped ONCE never_stored c - 1 1 1
 H scheduling:persistent_steps_overlap ONCE stored_twice c - 33 65 1 sms=7
 H scheduling:early_exit_one_too_late ONCE stored_twice c - 1 1 1
@@ -86,30 +86,30 @@ I precision:one_column_in_low_precision BOUND rounding c - 1 1 3 fill=normal
 I split_k:half_precision_atomics BOUND rounding c - 1 2 19 fill=normal
 I split_k:half_precision_partials BOUND rounding c - 1 2 19 fill=normal
 I promises:nan_becomes_zero SPECIAL nan_lost c - 2 5 17 fill=special
-I promises:overflow_clamped SPECIAL nan_lost c - 2 5 17 fill=special
+I promises:overflow_clamped SPECIAL nan_lost c - 2 5 17 fill=special lane=default
 I promises:positive_sums_rounded_up SYMMETRY not_negated c - 1 1 17 fill=normal compare=negated
 J scales:scale_of_the_k_tile EXACT everywhere c - 1 1 33
 J scales:scale_group_depends_on_the_row_tile EXACT tile_edge c M 17 1 33
 J scales:tail_group_unscaled EXACT scattered c - 1 1 1
 J scales:sum_scaled_again_by_every_tile EXACT scattered c - 1 1 17
 J scales:strides_of_scales_ignored EXACT everywhere c - 2 1 33
-J scales:low_byte_unsigned EXACT scattered c - 1 1 1 dtype=int8
+J scales:low_byte_unsigned EXACT scattered c - 1 1 1 dtype=int8 lane=default
 J scales:bytes_swapped EXACT last_k_block c K 1 1 1 dtype=int8
 J scales:high_byte_shifted_by_seven EXACT everywhere c - 1 1 2 dtype=int8
 K degenerate:no_store_without_k ONCE never_stored c - 1 1 0
 K degenerate:first_k_tile_peeled BOUNDS out_of_bounds a K 1 1 0
 K degenerate:stores_only_inside_the_k_loop ONCE never_stored c - 1 1 0
-K degenerate:wrapper_divides_by_k ENDS raised - - 1 1 0
+K degenerate:wrapper_divides_by_k ENDS raised - - 1 1 0 lane=default
 K degenerate:wrapper_squeezes_one_row ENDS wrong_shape - - 1 1 1
 K degenerate:wrapper_returns_early_without_k ONCE never_stored c - 1 1 0
 K degenerate:wrapper_refuses_one_column ENDS raised - - 1 1 1
 K promises:operand_scaled_in_place INPUTS element_changed a - 1 1 1
-L hints:descriptor_of_unaligned_rows HINTS bad_descriptor a - 1 1 1
+L hints:descriptor_of_unaligned_rows HINTS bad_descriptor a - 1 1 1 lane=default
 O split_k:two_slices_store_to_one_partial EXACT last_k_block c K 1 1 1
-O tuning:slices_add_without_a_lock RACES race c_ptr - 1 1 1
+O tuning:slices_add_without_a_lock RACES race c_ptr - 1 1 1 lane=default
 O tuning:split_chosen_by_m ROWS bits_differ c M 1 21 18 fill=normal compare=rows invariant=1
 O promises:every_other_call_splits_k SAME bits_differ c - 1 1 17 fill=normal calls=3
-P tuning:strides_kept_from_the_first_call CALLS stale - - 1 1 2 compare=order
+P tuning:strides_kept_from_the_first_call CALLS stale - - 1 1 2 compare=order lane=default
 P tuning:counters_not_reset_between_calls LANES undefined_stored c_ptr - 1 1 1 calls=3
 A fast_paths:unrolled_steps_lose_the_last_tile EXACT last_k_block c K 1 1 320
 A fast_paths:long_column_loses_its_tail EXACT k_block c K 1 1 1025
@@ -123,7 +123,7 @@ I promises:tiles_of_zeros_skipped SPECIAL nan_lost c - 1 1 1 fill=special
 G tuning:trial_runs_add_to_the_result EXACT last_k_block c K 1 1 1 calls=3
 P tuning:copy_of_b_kept_by_its_address CALLS stale - - 1 2 2 compare=order
 Q refused:accumulator_changes_its_type COMPILES compile_error - - 1 1 1
-Q refused:hint_on_a_stride_of_1 COMPILES compile_error - - 1 1 1
+Q refused:hint_on_a_stride_of_1 COMPILES compile_error - - 1 1 1 lane=default
 Q refused:one_configuration_of_24_columns COMPILES compile_error - - 1 1 1 config=1
 Q refused:loop_left_with_break COMPILES compile_error - - 1 1 1
 """.strip().splitlines()

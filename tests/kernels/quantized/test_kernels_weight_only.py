@@ -218,6 +218,7 @@ def test_words_of_four_bits_have_errors_of_their_own():
     assert matmul_w4(A, B4[:, :0], S[:0]).shape == (3, 0)
 
 
+@pytest.mark.lane("full")
 @both
 @pytest.mark.parametrize(("dtype", "group"), [(torch.bfloat16, 128), (F16, None)])
 @pytest.mark.parametrize("rows", [16, 32, 64, 128])

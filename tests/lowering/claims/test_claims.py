@@ -2,6 +2,7 @@
 
 import claimed_kernels as kernels
 import pytest
+from lanes import first_of_each
 
 from gemmproof.engine.check import check
 from gemmproof.lowering.claims.plan import list_cases, plan_launches
@@ -92,7 +93,7 @@ AMD = [
 ]
 
 
-@pytest.mark.parametrize(("gpu", "dtype"), AMD)
+@pytest.mark.parametrize(("gpu", "dtype"), first_of_each(AMD))
 def test_smallest_tiles_of_amd_are_those_that_a_reason_names(gpu, dtype, tmp_path):
     (finding,) = weigh_tile(gpu, dtype, (16, 16, 1), tmp_path)
     words = finding.message.partition(f"smallest mfma for {dtype} take ")[2]

@@ -12,6 +12,7 @@ from pathlib import Path
 import claimed_kernels as kernels
 import pytest
 import triton
+from warm_process import run_module
 
 from gemmproof.cli import main, parser
 from gemmproof.commands.check import contract_of, reproduce_line
@@ -91,6 +92,7 @@ def judge(wrapper, limits=None, **words):
     return add_claims(held, promised, request, limits or Limits(), lambda event: None)[0]
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("does", "limits", "said"),
     [
@@ -236,10 +238,10 @@ def test_pytest_has_an_item_for_each_claim_and_none_without(tmp_path):
     (tmp_path / "conftest.py").write_text(CONFTEST.format(folder=folder))
     (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
     chosen = "tensor or gpus or completion"
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", chosen]
-    command += ["-p", "gemmproof.plugin", "--gemm-max-examples", "1", "--gemm-in-process"]
+    words = ["-v", "-p", "gemmproof.plugin", "-p", "no:cacheprovider", "-k", chosen]
+    words += ["--gemm-max-examples", "1", "--gemm-in-process"]
     own = {name: x for name, x in os.environ.items() if name != "PYTEST_ADDOPTS"}
-    out = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True).stdout
+    _, out = run_module("pytest", *words, cwd=tmp_path, env=own)
     fared = [x.split()[:2] for x in out.splitlines() if "::test_gemm[" in x and "%" in x]
     assert {x.partition("[")[2].rstrip("]"): how for x, how in fared} == {
         "right-fp16-runs_to_completion": "PASSED",

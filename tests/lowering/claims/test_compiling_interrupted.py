@@ -16,6 +16,7 @@ from gemmproof.worker.verdict import judge
 ONE = {"M": 64, "N": 64, "K": 64}
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("words", "asked"),
     [({"fits": ("sm_80",)}, {}), ({}, {"premise": True, "gpu": "sm_80"})],

@@ -52,6 +52,7 @@ def load_at(column):
     shift[(1,)](*blocks, column, 0, 4, 16)
 
 
+@pytest.mark.lane("full")
 def test_tritons_interpreter_asks_for_the_same():
     with start_interpreter() as call:
         call("test_copy_engine:load_at", 8)

@@ -117,6 +117,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.lane("full")
 def test_memory_stays_bounded_on_a_large_grid(tmp_path):
     """4,096 programs of 32 x 32 tiles with at most 4 MB a value; the output is 16 MB."""
     path = tmp_path / "large.py"

@@ -14,7 +14,8 @@ from simulator_lanes import launcher
 from gemmproof.reference.dot.fma import fma_chain
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.sign_of_life import SignOfLife
-from gemmproof.reference.simulator import Exhausted, LimitExceeded, run
+from gemmproof.reference.simulator import Exhausted, LimitExceeded, progress, run
+from gemmproof.reference.work import METER
 
 
 @triton.jit
@@ -97,7 +98,7 @@ def idles(o, n):
 )
 def test_what_is_slow_is_not_called_endless(kernel, grid, args):
     tensors = (torch.ones(1 << 22),) if kernel is persists else ()
-    with pytest.raises(Exhausted, match="still advancing after 1 s of CPU time"):
+    with pytest.raises(Exhausted, match="still advancing after 1 s of counted work"):
         run(launcher(kernel, grid, *args, shape=(1 << 22,)), *tensors, seconds=1)
 
 
@@ -114,8 +115,8 @@ def test_launches_in_a_while_never_end_in_a_for_they_are_slow(monkeypatch):
             idles[(1,)](o, 3)
         return o
 
-    # each look at the clock is a hundredth of a second: what Triton's frontend takes is not
-    monkeypatch.setattr(time, "thread_time", partial(next, count(0.0, 0.01)))
+    # each look at the count is a hundredth of a second: what Triton's frontend takes is not
+    monkeypatch.setattr(progress, "counted_seconds", partial(next, count(0.0, 0.01)))
     with pytest.raises(LimitExceeded, match="a loop without end") as raised:
         run(converge, torch.ones(1), seconds=1)
     assert _line(raised.value) == _line_of("while o.item() != 4") + 1
@@ -123,14 +124,19 @@ def test_launches_in_a_while_never_end_in_a_for_they_are_slow(monkeypatch):
         run(repeat, torch.ones(1), seconds=1)
 
 
-def test_the_time_of_a_call_is_its_own(monkeypatch):
-    """A machine that gives the simulation a tenth of its time takes ten times as long."""
-    clock = time.thread_time
-    monkeypatch.setattr(time, "thread_time", lambda: clock() / 10)
-    began = clock()
-    with pytest.raises(Exhausted):
-        run(launcher(counts, (2,), 3), seconds=0.2)
-    assert clock() - began > 1.5
+def test_a_call_ends_after_the_same_work_at_any_load(monkeypatch):
+    """No clock is looked at: a call that runs out of time does so at the same turn of its loop."""
+
+    def count_turns():
+        before = METER.values
+        with pytest.raises(Exhausted):
+            run(launcher(counts, (2,), 3), seconds=0.2)
+        return METER.values - before
+
+    turns = [count_turns() for _ in range(3)]
+    monkeypatch.setattr(SignOfLife, "_given", 0.0)
+    monkeypatch.setattr(time, "thread_time", partial(next, count(0.0, 1.0)))  # a busy machine's
+    assert turns[1:] == [count_turns()] * 2  # the first translates the kernel
 
 
 def test_what_advances_gives_signs_of_life(monkeypatch):

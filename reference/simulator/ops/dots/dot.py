@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.value import Value, loaded_width, union, unknown_block
 from gemmproof.reference.ttir.dtypes import Dtype
 from gemmproof.reference.ttir.module import Op
+from gemmproof.reference.work import METER
 
 
 def is_zero(value: Value) -> bool:
@@ -119,6 +121,7 @@ def _build_dot(op: Op) -> Callable[..., Value]:
         if launch.session.sampled:
             return unknown_block(c_kind)
         a, b = _spread(a, a_kind.shape), _spread(b, b_kind.shape)
+        METER.products += len(launch.programs) * prod((*c_kind.shape, K))
         pending = isinstance(c, shared_tiles.Product)
         from_zero = not pending and c.data.size == 1 and is_zero(c)
         target, loaded = launch.session.target, loaded_width(a, b)

@@ -10,7 +10,7 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR
 
-SECONDS = 5.0  # for all findings of a kernel
+SECONDS = 5.0  # counted, for all findings of a kernel
 
 
 def name_missing(

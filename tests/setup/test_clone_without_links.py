@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def clone(tmp_path):
-    """What git leaves of the links where it makes none: files that say where they lead."""
+    """A clone by a git without symbolic links: each link is a file that holds its target."""
     for name in ("setup.py", "run", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
     package = tmp_path / "src" / "gemmproof"

@@ -1,0 +1,126 @@
+"""The only place that reads gemmproof's own objects, options and JSON for the record.
+
+A renamed field or option is renamed here; the record keeps its keys, so that nothing differs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from scripts.verdicts.subjects import EXAMPLES, ROOT, CommandSubject, KernelSubject, Subject
+
+SEED = 0
+CASES = 12  # of each format: a search for verdicts that change, not for bugs
+# what differs from run to run, or from version to version
+_LEFT_OUT = ("seconds", "versions", "facts", "binary", "column", "hash", "date", "made", "coverage")
+_SPENT = re.compile(r" \(\d+\.\d s\)|, \d+\.\d s(?=\))")
+_VERSION = re.compile(r"(gemmproof|triton|torch) \d+\.\d+[\w.+]*")
+
+
+def record_subject(subject: Subject, cases: int = CASES) -> dict[str, Any]:
+    """Return what gemmproof says of a subject, as plain data."""
+    if isinstance(subject, CommandSubject):
+        return _run_command(subject)
+    return _check_kernel(subject, cases)
+
+
+def _check_kernel(subject: KernelSubject, cases: int) -> dict[str, Any]:
+    from gemmproof.engine.check import check
+
+    report = check(
+        subject.kernel, max_examples=cases, seed=SEED, target=subject.target, proof=True,
+        limits=True,
+    )  # fmt: skip
+    return describe_report(report.to_dict())
+
+
+def describe_report(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a report, given as the JSON that `check --json` writes."""
+    from gemmproof.report.report import EXIT
+
+    said = {
+        "exit": EXIT[report["verdict"]],
+        "note": _clean(report["note"] or ""),
+        "properties": dict(map(_describe_property, report["properties"])),
+        "findings": [_describe_finding(x) for x in report["findings"]],
+        "expected": [_describe_finding(x) for x in report["expected"]],
+        "limits": {x["name"]: _describe_limit(x) for x in report["limits"]},
+        "unvisited": sorted(map(_clean, report["unvisited"])),
+    }
+    return {name: x for name, x in said.items() if x not in ("", [], {})}
+
+
+def _describe_property(result: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    proof = result["proof"] or {}
+    said = {
+        "status": result["status"],
+        "cases": result["examples"],
+        "proof": proof.get("status", ""),
+        "scope": proof.get("scope", ""),
+        "cut": proof.get("cut", ""),
+    }
+    backend = "" if result["backend"] == "simulator" else f" on {result['backend']}"
+    return f"{result['name']}{backend}", {name: x for name, x in said.items() if x != ""}
+
+
+def _describe_finding(finding: Mapping[str, Any]) -> dict[str, Any]:
+    said = {
+        "property": finding["property"],
+        "fault": finding["fault"],
+        "operand": finding["operand"],
+        "axis": finding["axis"],
+        "line": finding["where"],
+        "cause": finding["cause"],
+        "case": _describe_case(finding["case"]),
+        "text": _clean(finding["message"].splitlines()[0]),
+    }
+    return {name: x for name, x in said.items() if x is not None}
+
+
+def _describe_limit(limit: Mapping[str, Any]) -> dict[str, Any]:
+    case = None if limit["case"] is None else _describe_case(limit["case"])
+    said = {"status": limit["status"], "case": case, "text": _clean(limit["message"])}
+    said["proof"] = limit["proof"]
+    return {name: x for name, x in said.items() if x not in (None, "")}
+
+
+def _describe_case(case: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={case[name]}" for name in case)
+
+
+# -- commands ------------------------------------------------------------------------------------
+def _run_command(subject: CommandSubject) -> dict[str, Any]:
+    words = [sys.executable, "-P", "-m", "gemmproof", *subject.words, "--quiet"]
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(words, cwd=EXAMPLES, env=env, capture_output=True, text=True, check=False)
+    said: dict[str, Any] = {"exit": done.returncode}
+    if subject.output == "json" and done.stdout.startswith(("{", "[")):
+        # what is printed beside it says the same in words
+        return {**said, "answer": _describe_document(json.loads(done.stdout))}
+    said["lines"] = _clean(done.stdout).splitlines()
+    said["errors"] = _clean(done.stderr).splitlines()
+    return {name: x for name, x in said.items() if x != []}
+
+
+def _describe_document(data: Any) -> Any:
+    """Return a JSON answer without what is left out; reports in it are described as reports."""
+    if isinstance(data, dict):
+        if {"verdict", "properties", "findings", "limits"} <= set(data):
+            return describe_report(data)
+        return {name: _describe_document(x) for name, x in data.items() if name not in _LEFT_OUT}
+    if isinstance(data, list):
+        return [_describe_document(x) for x in data]
+    return _clean(data) if isinstance(data, str) else data
+
+
+def _clean(text: str) -> str:
+    """Return a text without this checkout's path, times and versions."""
+    text = text.replace(f"{ROOT}/", "").replace(str(ROOT), ".")
+    return _VERSION.sub(r"\1", _SPENT.sub("", text))

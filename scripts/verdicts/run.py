@@ -1,0 +1,119 @@
+"""Records of subjects, each made in a process of its own that is forked of one that is warm."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scripts.verdicts.subjects import Subject
+
+HANG = 1800.0  # seconds after which a process is ended: no verdict depends on it
+# one thread, or forking is not safe; strings are hashed, and lines are broken, the same each time
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1", "COLUMNS": "120", "NO_COLOR": "1",
+}  # fmt: skip
+_JOBS = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "CI_PROJECT_DIR")
+
+
+def settle_environment() -> None:
+    """Start this process again with an environment that changes no verdict, if it has another."""
+    wanted = {name: x for name, x in os.environ.items() if name not in _JOBS} | ENVIRONMENT
+    if dict(os.environ) != wanted:
+        os.execve(sys.executable, [*sys.orig_argv], wanted)
+
+
+@dataclass(slots=True)
+class _Child:
+    """A process that records one subject, and what it has written so far."""
+
+    subject: Subject
+    pid: int
+    pipe: int
+    until: float
+    written: bytes = b""
+
+
+def record_all(
+    subjects: Sequence[Subject],
+    make: Callable[[Subject], dict[str, Any]],
+    processes: int,
+    report: Callable[[str, float], None] = lambda key, seconds: None,
+) -> dict[str, Any]:
+    """Return what is recorded of each subject, by key, in the order of the subjects.
+
+    `report` is told of each that is done, with the CPU seconds that it took.
+    """
+    done = dict(_iter_records(subjects, make, processes, report))
+    return {subject.key: done[subject.key] for subject in subjects}
+
+
+def _iter_records(
+    subjects: Sequence[Subject], make: Callable[[Subject], dict[str, Any]], processes: int,
+    report: Callable[[str, float], None],
+) -> Iterator[tuple[str, Any]]:  # fmt: skip
+    waiting, running = list(reversed(subjects)), dict[int, _Child]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes:
+                child = _start(waiting.pop(), make)
+                running[child.pipe] = child
+            for pipe in select.select([*running], [], [], 1.0)[0]:
+                chunk = os.read(pipe, 1 << 16)
+                running[pipe].written += chunk
+                if not chunk:
+                    yield _finish(running.pop(pipe), report)
+            for child in running.values():
+                if time.monotonic() > child.until:
+                    os.killpg(child.pid, signal.SIGKILL)  # its pipe ends with it
+    finally:
+        for child in running.values():
+            os.killpg(child.pid, signal.SIGKILL)
+            os.waitpid(child.pid, 0)
+
+
+def _start(subject: Subject, make: Callable[[Subject], dict[str, Any]]) -> _Child:
+    read, write = os.pipe()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        os.close(write)
+        return _Child(subject, pid, read, time.monotonic() + HANG)
+    status = 1
+    try:
+        os.setpgid(0, 0)
+        os.close(read)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nothing, stream)
+        try:
+            said = make(subject)
+        except BaseException as error:
+            said = {"raised": f"{type(error).__name__}: {error}"}
+        with os.fdopen(write, "wb") as file:
+            file.write(json.dumps(said).encode())
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _finish(child: _Child, report: Callable[[str, float], None]) -> tuple[str, Any]:
+    os.close(child.pipe)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    _, status = os.waitpid(child.pid, 0)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    report(child.subject.key, seconds)
+    if status:
+        ended = os.waitstatus_to_exitcode(status)
+        how = signal.Signals(-ended).name if ended < 0 else f"exit status {ended}"
+        return child.subject.key, {"died": how}
+    return child.subject.key, json.loads(child.written)

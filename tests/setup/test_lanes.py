@@ -1,0 +1,104 @@
+"""The lanes of this repository's tests: what runs, what the last line says, and wrong marks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from warm_process import run_module
+
+from gemmproof import interrupts
+from gemmproof.cli import main
+
+TESTS = Path(__file__).parents[1]
+FILE = """
+import pytest
+
+def test_plain(): pass
+
+@pytest.mark.lane("default")
+def test_marked(): pass
+
+@pytest.mark.lane("full")
+@pytest.mark.parametrize("n", [1, 2])
+def test_long(n): pass
+"""
+
+
+@pytest.fixture(name="run")
+def run_pytest(tmp_path):
+    """Runs a file of tests with the settings of ours; returns the status and the lines printed."""
+    shutil.copy(TESTS / "conftest.py", tmp_path)
+    markers = "[pytest]\naddopts = --strict-markers\nmarkers =\n    lane(name): x\n    proves: x\n"
+    (tmp_path / "pytest.ini").write_text(markers)
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent / "src"), os.environ["PYTHONPATH"]])
+
+    def run(text, *words):
+        (tmp_path / "test_it.py").write_text(text)
+        env = {**os.environ, "PYTHONPATH": path}
+        status, out = run_module(
+            "pytest", *("-p", "no:cacheprovider"), *words, cwd=tmp_path, env=env
+        )
+        return status, out.splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "xdist"])
+def test_the_default_lane_says_last_how_many_tests_it_left_out(run, workers):
+    status, lines = run(FILE, "-q", *workers)
+    assert (status, lines[-1]) == (0, "2 tests were deselected: ./run test --full runs all")
+    assert "2 passed" in lines[-2]
+    status, lines = run(FILE, "-q", "--full", *workers)
+    assert (status, lines[-1][:8]) == (0, "4 passed")
+
+
+def test_the_lane_holds_for_tests_that_are_named(run):
+    status, lines = run(FILE, "test_it.py::test_long[1]")
+    assert (status, lines[-1]) == (5, "1 test was deselected: ./run test --full runs all")
+    status, lines = run(FILE, "test_it.py::test_long[1]", "--full")
+    assert (status, "1 passed" in lines[-1]) == (0, True)
+    status, lines = run(FILE, "test_it.py::test_plain")
+    assert (status, "1 passed" in lines[-1]) == (0, True)
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("pytest.mark.lane('ful')", "got 'ful', expected default or full"),
+        ("pytest.mark.lane()", "got nothing, expected default or full"),
+        ("pytest.mark.lane('full', 'default')", "got 'full', 'default', expected default or full"),
+        (
+            "[pytest.mark.lane('full'), pytest.mark.lane('default')]",
+            "got default and full, expected one of them",
+        ),
+    ],
+)
+def test_a_wrong_lane_is_one_line(run, line, said, workers):
+    status, lines = run(f"import pytest\npytestmark = {line}\ndef test(): pass\n", *workers)
+    assert status == (pytest.ExitCode.TESTS_FAILED if workers else pytest.ExitCode.INTERRUPTED)
+    start = next(n for n, text in enumerate(lines) if "ERROR collecting" in text)
+    assert lines[start + 1] == f"test: lane: {said}"
+    assert lines[start + 2].startswith("=")
+
+
+def test_a_command_that_runs_within_a_test_leaves_signals_to_pytest(monkeypatch):
+    """SIGTERM is to end pytest, whatever the test is about."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before, during = [signal.getsignal(number) for number in numbers], []
+
+    def note(options):
+        during.extend(signal.getsignal(number) for number in numbers)
+        return 0
+
+    monkeypatch.setattr("gemmproof.commands.completion.run", note)
+    assert main(["completion", "bash"]) == 0
+    assert during == before
+    monkeypatch.setattr(interrupts, "ENDING", numbers)
+    during.clear()
+    assert main(["completion", "bash"]) == 0
+    assert not set(during) & set(before)

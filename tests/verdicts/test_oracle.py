@@ -1,0 +1,214 @@
+"""The record of all verdicts: what it says of a change, and that today's verdicts are in it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from scripts import oracle
+from scripts.verdicts import files
+from scripts.verdicts.run import record_all
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "oracle.py"
+SETTINGS = {"cases": 1}
+FINDING = {"property": "stays_in_bounds", "fault": "out_of_bounds", "operand": "a", "line": "k:3"}
+RECORD = {
+    "mutants/k_tail:no_mask": {
+        "exit": 1,
+        "properties": {"stays_in_bounds": {"cases": 4, "status": "fail"}},
+        "findings": [FINDING, {**FINDING, "operand": "b", "line": "k:4"}],
+    },
+    "tutorials/right": {"exit": 0, "properties": {"stays_in_bounds": {"status": "pass"}}},
+}
+
+
+@pytest.fixture(name="compare")
+def _compare_with_record(tmp_path, capsys):
+    def compare(changed, settings=SETTINGS, **options):
+        files.write(tmp_path / "old", RECORD, SETTINGS)
+        files.write(tmp_path / "new", changed, settings)
+        status = oracle.compare(tmp_path / "old", tmp_path / "new", **options)
+        return status, capsys.readouterr().out.splitlines()
+
+    return compare
+
+
+def _change(change):
+    changed = copy.deepcopy(RECORD)
+    change(changed)
+    return changed
+
+
+def test_the_same_record_differs_nowhere(compare):
+    assert compare(RECORD) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        (
+            lambda x: x["tutorials/right"].update(exit=3),
+            ["tutorials/right: exit: got 3, expected 0"],
+        ),
+        (
+            lambda x: x["mutants/k_tail:no_mask"]["findings"][1].update(line="k:5"),
+            [
+                "mutants/k_tail:no_mask: findings: stays_in_bounds out_of_bounds b: line:"
+                " got 'k:5', expected 'k:4'"
+            ],
+        ),
+        (
+            lambda x: x["mutants/k_tail:no_mask"]["findings"].reverse(),
+            [
+                "mutants/k_tail:no_mask: findings: got the order stays_in_bounds out_of_bounds b,"
+                " stays_in_bounds out_of_bounds a, expected stays_in_bounds out_of_bounds a,"
+                " stays_in_bounds out_of_bounds b"
+            ],
+        ),
+        (
+            lambda x: x["mutants/k_tail:no_mask"]["properties"]["stays_in_bounds"].update(
+                cases=5, status="pass"
+            ),
+            [
+                "mutants/k_tail:no_mask: properties: stays_in_bounds: cases: got 5, expected 4",
+                "mutants/k_tail:no_mask: properties: stays_in_bounds: status:"
+                " got 'pass', expected 'fail'",
+            ],
+        ),
+        (
+            lambda x: x["tutorials/right"].pop("properties"),
+            [
+                "tutorials/right: properties: got nothing, expected"
+                " {'stays_in_bounds': {'status': 'pass'}}"
+            ],
+        ),
+        (
+            lambda x: x.pop("tutorials/right"),
+            ["tutorials/right: in the record, but it is gone"],
+        ),
+        (
+            lambda x: x.update({"kernels/matmul": {"exit": 0}}),
+            ["kernels/matmul: new, and not in the record"],
+        ),
+    ],
+)
+def test_each_difference_is_a_line(compare, change, lines):
+    assert compare(_change(change)) == (1, lines)
+
+
+def test_only_some_are_compared(compare):
+    changed = _change(lambda x: x["tutorials/right"].update(exit=3))
+    assert compare(changed, only="mutants") == (0, [])
+
+
+def test_other_settings_are_one_difference(compare):
+    line = "settings: got {'cases': 2}, expected {'cases': 1}"
+    assert compare(RECORD, {"cases": 2}) == (1, [line])
+
+
+def test_a_record_of_another_schema_is_one_line(tmp_path, capsys):
+    for name in ("old", "new"):
+        files.write(tmp_path / name, RECORD, SETTINGS)
+    path = tmp_path / "new" / "mutants.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 7}))
+    assert oracle.compare(tmp_path / "old", tmp_path / "new") == 1
+    assert capsys.readouterr().out == f"{path}: schema: got 7, expected {files.SCHEMA}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "got Expecting property name"),
+        ("[]", f"got no schema, expected {files.SCHEMA}"),
+        (f'{{"schema": {files.SCHEMA}, "settings": {{}}}}', "subjects: got None, expected an obj"),
+    ],
+)
+def test_what_is_no_record_is_one_line(tmp_path, capsys, text, said):
+    (tmp_path / "mutants.json").write_text(text)
+    assert oracle.compare(tmp_path, tmp_path) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{tmp_path / 'mutants.json'}: {said}")
+
+
+def test_a_folder_without_a_record_is_one_line(tmp_path, capsys):
+    assert oracle.compare(tmp_path, tmp_path) == 1
+    assert "got no file of a record" in capsys.readouterr().out
+
+
+def test_a_part_never_replaces_the_record(capsys):
+    assert oracle.record(only="mutants") == 2
+    assert "got --only or --subset without --out" in capsys.readouterr().err
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    files.write(tmp_path, RECORD, SETTINGS)
+    assert files.read(tmp_path) == (RECORD, SETTINGS)
+    files.write(tmp_path, {"tutorials/right": {}}, SETTINGS)  # a group that is gone
+    assert [path.name for path in tmp_path.iterdir()] == ["tutorials.json"]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A subject of which only the key is known."""
+
+    key: str
+
+
+def _make(subject):
+    if subject.key == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if subject.key == "raises":
+        raise ValueError("no such kernel")
+    return {"exit": 0}
+
+
+def test_a_subject_that_ends_its_process_costs_no_other():
+    made = record_all([Named("dies"), Named("raises"), Named("holds")], _make, 2)
+    assert list(made.items()) == [
+        ("dies", {"died": "SIGKILL"}),
+        ("raises", {"raised": "ValueError: no such kernel"}),
+        ("holds", {"exit": 0}),
+    ]
+
+
+# -- what gemmproof says today -------------------------------------------------------------------
+def _run(*words):
+    command = [sys.executable, "-P", str(SCRIPT), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_recorded_twice_the_files_are_the_same(tmp_path):
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        assert _run("record", "--out", folder, "--only", "examples/half_sums") == (0, [])
+    first, second = ((folder / "examples.json").read_bytes() for folder in folders)
+    assert first == second
+    assert json.loads(first)["subjects"]["half_sums"]["exit"] == 1
+
+
+@pytest.mark.lane("full")
+@pytest.mark.timeout(3600)
+def test_sixty_kernels_are_judged_as_recorded():
+    assert _run("compare", "--subset") == (0, [])
+
+
+@pytest.mark.lane("full")
+@pytest.mark.timeout(3600)
+def test_a_busy_machine_changes_no_verdict():
+    """Of kernels whose proofs, searches or limits end because their budgets are spent."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        assert _run("compare", "--only", "kernels/matmul_s") == (0, [])
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
