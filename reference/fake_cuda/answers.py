@@ -13,14 +13,9 @@ from typing import Any
 import torch
 
 from gemmproof.reference.fake_cuda import streams
+from gemmproof.reference.fake_cuda.bindings import refuse_bindings
 from gemmproof.reference.fake_cuda.tensors import mark_result_host
-from gemmproof.reference.fake_cuda.unknown import (
-    Facts,
-    make_unknown,
-    no_device,
-    refusal,
-    refuse_cuda_type,
-)
+from gemmproof.reference.fake_cuda.unknown import Facts, make_unknown, no_device, refusal
 from gemmproof.reference.gpus import GPU
 
 Change = tuple[Any, str, Any]  # an owner, the name of its attribute, and the replacement
@@ -216,17 +211,12 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
         (torch.cuda, "_sleep", _NOTHING),
         (torch.cuda, "_get_device_properties", _copy(cuda["get_device_properties"])),
         (torch._C, "_cuda_getCurrentRawStream", always(0)),
-        (
-            torch._C,
-            "_set_default_tensor_type",
-            refuse_cuda_type(torch._C._set_default_tensor_type),
-        ),
         # torch's own accepts no stream but torch's
         (torch.Tensor, "record_stream", _NOTHING),
         # Times of a fake device mean nothing, and large products take minutes.
         (triton.testing.Mark, "run", _NOTHING),
     ]
-    made += _list_bindings({name for owner, name, _ in made if owner is torch._C})
+    made += refuse_bindings({name for owner, name, _ in made if owner is torch._C})
     for module in [
         torch.cuda,
         *(vars(torch.cuda)[p] for p in _PARTS.split() if p in vars(torch.cuda)),
@@ -277,19 +267,6 @@ def _list_refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
             continue
         if isinstance(value, type | types.FunctionType) and name != "cudaStatus":
             yield module, name, refusal(f"{module.__name__}.{name}", value)
-
-
-def _list_bindings(answered: set[str]) -> Iterator[Change]:
-    """Yield a refusal of each C function of the CUDA build that would reach a real device.
-
-    The CPU build has hardly any of them, so what calls one is refused with either build.
-    """
-    answered = {*answered, "_accelerator_getAccelerator"}  # asks which kind torch was built for
-    for name, value in vars(torch._C).items():
-        if name in answered or not isinstance(value, types.BuiltinFunctionType):
-            continue
-        if name.startswith(("_cuda_", "_accelerator_")):
-            yield torch._C, name, _copy(no_device)
 
 
 @contextmanager

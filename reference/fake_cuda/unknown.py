@@ -130,12 +130,12 @@ def _names_driver(error: OSError) -> bool:
     return tool or _LIBRARY.search(words_of(error)) is not None
 
 
-def no_device(*args: Any, **kwargs: Any) -> NoReturn:
+def no_device() -> NoReturn:
     """Refuse, in place of what of torch reaches the real device, by the name that was called."""
-    raise make_unknown(_called_now())
+    raise make_unknown(name_call())
 
 
-def _called_now() -> str:
+def name_call() -> str:
     """Return what the user's innermost line calls: a function of torch, or its own words."""
     called = _find_called(walk_stack(sys._getframe(1)))
     if called is None:  # a type or a function in C, which has no frame
@@ -155,21 +155,6 @@ def _text_called(frame: types.FrameType) -> str | None:
     text = linecache.getline(frame.f_code.co_filename, line).encode()[first:last].decode()
     name, called, _ = text.partition("(")
     return name if called and all(map(str.isidentifier, name.split("."))) else None
-
-
-def refuse_cuda_type(original: Any) -> Any:
-    """Return torch._C._set_default_tensor_type with types of CUDA tensors refused.
-
-    The CUDA build of torch accepts them for the whole process: every tensor that is made later,
-    also outside the fake device, would be made on CUDA.
-    """
-
-    def set_default(kind: Any) -> None:
-        if getattr(kind, "__module__", "").startswith("torch.cuda"):
-            raise make_unknown(_called_now())
-        original(kind)
-
-    return set_default
 
 
 def refusal(name: str, original: Any) -> Any:

@@ -134,7 +134,13 @@ def test_what_cannot_be_followed_is_said_in_a_line(function, status, said, tmp_p
     assert status == 0 or shown.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("command", "name"), COMMANDS, ids=[name for _, name in COMMANDS])
+MARKS = {"explain-grouped.svg": pytest.mark.triton("line_of_a_call")}
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [pytest.param(*x, marks=MARKS.get(x[1], ()), id=x[1]) for x in COMMANDS],
+)
 def test_the_pictures_of_the_docs_are_what_the_commands_draw(command, name, monkeypatch, tmp_path):
     import shlex
 

@@ -9,38 +9,64 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 import triton
 
 Version = tuple[int, int]
 
-OLDEST, NEWEST = (3, 6), (3, 9)
-
 
 @dataclass(frozen=True)
 class Difference:
-    """What Triton does from version `first` to version `last`, in one sentence."""
+    """What a library does from version `first` to version `last`, in one sentence.
+
+    Versions before `first` do it too with a numpy before `numpy`.
+    """
 
     words: str
-    first: Version = OLDEST
-    last: Version = NEWEST
+    first: Version = (0, 0)
+    last: Version = (99, 99)
+    library: str = "triton"
+    numpy: Version | None = None
 
 
 DIFFERENCES = {
+    # -- Triton's language
     "block_pointers": Difference("tl.make_block_ptr is compiled.", last=(3, 8)),
     "approximate_division": Difference("tl.fdiv takes approx=True.", first=(3, 9)),
     "atomic_poll": Difference("tl.atomic_poll, atomic_load and atomic_store exist.", first=(3, 9)),
     "negation": Difference("-x of a float is arith.negf, not a subtraction.", first=(3, 8)),
+    "ordered_cat": Difference("tl.cat keeps the order without can_reorder.", first=(3, 7)),
     "batches_of_scales": Difference("tl.dot_scaled takes scales of 3 axes.", first=(3, 7)),
+    "leading_zeros_on_amd": Difference("libdevice has clz for AMD's GPUs.", first=(3, 8)),
+    "line_of_a_call": Difference(
+        "What is stored has the first line of its call, not that of the last argument.",
+        first=(3, 8),
+    ),
+    # -- Triton's compiler
     "nvfp4_on_sm_90": Difference(
         "tl.dot_scaled of e2m1 with scales of 16 in e4m3 is compiled for sm_90.", first=(3, 8)
+    ),
+    "fp32_by_fma_on_gfx942": Difference(
+        "Dots of fp32 that are too small for mfma are compiled for gfx942.", first=(3, 7)
     ),
     "int8_by_tcgen05": Difference("int8 on sm_100 is tcgen05.mma, not mma.sync.", first=(3, 8)),
     "stack_of_grouped": Difference(
         "matmul_grouped of fp32 on sm_90 keeps 8 bytes of a thread in memory.", (3, 7), (3, 7)
     ),
-    "leading_zeros_on_amd": Difference("libdevice has clz for AMD's GPUs.", first=(3, 8)),
+    # -- Triton's interpreter
+    "interpreter": Difference(
+        "The interpreter runs kernels; that of 3.6 does so with an older numpy alone.",
+        first=(3, 7),
+        numpy=(2, 4),
+    ),
+    # -- pages and evidence
     "instructions_page": Difference(
-        "docs/instructions.md was measured with this version.", first=(3, 9)
+        "docs/instructions.md was measured with this version.", (3, 9), (3, 9)
+    ),
+    # -- torch
+    "scales_of_rows_on_the_cpu": Difference(
+        "torch._scaled_mm takes scales of rows on the CPU.", first=(2, 13), library="torch"
     ),
 }
 
@@ -51,10 +77,15 @@ def version_of(text: str) -> Version:
     return int(major), int(minor)
 
 
-INSTALLED = version_of(triton.__version__)
+INSTALLED = {x.__name__: version_of(x.__version__) for x in (np, torch, triton)}
 
 
 def holds(name: str, version: Version | None = None) -> bool:
-    """Return whether a difference holds with `version`, or with the installed Triton."""
+    """Return whether a difference holds with `version`, or with what is installed."""
     difference = DIFFERENCES[name]
-    return difference.first <= (version or INSTALLED) <= difference.last
+    first = difference.first
+    if version is None:
+        version = INSTALLED[difference.library]
+        if difference.numpy is not None and INSTALLED["numpy"] < difference.numpy:
+            first = (0, 0)
+    return first <= version <= difference.last

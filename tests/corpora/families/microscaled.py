@@ -49,7 +49,7 @@ def scaled_dot_kernel(
             scale_a = tl.load(scale_a_ptrs, mask=(offs_m[:, None] < M) & g_mask[None, :], other=0.0)
         scale_b = tl.load(scale_b_ptrs, mask=(offs_n[:, None] < N) & g_mask[None, :], other=0.0)
         if FLAW == "bias_of_128":
-            scale_a = tl.maximum(scale_a, 1) - 1
+            scale_a = (tl.maximum(scale_a, 1) - 1).to(scale_a.dtype)
         if FLAW == "without_scale_b":
             acc = tl.dot_scaled(a, scale_a, KIND, b, None, KIND, acc)
         elif FLAW == "scale_b_of_a":

@@ -138,6 +138,46 @@ def mend_interpreter() -> None:
         if name.startswith(("create_icmp", "create_fcmp")):
             setattr(builder, name, _as_truth(getattr(builder, name), interpreter.TensorHandle))
     builder.options = replace(builder.options, sanitize_overflow=False)
+    _mend_operations(builder, interpreter.TensorHandle)
+
+
+def _mend_operations(builder: Any, handle: Any) -> None:
+    """Replace operations that the interpreters before Triton 3.9 get wrong, by those of 3.9.
+
+    They add truth values as `or` and refuse to subtract them, refuse to negate the bits of unsigned
+    integers, shift in place of what was shifted, round a fused multiply-add twice, and of a number
+    and NaN give NaN.
+    """
+    from triton._C.libtriton import ir
+    from triton.runtime import interpreter
+
+    def modulo_2(usual: Any) -> Any:
+        def operate(x: Any, y: Any) -> Any:
+            return builder.binary_op(x, y, np.bitwise_xor if x.data.dtype == bool else usual)
+
+        return operate
+
+    def all_ones(kind: Any) -> Any:
+        return handle(~np.zeros(1, interpreter._get_np_dtype(kind)), kind.scalar)
+
+    def ashr(x: Any, y: Any) -> Any:
+        signed = (handle(side.data.view(f"i{side.data.itemsize}"), side.dtype) for side in (x, y))
+        return builder.binary_op(*signed, np.right_shift)
+
+    def fma(x: Any, y: Any, z: Any) -> Any:
+        exact = x.data.astype(np.float64) * y.data + z.data  # floats are drawn of 32 bits at most
+        return handle(exact.astype(z.data.dtype), z.dtype.scalar)
+
+    def clamp(x: Any, low: Any, high: Any, propagate: Any) -> Any:
+        if propagate != ir.PROPAGATE_NAN.NONE:
+            return builder.ternary_op(x, low, high, np.clip)
+        return builder.binary_op(builder.binary_op(x, low, np.fmax), high, np.fmin)
+
+    builder.create_add, builder.create_sub = modulo_2(np.add), modulo_2(np.subtract)
+    builder.get_all_ones_value, builder.create_ashr = all_ones, ashr
+    builder.create_minnumf = lambda x, y: builder.binary_op(x, y, np.fmin)
+    builder.create_maxnumf = lambda x, y: builder.binary_op(x, y, np.fmax)
+    builder.create_fma, builder.create_clampf = fma, clamp
 
 
 def _as_truth(compare: Any, handle: Any) -> Any:

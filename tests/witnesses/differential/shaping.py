@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+from triton_versions import holds
+
 from differential import expressions as ex
 from differential.writer import FLOATS, INTEGERS, SHAPES, Shape, Writer
 
@@ -202,7 +204,7 @@ def _draw_join(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     if how == 0:
         x, y = (ex.draw(w, dtype, half, depth) for _ in range(2))
         return f"tl.interleave({x}, {y})"
-    if how == 1 and len(shape) == 1:
+    if how == 1 and len(shape) == 1 and holds("ordered_cat"):
         x, y = (ex.draw(w, dtype, half, depth) for _ in range(2))
         return f"tl.cat({x}, {y})"
     if how == 2:
