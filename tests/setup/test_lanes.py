@@ -32,8 +32,9 @@ def test_long(n): pass
 def run_pytest(tmp_path):
     """Runs a file of tests with the settings of ours; returns the status and the lines printed."""
     shutil.copy(TESTS / "conftest.py", tmp_path)
-    markers = "[pytest]\naddopts = --strict-markers\nmarkers =\n    lane(name): x\n    proves: x\n    triton(x): x\n"
-    (tmp_path / "pytest.ini").write_text(markers)
+    markers = "".join(f"    {name}: x\n" for name in ("lane(name)", "proves", "triton(name)"))
+    settings = f"[pytest]\naddopts = --strict-markers\nmarkers =\n{markers}"
+    (tmp_path / "pytest.ini").write_text(settings)
     folders = [TESTS, TESTS / "support", TESTS.parent / "src", os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join(map(str, folders))
 

@@ -7,20 +7,24 @@ from typing import Any
 
 import pytest
 
+ParameterSet = type(pytest.param())
+
 
 def first_of_each(
     rows: Iterable[Any], classify: Callable[[Any], Hashable] = lambda row: None
 ) -> list[Any]:
     """Return the rows as parameters: the first of each class is in the default lane.
 
-    A row that is a tuple has the values of several parameters.
+    A row that is a tuple has the values of several parameters; pytest.param keeps its marks.
     """
     seen: set[Hashable] = set()
     params = []
     for row in rows:
         name = classify(row)
-        marks = [pytest.mark.lane("full")] if name in seen else []
+        if not isinstance(row, ParameterSet):
+            row = pytest.param(*(row if isinstance(row, tuple) else (row,)))
+        if name in seen:
+            row = row._replace(marks=[*row.marks, pytest.mark.lane("full")])
         seen.add(name)
-        values = row if isinstance(row, tuple) else (row,)
-        params.append(pytest.param(*values, marks=marks))
+        params.append(row)
     return params
