@@ -88,19 +88,31 @@ def test_a_wrong_lane_is_one_line(run, line, said, workers):
     assert lines[start + 2].startswith("=")
 
 
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(name="_signals_end_the_process")
+def take_signals():
+    """Give signals their default action: a process in the background ignores some of them."""
+    before = [signal.signal(number, signal.SIG_DFL) for number in NUMBERS]
+    yield
+    for number, action in zip(NUMBERS, before, strict=True):
+        signal.signal(number, action)
+
+
+@pytest.mark.usefixtures("_signals_end_the_process")
 def test_a_command_that_runs_within_a_test_leaves_signals_to_pytest(monkeypatch):
     """SIGTERM is to end pytest, whatever the test is about."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before, during = [signal.getsignal(number) for number in numbers], []
+    before, during = [signal.getsignal(number) for number in NUMBERS], []
 
     def note(options):
-        during.extend(signal.getsignal(number) for number in numbers)
+        during.extend(signal.getsignal(number) for number in NUMBERS)
         return 0
 
     monkeypatch.setattr("gemmproof.commands.completion.run", note)
     assert main(["completion", "bash"]) == 0
     assert during == before
-    monkeypatch.setattr(interrupts, "ENDING", numbers)
+    monkeypatch.setattr(interrupts, "ENDING", NUMBERS)
     during.clear()
     assert main(["completion", "bash"]) == 0
     assert not set(during) & set(before)
