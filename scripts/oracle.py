@@ -36,7 +36,7 @@ def record(
     if (only or subset) and out is None:
         print("record: got --only or --subset without --out, expected a folder", file=sys.stderr)
         return 2
-    from scripts.verdicts.adapter import CASES, SEED, record_subject
+    from scripts.verdicts.adapter import CASES, SEED, preload, record_subject
     from scripts.verdicts.subjects import list_subjects, pick_subset
 
     subjects = list_subjects()
@@ -50,6 +50,7 @@ def record(
         if verbose:
             print(f"{key}: {seconds:.1f} s", file=sys.stderr, flush=True)
 
+    preload()
     made = record_all(subjects, partial(record_subject, cases=CASES), processes, report)
     files.write(out or RECORD, made, {"cases of each format": CASES, "seed": SEED})
     print(f"{len(made)} subjects recorded in {total:.0f} s of CPU time", file=sys.stderr)

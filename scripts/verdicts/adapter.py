@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from scripts.verdicts.subjects import EXAMPLES, ROOT, CommandSubject, KernelSubject, Subject
@@ -21,6 +22,18 @@ CASES = 12  # of each format: a search for verdicts that change, not for bugs
 _LEFT_OUT = ("seconds", "versions", "facts", "binary", "column", "hash", "date", "made", "coverage")
 _SPENT = re.compile(r" \(\d+\.\d s\)|, \d+\.\d s(?=\))")
 _VERSION = re.compile(r"(gemmproof|triton|torch) \d+\.\d+[\w.+]*")
+
+
+def preload() -> None:
+    """Import what a check imports when it needs it: the forked processes have it then."""
+    for name in _NEEDED:
+        import_module(f"gemmproof.{name}")
+
+
+_NEEDED = (
+    "engine.check", "properties.explanation.missing", "properties.proof.divisor",
+    "properties.proof.prove", "properties.proof.wraps",
+)  # fmt: skip
 
 
 def record_subject(subject: Subject, cases: int = CASES) -> dict[str, Any]:
