@@ -74,11 +74,13 @@ def spin_in_threads():
 
 
 def overflow_the_stack():
-    """In C, where no limit of Python's counts."""
+    """In C, on a stack that is smaller than any limit of Python's."""
     at = ctypes.CFUNCTYPE(None)
     call = at(lambda: call())
     sys.setrecursionlimit(10**9)
-    call()
+    threading.stack_size(2**16)
+    threading.Thread(target=call).start()
+    time.sleep(9)
 
 
 def run_another_program():
