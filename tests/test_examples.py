@@ -22,13 +22,13 @@ def normalize(text: str) -> str:
     return re.sub(r"\d+\.\d{12,}", lambda match: f"{float(match[0]):.12g}", text)
 
 
-def list_outputs():
+def list_outputs() -> list:
     """Return each output as parameters; what is compiled belongs to one version of Triton."""
-    for param in first_of_each(SHOWN):
-        marks = (
-            [pytest.mark.triton("compiled_in_readme")] if " lowering " in param.values[0] else []
-        )
-        yield param._replace(marks=[*param.marks, *marks])
+    compiled = pytest.mark.triton("compiled_in_readme")
+    return [
+        p._replace(marks=[*p.marks, compiled]) if " lowering " in p.values[0] else p
+        for p in first_of_each(SHOWN)
+    ]
 
 
 def test_the_readme_shows_nine_answers():
