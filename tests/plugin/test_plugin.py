@@ -45,7 +45,9 @@ def run(project: Path, *options: str, run_module=run_module) -> tuple[int, str]:
         "PATH": "/usr/bin",
     }
     words = (*PYTEST, "--rootdir", str(project), *options)
-    return run_module("pytest", *words, cwd=project, env=env)
+    status, out = run_module("pytest", *words, cwd=project, env=env)
+    print(out)  # shown if the test fails
+    return status, out
 
 
 def outcomes(out: str) -> dict[str, dict[str, str]]:
