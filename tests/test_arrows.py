@@ -175,6 +175,7 @@ def test_every_file_opens_with_what_it_is_for():
     assert silent == []
 
 
+@pytest.mark.lane("full")
 def test_no_two_classes_share_their_name():
     names = Counter(
         node.name

@@ -51,6 +51,7 @@ def names_in(node: ast.AST) -> set[str]:
     return set()
 
 
+@pytest.mark.lane("full")
 def test_no_table_of_names_stands_outside_the_records():
     paths = [p for top in ("reference", "properties", "src") for p in (ROOT / top).rglob("*.py")]
     found = {p.relative_to(ROOT).as_posix() for p in paths if lists_names(p.read_text())}

@@ -92,6 +92,7 @@ def bench(*words: str) -> int:
         return int(end.code or 0)
 
 
+@pytest.mark.lane("full")
 def test_the_command_from_targets_to_table_json_and_picture(capsys) -> None:
     status = bench(
         "fast.py:matmul", "fast.py:slow", *WORDS, "--dtype", "fp16", "--dtype", "bf16",
@@ -117,6 +118,7 @@ def test_the_command_from_targets_to_table_json_and_picture(capsys) -> None:
         assert word in text
 
 
+@pytest.mark.lane("full")
 def test_a_wrong_result_is_told_and_the_exit_code_is_1(capsys) -> None:
     assert bench("fast.py:bad", "fast.py:matmul", *WORDS, "--svg", "o.svg") == 1
     said = capsys.readouterr().out
@@ -143,6 +145,7 @@ def test_a_call_in_the_targets_names(capsys) -> None:
 LINEAR = ("--operand", "bias=fp16[N]", "--spec", "a @ b + bias")
 
 
+@pytest.mark.lane("full")
 def test_operands_and_a_formula_are_stated_as_for_check(capsys) -> None:
     told = ("--operand", "alpha=0.5|1.0", "--operand", "bias=fp16[N]")
     told = (*told, "--spec", "alpha * (a @ b) + bias", "--json", "o.json")
@@ -272,6 +275,7 @@ def test_what_was_measured_before_an_interruption_is_told(monkeypatch, capsys) -
     assert json.loads(Path("o.json").read_text())["rows"]
 
 
+@pytest.mark.lane("full")
 def test_without_a_gpu_the_worker_refuses_in_one_line(monkeypatch, capsys, tmp_path) -> None:
     """From end to end: a real worker, which loads nothing of the target's."""
     monkeypatch.undo()

@@ -131,6 +131,7 @@ def read(path: Path) -> dict[str, dict]:
     return {one["name"]: one for one in json.loads(path.read_text())["benchmarks"]}
 
 
+@pytest.mark.lane("full")
 def test_samples_of_a_device_become_benchmarks_that_can_be_compared(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(FAKE)
     (tmp_path / "test_it.py").write_text(ON_DEVICE)
@@ -177,6 +178,7 @@ def test_samples_of_a_device_become_benchmarks_that_can_be_compared(tmp_path: Pa
     assert "Performance has regressed" in out
 
 
+@pytest.mark.lane("full")
 def test_with_benchmarks_disabled_results_are_still_verified(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(FAKE)
     text = ON_DEVICE.replace('["control", "faster"] * 2', '["right"] * 2')
@@ -187,6 +189,7 @@ def test_with_benchmarks_disabled_results_are_still_verified(tmp_path: Path) -> 
     assert "Failed: bad at 24x20x32 fp16, c[" in out
 
 
+@pytest.mark.lane("full")
 def test_without_a_gpu_the_simulator_and_the_judgement_are_timed(tmp_path: Path) -> None:
     for name in ("right", "unmasked_row"):
         shutil.copy(ROOT / "docs" / "examples" / f"{name}.py", tmp_path)
@@ -208,6 +211,7 @@ def test_without_a_gpu_the_simulator_and_the_judgement_are_timed(tmp_path: Path)
         assert one["stats"]["min"] > 1e-4  # a real clock, not a loaded one
 
 
+@pytest.mark.lane("full")
 def test_operands_and_a_formula_on_a_device(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(FAKE)
     (tmp_path / "test_it.py").write_text(WITH_OPERANDS)
@@ -232,6 +236,7 @@ def test_operands_on_the_simulator(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("arguments", "body", "message"),
     [
@@ -249,6 +254,7 @@ def test_bad_arguments_fail_in_one_line(tmp_path, arguments, body, message) -> N
     assert message in out
 
 
+@pytest.mark.lane("full")
 def test_without_pytest_benchmark_it_says_what_to_install(tmp_path) -> None:
     (tmp_path / "test_it.py").write_text("def test_it(gemm_benchmark):\n    pass\n")
     status, out = run(tmp_path, "-p", "no:benchmark", "--tb=line")

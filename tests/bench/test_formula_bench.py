@@ -67,6 +67,7 @@ BIASED = state(
 )
 
 
+@pytest.mark.lane("full")
 def test_a_right_kernel_is_timed_and_says_what_it_was_given():
     rows = bench(biased, stated=BIASED)
     assert [row.verdict for row in rows] == ["control", NOISE]
@@ -79,6 +80,7 @@ def test_a_right_kernel_is_timed_and_says_what_it_was_given():
     assert row.peer_differs.startswith("torch.matmul at 140x300x256 bf16, c[0, 0] of buffer 0: got")
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("function", "place"),
     [(bias_forgotten, "c[0, 0] of buffer 0: got"), (bias_of_the_first_tile, "c[128, ")],
@@ -131,6 +133,7 @@ def blocks_of_the_wrong_size(a, b, scale):
     return (a.float() @ (b.float() * blocks[:, index])).to(a.dtype)
 
 
+@pytest.mark.lane("full")
 def test_scales_of_blocks_are_cut_with_their_columns():
     stated = state(
         scaled_by_blocks,
@@ -169,6 +172,7 @@ PACKED = state(
 )
 
 
+@pytest.mark.lane("full")
 def test_packed_weights_stand_in_the_place_of_b():
     rows = bench(unpack, unpack_in_the_other_order, stated=PACKED)
     assert [row.verdict for row in rows[1:]] == [NOISE, WRONG]
@@ -180,6 +184,7 @@ def into(a, b, c):
     torch.matmul(a, b, out=c)
 
 
+@pytest.mark.lane("full")
 def test_memory_that_is_written_is_the_result():
     stated = state(into, {"c": Operand("bf16", ("M", "N"), use="written")}, None)
     rows = bench(into, stated=stated)

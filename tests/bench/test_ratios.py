@@ -9,6 +9,7 @@ from gemmproof.bench.ratios import find_floor, find_interval, judge_ratio
 from gemmproof.bench.records import FASTER, NOISE, SLOWER, Interval
 
 
+@pytest.mark.lane("full")
 def test_the_interval_covers_the_median_in_about_95_of_100_runs() -> None:
     """With 95 % of coverage, 200 runs leave 180..199 covered but once in more than 1000 times."""
     draw = np.random.default_rng(1)

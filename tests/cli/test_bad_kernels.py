@@ -64,6 +64,7 @@ def test_one_configuration_that_does_not_compile_is_named(capsys, monkeypatch):
     assert out[-1].startswith("one_config: fail: 1 of 15 properties does not hold")
 
 
+@pytest.mark.lane("full")
 def test_what_does_not_end_is_a_finding_within_the_time_limit(capsys, monkeypatch):
     status, out, _ = run_check("endless", capsys, monkeypatch, "--time-limit", "1")
     assert status == EXIT["fail"]

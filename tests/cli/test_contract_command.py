@@ -28,6 +28,7 @@ def _in_examples(monkeypatch):
     monkeypatch.chdir(EXAMPLES)
 
 
+@pytest.mark.lane("full")
 def test_it_prints_the_words_for_a_conftest_and_what_stops_further(capsys):
     assert main(["contract", "dense_only.py:matmul", "--max-examples", "30"]) == EXIT["pass"]
     first, *rest = capsys.readouterr().out.splitlines()
@@ -45,6 +46,7 @@ def test_a_kernel_that_breaks_the_stated_contract_is_a_finding(capsys):
     assert "does not stay in bounds" in capsys.readouterr().out
 
 
+@pytest.mark.lane("full")
 def test_it_starts_from_what_is_stated(capsys):
     words = ["contract", "no_k_mask.py:matmul", "--sizes", "K=32..:32", "--max-examples", "20"]
     assert main(words) == EXIT["pass"]
@@ -74,6 +76,7 @@ def test_bad_usage_is_one_line(words, said, capsys):
     assert told.count("\n") == 1
 
 
+@pytest.mark.lane("full")
 def test_a_step_that_holds_is_not_given_up_for_one_that_does_not(capsys):
     words = ["contract", "dense_only.py:matmul", "--sizes", "M=8..:8", "--max-examples", "30"]
     assert main(words) == EXIT["pass"]

@@ -128,6 +128,7 @@ def test_a_picture_without_matplotlib_is_refused_at_once(monkeypatch, capsys) ->
     assert not Path("k.svg").exists()
 
 
+@pytest.mark.lane("full")
 def test_the_command_from_end_to_end(tmp_path: Path, capsys) -> None:
     """In a worker: a kernel that is refused, and one that passes, with its picture."""
     kernel = tmp_path / "odd.py"
@@ -142,6 +143,7 @@ def test_the_command_from_end_to_end(tmp_path: Path, capsys) -> None:
     assert "passed: pass: accumulates as declared, in fp32" in text
 
 
+@pytest.mark.lane("full")
 def test_a_picture_names_its_verdict_and_its_axes(reports, tmp_path: Path) -> None:
     none = replace(reports["bad"].drift, measures=(), slope=None)
     for report in (*reports.values(), replace(reports["bad"], drift=none)):

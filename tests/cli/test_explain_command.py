@@ -52,6 +52,7 @@ def raises(a, b):
 """
 
 
+@pytest.mark.lane("full")
 def test_reports_without_room_are_incomplete_and_the_map_is_printed(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     for option in ("--json", "--svg"):
@@ -85,6 +86,7 @@ def test_it_prints_each_access_and_what_is_missing(monkeypatch, capsys, tmp_path
     assert [x.status for x in again.kernels[0].accesses] == ["missing", "missing", "proved"]
 
 
+@pytest.mark.lane("full")
 def test_one_line_alone(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert main(["explain", EXAMPLE, "--line", "25"]) == 0

@@ -62,6 +62,7 @@ threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 """
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("extra", "imports"),
     [

@@ -9,7 +9,11 @@ from mutant import CLASSES, Mutant
 from mutants.table import MUTANTS
 from mutants.unflawed import KERNELS
 
+from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.check import check
+from gemmproof.engine.judge import judge
+from gemmproof.engine.observe import make_related_calls, observe
+from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.properties import mirror
 from gemmproof.properties.table import PROPERTIES
 
@@ -33,8 +37,14 @@ def test_a_mutant_is_caught_for_its_reason_at_its_smallest_case(mutant):
     assert mutant.is_stated(first), f"got {first}, expected {mutant}"
     if first.property == "stays_in_bounds":
         assert first.where.partition(":")[0] in (f"{mutant.place.partition(':')[0]}.py", "tiled.py")
-    replayed = check(mutant.kernel, case=first.case, target=mutant.target)
-    assert first.property in {f.property for f in replayed.findings}
+    assert first.property in {f.property for f in replay(mutant, first.case).findings}
+
+
+def replay(mutant, case):
+    backend, state = Simulator(mutant.target), keep_state(mutant.kernel.launch)
+    observation = observe(mutant.kernel, case, backend)
+    make_related_calls(observation, backend, state)
+    return judge(observation)
 
 
 @pytest.mark.lane("full")

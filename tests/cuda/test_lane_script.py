@@ -47,6 +47,7 @@ def project(tmp_path, monkeypatch):
     evidence.load_registered.cache_clear()
 
 
+@pytest.mark.lane("full")
 def test_a_row_for_each_kernel_and_format(project, tmp_path, capsys):
     report = tmp_path / "lane.json"
     assert lane.judge_kernels(examples=4, jobs=2, report=report, conftest=project()) == 0
@@ -65,6 +66,7 @@ def test_a_row_for_each_kernel_and_format(project, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "fake GPU: 2 of 2 as expected"
 
 
+@pytest.mark.lane("full")
 def test_a_kernel_that_dies_is_a_finding(project, capsys):
     dying = project(dies=True)
     assert lane.judge_kernels(format="bf16", examples=4, jobs=1, conftest=dying) == 1

@@ -70,6 +70,7 @@ def test_what_is_as_predicted_is_compiled_only_where_that_is_asked_for():
     )
 
 
+@pytest.mark.lane("full")
 def test_a_check_that_launches_has_the_premises_of_both():
     made, _ = make_kernel(kernels.plain, CONTRACT)
     words = {"case": FLIPPED[0], "launch": True}
@@ -80,6 +81,7 @@ def test_a_check_that_launches_has_the_premises_of_both():
     assert check(made, device=FakeGpu(), **words).premises is None
 
 
+@pytest.mark.lane("full")
 def test_a_check_with_bits_that_differ_says_what_its_premises_are(told_wrong):
     made, _ = make_kernel(kernels.plain, CONTRACT)
     report = check(made, case=FLIPPED[0], launch=True, device=FakeGpu(spoil))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from help_examples import judge_example, write_example
+from lanes import first_of_each
 
 from gemmproof.engine.drift import drift_of
 from gemmproof.properties.contract import Contract
@@ -22,7 +23,7 @@ def test_only_what_needs_a_gpu_or_a_mirror_is_not_judged():
     assert unjudged == {"equals_prediction", "mirror_equals_source"}
 
 
-@pytest.mark.parametrize("name", JUDGED)
+@pytest.mark.parametrize("name", first_of_each(JUDGED))
 def test_a_wrong_line_is_found_and_its_repair_passes(name, tmp_path):
     example = EVERY[name].example
     wrong = judge_example(write_example(tmp_path, name, example, wrong=True), example)

@@ -45,6 +45,7 @@ def project_with_a_slow_kernel(project):
 CHECK = ["check", "slow_kernels.py:slow", "--max-examples", "20"]
 
 
+@pytest.mark.lane("full")
 def test_without_a_terminal_a_line_comes_now_and_then(slow, monkeypatch, capsys):
     monkeypatch.setattr(shown, "EVERY", 0.25)
     assert main(CHECK) == 0
@@ -54,6 +55,7 @@ def test_without_a_terminal_a_line_comes_now_and_then(slow, monkeypatch, capsys)
     assert any(" of 20 cases, about " in line and line.endswith(" s left") for line in lines)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("more", [["--quiet"], []])
 def test_nothing_is_said_where_it_is_quiet_or_soon_over(slow, monkeypatch, capsys, more):
     monkeypatch.setattr(shown, "EVERY", 0.25 if more else 3600)

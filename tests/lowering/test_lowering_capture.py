@@ -173,6 +173,7 @@ def test_a_ptxas_that_dies_is_one_line(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("wrapper", "words", "message"),
     [

@@ -82,6 +82,7 @@ def test_a_sign_off_and_its_pages_say_it(project, capsys):
     assert "--premise: got no --target" in capsys.readouterr().err
 
 
+@pytest.mark.lane("full")
 def test_the_plugin_takes_it(project):
     def run(*options):
         path = f"{ROOT / 'src'}:{project}:{os.environ.get('PYTHONPATH', '')}"

@@ -210,6 +210,7 @@ def test_multiply_adds_at_another_line_are_the_dot_s_if_they_are_as_many(tmp_pat
     assert [(x.unit, x.count) for x in dot.instructions] == [(FMA, 16 * 16 * 32 // 32)]
 
 
+@pytest.mark.lane("full")
 def test_rows_of_what_misses_and_what_is_refused(tmp_path):
     dots = Dot((1, 16, 16)), Dot((16, 16, 8), "fp8e5m2"), Dot((16, 24, 16))
     told, _ = preview("gfx942", tmp_path, *dots)

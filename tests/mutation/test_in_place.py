@@ -16,6 +16,7 @@ print(function(1, 2), function.__module__, inspect.getsource(function).splitline
 """
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("target", ["package/inner.py:f", "package.outer:f", "alone.py:f"])
 def test_in_place(tmp_path, target):
     (tmp_path / "package").mkdir()

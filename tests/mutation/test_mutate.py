@@ -50,6 +50,7 @@ def outcomes(kernel):
     return {m["key"]: (m["outcome"], m.get("by")) for m in kernel["mutants"]}
 
 
+@pytest.mark.lane("full")
 def test_a_package_is_mutated_in_place_and_stays_as_it_was(project, capsys):
     before = {p: p.read_bytes() for p in project.rglob("*.py")}
     kernel = run("gemms/product.py:matmul", *FEW, "--max-mutants", "8", "--seed", "3")
@@ -67,6 +68,7 @@ def test_a_package_is_mutated_in_place_and_stays_as_it_was(project, capsys):
     assert "operator" in out
 
 
+@pytest.mark.lane("full")
 def test_a_registered_kernel_and_none_of_its_conftest(project):
     kernel = run("--kernel", "product", "--dtype", "bf16", *FEW, "--max-mutants", "4")
     assert kernel["target"] == "product"
@@ -107,6 +109,7 @@ def test_what_does_not_compile_is_no_kill(project):
     assert not any(m.get("by") == "compiles" for m in kernel["mutants"])
 
 
+@pytest.mark.lane("full")
 @pytest.mark.proves
 def test_what_is_proved_right_is_equivalent(project):
     words = ["--proof", "--max-examples", "12", "--operator", "grid moved"]
@@ -160,6 +163,7 @@ def test_interrupted_before_it_knows_anything_it_keeps_the_old_record(project, m
     assert Path("record.json").read_text() == "old"
 
 
+@pytest.mark.lane("full")
 def test_interrupted_it_tells_what_is_known(project):
     command = [sys.executable, "-m", "gemmproof", "mutate", "alone.py:matmul", *FEW]
     process = subprocess.Popen(

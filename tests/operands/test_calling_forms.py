@@ -31,6 +31,7 @@ def test_a_wrapper_that_writes_out_and_returns_nothing_passes():
     assert ([f.message for f in report.findings], report.verdict) == ([], "pass")
 
 
+@pytest.mark.lane("full")
 def test_keywords_that_nobody_stated_are_tried_and_told_as_limits():
     right = check(KernelUnderTest("k", called.with_out_dtype), max_examples=3, limits=True)
     (held,) = (limit for limit in right.limits if limit.name == "out_dtype=")

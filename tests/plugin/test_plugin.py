@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from lanes import first_of_each
 from warm_process import execute_module, run_module
 
 ROOT = Path(__file__).parents[2]
@@ -128,21 +129,29 @@ HEAD = "from gemmproof import Contract, KernelUnderTest as K\ndef pytest_gemm_ke
 
 @pytest.mark.parametrize(
     ("body", "said"),
-    [
-        ("return [1]", "got 1, expected a list of KernelUnderTest"),
-        ("return {'a': 1}", "got {'a': 1}, expected a list of KernelUnderTest"),
-        ("return K('a', len)", "got KernelUnderTest(name='a'"),
-        ("return len", "got <built-in function len>, expected a list of KernelUnderTest"),
-        ("return None", "got no kernels, expected at least one from a conftest.py"),
-        ("return []", "got no kernels, expected at least one from a conftest.py"),
-        ("return [K('a', len), K('a', max)]", "got two kernels named 'a', expected different"),
-        (
-            "return [K('a', len, {})]",
-            "conftest.py:3: pytest_gemm_kernels() raised ValueError: kern",
-        ),
-        ("return [K('a', len, Contract(formats=3))]", "raised ValueError: contract formats: got 3"),
-        ("import no_such_library", "conftest.py:3: pytest_gemm_kernels() raised ModuleNotFoundErr"),
-    ],
+    first_of_each(
+        [
+            ("return [1]", "got 1, expected a list of KernelUnderTest"),
+            ("return {'a': 1}", "got {'a': 1}, expected a list of KernelUnderTest"),
+            ("return K('a', len)", "got KernelUnderTest(name='a'"),
+            ("return len", "got <built-in function len>, expected a list of KernelUnderTest"),
+            ("return None", "got no kernels, expected at least one from a conftest.py"),
+            ("return []", "got no kernels, expected at least one from a conftest.py"),
+            ("return [K('a', len), K('a', max)]", "got two kernels named 'a', expected different"),
+            (
+                "return [K('a', len, {})]",
+                "conftest.py:3: pytest_gemm_kernels() raised ValueError: kern",
+            ),
+            (
+                "return [K('a', len, Contract(formats=3))]",
+                "raised ValueError: contract formats: got 3",
+            ),
+            (
+                "import no_such_library",
+                "conftest.py:3: pytest_gemm_kernels() raised ModuleNotFoundErr",
+            ),
+        ]
+    ),
 )
 def test_a_hook_that_returns_nonsense_is_told_in_one_line(project, body, said):
     (project / "conftest.py").write_text(f"{HEAD}{body}\n")
@@ -198,6 +207,7 @@ def test_each_option_is_an_ini_line_too(project):
     assert "3 passed" in out
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("where", ["gemmproof", "gemmproof.worker.verdict"])
 def test_the_options_reach_the_engine(project, where):
     """Here, or in a worker."""

@@ -27,6 +27,7 @@ def list_commands(out):
 FEW = ("--gemm-in-process", "--gemm-max-examples", "1", "-k", "bounds or exact or other")
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("processes", [(), ("-p", "xdist", "-n", "1")], ids=["alone", "xdist"])
 def test_the_lines_of_findings_are_annotated(project, processes):
     status, out = run(project, *FEW, "--gemm-annotations", "github", *processes)

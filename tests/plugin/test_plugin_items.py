@@ -49,6 +49,7 @@ def test_of_a_kernel_that_fails_everywhere_one_item_fails(judge):
     assert list(found.values()).count("SKIPPED") > 8
 
 
+@pytest.mark.lane("full")
 def test_what_follows_from_a_finding_says_so(judge):
     double = "K('double', lambda a, b: right.matmul(a * 2, b))"
     status, out = judge(double, "-k", "exact_on or bound", "--gemm-max-examples", "10")

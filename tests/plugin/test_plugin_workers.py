@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from lanes import first_of_each
 from test_plugin import HEAD, ROOT, outcomes, run
 
 HARM = """
@@ -55,6 +54,7 @@ def register(tmp_path):
     return register
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("name", "got"),
     [
@@ -85,6 +85,7 @@ def test_in_pytest_s_own_process_where_that_is_asked_for(register):
     assert "passed" not in run(project, *FEW)[1]
 
 
+@pytest.mark.lane("full")
 def test_what_a_kernel_prints_stands_beside_its_failure(register):
     _, out = run(register("speaks"), *FEW, "-k", "exact_on_integers")
     assert "Captured stdout setup" in out
@@ -133,7 +134,8 @@ def test_a_hook_that_answers_pytest_alone_is_told_of(register):
     assert said in out
 
 
-@pytest.mark.parametrize("how", first_of_each(["load", "loadscope", "worksteal", "each"]))
+@pytest.mark.lane("full")
+@pytest.mark.parametrize("how", ["load", "loadscope", "worksteal", "each"])
 def test_workers_of_xdist_judge_each_kernel_once(register, how):
     """Each in a process of its own, whose calls all bear its number."""
     names = ("first", "second", "third")

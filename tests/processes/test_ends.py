@@ -90,6 +90,7 @@ def test_an_end_that_is_not_the_kernel_s_is_incomplete(run, name, how):
     }
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(("name", "fault"), [("aborts", "crash"), ("stays_in_torch", "hang")])
 def test_an_end_of_the_kernel_s_own_is_a_finding(run, name, fault):
     report, _ = run(name)

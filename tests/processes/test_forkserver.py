@@ -87,6 +87,7 @@ def test_a_server_that_takes_too_much_memory_is_not_kept():
         assert fork_client.find_server() is None
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("way", ["spawned"], indirect=True)
 def test_a_server_that_dies_takes_no_verdict_with_it(run):
     with supervisor.preload():
@@ -103,6 +104,7 @@ def test_a_server_that_dies_takes_no_verdict_with_it(run):
         assert report.verdict == "pass"
 
 
+@pytest.mark.lane("full")
 def test_signoff_forks_every_worker_of_one_server(tmp_path, monkeypatch, capsys):
     from gemmproof.cli import main
 

@@ -20,6 +20,7 @@ def project_with_a_kernel_that_waits(tmp_path):
     return write_project(tmp_path)
 
 
+@pytest.mark.lane("full")
 def test_a_kill_keeps_what_was_judged(project):
     process = start(project, *SIGNOFF, "--json", "report.json", "--junit", "report.xml")
     assert wait_for((project / "began").exists)  # the third kernel: the first two are done

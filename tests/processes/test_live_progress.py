@@ -50,6 +50,7 @@ def run_on_terminal(folder, stream, *words):
     return code, seen.decode(), out or err
 
 
+@pytest.mark.lane("full")
 def test_the_line_changes_and_is_gone_at_the_end(project):
     code, seen, out = run_on_terminal(project, "stderr", *CHECK)
     assert code == 0
@@ -59,6 +60,7 @@ def test_the_line_changes_and_is_gone_at_the_end(project):
     assert seen.endswith("\x1b[2K")  # the line is cleared
 
 
+@pytest.mark.lane("full")
 def test_quiet_is_quiet(project):
     code, seen, out = run_on_terminal(project, "stderr", *CHECK, "--quiet")
     assert (code, seen) == (0, "")

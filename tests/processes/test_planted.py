@@ -35,6 +35,7 @@ VERDICTS = {"crash": "fail", "left": "fail", "hang": "fail", "killed": "incomple
 FAULTS = {"crash": {"crash"}, "left": {"exit"}, "hang": {"hang"}, "killed": set(), "none": set()}
 
 
+@pytest.mark.lane("full")
 @pytest.mark.timeout(900)
 def test_planted_faults_are_told_and_lose_nothing(tmp_path):
     """One test, since two that share a run may come to two of pytest's workers."""

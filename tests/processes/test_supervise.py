@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from lanes import first_of_each
 from supervised import LIMITS, each_way, judging  # noqa: F401
 
 from gemmproof.worker import protocol, supervisor
@@ -16,14 +17,17 @@ from gemmproof.worker.supervisor import Limits
 
 @pytest.mark.parametrize(
     ("name", "fault", "got", "line"),
-    [
-        ("exits", "exit", "SystemExit(7)", 9),
-        ("ends", "crash", "a process that ended itself with status 0", None),
-        ("faults", "crash", "a process that died of SIGSEGV", 17),
-        ("hangs", "hang", "no end after 1 s", 21),
-        ("hangs_deaf", "hang", "no end after 1 s", 27),
-        ("eats", "memory", "GiB of memory in use (0.25 allowed)", 37),
-    ],
+    first_of_each(
+        [
+            ("exits", "exit", "SystemExit(7)", 9),
+            ("ends", "crash", "a process that ended itself with status 0", None),
+            ("faults", "crash", "a process that died of SIGSEGV", 17),
+            ("hangs", "hang", "no end after 1 s", 21),
+            ("hangs_deaf", "hang", "no end after 1 s", 27),
+            ("eats", "memory", "GiB of memory in use (0.25 allowed)", 37),
+        ],
+        lambda row: row[1],
+    ),
 )
 def test_a_death_is_a_finding_with_its_case_and_line(run, name, fault, got, line):
     report, outcome = run(name)
@@ -77,6 +81,7 @@ def test_output_is_counted_and_its_end_kept(run):
     assert len(outcome.output) <= supervisor.KEPT_OUTPUT
 
 
+@pytest.mark.lane("full")
 def test_nothing_is_left_running(run, monkeypatch):
     marks = []
     start = supervisor._start
@@ -120,6 +125,7 @@ def test_what_a_worker_said_before_its_end_is_read_to_the_end(run):
     assert (report.verdict, worker.cases) == ("pass", 100)
 
 
+@pytest.mark.lane("full")
 def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):
     monkeypatch.setattr(protocol, "ENGINE", "gemmproof.engine.check:check")
     report, _ = run("ends", Limits(load=60, case=9))

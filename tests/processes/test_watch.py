@@ -88,6 +88,7 @@ class Watched:
         return code, time.monotonic() - began
 
 
+@pytest.mark.lane("full")
 def test_every_change_is_judged_and_ctrl_c_ends_it(project):
     watched = Watched(project)
     watched.wait_for("matmul: pass: ", "watching 5 files; Ctrl-C ends it")

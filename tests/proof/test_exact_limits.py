@@ -101,6 +101,7 @@ def test_the_least_divisor_is_what_the_tile_needs():
     assert [case.K for case in found.below] == [24]  # no multiple of 16, and one of 8
 
 
+@pytest.mark.lane("full")
 def test_no_divisor_mends_another_fault():
     wrong = kernel(without_k_mask_and_one_column_off)
     assert find_divisor(wrong, None, "K", 32, SECONDS) is None
@@ -123,6 +124,7 @@ def test_a_check_tells_where_offsets_wrap():
     assert {name for name, x in limits.items() if x.proof} <= {limit.name, "2**31 elements"}
 
 
+@pytest.mark.lane("full")
 def test_a_check_tells_what_sizes_beyond_the_contract_must_be_multiples_of():
     _, limits = limits_of(without_k_mask, K="64..:64")
     limit = limits["K not in 64..:64"]
@@ -130,6 +132,7 @@ def test_a_check_tells_what_sizes_beyond_the_contract_must_be_multiples_of():
     assert (limit.status, limit.proof) == ("limit", said)
 
 
+@pytest.mark.lane("full")
 def test_a_check_of_a_kernel_that_fails_tells_what_its_sizes_must_be_multiples_of():
     report, limits = limits_of(without_k_mask)
     assert report.verdict == "fail"
@@ -141,6 +144,7 @@ def test_a_check_of_a_kernel_that_fails_tells_what_its_sizes_must_be_multiples_o
     assert kept.verdict == "pass"
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("proof", [False, True])
 def test_no_multiple_is_told_without_a_proof(proof):
     wrong = kernel(without_k_mask_and_one_column_off if proof else without_k_mask)

@@ -57,6 +57,7 @@ def failed(out):
     return re.findall(r"^FAILED (\S+)", out, re.MULTILINE)
 
 
+@pytest.mark.lane("full")
 def test_an_item_says_what_is_proved_and_fails_where_gemmproof_contradicts_itself(project):
     out = run(project, "--gemm-proof", "--junit-xml", "report.xml", "-k", "bounds or fit")
     assert failed(out) == ["test_kernels.py::test_gemm[right-fp16-offsets_fit]"]
@@ -72,6 +73,7 @@ def test_an_item_says_what_is_proved_and_fails_where_gemmproof_contradicts_itsel
     }
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("words", "settings"),
     [
@@ -90,6 +92,7 @@ def test_a_word_that_is_no_truth_is_refused(project):
     assert "gemm_proof: got 'maybe', expected true or false" in out
 
 
+@pytest.mark.lane("full")
 def test_sign_off_marks_what_is_proved_and_says_so(project, monkeypatch, capsys):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setattr(protocol, "ENGINE", "proving_engine:says")

@@ -26,6 +26,7 @@ def _here(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("engine", "how"),
     [
@@ -121,6 +122,7 @@ def test_a_case_that_is_replayed_is_not_proved(example, capsys):
     assert example("doubts", "--case", '{"M":1,"N":1,"K":1}') == EXIT["pass"]
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("engine", ["dies", "fills"])
 def test_the_engine_survives_its_prover(example, capsys, engine):
     assert example(engine, "--memory-limit", "1") == EXIT["pass"]
@@ -130,6 +132,7 @@ def test_the_engine_survives_its_prover(example, capsys, engine):
     assert line.endswith(" (stays_in_bounds and 5 more)")
 
 
+@pytest.mark.lane("full")
 def test_without_a_proof_no_solver_is_loaded():
     code = (
         "import sys; from gemmproof import KernelUnderTest, check; import right;"
@@ -150,6 +153,7 @@ def test_without_a_proof_no_solver_is_loaded():
         assert proof or "z3" not in loaded
 
 
+@pytest.mark.lane("full")
 @pytest.mark.proves
 def test_a_project_may_always_say_no(tmp_path, monkeypatch, capsys):
     from gemmproof.cli import _parse

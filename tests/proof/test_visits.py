@@ -85,6 +85,7 @@ def test_a_check_tries_the_cases_and_names_the_paths_that_it_did_not():
     assert any(": not tried at M=" in said for said in few.unvisited)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(("layouts", "verdict"), [("contiguous", "pass"), (MISALIGNED, "fail")])
 def test_a_refutation_is_of_a_case_that_takes_the_path(layouts, verdict):
     """Of sizes alone it would be a case of another path, at which nothing is wrong."""

@@ -104,6 +104,7 @@ def test_a_result_of_2_31_elements_is_a_limit_of_dense_kernels_too():
     assert held.status == "holds"
 
 
+@pytest.mark.lane("full")
 def test_what_a_few_programs_cannot_show_is_not_said_to_hold():
     limits = limits_of(turns_kept_for_every_tile, Contract())
     assert limits["2**31 elements of c"].status == "not tried"

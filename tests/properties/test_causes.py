@@ -221,6 +221,7 @@ def test_of_two_stores_the_one_that_stored_the_wrong_element_is_named():
     assert root.message.startswith(f"c[0, 0], stored at {root.where}: got")
 
 
+@pytest.mark.lane("full")
 def test_where_torch_made_the_result_the_line_is_of_what_it_was_made_of():
     (root,) = flawed("shift", after=lambda c: c.to(torch.float16))
     assert root.where == line_of("w = tl.load")

@@ -117,6 +117,7 @@ def test_assumed_strides_are_named_by_the_values_and_accused_only_where_promised
     assert check_launch(strides.b_assumed_contiguous, dense, max_examples=20).verdict == "pass"
 
 
+@pytest.mark.lane("full")
 def test_few_multiprocessors_make_a_persistent_kernel_walk():
     contract = wide(M="0..40", N="0..40", K=0)  # K = 0 is all there is
     assert check_launch(scheduling.launch_persistent, contract, max_examples=60).verdict == "pass"

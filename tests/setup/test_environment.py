@@ -35,6 +35,7 @@ def last_line(done) -> str:
     return done.stderr.splitlines()[-1]
 
 
+@pytest.mark.lane("full")
 def test_an_index_without_a_package_is_one_line(started):
     """It names the package, the version of Python and what to do."""
     _, done = started
@@ -44,6 +45,7 @@ def test_an_index_without_a_package_is_one_line(started):
     assert last_line(done).endswith("run again to continue")
 
 
+@pytest.mark.lane("full")
 def test_the_environment_is_made_once_and_reused(clone, tmp_path):
     """It says which build of torch is installed, how large it is, and how long it took."""
     index = write_index(tmp_path / "index")
@@ -58,6 +60,7 @@ def test_the_environment_is_made_once_and_reused(clone, tmp_path):
     assert (again.returncode, again.stdout, again.stderr) == (0, f"{CPU}\n", "run: using .venv\n")
 
 
+@pytest.mark.lane("full")
 def test_a_default_build_is_announced(clone, tmp_path):
     """Where the index has no CPU build, the size says so before the download."""
     done = run(clone, write_index(tmp_path / "index", CUDA))
@@ -65,6 +68,7 @@ def test_a_default_build_is_announced(clone, tmp_path):
     assert "run: .venv is ready: torch 2.13.0 (built with CUDA 13.0)" in last_line(done)
 
 
+@pytest.mark.lane("full")
 def test_an_interrupted_installation_is_continued(clone, tmp_path):
     """A package without its last file is installed again; the others are kept."""
     index = write_index(tmp_path / "index")
@@ -82,6 +86,7 @@ def test_an_interrupted_installation_is_continued(clone, tmp_path):
     assert (site / "triton" / "__init__.py").read_text() == "__version__ = '3.7.1'\n"
 
 
+@pytest.mark.lane("full")
 def test_a_venv_without_pip_is_made_again(clone, tmp_path):
     """As after an interruption while Python made it."""
     for folder in (clone / ".venv").glob("lib/python*/site-packages/pip*"):
@@ -91,6 +96,7 @@ def test_a_venv_without_pip_is_made_again(clone, tmp_path):
     assert done.stderr.startswith("run: making .venv with ")
 
 
+@pytest.mark.lane("full")
 def test_changed_requirements_bring_the_environment_up_to_date(clone, tmp_path):
     """A changed constraint is installed at the next run."""
     index = write_index(tmp_path / "index")
@@ -108,6 +114,7 @@ def test_changed_requirements_bring_the_environment_up_to_date(clone, tmp_path):
     assert (done.returncode, done.stdout) == (0, "15.1000\n"), done.stderr
 
 
+@pytest.mark.lane("full")
 def test_no_network_is_one_line(clone):
     """It says what to check."""
     done = run(clone, None, PIP_INDEX_URL="http://127.0.0.1:9/simple")
@@ -115,6 +122,7 @@ def test_no_network_is_one_line(clone):
     assert (done.returncode, last_line(done)) == (2, f"{expected}; run again to continue")
 
 
+@pytest.mark.lane("full")
 def test_contradictory_constraints_are_one_line(clone, tmp_path):
     """A torch that requires another Triton, as constraints.txt once had."""
     index = write_index(tmp_path / "index")
@@ -137,6 +145,7 @@ esac
 """
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("reached", [True, False])
 def test_uv_chooses_the_build_and_pip_takes_over(clone, tmp_path, reached):
     """uv is asked for the build of this machine first; pip takes over if it finds none."""
@@ -209,6 +218,7 @@ def test_an_active_environment_that_does_not_fit_is_one_line(tmp_path, packages,
     assert not (clone / ".venv").exists()
 
 
+@pytest.mark.lane("full")
 def test_an_active_environment_is_used_and_not_written_to(started, tmp_path):
     """Tools that it lacks, or has in an old version, go into a folder of their own."""
     clone = shutil.copytree(started[0], tmp_path / "clone", ignore=shutil.ignore_patterns(".venv"))

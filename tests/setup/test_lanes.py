@@ -49,6 +49,7 @@ def run_pytest(tmp_path):
     return run
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "xdist"])
 def test_the_default_lane_says_last_how_many_tests_it_left_out(run, workers):
     status, lines = run(FILE, "-q", *workers)
@@ -58,6 +59,7 @@ def test_the_default_lane_says_last_how_many_tests_it_left_out(run, workers):
     assert (status, lines[-1][:8]) == (0, "4 passed")
 
 
+@pytest.mark.lane("full")
 def test_the_lane_holds_for_tests_that_are_named(run):
     status, lines = run(FILE, "test_it.py::test_long[1]")
     assert (status, lines[-1]) == (5, "1 test was deselected: ./run test --full runs all")
@@ -67,6 +69,7 @@ def test_the_lane_holds_for_tests_that_are_named(run):
     assert (status, "1 passed" in lines[-1]) == (0, True)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "xdist"])
 @pytest.mark.parametrize(
     ("line", "said"),

@@ -55,6 +55,7 @@ def shorten(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_default_has_a_torch_and_the_triton_that_it_requires(python, tmp_path):
     """What ./run installs."""
@@ -63,6 +64,7 @@ def test_the_default_has_a_torch_and_the_triton_that_it_requires(python, tmp_pat
     assert f"triton=={shorten(versions['triton'])}.*" in CONSTRAINTS
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_lowest_versions_that_are_declared_can_be_installed(python, tmp_path):
     """Each lower bound in pyproject.toml is a version that exists and goes with the others."""
@@ -70,6 +72,7 @@ def test_the_lowest_versions_that_are_declared_can_be_installed(python, tmp_path
     assert (shorten(versions["torch"]), shorten(versions["triton"])) == ("2.10", "3.6")
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_newest_versions_can_be_installed(python, tmp_path):
     """Without constraints, and no older torch than that of the newest Triton that is supported."""
@@ -78,6 +81,7 @@ def test_the_newest_versions_can_be_installed(python, tmp_path):
     assert (torch, triton) >= ("2.15", "3.9")
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("torch", TRITON_OF_TORCH)
 def test_every_torch_that_is_supported_requires_the_triton_of_the_table(torch, tmp_path):
     """Its own metadata says so; another Triton has no solution."""
@@ -85,6 +89,7 @@ def test_every_torch_that_is_supported_requires_the_triton_of_the_table(torch, t
     assert shorten(versions["triton"]) == TRITON_OF_TORCH[torch]
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("python", PYTHONS)
 def test_a_torch_that_requires_another_triton_is_refused(python, tmp_path):
     """As constraints.txt was until torch 2.13 met Triton 3.9: a resolver that passes it is none."""

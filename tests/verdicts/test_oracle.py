@@ -187,6 +187,7 @@ def _run(*words):
     return done.returncode, done.stdout.splitlines()
 
 
+@pytest.mark.lane("full")
 def test_recorded_twice_the_files_are_the_same(tmp_path):
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:

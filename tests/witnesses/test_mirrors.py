@@ -27,6 +27,7 @@ def interpreted():
         return {name: call("interpreted:report", name, CASES) for name in POINTERS}
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("name", POINTERS)
 def test_the_mirror_touches_what_the_interpreter_touches(interpreted, name):
     """Same accesses, offsets, masks and `other` in the same order, then the same bits of c.
@@ -40,6 +41,7 @@ def test_the_mirror_touches_what_the_interpreter_touches(interpreted, name):
     assert sum(accesses for _, accesses, _ in cases) >= 5 * CASES
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("name", POINTERS)
 def test_offsets_past_2_to_the_31_are_exact(interpreted, name):
     """Rows, columns and K steps of narrow views of huge parents, in operands and output."""

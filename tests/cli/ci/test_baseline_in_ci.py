@@ -32,6 +32,7 @@ LOST = [
 ]
 
 
+@pytest.mark.lane("full")
 def test_a_refused_kernel_reaches_junit_sarif_annotations_and_the_summary(
     project, capsys, monkeypatch
 ):

@@ -54,6 +54,7 @@ def test_the_page_shows_the_recipes():
     assert shown == files
 
 
+@pytest.mark.lane("full")
 @KERNELS
 def test_github(check_out, tmp_path, name, code):
     workflow = read("github.yml")
@@ -85,6 +86,7 @@ def test_github(check_out, tmp_path, name, code):
     assert summary.read_text().startswith(f"## gemmproof signoff: {report['verdict']}\n")
 
 
+@pytest.mark.lane("full")
 def test_gitlab(check_out):
     job = read("gitlab.yml")["gemmproof"]
     runner = check_out(WRONG, GITLAB_CI="true")
@@ -100,6 +102,7 @@ def test_gitlab(check_out):
     assert "::error" not in log
 
 
+@pytest.mark.lane("full")
 @KERNELS
 def test_a_push(check_out, tmp_path, name, code):
     """By git itself, whose hook it is."""

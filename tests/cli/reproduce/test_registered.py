@@ -61,6 +61,7 @@ def _in_a_project(tmp_path, monkeypatch):
     Path("conftest.py").write_text(CONFTEST)
 
 
+@pytest.mark.lane("full")
 def test_the_wrapper_is_imported_as_it_is_registered(capsys):
     Path("tests").mkdir()
     words = ["--kernel", "imported", *CASE, "-o", "tests/test_bug.py", "--dtype", "fp16"]
@@ -105,6 +106,7 @@ def test_what_cannot_be_asked_is_one_line(words, said, capsys):
     assert not Path("test_bug.py").exists()
 
 
+@pytest.mark.lane("full")
 def test_a_claim_of_compiled_code_is_named_with_the_command_that_shows_it(capsys):
     assert main(["reproduce", "--quiet", "--kernel", "claimed", "--max-examples", "1"]) == 2
     told = capsys.readouterr().err

@@ -53,6 +53,7 @@ def test_the_page_shows_what_is_printed_and_written(capsys):
     assert Path("test_bug.py").read_text() == text
 
 
+@pytest.mark.lane("full")
 def test_a_kept_case_comes_first_and_stdout_has_the_test(capsys):
     wrong = "import right\ndef matmul(a, b):\n    c = right.matmul(a, b)\n    c[33:] += 1\n"
     Path("wrong.py").write_text(f"{wrong}    return c\n")
@@ -85,6 +86,7 @@ def test_what_cannot_be_reproduced_is_one_line(words, said, capsys):
     assert told.count("\n") == 1
 
 
+@pytest.mark.lane("full")
 def test_a_call_that_ends_its_process_is_written_as_it_is(capsys):
     with open("right.py", "a") as file:
         file.write("\n\ndef ends(a, b):\n    import os\n\n    os._exit(3)\n")
@@ -95,6 +97,7 @@ def test_a_call_that_ends_its_process_is_written_as_it_is(capsys):
     assert Path("test_bug.py").read_text().count("place(") == 3
 
 
+@pytest.mark.lane("full")
 def test_the_page_shows_the_test_of_several_calls(capsys):
     """What the module keeps of the first try is not there in the second, which gets the same."""
     page = (ROOT / "docs" / "how-to" / "reproduce-a-bug.md").read_text()
@@ -108,6 +111,7 @@ def test_the_page_shows_the_test_of_several_calls(capsys):
     assert Path("test_bug.py").read_text().endswith(f"\n{shown}")
 
 
+@pytest.mark.lane("full")
 def test_a_result_of_another_shape_fails_the_test(capsys):
     with open("right.py", "a") as file:
         file.write("\n\ndef narrow(a, b):\n    return matmul(a, b)[:, :1]\n")
@@ -117,6 +121,7 @@ def test_a_result_of_another_shape_fails_the_test(capsys):
     assert "On a GPU: values show it" in said
 
 
+@pytest.mark.lane("full")
 def test_hostile_names_stay_in_comments_and_strings(capsys):
     folder = Path('it"s\n\x1b[31m')
     folder.mkdir()

@@ -68,6 +68,7 @@ SAID = {
 CASE = '{"M":1,"N":1,"K":1,"dtype":"fp16"}'
 
 
+@pytest.mark.lane("full")
 def test_the_drift_stands_in_every_form(project, capsys):
     Path("conftest.py").write_text(CONFTEST)
     command = [*COMMAND, "--junit", "x.xml", "--html", "x.html", "--markdown", "x.md"]

@@ -50,6 +50,7 @@ def stored() -> list[dict]:
     return [json.loads(path.read_text()) for path in sorted(Path(".gemmproof").glob("*.json"))]
 
 
+@pytest.mark.lane("full")
 def test_a_failing_case_is_tried_first_and_dropped_when_it_holds(capsys):
     assert judge("60") == 1
     (found,) = stored()
@@ -172,6 +173,7 @@ def test_a_folder_may_be_named(tmp_path):
     assert judge("1") == 1
 
 
+@pytest.mark.lane("full")
 def test_signoff_and_pytest_keep_the_same_cases(capsys):
     Path("conftest.py").write_text(
         "def pytest_gemm_kernels():\n"
@@ -195,6 +197,7 @@ def test_signoff_and_pytest_keep_the_same_cases(capsys):
         assert said in done.stdout
 
 
+@pytest.mark.lane("full")
 def test_what_holds_though_it_was_expected_to_fail_is_no_failing_case():
     assert judge("100", "--expect", "no_races=issue 12", target="right.py:matmul") == 1
     assert not Path(".gemmproof").exists()

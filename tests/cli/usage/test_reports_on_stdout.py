@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 from cli_project import project_folder  # noqa: F401
 
 from gemmproof import kernels
@@ -35,6 +36,7 @@ def test_junit_and_nothing_else(project, capsys):
     assert json.loads(Path("report.json").read_text())["verdict"] == "pass"
 
 
+@pytest.mark.lane("full")
 def test_an_address_map_or_its_picture(capsys):
     assert main(["explain", MATMUL, "--json", "-"]) == EXIT["pass"]
     captured = capsys.readouterr()

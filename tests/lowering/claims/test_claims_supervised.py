@@ -269,6 +269,7 @@ print(*(name for name in sys.modules if name.startswith("gemmproof.lowering.clai
 """
 
 
+@pytest.mark.lane("full")
 def test_a_kernel_without_claims_imports_and_compiles_nothing():
     ran = subprocess.run([sys.executable, "-c", COSTS], capture_output=True, text=True, check=True)
     assert ran.stdout.split("\n")[:2] == ["pass", ""]

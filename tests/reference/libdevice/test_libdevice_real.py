@@ -102,7 +102,7 @@ def test_inverse_functions_invert(function, forward):
     same_bits(function_of(f"__nv_{function}f")(single), again)
 
 
-@pytest.mark.parametrize("n", first_of_each([0, 1, 2, 5, 40, 90], lambda n: n < 5))
+@pytest.mark.parametrize("n", first_of_each([0, 1, 2, 5, 40, 90]))
 @pytest.mark.parametrize(("symbol", "witness"), [("jn", mpmath.besselj), ("yn", mpmath.bessely)])
 def test_bessel_functions_of_integer_order(symbol, witness, n):
     x = np.concatenate([np.random.default_rng(3).uniform(0.1, 120, 12), [1.0, 50.0]])

@@ -47,6 +47,7 @@ def queues(a, counter, o, tiles, B: tl.constexpr):
         tile = tl.atomic_add(counter, 1)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("kernel", "words"),
     [(overshoots, "while k != K"), (forgets, "while tile < tiles")],
@@ -57,6 +58,7 @@ def test_a_loop_that_touches_nothing_new_never_ends(kernel, words):
     assert _line(raised.value) == _line_of(words)
 
 
+@pytest.mark.lane("full")
 def test_a_queue_that_is_drawn_from_for_ever_never_ends():
     tensors = torch.ones(64), torch.zeros(1, dtype=torch.int32)
     with pytest.raises(LimitExceeded, match="a loop without end") as raised:
@@ -88,6 +90,7 @@ def idles(o, n):
     tl.store(o, n)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("kernel", "grid", "args"),
     [

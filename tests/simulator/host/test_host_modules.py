@@ -130,6 +130,7 @@ def by_torch(a, b):
 """
 
 
+@pytest.mark.lane("full")
 def test_a_module_may_hold_a_library_that_no_kernel_needs(write_module, capsys):
     """As Triton's tutorial on persistent products does, to compare with; nothing is known of it."""
     from triton._C.libtriton import nvidia

@@ -109,6 +109,7 @@ def registered(tmp_path, capfd):
     return found
 
 
+@pytest.mark.lane("full")
 def test_every_operation_of_the_installed_triton_is_in_the_table(registered):
     assert len(registered) > 150
     assert registered - MADE - KNOWN - REFUSED == set(), "new: say what becomes of them"
@@ -120,6 +121,7 @@ def test_the_table_is_what_the_simulator_does():
     assert set(OPERATIONS) | STRUCTURE == MADE | KNOWN | OTHERS | {"gemmproof.same"}
 
 
+@pytest.mark.lane("full")
 def test_a_kernel_makes_each_operation_that_the_language_makes(registered):
     texts = [text for case in existing() for text in record(case.launch, case.tensors())]
     made = {name for text in texts for name in USED.findall(text)}
