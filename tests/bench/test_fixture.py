@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
 import pytest
-from warm_process import run_module
+from lanes import first_of_each
+from pytest_project import EXAMPLES, run_pytest, write_project
 
 from gemmproof.bench.fixture import SampleClock
 
-ROOT = Path(__file__).parents[2]
-PYTEST = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider")
 FAKE = """
 import pytest
-from fake_cuda_device import FakeDevice
+from fake_cuda_device import MEASURE_CEILING, FakeDevice, measure_small
 
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch):
-    from gemmproof.bench import ceiling
-    measure = ceiling.measure_ceiling
     monkeypatch.setattr("gemmproof.bench.fixture._has_gpu", lambda: True)
     monkeypatch.setattr("gemmproof.bench.device.CudaDevice",
         lambda: FakeDevice(quick=0.01, slow=0.04))
-    monkeypatch.setattr("gemmproof.bench.run.measure_ceiling",
-        lambda device, fmt, beat: measure(device, fmt, beat, copied=2**16, sides=(32,)))
+    monkeypatch.setattr(MEASURE_CEILING, measure_small)
 """
 ON_DEVICE = """
 import pytest
@@ -114,17 +109,8 @@ def test_operands(gemm_benchmark):
 
 
 def run(project: Path, *options: str) -> tuple[int, str]:
-    """Run pytest there as a user would; its exit status, and all that it printed."""
-    path = f"{ROOT / 'src'}:{project}:{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
-    env = {
-        "PYTHONPATH": path,
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PATH": "/usr/bin",
-        "COLUMNS": "200",
-    }
-    words = (*PYTEST, "--rootdir", str(project), *options)
-    return run_module("pytest", *words, cwd=project, env=env)
+    """Run pytest there, with the fake device at hand."""
+    return run_pytest(project, *options, paths=(Path(__file__).parent,))
 
 
 def read(path: Path) -> dict[str, dict]:
@@ -140,59 +126,96 @@ def test_samples_of_a_device_become_benchmarks_that_can_be_compared(tmp_path: Pa
     assert "2 failed" not in out
     assert "Failed: bad at 24x20x32 fp16, c[" in out
     made = read(tmp_path / "b.json")
+    speeds = [
+        f"{x}-quick-{x}-{shape}" for x in ("fp16", "bf16") for shape in ("24x20x32", "8x16x64")
+    ]
     assert list(made) == [
-        "test_speed[fp16-quick-fp16-24x20x32]",
-        "test_speed[fp16-quick-fp16-8x16x64]",
-        "test_speed[bf16-quick-bf16-24x20x32]",
-        "test_speed[bf16-quick-bf16-8x16x64]",
-        "test_twice[quick-fp16-8x8x8]",
-        "test_twice[slow-fp16-8x8x8]",
+        *(f"test_speed[{name}]" for name in speeds),
+        *("test_twice[quick-fp16-8x8x8]", "test_twice[slow-fp16-8x8x8]"),
     ]
     one = made["test_speed[bf16-quick-bf16-8x16x64]"]
     assert one["fullname"] == "test_it.py::test_speed[bf16-quick-bf16-8x16x64]"
     assert one["group"] == "gemm"
-    assert one["stats"]["data"] == pytest.approx([0.01] * 4)
-    assert one["stats"]["median"] == pytest.approx(0.01)
+    assert [*one["stats"]["data"], one["stats"]["median"]] == pytest.approx([0.01] * 5)
     info = one["extra_info"]
     assert (info["device"], info["verdict"], info["how"]) == ("fake GPU", "faster", "CUDA graph")
-    assert info["ratio"] == {
-        "median": pytest.approx(2.0),
-        "low": pytest.approx(2.0),
-        "high": pytest.approx(2.0),
-    }
+    assert info["ratio"] == pytest.approx({"median": 2.0, "low": 2.0, "high": 2.0})
     assert info["floor"] == [1.0, 1.0]
     assert info["clocks"]["after"]["temperature_c"] == 40.0
     assert info["ceilings"][0]["format"] == "bf16"
-    status, out = run(
-        tmp_path, "-k", "test_speed", "--benchmark-compare", "--benchmark-compare-fail=median:1%"
-    )
+    compare = ("-k", "test_speed", "--benchmark-compare", "--benchmark-compare-fail=median:1%")
+    status, out = run(tmp_path, *compare)
     assert status == 0, out
     assert "test_speed[bf16-quick-bf16-8x16x64] (NOW)" in out
     assert "was not used at all" not in out
     slower = (tmp_path / "conftest.py").read_text().replace("quick=0.01", "quick=0.015")
     (tmp_path / "conftest.py").write_text(slower)
-    status, out = run(
-        tmp_path, "-k", "test_speed", "--benchmark-compare", "--benchmark-compare-fail=median:1%"
-    )
+    status, out = run(tmp_path, *compare)
     assert status != 0
     assert "Performance has regressed" in out
 
 
+NO_PLUGIN = "gemm_benchmark: got no pytest-benchmark, expected it: pip install 'gemmproof[bench]'"
+VERIFIED = ON_DEVICE.replace('["control", "faster"] * 2', '["right"] * 2')
+LACKS_BIAS = "Failed: without_bias at 24x20x32 bf16, c[0, 0] of buffer 0: got"
+BAD = "Failed: bad at 24x20x32 fp16, c["
+
+
+@pytest.mark.parametrize(
+    ("conftest", "tests", "option", "texts", "names"),
+    first_of_each(
+        [
+            (
+                "",
+                SIMULATED_OPERANDS,
+                "--benchmark-json=b.json",
+                ["1 passed"],
+                [f"test_operands[doubled-bf16-33x16x32-{step}]" for step in ("simulate", "judge")],
+            ),
+            (
+                FAKE,
+                WITH_OPERANDS,
+                "--benchmark-json=b.json",
+                ["1 failed, 1 passed", LACKS_BIAS],
+                [f"test_operands[{x}-bf16-24x20x32]" for x in ("quick_linear", "it")],
+            ),
+            (FAKE, VERIFIED, "--benchmark-disable", ["1 failed, 3 passed", BAD], None),
+        ]
+    ),
+    ids=["operands on the simulator", "operands on a device", "benchmarks disabled"],
+)
+def test_results_are_verified(tmp_path: Path, conftest, tests, option, texts, names) -> None:
+    write_project(tmp_path, conftest, "right", tests=tests)
+    status, out = run(tmp_path, option)
+    assert status == int("failed" in out)
+    assert [text for text in texts if text not in out] == []
+    assert names is None or list(read(tmp_path / "b.json")) == names
+
+
 @pytest.mark.lane("full")
-def test_with_benchmarks_disabled_results_are_still_verified(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(FAKE)
-    text = ON_DEVICE.replace('["control", "faster"] * 2', '["right"] * 2')
-    (tmp_path / "test_it.py").write_text(text)
-    status, out = run(tmp_path, "--benchmark-disable")
+@pytest.mark.parametrize(
+    ("arguments", "body", "message"),
+    [
+        ("gemm_benchmark", "gemm_benchmark(print, shapes='lama')", "shapes: got 'lama', expected"),
+        ("gemm_benchmark", "gemm_benchmark(print, dtype='f7')", "dtype: got 'f7', expected one of"),
+        ("gemm_benchmark", "gemm_benchmark(print, against='mm')", "against: got 'mm', expected"),
+        ("gemm_benchmark", "gemm_benchmark(print, operands={'x': 1})", "got operand 'x' of 1, ex"),
+        ("gemm_benchmark, benchmark", "pass", "gemm_benchmark: got benchmark beside it, expected"),
+        ("gemm_benchmark", "pass", NO_PLUGIN),
+    ],
+)
+def test_bad_arguments_fail_in_one_line(tmp_path, arguments, body, message) -> None:
+    (tmp_path / "test_it.py").write_text(f"def test_it({arguments}):\n    {body}\n")
+    lacking = ("-p", "no:benchmark") if message == NO_PLUGIN else ()
+    status, out = run(tmp_path, *lacking, "--tb=line")
     assert status == 1
-    assert "3 passed" in out
-    assert "Failed: bad at 24x20x32 fp16, c[" in out
+    assert message in out
 
 
 @pytest.mark.lane("full")
 def test_without_a_gpu_the_simulator_and_the_judgement_are_timed(tmp_path: Path) -> None:
     for name in ("right", "unmasked_row"):
-        shutil.copy(ROOT / "docs" / "examples" / f"{name}.py", tmp_path)
+        shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
     (tmp_path / "test_it.py").write_text(SIMULATED)
     status, out = run(tmp_path, "--benchmark-json", "b.json")
     assert status == 1
@@ -209,60 +232,6 @@ def test_without_a_gpu_the_simulator_and_the_judgement_are_timed(tmp_path: Path)
         assert not {"ratio", "peer", "floor"} & one["extra_info"].keys()
         assert one["stats"]["rounds"] == 5
         assert one["stats"]["min"] > 1e-4  # a real clock, not a loaded one
-
-
-@pytest.mark.lane("full")
-def test_operands_and_a_formula_on_a_device(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(FAKE)
-    (tmp_path / "test_it.py").write_text(WITH_OPERANDS)
-    status, out = run(tmp_path, "--benchmark-json", "b.json")
-    assert status == 1
-    assert "1 failed, 1 passed" in out
-    assert "Failed: without_bias at 24x20x32 bf16, c[0, 0] of buffer 0: got" in out
-    assert list(read(tmp_path / "b.json")) == [
-        "test_operands[quick_linear-bf16-24x20x32]",
-        "test_operands[it-bf16-24x20x32]",
-    ]
-
-
-def test_operands_on_the_simulator(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
-    (tmp_path / "test_it.py").write_text(SIMULATED_OPERANDS)
-    status, out = run(tmp_path, "--benchmark-json", "b.json")
-    assert status == 0, out
-    assert list(read(tmp_path / "b.json")) == [
-        "test_operands[doubled-bf16-33x16x32-simulate]",
-        "test_operands[doubled-bf16-33x16x32-judge]",
-    ]
-
-
-@pytest.mark.lane("full")
-@pytest.mark.parametrize(
-    ("arguments", "body", "message"),
-    [
-        ("gemm_benchmark", "gemm_benchmark(print, shapes='lama')", "shapes: got 'lama', expected"),
-        ("gemm_benchmark", "gemm_benchmark(print, dtype='f7')", "dtype: got 'f7', expected one of"),
-        ("gemm_benchmark", "gemm_benchmark(print, against='mm')", "against: got 'mm', expected"),
-        ("gemm_benchmark", "gemm_benchmark(print, operands={'x': 1})", "got operand 'x' of 1, ex"),
-        ("gemm_benchmark, benchmark", "pass", "gemm_benchmark: got benchmark beside it, expected"),
-    ],
-)
-def test_bad_arguments_fail_in_one_line(tmp_path, arguments, body, message) -> None:
-    (tmp_path / "test_it.py").write_text(f"def test_it({arguments}):\n    {body}\n")
-    status, out = run(tmp_path, "--tb=line")
-    assert status == 1
-    assert message in out
-
-
-@pytest.mark.lane("full")
-def test_without_pytest_benchmark_it_says_what_to_install(tmp_path) -> None:
-    (tmp_path / "test_it.py").write_text("def test_it(gemm_benchmark):\n    pass\n")
-    status, out = run(tmp_path, "-p", "no:benchmark", "--tb=line")
-    assert status == 1
-    assert (
-        "gemm_benchmark: got no pytest-benchmark, expected it: pip install 'gemmproof[bench]'"
-        in out
-    )
 
 
 def test_a_sample_clock_gives_each_call_its_sample() -> None:

@@ -2,18 +2,69 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
-from peer_calls import Eager, call, differs, exact
 
 from gemmproof import Contract, KernelUnderTest, OneOf, Operand
-from gemmproof.bench.formula.stated import Stated
+from gemmproof.bench.formula.stated import Stated, to_storage
 from gemmproof.bench.legs import make_leg
 from gemmproof.bench.peers.registry import PEERS, make_peer, require_known
 from gemmproof.bench.problems import Problem
+from gemmproof.bench.records import EAGER
 from gemmproof.cli import parser
+from gemmproof.properties.cases.tensors import TORCH_DTYPES
+from gemmproof.properties.values import judge_stored
 from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.spec import Rules, erf, evaluate, sigmoid
 from gemmproof.target import TargetError
+
+FORMAT_OF = {TORCH_DTYPES[name]: name for name in ("bf16", "fp8e4m3", "fp32")}
+SMALL = Problem(48, 32, 128)
+
+
+def call(name, operands, fmt="bf16", out=None, problem=SMALL):
+    """The peer, the set that it was made for, and its result on data that came after it."""
+    kernel = KernelUnderTest(
+        "k", print, Contract(formats=(fmt,)), operands=operands, spec=lambda a, b: a @ b
+    )
+    stated = Stated(kernel, problem, FORMATS[fmt])
+    out = FORMATS[out or fmt]
+    buffers = stated.make("cpu")
+    stated.fill(buffers, 0)
+    peer = make_peer(name, stated, out)
+    leg = make_leg(peer, [buffers], problem.shapes[2], out, "here", Eager())
+    stated.fill(buffers, 1)
+    leg.refresh()
+    leg.run(EAGER)()
+    (made,) = leg.results(EAGER)
+    return peer, buffers, made
+
+
+class Eager:
+    """A device that captures nothing."""
+
+    def warm(self, body):
+        body()
+
+    def capture(self, body):
+        raise RuntimeError("no graphs")
+
+
+def exact(x):
+    return x.float().double() if x.is_floating_point() else x.double()
+
+
+def differs(made, spec, **tensors) -> float:
+    """The share of elements that are not what a formula gives, within the bound that it has."""
+    given = {name: (to_storage(x), FORMAT_OF[x.dtype]) for name, x in tensors.items()}
+    (c,) = evaluate(spec, given, Rules())
+    wrong, bound = judge_stored(to_storage(made), c, FORMATS[FORMAT_OF[made.dtype]])
+    assert np.isfinite(bound).all()
+    return wrong.mean()
+
 
 ROWS = {"scale_a": Operand("fp32", ("M", 1)), "scale_b": Operand("fp32", "N")}
 TENSORS = {"scale_a": Operand("fp32"), "scale_b": Operand("fp32", 1)}
@@ -203,3 +254,81 @@ def test_the_help_and_the_refusal_name_every_peer():
     assert all(f" {name} " in f" {told.replace(chr(58), ' ')} " for name in PEERS)
     with pytest.raises(ValueError, match=f"^against: got 'mm', .* {' '.join(PEERS)}$"):
         require_known("against", "mm")
+
+
+# -- what torch fuses behind a product -------------------------------------------------------------
+EPILOGUE = {"bias": Operand("bf16", "N"), "residual": Operand("bf16", ("M", "N"))}
+
+
+@pytest.fixture
+def no_compiler(monkeypatch):
+    """torch.compile is asked for, and gives the function as it is."""
+    asked = []
+
+    def compiled(function, **words):
+        asked.append(words)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    return asked
+
+
+# torch may store what is between two operations
+ACTIVATIONS = {
+    "": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: (
+        0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    ),
+    "silu": lambda x: x * sigmoid(x),
+}
+
+
+def write_formula(activation):
+    """activation(a @ b + bias) + residual, as torch may round it."""
+
+    def formula(a, b, bias=None, residual=None):
+        sums = (a @ b).may_round("bf16")
+        c = ACTIVATIONS[activation](sums if bias is None else (sums + bias).may_round("bf16"))
+        return c if residual is None else c.may_round("bf16") + residual
+
+    return formula
+
+
+@pytest.mark.lane("full")
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_compile_has_the_activation_the_bias_and_the_residual(activation, no_compiler):
+    name = f"compile_{activation}" if activation else "compile"
+    for operands in (EPILOGUE, {"bias": EPILOGUE["bias"]}, {}):
+        peer, x, made = call(name, operands)
+        assert made.dtype == torch.bfloat16
+        for other in ACTIVATIONS:
+            share = differs(made, write_formula(other), **x.tensors)
+            assert (share == 0) == (other == activation), other
+    assert peer.name == (f"torch.compile ({activation})" if activation else "torch.compile")
+    assert no_compiler[0] == {"mode": "max-autotune-no-cudagraphs", "dynamic": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "activation", "said"),
+    [
+        ("addmm", "", "torch.addmm"),
+        ("addmm_relu", "relu", "torch._addmm_activation (relu)"),
+        # torch has the tanh form on GPUs only
+        ("addmm_gelu", "gelu", "torch._addmm_activation (gelu_tanh)"),
+    ],
+)
+def test_addmm_has_the_bias_and_its_activation(name, activation, said):
+    peer, x, made = call(name, {"bias": Operand("bf16", "N")})
+    assert peer.name == said
+    for other in ACTIVATIONS:
+        share = differs(made, write_formula(other), **x.tensors)
+        assert (share == 0) == (other == activation), other
+    assert differs(made, write_formula(activation), a=x.a, b=x.b) > 0.5  # without the bias
+
+
+def test_a_bias_in_another_format_is_converted():
+    _, x, made = call("addmm", {"bias": Operand("fp32", "N")})
+    tensors = {**x.tensors, "bias": x.named["bias"].bfloat16()}
+    assert differs(made, write_formula(""), **tensors) == 0

@@ -7,6 +7,7 @@ import pytest
 
 from gemmproof.bench.ratios import find_floor, find_interval, judge_ratio
 from gemmproof.bench.records import FASTER, NOISE, SLOWER, Interval
+from gemmproof.bench.rounds import LEG, time_rounds
 
 
 @pytest.mark.lane("full")
@@ -54,3 +55,73 @@ def test_the_floor_is_the_spread_of_the_control_and_holds_1() -> None:
 )
 def test_a_difference_is_claimed_only_beyond_the_floor(low, high, verdict) -> None:
     assert judge_ratio(Interval((low + high) / 2, low, high), (0.99, 1.02)) == verdict
+
+
+# -- the order of the legs, on a clock that only they move -----------------------------------------
+class Bench:
+    """Two runs; a leg takes what `seconds` gives for its side at its time."""
+
+    def __init__(self, seconds) -> None:
+        self.seconds, self.legs, self.now = seconds, [], 0.0
+
+    def ours(self) -> None:
+        """Named by identity only."""
+
+    def theirs(self) -> None:
+        """Named by identity only."""
+
+    def timer(self, run, repeats: int) -> float:
+        side = run.__name__
+        took = self.seconds(side, self.now)
+        self.legs.append((side, repeats))
+        self.now += took * repeats
+        return took
+
+    def time(self, rounds: int, settle: float = 0.0, beat=lambda: None):
+        # bound methods are made anew at each access
+        ours, theirs = self.ours, self.theirs
+        return time_rounds(self.timer, ours, theirs, rounds, settle, beat, now=lambda: self.now)
+
+
+def test_legs_run_abba_and_then_baab() -> None:
+    bench = Bench(lambda side, now: 0.02)
+    bench.time(3)
+    a, b = ("theirs", 1), ("ours", 1)
+    assert bench.legs[2:] == [a, b, b, a, b, a, a, b, a, b, b, a]
+    bench.time(4)
+    assert bench.legs[-4:] == [b, a, a, b]
+
+
+def test_a_ratio_is_the_peers_time_over_ours() -> None:
+    found = Bench(lambda side, now: 0.03 if side == "theirs" else 0.02).time(3)
+    assert found.ratios == pytest.approx([1.5] * 3)
+    assert (found.ours, found.theirs) == ((0.02,) * 3, (0.03,) * 3)
+
+
+def test_a_drift_that_is_linear_in_time_cancels() -> None:
+    """Between legs that begin at equal steps: here a leg moves the clock by exactly one."""
+
+    class Stepped(Bench):
+        def timer(self, run, repeats):
+            self.now += 1
+            return 1.0 + 0.1 * self.now
+
+    found = Stepped(None).time(4)
+    assert found.ratios == pytest.approx([1.0] * 4)
+
+
+def test_a_leg_lasts_long_enough_on_the_faster_side() -> None:
+    bench = Bench(lambda side, now: 1e-3 if side == "theirs" else 4e-4)
+    found = bench.time(1)
+    assert found.repeats * 4e-4 >= LEG > (found.repeats - 1) * 4e-4
+    assert {repeats for _, repeats in bench.legs[2:]} == {found.repeats}
+
+
+def test_both_run_in_turn_until_the_clocks_have_settled() -> None:
+    beats = []
+    bench = Bench(lambda side, now: 0.02)
+    bench.time(1, settle=1.0, beat=lambda: beats.append(bench.now))
+    sides = [side for side, _ in bench.legs[2:-4]]
+    assert sides[:4] == ["ours", "theirs"] * 2
+    assert 1.0 <= len(sides) * 0.02 <= 1.05
+    assert len(beats) == len(sides) // 2 + 1

@@ -1,7 +1,5 @@
 """A whole run on a device that is the CPU: verified, then timed, and what a row may say."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 
@@ -9,49 +7,26 @@ import pytest
 import torch
 from fake_cuda_device import SMALL, FakeDevice, allocating, right, run
 
-from gemmproof.bench import ceiling
+from gemmproof.bench import records
 from gemmproof.bench.problems import Problem
-from gemmproof.bench.records import (
-    CONTROL,
-    EAGER,
-    FASTER,
-    GRAPH,
-    NOISE,
-    RIGHT,
-    SLOWER,
-    WRONG,
-    BenchReport,
-    TimedRow,
-)
+from gemmproof.bench.records import EAGER, GRAPH, NOISE, RIGHT, WRONG, BenchReport, TimedRow
 from gemmproof.target import TargetError
 
 
-@pytest.fixture(autouse=True)
-def _small_ceilings(monkeypatch):
-    """The real ones take a GPU's time."""
-    measure = ceiling.measure_ceiling
-    monkeypatch.setattr(
-        "gemmproof.bench.run.measure_ceiling",
-        lambda device, fmt, beat: measure(device, fmt, beat, copied=2**16, sides=(16, 32)),
-    )
-
-
 @pytest.mark.parametrize(
-    ("cost", "verdict", "ratio"), [(0.01, FASTER, 2.0), (0.02, NOISE, 1.0), (0.04, SLOWER, 0.5)]
+    ("cost", "verdict", "ratio"),
+    [(0.01, records.FASTER, 2.0), (0.02, NOISE, 1.0), (0.04, records.SLOWER, 0.5)],
 )
 def test_a_kernel_is_timed_beside_the_peer_and_the_peer_beside_itself(cost, verdict, ratio):
     device = FakeDevice(right=cost)
     (control, row), events, _ = run(right, device=device)
-    assert (control.kernel, control.verdict) == ("torch.matmul again", CONTROL)
+    assert (control.kernel, control.verdict) == ("torch.matmul again", records.CONTROL)
     assert (control.floor, control.ratio.median) == ((1.0, 1.0), 1.0)
     assert (row.kernel, row.peer, row.verdict) == ("right", "torch.matmul", verdict)
-    assert row.ratio.median == pytest.approx(ratio)
-    assert row.seconds == pytest.approx(cost)
-    assert row.peer_seconds == pytest.approx(0.02)
-    assert row.samples == pytest.approx((cost,) * 4)
-    assert row.tflops == pytest.approx(SMALL.flops / cost / 1e12)
-    assert row.how == GRAPH
-    assert row.equal_bits
+    measured = (row.ratio.median, row.seconds, row.peer_seconds, row.tflops, *row.samples)
+    tflops = SMALL.flops / cost / 1e12
+    assert measured == pytest.approx((ratio, cost, 0.02, tflops, *(cost,) * 4))
+    assert (row.how, row.equal_bits) == (GRAPH, True)
     assert row.sets * row.set_bytes > 2 * device.l2_bytes
     assert row.clocks["after"]["sm_clock_mhz"] == 1980.0
     assert [e["case"] for e in events if e["event"] == "case"] == [
@@ -91,12 +66,9 @@ def test_kernels_share_the_buffers_and_one_control():
 def test_what_cannot_be_captured_is_timed_as_calls_on_both_sides_beside_a_control_alike():
     device = FakeDevice(uncapturable=("allocating",))
     rows, _, _ = run(right, allocating, device=device)
-    hows = {(row.kernel, row.how.partition(" (")[0]) for row in rows}
-    assert hows == {
-        ("torch.matmul again", GRAPH),
-        ("right", GRAPH),
-        ("torch.matmul again", EAGER),
-        ("allocating", EAGER),
+    control = "torch.matmul again"
+    assert {(row.kernel, row.how.partition(" (")[0]) for row in rows} == {
+        *((control, GRAPH), ("right", GRAPH), (control, EAGER), ("allocating", EAGER))
     }
     assert "operation not permitted when stream is capturing" in rows[-1].how
     assert device.replaying > 0
@@ -144,11 +116,9 @@ def test_what_is_wrong_is_not_timed(function, place):
     device = FakeDevice()
     rows, _, _ = run(function, right, device=device)
     bad = next(row for row in rows if row.kernel == function.__name__)
-    assert bad.verdict == WRONG
+    assert (bad.verdict, bad.ratio, bad.seconds, bad.samples) == (WRONG, None, None, ())
     assert bad.wrong.startswith(f"{function.__name__} at some/thing 24x20x32 fp16, {place}")
-    assert bad.wrong.count("\n") == 0
-    assert "elements wrong" in bad.wrong
-    assert (bad.ratio, bad.seconds, bad.samples) == (None, None, ())
+    assert ("\n" in bad.wrong, "elements wrong" in bad.wrong) == (False, True)
     assert function.__name__ not in device.order
     assert next(row for row in rows if row.kernel == "right").verdict == NOISE  # the others are
 
@@ -160,50 +130,34 @@ def test_without_times_results_are_verified_only():
     assert (device.order, ceilings) == ([], [])
 
 
-def test_a_wrong_peer_is_told_as_such():
-    with pytest.raises(TargetError, match=r"^their\.peer at some/thing .*c\[23, 19\] of buffer 0"):
-        run(right, peer=one_wrong)
-
-
 def raising(a, b):
     raise NotImplementedError("not for me")
-
-
-def wrong_shape(a, b):
-    return (a @ b).T
-
-
-def no_tensor(a, b):
-    return None
 
 
 def other_format(a, b):
     return (a @ b).float()
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (
-            raising,
-            "calling raising at some/thing 24x20x32 fp16 raised NotImplementedError: not for me",
-        ),
-        (wrong_shape, r"got a result of shape \(20, 24\), expected \(24, 20\)"),
-        (no_tensor, r"got NoneType, expected a tensor \(24, 20\)"),
-        (other_format, "torch.matmul at .* got a result in fp16, expected fp32, the format of"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused_in_one_line(function, message):
+REFUSED = [
+    ([raising], {}, "calling raising at some/thing 24x20x32 fp16 raised NotImplementedError: not"),
+    ([lambda a, b: (a @ b).T], {}, r"got a result of shape \(20, 24\), expected \(24, 20\)"),
+    ([lambda a, b: None], {}, r"got NoneType, expected a tensor \(24, 20\)"),
+    ([other_format], {}, "torch.matmul at .* got a result in fp16, expected fp32, the format of"),
+    ([right], {"out": "bf16"}, "got a result in fp16, expected bf16, --out-dtype"),
+    (
+        [right, other_format],
+        {"peer": right},
+        r"other_format at .* expected fp16, the format of right",
+    ),
+    ([right], {"peer": one_wrong}, r"^their\.peer at some/thing .*c\[23, 19\] of buffer 0"),
+]
+
+
+@pytest.mark.parametrize(("functions", "options", "message"), REFUSED)
+def test_what_cannot_be_compared_is_refused_in_one_line(functions, options, message):
     with pytest.raises(TargetError, match=message) as caught:
-        run(function)
+        run(*functions, **options)
     assert "\n" not in str(caught.value)
-
-
-def test_results_have_the_format_that_was_asked_for():
-    with pytest.raises(TargetError, match="got a result in fp16, expected bf16, --out-dtype"):
-        run(right, out="bf16")
-    with pytest.raises(TargetError, match=r"other_format at .* expected fp16, the format of right"):
-        run(right, other_format, peer=right)
 
 
 def test_batched_operands_have_three_axes():
@@ -217,7 +171,7 @@ def test_operands_without_room_are_told_in_one_line(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
 
     monkeypatch.setattr(FakeDevice, "capture", fails)
-    monkeypatch.setattr("gemmproof.bench.run.measure_ceiling", lambda *_: None)
+    monkeypatch.setattr("fake_cuda_device.measure_small", lambda *_: None)
     with pytest.raises(TargetError, match="24x20x32 fp16: got CUDA out of memory, expected room"):
         run(right)
 
@@ -228,3 +182,60 @@ def test_rows_survive_json():
         assert TimedRow.from_dict(json.loads(json.dumps(asdict(row)))) == row
     report = BenchReport({"device": "fake GPU"}, tuple(ceilings), tuple(rows))
     assert BenchReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+
+
+# -- what torch has for a format, and how it is set while it is timed ------------------------------
+def int8_product(a, b):
+    return a.int() @ b.int()
+
+
+def test_int8_is_compared_with_what_torch_has_for_it():
+    rows, _, _ = run(int8_product, formats=("int8",), problems=[Problem(32, 32, 32)])
+    assert (rows[1].peer, rows[1].out_format, rows[1].verdict) == ("torch._int_mm", "int32", NOISE)
+
+
+def fp8_product(a, b):
+    return (a.float() @ b.float()).bfloat16()
+
+
+def test_fp8_is_compared_with_scaled_mm_in_the_kernels_own_format(monkeypatch):
+    asked = []
+
+    def scaled(a, b, *, scale_a, scale_b, out_dtype, use_fast_accum):
+        asked.append((b.stride(), float(scale_a), float(scale_b), out_dtype, use_fast_accum))
+        return (a.float() @ b.float()).to(out_dtype)
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled)
+    rows, _, _ = run(fp8_product, formats=("fp8e4m3",), problems=[Problem(32, 32, 64)])
+    assert (rows[1].peer, rows[1].out_format) == ("torch._scaled_mm", "bf16")
+    assert asked[-1] == ((1, 64), 1.0, 1.0, torch.bfloat16, False)
+
+
+def test_a_format_that_torch_has_no_product_of_can_have_another_peer(monkeypatch):
+    def lacks(a, b, **words):
+        raise RuntimeError("Multiplication of two Float8_e5m2 matrices is not supported")
+
+    monkeypatch.setattr(torch, "_scaled_mm", lacks)
+    where = {"formats": ("fp8e5m2",), "problems": [Problem(32, 32, 64)]}
+    rows, _, (measured,) = run(fp8_product, peer=fp8_product, **where)
+    assert (rows[1].verdict, rows[1].ceiling, measured.product_flops) == (NOISE, None, None)
+    with pytest.raises(TargetError, match=r"calling torch\._scaled_mm at .* is not supported"):
+        run(fp8_product, **where)
+
+
+def test_torch_sums_in_fp32_while_it_is_timed_and_as_before_afterwards():
+    seen = []
+
+    def look(a, b):
+        m = torch.backends.cuda.matmul
+        seen.append((m.allow_fp16_reduced_precision_reduction, m.allow_tf32))
+        return a @ b
+
+    before = torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+    assert before
+    for fmt, tf32 in (("fp16", False), ("fp32", False), ("tf32", True)):
+        run(look, formats=(fmt,))
+        assert set(seen) == {(False, tf32)}
+        seen.clear()
+    assert torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction == before
+    assert not torch.backends.cuda.matmul.allow_tf32

@@ -6,6 +6,7 @@ import argparse
 import json
 
 import pytest
+from cli_project import NO_ROOM, refuse
 
 from gemmproof.bench.records import BenchReport, Interval, TimedRow
 from gemmproof.cli import main
@@ -50,12 +51,9 @@ def measured(monkeypatch):
 
 def test_a_table_without_room_is_incomplete_and_the_winners_are_printed(measured, capsys):
     assert main(["tune", "/dev/full", "--shapes", "64x128x256"]) == 3
-    said = capsys.readouterr()
-    assert "matmul_ws" in said.out
-    assert said.err == (
-        "gemmproof tune: TABLE: got '/dev/full' (No space left on device),"
-        " expected a file that can be written\n"
-    )
+    out, err = capsys.readouterr()
+    assert "matmul_ws" in out
+    assert err == f"gemmproof tune: TABLE: {NO_ROOM}\n"
 
 
 def test_gemm_reads_what_was_written(measured, tmp_path, capsys):
@@ -87,11 +85,9 @@ def test_every_kernel_is_asked_for_with_columns_of_b(measured, tmp_path):
     assert tune.SCHEMA == SCHEMA
 
 
-def test_one_kernel_can_be_named_and_a_wrong_name_is_refused(measured, tmp_path, capsys):
+def test_one_kernel_can_be_named(measured, tmp_path):
     assert main(["tune", str(tmp_path / "t.json"), "--kernel", "matmul_tma"]) == 0
     assert measured[0].targets == ["gemmproof.kernels.matmul_tma:matmul_tma"]
-    assert main(["tune", str(tmp_path / "t.json"), "--kernel", "mm"]) == 2
-    assert "gemmproof tune: --kernel: got 'mm', expected one of: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -99,12 +95,10 @@ def test_one_kernel_can_be_named_and_a_wrong_name_is_refused(measured, tmp_path,
     [
         (["/no/such/folder/t.json"], "TABLE: got '/no/such/folder/t.json' (No such file or"),
         (["t.json", "--shapes", "big"], "gemmproof tune: --shapes: got 'big', expected MxNxK"),
+        (["t.json", "--kernel", "mm"], "gemmproof tune: --kernel: got 'mm', expected one of: "),
     ],
 )
 def test_bad_usage_is_one_line(words, said, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["tune", *words]) == 2
-    err = capsys.readouterr().err
-    assert said in err
-    assert err.count("\n") == 1
+    assert said in refuse(["tune", *words], capsys)
     assert not (tmp_path / "t.json").exists()

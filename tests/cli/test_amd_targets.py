@@ -1,6 +1,10 @@
 """`--target gfx942` and `gfx950`: compiled as for AMD, judged as IEEE, no bits predicted."""
 
+from pathlib import Path
+
 import pytest
+from cli_project import refuse
+from pytest_project import HEAD
 
 from gemmproof.cli import EXIT, main
 from gemmproof.reference.gpus import UNMODELLED
@@ -69,24 +73,16 @@ def test_what_is_wrong_on_amd_alone_is_found_there(project, target, verdict, cap
 
 
 def test_drift_is_refused_in_a_line(project, capsys):
-    assert main(["drift", "two.py:twice_on_amd", "--target", "gfx942"]) == EXIT["error"]
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.splitlines() == [
+    said = refuse(["drift", "two.py:twice_on_amd", "--target", "gfx942"], capsys)
+    assert said == (
         "gemmproof drift: --target: got gfx942, which has no model of its matrix cores, expected"
-        " one of: sm_70 sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120 ieee"
-    ]
-
-
-def test_signoff_ends_with_the_note(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "two.py").write_text(KERNELS)
-    (tmp_path / "conftest.py").write_text(
-        "from gemmproof import Contract, KernelUnderTest\n\n\n"
-        "def pytest_gemm_kernels():\n"
-        "    import two\n\n"
-        "    return [KernelUnderTest('twice', two.twice_on_amd, Contract(formats=('fp16',)))]\n"
+        " one of: sm_70 sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120 ieee\n"
     )
+
+
+def test_signoff_ends_with_the_note(project, capsys):
+    kernel = "K('twice', two.twice_on_amd, Contract(formats=('fp16',)))"
+    Path("conftest.py").write_text(f"{HEAD}import two\n    return [{kernel}]\n")
     assert main(["signoff", "--max-examples", "2", "--target", "gfx950"]) == EXIT["fail"]
     out = capsys.readouterr().out.splitlines()
     assert out[-2:] == ["signoff: fail (1 fail)", note("gfx950")]

@@ -9,13 +9,15 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from cli_project import KERNELS, project_folder  # noqa: F401
+import pytest
+from cli_project import KERNELS, project_folder, register  # noqa: F401
 
-from gemmproof.cli import main
+from gemmproof import kernels
+from gemmproof.cli import EXIT, main
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
 from gemmproof.reference.gpus import TARGETS
-from gemmproof.report.report import EXIT, SCHEMA, PropertyResult, Report
+from gemmproof.report.report import SCHEMA, PropertyResult, Report
 from gemmproof.report.text import clean, lines, table
 from gemmproof.worker import supervisor
 
@@ -145,12 +147,38 @@ def test_the_targets_are_those_of_the_models():
 
 
 def test_the_module_is_the_command(project):
-    root = Path(__file__).parents[2] / "src"
-    done = subprocess.run(
-        [sys.executable, "-m", "gemmproof", "--version"],
-        env={"PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith("gemmproof 0.")
+    env = {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    command = [sys.executable, "-m", "gemmproof", "--version"]
+    assert subprocess.check_output(command, env=env, text=True).startswith("gemmproof 0.")
+
+
+# -- `--json -`: the report on stdout, and the answer on stderr ------------------------------------
+MATMUL = str(Path(kernels.__file__).parent / "matmul.py:matmul")
+
+
+def test_json_and_nothing_else(project, capsys):
+    assert main(["check", "my_kernels.py:leaves", "--max-examples", "5", "--json", "-"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["verdict"] == "fail"
+    assert captured.err.splitlines()[-1].startswith("leaves: fail: ")
+    assert not Path("-").exists()
+
+
+def test_junit_and_nothing_else(project, capsys):
+    register("matmul")
+    command = ["signoff", "--max-examples", "3", "--junit", "-", "--json", "report.json"]
+    assert main(command) == EXIT["pass"]
+    captured = capsys.readouterr()
+    assert ElementTree.fromstring(captured.out).tag == "testsuites"
+    assert captured.err.splitlines()[-1] == "signoff: pass (1 pass)"
+    assert json.loads(Path("report.json").read_text())["verdict"] == "pass"
+
+
+@pytest.mark.lane("full")
+def test_an_address_map_or_its_picture(capsys):
+    assert main(["explain", MATMUL, "--json", "-"]) == EXIT["pass"]
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)
+    assert "store c" in captured.err
+    assert main(["explain", MATMUL, "--svg", "-"]) == EXIT["pass"]
+    assert ElementTree.fromstring(capsys.readouterr().out).tag.endswith("svg")

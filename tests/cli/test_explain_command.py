@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from cli_project import NO_ROOM, refuse
 
 from gemmproof.cli import main
+from gemmproof.engine.check import check
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.explanation.explain import explain
 from gemmproof.properties.explanation.record import AddressMap
+from gemmproof.properties.kernel import KernelUnderTest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = "docs/examples/no_k_mask.py:matmul"
@@ -57,12 +63,9 @@ def test_reports_without_room_are_incomplete_and_the_map_is_printed(monkeypatch,
     monkeypatch.chdir(ROOT)
     for option in ("--json", "--svg"):
         assert main(["explain", EXAMPLE, option, "/dev/full"]) == 3
-        said = capsys.readouterr()
-        assert "load a, a block of 32 x 32" in said.out
-        assert said.err == (
-            f"gemmproof explain: {option}: got '/dev/full' (No space left on device),"
-            " expected a file that can be written\n"
-        )
+        out, err = capsys.readouterr()
+        assert "load a, a block of 32 x 32" in out
+        assert err == f"gemmproof explain: {option}: {NO_ROOM}\n"
 
 
 def test_it_prints_each_access_and_what_is_missing(monkeypatch, capsys, tmp_path):
@@ -93,11 +96,9 @@ def test_one_line_alone(monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "store c" in said
     assert "load" not in said
-    assert main(["explain", EXAMPLE, "--line", "3"]) == 2
-    said = capsys.readouterr().err
-    assert said == (
-        "gemmproof explain: --line: got 3, expected a line that loads or stores: 21 22 25\n"
-    )
+    refused = refuse(["explain", EXAMPLE, "--line", "3"], capsys)
+    said = "--line: got 3, expected a line that loads or stores: 21 22 25"
+    assert refused == f"gemmproof explain: {said}\n"
 
 
 @pytest.mark.parametrize(
@@ -107,15 +108,19 @@ def test_one_line_alone(monkeypatch, capsys):
         ([EXAMPLE, "--case", "{"], "case"),
         ([EXAMPLE, "--svg", "/no/such/folder/x.svg"], "--svg: got '/no/such/folder/x.svg'"),
         ([EXAMPLE, "--svg", "x.svg", "--case", '{"M": 4000, "N": 1, "K": 1}'], "at most 512"),
+        # a word that means nothing
+        (["stay_in_bounds"], "expected one of: compiles runs_to_completion "),
+        (["stay_in_bounds"], ", a fault or a TARGET; did you mean 'stays_in_bounds'?"),
+        (["narrow"], "got 'narrow', expected one of: narrow_accumulator narrow_split narrow_op"),
+        (["race", "--svg", "x.svg"], "--svg: got the word 'race' with it, expected a TARGET"),
+        (["race", "--line", "3"], "--line: got the word 'race' with it, expected a TARGET"),
+        (["race.py"], "target: got 'race.py', expected path/to/file.py:function or package.mod"),
+        (["race/"], "target: got 'race/', expected path/to/file.py:function or package.module"),
     ],
 )
 def test_bad_usage_gets_one_line(words, said, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    assert main(["explain", *words]) == 2
-    shown = capsys.readouterr().err
-    assert said in shown
-    assert shown.startswith("gemmproof explain: ")
-    assert shown.count("\n") == 1
+    assert said in refuse(["explain", *words], capsys)
     assert not Path("x.svg").exists()
 
 
@@ -170,20 +175,59 @@ def test_a_word_of_a_report_is_explained(capsys, tmp_path):
     assert json.loads(place.read_text())["properties"] == ["no_races"]
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["stay_in_bounds"], "expected one of: compiles runs_to_completion "),
-        (["stay_in_bounds"], ", a fault or a TARGET; did you mean 'stays_in_bounds'?"),
-        (["narrow"], "got 'narrow', expected one of: narrow_accumulator narrow_split narrow_op"),
-        (["race", "--svg", "x.svg"], "--svg: got the word 'race' with it, expected a TARGET"),
-        (["race", "--line", "3"], "--line: got the word 'race' with it, expected a TARGET"),
-        (["race.py"], "target: got 'race.py', expected path/to/file.py:function or package.mod"),
-        (["race/"], "target: got 'race/', expected path/to/file.py:function or package.module"),
-    ],
-)
-def test_a_word_that_means_nothing_is_one_line(words, line, capsys):
-    assert main(["explain", *words]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert line in err
+# -- a line that explain suggests, pasted into a copy of the kernel, makes `check` pass ------------
+EXAMPLES = ROOT / "docs" / "examples"
+MUTANTS = ROOT / "tests" / "corpora" / "mutants"
+BROKEN = [
+    (EXAMPLES / "no_k_mask.py", "matmul"),
+    (EXAMPLES / "unmasked_row.py", "matmul"),
+    (MUTANTS / "k_tail.py", "no_k_mask_on_b"),
+    (MUTANTS / "coverage.py", "no_column_mask_on_store"),
+]
+CONTRACT = Contract(M="1..200", N="1..200", K="1..200")
+
+
+def load(path: Path, function: str) -> KernelUnderTest:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return KernelUnderTest(function, getattr(module, function), CONTRACT)
+
+
+@pytest.mark.parametrize(("path", "function"), BROKEN, ids=[name for _, name in BROKEN])
+def test_a_pasted_line_mends_the_kernel(path, function, tmp_path):
+    found = explain(load(path, function))
+    lines = path.read_text().splitlines(keepends=True)
+    fixes = {x.line: x.fix for kernel in found.kernels for x in kernel.accesses if x.fix}
+    assert fixes
+    for number, fix in fixes.items():
+        assert fix.proved
+        old = lines[number - 1]
+        begin = min(old.index(word) for word in ("tl.load", "tl.store") if word in old)
+        lines[number - 1] = f"{old[:begin]}{fix.call}\n"
+    mended = tmp_path / f"{path.stem}_{function}.py"
+    mended.write_text("".join(lines))
+    kernel = load(mended, function)
+    assert all(x.status == "proved" for one in explain(kernel).kernels for x in one.accesses)
+    assert check(kernel, max_examples=15, proof=False).verdict == "pass"
+
+
+def test_a_finding_says_what_is_missing():
+    kernel = load(EXAMPLES / "no_k_mask.py", "matmul")
+    report = check(kernel, max_examples=2, proof=True)
+    said = {f.where: f.message for f in report.findings if f.property == "stays_in_bounds"}
+    assert said["no_k_mask.py:21"].endswith("; missing: & (offs_k[None, :] < K)")
+    assert said["no_k_mask.py:22"].endswith("; missing: & (offs_k[:, None] < K)")
+    report = check(kernel, max_examples=2, proof=False)
+    assert not any("; missing: " in f.message for f in report.findings)
+
+
+def test_nothing_is_said_where_the_index_may_be_wrong():
+    """Its mask tests rows against N: a condition more would leave rows out."""
+    kernel = load(MUTANTS / "coverage.py", "store_mask_of_the_other_axis")
+    report = check(kernel, max_examples=2, proof=True)
+    stray = [f for f in report.findings if f.property == "stays_in_bounds"]
+    assert stray
+    assert not any("; missing: " in f.message for f in stray)
+    (store,) = (x for one in explain(kernel).kernels for x in one.accesses if x.kind == "store")
+    assert store.fix.besides == "row < N and column < M"

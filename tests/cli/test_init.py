@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from warm_process import run_module
+from cli_project import refuse
+from pytest_project import run_pytest
 
 from gemmproof.cli import main
 
@@ -73,10 +74,7 @@ def load_registered(conftest: Path) -> list:
 def test_what_is_written_runs_under_pytest_and_signoff(project, capsys):
     assert main(["init", "right.py:matmul", "--directory", "."]) == 0
     assert capsys.readouterr().out == "wrote conftest.py\nwrote test_gemm.py\n"
-    words = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider", "--rootdir", ".")
-    words += ("-k", "bounds or exact", "--gemm-max-examples", "8")
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    status, out = run_module("pytest", *words, cwd=project, env=env)
+    status, out = run_pytest(project, "-k", "bounds or exact", "--gemm-max-examples", "8")
     assert status == 0, out
     assert "2 passed" in out
     assert main(["signoff", "--max-examples", "40"]) == 0
@@ -101,24 +99,27 @@ def test_other_tests_run_where_gemmproof_is_not_installed(project, command):
     assert done.stdout.count(why) == 1
 
 
+USUAL = [("fp16",), "contiguous", False, False]
+
+
 @pytest.mark.parametrize(
     ("command", "launch", "contract"),
     [
-        ("wrappers.py:matmul", "matmul", [("fp16",), "contiguous", False, False]),
-        ("wrappers:matmul", "matmul", [("fp16",), "contiguous", False, False]),
+        ("wrappers.py:matmul", "matmul", USUAL),
+        ("wrappers:matmul", "matmul", USUAL),
         ("wrappers.py:bmm", "bmm", [("fp16",), "contiguous", True, False]),
-        ("wrappers.py:Contract", "Contract", [("fp16",), "contiguous", False, False]),
-        ("wrappers.py:Ops.mm", "Ops.mm", [("fp16",), "contiguous", False, False]),
+        ("wrappers.py:Contract", "Contract", USUAL),
+        ("wrappers.py:Ops.mm", "Ops.mm", USUAL),
         (
             "wrappers.py:matmul --dtype bf16 --dtype int8 --layouts contiguous --batch-invariant",
             "matmul",
             [("bf16", "int8"), "contiguous", False, True],
         ),
-        ("package/inner.py:matmul", "matmul", [("fp16",), "contiguous", False, False]),
-        ("package.inner:matmul", "matmul", [("fp16",), "contiguous", False, False]),
-        (""" "it's \\"odd\\" {x}.py:matmul" """, "matmul", [("fp16",), "contiguous", False, False]),
-        ("colorsys.py:matmul", "matmul", [("fp16",), "contiguous", False, False]),
-        ("junitparser.py:matmul", "matmul", [("fp16",), "contiguous", False, False]),
+        ("package/inner.py:matmul", "matmul", USUAL),
+        ("package.inner:matmul", "matmul", USUAL),
+        (""" "it's \\"odd\\" {x}.py:matmul" """, "matmul", USUAL),
+        ("colorsys.py:matmul", "matmul", USUAL),
+        ("junitparser.py:matmul", "matmul", USUAL),
     ],
 )
 def test_the_hook_finds_the_kernel_from_any_folder(project, command, launch, contract):
@@ -136,12 +137,8 @@ def test_the_hook_finds_the_kernel_from_any_folder(project, command, launch, con
 
 def test_files_that_are_there_stay_without_force(project, capsys):
     Path("test_gemm.py").write_text("mine\n")
-    assert main(["init", "wrappers.py:matmul"]) == 2
-    said = capsys.readouterr().err
-    assert (
-        said
-        == "gemmproof init: test_gemm.py: got a file that is there, expected none, or --force\n"
-    )
+    said = "test_gemm.py: got a file that is there, expected none, or --force"
+    assert refuse(["init", "wrappers.py:matmul"], capsys) == f"gemmproof init: {said}\n"
     assert Path("test_gemm.py").read_text() == "mine\n"
     assert not Path("conftest.py").exists()
     Path("conftest.py").write_text("theirs = 1\n")
@@ -193,9 +190,5 @@ def test_bad_input_is_one_line_and_writes_nothing(project, capsys, command, said
     if command.startswith("conftest"):
         Path("conftest.py").write_text(KERNELS)
     before = sorted(project.iterdir())
-    assert main(["init", *shlex.split(command)]) == 2
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err.count("\n")) == ("", 1)
-    assert captured.err.startswith("gemmproof init: ")
-    assert said in captured.err
+    assert said in refuse(["init", *shlex.split(command)], capsys)
     assert [p for p in sorted(project.iterdir()) if p.name != "__pycache__"] == before

@@ -40,12 +40,9 @@ class FakeGpu:
     target = "sm_90"
 
     def __init__(self, fault=lambda call, result, tensors: result):
-        self.fault = fault
-        self.calls = 0
-        self.fill = []
+        self.fault, self.calls, self.fill, self.ran = fault, 0, [], []
         self.memory = 2**33
         self.facts = {"device": self.name, "driver": "1.2"}
-        self.ran = []
 
     def room(self):
         return self.memory
@@ -89,6 +86,16 @@ def only_root(report):
     assert len(roots) == 1, roots
     assert report.verdict == "fail"
     return roots[0]
+
+
+def differ_in_call_2(call, c, tensors):
+    """A fault: the second call gives another bit."""
+    return flip(c, (2, 3)) if call == 2 else c
+
+
+def flip_each(call, c, tensors):
+    """A fault: each call gives another bit than was predicted."""
+    return flip(c)
 
 
 def flip(x, at=(-1, -1), bit=1):

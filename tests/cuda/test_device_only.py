@@ -1,7 +1,5 @@
 """A kernel that the simulator does not see, on a fake GPU: what is judged, and what is said."""
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 from pathlib import Path
@@ -9,7 +7,8 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from fake_gpu import FakeGpu, flip, only_root, statuses
+from fake_gpu import NAMES, FakeGpu, flip, only_root, statuses
+from pytest_project import run_pytest, write_project
 
 from gemmproof import Contract, KernelUnderTest, check, multiple_of
 from gemmproof.cli import EXIT, main
@@ -21,14 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:matmul_tma")
 gluon = import_module("gemmproof.kernels.matmul_ws")
 by_tma = import_module("gemmproof.kernels.matmul_tma")
 CONTRACT = Contract(N=multiple_of(8), K=multiple_of(8), layouts=("row", "column"))
-LAUNCHED = (
-    "runs_to_completion",
-    "leaves_inputs_untouched",
-    "exact_on_integers",
-    "within_bound",
-    "same_bits_on_dirty_outputs",
-    "special_values",
-)
+LAUNCHED = NAMES[:-1]  # but equals_prediction
 ROOT = Path(__file__).parents[2]
 
 
@@ -60,7 +52,7 @@ def test_a_stand_in_predicts_the_bits():
     report = judge(device, device_only=True, predicted_by=matmul_tma)
     assert report.verdict == "pass", report
     assert device.own > 3
-    assert tuple(statuses(report)) == (*LAUNCHED, "equals_prediction")
+    assert tuple(statuses(report)) == NAMES
     assert {p.backend for p in report.properties} == {"cuda"}
     assert statuses(report)["equals_prediction"][1] >= 6
     equal, total = report.note.split("; ")[1].split(" predicted")[0].split(" of ")
@@ -135,20 +127,19 @@ def test_nonsense_is_refused(options, said):
     assert said in str(refused.value)
 
 
-CONFTEST = """
+SEEN = 'KernelUnderTest("seen", matmul), '
+CONFTEST = f"""
 def pytest_gemm_kernels():
     from gemmproof import KernelUnderTest
     from right import matmul
-    return [KernelUnderTest("seen", matmul), KernelUnderTest("unseen", matmul, device_only=True)]
+    return [{SEEN}KernelUnderTest("unseen", matmul, device_only=True)]
 """
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "right.py").write_text((ROOT / "docs/examples/right.py").read_text())
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return write_project(tmp_path, CONFTEST, "right")
 
 
 def test_a_sign_off_without_a_gpu_leaves_it_out_and_says_so(project, capfd):
@@ -162,30 +153,23 @@ def test_a_sign_off_without_a_gpu_leaves_it_out_and_says_so(project, capfd):
 
 
 @pytest.mark.lane("full")
-def test_a_sign_off_of_nothing_else_is_incomplete(project, capfd):
-    Path("conftest.py").write_text(CONFTEST.replace('KernelUnderTest("seen", matmul), ', ""))
-    assert main(["signoff", "--max-examples", "2"]) == EXIT["incomplete"]
-    assert "unseen: left out" in capfd.readouterr().out
+@pytest.mark.parametrize(
+    ("seen", "words", "said"),
+    [
+        ("", [], "unseen: left out"),
+        (SEEN, ["--kernel", "unseen"], "the simulator does not see it (device_only)"),
+    ],
+)
+def test_a_sign_off_of_it_alone_is_incomplete(project, capfd, seen, words, said):
+    Path("conftest.py").write_text(CONFTEST.replace(SEEN, seen))
+    assert main(["signoff", "--max-examples", "2", *words]) == EXIT["incomplete"]
+    assert said in capfd.readouterr().out
 
 
 @pytest.mark.lane("full")
-def test_a_sign_off_that_names_it_is_incomplete(project, capfd):
-    command = ["signoff", "--max-examples", "2", "--kernel", "unseen"]
-    assert main(command) == EXIT["incomplete"]
-    assert "the simulator does not see it (device_only)" in capfd.readouterr().out
-
-
-@pytest.mark.lane("full")
-def test_pytest_without_a_gpu_leaves_it_out_and_says_so(project, pytester_run):
-    status, out = pytester_run("--gemm-max-examples", "12")
+def test_pytest_without_a_gpu_leaves_it_out_and_says_so(project):
+    status, out = run_pytest(project, "--gemm-max-examples", "12")
     assert status == 0, out
     why = "left out: registered device_only, it is judged with --gemm-device cuda"
     assert f"gemmproof: unseen {why}" in out
     assert "15 passed, 1 skipped" in out
-
-
-@pytest.fixture
-def pytester_run(project):
-    from test_pytest_device import run
-
-    return lambda *options: run(project, CONFTEST, *options)

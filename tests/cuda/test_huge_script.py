@@ -1,7 +1,5 @@
 """scripts/measure.py huge, on the CPU at small sizes: any other product than the exact is told."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from scripts.gpu import huge

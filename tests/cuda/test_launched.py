@@ -1,14 +1,24 @@
 """The launches of a check, on a fake device: every fault found, for the right reason."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import launched_kernels as kernels
 import pytest
 import torch
-from fake_gpu import CASES, CONTRACT, NAMES, FakeGpu, flip, launch, make_kernel, only_root, statuses
+from fake_gpu import (
+    CASES,
+    CONTRACT,
+    NAMES,
+    FakeGpu,
+    differ_in_call_2,
+    flip,
+    flip_each,
+    launch,
+    make_kernel,
+    only_root,
+    statuses,
+)
 from wide import wide
 
 from gemmproof.backends import cuda as lane
@@ -17,7 +27,9 @@ from gemmproof.backends.cuda import FILLS, launch_cases
 from gemmproof.backends.predict import predict
 from gemmproof.cli import EXIT, main
 from gemmproof.engine.check import check
+from gemmproof.lowering.premise.check import PremiseCheck
 from gemmproof.properties.cases.case import Case
+from gemmproof.reference.simulator.ops.dots import dot
 from gemmproof.report.report import Report
 
 
@@ -46,7 +58,7 @@ def test_every_configuration_is_forced_and_the_tuners_own_choice_is_compared():
 
 # -- what does not, and why ----------------------------------------------------------------------
 def test_a_bit_that_was_not_predicted():
-    report, *_ = launch(kernels.plain, CASES[1:], FakeGpu(lambda n, c, t: flip(c)))
+    report, *_ = launch(kernels.plain, CASES[1:], FakeGpu(flip_each))
     finding = only_root(report)
     assert (finding.property, finding.fault) == ("equals_prediction", "not_as_predicted")
     assert "as predicted for sm_90; 1 of 1122 elements differ" in finding.message
@@ -55,27 +67,18 @@ def test_a_bit_that_was_not_predicted():
 
 
 def test_an_integer_that_is_not_exact_comes_before_the_prediction():
-    report, *_ = launch(kernels.plain, CASES[:1], FakeGpu(lambda n, c, t: flip(c)))
+    report, *_ = launch(kernels.plain, CASES[:1], FakeGpu(flip_each))
     assert only_root(report).property == "exact_on_integers"
     assert {f.cause for f in report.findings} == {None, "exact_on_integers"}
 
 
-def test_bits_that_differ_from_call_to_call():
-    def fault(call, c, tensors):
-        return flip(c, (2, 3)) if call == 2 else c
-
-    finding = only_root(launch(kernels.plain, CASES[1:2], FakeGpu(fault))[0])
+def test_bits_that_differ_from_call_to_call_where_determinism_is_promised():
+    finding = only_root(launch(kernels.plain, CASES[1:2], FakeGpu(differ_in_call_2))[0])
     assert (finding.property, finding.fault) == ("same_bits_on_dirty_outputs", "bits_differ")
     assert finding.message.startswith("c[2, 3]: got ")
     assert "in call 2 over 0x00 bytes" in finding.message
-
-
-def test_a_kernel_that_promises_no_determinism_is_not_accused_of_its_lack():
-    def fault(call, c, tensors):
-        return flip(c, (2, 3)) if call == 2 else c
-
     loose = wide(deterministic=False)
-    report, *_ = launch(kernels.plain, CASES[1:2], FakeGpu(fault), loose)
+    report, *_ = launch(kernels.plain, CASES[1:2], FakeGpu(differ_in_call_2), loose)
     assert report.verdict == "pass"
     assert "same_bits_on_dirty_outputs" not in statuses(report)
 
@@ -118,9 +121,8 @@ def test_an_exception_is_a_finding_and_the_next_case_is_launched():
         return c
 
     report, device, _ = launch(kernels.plain, CASES, FakeGpu(fault))
-    assert only_root(report).message.endswith(
-        "got ValueError: only here, expected a result on the fake GPU"
-    )
+    said = "got ValueError: only here, expected a result on the fake GPU"
+    assert only_root(report).message.endswith(said)
     assert device.calls == 1 + 3 + 3
 
 
@@ -141,10 +143,8 @@ def test_a_capability_without_a_model_is_incomplete():
 
 
 def test_a_dot_without_a_model_is_incomplete(monkeypatch):
-    def predicted(*arguments):
-        return replace(predict(*arguments), lacks="tl.dot: no such unit")
-
-    monkeypatch.setattr(lane, "predict", predicted)
+    lacks = "tl.dot: no such unit"
+    monkeypatch.setattr(lane, "predict", lambda *given: replace(predict(*given), lacks=lacks))
     report, *_ = launch(kernels.plain)
     assert report.verdict == "incomplete"
     assert report.note.endswith("equals_prediction not run: tl.dot: no such unit")
@@ -167,14 +167,11 @@ def test_a_configuration_that_does_not_fit_is_passed_over_with_a_note():
     report, *_ = launch(kernels.tuned, CASES[1:2], Small())
     assert report.verdict == "pass"
     assert "passed over 1: configuration BLOCK_M: 32: out of resource" in report.note
-    report, *_ = launch(kernels.tuned, CASES[1:2], replace_room(FakeGpu(), 100))
+    device = FakeGpu()
+    device.memory = 100
+    report, *_ = launch(kernels.tuned, CASES[1:2], device)
     assert report.verdict == "incomplete"
     assert "an operand of 0.0 GiB" in report.note
-
-
-def replace_room(device, room):
-    device.memory = room
-    return device
 
 
 def test_nothing_is_launched_after_a_finding_of_a_simulated_case():
@@ -209,3 +206,72 @@ def test_without_a_device_the_command_is_incomplete(monkeypatch, capsys):
     assert main(command) == EXIT["incomplete"]
     out = capsys.readouterr().out
     assert "torch finds no CUDA GPU here; the kernel was simulated only" in out
+
+
+# -- bits that differ from a prediction: its premises are compiled ---------------------------------
+FLIPPED = CASES[1:2]  # of values that are no integers
+
+
+@pytest.fixture
+def told_wrong(monkeypatch):
+    """A choice of models that takes five products at once."""
+    note = dot.note_model
+
+    def note_wrong(model, tile, start):
+        note(replace(model, unit=replace(model.unit, L=5)), tile, start)
+
+    monkeypatch.setattr(dot, "note_model", note_wrong)
+
+
+def test_bits_that_differ_are_a_finding_where_the_premises_hold():
+    report, *_ = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
+    assert only_root(report).property == "equals_prediction"
+    events = [
+        e for e in launch(kernels.plain, FLIPPED, FakeGpu(flip_each))[2] if e["event"] != "case"
+    ]
+    names = [e["event"] for e in events]
+    assert names.index("premise") < names.index("finding")
+
+
+def test_bits_that_differ_are_none_where_a_premise_does_not_hold(told_wrong):
+    report, _, events = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
+    assert report.verdict == "incomplete"
+    assert not report.findings
+    assert statuses(report)["equals_prediction"][0] == "not run"
+    assert "equals_prediction not run: " in report.note
+    assert "5 of k at once, onto the sum before it; compiled to 4 mma m16n8k16" in report.note
+    assert not any(e["event"] == "finding" for e in events)
+
+
+def test_other_faults_of_the_same_launch_are_told_all_the_same(told_wrong):
+    report, *_ = launch(kernels.plain, FLIPPED, FakeGpu(differ_in_call_2))
+    assert only_root(report).property == "same_bits_on_dirty_outputs"
+
+
+def test_what_is_as_predicted_is_compiled_only_where_that_is_asked_for():
+    events = launch(kernels.plain, FLIPPED)[2]
+    assert not any(e["event"] == "premise" for e in events)
+    one = PremiseCheck(events.append, every=True)
+    launch_cases(*make_kernel(kernels.plain, CONTRACT), FLIPPED, FakeGpu(), events.append, one)
+    one.check_noted()
+    premises = one.conclude()
+    assert (premises.target, premises.launches, premises.agreed) == ("sm_90", 1, 1)
+
+
+@pytest.mark.lane("full")
+def test_a_check_that_launches_has_the_premises_of_both():
+    made, _ = make_kernel(kernels.plain, CONTRACT)
+    words = {"case": FLIPPED[0], "launch": True}
+    report = check(made, device=FakeGpu(), target="sm_80", premise=True, **words)
+    assert report.verdict == "pass"
+    premises = report.premises
+    assert (premises.target, premises.launches, premises.agreed) == ("sm_90 sm_80", 2, 2)
+    assert check(made, device=FakeGpu(), **words).premises is None
+
+
+@pytest.mark.lane("full")
+def test_a_check_with_bits_that_differ_says_what_its_premises_are(told_wrong):
+    made, _ = make_kernel(kernels.plain, CONTRACT)
+    report = check(made, case=FLIPPED[0], launch=True, device=FakeGpu(flip_each))
+    assert (report.verdict, report.findings) == ("incomplete", ())
+    assert report.premises.differ == 1

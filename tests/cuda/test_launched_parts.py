@@ -1,8 +1,7 @@
 """The parts of a launch: which cases, placed operands, compared bits, targets, forced choices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
+from types import SimpleNamespace
 
 import launched_kernels as kernels
 import numpy as np
@@ -13,7 +12,7 @@ from triton.runtime.errors import OutOfResources
 
 from gemmproof.backends.autotune import force
 from gemmproof.backends.on_device import find_changes, place
-from gemmproof.backends.predict import find_target
+from gemmproof.backends.predict import _find_freedom, find_target
 from gemmproof.backends.select import MOST_CASES, select_cases
 from gemmproof.engine.observe import PassedOver
 from gemmproof.properties.cases.case import Case
@@ -110,3 +109,22 @@ def test_only_a_tuner_with_a_choice_passes_over_a_configuration(count, raised):
         Autotuner.run(Tuner(count), 1)
     assert str(made[0].config) == str(kernels.CONFIGS[1 if count == 2 else 0])
     assert made[0].among == count
+
+
+# -- a dot of which the target has no model --------------------------------------------------------
+@pytest.mark.parametrize(
+    ("fill", "exact", "spec", "free"),
+    [
+        ("normal", False, None, True),
+        ("normal", True, None, False),
+        ("index", True, print, False),
+        # of integers, but with scales that are no powers of two
+        ("normal", True, print, True),
+    ],
+)
+def test_its_bits_are_compared_only_where_sums_are_exact(fill, exact, spec, free):
+    launch = SimpleNamespace(rounds=("dot",), atomics=False)
+    case = SimpleNamespace(fill=fill, sums_are_exact=exact)
+    observation = SimpleNamespace(launches=[launch], case=case, kernel=SimpleNamespace(spec=spec))
+    freedom = _find_freedom(observation, [])
+    assert freedom == ("a dot of which no model is verified" if free else None)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
-from warm_process import run_module
+from fake_gpu import NAMES
+from pytest_project import ROOT, list_failed, run_pytest, write_project
 
-ROOT = Path(__file__).parents[2]
-PATH = [ROOT / part for part in ("src", "tests/cuda", "tests/support")]
+PATHS = (Path(__file__).parent, ROOT / "tests" / "support")
 CONFTEST = """
 import fake_gpu, torch
 from gemmproof.backends import device
@@ -30,22 +29,13 @@ def pytest_gemm_kernels():
 NO_GPU = "def pytest_gemm_kernels(): return []\n"
 
 
-def run(tmp_path: Path, conftest: str, *options: str) -> tuple[int, str]:
-    (tmp_path / "conftest.py").write_text(conftest)
-    (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
-    plugins = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider", "--gemm-max-examples", "10")
-    env = {
-        "PYTHONPATH": ":".join([*map(str, PATH), os.environ.get("PYTHONPATH", "")]),
-        "OMP_NUM_THREADS": "1",
-        "PATH": "/usr/bin",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    words = (*plugins, "--rootdir", str(tmp_path), *options)
-    return run_module("pytest", *words, cwd=tmp_path, env=env)
+def run(folder: Path, conftest: str, *options: str) -> tuple[int, str]:
+    write_project(folder, conftest)
+    return run_pytest(folder, "--gemm-max-examples", "10", *options, paths=PATHS)
 
 
 def failed(out: str) -> list[str]:
-    return re.findall(r"^(?:FAILED|ERROR) \S+::test_gemm\[(\S+)\]", out, re.MULTILINE)
+    return [name.partition("[")[2].rstrip("]") for name in list_failed(out)]
 
 
 def test_what_is_launched_is_an_item(tmp_path):
@@ -55,18 +45,8 @@ def test_what_is_launched_is_an_item(tmp_path):
     head = "gemmproof: launches on the fake GPU (sm_90, driver 1.2, torch "
     assert head in out
     items = re.findall(r"::test_gemm\[one-fp16-(\S+)\] PASSED", out)
-    assert [name for name in items if name.endswith("-on-cuda")] == [
-        f"{name}-on-cuda"
-        for name in (
-            "runs_to_completion",
-            "leaves_inputs_untouched",
-            "exact_on_integers",
-            "within_bound",
-            "same_bits_on_dirty_outputs",
-            "special_values",
-            "equals_prediction",
-        )
-    ]
+    launched = [name for name in items if name.endswith("-on-cuda")]
+    assert launched == [f"{name}-on-cuda" for name in NAMES]
     assert {"stays_in_bounds", "within_bound"} <= set(items)
 
 

@@ -1,7 +1,5 @@
 """scripts/measure.py registers, with a driver that reads the binary as NVIDIA's cuobjdump does."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import subprocess
@@ -24,14 +22,10 @@ class FakeCuda:
     def cuInit(self, flags):
         return self.status
 
-    def cuDeviceGet(self, device, number):
+    def succeed(self, *arguments):
         return 0
 
-    def cuDevicePrimaryCtxRetain(self, context, device):
-        return 0
-
-    def cuCtxSetCurrent(self, context):
-        return 0
+    cuDeviceGet = cuDevicePrimaryCtxRetain = cuCtxSetCurrent = cuModuleGetFunction = succeed
 
     def cuDeviceGetAttribute(self, value, attribute, device):
         value._obj.value = {97: 232448, 111: self.reserved}[attribute.value]
@@ -44,9 +38,6 @@ class FakeCuda:
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         self.usage = {x: int(n) for x, n in re.findall(r"(\w+)(?:\[\d\])?:(\d+)", said)}
         self.loaded += 1
-        return 0
-
-    def cuModuleGetFunction(self, function, module, name):
         return 0
 
     def cuModuleUnload(self, module):
@@ -123,9 +114,8 @@ def test_functions_of_a_call_must_be_those_that_were_read(tmp_path, monkeypatch)
 
 
 def test_a_driver_that_refuses_is_told_in_a_line(tmp_path):
-    with pytest.raises(
-        RuntimeError, match=r"cuInit: got status 100 of the CUDA driver, expected 0"
-    ):
+    said = "cuInit: got status 100 of the CUDA driver, expected 0"
+    with pytest.raises(RuntimeError, match=said):
         CudaDriver(FakeCuda(tmp_path, status=100))
 
 

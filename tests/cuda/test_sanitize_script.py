@@ -1,7 +1,5 @@
 """scripts/measure.py sanitize: what a tool's answer means, and which calls are made."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from scripts.gpu import sanitize
@@ -57,6 +55,12 @@ RACE = """calls: 9
 """
 
 
+def find_line(text):
+    """The number of the first line of matmul_ws.py that holds the text."""
+    source = (sanitize.ROOT / "kernels" / "matmul_ws.py").read_text().splitlines()
+    return next(i for i, line in enumerate(source, 1) if text in line)
+
+
 @pytest.mark.parametrize(
     ("read", "write", "expected"),
     [
@@ -66,12 +70,10 @@ RACE = """calls: 9
     ],
 )
 def test_races_of_tritons_own_dispatch_are_expected_and_told(read, write, expected):
-    source = (sanitize.ROOT / "kernels" / "matmul_ws.py").read_text().splitlines()
-    places = [next(i for i, x in enumerate(source, 1) if text in x) for text in (read, write)]
-    answer = sanitize.read_answer(RACE.format(*places))
-    assert answer["expected"] is expected
-    assert len(answer["found"]) == 3
-    assert not sanitize.read_answer(RACE.format(*places).replace("calls: 9", ""))["expected"]
+    said = RACE.format(find_line(read), find_line(write))
+    answer = sanitize.read_answer(said)
+    assert (answer["expected"], len(answer["found"])) == (expected, 3)
+    assert not sanitize.read_answer(said.replace("calls: 9", ""))["expected"]
 
 
 @pytest.mark.parametrize(
@@ -83,9 +85,7 @@ def test_races_of_tritons_own_dispatch_are_expected_and_told(read, write, expect
     ],
 )
 def test_what_else_is_told_beside_a_race_of_the_dispatch_is_not_expected(line, summary):
-    source = (sanitize.ROOT / "kernels" / "matmul_ws.py").read_text().splitlines()
-    at = next(i for i, x in enumerate(source, 1) if "gl.warp_specialize(" in x)
-    said = RACE.format(at, at)
+    said = RACE.format(*[find_line("gl.warp_specialize(")] * 2)
     assert sanitize.read_answer(said)["expected"]
     head, _, tail = said.rpartition("========= RACECHECK")
     tail = f" SUMMARY: {summary}\n" if summary else tail

@@ -1,7 +1,5 @@
 """The script of `gemmproof completion`, run by the shells that are here."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

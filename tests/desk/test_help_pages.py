@@ -9,16 +9,25 @@ import sys
 from pathlib import Path
 
 import pytest
+from lanes import first_of_each
 from mutants.table import MUTANTS, SURVIVORS
 
 from gemmproof.cli import parser
+from gemmproof.commands.check import contract_of
+from gemmproof.engine.check import check
+from gemmproof.engine.drift import drift_of
 from gemmproof.properties.accumulator import CLAIM, NAME
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.help.page import Example
 from gemmproof.properties.help.pages import CLAIMS, FAULT_PAGES, PAGES, find_pages
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.memory import PROPERTY_OF
 from gemmproof.properties.metamorphic import RELATIONS
 from gemmproof.properties.table import BY_NAME
 from gemmproof.reference.observation import KINDS
 from gemmproof.report.help_text import WIDTH, lines
+from gemmproof.report.report import Report
+from gemmproof.target import load, parse
 
 ROOT = Path(__file__).parents[2]
 EVERY = {**PAGES, **FAULT_PAGES}
@@ -116,3 +125,58 @@ def test_pages_cost_nothing_to_import():
     code = "import sys; import gemmproof.properties.help.pages; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert not {"torch", "triton", "numpy", "rich", "jinja2"} & set(loaded)
+
+
+# -- the wrong lines of the pages are found, and their repairs pass --------------------------------
+DRIFT = "accumulator_as_declared"
+OF_FAULTS = {name: page for name, page in FAULT_PAGES.items() if page.example is not None}
+WITH_EXAMPLES = {**PAGES, **OF_FAULTS}
+JUDGED = [
+    name for name, page in WITH_EXAMPLES.items() if not page.example.unjudged and name != DRIFT
+]
+RIGHT = Path(__file__).parents[2] / "docs" / "examples" / "right.py"
+
+
+def write_example(folder: Path, name: str, example: Example, wrong: bool) -> str:
+    """A kernel with the right line, or the wrong one; what `check` calls it."""
+    text = RIGHT.read_text()
+    for old, new in example.given:
+        assert text.count(old) == 1, f"{name}: {old!r} stands {text.count(old)} times"
+        text = text.replace(old, new)
+    assert text.count(example.right) == 1, f"{name}: {example.right!r} is not there once"
+    path = folder / f"{name}_{'wrong' if wrong else 'right'}.py"
+    path.write_text(text.replace(example.right, example.wrong) if wrong else text)
+    return f"{path}:matmul"
+
+
+def judge_example(target: str, example: Example, max_examples: int = 60) -> Report:
+    """The verdict of `check` under the example's options, without a proof."""
+    options = parser().parse_args(["check", target, "--no-proof", *example.options])
+    kernel = KernelUnderTest("matmul", load(parse(target)), contract_of(options, parse(target)))
+    return check(kernel, max_examples=max_examples, target=options.gpu)
+
+
+def test_only_what_needs_a_gpu_or_a_mirror_is_not_judged():
+    unjudged = {name for name, page in WITH_EXAMPLES.items() if page.example.unjudged}
+    assert unjudged == {"equals_prediction", "mirror_equals_source"}
+
+
+@pytest.mark.parametrize("name", first_of_each(JUDGED))
+def test_a_wrong_line_is_found_and_its_repair_passes(name, tmp_path):
+    example = WITH_EXAMPLES[name].example
+    wrong = judge_example(write_example(tmp_path, name, example, wrong=True), example)
+    (first, *_) = (finding for finding in wrong.findings if finding.cause is None)
+    assert name in (first.property, first.fault), first.message
+    right = judge_example(write_example(tmp_path, name, example, wrong=False), example, 12)
+    assert (right.verdict, right.findings) == ("pass", ())
+
+
+def test_a_narrow_accumulator_is_found_by_drift(tmp_path):
+    example = PAGES[DRIFT].example
+    verdicts = {}
+    for wrong in (True, False):
+        launch = load(parse(write_example(tmp_path, DRIFT, example, wrong)))
+        kernel = KernelUnderTest("matmul", launch, Contract())
+        report = drift_of(kernel, "fp16", target=None, sizes=(512,))
+        verdicts[wrong] = report.verdict, {finding.property for finding in report.findings}
+    assert verdicts == {True: ("fail", {DRIFT}), False: ("pass", set())}

@@ -1,11 +1,10 @@
 """What a command says of its progress where there is no terminal: a line now and then."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
 from cli_project import project_folder  # noqa: F401
+from pytest_project import HEAD
 
 from gemmproof.cli import main
 from gemmproof.commands import by_format
@@ -26,13 +25,9 @@ def slow(a, b):
 def matmul(a, b):
     pass
 """
-CONFTEST = """
-from gemmproof import Contract, KernelUnderTest
-from slow_kernels import matmul, slow
-
-def pytest_gemm_kernels():
-    return [KernelUnderTest(f.__name__, f, Contract()) for f in (slow, matmul)]
-"""
+CONFTEST = (
+    f"{HEAD}import slow_kernels as k\n    return [K('slow', k.slow), K('matmul', k.matmul)]\n"
+)
 
 
 @pytest.fixture(name="slow")

@@ -1,16 +1,19 @@
 """Progress: what is done of what was asked, and the time left where there is a basis for it."""
 
-from __future__ import annotations
-
 from gemmproof.desk.progress import Course, say_seconds
 
 
 class Clock:
-    def __init__(self):
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self):
         return self.now
+
+
+def follow(*words):
+    """A clock that stands still, and the progress of a command by it."""
+    clock = Clock()
+    return clock, Course(*words, clock=clock)
 
 
 def case(listen, clock, seconds, phase="draw", **more):
@@ -20,8 +23,7 @@ def case(listen, clock, seconds, phase="draw", **more):
 
 
 def test_cases_are_counted_and_the_time_left_follows_from_them():
-    clock = Clock()
-    course = Course("matmul", clock=clock)
+    clock, course = follow("matmul")
     assert course.tell() == "matmul: loading"
     course({"event": "ready"})
     course({"event": "proof", "seconds": 10.0, "done": False})
@@ -42,8 +44,7 @@ def test_cases_are_counted_and_the_time_left_follows_from_them():
 
 
 def test_quick_cases_are_no_basis_until_they_took_a_second():
-    clock = Clock()
-    course = Course("matmul", clock=clock)
+    clock, course = follow("matmul")
     course({"event": "start", "examples": 1000})
     for _ in range(9):
         case(course, clock, 0.1)
@@ -54,8 +55,7 @@ def test_quick_cases_are_no_basis_until_they_took_a_second():
 
 
 def test_nothing_is_said_of_the_time_that_nothing_tells():
-    clock = Clock()
-    course = Course("matmul", clock=clock)
+    clock, course = follow("matmul")
     course({"event": "start", "examples": 20})
     for _ in range(12):
         case(course, clock, 1.0)
@@ -74,8 +74,7 @@ def test_nothing_is_said_of_the_time_that_nothing_tells():
 
 
 def test_products_that_grow_are_measured_by_their_share():
-    clock = Clock()
-    course = Course("matmul", clock=clock)
+    clock, course = follow("matmul")
     course({"event": "case", "case": "product 1"})
     clock.now += 50.0  # of probing, which says nothing of measuring
     for share in (0.0, 0.05, 0.2):
@@ -86,8 +85,7 @@ def test_products_that_grow_are_measured_by_their_share():
 
 
 def test_of_several_workers_the_parts_are_counted():
-    clock = Clock()
-    course = Course("signoff", 4, "kernels", clock)
+    clock, course = follow("signoff", 4, "kernels")
     with course.follow("first") as listen:
         listen({"event": "start", "examples": 10})
         case(listen, clock, 6.0)
@@ -110,8 +108,7 @@ def compile_launch(listen, clock, index, of, seconds=5.0):
 
 
 def test_launches_are_numbered_and_the_time_left_follows_from_them():
-    clock = Clock()
-    course = Course("matmul", clock=clock)
+    clock, course = follow("matmul")
     course({"event": "ready"})
     clock.now += 30.0  # of captures, which say nothing of compilations
     for index in (0, 1):
@@ -124,8 +121,7 @@ def test_launches_are_numbered_and_the_time_left_follows_from_them():
 
 
 def test_targets_that_compile_side_by_side_have_a_time_left_before_one_ends():
-    clock = Clock()
-    course = Course("matmul", 2, "targets", clock)
+    clock, course = follow("matmul", 2, "targets")
     with course.follow("sm_80") as one, course.follow("sm_90") as two:
         for index in range(3):
             compile_launch(one, clock, index, 10)
@@ -142,8 +138,7 @@ def judge_cases(listen, clock):
 
 
 def test_a_kernel_whose_predictions_are_compiled_is_neither_done_nor_estimated():
-    clock = Clock()
-    course = Course("signoff", 3, "kernels", clock)
+    clock, course = follow("signoff", 3, "kernels")
     with course.follow("first") as listen:
         judge_cases(listen, clock)
     assert course.tell() == "signoff: 1 of 3 kernels, about 20 s left"
@@ -164,8 +159,7 @@ def test_a_kernel_whose_predictions_are_compiled_is_neither_done_nor_estimated()
 
 def test_a_kernel_whose_promises_are_compiled_is_neither_done_nor_estimated():
     """By a worker of its own, once the cases are judged."""
-    clock = Clock()
-    course = Course("signoff", 3, "kernels", clock)
+    clock, course = follow("signoff", 3, "kernels")
     with course.follow("first") as listen:
         judge_cases(listen, clock)
     with course.follow("second") as listen:
@@ -181,8 +175,7 @@ def test_a_kernel_whose_promises_are_compiled_is_neither_done_nor_estimated():
 
 
 def test_premises_of_a_check_have_a_time_left():
-    clock = Clock()
-    course = Course("matmul", clock=clock)
+    clock, course = follow("matmul")
     judge_cases(course, clock)
     for number in (1, 2):
         course({"event": "premise", "launch": "f", "number": number, "of": 5, "done": False})

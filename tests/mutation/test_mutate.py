@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+from pytest_project import HEAD
+from scripts.docs import mutation
 
 from gemmproof.cli import main
 from gemmproof.interrupts import Interrupted
@@ -28,12 +30,10 @@ def project_folder(tmp_path, monkeypatch):
     launch = "import torch\nimport triton\n\nfrom .inner import kernel\n\n\ndef matmul" + wrapper
     (tmp_path / "gemms" / "product.py").write_text(launch)
     (tmp_path / "conftest.py").write_text(
-        "def pytest_gemm_kernels():\n"
-        "    from gemmproof import Contract, KernelUnderTest\n"
-        "    from gemms.product import matmul\n"
+        f"{HEAD}from gemms.product import matmul\n"
         "    def call(a, b):\n"
         "        return matmul(a, b) if a.shape[0] < 10**6 else None\n"
-        "    return [KernelUnderTest('product', call, Contract(('fp16', 'bf16')))]\n"
+        "    return [K('product', call, Contract(('fp16', 'bf16')))]\n"
     )
     shutil.copy(RIGHT, tmp_path / "alone.py")
     monkeypatch.chdir(tmp_path)
@@ -181,3 +181,74 @@ def test_interrupted_it_tells_what_is_known(project):
     assert kernel["note"] == "interrupted"
     assert 0 < len(kernel["mutants"]) < kernel["asked"]
     assert "not judged, interrupted" in out
+
+
+# -- a mutant is loaded where its file stood -------------------------------------------------------
+LOOK = """
+import inspect, sys
+from gemmproof.mutation.load import replace_source
+from gemmproof.target import load, parse
+path, text, target = sys.argv[1:]
+replace_source(path, text)
+function = load(parse(target))
+print(function(1, 2), function.__module__, inspect.getsource(function).splitlines()[-1].strip())
+"""
+
+
+@pytest.mark.lane("full")
+@pytest.mark.parametrize("target", ["package/inner.py:f", "package.outer:f", "alone.py:f"])
+def test_in_place(tmp_path, target):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    text = "from .names import ONE\n\ndef f(a, b):\n    return a + ONE\n"
+    (tmp_path / "package" / "names.py").write_text("ONE = 1\n")
+    (tmp_path / "package" / "inner.py").write_text(text)
+    (tmp_path / "package" / "outer.py").write_text("from .inner import f\n")
+    (tmp_path / "alone.py").write_text("def f(a, b):\n    return a + b\n")
+    file = "alone.py" if "alone" in target else "package/inner.py"
+    before = (tmp_path / file).read_text()
+    # bytecode of the original lies beside it
+    words = [sys.executable, "-c", LOOK, file]
+    for changed in (before, before.replace("+", "-")):
+        words[4:] = [changed, target]
+        told = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        name = "alone" if "alone" in target else "package.inner"
+        result = eval(changed.rpartition("return ")[2], {"a": 1, "b": 2, "ONE": 1})
+        line = changed.splitlines()[-1].strip()
+        assert told.stdout.split(maxsplit=2) == [str(result), name, f"{line}\n"]
+    assert (tmp_path / file).read_text() == before
+
+
+# -- mutants of this repository's kernels stay killed: a sample, and the record of all -------------
+ROOT = Path(__file__).parents[2]
+EVIDENCE = "docs/evidence/mutation.json"
+# of three families: what is read, how a sum is kept, what is launched
+OPERATORS = ["mask term dropped", "sum not accumulated", "dimension of an operand"]
+
+
+@pytest.mark.lane("full")
+def test_a_sample_is_killed_as_in_the_record(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    words = [word for name in OPERATORS for word in ("--operator", name)]
+    place = tmp_path / "now.json"
+    code = main([
+        "mutate", "--kernel", "matmul", "--dtype", "fp16", *words, "--max-mutants", "6",
+        "--max-examples", "12", "--no-proof", "--min-score", "1", "--baseline", EVIDENCE,
+        "--json", str(place),
+    ])  # fmt: skip
+    (kernel,) = json.loads(place.read_text())["kernels"]
+    assert code == 0, kernel["mutants"]
+    assert kernel["counts"]["killed"] == len(kernel["mutants"]) == 6
+
+
+@pytest.mark.parametrize(
+    "kernel", json.loads((ROOT / EVIDENCE).read_text())["kernels"], ids=lambda one: one["target"]
+)
+def test_the_record_has_no_survivor(kernel):
+    assert len(kernel["mutants"]) == kernel["asked"]
+    assert kernel["score"] == 1.0
+    assert kernel["counts"]["killed"] >= 10
+
+
+def test_the_page_shows_the_record():
+    assert mutation.make_page(check=True) == 0

@@ -77,14 +77,19 @@ EXPECTED = {
 }  # fmt: skip
 
 
+def mutate(folder, text, compiled, launching=()):
+    """The mutants of a file of which these lines are reached."""
+    path = folder / "source.py"
+    path.write_text(text)
+    reached = Reached(frozenset(compiled), frozenset(launching), frozenset())
+    return list_mutants({str(path): reached}, {str(path): "source.py"})
+
+
 @pytest.fixture(name="mutants", scope="module")
 def mutants_of_source(tmp_path_factory):
-    path = tmp_path_factory.mktemp("mutants") / "source.py"
-    path.write_text(SOURCE)
-    compiled = frozenset(range(LINES.index("@triton.jit") + 2, LAST))
-    launching = frozenset(range(LAST + 2, LINES.index("def unreached(x):")))
-    reached = Reached(compiled, launching, frozenset())
-    return list_mutants({str(path): reached}, {str(path): "source.py"})
+    compiled = range(LINES.index("@triton.jit") + 2, LAST)
+    launching = range(LAST + 2, LINES.index("def unreached(x):"))
+    return mutate(tmp_path_factory.mktemp("mutants"), SOURCE, compiled, launching)
 
 
 def added(mutant):
@@ -106,11 +111,9 @@ def test_a_mutant_changes_one_line_and_parses(mutants):
     for mutant in mutants:
         ast.parse(mutant.text)
         assert len(added(mutant)) == 1
-        here = mutant.text.splitlines()
-        assert [*here[: mutant.line - 1], *here[mutant.line :]] == [
-            *LINES[: mutant.line - 1],
-            *LINES[mutant.line :],
-        ]
+        lines = mutant.text.splitlines()
+        lines[mutant.line - 1 : mutant.line] = LINES[mutant.line - 1 : mutant.line]
+        assert lines == LINES
 
 
 def test_no_change_is_made_twice_and_none_is_the_original(mutants):
@@ -120,36 +123,24 @@ def test_no_change_is_made_twice_and_none_is_the_original(mutants):
 
 
 def test_the_same_text_by_two_ways_is_one_mutant(tmp_path):
-    path = tmp_path / "source.py"
-    path.write_text("def k(x, M):\n    return (x > M) & (x > M)\n")
-    reached = {str(path): Reached(frozenset([2]), frozenset(), frozenset())}
-    found = list_mutants(reached, {str(path): "source.py"})
+    found = mutate(tmp_path, "def k(x, M):\n    return (x > M) & (x > M)\n", [2])
     assert [m.operator for m in found].count("mask term dropped") == 1
 
 
 def test_what_is_not_reached_or_only_refuses_is_left_alone(mutants):
-    lines = {m.line for m in mutants}
-    assert LINES.index("    return x // 2 < 3") + 1 not in lines
-    guard = LINES.index("    if a.shape[0] < 1:") + 1
-    assert guard not in lines
+    left_alone = ("    return x // 2 < 3", "    if a.shape[0] < 1:")
+    assert not {m.line for m in mutants} & {LINES.index(line) + 1 for line in left_alone}
     assert not any("num_ctas=1" in m.text or "num_ctas=3" in m.text for m in mutants)
 
 
 def test_keys_do_not_depend_on_lines(mutants, tmp_path):
-    path = tmp_path / "source.py"
-    path.write_text("\n\n" + SOURCE)
-    every = frozenset(range(1, 100))
-    moved = list_mutants(
-        {str(path): Reached(every, frozenset(), frozenset())}, {str(path): "source.py"}
-    )
+    moved = mutate(tmp_path, "\n\n" + SOURCE, range(1, 100))
     assert {m.key for m in mutants if m.where == "kernel"} <= {m.key for m in moved}
 
 
 def test_bytes_that_are_no_ascii_move_no_place(tmp_path):
-    path = tmp_path / "source.py"
-    path.write_text('def k(x, M):\n    y = "ä→"; z = (x < M) & (x < M + 2)  # ü\n')
-    reached = {str(path): Reached(frozenset([2]), frozenset(), frozenset())}
-    found = [added(mutant) for mutant in list_mutants(reached, {str(path): "source.py"})]
+    text = 'def k(x, M):\n    y = "ä→"; z = (x < M) & (x < M + 2)  # ü\n'
+    found = [added(mutant) for mutant in mutate(tmp_path, text, [2])]
     assert ['    y = "ä→"; z = (x < M)  # ü'] in found
 
 

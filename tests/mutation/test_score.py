@@ -6,14 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from gemmproof.mutation.mutant import Mutant
-from gemmproof.mutation.record import (
-    Baseline,
-    Judgement,
-    Score,
-    document,
-    exit_code,
-    find_drops,
-)
+from gemmproof.mutation.record import Baseline, Judgement, Score, document, exit_code, find_drops
 from gemmproof.mutation.run import conclude
 from gemmproof.mutation.serve import find_scope
 from gemmproof.properties.cases.case import Case
@@ -104,9 +97,8 @@ def test_which_paths_were_the_same(proof, unvisited, words):
     ("exact", "others", "scope"),
     [
         ("proved", "proved", "every M"),
+        *((exact, "proved", "") for exact in ("not decided", None)),
         ("proved", "not decided", ""),
-        ("not decided", "proved", ""),
-        (None, "proved", ""),
     ],
 )
 def test_what_is_proved_right_has_a_proved_product(exact, others, scope):
@@ -125,12 +117,22 @@ def test_equal_lines_of_a_file_share_a_key_and_those_of_two_files_do_not():
     assert one.key == two.key != three.key
 
 
-def test_of_equal_lines_all_must_have_been_killed(tmp_path):
-    place = tmp_path / "before.json"
+@pytest.fixture(name="remember")
+def remembering(tmp_path):
+    """Writes a score to a file and reads it back as a baseline."""
+
+    def remember(then):
+        place = tmp_path / "then.json"
+        place.write_text(json.dumps(document([then], [])))
+        return Baseline.read(str(place))
+
+    return remember
+
+
+def test_of_equal_lines_all_must_have_been_killed(remember):
     then = score("killed", "no difference seen", "killed", keys=["k", "k", "l"])
-    place.write_text(json.dumps(document([then], [])))
     now = score("no difference seen", "no difference seen", "survived", keys=["k", "k", "l"])
-    drops = find_drops([now], None, Baseline.read(str(place)))
+    drops = find_drops([now], None, remember(then))
     assert ["got 'survived'" in drop for drop in drops if "as before" in drop][-1:] == [True]
     assert not any("no difference seen" in drop for drop in drops)
 
@@ -153,11 +155,8 @@ def test_the_score_is_of_those_that_live_or_die():
 
 
 def test_what_was_not_judged_is_told_and_makes_the_answer_incomplete():
-    for one in (
-        score("killed", "not judged"),
-        score("killed", asked=2),
-        score("killed", note="interrupted"),
-    ):
+    cut_short = score("killed", asked=2), score("killed", note="interrupted")
+    for one in (score("killed", "not judged"), *cut_short):
         assert exit_code([one], []) == 3
     assert "incomplete: 1 mutant not judged" in say_score(score("killed", "not judged"))
     assert exit_code([score("killed", "survived")], []) == 0
@@ -165,10 +164,8 @@ def test_what_was_not_judged_is_told_and_makes_the_answer_incomplete():
     assert exit_code([], []) == 3
 
 
-def test_a_drop_is_told(tmp_path):
-    place = tmp_path / "then.json"
-    place.write_text(json.dumps(document([score("killed", "killed")], [])))
-    baseline = Baseline.read(str(place))
+def test_a_drop_is_told(remember):
+    baseline = remember(score("killed", "killed"))
     now = score("killed", "survived")
     assert find_drops([score("killed", "killed")], 1.0, baseline) == []
     low, before, lost = find_drops([now], 0.8, baseline)
@@ -187,11 +184,9 @@ def test_a_score_of_some_is_no_drop():
     assert find_drops([score("survived", "not judged")], 1.0, None) == []
 
 
-def test_a_score_of_nothing_is_below_any(tmp_path):
+def test_a_score_of_nothing_is_below_any(remember):
     assert find_drops([score("survived")], 0.1, None)
-    place = tmp_path / "then.json"
-    place.write_text(json.dumps(document([score("killed", "survived")], [])))
-    (drop,) = find_drops([score("equivalent")], None, Baseline.read(str(place)))
+    (drop,) = find_drops([score("equivalent")], None, remember(score("killed", "survived")))
     assert "got no mutant to score" in drop
 
 

@@ -1,7 +1,5 @@
 """out=, results in place, several results, alpha and beta, operands left out, modules."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

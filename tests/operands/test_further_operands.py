@@ -1,7 +1,5 @@
 """Operands besides a and b, and a formula of its own: right kernels pass, wrong ones are named."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 

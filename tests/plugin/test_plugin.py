@@ -1,20 +1,15 @@
 """A stranger's project: a hook in its conftest.py, one import line, and an item per property."""
 
-from __future__ import annotations
-
-import os
 import re
 import shlex
 import shutil
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from lanes import first_of_each
-from warm_process import execute_module, run_module
+from pytest_project import HEAD, ROOT, SUITE, list_failed, run_pytest, write_project
+from warm_process import execute_module
 
-ROOT = Path(__file__).parents[2]
-PYTEST = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider")
 CONFTEST = """
 def pytest_gemm_kernels():
     from gemmproof import Contract, KernelUnderTest
@@ -29,48 +24,20 @@ def pytest_gemm_kernels():
 @pytest.fixture
 def project(tmp_path):
     """A folder with two kernels, a conftest.py and a test file of one line."""
-    for name in ("right", "unmasked_row"):
-        shutil.copy(ROOT / "docs" / "examples" / f"{name}.py", tmp_path)
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
-    return tmp_path
-
-
-def run(project: Path, *options: str, run_module=run_module) -> tuple[int, str]:
-    """Run pytest there as a user would; its exit status, and all that it printed."""
-    path = f"{ROOT / 'src'}:{project}:{os.environ.get('PYTHONPATH', '')}"
-    env = {
-        "PYTHONPATH": path,
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PATH": "/usr/bin",
-    }
-    words = (*PYTEST, "--rootdir", str(project), *options)
-    status, out = run_module("pytest", *words, cwd=project, env=env)
-    print(out)  # shown if the test fails
-    return status, out
-
-
-def outcomes(out: str) -> dict[str, dict[str, str]]:
-    """Of each kernel the outcome of each property's item, of a run with -v."""
-    found: dict[str, dict[str, str]] = {}
-    for kernel, name, word in re.findall(r"::test_gemm\[(\w+)-fp16-(\w+)\] (\w+)", out):
-        found.setdefault(kernel, {})[name] = word
-    return found
+    return write_project(tmp_path, CONFTEST, "right", "unmasked_row")
 
 
 def test_every_property_is_an_item_and_a_failure_reads_like_check(project):
-    status, out = run(project, "--gemm-max-examples", "10", "--junit-xml", "report.xml")
+    status, out = run_pytest(project, "--gemm-max-examples", "10", "--junit-xml", "report.xml")
     assert status == 1
-    failed = re.findall(r"^FAILED (\S+)", out, re.MULTILINE)
+    failed = list_failed(out)
     assert failed == ["test_kernels.py::test_gemm[unmasked_row-fp16-stays_in_bounds]"]
     assert "unmasked_row does not stay in bounds: every unmasked lane addresses" in out
     assert "load of a at unmasked_row.py:" in out
     assert "smallest case: M=1 N=1 K=1 fp16, a row, b row" in out
-    names = [
-        case.get("name") for case in ElementTree.parse(project / "report.xml").iter("testcase")
-    ]
-    (failure,) = ElementTree.parse(project / "report.xml").iter("failure")
+    report = ElementTree.parse(project / "report.xml")
+    names = [case.get("name") for case in report.iter("testcase")]
+    (failure,) = report.iter("failure")
     assert "load of a at unmasked_row.py:" in failure.text
     assert "reproduce:  pytest 'test_kernels.py::test_gemm[unmasked_row" in failure.text
     kinds = {name.removeprefix("test_gemm[").rpartition("-")[0] for name in names}
@@ -79,14 +46,14 @@ def test_every_property_is_an_item_and_a_failure_reads_like_check(project):
     line = re.search(r"reproduce:  (.*)$", out, re.MULTILINE).group(1)
     words = shlex.split(line)
     assert words[0] == "pytest"
-    status, out = run(project, *words[1:])
+    status, out = run_pytest(project, *words[1:])
     assert status == 1
     assert "unmasked_row does not stay in bounds" in out
 
 
 @pytest.mark.lane("full")
 def test_items_can_be_spread_over_workers(project):
-    status, out = run(
+    status, out = run_pytest(
         project, "--gemm-max-examples", "8", "-n", "2", "-k", "right-bf16", "-m", "gemm"
     )
     assert status == 0, out
@@ -100,7 +67,7 @@ def test_a_run_without_our_items_loads_nothing_heavy(project):
         "    heavy = {'torch', 'triton', 'hypothesis', 'numpy', 'ml_dtypes', 'rich'}\n"
         "    assert not heavy & set(sys.modules)\n"
     )
-    status, out = run(project, "-p", "no:hypothesispytest", run_module=execute_module)
+    status, out = run_pytest(project, "-p", "no:hypothesispytest", run_module=execute_module)
     assert status == 0, out
 
 
@@ -115,47 +82,34 @@ def test_a_run_without_our_items_loads_nothing_heavy(project):
         (["-o", "gemm_target=sm_2"], "gemm_target: got 'sm_2', expected one of: sm_70"),
         (["-o", "gemm_drift=maybe"], "gemm_drift: got 'maybe', expected true or false"),
         (["-o", "gemm_in_process=5"], "gemm_in_process: got '5', expected true or false"),
+        (["--gemm-annotations", "gitlab"], "gemm_annotations: got 'gitlab', expected auto, github"),
         (["--gemm-time-limit", "0"], "gemm_time_limit: got '0', expected an integer from 1"),
     ],
 )
 def test_a_bad_option_is_one_line(project, option, said):
-    status, out = run(project, *option)
+    status, out = run_pytest(project, *option)
     assert (status, out.strip()) == (4, f"ERROR: {out.strip().removeprefix('ERROR: ')}")
     assert said in out
 
 
-HEAD = "from gemmproof import Contract, KernelUnderTest as K\ndef pytest_gemm_kernels():\n    "
+NONSENSE = [
+    ("return [1]", "got 1, expected a list of KernelUnderTest"),
+    ("return {'a': 1}", "got {'a': 1}, expected a list of KernelUnderTest"),
+    ("return K('a', len)", "got KernelUnderTest(name='a'"),
+    ("return len", "got <built-in function len>, expected a list of KernelUnderTest"),
+    ("return None", "got no kernels, expected at least one from a conftest.py"),
+    ("return []", "got no kernels, expected at least one from a conftest.py"),
+    ("return [K('a', len), K('a', max)]", "got two kernels named 'a', expected different"),
+    ("return [K('a', len, {})]", "conftest.py:3: pytest_gemm_kernels() raised ValueError: kern"),
+    ("return [K('a', len, Contract(formats=3))]", "raised ValueError: contract formats: got 3"),
+    ("import no_such_library", "conftest.py:3: pytest_gemm_kernels() raised ModuleNotFoundErr"),
+]
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    first_of_each(
-        [
-            ("return [1]", "got 1, expected a list of KernelUnderTest"),
-            ("return {'a': 1}", "got {'a': 1}, expected a list of KernelUnderTest"),
-            ("return K('a', len)", "got KernelUnderTest(name='a'"),
-            ("return len", "got <built-in function len>, expected a list of KernelUnderTest"),
-            ("return None", "got no kernels, expected at least one from a conftest.py"),
-            ("return []", "got no kernels, expected at least one from a conftest.py"),
-            ("return [K('a', len), K('a', max)]", "got two kernels named 'a', expected different"),
-            (
-                "return [K('a', len, {})]",
-                "conftest.py:3: pytest_gemm_kernels() raised ValueError: kern",
-            ),
-            (
-                "return [K('a', len, Contract(formats=3))]",
-                "raised ValueError: contract formats: got 3",
-            ),
-            (
-                "import no_such_library",
-                "conftest.py:3: pytest_gemm_kernels() raised ModuleNotFoundErr",
-            ),
-        ]
-    ),
-)
+@pytest.mark.parametrize(("body", "said"), first_of_each(NONSENSE))
 def test_a_hook_that_returns_nonsense_is_told_in_one_line(project, body, said):
     (project / "conftest.py").write_text(f"{HEAD}{body}\n")
-    status, out = run(project)
+    status, out = run_pytest(project)
     assert status == 2, out
     head, line, *_ = out[out.index("__ ERROR collecting") :].splitlines()
     assert head.startswith("__ ERROR collecting test_kernels.py")
@@ -166,7 +120,7 @@ def test_a_hook_that_returns_nonsense_is_told_in_one_line(project, body, said):
 def test_a_skip_in_the_hook_is_a_skip(project):
     body = "import pytest; pytest.importorskip('no_such_library', exc_type=ImportError)"
     (project / "conftest.py").write_text(f"{HEAD}{body}\n")
-    status, out = run(project, "-rs")
+    status, out = run_pytest(project, "-rs")
     assert status == 5, out
     assert "could not import 'no_such_library'" in out
 
@@ -176,13 +130,15 @@ def test_a_conftest_speaks_for_its_own_folder_only(project):
         (project / name).mkdir()
         body = f"return [K('matmul', __import__('{name}_kernel').matmul)]"
         (project / name / "conftest.py").write_text(f"{HEAD}{body}\n")
-        (project / name / f"test_{name}.py").write_text("from gemmproof.suite import *\n")
+        (project / name / f"test_{name}.py").write_text(SUITE)
     shutil.copy(project / "right.py", project / "one_kernel.py")
     shutil.copy(project / "unmasked_row.py", project / "two_kernel.py")
     (project / "conftest.py").unlink()
-    status, out = run(project, "one", "two", "-k", "stays_in_bounds", "--gemm-max-examples", "4")
+    status, out = run_pytest(
+        project, "one", "two", "-k", "stays_in_bounds", "--gemm-max-examples", "4"
+    )
     assert status == 1
-    failed = re.findall(r"^FAILED (\S+)", out, re.MULTILINE)
+    failed = list_failed(out)
     assert failed == ["two/test_two.py::test_gemm[matmul-fp16-stays_in_bounds]"]
     assert "1 failed, 1 passed" in out
 
@@ -195,14 +151,13 @@ def test_each_option_is_an_ini_line_too(project):
         "addopts = --strict-markers --strict-config\n"
     )
     (project / "test_kernels.py").write_text(
-        "from gemmproof.suite import *\n"
-        "def test_all_reach_the_run(gemm_options):\n"
+        SUITE + "def test_all_reach_the_run(gemm_options):\n"
         "    assert (gemm_options.max_examples, gemm_options.seed) == (6, 3)\n"
         "    assert (gemm_options.target, gemm_options.drift) == ('sm_80', True)\n"
         "    assert str(gemm_options.case) == 'M=1 N=1 K=1 fp16, a row, b row'\n"
     )
     options = ("-k", "reach or right-fp16-stays_in_bounds or right-fp16-accumulator", "-v")
-    status, out = run(project, *options)
+    status, out = run_pytest(project, *options)
     assert status == 0, out
     assert "3 passed" in out
 
@@ -225,17 +180,10 @@ def test_the_options_reach_the_engine(project, where):
         "    monkeypatch.setattr(module, 'judge', judge, raising=False)\n"
     )
     typed = ("--gemm-max-examples", "7", "--gemm-target", "sm_90", "--gemm-proof")
-    typed += (
-        "--gemm-premise",
-        "--gemm-time-limit",
-        "9",
-        "--gemm-memory-limit",
-        "3",
-        "-o",
-        "gemm_seed=5",
-    )
+    typed += ("--gemm-premise", "--gemm-time-limit", "9", "--gemm-memory-limit", "3")
+    typed += ("-o", "gemm_seed=5")
     here = ("--gemm-in-process",) * (where == "gemmproof")
-    status, out = run(project, "-k", "right-fp16-no_races", *typed, *here)
+    status, out = run_pytest(project, "-k", "right-fp16-no_races", *typed, *here)
     assert status == 1
     asked = {"max_examples": 7, "seed": 5, "target": "sm_90", "case": None, "proof": True}
     asked |= {"premise": True, "launch": False, "device": None, "seconds": 9}
@@ -258,10 +206,10 @@ def test_drift_is_an_item_where_asked_for(project):
         "            K('sums_in_fp16', drift_kernels.half),\n"
         "            K('small', right.matmul, Contract(K='1..256'))]\n"
     )
-    status, out = run(project, "--collect-only", "-q")
+    status, out = run_pytest(project, "--collect-only", "-q")
     assert status == 0
     assert "accumulator" not in out
-    status, out = run(
+    status, out = run_pytest(
         project, "--gemm-drift", "-k", "accumulator", "--junit-xml", "report.xml", "-v"
     )
     assert status == 1
@@ -272,3 +220,39 @@ def test_drift_is_an_item_where_asked_for(project):
     (failure,) = ElementTree.parse(project / "report.xml").iter("failure")
     assert "sums_in_fp16 violates accumulator_as_declared: " in failure.text
     assert "--gemm-drift" in failure.text
+
+
+# -- lines of findings are annotated where a job of GitHub's runs pytest ---------------------------
+@pytest.fixture
+def annotated(tmp_path):
+    (tmp_path / ".git").mkdir()
+    body = "import no_k_mask\n    return [K('stray', no_k_mask.matmul)]\n"
+    tests = f"{SUITE}\ndef test_other():\n    assert False\n"
+    return write_project(tmp_path, HEAD + body, "no_k_mask", tests=tests)
+
+
+def list_commands(out):
+    return [line for line in out.splitlines() if line.startswith("::")]
+
+
+ANNOTATED = ("--gemm-in-process", "--gemm-max-examples", "1", "-k", "bounds or exact or other")
+
+
+@pytest.mark.lane("full")
+@pytest.mark.parametrize("processes", [(), ("-p", "xdist", "-n", "1")], ids=["alone", "xdist"])
+def test_the_lines_of_findings_are_annotated(annotated, processes):
+    status, out = run_pytest(annotated, *ANNOTATED, "--gemm-annotations", "github", *processes)
+    assert status == 1
+    line, other = list_commands(out)
+    item = "test_gemm[stray-fp16-stays_in_bounds]"
+    assert line.startswith(
+        f"::error file=no_k_mask.py,line=21,title={item}%3A stays_in_bounds::load of a at"
+    )
+    assert ",line=22,title=" in other
+    assert "\nnot annotated: 1 that follow from others\n" in out
+    assert f"%0Areproduce: pytest 'test_kernels.py::{item}' --gemm-case " in line
+
+
+def test_elsewhere_none_are(annotated):
+    status, out = run_pytest(annotated, *ANNOTATED)
+    assert (status, list_commands(out)) == (1, [])

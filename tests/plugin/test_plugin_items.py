@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
+from xml.etree import ElementTree
 
 import pytest
-from test_plugin import HEAD, ROOT, outcomes, run
+from pytest_project import HEAD, read_outcomes, run_pytest, write_project
 
 from gemmproof import KernelUnderTest, suite
 from gemmproof.plugin import GemmItem
@@ -18,12 +18,10 @@ IDLE = "no case bore on it: it applies to none that was drawn, or to none that h
 @pytest.fixture
 def judge(tmp_path):
     """Runs pytest on one kernel, of which the expression is given."""
-    shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
-    (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
 
     def judge(kernel: str, *options: str) -> tuple[int, str]:
-        (tmp_path / "conftest.py").write_text(f"{HEAD}import right\n    return [{kernel}]\n")
-        return run(tmp_path, "-v", "-rs", *options)
+        write_project(tmp_path, f"{HEAD}import right\n    return [{kernel}]\n", "right")
+        return run_pytest(tmp_path, "-v", "-rs", *options)
 
     return judge
 
@@ -33,7 +31,9 @@ def test_a_property_that_no_case_bears_on_is_skipped(judge):
     case = '{"M":1,"N":1,"K":1,"dtype":"fp16"}'
     status, out = judge("K('right', right.matmul)", "--gemm-case", case)
     assert status == 0, out
-    skipped = {name for name, outcome in outcomes(out)["right"].items() if outcome == "SKIPPED"}
+    skipped = {
+        name for name, outcome in read_outcomes(out)["right"].items() if outcome == "SKIPPED"
+    }
     assert {"special_values", "symmetries"} <= skipped
     assert "stays_in_bounds" not in skipped
     assert f": right-fp16-symmetries: {IDLE}" in out
@@ -42,7 +42,7 @@ def test_a_property_that_no_case_bears_on_is_skipped(judge):
 def test_of_a_kernel_that_fails_everywhere_one_item_fails(judge):
     status, out = judge("K('raises', lambda a, b: 1 / 0)", "--gemm-max-examples", "3")
     assert status == 1
-    found = outcomes(out)["raises"]
+    found = read_outcomes(out)["raises"]
     assert [name for name, outcome in found.items() if outcome == "FAILED"] == [
         "runs_to_completion"
     ]
@@ -79,3 +79,71 @@ def test_a_check_that_was_not_finished_fails_an_item(verdict, others, count):
             said.append(str(failure))
     assert len(said) == count
     assert all(text.endswith(f": {note}") for text in said)
+
+
+# -- what a contract expects to fail: xfailed with the reason, failed where it holds ---------------
+KERNELS = """
+    import no_k_mask, right
+    from gemmproof import Contract
+    from reasons import BOUNDS
+
+    def at_times(a, b):
+        return (right if a.element_size() == 2 else no_k_mask).matmul(a, b)
+
+    both = Contract(formats=("fp16", "fp32"), expected=BOUNDS)
+    return [
+        K("known", no_k_mask.matmul, Contract(expected=BOUNDS)),
+        K("at_times", at_times, both),
+        K("twice", right.matmul, both),
+    ]
+"""
+FEW_ENOUGH = "from gemmproof.engine import tally\ntally.EXAMPLES = 1\n"
+REASON = "reads past K, \x1b issue 12"
+WHY = REASON.replace("\x1b", r"\x1b")  # as it is shown
+ITEM = re.compile(r"::test_gemm\[(\S+)-stays_in_bounds\] (\w+)")
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "reasons.py").write_text(f"BOUNDS = {{'stays_in_bounds': {REASON!r}}}\n")
+    return write_project(tmp_path, f"{FEW_ENOUGH}{HEAD}{KERNELS}", "right", "no_k_mask")
+
+
+STRICT = ("--junit-xml", "junit.xml", "-W", "error::pytest.PytestWarning")
+FEW = ("-v", "--gemm-in-process", "--gemm-max-examples", "1")
+
+
+def test_items_are_those_of_strict_xfail(project):
+    status, out = run_pytest(project, *FEW, "-rx", "-k", "bounds or exact", *STRICT)
+    assert status == 1
+    assert dict(ITEM.findall(out)) == {
+        "known-fp16": "XFAIL",
+        # a contract expects it of its formats together
+        "at_times-fp16": "PASSED",
+        "at_times-fp32": "XFAIL",
+        "twice-fp16": "FAILED",
+        "twice-fp32": "FAILED",
+    }
+    assert f"[known-fp16-stays_in_bounds] - {WHY}" in re.sub(r"reason: ", "", out)
+    assert "twice keeps stays_in_bounds, which its contract expects to fail" in out
+    assert f"got 1 case that held, expected it to fail: {WHY}" in out
+    # what follows from it goes with it
+    assert f"[known-fp16-exact_on_integers] - follows from stays_in_bounds: {WHY}" in out
+    cases = {c.get("name"): c for c in ElementTree.parse(project / "junit.xml").iter("testcase")}
+    skipped = cases["test_gemm[known-fp16-stays_in_bounds]"].find("skipped")
+    assert (skipped.get("type"), skipped.get("message")) == ("pytest.xfail", WHY)
+
+
+def test_runxfail_shows_the_finding(project):
+    status, out = run_pytest(project, *FEW, "--runxfail", "-k", "known and stays_in_bounds")
+    assert (status, dict(ITEM.findall(out))) == (1, {"known-fp16": "FAILED"})
+    assert "known does not stay in bounds: " in out
+
+
+def test_what_is_no_property_fails_with_what_was_meant(project):
+    (project / "reasons.py").write_text("BOUNDS = {'stay_in_bounds': 'x'}\n")
+    status, out = run_pytest(project, *FEW, "-k", "known")
+    assert status == 2
+    said = "contract expected: got 'stay_in_bounds', expected one of"
+    assert f"pytest_gemm_kernels: known: {said}" in out
+    assert "did you mean 'stays_in_bounds'?" in out

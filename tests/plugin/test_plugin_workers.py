@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from test_plugin import HEAD, ROOT, outcomes, run
+from pytest_project import HEAD, read_outcomes, run_pytest, write_project
 
 HARM = """
 import ctypes, os, sys
@@ -44,12 +43,10 @@ def register(tmp_path):
     """Writes a project that registers functions of HARM by name."""
 
     def register(*names: str) -> Path:
-        shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
         (tmp_path / "harm.py").write_text(HARM)
         kernels = ", ".join(f"K({name!r}, harm.{name})" for name in names)
-        (tmp_path / "conftest.py").write_text(f"{HEAD}import harm\n    return [{kernels}]\n")
-        (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
-        return tmp_path
+        conftest = f"{HEAD}import harm\n    return [{kernels}]\n"
+        return write_project(tmp_path, conftest, "right")
 
     return register
 
@@ -65,9 +62,9 @@ def register(tmp_path):
 )
 def test_a_kernel_that_ends_its_process_fails_an_item_and_not_the_run(register, name, got):
     project = register(name, "counts")
-    status, out = run(project, *FEW, "-rs", "--gemm-time-limit", "2")
+    status, out = run_pytest(project, *FEW, "-rs", "--gemm-time-limit", "2")
     assert status == 1, out
-    by_kernel = outcomes(out)
+    by_kernel = read_outcomes(out)
     assert by_kernel[name]["runs_to_completion"] == "FAILED"
     assert list(by_kernel[name].values()).count("FAILED") == 1
     assert f"got {got}, expected a result" in out
@@ -78,16 +75,16 @@ def test_a_kernel_that_ends_its_process_fails_an_item_and_not_the_run(register, 
 
 def test_in_pytest_s_own_process_where_that_is_asked_for(register):
     project = register("ends")
-    status, out = run(project, *FEW, "--gemm-in-process")
+    status, out = run_pytest(project, *FEW, "--gemm-in-process")
     assert status == 0  # the kernel's own
     assert "passed" not in out
     (project / "pytest.ini").write_text("[pytest]\ngemm_in_process = true\n")
-    assert "passed" not in run(project, *FEW)[1]
+    assert "passed" not in run_pytest(project, *FEW)[1]
 
 
 @pytest.mark.lane("full")
 def test_what_a_kernel_prints_stands_beside_its_failure(register):
-    _, out = run(register("speaks"), *FEW, "-k", "exact_on_integers")
+    _, out = run_pytest(register("speaks"), *FEW, "-k", "exact_on_integers")
     assert "Captured stdout setup" in out
     assert "last words" in out
 
@@ -102,7 +99,7 @@ def test_a_worker_imports_what_pytest_was_told_to_find(register):
     for name in ("conftest.py", "test_kernels.py"):
         (project / name).rename(project / "below" / name)
     (project / "pytest.ini").write_text("[pytest]\npythonpath = source\n")
-    status, out = run(project, *FEW, "-k", "compiles")
+    status, out = run_pytest(project, *FEW, "-k", "compiles")
     assert status == 0, out
     assert "1 passed" in out
 
@@ -117,7 +114,7 @@ def test_a_kernel_that_no_file_registers_is_judged_all_the_same(register):
         "def pytest_configure(config):\n"
         "    config.pluginmanager.register(Registers())\n"
     )
-    status, out = run(project, *FEW, "-k", "compiles")
+    status, out = run_pytest(project, *FEW, "-k", "compiles")
     assert status == 0, out
     assert "1 passed" in out
 
@@ -128,7 +125,7 @@ def test_a_hook_that_answers_pytest_alone_is_told_of(register):
     (project / "conftest.py").write_text(
         f"kind = 's'\ndef pytest_configure():\n    global kind\n    kind = 'here'\n\n{text}"
     )
-    status, out = run(project, *FEW, "-k", "compiles")
+    status, out = run_pytest(project, *FEW, "-k", "compiles")
     assert status == 1
     said = "conftest.py: got kernels named onlys in a worker process, expected one named onlyhere"
     assert said in out
@@ -143,7 +140,7 @@ def test_workers_of_xdist_judge_each_kernel_once(register, how):
     kernels = ", ".join(f"K({name!r}, harm.counts)" for name in names)
     (project / "conftest.py").write_text(f"{HEAD}import harm\n    return [{kernels}]\n")
     options = ("--dist", how, "-n2") if how != "each" else ("--dist", "each", "--tx", "2*popen")
-    status, out = run(project, "--gemm-max-examples", "6", *options)
+    status, out = run_pytest(project, "--gemm-max-examples", "6", *options)
     assert status == 0, out
     assert len(Counter((project / "calls").read_text().split())) == len(names)
 

@@ -1,7 +1,5 @@
 """What a kernel's wrapper may do to the process that it runs in, by what must be said of it."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import faulthandler

@@ -1,16 +1,13 @@
 """An answer is printed and reports are written whole, whatever the streams and disks are."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 import stat
-from pathlib import Path
 
 import pytest
 from cli_process import run
-from cli_project import project_folder  # noqa: F401
+from cli_project import project_folder, register  # noqa: F401
 from lanes import first_of_each
 
 from gemmproof.cli import main
@@ -72,21 +69,12 @@ def test_help_without_room_leaves_no_traceback(project, columns):
     assert err == ""
 
 
-CONFTEST = """
-from gemmproof import Contract, KernelUnderTest
-from my_kernels import matmul
-
-def pytest_gemm_kernels():
-    return [KernelUnderTest("matmul", matmul, Contract())]
-"""
-
-
 @pytest.mark.parametrize("option", first_of_each(["--json", "--junit"]))
 @pytest.mark.parametrize("words", [("check", "my_kernels.py:matmul"), ("signoff",)])
 def test_a_report_without_room_is_incomplete_and_the_answer_is_printed(
     project, capsys, words, option
 ):
-    Path("conftest.py").write_text(CONFTEST)
+    register("matmul")
     assert main([*words, "--max-examples", "1", option, "/dev/full"]) == 3
     out, err = capsys.readouterr()
     said = f"{option}: got '/dev/full' ({FULL}), expected a file that can be written"
@@ -110,18 +98,21 @@ def fill_disk(place):
     raise OSError(errno.ENOSPC, FULL)
 
 
-def test_an_old_report_stays_where_a_new_one_has_no_room(tmp_path):
-    report = tmp_path / "report.json"
-    report.write_text("old")
+@pytest.fixture(name="report")
+def old_report(tmp_path):
+    path = tmp_path / "report.json"
+    path.write_text("old")
+    return path
+
+
+def test_an_old_report_stays_where_a_new_one_has_no_room(report, tmp_path):
     assert replace_file(str(report), fill_disk) == FULL
     assert report.read_text() == "old"
     assert replace_file(str(tmp_path / "new.json"), fill_disk) == FULL
     assert os.listdir(tmp_path) == ["report.json"]
 
 
-def test_an_old_report_stays_until_the_new_one_is_written(tmp_path):
-    report = tmp_path / "report.json"
-    report.write_text("old")
+def test_an_old_report_stays_until_the_new_one_is_written(report, tmp_path):
     seen = []
 
     def write(place):
@@ -133,10 +124,7 @@ def test_an_old_report_stays_until_the_new_one_is_written(tmp_path):
     assert os.listdir(tmp_path) == ["report.json"]
 
 
-def test_an_interruption_leaves_the_old_report_alone(tmp_path):
-    report = tmp_path / "report.json"
-    report.write_text("old")
-
+def test_an_interruption_leaves_the_old_report_alone(report, tmp_path):
     def interrupt(place):
         place.write_text("new, but")
         raise KeyboardInterrupt

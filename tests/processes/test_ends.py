@@ -1,7 +1,5 @@
 """What says nothing about a kernel is no finding: what was killed, ran out, or was not its own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -115,34 +113,27 @@ def test_memory_that_the_machine_lacks_is_no_finding(run):
     assert "(0.25 allowed) by what this machine has free, of which 0." in report.note
 
 
+def test_memory_that_is_refused_to_the_engine_is_incomplete(run):
+    report, _ = run("returns", engine="fake_engine:starving")
+    said = "stopped after 0 cases: this machine refused memory to gemmproof itself (MemoryError)"
+    assert (report.verdict, report.note) == ("incomplete", said)
+
+
 def test_a_limit_below_what_gemmproof_needs_is_an_error_that_says_how_much(run):
     report, outcome = run("naps", Limits(memory=1 << 20))
     needs = outcome.events["ready"]["held"] / 2**30
-    assert report.verdict == "error"
-    assert report.note == (
-        "memory: got 0.000977 GiB allowed by --memory-limit, expected more than the"
-        f" {needs:.1f} GiB that gemmproof holds before it loads a kernel"
-    )
+    expected = f"more than the {needs:.1f} GiB that gemmproof holds before it loads a kernel"
+    said = f"memory: got 0.000977 GiB allowed by --memory-limit, expected {expected}"
+    assert (report.verdict, report.note) == ("error", said)
 
 
 def test_a_limit_just_above_what_gemmproof_needs_accuses_nobody(run):
     """The case adds less than what was held before it: the limit is too low, not the case large."""
     _, outcome = run("returns", engine="fake_engine:holding")
-    report, _ = run(
-        "holds",
-        Limits(load=20, memory=outcome.events["case"]["held"] + (64 << 20)),
-        engine="fake_engine:holding",
-    )
+    limits = Limits(load=20, memory=outcome.events["case"]["held"] + (64 << 20))
+    report, _ = run("holds", limits, engine="fake_engine:holding")
     assert (report.verdict, report.findings) == ("incomplete", ())
     assert "allowed) by --memory-limit, of which 0." in report.note
-
-
-def test_memory_that_is_refused_to_the_engine_is_incomplete(run):
-    report, _ = run("returns", engine="fake_engine:starving")
-    assert report.verdict == "incomplete"
-    assert report.note == (
-        "stopped after 0 cases: this machine refused memory to gemmproof itself (MemoryError)"
-    )
 
 
 SPIN = "while True: pass"

@@ -1,7 +1,5 @@
 """Workers forked from one process start, and are reported, as spawned ones are."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """A signal ends a command and all that it started at once, and what is known by then is told."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

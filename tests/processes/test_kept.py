@@ -1,7 +1,5 @@
 """What `signoff` has judged outlives whatever ends it, and --fail-fast ends it itself."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

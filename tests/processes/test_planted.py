@@ -3,8 +3,6 @@
 One `signoff` judges them all: each that is planted, and right kernels between them.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

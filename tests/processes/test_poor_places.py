@@ -1,7 +1,5 @@
 """Where a command is short of files, folders or an environment, it judges all the same."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

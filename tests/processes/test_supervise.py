@@ -1,12 +1,11 @@
 """Whatever a target does to its process, there is a verdict, and nothing is left running."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
 
 import pytest
+from cli_process import wait_for
 from lanes import first_of_each
 from supervised import LIMITS, each_way, judging  # noqa: F401
 
@@ -32,12 +31,8 @@ from gemmproof.worker.supervisor import Limits
 def test_a_death_is_a_finding_with_its_case_and_line(run, name, fault, got, line):
     report, outcome = run(name)
     (finding,) = report.findings
-    assert (report.verdict, finding.property, finding.fault) == (
-        "fail",
-        "runs_to_completion",
-        fault,
-    )
-    assert (finding.case.M, outcome.cases) == (3, 4)
+    told = (report.verdict, finding.property, finding.fault, finding.case.M, outcome.cases)
+    assert told == ("fail", "runs_to_completion", fault, 3, 4)
     assert finding.got.endswith(got)
     # The engine drew N=9 K=9; an exit is no death, and the engine shrinks that itself.
     left = 9 if fault == "exit" else 1
@@ -83,20 +78,17 @@ def test_output_is_counted_and_its_end_kept(run):
 
 @pytest.mark.lane("full")
 def test_nothing_is_left_running(run, monkeypatch):
-    marks = []
-    start = supervisor._start
-    monkeypatch.setattr(
-        supervisor,
-        "_start",
-        lambda folder, token, *s: marks.append(token) or start(folder, token, *s),
-    )
+    marks, start = [], supervisor._start
+
+    def note(folder, token, *more):
+        marks.append(token)
+        return start(folder, token, *more)
+
+    monkeypatch.setattr(supervisor, "_start", note)
     for name in ("daemons", "strays", "forks", "hangs"):
         run(name)
     assert len(marks) == 5  # what hangs is run once more, to shrink its case
-    until = time.monotonic() + 5
-    while time.monotonic() < until and (left := _marked(marks)):
-        time.sleep(0.05)
-    assert left == []
+    assert wait_for(lambda: not _marked(marks), seconds=5)
 
 
 def _marked(marks):
@@ -135,19 +127,29 @@ def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):
     assert not {"mirror_equals_source", "row_bits_at_any_m"} & names  # nobody promised these
 
 
-def test_death_while_loading_is_an_error_not_a_finding(run):
-    Path("targets.py").write_text("import os\nos._exit(3)\n")
-    report, _ = run("returns")
-    assert report.verdict == "error"
-    assert report.note == "returns: loading it: a process that ended itself with status 3"
+REMEDY = 'put what a script runs by itself under `if __name__ == "__main__":`'
 
 
-def test_a_hang_while_loading_is_reported_with_its_line(run):
-    Path("targets.py").write_text("import time\n\ntime.sleep(60)\n")
-    report, _ = run("returns", Limits(load=1))
-    assert report.verdict == "error"
-    remedy = 'put what a script runs by itself under `if __name__ == "__main__":`'
-    assert report.note == f"targets.py:3: loading it: no end after 1 s; {remedy}"
+@pytest.mark.parametrize(
+    ("text", "limits", "note"),
+    [
+        (
+            "import os\nos._exit(3)\n",
+            LIMITS,
+            "returns: loading it: a process that ended itself with status 3",
+        ),
+        (
+            "import time\n\ntime.sleep(60)\n",
+            Limits(load=1),
+            f"targets.py:3: loading it: no end after 1 s; {REMEDY}",
+        ),
+    ],
+    ids=["death", "hang"],
+)
+def test_an_end_while_loading_is_an_error_not_a_finding(run, text, limits, note):
+    Path("targets.py").write_text(text)
+    report, _ = run("returns", limits)
+    assert (report.verdict, report.note) == ("error", note)
 
 
 def test_a_mistake_of_the_engine_is_not_blamed_on_the_target(run):
@@ -170,8 +172,5 @@ def test_a_worker_dies_with_its_supervisor(run, monkeypatch):
     before = _marked([token])
     os.kill(child, 9)
     os.waitpid(child, 0)
-    until = time.monotonic() + 5
-    while time.monotonic() < until and _marked([token]):
-        time.sleep(0.05)
     assert before
-    assert _marked([token]) == []
+    assert wait_for(lambda: not _marked([token]), seconds=5)

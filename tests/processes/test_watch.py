@@ -136,8 +136,7 @@ def test_a_change_ends_the_judgement_that_it_makes_stale(project):
     watched.wait_for("package/helper.py changed")
     time.sleep(0.5)
     code, seconds = watched.interrupt()
-    assert code == 130
-    assert seconds < 10  # measured: a fifth of one; on a busy machine more
+    assert (code, seconds < 10) == (130, True)  # measured: a fifth of one; more if it is busy
     assert find_left(project) == ([], [])
 
 
@@ -171,19 +170,26 @@ def test_a_sign_off_judges_all_kernels_again(project):
     watched.wait_for("conftest.py changed", passed[0])
     time.sleep(0.5)
     code, seconds = watched.interrupt()
-    assert code == 130
-    assert seconds < 10
+    assert (code, seconds < 10) == (130, True)
     watched.wait_for("gemmproof signoff: interrupted by SIGINT")
     assert (project / "signed.json").read_text() == before
     assert find_left(project) == ([], [])
 
 
-def test_a_target_that_names_nothing_ends_at_once(project):
-    words = ("check", "no_kernels.py:matmul", "--watch")
-    code, out, err = finish(start(project, *words))
-    assert (code, out) == (2, "")
-    expected = "expected a Python file"
-    assert err == f"gemmproof check: target: got 'no_kernels.py' (no such file), {expected}\n"
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("check", "no_kernels.py:matmul"),
+            "target: got 'no_kernels.py' (no such file), expected a Python file\n",
+        ),
+        (SIGNOFF, "--conftest: got 'conftest.py' (no such file)"),
+    ],
+)
+def test_what_names_nothing_ends_at_once(project, words, said):
+    code, out, err = finish(start(project, *words, "--watch"))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"gemmproof {words[0]}: {said}")
 
 
 @pytest.mark.parametrize("command", [("check", "x.py:f"), ("signoff",)])
@@ -192,12 +198,6 @@ def test_without_watchfiles_a_line_says_what_to_install(command, monkeypatch, ca
     assert main([*command, "--watch"]) == 2
     said = "--watch: got no watchfiles, expected it: pip install 'gemmproof[watch]'"
     assert capsys.readouterr().err == f"gemmproof {command[0]}: {said}\n"
-
-
-def test_a_sign_off_without_a_conftest_ends_at_once(project):
-    code, out, err = finish(start(project, *SIGNOFF, "--watch"))
-    assert (code, out) == (2, "")
-    assert err.startswith("gemmproof signoff: --conftest: got 'conftest.py' (no such file)")
 
 
 def test_the_files_of_a_target_are_those_of_the_project(project, monkeypatch):

@@ -1,7 +1,5 @@
 """A project of a kernel that holds, one that has a finding, and two that wait until they may go."""
 
-from __future__ import annotations
-
 KERNELS = """
 import os, subprocess, time
 from pathlib import Path

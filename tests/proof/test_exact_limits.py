@@ -1,15 +1,9 @@
 """Limits that a solver decides: where exactly offsets wrap, and what sizes must be multiples of."""
 
-from __future__ import annotations
-
 import pytest
-from limited_kernels import (
-    advanced_by_trips,
-    doubled_rows_of_c,
-    rows_of_c_in_32_bits,
-    without_k_mask,
-    without_k_mask_and_one_column_off,
-)
+from limited_kernels import advanced_by_trips, doubled_rows_of_c, rows_of_c_in_32_bits
+from limited_kernels import without_k_mask as unmasked
+from limited_kernels import without_k_mask_and_one_column_off as unmasked_and_shifted
 from mutants.offsets import k_offset_of_b_in_32_bits, right, row_offset_of_a_in_32_bits
 
 from gemmproof import Contract, KernelUnderTest, check
@@ -32,24 +26,58 @@ def wraps_of(wrapper, **words):
     return list(map(str, find_wraps(kernel(wrapper, huge=True, **words), None, SECONDS)))
 
 
+ROWS_OF_C = "c fits while (M - 1) * N < 2**31, wraps at "
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "words", "begin", "end"),
+    [
+        (rows_of_c_in_32_bits, {}, ROWS_OF_C, "at M=32769 N=65536"),
+        (rows_of_c_in_32_bits, {"M": "..5000", "N": "16..:16"}, ROWS_OF_C, "at M=4097 N=524288"),
+        # strides and tiles decide where offsets of views wrap
+        (
+            row_offset_of_a_in_32_bits,
+            {"layouts": "any"},
+            "a fits while (M - 1) * a.stride(0) < 2**31, wraps at M=",
+            "",
+        ),
+        (
+            k_offset_of_b_in_32_bits,
+            {"layouts": "any"},
+            "b fits while (min(K, 16) - 1) * b.stride(0) < 2**31",
+            "",
+        ),
+    ],
+)
+def test_the_size_from_which_offsets_wrap(wrapper, words, begin, end):
+    (said,) = wraps_of(wrapper, **words)
+    assert said.startswith(begin)
+    assert said.endswith(end)
+
+
 def test_rows_in_32_bits_wrap_from_2_31_on():
-    assert wraps_of(rows_of_c_in_32_bits) == [
-        "c fits while (M - 1) * N < 2**31, wraps at M=32769 N=65536"
-    ]
-    at, below = Case(32769, 65536, 1), Case(32768, 65536, 1)
-    for case, verdict in ((at, "fail"), (below, "pass")):
-        report = check(kernel(rows_of_c_in_32_bits, huge=True), case=case)
-        assert (report.verdict, {f.property for f in report.findings}) == (
-            verdict,
-            {memory.FIT} if verdict == "fail" else set(),
-        )
+    for M, verdict, broken in ((32769, "fail", {memory.FIT}), (32768, "pass", set())):
+        report = check(kernel(rows_of_c_in_32_bits, huge=True), case=Case(M, 65536, 1))
+        assert (report.verdict, {f.property for f in report.findings}) == (verdict, broken)
 
 
-def test_strides_and_tiles_decide_where_offsets_of_views_wrap():
-    (said,) = wraps_of(row_offset_of_a_in_32_bits, layouts="any")
-    assert said.startswith("a fits while (M - 1) * a.stride(0) < 2**31, wraps at M=")
-    (said,) = wraps_of(k_offset_of_b_in_32_bits, layouts="any")
-    assert said.startswith("b fits while (min(K, 16) - 1) * b.stride(0) < 2**31")
+def test_nothing_is_said_of_offsets_that_never_wrap():
+    assert wraps_of(right, layouts="any") == []
+    # an intermediate that wraps before its offset is not called exact
+    assert wraps_of(doubled_rows_of_c) == []
+
+
+@pytest.mark.parametrize("guess", [lambda top: top - 1, lambda top: top + top], ids=["low", "high"])
+def test_a_wrong_guess_is_not_called_exact(guess, monkeypatch):
+    """What holds below must hold of every size: a guess that is too high is no limit."""
+    find_top = wraps_module._find_top
+
+    def find_another(access, step):
+        top, words = find_top(access, step)
+        return guess(top), words
+
+    monkeypatch.setattr(wraps_module, "_find_top", find_another)
+    assert wraps_of(rows_of_c_in_32_bits) == []
 
 
 def test_what_a_trip_adds_wraps_by_itself():
@@ -59,54 +87,18 @@ def test_what_a_trip_adds_wraps_by_itself():
     assert "a fits while (M - 1) * K < 2**31, wraps at M=32769 K=65536" in said
 
 
-def test_sizes_of_the_contract_reach_what_wraps():
-    (said,) = wraps_of(rows_of_c_in_32_bits, M="..5000", N="16..:16")
-    assert said.endswith(", wraps at M=4097 N=524288")
-
-
-def test_nothing_is_said_of_offsets_that_never_wrap():
-    assert wraps_of(right, layouts="any") == []
-
-
-def test_an_intermediate_that_wraps_before_its_offset_is_not_called_exact():
-    assert wraps_of(doubled_rows_of_c) == []
-
-
-def test_an_offset_that_fits_is_not_asked_where_it_wraps(monkeypatch):
-    # what holds below must hold of every size: a guess that is too high is no limit
-    find_top = wraps_module._find_top
-
-    def find_less(access, step):
-        top, words = find_top(access, step)
-        return top - 1, words
-
-    monkeypatch.setattr(wraps_module, "_find_top", find_less)
-    assert wraps_of(rows_of_c_in_32_bits) == []
-
-
-def test_a_guess_at_which_nothing_wraps_is_not_called_exact(monkeypatch):
-    find_top = wraps_module._find_top
-
-    def find_more(access, step):
-        top, words = find_top(access, step)
-        return top + top, words
-
-    monkeypatch.setattr(wraps_module, "_find_top", find_more)
-    assert wraps_of(rows_of_c_in_32_bits) == []
-
-
 def test_the_least_divisor_is_what_the_tile_needs():
-    found = find_divisor(kernel(without_k_mask), None, "K", 96, 2 * SECONDS)
+    found = find_divisor(kernel(unmasked), None, "K", 96, 2 * SECONDS)
     assert (found.step, found.is_least, found.sizes) == (16, True, "16..:16")
     assert [case.K for case in found.below] == [24]  # no multiple of 16, and one of 8
 
 
 @pytest.mark.lane("full")
 def test_no_divisor_mends_another_fault():
-    wrong = kernel(without_k_mask_and_one_column_off)
+    wrong = kernel(unmasked_and_shifted)
     assert find_divisor(wrong, None, "K", 32, SECONDS) is None
-    assert find_divisor(kernel(without_k_mask), None, "M", 32, SECONDS) is None
-    assert find_divisor(kernel(without_k_mask), None, "K", 8, SECONDS) is None
+    assert find_divisor(kernel(unmasked), None, "M", 32, SECONDS) is None
+    assert find_divisor(kernel(unmasked), None, "K", 8, SECONDS) is None
 
 
 def limits_of(wrapper, **words):
@@ -124,30 +116,30 @@ def test_a_check_tells_where_offsets_wrap():
     assert {name for name, x in limits.items() if x.proof} <= {limit.name, "2**31 elements"}
 
 
+MULTIPLES = "proved for every K that is a multiple of 16, and not of less: K=8 fails"
+
+
 @pytest.mark.lane("full")
 def test_a_check_tells_what_sizes_beyond_the_contract_must_be_multiples_of():
-    _, limits = limits_of(without_k_mask, K="64..:64")
+    _, limits = limits_of(unmasked, K="64..:64")
     limit = limits["K not in 64..:64"]
-    said = "proved for every K that is a multiple of 16, and not of less: K=8 fails"
-    assert (limit.status, limit.proof) == ("limit", said)
+    assert (limit.status, limit.proof) == ("limit", MULTIPLES)
 
 
 @pytest.mark.lane("full")
 def test_a_check_of_a_kernel_that_fails_tells_what_its_sizes_must_be_multiples_of():
-    report, limits = limits_of(without_k_mask)
+    report, limits = limits_of(unmasked)
     assert report.verdict == "fail"
     (limit,) = limits.values()
     assert (limit.status, limit.option) == ("needed", "--sizes K=16..:16")
-    said = "proved for every K that is a multiple of 16, and not of less: K=8 fails"
-    assert [text for text, _ in list_limits(report)] == [f"{said}: --sizes K=16..:16"]
-    kept, _ = limits_of(without_k_mask, K="16..:16")
-    assert kept.verdict == "pass"
+    assert [text for text, _ in list_limits(report)] == [f"{MULTIPLES}: --sizes K=16..:16"]
+    assert limits_of(unmasked, K="16..:16")[0].verdict == "pass"
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("proof", [False, True])
 def test_no_multiple_is_told_without_a_proof(proof):
-    wrong = kernel(without_k_mask_and_one_column_off if proof else without_k_mask)
+    wrong = kernel(unmasked_and_shifted if proof else unmasked)
     report = check(wrong, max_examples=4, limits=True, proof=proof)
     assert (report.verdict, report.limits) == ("fail", ())
     wrong = kernel(rows_of_c_in_32_bits)

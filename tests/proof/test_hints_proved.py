@@ -1,7 +1,5 @@
 """A hint is proved where it holds in all lanes that reach memory or a result, and only there."""
 
-from __future__ import annotations
-
 import misleading_hints
 import pytest
 from lanes import first_of_each

@@ -1,20 +1,15 @@
 """A proof in a project's pytest run and in its sign-off."""
 
-from __future__ import annotations
-
-import os
 import re
-import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from warm_process import run_module
+from pytest_project import list_failed, run_pytest, write_project
 
 from gemmproof.cli import EXIT, main
 from gemmproof.worker import protocol
 
-ROOT = Path(__file__).parents[2]
 CONFTEST = """
 def pytest_gemm_kernels():
     from gemmproof.properties.proof import prove
@@ -33,34 +28,18 @@ def pytest_gemm_kernels():
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return write_project(tmp_path, CONFTEST, "right")
 
 
 def run(project, *options):
-    path = f"{ROOT / 'src'}:{project}:{os.environ.get('PYTHONPATH', '')}"
-    words = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider", "--gemm-max-examples", "3")
-    env = {
-        "PYTHONPATH": path,
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PATH": "/usr/bin",
-    }
-    words = (*words, "--rootdir", str(project), *options)
-    return run_module("pytest", *words, cwd=project, env=env)[1]
-
-
-def failed(out):
-    return re.findall(r"^FAILED (\S+)", out, re.MULTILINE)
+    return run_pytest(project, "--gemm-max-examples", "3", *options)[1]
 
 
 @pytest.mark.lane("full")
 def test_an_item_says_what_is_proved_and_fails_where_gemmproof_contradicts_itself(project):
     out = run(project, "--gemm-proof", "--junit-xml", "report.xml", "-k", "bounds or fit")
-    assert failed(out) == ["test_kernels.py::test_gemm[right-fp16-offsets_fit]"]
+    assert list_failed(out) == ["test_kernels.py::test_gemm[right-fp16-offsets_fit]"]
     assert "1 failed, 1 passed" in out
     assert "offsets_fit: gemmproof is wrong about itself: the proof says it wraps at M=3" in out
     told = {

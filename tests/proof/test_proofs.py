@@ -1,7 +1,5 @@
 """A proof beside the search: what it says is shown, what it asks is tried, neither is hidden."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -15,7 +13,9 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.proof.verdict import Proof, Proofs
 from gemmproof.reference.observation import Fault
-from gemmproof.report.report import ProofResult, Report
+from gemmproof.report.report import SCHEMA, ProofResult, PropertyResult, Report
+from gemmproof.report.text import lines, proof_text
+from gemmproof.report.text import table as make_table
 
 BOUNDS = memory.BOUNDS
 AT = Case(3, 2, 1)
@@ -87,10 +87,9 @@ def test_a_refutation_is_tried_even_where_one_case_was_asked_for():
 def test_a_refutation_that_it_does_not_show_is_an_error_with_its_data():
     report, _ = judged_with(refuted(), max_examples=5)
     assert (report.verdict, report.findings) == ("error", ())
-    assert report.note == (
-        "gemmproof is wrong about itself: the proof says load of a, row < M is lacking at"
-        " M=3 N=2 K=1 fp16, a row, b row, the simulation does not; please report it"
-    )
+    proof = "the proof says load of a, row < M is lacking at M=3 N=2 K=1 fp16, a row, b row"
+    said = f"gemmproof is wrong about itself: {proof}, the simulation does not; please report it"
+    assert report.note == said
     assert result_of(report).is_disputed
     assert (result_of(report).status, result_of(report).examples) == ("pass", 6)
 
@@ -109,40 +108,41 @@ def test_what_follows_from_another_property_is_not_decided():
 @pytest.mark.parametrize(
     ("case", "why"),
     [
-        (None, "load of a, row < M is lacking: shown by no case"),
-        (
-            replace(AT, dtype="bf16"),
-            "load of a, row < M is lacking: shown by a case that the contract does not admit",
-        ),
+        (None, "shown by no case"),
+        (replace(AT, dtype="bf16"), "shown by a case that the contract does not admit"),
     ],
 )
 def test_a_refutation_without_an_admitted_case_decides_nothing(case, why):
     report, events = judged_with(refuted(case), max_examples=5)
-    assert report.verdict == "pass"
-    assert result_of(report).proof == ProofResult("not decided", why=why)
+    why = f"load of a, row < M is lacking: {why}"
+    assert (report.verdict, result_of(report).proof) == (
+        "pass",
+        ProofResult("not decided", why=why),
+    )
     assert len(cases_in(events)) == 5
 
 
-def test_a_refutation_whose_case_is_too_much_to_run_decides_nothing_and_costs_nothing():
+def without_room_for(is_too_large):
+    """A runner that lacks memory for operands a of some shapes."""
+
     def run(function, *tensors, **options):
-        if tuple(tensors[0].shape) == (3, 1):
+        if is_too_large(tuple(tensors[0].shape)):
             raise MemoryError
         return fake_run()(function, *tensors, **options)
 
+    return run
+
+
+def test_a_refutation_whose_case_is_too_much_to_run_decides_nothing_and_costs_nothing():
+    run = without_room_for(lambda shape: shape == (3, 1))
     report, events = judged_with(refuted(), run=run, max_examples=5)
     assert (report.verdict, report.note) == ("pass", None)
     assert result_of(report).proof.why == f"its case could not be run: {AT}"
     assert len(cases_in(events, "draw")) == 6
-
-
-def test_the_search_goes_on_after_any_number_of_such_refutations():
-    def run(function, *tensors, **options):
-        if tensors[0].shape[0] > 1000:
-            raise MemoryError
-        return fake_run()(function, *tensors, **options)
-
+    # the search goes on after any number of them
     names = (BOUNDS, memory.FIT, memory.HINTS, memory.LANES)
     asked = [refuted(Case(1001 + i, 2, 1), name) for i, name in enumerate(names)]
+    run = without_room_for(lambda shape: shape[0] > 1000)
     report, _ = judged_with(*asked, run=run, max_examples=5)
     assert (report.verdict, result_of(report).examples) == ("pass", 5)
 
@@ -160,18 +160,16 @@ def suspected(case=AT, name=BOUNDS):
 
 def test_what_is_suspected_is_refuted_once_the_simulator_shows_it():
     report, _ = judged_with(suspected(), run=strays_at((3, 1)), max_examples=1)
-    assert report.verdict == "fail"
     (finding,) = report.findings
-    assert result_of(report).proof == ProofResult("refuted", why=finding.message)
+    refutation = ProofResult("refuted", why=finding.message)
+    assert (report.verdict, result_of(report).proof) == ("fail", refutation)
 
 
 def test_what_is_suspected_in_vain_stays_as_it_was_and_is_no_error():
     report, _ = judged_with(suspected(), max_examples=5)
     assert (report.verdict, report.note) == ("pass", None)
     assert result_of(report).proof == ProofResult("not decided", why="no time", cut="time")
-
-
-def test_what_is_suspected_where_the_contract_has_no_case_is_not_run():
+    # where the contract has no such case it is not run
     report, _ = judged_with(suspected(replace(AT, dtype="bf16")), max_examples=5)
     assert (report.verdict, result_of(report).examples) == ("pass", 5)
 
@@ -220,8 +218,7 @@ def test_whatever_the_prover_raises_the_check_goes_on(raised, why):
 
 
 @pytest.mark.parametrize(
-    "proofs",
-    [Proofs((replace(EVERYWHERE, property="stays"),)), Proofs(cases=("{",))],
+    "proofs", [Proofs((replace(EVERYWHERE, property="stays"),)), Proofs(cases=("{",))]
 )
 def test_a_property_or_a_case_that_is_none_is_the_prover_s_mistake(proofs):
     report, _ = check_with(fake_run(), max_examples=5, _prove=lambda *asked: proofs)
@@ -273,3 +270,69 @@ def test_a_property_with_other_fields_is_refused(change, said):
     data["properties"][0] |= change
     with pytest.raises(ValueError, match=said):
         Report.from_dict(data)
+
+
+# -- a proof as people see it ----------------------------------------------------------------------
+def report_of(*results, **changes):
+    return Report(SCHEMA, "f.py:matmul", "pass", results, (), 1.0, {}, **changes)
+
+
+def held(name, *proof, **changes):
+    result = PropertyResult(name, "", "pass", 100, proof=ProofResult(*proof) if proof else None)
+    return replace(result, **changes)
+
+
+def say(report):
+    return [text for text, _ in lines(report, lambda case: "again")]
+
+
+def test_the_text_says_what_is_proved_and_each_reason_once():
+    open_ = [held(f"p{i}", "not decided", "", f"reason {i % 5}") for i in range(9)]
+    said = say(
+        report_of(
+            held("stays_in_bounds", "proved", "every M"),
+            held("within_bound", "proved", "every M", ratio=0.5),
+            held("exact", "proved"),
+            held("unused", "proved", "every M", status="not run", examples=0),
+            held("usual", "not decided"),
+            *open_,
+            unvisited=("M > 9", "N > 9"),
+        )
+    )
+    assert said[:5] == [
+        "  stays_in_bounds                proved for every M; held in 100 cases",
+        "  within_bound                   proved for every M; held in 100 cases, worst error 0.5 of"
+        " its bound",
+        "  exact                          proved; held in 100 cases",
+        "  unused                         proved for every M; not run",
+        "  usual                          100 cases",
+    ]
+    assert said[14:19] == [
+        "not decided for every size: reason 0 (p0 and 1 more)",
+        "not decided for every size: reason 1 (p1 and 1 more)",
+        "not decided for every size: reason 2 (p2 and 1 more)",
+        "and for 2 more reasons: --json has all",
+        "not visited: M > 9 and 1 more: --json has all",
+    ]
+
+
+def test_a_reason_takes_one_line_and_cannot_move_the_cursor():
+    (line,) = say(report_of(held("p", "not decided", "", "x\x1b\n" * 200)))[1:2]
+    assert len(line) < 500
+    assert "\x1b" not in line
+    assert "\n" not in line
+
+
+def test_the_table_of_sign_off_marks_what_is_proved():
+    rows = make_table([report_of(held("p", "proved"), held("q", "proved", ratio=0.25))], 90)
+    first, second = (row.split() for row in rows[1:3])
+    assert (first, second) == (["p", "proved", "100"], ["q", "0.250", "proved", "100"])
+    (row,) = make_table([report_of(held("p", "not decided", "", "y"))], 90)[1:2]
+    assert row.split() == ["p", "100"]
+
+
+def test_a_proof_in_words():
+    assert proof_text(held("p")) == ""
+    assert proof_text(held("p", "proved", "every M")) == "proved for every M"
+    assert proof_text(held("p", "not decided")) == "not decided"
+    assert proof_text(held("p", "refuted", "", "why", status="fail")) == "refuted: why"

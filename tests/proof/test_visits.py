@@ -1,15 +1,20 @@
 """A case for each side of every guard and branch; what no case visits is named."""
 
-from __future__ import annotations
-
 import branching_wrappers as wrappers
 import pytest
+from tiled import plain
 from wide import wide
 
 from gemmproof import Contract, KernelUnderTest, check
+from gemmproof.properties import memory
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
-from gemmproof.properties.proof.prove import prove
+from gemmproof.properties.proof.book import ABOUT, Book
+from gemmproof.properties.proof.prove import _conclude, prove
+from gemmproof.properties.proof.verdict import TIME
+from gemmproof.properties.proof.visits import Visits
+from gemmproof.reference.symbolic.solver import OutOfTime
+from gemmproof.reference.symbolic.wrapper import decisions, paths
 from gemmproof.report.report import Report
 
 MISALIGNED = ("row", "misaligned")
@@ -46,32 +51,25 @@ def test_each_side_of_a_guard_has_a_case(name, decide, taken):
     assert proofs.unvisited == ()
 
 
-def test_strides_that_no_layout_has_are_named():
+def test_strides_that_no_layout_has_and_sizes_that_no_case_has_are_named():
     _, cases, proofs = visit(wrappers.stride_of_seven, Contract(layouts="any"))
     assert take(wrappers.decide_by_seven, cases) == {"other"}
     (said,) = proofs.unvisited
     assert said.startswith("branching_wrappers.py:")
     assert said.endswith("a.stride(0) == K * 7 + 3: no layout has such strides")
-
-
-def test_sizes_that_no_case_has_are_named():
-    _, _, proofs = visit(wrappers.rows_beyond_the_largest_case, Contract())
-    (said,) = proofs.unvisited
+    (said,) = visit(wrappers.rows_beyond_the_largest_case, Contract())[2].unvisited
     assert said.endswith("70001 <= M: no case has such sizes")
 
 
-def test_each_side_of_a_kernels_branch_has_a_case():
-    _, cases, proofs = visit(wrappers.longer_than_200, Contract())
-    assert {case.K > 200 for case in cases} == {True, False}
-    words = {words.partition(": ")[2] for words, _ in proofs.paths if words}
-    assert words == {"this branch taken", "this branch left out"}
-    assert proofs.unvisited == ()
-
-
-def test_a_branch_that_no_program_takes_is_not_missed():
-    _, cases, proofs = visit(wrappers.never_returns_early, Contract())
+@pytest.mark.parametrize("name", ["longer_than_200", "never_returns_early"])
+def test_each_side_of_a_kernels_branch_has_a_case(name):
+    """A branch that no program takes is not missed."""
+    _, cases, proofs = visit(getattr(wrappers, name), Contract())
     assert {case.K > 200 for case in cases} == {True, False}
     assert proofs.unvisited == ()
+    if name == "longer_than_200":
+        words = {words.partition(": ")[2] for words, _ in proofs.paths if words}
+        assert words == {"this branch taken", "this branch left out"}
 
 
 def test_a_check_tries_the_cases_and_names_the_paths_that_it_did_not():
@@ -94,3 +92,46 @@ def test_a_refutation_is_of_a_case_that_takes_the_path(layouts, verdict):
     assert (report.verdict, report.note) == (verdict, None)
     proof = next(x.proof for x in report.properties if x.name == "stays_in_bounds")
     assert proof.status == {"pass": "not decided", "fail": "refuted"}[verdict]
+
+
+# -- a proof that time ran out for says so by a word of its own ------------------------------------
+GUARDED = wrappers.rows_beyond_the_largest_case
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "seconds", "clock", "why"),
+    [
+        (plain, 0.0, None, "0 s were not enough"),
+        (GUARDED, 10.0, decisions, "out of time"),
+        (GUARDED, 10.0, paths, "a path that was not run: out of time"),
+    ],
+)
+def test_a_prover_without_time_says_so(wrapper, seconds, clock, why, monkeypatch):
+    if clock is not None:
+        monkeypatch.setattr(clock, "counted_seconds", lambda: float("inf"))
+    proofs = prove(KernelUnderTest("mine", wrapper), None, seconds)
+    assert {proof.cut for proof in proofs.verdicts} == {TIME}
+    assert any(why in proof.why for proof in proofs.verdicts)
+
+
+def test_a_property_that_takes_too_long_by_itself_says_so(monkeypatch):
+    def give_up(*asked):
+        raise OutOfTime
+
+    monkeypatch.setattr("gemmproof.properties.proof.prove._keep", give_up)
+    proofs = prove(KernelUnderTest("mine", plain), None, 10.0)
+    assert {(x.why, x.cut) for x in proofs.verdicts} == {("it takes too much of the time", TIME)}
+
+
+def test_what_rests_on_what_is_cut_short_is_so_too():
+    book = Book(KernelUnderTest("mine", plain), Visits(0.0))
+    book.leave_open(memory.FIT, "it takes too much of the time", late=True)
+    made = {name: _conclude(book, name, "every M") for name in ABOUT}
+    assert {proof.cut for proof in made.values()} == {TIME}
+    assert made[memory.BOUNDS].why == f"it rests on {memory.FIT}"
+    book = Book(KernelUnderTest("mine", plain), Visits(0.0))
+    book.leave_open(memory.FIT, "a sum")
+    book.leave_open(memory.FIT, "no time either", late=True)  # the first reason is the one told
+    book.leave_open(memory.ONCE, "no time", late=True)
+    made = {name: _conclude(book, name, "every M") for name in ABOUT}
+    assert [name for name, proof in made.items() if proof.cut] == [memory.ONCE]

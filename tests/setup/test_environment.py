@@ -52,10 +52,8 @@ def test_the_environment_is_made_once_and_reused(clone, tmp_path):
     done = run(clone, index)
     assert (done.returncode, done.stdout) == (0, f"{CPU}\n"), done.stderr
     assert f"run: installing with pip: torch {CPU}, the CPU build, about 2 GB in all" in done.stderr
-    assert (
-        "run: .venv is ready: torch 2.13.0+cpu (the CPU build), Triton 3.7.1, 0.0 GB"
-        in last_line(done)
-    )
+    said = "run: .venv is ready: torch 2.13.0+cpu (the CPU build), Triton 3.7.1, 0.0 GB"
+    assert said in last_line(done)
     again = run(clone, None)
     assert (again.returncode, again.stdout, again.stderr) == (0, f"{CPU}\n", "run: using .venv\n")
 
@@ -104,13 +102,8 @@ def test_changed_requirements_bring_the_environment_up_to_date(clone, tmp_path):
     write_wheel(index, "rich", "15.1000", {"rich/__init__.py": ""})
     constraints = clone / "constraints.txt"
     constraints.write_text(constraints.read_text().replace("rich==15.*", "rich==15.1000"))
-    done = run(
-        clone,
-        index,
-        "python",
-        "-c",
-        "from importlib.metadata import version as v; print(v('rich'))",
-    )
+    code = "from importlib.metadata import version as v; print(v('rich'))"
+    done = run(clone, index, "python", "-c", code)
     assert (done.returncode, done.stdout) == (0, "15.1000\n"), done.stderr
 
 
@@ -129,11 +122,8 @@ def test_contradictory_constraints_are_one_line(clone, tmp_path):
     next(index.glob("torch-*")).unlink()
     write_wheel(index, "torch", "2.13.0", {}, ["Requires-Dist: triton==3.9.0"])
     done = run(clone, index)
-    expected = (
-        "run: the package index cannot satisfy pyproject.toml and constraints.txt;"
-        " run again to continue"
-    )
-    assert (done.returncode, last_line(done)) == (2, expected)
+    expected = "run: the package index cannot satisfy pyproject.toml and constraints.txt"
+    assert (done.returncode, last_line(done)) == (2, f"{expected}; run again to continue")
 
 
 FAKE_UV = """#!/bin/sh
@@ -146,17 +136,27 @@ esac
 
 
 @pytest.mark.lane("full")
-@pytest.mark.parametrize("reached", [True, False])
-def test_uv_chooses_the_build_and_pip_takes_over(clone, tmp_path, reached):
+@pytest.mark.parametrize(
+    ("plan", "calls", "expected"),
+    [
+        (
+            "echo ' + torch==2.13.0+cpu' >&2",
+            2,
+            "run: installing with uv: torch 2.13.0+cpu, the CPU build, about 2 GB in all",
+        ),
+        (
+            "echo 'Failed to fetch: torch' >&2; exit 2",
+            1,
+            "run: uv: Failed to fetch: torch; pip takes what its own index offers",
+        ),
+    ],
+    ids=["reached", "not reached"],
+)
+def test_uv_chooses_the_build_and_pip_takes_over(clone, tmp_path, plan, calls, expected):
     """uv is asked for the build of this machine first; pip takes over if it finds none."""
     index = write_index(tmp_path / "index")
     log, tools = tmp_path / "log", tmp_path / "tools"
     tools.mkdir()
-    plan = (
-        "echo ' + torch==2.13.0+cpu' >&2"
-        if reached
-        else "echo 'Failed to fetch: torch' >&2; exit 2"
-    )
     text = FAKE_UV.format(log=log, plan=plan, python=clone / ".venv" / "bin" / "python")
     (tools / "uv").write_text(text)
     (tools / "uv").chmod(0o755)
@@ -164,12 +164,7 @@ def test_uv_chooses_the_build_and_pip_takes_over(clone, tmp_path, reached):
     assert done.returncode == 0, done.stderr
     asked = log.read_text().splitlines()
     assert all(x.startswith("auto pip install --python ") for x in asked)
-    assert len(asked) == (2 if reached else 1)
-    expected = (
-        "run: installing with uv: torch 2.13.0+cpu, the CPU build, about 2 GB in all"
-        if reached
-        else "run: uv: Failed to fetch: torch; pip takes what its own index offers"
-    )
+    assert len(asked) == calls
     assert expected in done.stderr.splitlines()
 
 
@@ -194,17 +189,13 @@ ADVICE = ", or deactivate it so that ./run makes .venv"
     ("packages", "fault"),
     [
         ({"torch": "2.13.0"}, "got torch without triton: install triton>=3.6,<3.10"),
-        (
-            {"torch": "2.8.0", "triton": "3.6.0"},
-            "got torch 2.8.0, expected >=2.10: install that",
-        ),
-        (
-            {"torch": "2.13.0", "triton": "3.4.0"},
-            "got triton 3.4.0, expected >=3.6,<3.10: install that",
-        ),
-        (
-            {"torch": "2.13.0", "triton": "3.10.0"},
-            "got triton 3.10.0, expected >=3.6,<3.10: install that",
+        ({"torch": "2.8.0", "triton": "3.6.0"}, "got torch 2.8.0, expected >=2.10: install that"),
+        *(
+            (
+                {"torch": "2.13.0", "triton": triton},
+                f"got triton {triton}, expected >=3.6,<3.10: install that",
+            )
+            for triton in ("3.4.0", "3.10.0")
         ),
     ],
 )
@@ -279,3 +270,28 @@ def test_a_full_disk_is_one_line(monkeypatch):
 def test_versions_are_compared_by_number(version, bounds, fits):
     """3.10 is newer than 3.9, and a local version is in the range of its release."""
     assert environment.is_in_range(version, bounds) is fits
+
+
+# -- a clone without symbolic links ----------------------------------------------------------------
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def clone_without_links(tmp_path):
+    """A clone by a git without symbolic links: each link is a file that holds its target."""
+    for name in ("setup.py", "run", "pyproject.toml", "constraints.txt"):
+        shutil.copy(REPOSITORY / name, tmp_path)
+    package = tmp_path / "src" / "gemmproof"
+    package.mkdir(parents=True)
+    for name in ("kernels", "properties", "reference"):
+        assert (REPOSITORY / "src" / "gemmproof" / name).resolve() == REPOSITORY / name
+        (package / name).write_text(f"../../{name}")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", [[sys.executable, "setup.py", "--version"], ["./run", "test"]])
+def test_a_clone_without_links_is_refused(clone_without_links, command):
+    done = subprocess.run(command, cwd=clone_without_links, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert ": got a file, expected a link to ../../" in done.stderr

@@ -1,7 +1,5 @@
 """The lanes of this repository's tests: what runs, what the last line says, and wrong marks."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -28,6 +26,9 @@ def test_long(n): pass
 """
 
 
+FULL = "pytest.mark.lane('full')"
+
+
 @pytest.fixture(name="run")
 def run_pytest(tmp_path):
     """Runs a file of tests with the settings of ours; returns the status and the lines printed."""
@@ -40,10 +41,9 @@ def run_pytest(tmp_path):
 
     def run(text, *words):
         (tmp_path / "test_it.py").write_text(text)
+        words = ("-p", "no:cacheprovider", *words)
         env = {**os.environ, "PYTHONPATH": path}
-        status, out = run_module(
-            "pytest", *("-p", "no:cacheprovider"), *words, cwd=tmp_path, env=env
-        )
+        status, out = run_module("pytest", *words, cwd=tmp_path, env=env)
         return status, out.splitlines()
 
     return run
@@ -63,10 +63,9 @@ def test_the_default_lane_says_last_how_many_tests_it_left_out(run, workers):
 def test_the_lane_holds_for_tests_that_are_named(run):
     status, lines = run(FILE, "test_it.py::test_long[1]")
     assert (status, lines[-1]) == (5, "1 test was deselected: ./run test --full runs all")
-    status, lines = run(FILE, "test_it.py::test_long[1]", "--full")
-    assert (status, "1 passed" in lines[-1]) == (0, True)
-    status, lines = run(FILE, "test_it.py::test_plain")
-    assert (status, "1 passed" in lines[-1]) == (0, True)
+    for words in (["test_it.py::test_long[1]", "--full"], ["test_it.py::test_plain"]):
+        status, lines = run(FILE, *words)
+        assert (status, "1 passed" in lines[-1]) == (0, True)
 
 
 @pytest.mark.lane("full")
@@ -77,10 +76,7 @@ def test_the_lane_holds_for_tests_that_are_named(run):
         ("pytest.mark.lane('ful')", "got 'ful', expected default or full"),
         ("pytest.mark.lane()", "got nothing, expected default or full"),
         ("pytest.mark.lane('full', 'default')", "got 'full', 'default', expected default or full"),
-        (
-            "[pytest.mark.lane('full'), pytest.mark.lane('default')]",
-            "got default and full, expected one of them",
-        ),
+        (f"[{FULL}, pytest.mark.lane('default')]", "got default and full, expected one of them"),
     ],
 )
 def test_a_wrong_lane_is_one_line(run, line, said, workers):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmproof.cli import EXIT, main
 from gemmproof.worker import protocol
 
 KERNELS = """
@@ -30,6 +31,34 @@ def star(*operands, scale=1):
 
 number = 3
 """
+
+
+NO_ROOM = "got '/dev/full' (No space left on device), expected a file that can be written"
+
+
+def refuse(words: list[str], capsys, answer: str | None = "") -> str:
+    """Run a command that must refuse in one line on stderr; return the line.
+
+    Nothing else is printed, unless `answer` is None.
+    """
+    try:
+        code = main(words)
+    except SystemExit as end:
+        code = end.code
+    out, err = capsys.readouterr()
+    assert (code, err.count("\n")) == (EXIT["error"], 1), err
+    assert answer is None or out == answer
+    assert err.startswith(f"gemmproof {words[0]}: "), err
+    return err
+
+
+def register(*names: str, more: str = "") -> None:
+    """Write a conftest.py that registers these wrappers of my_kernels.py, and `more`."""
+    kernels = ", ".join(f"KernelUnderTest({name!r}, {name})" for name in names)
+    Path("conftest.py").write_text(
+        f"from gemmproof import KernelUnderTest\nfrom my_kernels import {', '.join(names)}\n\n"
+        f"def pytest_gemm_kernels():\n    return [{kernels}]\n{more}"
+    )
 
 
 @pytest.fixture(name="project")

@@ -18,21 +18,7 @@ PROPERTIES = (
 
 
 def check(
-    kernel,
-    *,
-    max_examples,
-    seed,
-    target,
-    case,
-    listener,
-    launch=False,
-    device=None,
-    limits=False,
-    seconds=0,
-    proof=True,
-    proof_seconds=10.0,
-    first=(),
-    room=None,
+    kernel, *, max_examples, case, listener, launch=False, device=None, first=(), **without_effect
 ):
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
     expected = kernel.contract.reasons

@@ -20,14 +20,15 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "oracle.py"
 SETTINGS = {"cases": 1}
 FINDING = {"property": "stays_in_bounds", "fault": "out_of_bounds", "operand": "a", "line": "k:3"}
+WRONG, RIGHT = "mutants/k_tail:no_mask", "tutorials/right"
 SPENDS_ITS_BUDGETS = "kernels/matmul_splitk"
 RECORD = {
-    "mutants/k_tail:no_mask": {
+    WRONG: {
         "exit": 1,
         "properties": {"stays_in_bounds": {"cases": 4, "status": "fail"}},
         "findings": [FINDING, {**FINDING, "operand": "b", "line": "k:4"}],
     },
-    "tutorials/right": {"exit": 0, "properties": {"stays_in_bounds": {"status": "pass"}}},
+    RIGHT: {"exit": 0, "properties": {"stays_in_bounds": {"status": "pass"}}},
 }
 
 
@@ -42,71 +43,51 @@ def _compare_with_record(tmp_path, capsys):
     return compare
 
 
-def _change(change):
-    changed = copy.deepcopy(RECORD)
-    change(changed)
-    return changed
-
-
 def test_the_same_record_differs_nowhere(compare):
     assert compare(RECORD) == (0, [])
 
 
-@pytest.mark.parametrize(
-    ("change", "lines"),
-    [
-        (
-            lambda x: x["tutorials/right"].update(exit=3),
-            ["tutorials/right: exit: got 3, expected 0"],
-        ),
-        (
-            lambda x: x["mutants/k_tail:no_mask"]["findings"][1].update(line="k:5"),
-            [
-                "mutants/k_tail:no_mask: findings: stays_in_bounds out_of_bounds b: line:"
-                " got 'k:5', expected 'k:4'"
-            ],
-        ),
-        (
-            lambda x: x["mutants/k_tail:no_mask"]["findings"].reverse(),
-            [
-                "mutants/k_tail:no_mask: findings: got the order stays_in_bounds out_of_bounds b,"
-                " stays_in_bounds out_of_bounds a, expected stays_in_bounds out_of_bounds a,"
-                " stays_in_bounds out_of_bounds b"
-            ],
-        ),
-        (
-            lambda x: x["mutants/k_tail:no_mask"]["properties"]["stays_in_bounds"].update(
-                cases=5, status="pass"
-            ),
-            [
-                "mutants/k_tail:no_mask: properties: stays_in_bounds: cases: got 5, expected 4",
-                "mutants/k_tail:no_mask: properties: stays_in_bounds: status:"
-                " got 'pass', expected 'fail'",
-            ],
-        ),
-        (
-            lambda x: x["tutorials/right"].pop("properties"),
-            [
-                "tutorials/right: properties: got nothing, expected"
-                " {'stays_in_bounds': {'status': 'pass'}}"
-            ],
-        ),
-        (
-            lambda x: x.pop("tutorials/right"),
-            ["tutorials/right: in the record, but it is gone"],
-        ),
-        (
-            lambda x: x.update({"kernels/matmul": {"exit": 0}}),
-            ["kernels/matmul: new, and not in the record"],
-        ),
-    ],
-)
+ORDER = [f"stays_in_bounds out_of_bounds {operand}" for operand in "ab"]
+CHANGES = [
+    (lambda right, wrong: right.update(exit=3), [f"{RIGHT}: exit: got 3, expected 0"]),
+    (
+        lambda right, wrong: wrong["findings"][1].update(line="k:5"),
+        [f"{WRONG}: findings: {ORDER[1]}: line: got 'k:5', expected 'k:4'"],
+    ),
+    (
+        lambda right, wrong: wrong["findings"].reverse(),
+        [f"{WRONG}: findings: got the order {', '.join(ORDER[::-1])}, expected {', '.join(ORDER)}"],
+    ),
+    (
+        lambda right, wrong: wrong["properties"]["stays_in_bounds"].update(cases=5, status="pass"),
+        [
+            f"{WRONG}: properties: stays_in_bounds: {change}"
+            for change in ("cases: got 5, expected 4", "status: got 'pass', expected 'fail'")
+        ],
+    ),
+    (
+        lambda right, wrong: right.pop("properties"),
+        [f"{RIGHT}: properties: got nothing, expected {{'stays_in_bounds': {{'status': 'pass'}}}}"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "lines"), CHANGES)
 def test_each_difference_is_a_line(compare, change, lines):
-    assert compare(_change(change)) == (1, lines)
+    changed = copy.deepcopy(RECORD)
+    change(changed[RIGHT], changed[WRONG])
+    assert compare(changed) == (1, lines)
+
+
+def test_a_subject_that_is_gone_or_new_is_a_line(compare):
+    only = {WRONG: RECORD[WRONG]}
+    assert compare(only) == (1, [f"{RIGHT}: in the record, but it is gone"])
+    added = {**RECORD, "kernels/matmul": {"exit": 0}}
+    assert compare(added) == (1, ["kernels/matmul: new, and not in the record"])
 
 
 def test_only_some_are_compared(compare):
-    changed = _change(lambda x: x["tutorials/right"].update(exit=3))
+    changed = {**RECORD, RIGHT: {**RECORD[RIGHT], "exit": 3}}
     assert compare(changed, only="mutants") == (0, [])
 
 
@@ -127,21 +108,22 @@ def test_a_record_of_another_schema_is_one_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "got Expecting property name"),
-        ("[]", f"got no schema, expected {files.SCHEMA}"),
-        (f'{{"schema": {files.SCHEMA}, "settings": {{}}}}', "subjects: got None, expected an obj"),
+        ("{", "mutants.json: got Expecting property name"),
+        ("[]", f"mutants.json: got no schema, expected {files.SCHEMA}"),
+        (
+            f'{{"schema": {files.SCHEMA}, "settings": {{}}}}',
+            "mutants.json: subjects: got None, expected an obj",
+        ),
+        (None, "got no file of a record"),
     ],
 )
 def test_what_is_no_record_is_one_line(tmp_path, capsys, text, said):
-    (tmp_path / "mutants.json").write_text(text)
+    if text is not None:
+        (tmp_path / "mutants.json").write_text(text)
     assert oracle.compare(tmp_path, tmp_path) == 1
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(f"{tmp_path / 'mutants.json'}: {said}")
-
-
-def test_a_folder_without_a_record_is_one_line(tmp_path, capsys):
-    assert oracle.compare(tmp_path, tmp_path) == 1
-    assert "got no file of a record" in capsys.readouterr().out
+    assert said in line
+    assert line.startswith(str(tmp_path))
 
 
 def test_a_part_never_replaces_the_record(capsys):

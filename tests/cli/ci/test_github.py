@@ -1,25 +1,24 @@
 """Within a job of GitHub's: annotations of lines, and a page below the job."""
 
-from __future__ import annotations
-
+import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
-from cli_project import project_folder  # noqa: F401
+from cli_project import (
+    project_folder,  # noqa: F401
+    register,
+)
 from reports_by_hand import finding, report, reproduce
 
 from gemmproof.cli import EXIT, main
 from gemmproof.report.ci.github import append_summary, fit, list_annotations, write_command
+from gemmproof.report.ci.lost import LostSince
 from gemmproof.report.ci.placed import list_placed
+from gemmproof.report.ci.sarif import make_document
+from gemmproof.report.files import write_junit
 
-CONFTEST = """
-from gemmproof import Contract, KernelUnderTest
-from my_kernels import {0}
-
-def pytest_gemm_kernels():
-    return [KernelUnderTest(f.__name__, f, Contract()) for f in ({0},)]
-"""
 ANNOTATION = re.compile(r"::(error|warning) ([^:]*)::(.*)")
 
 
@@ -68,9 +67,8 @@ def test_the_gravest_come_first_and_the_rest_are_counted():
     slow = report(verdict="incomplete", note="too long", target="fourth.py:g")
     told = annotate(slow, broken, first, second)
     shown = [read(line) for line in told[:-1]]
-    assert [stated.get("line") for _, stated, _ in shown] == [
-        "1", "21", "2", "22", "3", "4", "5", "6", "7", None
-    ]  # fmt: skip
+    numbers = [stated.get("line") for _, stated, _ in shown]
+    assert numbers == ["1", "21", "2", "22", "3", "4", "5", "6", "7", None]
     assert shown[-1][:2] == ("error", {"title": "gemmproof signoff: f: error"})
     assert told[-1] == "not annotated: 1 beyond the 10 that GitHub shows, 1 that follow from others"
     assert read(annotate(slow)[0])[0] == "warning"
@@ -82,7 +80,7 @@ CHECK = ["check", "my_kernels.py:leaves", "--max-examples", "5"]
 
 @pytest.mark.parametrize("command", [CHECK, ["signoff", "--max-examples", "5"]])
 def test_check_and_signoff_write_them_in_a_job(project, capsys, monkeypatch, command):
-    Path("conftest.py").write_text(CONFTEST.format("leaves, matmul"))
+    register("leaves", "matmul")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "page.md")
     assert main(command) == EXIT["fail"]
@@ -120,10 +118,8 @@ def test_a_summary_that_cannot_be_written_is_one_line(project, capsys, monkeypat
     assert main(command) == EXIT["incomplete"]
     captured = capsys.readouterr()
     assert captured.out.splitlines()[-1].startswith("matmul: pass")
-    assert captured.err == (
-        r"gemmproof check: GITHUB_STEP_SUMMARY: got 'no/such\\nfolder' (No such file or directory),"
-        " expected a file to append to\n"
-    )
+    said = r"got 'no/such\\nfolder' (No such file or directory), expected a file to append to"
+    assert captured.err == f"gemmproof check: GITHUB_STEP_SUMMARY: {said}\n"
 
 
 def test_a_summary_is_appended_and_stays_below_a_mebibyte(tmp_path, monkeypatch):
@@ -146,9 +142,8 @@ def test_a_summary_is_appended_and_stays_below_a_mebibyte(tmp_path, monkeypatch)
 
 def test_pieces_fit_whole():
     assert fit(["a" * 300, "b"], 301) == b"a" * 300 + b"b"
-    assert fit(["a" * 100, "b" * 300], 399) == b"a" * 100 + (
-        b"\nCut: 1 of 2 parts have no room in 1 MiB.\n"
-    )
+    cut = b"\nCut: 1 of 2 parts have no room in 1 MiB.\n"
+    assert fit(["a" * 100, "b" * 300], 399) == b"a" * 100 + cut
 
 
 def test_nothing_that_a_kernel_is_called_is_markdown(tmp_path, monkeypatch):
@@ -161,3 +156,70 @@ def test_nothing_that_a_kernel_is_called_is_markdown(tmp_path, monkeypatch):
     assert row.count("|") == 5
     outside = re.sub(r"````text\n.*?\n````\n", "", page, flags=re.DOTALL)
     assert not set("`<*[") & set(outside)
+
+
+# -- what a baseline has against a run is told in every form that CI reads -------------------------
+CONFTEST = """
+from gemmproof import Contract, KernelUnderTest
+from my_kernels import matmul, star
+
+def pytest_gemm_kernels():
+    contract = Contract(formats={formats})
+    return [KernelUnderTest("matmul", matmul, contract), KernelUnderTest({name!r}, star, contract)]
+"""
+SEARCH = ["signoff", "--no-proof", "--max-examples", "2", "--quiet"]
+LOST = [
+    LostSince("matmul", "proof", "stays_in_bounds was proved; now\nnot", True),
+    LostSince("matmul", "proof", "offsets_fit was proved; now that was not tried", False),
+    LostSince("", "bits", "::error::<b>", False),
+]
+
+
+@pytest.mark.lane("full")
+def test_a_refused_kernel_reaches_junit_sarif_annotations_and_the_summary(
+    project, capsys, monkeypatch
+):
+    Path("conftest.py").write_text(CONFTEST.format(formats=("fp16", "bf16"), name="star"))
+    assert main([*SEARCH, "--json", "base.json"]) == EXIT["pass"]
+    Path("conftest.py").write_text(CONFTEST.format(formats=("fp16",), name="renamed"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    capsys.readouterr()
+    forms = ["--junit", "r.xml", "--sarif", "r.sarif", "--codequality", "r.cq"]
+    asked = [*SEARCH, "--baseline", "base.json", "--annotations", "github", *forms]
+    assert main(asked) == EXIT["fail"]
+    out = capsys.readouterr().out
+    assert "signoff: fail (2 pass; against the baseline: 2 refused)" in out
+    assert "--sarif and --codequality: without 2 changes against the baseline" in out
+    gone, less = "star: gone: the baseline has it", "matmul: bf16 is promised no more"
+    errors = [line for line in out.splitlines() if line.startswith("::error ")]
+    assert [gone in errors[0], less in errors[1]] == [True, True]
+    suite = next(s for s in ElementTree.parse("r.xml").iter("testsuite") if s.get("failures") > "0")
+    assert suite.get("name") == "baseline"
+    assert [case.get("classname") for case in suite.iter("testcase")] == ["star", "matmul"]
+    (run,) = json.loads(Path("r.sarif").read_text())["runs"]
+    told = run["invocations"][0]["toolExecutionNotifications"]
+    assert [one["level"] for one in told] == ["error", "error"]
+    assert gone in told[0]["message"]["text"]
+    summary = Path("summary.md").read_text()
+    assert "- **refused**: against the baseline" in summary
+    assert main([*asked, "--accept", "kernel", "--accept", "promise"]) == EXIT["pass"]
+    assert "::error" not in capsys.readouterr().out  # what was accepted is none
+    assert "baseline" not in Path("r.xml").read_text()
+
+
+def test_what_is_refused_fails_and_what_is_not_known_is_an_error(tmp_path):
+    held = report()
+    write_junit(tmp_path / "r.xml", [held], reproduce([held]), LOST)
+    cases = list(ElementTree.parse(tmp_path / "r.xml").iter("testcase"))[-3:]
+    assert [case[0].tag for case in cases] == ["failure", "error", "error"]
+    assert len({(case.get("name"), case.get("classname")) for case in cases}) == 3
+    notes = make_document([held], [], LOST)["runs"][0]["invocations"][0]
+    levels = [one["level"] for one in notes["toolExecutionNotifications"]]
+    assert levels == ["error", "warning", "warning"]
+
+
+@pytest.mark.parametrize(("at", "begins"), [(0, "::error "), (1, "::warning "), (2, "::warning ")])
+def test_annotations_are_a_line_each_of_their_weight(at, begins):
+    line = list(list_annotations("signoff", [report()], [], LOST))[at]
+    assert line.startswith(begins)
+    assert "\n" not in line

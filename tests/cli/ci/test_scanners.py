@@ -1,7 +1,5 @@
 """SARIF and GitLab's code quality: findings with a line are in it, all others are counted."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -70,9 +68,8 @@ def test_what_has_no_line_is_a_notification():
     assert len(run["results"]) == 1
     (invocation,) = run["invocations"]
     told = invocation["toolExecutionNotifications"]
-    assert [(one["level"], one["associatedRule"]["id"]) for one in told] == [
-        ("error", "stays_in_bounds")
-    ] * 2
+    levels = [(one["level"], one["associatedRule"]["id"]) for one in told]
+    assert levels == [("error", "stays_in_bounds")] * 2
     unknown = report(verdict="incomplete", note="killed"), report(verdict="error", note="gone")
     (invocation,) = write_sarif(*unknown)["invocations"]
     assert not invocation["executionSuccessful"]
@@ -82,9 +79,8 @@ def test_what_has_no_line_is_a_notification():
 
 def test_code_quality_has_what_gitlab_requires():
     issues = make_issues(place(report(finding(3), finding(4, cause="stays_in_bounds"), finding())))
-    assert [set(issue) for issue in issues] == [
-        {"description", "check_name", "fingerprint", "severity", "location"}
-    ] * 2
+    fields = {"description", "check_name", "fingerprint", "severity", "location"}
+    assert [set(issue) for issue in issues] == [fields] * 2
     assert [issue["severity"] for issue in issues] == ["critical", "major"]
     assert issues[0]["location"] == {"path": "deep/my_kernels.py", "lines": {"begin": 3}}
     assert issues[0]["check_name"] == "stays_in_bounds"
@@ -143,10 +139,8 @@ def test_check_writes_them_and_counts_the_rest(capsys):
     findings = json.loads(Path("all.json").read_text())["findings"]
     lacking = sum(one["file"] is None for one in findings)
     assert 0 < lacking < len(findings)
-    assert told[-1] == (
-        f"--sarif and --codequality: without {lacking} of {len(findings)} findings,"
-        " for want of a line in the repository"
-    )
+    left_out = f"{lacking} of {len(findings)} findings, for want of a line in the repository"
+    assert told[-1] == f"--sarif and --codequality: without {left_out}"
     run = json.loads(Path("found.sarif").read_text())["runs"][0]
     issues = json.loads(Path("found.json").read_text())
     assert len(run["results"]) == len(issues) == len(findings) - lacking

@@ -1,7 +1,5 @@
 """Delta debugging: what is left fails, and nothing of it can be left out."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

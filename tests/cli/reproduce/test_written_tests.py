@@ -1,7 +1,5 @@
 """A written test fails for the wrong kernel and passes for the right one, without gemmproof."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -124,9 +122,8 @@ def test_operands_lie_as_in_the_case(folder, bugs):
     b = bugs["dense_b"].operands[1]
     assert (b.shape, b.strides, b.offset) == ((2, 3), (21, 2), 57)
     text = (folder / "test_dense_b.py").read_text()
-    assert "    shape=(2, 3),\n    strides=(21, 2),\n    offset=57,\n" in text.replace(
-        "        ", "    "
-    )
+    shown = "    shape=(2, 3),\n    strides=(21, 2),\n    offset=57,\n"
+    assert shown in text.replace("        ", "    ")
 
 
 def test_a_result_that_the_call_leaves_in_an_operand_is_read_there(tmp_path):

@@ -1,29 +1,25 @@
 """A baseline is read back only if it is whole, of this schema, and as it was written."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_project import project_folder  # noqa: F401
-from made_signoffs import INPUTS, identity, report, signed
+from cli_project import project_folder, refuse, register  # noqa: F401
+from made_signoffs import INPUTS, PROPERTIES, identity, report, signed
 
 from gemmproof.bench.records import BenchReport, Interval, TimedRow
 from gemmproof.cli import EXIT, main
+from gemmproof.mutation.record import Judgement, Score
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import Finding
 from gemmproof.signoff.baseline import read_baseline
-from gemmproof.signoff.record import SCHEMA, Ratios
-from gemmproof.signoff.seal import find_hash, seal
+from gemmproof.signoff.mutated import read_mutation
+from gemmproof.signoff.record import SCHEMA, MutationScore, Ratios, Signoff
+from gemmproof.signoff.seal import find_hash, is_sealed, seal
+from gemmproof.signoff.show import say_mutation
 from gemmproof.signoff.timed import SOURCE, read_bench
 
-CONFTEST = """
-from gemmproof import Contract, KernelUnderTest
-from my_kernels import leaves, matmul, star
-
-def pytest_gemm_kernels():
-    return [KernelUnderTest(f.__name__, f, Contract()) for f in ({},)]
-"""
 COMMAND = ["signoff", "--max-examples", "2"]
 
 
@@ -37,13 +33,13 @@ def baseline(tmp_path, monkeypatch):
 
 
 def test_a_baseline_is_compared_and_may_be_replaced(project, capsys):
-    Path("conftest.py").write_text(CONFTEST.format("matmul, star"))
+    register("matmul", "star")
     command = [*COMMAND, "--json", "base.json"]
     assert main(command) == EXIT["pass"]
     first = json.loads(Path("base.json").read_text())
     text = Path("my_kernels.py").read_text()
     Path("my_kernels.py").write_text(text.replace("a, b):\n    pass", "a, b):\n    return 1"))
-    Path("conftest.py").write_text(CONFTEST.format("matmul"))
+    register("matmul")
     capsys.readouterr()
     command += ["--baseline", "base.json", "--html", "page.html", "--markdown", "page.md"]
     assert main(command) == EXIT["fail"]
@@ -63,18 +59,10 @@ def test_a_baseline_is_compared_and_may_be_replaced(project, capsys):
     assert read_baseline("base.json").kernels[0].source
 
 
-@pytest.fixture
-def refuse(baseline, capsys):
-    """What the command says of a baseline or an option that it does not take, in one line."""
-
-    def say(*words):
-        with pytest.raises(SystemExit) as stop:
-            main([*COMMAND, "--baseline", "base.json", *words])
-        told = capsys.readouterr()
-        assert (stop.value.code, told.out, told.err.count("\n")) == (EXIT["error"], "", 1)
-        return told.err
-
-    return say
+@pytest.fixture(name="refuse_baseline")
+def refuse_baseline_in_one_line(baseline, capsys):
+    """Return what the command says of a baseline or an option that it does not take."""
+    return lambda *words: refuse([*COMMAND, "--baseline", "base.json", *words], capsys)
 
 
 EDITS = {
@@ -87,11 +75,11 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_a_baseline_that_was_edited_is_refused(baseline, refuse, edit):
+def test_a_baseline_that_was_edited_is_refused(baseline, refuse_baseline, edit):
     EDITS[edit](baseline)
     Path("base.json").write_text(json.dumps(baseline))
     why = "edited: its hash is not that of what it says"
-    assert f"--baseline: got 'base.json' ({why})" in refuse("--json", "new.json")
+    assert f"--baseline: got 'base.json' ({why})" in refuse_baseline("--json", "new.json")
     assert not Path("new.json").exists()
 
 
@@ -123,29 +111,29 @@ FORGED = {
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=BROKEN.values())
-def test_what_is_no_baseline_is_one_line(refuse, text):
+def test_what_is_no_baseline_is_one_line(refuse_baseline, text):
     Path("base.json").write_text(text)
-    assert f"got 'base.json' ({BROKEN[text]}" in refuse()
+    assert f"got 'base.json' ({BROKEN[text]}" in refuse_baseline()
 
 
 @pytest.mark.parametrize("edit", FORGED)
-def test_what_was_edited_and_sealed_again_is_one_line(baseline, refuse, edit):
+def test_what_was_edited_and_sealed_again_is_one_line(baseline, refuse_baseline, edit):
     FORGED[edit](baseline["kernels"][0])
     Path("base.json").write_text(json.dumps(seal(baseline)))
-    assert "got 'base.json' (not as it is written: " in refuse()
+    assert "got 'base.json' (not as it is written: " in refuse_baseline()
 
 
-def test_a_file_that_is_not_there_is_one_line(refuse):
+def test_a_file_that_is_not_there_is_one_line(refuse_baseline):
     Path("base.json").unlink()
-    assert "got 'base.json' (No such file or directory)" in refuse()
+    assert "got 'base.json' (No such file or directory)" in refuse_baseline()
 
 
-def test_one_case_is_no_sign_off_and_no_baseline(refuse):
+def test_one_case_is_no_sign_off_and_no_baseline(refuse_baseline):
     one = signed(inputs=replace(INPUTS, case='{"M":1}'))
     assert (one.verdict, one.code) == ("incomplete", "pass")
     text = json.dumps(one.to_dict({"matmul": lambda case: "line"}))
     Path("base.json").write_text(text)
-    assert "(of one case only)" in refuse()
+    assert "(of one case only)" in refuse_baseline()
 
 
 def test_times_are_no_part_of_the_hash():
@@ -164,7 +152,7 @@ def timed(*sources, name="matmul", device="a card"):
     Path("bench.json").write_text(json.dumps(BenchReport(facts, (), tuple(rows)).to_dict()))
 
 
-def test_a_benchmark_counts_only_of_the_same_source(refuse):
+def test_a_benchmark_counts_only_of_the_same_source(refuse_baseline):
     timed("1", "2")
     found, why = read_bench("bench.json").find("matmul", identity())
     assert (found.ratios, why) == ((Ratios("fp16", "torch", 1, 1.1, 1.1, 1.1),), "")
@@ -179,14 +167,117 @@ def test_a_benchmark_counts_only_of_the_same_source(refuse):
         timed(*sources, name=name)
         assert read_bench("bench.json").find("matmul", identity()) == (None, said)
     Path("bench.json").write_text('{"schema": 1}')
-    assert "got 'bench.json' (no benchmark)" in refuse("--bench", "bench.json")
+    assert "got 'bench.json' (no benchmark)" in refuse_baseline("--bench", "bench.json")
 
 
 def test_two_reports_have_two_places(project, capsys):
-    Path("conftest.py").write_text(CONFTEST.format("matmul"))
-    assert main([*COMMAND, "--html", "a", "--json", "b", "--markdown", "a"]) == EXIT["error"]
-    assert "--markdown: got 'a' as for --html, expected another" in capsys.readouterr().err
+    register("matmul")
+    said = refuse([*COMMAND, "--html", "a", "--json", "b", "--markdown", "a"], capsys)
+    assert "--markdown: got 'a' as for --html, expected another" in said
 
 
-def test_what_cannot_be_accepted_is_refused(refuse):
-    assert "argument --accept: " in refuse("--accept", "finding")
+def test_what_cannot_be_accepted_is_refused(refuse_baseline):
+    assert "argument --accept: " in refuse_baseline("--accept", "finding")
+
+
+# -- a mutation score stands only where what was mutated is what was judged ------------------------
+NAME = "mutants.json"
+MANY = 9
+OUTCOMES = ["killed"] * 5 + ["survived", "equivalent", "no difference seen", "invalid"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def write(source=None, asked=MANY, reached=20, **changes):
+    """The record that mutate leaves, of a kernel named matmul."""
+    judged = tuple(
+        Judgement({"operator": "a mask", "key": str(i)}, x) for i, x in enumerate(OUTCOMES)
+    )
+    facts = {"reached": reached, "source": identity().digest if source is None else source}
+    score = Score("matmul", judged, asked, 1.0, facts).to_dict()
+    Path(NAME).write_text(json.dumps({"schema": 1, "kernels": [{**score, **changes}]}))
+
+
+def test_the_score_of_the_same_source_stands_in_the_sign_off():
+    write()
+    made = signed(mutated=read_mutation(NAME))
+    assert made.kernels[0].mutation == MutationScore(5, 1, 1, unseen=1, tried=9, of=20)
+    assert say_mutation(made.kernels[0]) == (
+        "5 of 6 mutants killed, 1 equivalent, 1 without a difference seen; a sample of 9 of 20"
+    )
+    document = made.to_dict({"matmul": lambda case: "line"})
+    assert is_sealed(document)
+    assert Signoff.from_dict(document).kernels[0].mutation == made.kernels[0].mutation
+
+
+@pytest.mark.parametrize(
+    ("why", "given"),
+    [
+        (f"{NAME} is of another source", {"source": "of another"}),
+        (f"{NAME} does not say of which source", {"source": ""}),
+        (f"{NAME} was cut short", {"asked": MANY + 1}),
+        (f"{NAME} has no mutants of it", {"target": "bmm"}),
+    ],
+)
+def test_another_score_does_not_and_it_is_said_why(why, given):
+    write(**given)
+    (kernel,) = signed(mutated=read_mutation(NAME)).kernels
+    assert (kernel.mutation, kernel.why_not_mutated) == (None, why)
+    assert say_mutation(kernel) == f"not measured ({why})"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "broken JSON"),
+        ('{"schema": 9, "kernels": []}', "no record of mutants"),
+        ('{"schema": 1, "kernels": [{"target": "x"}]}', "not as it is written"),
+        (None, "not as it is written"),
+    ],
+)
+def test_what_is_no_record_is_refused_in_one_line(text, why):
+    # a count that is no number
+    write(counts={"killed": "5", "survived": 0, "equivalent": 0, "no difference seen": 0})
+    if text is not None:
+        Path(NAME).write_text(text)
+    with pytest.raises(ValueError, match=why) as refused:
+        read_mutation(NAME)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [(None, "--mutation was left out"), ({"source": "of another"}, f"{NAME} is of another source")],
+)
+def test_a_score_that_the_baseline_had_is_not_lost_in_silence(given, why):
+    write()
+    before = signed(mutated=read_mutation(NAME))
+    now = None
+    if given is not None:
+        write(**given)
+        now = read_mutation(NAME)
+    made = signed(baseline=before, mutated=now)
+    lost = f"its mutants had a score; now none: {why}"
+    assert (made.verdict, made.code) == ("incomplete", "incomplete")
+    assert [(one.kind, one.text) for one in made.changes] == [("mutation", lost)]
+    assert [one.text for one in made.reasons] == [lost]
+    accepted = signed(baseline=before, mutated=now, accepted=("mutation:matmul",))
+    assert (accepted.verdict, accepted.code) == ("signed off", "pass")
+    # where the baseline had none there is none to lose
+    assert signed(baseline=signed(), mutated=now).changes == ()
+    wrong = signed(report(verdict="error", note="tl.what"), baseline=before, mutated=now)
+    assert [one.text for one in wrong.reasons] == ["tl.what"]
+
+
+def test_a_known_failure_is_told_with_its_reason_and_signed():
+    known = Finding("no_races", "race", "store of c: got two, expected one", Case(1, 1, 1))
+    held, bound, races = PROPERTIES
+    excused = replace(races, status="expected", reason="issue 12")
+    made = signed(report(properties=(held, bound, excused), expected=(known,)))
+    assert made.verdict == "signed off"
+    assert [reason.text for reason in made.reasons] == ["no_races fails as expected: issue 12"]
+    document = made.to_dict({"matmul": lambda case: "line"})
+    assert Signoff.from_dict(document).kernels[0].report.expected == (known,)

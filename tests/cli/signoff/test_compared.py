@@ -1,7 +1,5 @@
 """What a sign-off says beside its baseline, and which of it speaks against signing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -127,15 +125,12 @@ def test_a_baseline_of_before_there_were_claims_is_no_change():
 def test_a_kernel_that_is_gone_is_refused_unless_others_were_asked_for():
     before = signed(report(), report("bmm"))
     gone = signed(report(), baseline=before)
-    assert (gone.verdict, gone.reasons[0].text) == (
-        REFUSED, "gone: the baseline has it, and it is not registered",
-    )  # fmt: skip
+    why = "gone: the baseline has it, and it is not registered"
+    assert (gone.verdict, gone.reasons[0].text) == (REFUSED, why)
     asked = signed(report(), baseline=before, inputs=replace(INPUTS, kernels=("matmul",)))
-    assert (asked.verdict, asked.changes[-1].text) == (
-        SIGNED, "not compared: --kernel left it out",
-    )  # fmt: skip
-    no_gpu = signed(report(), baseline=before, left_out=("bmm",))
-    assert no_gpu.verdict == INCOMPLETE
+    why = "not compared: --kernel left it out"
+    assert (asked.verdict, asked.changes[-1].text) == (SIGNED, why)
+    assert signed(report(), baseline=before, left_out=("bmm",)).verdict == INCOMPLETE
 
 
 def test_what_ran_on_a_gpu_and_does_not_now_is_incomplete():
@@ -144,16 +139,16 @@ def test_what_ran_on_a_gpu_and_does_not_now_is_incomplete():
     before = signed(report(properties=(*report().properties, launched)), inputs=on_gpu)
     assert signed(baseline=before).verdict == INCOMPLETE
     here = signed(report(**OTHER), baseline=before, inputs=on_gpu)
-    assert (here.verdict, here.reasons[0].text) == (
-        REFUSED, "equals_prediction on cuda is no longer run",
-    )  # fmt: skip
+    why = "equals_prediction on cuda is no longer run"
+    assert (here.verdict, here.reasons[0].text) == (REFUSED, why)
 
 
-def test_a_known_finding_is_refused_and_called_known():
+def test_a_known_finding_is_refused_and_called_known_and_nothing_accepts_it():
     wrong = report(verdict="fail", findings=(FINDING,))
     now = signed(wrong, baseline=signed(wrong))
     assert now.verdict == REFUSED
     assert now.reasons[0].text.startswith("known: no_races: ")
+    assert signed(wrong, baseline=signed(), accepted=("finding",)).verdict == REFUSED
 
 
 @pytest.mark.parametrize("accepted", ["limit", "limit:matmul"])
@@ -164,11 +159,6 @@ def test_what_is_accepted_is_told_and_does_not_weigh(accepted):
     assert [one.accepted for one in now.reasons] == [True]
     for other in ("proof", "limit:bmm"):
         assert signed(report(**others), baseline=signed(), accepted=(other,)).verdict == REFUSED
-
-
-def test_nothing_accepts_a_finding():
-    wrong = report(verdict="fail", findings=(FINDING,))
-    assert signed(wrong, baseline=signed(), accepted=("finding",)).verdict == REFUSED
 
 
 def test_a_survivor_more_is_refused():

@@ -1,7 +1,5 @@
 """Which residues the cases had beside the tiles, and the bits that a sign-off keeps."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Names of kernels and files with control characters, or of bytes that are no text."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import unicodedata

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pytest_project import EXAMPLES, HEAD, run_pytest, write_project
 
 from gemmproof.cli import main
 from gemmproof.engine.check import check
@@ -20,7 +21,6 @@ from gemmproof.target import load_file
 from gemmproof.worker import kept
 from gemmproof.worker.kept import MOST, Store
 
-ROOT = Path(__file__).parents[3]
 # wrong where no smallest case and no probe shows it
 WRONG = """
 import right
@@ -37,7 +37,7 @@ FEW = ("--no-proof", "--max-examples")
 def _in_a_project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     kept._say_once.cache_clear()
-    shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
+    shutil.copy(EXAMPLES / "right.py", tmp_path)
     Path("pyproject.toml").touch()
     Path("wrong.py").write_text(WRONG)
 
@@ -92,28 +92,26 @@ def test_what_is_drawn_does_not_depend_on_what_is_kept():
     assert [f.message for f in report.findings] == [f.message for f in again.findings]
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [
-        lambda path: path.write_bytes(b"\xff\x00"),
-        lambda path: path.write_text("["),
-        lambda path: path.write_text("[" * 100_000),
-        lambda path: path.write_text("{}"),
-        lambda path: path.write_text(path.read_text().replace('"M": 34', '"M": 1')),
-        lambda path: path.write_text(" " * (2 << 20)),
-        lambda path: (path.unlink(), path.mkdir()),
-        lambda path: (path.unlink(), os.mkfifo(path)),
-    ],
-    ids=["bytes", "broken", "nested", "other", "edited", "large", "folder", "fifo"],
-)
+HARMS = {
+    "bytes": lambda path: path.write_bytes(b"\xff\x00"),
+    "broken": lambda path: path.write_text("["),
+    "nested": lambda path: path.write_text("[" * 100_000),
+    "other": lambda path: path.write_text("{}"),
+    "edited": lambda path: path.write_text(path.read_text().replace('"M": 34', '"M": 1')),
+    "large": lambda path: path.write_text(" " * (2 << 20)),
+    "folder": lambda path: (path.unlink(), path.mkdir()),
+    "fifo": lambda path: (path.unlink(), os.mkfifo(path)),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
 def test_a_file_that_is_not_ours_is_one_line_and_nothing_else(harm, tmp_path, capsys):
     store = Store(tmp_path / "kept", "f", "code")
     store.update((), [Case(34, 1, 1)])
     place = store.locate("fp16")
     assert store.read(["fp16", "bf16"]) == (Case(34, 1, 1).to_json(),)
-    harm(place)
-    assert store.read(["fp16"]) == ()
-    assert store.read(["fp16"]) == ()
+    HARMS[harm](place)
+    assert (store.read(["fp16"]), store.read(["fp16"])) == ((), ())
     told = capsys.readouterr().err
     assert told.startswith(f"gemmproof: {place}: got ")
     assert told.count("\n") == 1
@@ -126,8 +124,7 @@ def test_the_newest_cases_stay(tmp_path):
     for first in range(1, 41, 10):
         store.update((), [Case(M, 1, 1) for M in range(first, first + 10)])
     sides = [json.loads(text)["M"] for text in store.read(["fp16"])]
-    assert sides == [*range(31, 41), *range(21, 31)]
-    assert len(sides) == MOST
+    assert (sides, len(sides)) == ([*range(31, 41), *range(21, 31)], MOST)
     store.update([Case(31, 1, 1).to_json()], [Case(40, 1, 1)])
     sides = [json.loads(text)["M"] for text in store.read(["fp16"])]
     assert sides == [40, *range(32, 40), *range(21, 31)]
@@ -153,11 +150,8 @@ for M in range(1, 6):
 def test_a_project_that_cannot_be_written_is_one_line(capsys):
     Path(".gemmproof").touch()  # a folder for root as well, who may write everywhere
     assert judge("60") == 1
-    told = capsys.readouterr().err
-    assert told.splitlines() == [
-        f"gemmproof: {Path.cwd()}/.gemmproof: File exists: no failing case is kept for the next"
-        " time"
-    ]
+    said = "File exists: no failing case is kept for the next time"
+    assert capsys.readouterr().err == f"gemmproof: {Path.cwd()}/.gemmproof: {said}\n"
 
 
 def test_a_case_that_is_replayed_is_neither_kept_nor_dropped():
@@ -175,26 +169,16 @@ def test_a_folder_may_be_named(tmp_path):
 
 @pytest.mark.lane("full")
 def test_signoff_and_pytest_keep_the_same_cases(capsys):
-    Path("conftest.py").write_text(
-        "def pytest_gemm_kernels():\n"
-        "    import wrong\n"
-        "    from gemmproof import Contract, KernelUnderTest\n"
-        '    return [KernelUnderTest("matmul", wrong.matmul, Contract())]\n'
-    )
-    Path("test_kernels.py").write_text("from gemmproof.suite import *\n")
+    write_project(Path(), f"{HEAD}import wrong\n    return [K('matmul', wrong.matmul)]\n")
     assert main(["signoff", *FEW, "60"]) == 1
     assert [case["M"] for one in stored() for case in one["cases"]] == [34]
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "gemmproof.plugin", "-x"]
-    words += ["--gemm-max-examples", "1", "-k", "exact"]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:."}
-
+    words = ("-q", "-x", "--gemm-max-examples", "1", "-k", "exact")
     for more, status, said in (
         ((), 1, "1 kept case tried first"),
-        (["--gemm-no-kept"], 0, "1 passed"),
+        (("--gemm-no-kept",), 0, "1 passed"),
     ):
-        done = subprocess.run([*words, *more], env=env, capture_output=True, text=True)
-        assert done.returncode == status, done.stdout
-        assert said in done.stdout
+        ended, out = run_pytest(Path.cwd(), *words, *more)
+        assert (ended, said in out) == (status, True)
 
 
 @pytest.mark.lane("full")

@@ -1,12 +1,10 @@
 """`gemmproof signoff` takes what was typed as it was meant, or says what is wrong with it."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 
 import pytest
-from cli_project import project_folder  # noqa: F401
+from cli_project import project_folder, refuse  # noqa: F401
 
 from gemmproof.cli import EXIT, main
 
@@ -49,10 +47,8 @@ def test_a_name_like_an_option_can_be_pasted(capsys):
 
 @pytest.mark.parametrize("option", ["html", "markdown", "json", "junit", "sarif", "codequality"])
 def test_an_empty_name_of_a_report_is_refused(option, capsys):
-    assert main([*ONE, f"--{option}", ""]) == EXIT["error"]
-    said = capsys.readouterr().err
+    said = refuse([*ONE, f"--{option}", ""], capsys)
     assert said.startswith(f"gemmproof signoff: --{option}: got '' (")
-    assert said.count("\n") == 1
 
 
 def test_a_terminal_of_no_width_shows_the_answer(capsys, monkeypatch):
