@@ -55,10 +55,6 @@ def read_from_nobody():
     os.read(read, 1)
 
 
-def wait_for_a_child():
-    subprocess.run(["sleep", "600"])
-
-
 def fork_and_wait():
     if child := os.fork():
         os.waitpid(child, 0)
@@ -79,10 +75,6 @@ def overflow_the_stack():
     next(nested)
 
 
-def run_another_program():
-    os.execv("/bin/true", ["true"])
-
-
 def abort_in_a_thread():
     threading.Thread(target=os.abort).start()
     time.sleep(9)
@@ -93,16 +85,8 @@ def end_from_a_thread():
     time.sleep(9)
 
 
-def leave():
-    sys.exit("as scripts do")
-
-
 def leave_quietly():
     raise SystemExit
-
-
-def close_all():
-    os.closerange(0, 4096)
 
 
 def lose_the_folder():
@@ -111,19 +95,11 @@ def lose_the_folder():
     os.rmdir(place)
 
 
-def clear_the_environment():
-    os.environ.clear()
-
-
 def write_to_full_streams():
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, 1)
     os.dup2(full, 2)
     sys.stdout = sys.stderr = open("/dev/full", "w", buffering=1)  # noqa: SIM115 - it stays so
-
-
-def print_much():
-    os.write(1, b"x" * (1 << 22))
 
 
 def print_escapes():
@@ -136,14 +112,6 @@ def allow_no_file():
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
-def leave_children():
-    subprocess.Popen(["sleep", "77"], start_new_session=True)
-
-
-def leave_threads():
-    threading.Thread(target=time.sleep, args=(77,)).start()
-
-
 def return_twice():
     """The child goes on where its parent does."""
     if child := os.fork():
@@ -154,33 +122,9 @@ def replace_the_clock():
     time.monotonic = time.time = time.perf_counter = lambda: 0.0
 
 
-def exit_badly():
-    atexit.register(os._exit, 9)
-
-
-def exit_slowly():
-    atexit.register(time.sleep, 600)
-
-
 def trace_all():
     sys.settrace(lambda *_: None)
     sys.setprofile(lambda *_: None)
-
-
-def forbid_warnings():
-    warnings.simplefilter("error")
-
-
-def forbid_files():
-    os.umask(0o777)
-
-
-def forget_faults():
-    faulthandler.disable()
-
-
-def switch_rarely():
-    sys.setswitchinterval(100)
 
 
 def lead_a_session():
@@ -199,7 +143,7 @@ CRASHES = {
     "exit_255": lambda: os._exit(255),
     "exit_in_c": lambda: libc._exit(5),
     "exit_in_a_thread": end_from_a_thread,
-    "another_program": run_another_program,
+    "another_program": lambda: os.execv("/bin/true", ["true"]),
     **{
         f"of_{number.name}": end_by(number)
         for number in (
@@ -209,7 +153,7 @@ CRASHES = {
     },
 }
 #: It is asked to leave by the target, which is a finding too.
-LEAVES = {"sys_exit": leave, "system_exit": leave_quietly}
+LEAVES = {"sys_exit": lambda: sys.exit("as scripts do"), "system_exit": leave_quietly}
 #: It never comes back from the target.
 HANGS = {
     "spin": spin,
@@ -219,7 +163,7 @@ HANGS = {
     "pause_in_c": libc.pause,
     "lock": wait_for_a_lock,
     "pipe": read_from_nobody,
-    "child": wait_for_a_child,
+    "child": lambda: subprocess.run(["sleep", "600"]),
     "fork": fork_and_wait,
 }
 #: It is ended from outside, which says nothing of the target.
@@ -232,11 +176,25 @@ OUTSIDE = {
 }
 #: It goes on, and so must all that judges.
 MESSES = {
-    act.__name__: act
-    for act in (
-        *(deafen, close_all, lose_the_folder, clear_the_environment, write_to_full_streams),
-        *(print_much, print_escapes, allow_no_file, leave_children, leave_threads, return_twice),
-        *(replace_the_clock, exit_badly, exit_slowly, trace_all),
-        *(forbid_warnings, lead_a_session, gc.disable, forbid_files, forget_faults, switch_rarely),
-    )
+    "deafen": deafen,
+    "close_all": lambda: os.closerange(0, 4096),
+    "lose_the_folder": lose_the_folder,
+    "clear_the_environment": lambda: os.environ.clear(),
+    "write_to_full_streams": write_to_full_streams,
+    "print_much": lambda: os.write(1, b"x" * (1 << 22)),
+    "print_escapes": print_escapes,
+    "allow_no_file": allow_no_file,
+    "leave_children": lambda: subprocess.Popen(["sleep", "77"], start_new_session=True),
+    "leave_threads": lambda: threading.Thread(target=time.sleep, args=(77,)).start(),
+    "return_twice": return_twice,
+    "replace_the_clock": replace_the_clock,
+    "exit_badly": lambda: atexit.register(os._exit, 9),
+    "exit_slowly": lambda: atexit.register(time.sleep, 600),
+    "trace_all": trace_all,
+    "forbid_warnings": lambda: warnings.simplefilter("error"),
+    "lead_a_session": lead_a_session,
+    "disable": gc.disable,
+    "forbid_files": lambda: os.umask(0o777),
+    "forget_faults": faulthandler.disable,
+    "switch_rarely": lambda: sys.setswitchinterval(100),
 }

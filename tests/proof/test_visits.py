@@ -1,7 +1,9 @@
 """A case for each side of every guard and branch; what no case visits is named."""
 
 import branching_wrappers as wrappers
+import misleading_hints
 import pytest
+from lanes import first_of_each
 from tiled import plain
 from wide import wide
 
@@ -9,9 +11,10 @@ from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.properties import memory
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
+from gemmproof.properties.proof import prove as prove_module
 from gemmproof.properties.proof.book import ABOUT, Book
 from gemmproof.properties.proof.prove import _conclude, prove
-from gemmproof.properties.proof.verdict import TIME
+from gemmproof.properties.proof.verdict import NOT_DECIDED, PROVED, REFUTED, TIME
 from gemmproof.properties.proof.visits import Visits
 from gemmproof.reference.symbolic.solver import OutOfTime
 from gemmproof.reference.symbolic.wrapper import decisions, paths
@@ -135,3 +138,55 @@ def test_what_rests_on_what_is_cut_short_is_so_too():
     book.leave_open(memory.ONCE, "no time", late=True)
     made = {name: _conclude(book, name, "every M") for name in ABOUT}
     assert [name for name, proof in made.items() if proof.cut] == [memory.ONCE]
+
+
+# -- a hint is proved where it holds in all lanes that reach memory or a result --------------------
+HELD = ["carried", "clamped", "wrapped"]
+# with sizes at which the simulator shows it. It does not where a mask is computed from such a lane
+NOT_HELD = {
+    "rotated": (2, 1, 1),
+    "carried_but_not_held": (1, 1, 17),
+    "begun_before": (17, 1, 1),
+    "wider": (17, 1, 1),
+    "wider_in_a_branch": (17, 1, 17),
+    "step_of_pointers": (1, 1, 17),
+    "as_numbers": None,
+    "in_the_mask": None,
+}
+
+
+def make(name):
+    return KernelUnderTest(name, getattr(misleading_hints, name), wide())
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_hint_that_holds_where_it_matters_is_proved(name):
+    found = prove(make(name), seconds=20.0).find(memory.HINTS)
+    assert found.status == PROVED, found
+
+
+@pytest.mark.parametrize("name", first_of_each(NOT_HELD, lambda name: NOT_HELD[name] is None))
+def test_a_false_hint_is_not_proved(name, monkeypatch):
+    monkeypatch.setattr(prove_module, "seek", lambda *given: {})
+    kernel = make(name)
+    assert prove(kernel, seconds=4.0).find(memory.HINTS).status == NOT_DECIDED
+    if NOT_HELD[name] is not None:
+        report = check(kernel, case=Case(*NOT_HELD[name]), proof=False)
+        assert memory.HINTS in {x.property for x in report.findings}, report
+
+
+def test_a_lane_of_a_false_hint_that_another_launch_reads_is_not_proved(monkeypatch):
+    """To the simulator it is one that is undefined."""
+    monkeypatch.setattr(prove_module, "seek", lambda *given: {})
+    kernel = make("wider_before_a_copy")
+    proofs = prove(kernel, seconds=4.0)
+    assert proofs.find(memory.HINTS).status == proofs.find(memory.LANES).status == NOT_DECIDED
+    report = check(kernel, case=Case(17, 1, 1), proof=False)
+    assert memory.LANES in {x.property for x in report.findings}, report
+
+
+@pytest.mark.lane("full")
+def test_beside_hints_that_harm_no_one_other_faults_are_found():
+    proofs = prove(make("last_row_left_out"), seconds=8.0)
+    assert proofs.find(memory.HINTS).status == PROVED
+    assert proofs.find(memory.ONCE).status == REFUTED

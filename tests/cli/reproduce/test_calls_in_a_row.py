@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
-from written_tests import RIGHT, find_first, run_pytest
+from written_tests import RIGHT, find_first, require_formatted, run_pytest
 
 from gemmproof.calling import Calling
 from gemmproof.properties.cases.case import Case
@@ -148,10 +146,7 @@ def test_no_call_is_made_in_vain(found):
 
 
 def test_they_are_laid_out_as_ruff_does_it(folder, found):
-    ruff = [sys.executable, "-m", "ruff", "format", "--isolated", "--diff"]
-    files = sorted(folder.glob("test_*.py"))
-    done = subprocess.run([*ruff, *map(str, files)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    require_formatted(folder)
 
 
 # each element is stored by one program, and from the second call on by two

@@ -2,11 +2,9 @@
 
 import ast
 import re
-import subprocess
-import sys
 
 import pytest
-from written_tests import RIGHT, Wrong, find_first, run_pytest, state_bug, write
+from written_tests import RIGHT, Wrong, find_first, require_formatted, run_pytest, state_bug, write
 
 from gemmproof.calling import Calling
 from gemmproof.properties.cases.case import Case
@@ -86,10 +84,7 @@ def test_without_a_device_each_is_skipped_with_its_reason(outcomes):
 
 @pytest.mark.parametrize("width", ["88", "100"])
 def test_they_are_laid_out_as_ruff_does_it(folder, bugs, width):
-    ruff = [sys.executable, "-m", "ruff", "format", "--isolated", "--diff", "--line-length", width]
-    files = sorted(folder.glob("test_*.py"))
-    done = subprocess.run([*ruff, *map(str, files)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    require_formatted(folder, "--line-length", width)
 
 
 def test_they_need_nothing_of_ours(folder, bugs):

@@ -64,6 +64,14 @@ def write(folder: Path, wrong: Wrong, bug: Bug) -> Path:
     return path
 
 
+def require_formatted(folder: Path, *options: str) -> None:
+    """Assert that ruff would change nothing in the tests of a folder."""
+    ruff = [sys.executable, "-m", "ruff", "format", "--isolated", "--diff", *options]
+    files = map(str, sorted(folder.glob("test_*.py")))
+    done = subprocess.run([*ruff, *files], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
 def run_pytest(folder: Path, *words: str, interpreted: bool = True) -> tuple[int, str]:
     """The exit code and the output of pytest in a folder, which knows nothing of gemmproof.
 
