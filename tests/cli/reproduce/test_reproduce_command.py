@@ -30,6 +30,7 @@ def _in_a_project(tmp_path, monkeypatch):
     Path("right.py").write_text(RIGHT)
 
 
+@pytest.mark.triton("interpreter")
 def test_the_page_shows_what_is_printed_and_written(capsys):
     page = (ROOT / "docs" / "how-to" / "reproduce-a-bug.md").read_text()
     (command, shown), *_ = re.findall(r"<!-- output: (.+?) -->\n```\n(.*?)```", page, re.DOTALL)
@@ -97,6 +98,7 @@ def test_a_call_that_ends_its_process_is_written_as_it_is(capsys):
     assert Path("test_bug.py").read_text().count("place(") == 3
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 def test_the_page_shows_the_test_of_several_calls(capsys):
     """What the module keeps of the first try is not there in the second, which gets the same."""
@@ -111,6 +113,7 @@ def test_the_page_shows_the_test_of_several_calls(capsys):
     assert Path("test_bug.py").read_text().endswith(f"\n{shown}")
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 def test_a_result_of_another_shape_fails_the_test(capsys):
     with open("right.py", "a") as file:
@@ -121,6 +124,7 @@ def test_a_result_of_another_shape_fails_the_test(capsys):
     assert "On a GPU: values show it" in said
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 def test_hostile_names_stay_in_comments_and_strings(capsys):
     folder = Path('it"s\n\x1b[31m')
