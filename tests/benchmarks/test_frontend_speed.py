@@ -43,6 +43,7 @@ def test_a_hundred_cases_build_few_programs(benchmark):
         assert sum(spent) < SECONDS
 
 
+@pytest.mark.triton("interpreter")
 def test_ratio_on_a_larger_product(benchmark):
     """CPU time of docs/examples/right.py on the interpreter over that on the simulator."""
     side = SIDE if benchmark.enabled else SMALL_SIDE

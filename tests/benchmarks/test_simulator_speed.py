@@ -41,11 +41,13 @@ def test_simulator(benchmark, case):
     assert seen.faults == []
 
 
+@pytest.mark.triton("interpreter")
 def test_interpreter(benchmark, interpreter):
     case = GOAL if benchmark.enabled else SMALL
     benchmark.pedantic(interpreter, (*TIMED, case, *operands_of(case)), rounds=1)
 
 
+@pytest.mark.triton("interpreter")
 def test_ratio(benchmark, interpreter):
     """Both in one run: the simulator's fastest round and the interpreter's, in CPU and wall time.
 

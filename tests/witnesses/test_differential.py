@@ -14,6 +14,7 @@ PROGRAMS = int(os.environ.get("GEMMPROOF_DRAWN_PROGRAMS", "150"))
 FIRST = int(os.environ.get("GEMMPROOF_DRAWN_FROM", "0"))
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + PROGRAMS, BATCH))
 def test_a_drawn_program_stores_what_the_interpreter_stores(first):

@@ -134,6 +134,7 @@ def cases(draw, kernel):
     )
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.parametrize("kernel", first_of_each(WRAPPERS))
 def test_the_simulator_touches_and_returns_what_the_interpreter_does(interpreter, kernel):
     """Every access of every program, masked lanes' offsets included, then the result."""
@@ -149,6 +150,7 @@ def test_the_simulator_touches_and_returns_what_the_interpreter_does(interpreter
     assert seen["accesses"] >= 3 * EXAMPLES
 
 
+@pytest.mark.triton("interpreter")
 def test_a_changed_access_is_a_difference(interpreter):
     """The comparison can fail: one offset, one mask lane, one access fewer."""
     case = Case("masked", 17, 16, 16, "fp16")

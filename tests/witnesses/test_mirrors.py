@@ -27,6 +27,7 @@ def interpreted():
         return {name: call("interpreted:report", name, CASES) for name in POINTERS}
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("name", POINTERS)
 def test_the_mirror_touches_what_the_interpreter_touches(interpreted, name):
@@ -41,6 +42,7 @@ def test_the_mirror_touches_what_the_interpreter_touches(interpreted, name):
     assert sum(accesses for _, accesses, _ in cases) >= 5 * CASES
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("name", POINTERS)
 def test_offsets_past_2_to_the_31_are_exact(interpreted, name):

@@ -119,6 +119,7 @@ def out(folder, found):
     return run_pytest(folder)[1]
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_the_wrong_wrapper_fails_as_it_is_said_and_the_right_one_passes(name, out):

@@ -60,6 +60,7 @@ def _in_a_project(tmp_path, monkeypatch):
     Path("conftest.py").write_text(CONFTEST)
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 def test_the_wrapper_is_imported_as_it_is_registered(capsys):
     Path("tests").mkdir()

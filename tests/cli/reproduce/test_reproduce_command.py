@@ -29,6 +29,7 @@ def _in_a_project(tmp_path, monkeypatch):
     Path("right.py").write_text(RIGHT)
 
 
+@pytest.mark.triton("interpreter")
 def test_the_page_shows_what_is_printed_and_written(capsys):
     page = (ROOT / "docs" / "how-to" / "reproduce-a-bug.md").read_text()
     (command, shown), *_ = re.findall(r"<!-- output: (.+?) -->\n```\n(.*?)```", page, re.DOTALL)
@@ -84,6 +85,7 @@ NARROW = "\n\ndef narrow(a, b):\n    return matmul(a, b)[:, :1]\n"
 STATUS_3 = "a process that ended itself"
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("wrapper", "case", "interpreted", "other"),
@@ -113,6 +115,7 @@ def test_what_the_written_test_does_is_told(wrapper, case, interpreted, other, c
     assert Path("test_bug.py").read_text().count("place(") == 3 or wrapper == NARROW
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 def test_the_page_shows_the_test_of_several_calls(capsys):
     """What the module keeps of the first try is not there in the second, which gets the same."""
@@ -127,6 +130,7 @@ def test_the_page_shows_the_test_of_several_calls(capsys):
     assert Path("test_bug.py").read_text().endswith(f"\n{shown}")
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 def test_hostile_names_stay_in_comments_and_strings(capsys):
     folder = Path('it"s\n\x1b[31m')

@@ -60,6 +60,7 @@ def outcomes(folder, bugs):
     return wrong, run_pytest(folder), skipped
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
 def test_the_wrong_kernel_fails_as_it_is_said(wrong, outcomes):
@@ -68,6 +69,7 @@ def test_the_wrong_kernel_fails_as_it_is_said(wrong, outcomes):
     assert wrong.says in line[1]
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 def test_the_right_kernel_passes(outcomes):
     status, out = outcomes[1]
@@ -139,6 +141,7 @@ def test_a_result_that_the_call_leaves_in_an_operand_is_read_there(tmp_path):
 HOSTILE = ("place", "a", "got", "abs")  # what a written test itself calls so
 
 
+@pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 def test_a_wrapper_may_have_any_name_of_the_test(tmp_path):
     (wrong,) = (wrong for wrong in WRONG if wrong.name == "no_mask_of_k")
