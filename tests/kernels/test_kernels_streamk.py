@@ -8,11 +8,7 @@ import torch
 
 from gemmproof.kernels import matmul_streamk
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE
-from gemmproof.kernels.matmul_streamk import (
-    BLOCK_M,
-    BLOCK_N,
-    ROW_BYTES,
-)
+from gemmproof.kernels.matmul_streamk import BLOCK_M, BLOCK_N, ROW_BYTES
 from gemmproof.reference.simulator import run
 
 STREAMK = "gemmproof.kernels.matmul_streamk"

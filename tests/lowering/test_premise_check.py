@@ -1,7 +1,5 @@
 """`check --premise`: what is compiled, what is told, and what a compiler that fails costs."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What lies beyond a contract is tried and told, and never fails a check."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -7,15 +7,9 @@ from fake_simulator import HERE, cases_in, check_with, fake_run, right, stray_lo
 
 from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
+from gemmproof.reference import observation
 from gemmproof.reference.arithmetic.conversions import round_to
-from gemmproof.reference.observation import (
-    Fault,
-    KernelError,
-    LimitExceeded,
-    Run,
-    Unsupported,
-    Where,
-)
+from gemmproof.reference.observation import Run, Where
 
 FAULTS = {
     # when the fault shows -> the smallest case that it shows in
@@ -72,7 +66,7 @@ def test_faults_that_differ_in_operand_axis_or_line_are_each_reported():
 
 def test_a_consequence_is_listed_after_causes_unless_it_also_comes_alone():
     def wrong(a, b, config):
-        lanes = Fault(
+        lanes = observation.Fault(
             "undefined_stored", "k", "load", "a", "K", HERE, "g", "e", 1, 1, "out_of_bounds"
         )
         return [lanes, stray_load()]
@@ -110,7 +104,7 @@ def test_a_value_beyond_the_bound_is_laid_to_integers_that_are_wrong_too():
 
 def test_an_unknown_operation_ends_the_check_with_its_line():
     def run(function, *tensors, **options):
-        raise Unsupported("tl.nonsense is not known", HERE)
+        raise observation.Unsupported("tl.nonsense is not known", HERE)
 
     report, events = check_with(run)
     assert report.verdict == "error"
@@ -122,7 +116,7 @@ def test_an_unknown_operation_ends_the_check_with_its_line():
 def test_an_unknown_operation_on_some_path_keeps_what_was_found_before():
     def run(function, *tensors, **options):
         if tensors[0].shape[0] > 16:
-            raise Unsupported("tl.nonsense is not known", HERE)
+            raise observation.Unsupported("tl.nonsense is not known", HERE)
         return fake_run(lambda a, b, config: [stray_load()])(function, *tensors, **options)
 
     report, _ = check_with(run)
@@ -153,8 +147,8 @@ def raise_in_ours():
     [
         (ValueError("M must be a multiple of 64"), "raised"),
         (SystemExit(0), "raised"),
-        (KernelError("shapes differ", HERE), "kernel_error"),
-        (LimitExceeded("a loop without end", HERE), "limit"),
+        (observation.KernelError("shapes differ", HERE), "kernel_error"),
+        (observation.LimitExceeded("a loop without end", HERE), "limit"),
     ],
 )
 def test_what_a_call_raises_is_a_finding_with_the_smallest_case(error, fault):

@@ -1,7 +1,5 @@
 """What the rules of the prover must fulfil: checks that pass, and fail where a rule is wrong."""
 
-from __future__ import annotations
-
 import random
 
 import agreement

@@ -1,7 +1,5 @@
 """Formulas with numbers in them: what they leave, what is seen in them, and what is not."""
 
-from __future__ import annotations
-
 import itertools
 
 import product_wrappers

@@ -1,7 +1,5 @@
 """The paths through a wrapper: what each decided, which kernels it launches, with what."""
 
-from __future__ import annotations
-
 import importlib.util
 from functools import partial
 from pathlib import Path

@@ -10,9 +10,7 @@ from lanes import first_of_each
 
 from gemmproof.kernels import matmul_block_scaled
 from gemmproof.kernels.arguments import FP8
-from gemmproof.kernels.quantized.matmul_block_scaled import (
-    CONFIGS,
-)
+from gemmproof.kernels.quantized.matmul_block_scaled import CONFIGS
 from gemmproof.reference.simulator import run
 
 E4M3, E5M2 = FP8

@@ -8,11 +8,7 @@ import torch
 from compiled import capture_launches
 
 from gemmproof.kernels import matmul_w4, matmul_w8, pack_int4
-from gemmproof.kernels.quantized.weight_only import (
-    BLOCK_K,
-    STEPS,
-    TILES,
-)
+from gemmproof.kernels.quantized.weight_only import BLOCK_K, STEPS, TILES
 from gemmproof.reference.simulator import run
 
 F16, BF16, I8, I16 = torch.float16, torch.bfloat16, torch.int8, torch.int16

@@ -1,7 +1,5 @@
 """Right and wrong ways to compute a spec in fp32, judged by its bound."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gemmproof.reference.arithmetic.conversions import round_to, widen

@@ -1,7 +1,5 @@
 """Scales, epilogues and packed operands as specs, as kernels compute them, and wrongly."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

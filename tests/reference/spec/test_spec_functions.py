@@ -1,7 +1,5 @@
 """What a spec may say besides sums and products, and the one line that anything else gets."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each rule of a spec's bound on data where that rule alone decides, in exact fractions."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """fp8 operands times scales: summed by the unit before they are scaled, and wrongly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

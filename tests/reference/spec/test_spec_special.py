@@ -1,7 +1,5 @@
 """Inf and NaN: a value where every evaluation has it, unknown where evaluations differ."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A spec's bound beside the dot models of all targets, on data that each unit's rule decides."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
