@@ -1,7 +1,5 @@
 """More origins of undefined lanes than a block has bits: none is taken for another kind."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -4,55 +4,22 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from no_false_alarm import addressing, scheduling
 from simulator_lanes import assert_innocent, integers, sizes
 
 
-@triton.jit
-def rotated_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
-    S: tl.constexpr, G: tl.constexpr,
-):  # fmt: skip
-    """`pid % size` of the global pid rotates the order inside a group: still every tile once."""
-    pid = tl.program_id(0)
-    tiles_m, tiles_n = tl.cdiv(M, S), tl.cdiv(N, S)
-    group = pid // (G * tiles_n)
-    size = min(tiles_m - group * G, G)
-    pid_m = group * G + (pid % size)
-    pid_n = (pid % (G * tiles_n)) // size
-    rm = pid_m * S + tl.arange(0, S)
-    rn = pid_n * S + tl.arange(0, S)
-    ram = tl.max_contiguous(tl.multiple_of(rm, S), S) % M
-    rbn = rn % N
-    rk = tl.arange(0, S)
-    a_ptrs = a_ptr + (ram[:, None] * sam + rk[None, :] * sak)
-    b_ptrs = b_ptr + (rk[:, None] * sbk + rbn[None, :] * sbn)
-    acc = tl.zeros((S, S), dtype=tl.float32)
-    for k in range(K, 0, -S):
-        a = tl.load(a_ptrs, mask=rk[None, :] < k, other=0.0)
-        b = tl.load(b_ptrs, mask=rk[:, None] < k, other=0.0)
-        acc += tl.dot(a, b)
-        a_ptrs += S * sak
-        b_ptrs += S * sbk
-    rm = pid_m * S + tl.arange(0, S)
-    rn = pid_n * S + tl.arange(0, S)
-    c_ptrs = c_ptr + (rm[:, None] * scm + rn[None, :] * scn)
-    tl.store(c_ptrs, acc.to(tl.float32), mask=(rm < M)[:, None] & (rn < N)[None, :])
-
-
-def rotated(a, b, out=None):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device) if out is None else out
-    grid = lambda meta: (triton.cdiv(M, meta["S"]) * triton.cdiv(N, meta["S"]),)  # noqa: E731
-    rotated_kernel[grid](
-        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(), S=16, G=3, num_warps=8
-    )
-    return c
-
-
 @sizes
-def test_rotation_inside_groups_with_wrapped_offsets(M, N, K):
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        scheduling.rotation_by_the_global_pid,
+        addressing.rows_and_columns_wrapped,
+        addressing.k_walked_backwards,
+    ],
+)
+def test_rotation_inside_groups_and_wrapped_offsets(wrapper, M, N, K):
     """Duplicate lanes of a wrapped row are masked in the store; loops may count down."""
-    assert_innocent(rotated, integers(M, K), integers(K, N, seed=1))
+    assert_innocent(wrapper, integers(M, K), integers(K, N, seed=1))
 
 
 @triton.jit
