@@ -70,9 +70,8 @@ def operand_doubled_by_a_kernel(a, b):
 
 @triton.jit
 def flawed_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, FLAW: tl.constexpr, BLOCK: tl.constexpr,
-    order_ptr=None,
-):  # fmt: skip
+    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, FLAW: tl.constexpr, BLOCK: tl.constexpr, order=None
+):
     pid_m, pid_n = tl.program_id(0), tl.program_id(1)
     if FLAW == "odd_strips_alone":
         pid_n = pid_n | 1
@@ -83,7 +82,7 @@ def flawed_kernel(
     offs_n = pid_n.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     rows = offs_m
     if FLAW == "undefined_rows_decide_masks":
-        rows = tl.load(order_ptr + offs_m, mask=offs_m < M)
+        rows = tl.load(order + offs_m, mask=offs_m < M)
     acc = product(a_ptr, b_ptr, rows, offs_n, M, N, 0, K, sa, sb, BLOCK)
     if FLAW == "read_as_pairs":
         wide = a_ptr.to(tl.pointer_type(tl.int32))
@@ -120,7 +119,7 @@ rows_counted_by_inner_loops = partial(flawed, FLAW="rows_counted_by_inner_loops"
 
 def undefined_rows_decide_masks(a, b):
     order = torch.arange(a.shape[0], device=a.device)
-    return flawed(a, b, order_ptr=order, FLAW="undefined_rows_decide_masks")
+    return flawed(a, b, order=order, FLAW="undefined_rows_decide_masks")
 
 
 def half_of_it_zeroed(a, b):

@@ -4,28 +4,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from spec_ways import fp16, fp32, run
 
 from gemmproof.reference.arithmetic.conversions import round_to, widen
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import TARGETS
-from gemmproof.reference.spec import Rules, erf, evaluate, sigmoid
+from gemmproof.reference.spec import Rules, erf, sigmoid
 
 F = np.float32
 U = 2.0**-24
-
-
-def run(spec, rules=None, **given):
-    (result,) = evaluate(spec, given, rules or Rules())
-    return result
-
-
-def fp32(*values):
-    return np.array(values, F), "fp32"
-
-
-def fp16(x):
-    return np.array(x, np.float16), "fp16"
 
 
 def swallowed(K):
