@@ -15,9 +15,9 @@ S = 16
 
 @triton.jit
 def pointer_kernel(
-    a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn, S: tl.constexpr,
-    A_CHECKED: tl.constexpr, PADDING: tl.constexpr,
-):  # fmt: skip
+    a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn, S: tl.constexpr, CHECK: tl.constexpr
+):
+    """CHECK has the axes of a that are checked, and the padding."""
     m, n = tl.program_id(0) * S, tl.program_id(1) * S
     a_block = tl.make_block_ptr(a, (M, K), (sam, sak), (m, 0), (S, S), (1, 0))
     b_block = tl.make_block_ptr(
@@ -25,8 +25,8 @@ def pointer_kernel(
     )
     acc = tl.zeros((S, S), tl.float32)
     for _ in range(0, K, S):
-        x = tl.load(a_block, boundary_check=A_CHECKED, padding_option=PADDING)
-        y = tl.load(b_block, boundary_check=(0, 1), padding_option=PADDING)
+        x = tl.load(a_block, boundary_check=CHECK[0], padding_option=CHECK[1])
+        y = tl.load(b_block, boundary_check=(0, 1), padding_option=CHECK[1])
         acc += tl.dot(x, y)
         a_block = tl.advance(a_block, (0, S))
         b_block = tl.advance(b_block, (S, 0))
@@ -40,7 +40,7 @@ def by_pointer(padding, a_checked=(0, 1)):
         c = torch.empty((M, N), device=a.device)
         strides = (*a.stride(), *b.stride(), *c.stride())
         grid = (triton.cdiv(M, S), triton.cdiv(N, S))
-        pointer_kernel[grid](a, b, c, M, N, K, *strides, S, a_checked, padding)
+        pointer_kernel[grid](a, b, c, M, N, K, *strides, S, (a_checked, padding))
         return c
 
     return wrapper

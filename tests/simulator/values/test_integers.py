@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 from simulator_lanes import compute, limits, name_of, pairs, samples, tensor, wrap
-from stored_rows import store_rows
+from simulator_outputs import store_rows
 
 from gemmproof.reference.simulator import CompileError
 

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 from simulator_lanes import launcher, result_of
-from stored_rows import store_rows
+from simulator_outputs import store_rows
 
 from gemmproof.reference.simulator import KernelError, run
 

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 from simulator_lanes import NUMPY, compute, name_of, pairs, result_of, round_once, same, tensor
-from stored_rows import store_rows
+from simulator_outputs import store_rows
 
 from gemmproof.reference.ttir.dtypes import DTYPES
 
