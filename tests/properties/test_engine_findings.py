@@ -5,11 +5,12 @@ import pytest
 import torch
 from fake_simulator import HERE, cases_in, check_with, fake_run, right, stray_load
 
+from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
 from gemmproof.reference import observation
 from gemmproof.reference.arithmetic.conversions import round_to
-from gemmproof.reference.observation import Run, Where
+from gemmproof.reference.observation import Exhausted, Launch, Run, Unsupported, Where
 
 FAULTS = {
     # when the fault shows -> the smallest case that it shows in
@@ -177,3 +178,35 @@ def test_a_wrapper_that_never_launches_is_found_and_one_that_sometimes_does_not_
         return run(function, *tensors, **options)
 
     assert check_with(small, max_examples=40)[0].verdict == "pass"
+
+
+# -- a call that says nothing about the kernel, wherever in a case it is made, is no finding ---
+KERNEL_LINE = Where("kernel.py", 3, "kernel")
+COMPARED = Case(1, 1, 1, compare="negated")
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (Exhausted("body was still advancing", KERNEL_LINE), "incomplete"),
+        (MemoryError("Unable to allocate 1 TiB"), "incomplete"),
+        (Unsupported("an operation", KERNEL_LINE), "error"),
+    ],
+)
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_call_of_which_nothing_is_known_is_no_finding(error, verdict, number):
+    """The case's own call, and one that it is compared with."""
+    calls = []
+
+    def run(launch, a, b, **options):
+        calls.append(options)
+        if len(calls) == number:
+            raise error
+        found = Launch("body", (1, 1, 1), {}, 0, 1, (), False, KERNEL_LINE)
+        return Run(torch.matmul(a.float(), b.float()).to(a.dtype), [found])
+
+    kernel = KernelUnderTest("mm", torch.matmul, Contract())
+    report = check(kernel, case=COMPARED, _run=run)
+    assert len(calls) == number
+    assert (report.verdict, report.findings) == (verdict, ())
+    assert str(error) in report.note
