@@ -112,15 +112,14 @@ def test_offsets_beyond_32_bits_in_narrow_views_of_huge_parents(strides, casts):
 
 @triton.jit
 def hinting_kernel(c_ptr, n, S: tl.constexpr, HOW: tl.constexpr):
-    i = tl.arange(0, S)
-    x = n + tl.program_id(0)
+    i, x = tl.arange(0, S), n
     if HOW == "assume":
         tl.assume(n % 8 == 0)
         tl.assume(n > 0)
     elif HOW == "mask":
-        x = tl.where(tl.max_constancy(i < x, 4), 1, 2)
+        x = tl.where(tl.max_constancy(i < n + tl.program_id(0), 4), 1, 2)
     else:  # of a computed value: Triton drops a promise about an argument itself
-        x = tl.multiple_of(x, 16)
+        x = tl.multiple_of(n + tl.program_id(0), 16)
     tl.store(c_ptr + i, x)
 
 
