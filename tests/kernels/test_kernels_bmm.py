@@ -1,18 +1,17 @@
 """bmm: values in each format, who gets descriptors, and what it refuses."""
 
-import re
 import warnings
 from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
 import triton.language as tl
+from calls import assert_pointers_told, assert_refused, run_quietly
 from lanes import first_of_each
 
 from gemmproof.kernels import bmm
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE, FP8, MAX_SIZE
 from gemmproof.kernels.bmm import CONFIGS, POINTER_CONFIGS, SMALLEST_M, SMALLEST_N
-from gemmproof.reference.simulator import run
 
 F16, F32, I8 = torch.float16, torch.float32, torch.int8
 MODULE = "gemmproof.kernels.bmm"
@@ -33,12 +32,9 @@ def multiply(a, b):
     return a.double() @ b.double()
 
 
-def see(a, b, target="sm_90", **options):
+def see(a, b, config=0, **options):
     """The run on the simulator, and the one kernel that it launched."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        seen = run(bmm, a, b, target=target, **options)
-    assert seen.faults == []
+    seen = run_quietly(bmm, a, b, config, **options)
     (launch,) = seen.launches
     return seen.result, launch.kernel
 
@@ -84,7 +80,7 @@ def test_a_result_is_stored_in_the_strides_of_out(view):
     """Dense columns too, which are rows of the transpose."""
     a, b = draw(3, 72, 136, 80)
     out = VIEWS[view](torch.full((3, 72, 136), 9.0, dtype=F16))
-    c, kernel = see(a, b, kwargs={"out": out})
+    c, kernel = see(a, b, out=out)
     assert (kernel, c.stride()) == ("bmm_tma_kernel", out.stride())
     assert torch.equal(out.double(), multiply(a, b))
 
@@ -92,7 +88,7 @@ def test_a_result_is_stored_in_the_strides_of_out(view):
 def test_a_single_matrix_and_a_shared_result_of_one():
     a, b = draw(1, 72, 136, 80)
     out = torch.empty(72, 136, dtype=F16).as_strided((1, 72, 136), (0, 136, 1))
-    c, kernel = see(a, b, kwargs={"out": out})
+    c, kernel = see(a, b, out=out)
     assert kernel == "bmm_tma_kernel"
     assert torch.equal(c.double(), multiply(a, b))
 
@@ -139,10 +135,7 @@ def test_what_no_descriptor_can_say_is_told_in_a_line_and_read_by_pointers(name)
     a, b = OBSTACLES[name]
     with pytest.warns(UserWarning, match=r"^bmm: got (a \(.*\) with strides|K=0)") as said:
         launches, (((given_a, given_b, c, *rest), _),) = capture(a, b)
-    (warning,) = said
-    assert "\n" not in str(warning.message)
-    assert str(warning.message).endswith("; pointers are used")
-    assert warning.filename == __file__
+    assert_pointers_told(said, __file__)
     assert (launches, given_a is a, given_b is b) == ([], True, True)
     assert tuple(rest) == (*c.shape, a.shape[2], *a.stride(), *b.stride(), *c.stride())
 
@@ -185,9 +178,7 @@ ERRORS = {
 @pytest.mark.parametrize("message", ERRORS)
 def test_a_bad_call_is_refused_in_one_line(message):
     arguments, options = ERRORS[message]
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        bmm(*arguments, **options)
-    assert "\n" not in str(caught.value)
+    assert_refused(ValueError, message, bmm, *arguments, **options)
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 5), (2, 0, 5), (2, 3, 0)])

@@ -1,12 +1,11 @@
 """grouped_gemm: values for every kind of groups, who gets descriptors, what it refuses."""
 
 import itertools
-import re
-import warnings
 from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
+from calls import assert_pointers_told, assert_refused, run_quietly
 from compiled import capture_launches
 from lanes import first_of_each
 
@@ -19,7 +18,6 @@ from gemmproof.kernels.grouped_gemm import (
     grouped_gemm_tma_kernel,
 )
 from gemmproof.reference.reserved import reserve
-from gemmproof.reference.simulator import run
 
 F16, FP8 = torch.float16, torch.float8_e4m3fn
 MODULE = "gemmproof.kernels.grouped_gemm"
@@ -53,13 +51,7 @@ def multiply(a, b, offsets):
 
 def see(a, b, offsets, config=0, **options):
     """The run on the simulator, and the one kernel that it launched."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        seen = run(
-            lambda a, b: grouped_gemm(a, b, offsets, **options), a, b,
-            target="sm_90", config=config,
-        )  # fmt: skip
-    assert seen.faults == []
+    seen = run_quietly(grouped_gemm, a, b, config, offsets=offsets, **options)
     (launch,) = seen.launches
     return seen.result, launch.kernel
 
@@ -166,10 +158,7 @@ def test_what_no_descriptor_can_say_is_told_in_a_line_and_read_by_pointers(name)
     a, b = OBSTACLES[name]
     with pytest.warns(UserWarning, match=r"^grouped_gemm: got (a \(.*\) with strides|K=0)") as said:
         launches, (by_pointers,) = capture(a, b, torch.tensor([0, 9, 24], dtype=torch.int32))
-    (warning,) = said
-    assert "\n" not in str(warning.message)
-    assert str(warning.message).endswith("; pointers are used")
-    assert warning.filename == __file__
+    assert_pointers_told(said, __file__)
     assert launches == []
     assert (by_pointers.args[0] is a, by_pointers.args[1] is b) == (True, True)
 
@@ -211,10 +200,7 @@ VALUES = {
     [(e, *x) for e, table in ((TypeError, TYPES), (ValueError, VALUES)) for x in table.items()],
 )
 def test_a_bad_call_is_refused_in_one_line(error, message, arguments):
-    with pytest.raises(error, match=re.escape(message)) as caught:
-        grouped_gemm(*arguments)
-    assert str(caught.value).startswith("grouped_gemm: got ")
-    assert "\n" not in str(caught.value)
+    assert_refused(error, message, grouped_gemm, *arguments)
 
 
 @pytest.mark.lane("full")

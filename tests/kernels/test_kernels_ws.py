@@ -11,11 +11,7 @@ from compiled import capture_launches
 from gemmproof.cli import EXIT, main
 from gemmproof.kernels.arguments import FLOAT_OUT, FP8
 from gemmproof.kernels.descriptors import SHARED_MEMORY
-from gemmproof.kernels.matmul_ws import (
-    BLOCK_K,
-    BLOCK_M,
-    matmul_ws,
-)
+from gemmproof.kernels.matmul_ws import BLOCK_K, BLOCK_M, matmul_ws
 
 module = import_module("gemmproof.kernels.matmul_ws")
 

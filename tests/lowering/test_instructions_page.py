@@ -1,7 +1,5 @@
 """docs/instructions.md: what the data say, which are what the compiler does; its words too."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import replace

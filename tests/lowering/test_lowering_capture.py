@@ -6,8 +6,8 @@ from pathlib import Path
 
 import lowered_kernels
 import pytest
-import triton
 from lower import capture
+from replaced_ptxas import hide_tools, replace_ptxas
 
 from gemmproof.lowering import compile as compiling
 from gemmproof.lowering.capture import join_launches
@@ -41,9 +41,7 @@ def show(lowering):
 def test_each_configuration_that_pruning_leaves_is_captured():
     """Heuristics decide by each of them."""
     made = capture(lowered_kernels.tuned, size=48)
-    assert [x.configuration for x in made] == [
-        {"BM": n, "BN": 64, "BK": 32} for n in (32, 64)
-    ]  # fmt: skip
+    assert [x.configuration for x in made] == [{"BM": n, "BN": 64, "BK": 32} for n in (32, 64)]
     assert [x.configurations for x in made] == [2, 2]
     assert [x.constants["WHOLE"] for x in made] == [False, False]
     assert [x.grids for x in made] == [[(2, 1, 1)], [(1, 1, 1)]]
@@ -59,10 +57,8 @@ def test_launches_that_compile_to_the_same_are_one():
 
 def test_a_wrapper_may_ask_what_it_compiled():
     made = capture(lowered_kernels.asks_the_kernel)
-    assert [(x.kernel, x.grids) for x in made] == [
-        ("wrong_assembly_kernel", []),
-        ("tile_kernel", [(2, 2, 1)]),
-    ]
+    launched = [("wrong_assembly_kernel", []), ("tile_kernel", [(2, 2, 1)])]
+    assert [(x.kernel, x.grids) for x in made] == launched
 
 
 def test_all_of_it_survives_json_and_is_the_same_again(tmp_path, monkeypatch):
@@ -101,9 +97,8 @@ def test_the_screen_says_what_an_engineer_asks(tmp_path):
 
 def test_many_launches_are_rows_of_a_table(tmp_path):
     told, _ = ask(lowered_kernels.tuned, tmp_path, every=True)
-    (promoted,), _ = ask(
-        lowered_kernels.promoted, tmp_path, "sm_89", Contract(formats=("fp8e4m3",))
-    )
+    fp8 = Contract(formats=("fp8e4m3",))
+    (promoted,), _ = ask(lowered_kernels.promoted, tmp_path, "sm_89", fp8)
     refused = replace(promoted, error="no such type", where="a/b.py:3")
     full = replace(promoted, resources=replace(promoted.resources, shared=10**6, stack=8))
     wide = replace(promoted, resources=replace(promoted.resources, threads=2048))
@@ -140,9 +135,8 @@ def test_what_a_target_lacks_is_told_by_its_own_verifier(tmp_path):
 
 def test_what_ptxas_refuses_has_the_line_of_the_source(tmp_path):
     (one,), _ = ask(lowered_kernels.wrong_assembly, tmp_path)
-    assert one.error == (
-        "compiling wrong_assembly_kernel for sm_90: ptxas: Unknown modifier '.such'"
-    )
+    said = "compiling wrong_assembly_kernel for sm_90: ptxas: Unknown modifier '.such'"
+    assert one.error == said
     line = one.where.rpartition(":")[2]
     source = Path(lowered_kernels.__file__).read_text().splitlines()
     call = source[int(line) - 1]  # its first line, or as older Tritons have it that of its text
@@ -150,23 +144,14 @@ def test_what_ptxas_refuses_has_the_line_of_the_source(tmp_path):
 
 
 def test_without_ptxas_it_is_one_line(tmp_path, monkeypatch):
-    def find(self):
-        raise RuntimeError(f"Cannot find {self.binary}")
-
-    from triton.knobs import env_nvidia_tool
-
-    monkeypatch.setattr(env_nvidia_tool, "get", find)
+    hide_tools(monkeypatch)
     (launch,) = capture(lowered_kernels.right, "sm_80")
     with pytest.raises(CompileError, match="compiling tile_kernel for sm_80: Cannot find ptxas"):
         compiling.compile_launch(launch, tmp_path)
 
 
 def test_a_ptxas_that_dies_is_one_line(tmp_path, monkeypatch):
-    tool = tmp_path / "ptxas"
-    real = triton.knobs.nvidia.ptxas.path
-    tool.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec {real} --version\nkill -SEGV $$\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
+    replace_ptxas(monkeypatch, tmp_path, "kill -SEGV $$")
     (one,), _ = ask(lowered_kernels.right, tmp_path, "sm_80")
     assert one.error == (
         "compiling tile_kernel for sm_80: PTXAS error: `ptxas` failed with error code -11"

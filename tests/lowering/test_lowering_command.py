@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-import triton
+from replaced_ptxas import replace_ptxas
 
 from gemmproof.cli import main
 
@@ -93,11 +93,7 @@ def test_a_compiler_that_ends_badly_is_told_and_others_go_on(
 ):
     """Of several launches each is told of, and each target compiles what it can."""
     count = 1 + (wrapper == "several")
-    tool = tmp_path / "ptxas"
-    real = triton.knobs.nvidia.ptxas.path
-    tool.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec {real} --version\n{does}\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
+    replace_ptxas(monkeypatch, tmp_path, does)
     words = f"--target sm_80 --target gfx942 {limits} --quiet"
     code, out, _ = run(capsys, f"{KERNELS}:{wrapper} {words}")
     assert code == 3

@@ -1,7 +1,5 @@
 """Models beside compiled dots that are written by hand: each premise that is wrong is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

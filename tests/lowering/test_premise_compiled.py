@@ -1,7 +1,5 @@
 """Models beside real compiles: right ones agree, and each premise that is changed is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import lowered_kernels as kernels

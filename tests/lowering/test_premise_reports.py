@@ -1,7 +1,5 @@
 """Premises where they are told: the line, the sign-off's pages, the plugin, a worker's end."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What `scripts/measure.py premises` finds of a few kernels: the sample that CI runs of all."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -13,10 +11,7 @@ from gemmproof.reference.gpus import TARGETS
 
 ROOT = Path(__file__).parents[2]
 #: Weights of eight and four bits, widened in registers: the permuted orders of k.
-SAMPLE = (
-    ("families", "w8a16_mm", "sm_80"),
-    ("families", "nvfp4_mm", "sm_90"),
-)
+SAMPLE = (("families", "w8a16_mm", "sm_80"), ("families", "nvfp4_mm", "sm_90"))
 
 
 @pytest.fixture(scope="module")

@@ -108,10 +108,7 @@ def test_the_command_tells_one_dot_in_lines_and_several_in_rows(capsys, tmp_path
 
 @pytest.mark.parametrize(
     ("dot", "words"),
-    [
-        (Dot((48, 64, 32)), "arange's range must be a power of 2"),
-        (Dot((16, 16, 8)), "K >= 16"),
-    ],
+    [(Dot((48, 64, 32)), "arange's range must be a power of 2"), (Dot((16, 16, 8)), "K >= 16")],
 )
 def test_what_triton_refuses_is_told_in_its_words(dot, words, tmp_path):
     ((one,), _) = preview("sm_90", tmp_path, dot)
@@ -128,10 +125,7 @@ def test_a_dot_that_misses_the_tensor_cores_is_tried_with_one_thing_changed(tmp_
     (one,), _ = preview("sm_80", tmp_path, plain)
     assert one.remedies == ("with input_precision=tf32: mma m16n8k8 of tf32",)
     (one,), _ = preview("sm_75", tmp_path, Dot((64, 64, 64), warps=8))
-    assert one.remedies == (
-        "with 4 warps: no tensor core either",
-        "for sm_80: mma m16n8k16 of f16",
-    )
+    assert one.remedies == ("with 4 warps: no tensor core either", "for sm_80: mma m16n8k16 of f16")
     (one,), _ = preview("gfx942", tmp_path, few, remedies=False)
     assert one.remedies == ()
 

@@ -54,11 +54,7 @@ QUIET = [
     (*GROUPED, *LAST_FIRST),
     (*ODD_GROUPED, *LAST_FIRST),
     # the last program has the first of the whole tiles
-    (
-        *STREAMK,
-        "range(pid, whole",
-        "range(tl.num_programs(0) - 1 - pid, whole",
-    ),
+    (*STREAMK, "range(pid, whole", "range(tl.num_programs(0) - 1 - pid, whole"),
     # the last program has the first tile
     (*SCALED, *TURNED),
     (*DESCRIBED, *TURNED),

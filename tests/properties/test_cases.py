@@ -10,16 +10,10 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from wide import wide
 
+from gemmproof.properties.cases import generate
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
-from gemmproof.properties.cases.generate import (
-    cases,
-    draw_case,
-    is_admitted,
-    list_fills,
-    list_relations,
-    smallest,
-)
+from gemmproof.properties.cases.generate import cases, draw_case, is_admitted
 from gemmproof.properties.cases.sizes import Sizes, multiple_of
 from gemmproof.properties.cases.survey import MAX_VOLUME, Survey
 from gemmproof.properties.contract import Contract
@@ -168,7 +162,7 @@ def test_no_case_is_wider_than_its_contract(name):
     choose = random.Random(name).choice
     for dtype in contract.formats:
         made = [
-            smallest(contract, dtype),
+            generate.smallest(contract, dtype),
             *corners(contract, SURVEY, dtype),
             *(draw_case(choose, contract, SURVEY, dtype) for _ in range(200)),
         ]
@@ -183,8 +177,8 @@ def test_no_case_is_wider_than_its_contract(name):
         if 0 in contract.sizes("M"):
             assert any(0 in (c.M, c.N, c.K) for c in made)
         assert {c.config for c in made} == {0, 1}
-        assert {c.fill for c in made} == set(list_fills(dtype))
-        assert {c.compare for c in made} == {None, *list_relations(contract)}
+        assert {c.fill for c in made} == set(generate.list_fills(dtype))
+        assert {c.compare for c in made} == {None, *generate.list_relations(contract)}
         assert (
             {c.layout("a") for c in made}
             == {c.layout("b") for c in made}

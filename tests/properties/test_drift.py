@@ -56,12 +56,7 @@ KERNELS = [
     ("fp8_promoted_128", "fp8e4m3", "fp8 tensor core F=13 L=32, promoted every 128", []),
     ("fp8_promoted_32", "fp8e5m2", "fp8 tensor core F=13 L=32, promoted every 32", []),
     ("split_in_fp32", "fp16", f"{HOPPER}, split-K of 4 in fp32", []),
-    (
-        "split_in_fp16",
-        "fp16",
-        f"{HOPPER}, split-K of 4 in fp16",
-        ["narrow_split", "beyond_bound"],
-    ),
+    ("split_in_fp16", "fp16", f"{HOPPER}, split-K of 4 in fp16", ["narrow_split", "beyond_bound"]),
     (
         "interleaved_in_fp16",
         "fp16",

@@ -5,17 +5,12 @@ import pytest
 import torch
 from fake_simulator import HERE, cases_in, check_with, fake_run, right, stray_load
 
+from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
+from gemmproof.reference import observation
 from gemmproof.reference.arithmetic.conversions import round_to
-from gemmproof.reference.observation import (
-    Fault,
-    KernelError,
-    LimitExceeded,
-    Run,
-    Unsupported,
-    Where,
-)
+from gemmproof.reference.observation import Exhausted, Launch, Run, Unsupported, Where
 
 FAULTS = {
     # when the fault shows -> the smallest case that it shows in
@@ -72,7 +67,7 @@ def test_faults_that_differ_in_operand_axis_or_line_are_each_reported():
 
 def test_a_consequence_is_listed_after_causes_unless_it_also_comes_alone():
     def wrong(a, b, config):
-        lanes = Fault(
+        lanes = observation.Fault(
             "undefined_stored", "k", "load", "a", "K", HERE, "g", "e", 1, 1, "out_of_bounds"
         )
         return [lanes, stray_load()]
@@ -110,7 +105,7 @@ def test_a_value_beyond_the_bound_is_laid_to_integers_that_are_wrong_too():
 
 def test_an_unknown_operation_ends_the_check_with_its_line():
     def run(function, *tensors, **options):
-        raise Unsupported("tl.nonsense is not known", HERE)
+        raise observation.Unsupported("tl.nonsense is not known", HERE)
 
     report, events = check_with(run)
     assert report.verdict == "error"
@@ -122,7 +117,7 @@ def test_an_unknown_operation_ends_the_check_with_its_line():
 def test_an_unknown_operation_on_some_path_keeps_what_was_found_before():
     def run(function, *tensors, **options):
         if tensors[0].shape[0] > 16:
-            raise Unsupported("tl.nonsense is not known", HERE)
+            raise observation.Unsupported("tl.nonsense is not known", HERE)
         return fake_run(lambda a, b, config: [stray_load()])(function, *tensors, **options)
 
     report, _ = check_with(run)
@@ -153,8 +148,8 @@ def raise_in_ours():
     [
         (ValueError("M must be a multiple of 64"), "raised"),
         (SystemExit(0), "raised"),
-        (KernelError("shapes differ", HERE), "kernel_error"),
-        (LimitExceeded("a loop without end", HERE), "limit"),
+        (observation.KernelError("shapes differ", HERE), "kernel_error"),
+        (observation.LimitExceeded("a loop without end", HERE), "limit"),
     ],
 )
 def test_what_a_call_raises_is_a_finding_with_the_smallest_case(error, fault):
@@ -183,3 +178,35 @@ def test_a_wrapper_that_never_launches_is_found_and_one_that_sometimes_does_not_
         return run(function, *tensors, **options)
 
     assert check_with(small, max_examples=40)[0].verdict == "pass"
+
+
+# -- a call that says nothing about the kernel, wherever in a case it is made, is no finding ---
+KERNEL_LINE = Where("kernel.py", 3, "kernel")
+COMPARED = Case(1, 1, 1, compare="negated")
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (Exhausted("body was still advancing", KERNEL_LINE), "incomplete"),
+        (MemoryError("Unable to allocate 1 TiB"), "incomplete"),
+        (Unsupported("an operation", KERNEL_LINE), "error"),
+    ],
+)
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_call_of_which_nothing_is_known_is_no_finding(error, verdict, number):
+    """The case's own call, and one that it is compared with."""
+    calls = []
+
+    def run(launch, a, b, **options):
+        calls.append(options)
+        if len(calls) == number:
+            raise error
+        found = Launch("body", (1, 1, 1), {}, 0, 1, (), False, KERNEL_LINE)
+        return Run(torch.matmul(a.float(), b.float()).to(a.dtype), [found])
+
+    kernel = KernelUnderTest("mm", torch.matmul, Contract())
+    report = check(kernel, case=COMPARED, _run=run)
+    assert len(calls) == number
+    assert (report.verdict, report.findings) == (verdict, ())
+    assert str(error) in report.note

@@ -27,6 +27,11 @@ def _case(layout, shape=(3, 5, 7), dtype="fp16", **more):
     return Case(M, N, K, dtype, batch=batch, layouts=(("a", layout), ("b", layout)), **more)
 
 
+def elements_of(case):
+    """The elements of a and of b of a case without a batch."""
+    return [np.ascontiguousarray(copy_elements(x)[0]) for x in operands(case).values()]
+
+
 @pytest.mark.parametrize("batch", [None, 0, 1, 3])
 @pytest.mark.parametrize("layout", DRAWN)
 def test_a_view_has_its_shape_and_its_data_whatever_the_layout(layout, batch):
@@ -150,10 +155,7 @@ def test_fills_are_finite_in_the_operand_and_in_the_result(dtype):
     top = RECORDS[dtype].max if dtype != "int8" else 2.0**31
     finite = [fill for fill in FILLS if fill != "special"]
     for fill, K, seed in itertools.product(finite, (0, 1, 2, 3, 63, 64, 65, 300, 1025), (0, 9)):
-        a, b = (
-            copy_elements(x)[0]
-            for x in operands(Case(9, 8, K, dtype, fill=fill, seed=seed)).values()
-        )
+        a, b = elements_of(Case(9, 8, K, dtype, fill=fill, seed=seed))
         c, _ = exact_product(a, b)
         assert (np.abs(c.astype(np.float64)) <= top).all(), (fill, K)
 
@@ -161,10 +163,7 @@ def test_fills_are_finite_in_the_operand_and_in_the_result(dtype):
 @pytest.mark.parametrize("dtype", FLOAT_OPERANDS)
 def test_index_data_are_integers_whose_sums_are_exact_in_any_order(dtype):
     for K in (1, 2, 7, 64, 129, 1000, 4096):
-        a, b = (
-            widen(np.ascontiguousarray(copy_elements(x)[0]))
-            for x in operands(Case(3, 4, K, dtype)).values()
-        )
+        a, b = (widen(x) for x in elements_of(Case(3, 4, K, dtype)))
         assert (a == np.rint(a)).all()
         assert (a != 0).all()
         assert (b != 0).all()
@@ -172,35 +171,27 @@ def test_index_data_are_integers_whose_sums_are_exact_in_any_order(dtype):
 
 
 def test_index_data_betray_a_shifted_row_column_or_k():
-    case = Case(64, 64, 64)
-    a, b = (copy_elements(x)[0].astype(np.float64) for x in operands(case).values())
+    a, b = (x.astype(np.float64) for x in elements_of(Case(64, 64, 64)))
     c = a @ b
-    for wrong in (
-        np.roll(a, 1, 0) @ b,
-        a @ np.roll(b, 1, 1),
-        np.roll(a, 1, 1) @ b,
-        a[:, :-1] @ b[:-1],
-    ):
+    shifted = np.roll(a, 1, 0) @ b, a @ np.roll(b, 1, 1), np.roll(a, 1, 1) @ b
+    for wrong in (*shifted, a[:, :-1] @ b[:-1]):
         assert (wrong != c).mean() > 0.9
 
 
 def test_a_shrunken_case_keeps_the_values_of_the_places_it_keeps():
     for fill in ("normal", "positive"):
-        large = copy_elements(operands(Case(9, 9, 9, fill=fill, seed=3))["a"])
-        small = copy_elements(operands(Case(4, 2, 5, fill=fill, seed=3))["a"])
-        assert np.array_equal(large[:, :4, :5], small)
+        large, _ = elements_of(Case(9, 9, 9, fill=fill, seed=3))
+        small, _ = elements_of(Case(4, 2, 5, fill=fill, seed=3))
+        assert np.array_equal(large[:4, :5], small)
 
 
 def test_cancelling_data_cancel():
-    a, b = (
-        copy_elements(x)[0].astype(np.float64)
-        for x in operands(Case(16, 16, 512, fill="cancelling")).values()
-    )
+    a, b = (x.astype(np.float64) for x in elements_of(Case(16, 16, 512, fill="cancelling")))
     assert np.abs(a @ b).mean() < 0.1 * (np.abs(a) @ np.abs(b)).mean()
 
 
 def test_normal_data_look_normal():
-    x = copy_elements(operands(Case(256, 1, 256, "fp32", fill="normal"))["a"])
+    x, _ = elements_of(Case(256, 1, 256, "fp32", fill="normal"))
     assert abs(x.mean()) < 0.02
     assert abs(x.std() - 1) < 0.02
 
@@ -213,9 +204,8 @@ def test_every_code_of_eight_and_sixteen_bits_goes_to_torch_and_back(dtype):
     back = as_array(as_tensor(storage, dtype))
     assert np.array_equal(bits(back), codes)
     finite = np.isfinite(widen(storage))
-    assert np.array_equal(
-        as_tensor(storage, dtype).double().numpy()[finite], widen(storage)[finite]
-    )
+    doubles = as_tensor(storage, dtype).double().numpy()
+    assert np.array_equal(doubles[finite], widen(storage)[finite])
 
 
 @pytest.mark.parametrize("dtype", FLOAT_OPERANDS)

@@ -1,7 +1,5 @@
 """What a contract promises of sums and of saturated results is what it is judged by."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each property has a mutant that it alone kills, and right kernels that it does not accuse."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import alone_kernels as kernels

@@ -7,19 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gemmproof.reference.accumulator import probes
 from gemmproof.reference.accumulator.infer import infer_accumulator
 from gemmproof.reference.accumulator.operand_probes import probe_operands, probe_output
-from gemmproof.reference.accumulator.probes import (
-    SEEN,
-    M,
-    N,
-    Probed,
-    ProbeError,
-    Unprobed,
-    last_place_near_zero,
-    widths,
-    zero_raises_exponent,
-)
+from gemmproof.reference.accumulator.probes import M, N, Probed, ProbeError
 from gemmproof.reference.arithmetic.conversions import Array, round_tf32_rna, round_to, widen
 from gemmproof.reference.dot import DotModel, dot_model
 from gemmproof.reference.dot.triton import kwidth_order, triton_dot
@@ -112,7 +103,7 @@ def test_widths_are_those_of_the_table_and_mutants_differ(
         mutants.append({"fraction": model.unit.fraction - 1})
     for change in mutants:
         unit = replace(model.unit, **change)
-        found = widths(make_probed(replace(model, unit=unit)), triples)
+        found = probes.widths(make_probed(replace(model, unit=unit)), triples)
         register = min(unit.fraction, unit.F)
         assert [w.bits for w in found] == [unit.F, unit.F, register]
         nearest = unit.rounding == "rne" and unit.fraction < unit.F
@@ -125,10 +116,10 @@ def test_widths_are_those_of_the_table_and_mutants_differ(
 def test_the_floor_of_exponents_is_read_and_a_mutant_differs(target: str, in_format: str) -> None:
     model = dot_model(target, in_format)
     unit = model.unit
-    assert last_place_near_zero(make_probed(model)) == unit.e_zero - unit.F
+    assert probes.last_place_near_zero(make_probed(model)) == unit.e_zero - unit.F
     higher = replace(model, unit=replace(unit, e_zero=unit.e_zero + 1))
-    assert last_place_near_zero(make_probed(higher)) == unit.e_zero + 1 - unit.F
-    assert last_place_near_zero(make_probed(dot_model(target, "fp16"))) is None
+    assert probes.last_place_near_zero(make_probed(higher)) == unit.e_zero + 1 - unit.F
+    assert probes.last_place_near_zero(make_probed(dot_model(target, "fp16"))) is None
 
 
 @pytest.mark.parametrize("in_format", ["fp16", "bf16", "tf32", "fp8e4m3", "fp8e5m2"])
@@ -136,7 +127,7 @@ def test_zero_products_hide_nothing(in_format: str) -> None:
     """And a unit that takes the exponent of 0 x large into account is noticed."""
     model = dot_model("sm_90", in_format)
     p = make_probed(model)
-    assert zero_raises_exponent(p, model.unit.F) is False
+    assert probes.zero_raises_exponent(p, model.unit.F) is False
 
     def old(a: Array, b: Array) -> Array:
         # 0 taken as 2**emin: what it hides is what 2**emin itself would have hidden
@@ -145,7 +136,7 @@ def test_zero_products_hide_nothing(in_format: str) -> None:
         top = 2.0 ** FORMATS[in_format].emin * np.abs(widen(b[:1])).max(0)
         return np.where(np.abs(c) < top * 2.0**-model.unit.F + hidden, 0, c).astype(c.dtype)
 
-    assert zero_raises_exponent(Probed(old, in_format, 256), model.unit.F) is True
+    assert probes.zero_raises_exponent(Probed(old, in_format, 256), model.unit.F) is True
 
 
 def through(name: str):
@@ -226,9 +217,9 @@ def test_an_exact_accumulator_is_called_wider_and_an_unknown_order_unknown() -> 
         return widen(a) @ widen(b)
 
     found = infer_accumulator(exact, "fp16")
-    assert (found.register, found.order, found.out_format) == (SEEN, "unknown", "fp64")
-    assert found.name == f"wider than {SEEN} bits"
-    assert found.width == SEEN
+    assert (found.register, found.order, found.out_format) == (probes.SEEN, "unknown", "fp64")
+    assert found.name == f"wider than {probes.SEEN} bits"
+    assert found.width == probes.SEEN
 
 
 EXPECTED = "expected fp16, bf16, fp32 or fp64"
@@ -245,7 +236,7 @@ def constant(value: float, storage: str, shape: tuple[int, int] = (M, N)):
         (constant(0, "f4", (N, M)), ProbeError, r"got shape \(64, 128\), expected \(128, 64\)"),
         (constant(np.nan, "f4"), ProbeError, "got nan for a single term"),
         *(
-            (constant(0, FORMATS[x].storage), Unprobed, f"result: got {x}, {EXPECTED}")
+            (constant(0, FORMATS[x].storage), probes.Unprobed, f"result: got {x}, {EXPECTED}")
             for x in ("fp8e4m3", "fp8e5m2", "int32")
         ),
     ],

@@ -1,7 +1,5 @@
 """What a first user ran into: atomics on bits of floats, launch metadata, endless loops."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

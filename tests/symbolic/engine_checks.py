@@ -1,7 +1,5 @@
 """What the rules of the prover must fulfil: checks that pass, and fail where a rule is wrong."""
 
-from __future__ import annotations
-
 import random
 
 import agreement
@@ -20,23 +18,12 @@ from wide import wide
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import prove as proving
 from gemmproof.properties.proof.verdict import PROVED
-from gemmproof.reference.symbolic import definitions, lemmas
+from gemmproof.reference.symbolic import definitions, lemmas, terms
 from gemmproof.reference.symbolic import solver as solving
 from gemmproof.reference.symbolic.machine import integers, shapes, values
 from gemmproof.reference.symbolic.machine.interpret import RULES
 from gemmproof.reference.symbolic.obligations import coordinates, digits
-from gemmproof.reference.symbolic.terms import (
-    Atom,
-    atoms,
-    eq,
-    evaluate,
-    le,
-    lt,
-    making,
-    symbol,
-    term,
-    walk,
-)
+from gemmproof.reference.symbolic.terms import eq, evaluate, le, lt, making, symbol, term, walk
 
 X, Y, D = symbol("x"), symbol("y"), symbol("d", is_natural=True)
 SECONDS = 20.0
@@ -48,7 +35,7 @@ def definitions_hold():
     rng = random.Random(1)
     for kind in (*PINNED, "and"):
         args = {"choice": (le(X, Y), X, Y), "flag": (le(X, Y),)}.get(kind, (X, D))
-        atom = Atom(kind, *args)
+        atom = terms.Atom(kind, *args)
         for _ in range(40):
             given = {X.atom: rng.randint(-40, 40), Y.atom: rng.randint(-9, 9)}
             given[D.atom] = rng.randint(1, 9)
@@ -58,7 +45,7 @@ def definitions_hold():
             if kind in PINNED:
                 other = {**given, atom: value + rng.choice((-1, 1))}
                 assert not all(bool(evaluate(cond, other)) for cond in conds), (kind, given)
-    rest = term(Atom("mod", X, D))
+    rest = term(terms.Atom("mod", X, D))
     assert solving.Solver().follows(lt(rest, D), le(1, D)) == solving.YES
 
 
@@ -263,7 +250,8 @@ def break_rule(monkeypatch, place, attribute, broken, check):
         monkeypatch.setitem(place, attribute, broken)
     else:
         monkeypatch.setattr(place, attribute, broken)
-    monkeypatch.setattr(atoms, "_atoms", {})  # atoms that were made before know their old sizes
+    # atoms that were made before know their old sizes
+    monkeypatch.setattr(terms.atoms, "_atoms", {})
     # a case that is found by trial refutes what a broken rule proves: the rule is tested alone
     monkeypatch.setattr(proving, "seek", lambda *given: {})
     with pytest.raises((AssertionError, KeyError, IndexError, ValueError)):

@@ -1,7 +1,5 @@
 """Each rule of the prover, broken, is noticed by a check that passes while it is whole."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -15,24 +13,9 @@ from gemmproof.reference.symbolic.machine import arithmetic, holes, integers, jo
 from gemmproof.reference.symbolic.machine import memory as accesses
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES
-from gemmproof.reference.symbolic.obligations import (
-    bounds,
-    coordinates,
-    cover,
-    product,
-)
+from gemmproof.reference.symbolic.obligations import bounds, coordinates, cover, product
 from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
-from gemmproof.reference.symbolic.terms import (
-    Poly,
-    atoms,
-    eq,
-    le,
-    lt,
-    making,
-    symbol,
-    term,
-    walk,
-)
+from gemmproof.reference.symbolic.terms import Poly, atoms, eq, le, lt, making, symbol, term, walk
 
 PROOF = Verdict(PROVED, "", None)
 DIVIDE_DIGITS = making._divide_digits

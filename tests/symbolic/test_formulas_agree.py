@@ -3,8 +3,6 @@
 GEMMPROOF_DRAWS=10 draws more for each kernel.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

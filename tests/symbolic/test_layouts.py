@@ -1,7 +1,5 @@
 """How a traced result is laid out is how torch lays it out, for shapes and strides of all kinds."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """Each rule by which stores, products and hints are judged, broken, is noticed by a check."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import engine_checks as checks
@@ -25,17 +23,7 @@ from gemmproof.reference.symbolic.obligations import (
 )
 from gemmproof.reference.symbolic.obligations import instances as programs
 from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
-from gemmproof.reference.symbolic.terms import (
-    FALSE,
-    TRUE,
-    Atom,
-    le,
-    lt,
-    making,
-    symbol,
-    term,
-    walk,
-)
+from gemmproof.reference.symbolic.terms import FALSE, TRUE, Atom, le, lt, making, symbol, term, walk
 
 PROOF = Verdict(PROVED, "", None)
 REBIND, BOX = loops.rebind, contents.find_box

@@ -1,7 +1,5 @@
 """Products made in each way that the prover follows, and wrong ones that it must not prove."""
 
-from __future__ import annotations
-
 import product_kernels as kernels
 import product_sums as sums
 import product_wrappers as wrappers

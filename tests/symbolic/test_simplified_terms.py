@@ -21,12 +21,17 @@ def draw_term(rng):
     return total
 
 
+def draw_values(seed, count, most):
+    """So many values of each lane, and of M below `most`."""
+    rng = np.random.default_rng(seed)
+    values = {lane(i, n).atom: rng.integers(0, n, count) for i, n in enumerate(SIZES)}
+    return values | {symbol("M", is_natural=True).atom: rng.integers(0, most, count)}
+
+
 @pytest.mark.parametrize("kind", ["floordiv", "mod", "div", "rem", "min", "max", "and", "shr"])
 def test_a_simplified_term_is_what_the_operation_gives(kind):
     rng = random.Random(kind)
-    drawn = np.random.default_rng(7)
-    values = {lane(i, n).atom: drawn.integers(0, n, 64) for i, n in enumerate(SIZES)}
-    values[symbol("M", is_natural=True).atom] = drawn.integers(0, 1000, 64)
+    values = draw_values(7, 64, 1000)
     for _ in range(DRAWS):
         x = draw_term(rng)
         y = draw_term(rng) if kind in ("min", "max") else rng.choice((1, 3, 4, 7, 16, 31, 32))
@@ -38,9 +43,7 @@ def test_a_simplified_term_is_what_the_operation_gives(kind):
 @pytest.mark.parametrize("kind", ["and", "or", "xor"])
 def test_low_bits_and_no_bits_of_bits(kind):
     rng = random.Random(kind)
-    drawn = np.random.default_rng(9)
-    values = {lane(i, n).atom: drawn.integers(0, n, 64) for i, n in enumerate(SIZES)}
-    values[symbol("M", is_natural=True).atom] = drawn.integers(0, 9, 64)
+    values = draw_values(9, 64, 9)
     zeros = 0
     for _ in range(DRAWS):
         x, y = draw_term(rng), draw_term(rng)
@@ -56,9 +59,7 @@ def test_low_bits_and_no_bits_of_bits(kind):
 
 def test_bounds_that_are_plain_hold():
     rng = random.Random(1)
-    drawn = np.random.default_rng(8)
-    values = {lane(i, n).atom: drawn.integers(0, n, 4000) for i, n in enumerate(SIZES)}
-    values[symbol("M", is_natural=True).atom] = drawn.integers(0, 3, 4000)
+    values = draw_values(8, 4000, 3)
     told = 0
     for _ in range(DRAWS):
         x = draw_term(rng)

@@ -1,7 +1,5 @@
 """What a traced wrapper launches is what it launches in a call, for sizes drawn at random."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -124,8 +122,7 @@ def assert_same(path, seen, values):
 
 
 @pytest.mark.parametrize(
-    "kernel",
-    [pytest.param(k, id=k.name, marks=pytest.mark.lane(LANES[k.name])) for k in KERNELS],
+    "kernel", [pytest.param(k, id=k.name, marks=pytest.mark.lane(LANES[k.name])) for k in KERNELS]
 )
 def test_a_trace_launches_what_a_call_does(kernel, monkeypatch):
     contract, wrapper = kernel.contract, forgetful(kernel.launch)

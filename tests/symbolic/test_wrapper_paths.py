@@ -1,7 +1,5 @@
 """The paths through a wrapper: what each decided, which kernels it launches, with what."""
 
-from __future__ import annotations
-
 import importlib.util
 from functools import partial
 from pathlib import Path
@@ -37,6 +35,11 @@ def at(path, **sizes):
     given = {x.atom: sizes.get(name, 1) for name, x in (("M", M), ("N", N), ("K", K))}
     given |= {x.atom: 1 for x in STEPS.values()}
     return bool(evaluate(path.condition, given))
+
+
+def list_blocks(traced, name, **sizes):
+    """A constant of the first launch of each path of some sizes."""
+    return [p.launches[0].constants[name] for p in traced.paths if at(p, **sizes)]
 
 
 def load(path):
@@ -91,11 +94,7 @@ def test_heuristics_decide_by_the_sizes():
 @pytest.mark.parametrize(("config", "few", "many"), [(0, 16, 16), (1, 32, 32), (2, 16, 64)])
 def test_autotuned_kernels_prune_by_the_sizes(config, few, many):
     traced = trace(wrappers.tuned, config=config)
-    blocks = {
-        m: [p.launches[0].constants["BLOCK"] for p in traced.paths if at(p, M=m)]
-        for m in (1000, 1001)
-    }
-    assert blocks == {1000: [few], 1001: [many]}
+    assert [list_blocks(traced, "BLOCK", M=m) for m in (1000, 1001)] == [[few], [many]]
     assert {p.launches[0].configs for p in traced.paths} == {2, 3}
     assert traced.paths[0].launches[0].options["num_warps"] in (2, 4, 8)
 
@@ -124,24 +123,13 @@ def test_fast_paths():
     assert fast.condition == eq(make("mod", K, 64), 0) == ~slow.condition
     assert [p.launches[0].constants["BLOCK_K"] for p in (fast, slow)] == [64, 16]
     traced = trace(wrappers.few_rows)
-    rows = {m: [p.launches[0].constants["BLOCK_M"] for p in traced.paths if at(p, M=m)]
-            for m in (16, 17)}  # fmt: skip
-    assert rows == {16: [16], 17: [64]}
+    assert [list_blocks(traced, "BLOCK_M", M=m) for m in (16, 17)] == [[16], [64]]
 
 
 def test_each_power_of_two_is_a_path():
     traced = trace(wrappers.power_of_rows, SOME, most=500)
-    found = [(m, [p.launches[0].constants["BLOCK_M"] for p in traced.paths if at(p, M=m)])
-             for m in (1, 16, 17, 33, 64, 65, 500)]  # fmt: skip
-    assert found == [
-        (1, [16]),
-        (16, [16]),
-        (17, [32]),
-        (33, [64]),
-        (64, [64]),
-        (65, [64]),
-        (500, [64]),
-    ]
+    expected = {1: [16], 16: [16], 17: [32], 33: [64], 64: [64], 65: [64], 500: [64]}
+    assert {m: list_blocks(traced, "BLOCK_M", M=m) for m in expected} == expected
 
 
 @pytest.mark.parametrize(

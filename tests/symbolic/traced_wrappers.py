@@ -1,7 +1,5 @@
 """Wrappers that decide by their sizes, in the ways that wrappers do."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """Wrong kernels whose addresses a prover that simplifies too much would prove."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,6 +1,6 @@
 """Wrong kernels, each of which a prover that forgets one thing would prove."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 import triton
@@ -69,34 +69,63 @@ def operand_doubled_by_a_kernel(a, b):
 
 
 @triton.jit
-def pairs_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr):
-    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    wide = a_ptr.to(tl.pointer_type(tl.int32))
-    first = tl.load(wide + offs_m * sa[0], mask=offs_m < M, other=0)
-    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
-    acc += (first * 0).to(tl.float32)[:, None]
-    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
+def flawed_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, FLAW: tl.constexpr, BLOCK: tl.constexpr, order=None
+):
+    pid_m, pid_n = tl.program_id(0), tl.program_id(1)
+    if FLAW == "odd_strips_alone":
+        pid_n = pid_n | 1
+    if FLAW == "divided_by_no_strips":
+        pid = pid_m + pid_n * tl.num_programs(0)
+        pid_m, pid_n = pid % tl.num_programs(0), pid_n % (N // BLOCK)
+    offs_m = pid_m.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = pid_n.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    rows = offs_m
+    if FLAW == "undefined_rows_decide_masks":
+        rows = tl.load(order + offs_m, mask=offs_m < M)
+    acc = product(a_ptr, b_ptr, rows, offs_n, M, N, 0, K, sa, sb, BLOCK)
+    if FLAW == "read_as_pairs":
+        wide = a_ptr.to(tl.pointer_type(tl.int32))
+        first = tl.load(wide + offs_m * sa[0], mask=offs_m < M, other=0)
+        acc += (first * 0).to(tl.float32)[:, None]
+    if FLAW == "rows_counted_by_inner_loops":
+        row = 0
+        for i in range(0, 3):
+            n = 0
+            while n < i:
+                n += 1
+            row += n
+            mask = (row <= i * n) & (M > 0) & (K > 0)
+            seen = tl.load(a_ptr + row * sa[0].to(tl.int64), mask=mask)
+            acc += (seen * 0).to(tl.float32)
+    if FLAW == "every_lane_stores_one_column":
+        ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * 0
+        tl.store(ptrs, acc.to(c_ptr.dtype.element_ty), mask=offs_m[:, None] < M)
+    elif FLAW == "half_of_it_zeroed":
+        c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
+        tl.atomic_add(c_ptrs, acc, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
+    else:
+        store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
-def read_as_pairs(a, b):
-    """Elements of four bytes, counted as if they had two."""
-    return launch(pairs_kernel, a, b)
+flawed = partial(launch, flawed_kernel)
+read_as_pairs = partial(flawed, FLAW="read_as_pairs")  # of four bytes, counted as if they had two
+every_lane_stores_one_column = partial(flawed, FLAW="every_lane_stores_one_column")
+divided_by_no_strips = partial(flawed, FLAW="divided_by_no_strips")
+odd_strips_alone = partial(flawed, FLAW="odd_strips_alone")
+# the rows 0, 1 and 3: no multiple of the trip
+rows_counted_by_inner_loops = partial(flawed, FLAW="rows_counted_by_inner_loops")
 
 
-@triton.jit
-def add_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr):
-    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
-    c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
-    tl.atomic_add(c_ptrs, acc, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
+def undefined_rows_decide_masks(a, b):
+    order = torch.arange(a.shape[0], device=a.device)
+    return flawed(a, b, order=order, FLAW="undefined_rows_decide_masks")
 
 
 def half_of_it_zeroed(a, b):
     c = torch.ones((a.shape[0], b.shape[1]), device=a.device, dtype=torch.float32)
     c[: a.shape[0] // 2].zero_()
-    return launch(add_kernel, a, b, c=c)
+    return flawed(a, b, c=c, FLAW="half_of_it_zeroed")
 
 
 @triton.jit
@@ -120,92 +149,11 @@ def operands_exchanged_by_trips(a, b):
     return launch(exchange_kernel, a, b)
 
 
-@triton.jit
-def one_row_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr):
-    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
-    ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * 0
-    tl.store(ptrs, acc.to(c_ptr.dtype.element_ty), mask=offs_m[:, None] < M)
-
-
-def every_lane_stores_one_column(a, b):
-    return launch(one_row_kernel, a, b)
-
-
-@triton.jit
-def order_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, order_ptr, BLOCK: tl.constexpr):
-    lanes = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_m = tl.load(order_ptr + lanes, mask=lanes < M)
-    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
-    store(c_ptr, acc, lanes, offs_n, M, N, sc)
-
-
-def undefined_rows_decide_masks(a, b):
-    return launch(order_kernel, a, b, torch.arange(a.shape[0], device=a.device))
-
-
-@triton.jit
-def strip_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr):
-    strips = N // BLOCK
-    pid = tl.program_id(0) + tl.program_id(1) * tl.num_programs(0)
-    offs_m = (pid % tl.num_programs(0)).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_n = (tl.program_id(1) % strips).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
-    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
-
-
-def divided_by_no_strips(a, b):
-    return launch(strip_kernel, a, b)
-
-
-@triton.jit
-def odd_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr):
-    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_n = (tl.program_id(1) | 1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
-    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
-
-
-def odd_strips_alone(a, b):
-    return launch(odd_kernel, a, b)
-
-
-@triton.jit
-def count_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr):
-    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
-    row = 0
-    for i in range(0, 3):
-        n = 0
-        while n < i:
-            n += 1
-        row += n
-        seen = tl.load(a_ptr + row * sa[0].to(tl.int64), mask=(row <= i * n) & (M > 0) & (K > 0))
-        acc += (seen * 0).to(tl.float32)
-    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
-
-
-def rows_counted_by_inner_loops(a, b):
-    """The rows 0, 1 and 3: no multiple of the trip."""
-    return launch(count_kernel, a, b)
-
-
 def summed_by_torch(a, b):
     """The second half of the workspace is never stored."""
     w = torch.empty((2, a.shape[0], b.shape[1]), device=a.device, dtype=torch.float32)
-    launch(add_store_kernel, a, b, c=w, sc=(w.stride(1), w.stride(2)))
+    flawed(a, b, c=w, sc=(w.stride(1), w.stride(2)), FLAW="")
     return w.sum(0).to(a.dtype)
-
-
-@triton.jit
-def add_store_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr):
-    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
-    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
 def copied_by_torch(a, b):
@@ -226,18 +174,6 @@ def read_as_half(a, b):
 def single_precision_by_default(a, b):
     """fp32 operands, which tt.dot rounds to tf32 where nothing else is asked for."""
     return plain(a, b)
-
-
-@triton.jit
-def wrong_row_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr):
-    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    acc = product(a_ptr, b_ptr, M - 1 - offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
-    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
-
-
-def rows_upside_down(a, b):
-    return launch(wrong_row_kernel, a, b)
 
 
 @triton.jit

@@ -27,7 +27,6 @@ TARGET_OF = {
     "B200": "sm_100",
 }
 RECORDED = {"fp16": "fp16", "bf16": "bf16", "tf32": "tf32", "e4m3": "fp8e4m3", "e5m2": "fp8e5m2"}
-ACC_BITS = {"fp32": np.uint32, "fp16": np.uint16}
 
 # (target, instruction, format, acc, {k: (a, b)}, c, the result), worked out by hand.
 BY_HAND = [

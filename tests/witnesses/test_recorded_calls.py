@@ -1,7 +1,5 @@
 """The simulator predicts every bit that each registered kernel gave on an H200."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

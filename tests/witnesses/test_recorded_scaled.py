@@ -1,7 +1,5 @@
 """Scaled and batched dots give the bits that an H200 gave, compiled by Triton 3.6."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

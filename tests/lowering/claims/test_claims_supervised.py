@@ -11,7 +11,7 @@ from pathlib import Path
 
 import claimed_kernels as kernels
 import pytest
-import triton
+from replaced_ptxas import hide_tools, replace_ptxas
 from warm_process import run_module
 
 from gemmproof.cli import main, parser
@@ -40,17 +40,7 @@ def here(monkeypatch):
 @pytest.fixture
 def ptxas(tmp_path, monkeypatch):
     """Puts a script in place of ptxas; "$GPU" is the word for the GPU."""
-
-    def replace(does):
-        tool = tmp_path / "ptxas"
-        real = triton.knobs.nvidia.ptxas.path
-        asks = f'[ "$1" = --version ] && exec {real} --version'
-        words = f'for GPU in "$@"; do case "$GPU" in --gpu-name=*) break;; esac; done\n{does}'
-        tool.write_text(f'#!/bin/sh\n{asks}\n{words}\nexec {real} "$@"\n')
-        tool.chmod(0o755)
-        monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
-
-    return replace
+    return lambda does: replace_ptxas(monkeypatch, tmp_path, does)
 
 
 def run(capsys, words):
@@ -151,10 +141,7 @@ def test_what_a_tool_says_of_itself_is_no_finding(says, verdict, said, ptxas):
 
 
 def test_a_gpu_without_its_tools_is_no_finding(monkeypatch):
-    def find(self):
-        raise RuntimeError(f"Cannot find {self.binary}")
-
-    monkeypatch.setattr(triton.knobs.env_nvidia_tool, "get", find)
+    hide_tools(monkeypatch)
     contract = Contract(M=64, N=64, K=64, fits=("sm_80",))
     report = check(KernelUnderTest("k", kernels.right, contract), case=Case(64, 64, 64))
     assert (report.verdict, report.findings) == ("incomplete", ())

@@ -9,7 +9,9 @@ from rational import round_exactly
 
 from gemmproof.reference.arithmetic.conversions import bits, round_to, truncate_tf32, widen
 from gemmproof.reference.dot import dot_model
+from gemmproof.reference.dot.triton import triton_dot
 from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.gpus import TARGETS
 
 
 def wide_data(rng, shape, fmt, spread):
@@ -143,3 +145,17 @@ def test_a_negative_zero_stays_where_the_chain_keeps_it() -> None:
     acc = np.array([[-0.0]], np.float32)
     assert np.signbit(dot_model(None, "fp16").dot(a, b, acc))[0, 0]
     assert not np.signbit(dot_model(None, "fp16").dot(a, b))[0, 0]
+
+
+# -- the unit that Triton picks for fp64, and its bits ---------------------------------------------
+TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
+
+
+def test_doubles_have_the_bits_of_a_chain_in_either_unit():
+    by_unit = {target: triton_dot(target, "fp64", **TILE).instruction for target in TARGETS}
+    cores = [target for target, instruction in by_unit.items() if instruction == "mma"]
+    assert cores == ["sm_80", "sm_90", "sm_100"]
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((3, 64)), rng.standard_normal((64, 3))
+    alike = [triton_dot(target, "fp64", **TILE).dot(a, b) for target in ("sm_80", "sm_86")]
+    assert np.array_equal(*alike)

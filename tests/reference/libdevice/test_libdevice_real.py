@@ -86,8 +86,7 @@ def test_tails_keep_their_digits_where_the_exponent_is_large(name):
 
 
 @pytest.mark.parametrize(
-    ("function", "forward"),
-    [("erfcinv", mpmath.erfc), ("normcdfinv", mpmath.ncdf)],
+    ("function", "forward"), [("erfcinv", mpmath.erfc), ("normcdfinv", mpmath.ncdf)]
 )
 def test_inverse_functions_invert(function, forward):
     """forward(got) = y within what an error of 1e-15 in got makes of it."""

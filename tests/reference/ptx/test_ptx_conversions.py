@@ -14,8 +14,7 @@ PAIRED = {name: SCALARS[name] for name in ("f16", "bf16")}
 
 @pytest.mark.parametrize("mode", ROUNDINGS)
 @pytest.mark.parametrize(
-    ("to", "of"),
-    [("f16", "f32"), ("bf16", "f32"), ("f32", "f64"), ("f16", "f64")],
+    ("to", "of"), [("f16", "f32"), ("bf16", "f32"), ("f32", "f64"), ("f16", "f64")]
 )
 def test_floats_to_narrower_floats(to, of, mode):
     edges = np.array([65519, 65520, 2.0**-25, 3e-8, np.inf], SCALARS[of])

@@ -1,7 +1,5 @@
 """Right and wrong ways to compute a spec in fp32, judged by its bound."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gemmproof.reference.arithmetic.conversions import round_to, widen
@@ -12,10 +10,24 @@ F = np.float32
 NAMES = {f.storage: f.name for f in FORMATS.values() if f.stored is f}
 
 
+def run(spec, rules=None, **given):
+    """The only result of a spec."""
+    (result,) = evaluate(spec, given, rules or Rules())
+    return result
+
+
+def fp32(*values):
+    return np.array(values, F), "fp32"
+
+
+def fp16(x):
+    return np.array(x, np.float16), "fp16"
+
+
 def judge(spec, given, right, wrong, rules=None):
     """Every right way is within the bound of every element, every wrong one beyond it somewhere."""
     stated = {n: (x, NAMES[x.dtype]) if isinstance(x, np.ndarray) else x for n, x in given.items()}
-    (c,) = evaluate(spec, stated, rules or Rules("sm_90"))
+    c = run(spec, rules or Rules("sm_90"), **stated)
     assert c.known.all()
     for way in right:
         with np.errstate(over="ignore"):

@@ -1,7 +1,5 @@
 """A million outputs, their data made worse step by step: none beyond its bound, some near it."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scales, epilogues and packed operands as specs, as kernels compute them, and wrongly."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -185,12 +183,8 @@ def test_microscaled_operands(kind):
 
     def numbers(a, b, s, t):
         if kind == "mxfp8":
-            return (
-                a.astype(F),
-                b.astype(F),
-                F(2) ** (s.astype(F) - 127),
-                F(2) ** (t.astype(F) - 127),
-            )
+            s, t = (F(2) ** (x.astype(F) - 127) for x in (s, t))
+            return a.astype(F), b.astype(F), s, t
         return E2M1[halves(a, 1)], E2M1[halves(b, 0)], s.astype(F), t.astype(F)
 
     def whole(a, b, s, t):

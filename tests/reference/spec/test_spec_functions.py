@@ -1,26 +1,15 @@
 """What a spec may say besides sums and products, and the one line that anything else gets."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
+from spec_ways import fp32, run
 
 from gemmproof.reference.arithmetic.conversions import round_to, widen
-from gemmproof.reference.spec import Rules, SpecError, erf, evaluate, sigmoid
+from gemmproof.reference.spec import SpecError, erf, sigmoid
 
 F = np.float32
-RULES = Rules()
-
-
-def run(spec, rules=RULES, **given):
-    (result,) = evaluate(spec, given, rules)
-    return result
-
-
-def fp32(*values):
-    return np.array(values, F), "fp32"
 
 
 def test_packed_weights_are_unpacked_exactly():

@@ -1,7 +1,5 @@
 """GEMV, batches, groups, experts, LoRA, split-K: as specs, as kernels compute them, and wrongly."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an evaluation takes: memory of the operands and results, not of what is gathered."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

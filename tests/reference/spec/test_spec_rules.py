@@ -1,33 +1,19 @@
 """Each rule of a spec's bound on data where that rule alone decides, in exact fractions."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from spec_ways import fp16, fp32, run
 
 from gemmproof.reference.arithmetic.conversions import round_to, widen
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import TARGETS
-from gemmproof.reference.spec import Rules, erf, evaluate, sigmoid
+from gemmproof.reference.spec import Rules, erf, sigmoid
 
 F = np.float32
 U = 2.0**-24
-
-
-def run(spec, rules=None, **given):
-    (result,) = evaluate(spec, given, rules or Rules())
-    return result
-
-
-def fp32(*values):
-    return np.array(values, F), "fp32"
-
-
-def fp16(x):
-    return np.array(x, np.float16), "fp16"
 
 
 def swallowed(K):

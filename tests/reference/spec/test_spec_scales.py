@@ -1,24 +1,18 @@
 """fp8 operands times scales: summed by the unit before they are scaled, and wrongly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from spec_ways import run
 
 from gemmproof.reference.arithmetic.conversions import round_to, widen
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.gpus import GPUS, TARGETS
-from gemmproof.reference.spec import Rules, evaluate
+from gemmproof.reference.spec import Rules
 
 F, U = np.float32, 2.0**-24
 E4M3, E5M2 = "fp8e4m3", "fp8e5m2"
 M, N, K = 5, 6, 384
 SM_90 = dot_model("sm_90", E4M3)
-
-
-def run_scaled(spec, rules, **given):
-    (c,) = evaluate(spec, given, rules)
-    return c
 
 
 def draw(rng, name, data, *shape):
@@ -97,7 +91,7 @@ def test_sums_of_fp8_may_be_scaled_afterwards(spelling, group, data, names):
             "t": draw_scales(rng, powers, groups, N),
         }
         spec = lambda a, b, s, t: SPELLINGS[spelling](a, b, s, t, group)  # noqa: E731
-        c, ieee = (run_scaled(spec, Rules(target), **given) for target in ("sm_90", None))
+        c, ieee = (run(spec, Rules(target), **given) for target in ("sm_90", None))
         assert c.known.all()
         model, off = dot_model("sm_90", names), []
         for first in (None, lambda p, s, t: p * (s * t), lambda p, s, t: p * t * s):
@@ -130,13 +124,13 @@ def test_a_part_may_lose_nearly_all_that_its_bound_says():
     a[0, ::128] = b[::128] = 128
     s = np.repeat([[3.0, 2.0**-30]], 128, 1)
     given = {"a": fp8(a), "b": fp8(b), "s": fp32(s), "t": fp32(1 / 3)}
-    c = run_scaled(scaled, Rules("sm_90"), **given)
+    c = run(scaled, Rules("sm_90"), **given)
     groups = {**given, "s": fp32(s[:, ::128]), "t": fp32(np.full((2, 1), 1 / 3))}
     off = abs(scale_sums(**groups, group=128) - c.value)[0, 0]
     assert 0.8 < off / c.bound[0, 0] <= 1
     # with parts of 32 a unit may lose less
     s = np.repeat(2.0 ** np.arange(8.0)[None] / 3, 32, 1)
-    shorter = run_scaled(scaled, Rules("sm_90"), **{**given, "s": fp32(s)})
+    shorter = run(scaled, Rules("sm_90"), **{**given, "s": fp32(s)})
     assert (shorter.bound / shorter.size < c.bound / c.size / 3).all()
 
 
@@ -146,7 +140,7 @@ def test_a_scale_rounds_the_sum_though_it_rounds_next_to_none_of_the_addends():
     a, b = fp8([[2.0**15, 1.75 * 4, 8]], E5M2), fp8([[2.0**15], [1.25 * 8], [8]], E5M2)
     s, t = rng.uniform(1.115, 1.13, (2, 4000)).astype(F)
     stacked = {"s": fp32(s[:, None, None]), "t": fp32(t[:, None, None])}
-    c = run_scaled(scaled, Rules(), a=a, b=b, **stacked)
+    c = run(scaled, Rules(), a=a, b=b, **stacked)
     (total,) = dot_model(None, E5M2).dot(a[0], b[0])[0]
     off = (widen(total * (s * t)) - c.value[:, 0, 0]) / c.size[:, 0, 0]
     assert 3.2 * U < off.max()
@@ -157,7 +151,7 @@ def test_scaled_subnormals_are_cut_by_their_encoding():
     """2**-9 2**8 has the exponent 2 in e4m3's encoding: 2**-12 beside it is cut away."""
     given = {"a": fp8([[2.0**-9, 2.0**-9]]), "b": fp8([[2.0**8], [2.0**-3]])}
     given |= {"s": fp32([[4.0]]), "t": fp32([[2.0**-20]])}
-    c = run_scaled(scaled, Rules("sm_90"), **given)
+    c = run(scaled, Rules("sm_90"), **given)
     off = abs(scale_sums(**given, group=2) - c.value)
     assert (off == 2.0**-30) & ~c.exact & (off <= c.bound)
 
@@ -170,7 +164,7 @@ def test_operands_that_the_kernel_quantises_may_be_scaled_too():
     def quantise(a, b):
         return ((a / 4.0).to(E4M3) * 4.0) @ ((b * 8).to(E4M3) * 0.125)
 
-    c, ieee = (run_scaled(quantise, Rules(target), **given) for target in ("sm_90", None))
+    c, ieee = (run(quantise, Rules(target), **given) for target in ("sm_90", None))
     scales = {"s": fp32(np.full((M, 3), 4)), "t": fp32(np.full((3, N), 0.125))}
     off = np.abs(scale_sums(x, y, **scales, group=128) - c.value)
     assert (off <= c.bound).all()
@@ -183,7 +177,7 @@ def test_a_sum_that_never_leaves_the_unit_is_scaled_only_where_it_is_declared(ac
     a, b = np.ones((1, deep)), np.ones((deep, 1))
     a[0, 0], b[0] = 64, 256
     given = {"a": fp8(a), "b": fp8(b), "s": fp32([[0.3]]), "t": fp32([[0.7]])}
-    c = run_scaled(scaled, Rules("sm_90", acc), **given)
+    c = run(scaled, Rules("sm_90", acc), **given)
     alone = scale_sums(**given, group=deep, step=deep)
     promoted = scale_sums(**given, group=deep)
     assert (abs(alone - c.value) <= c.bound).all() == (acc == "e8m13")
@@ -202,7 +196,7 @@ def test_every_unit_for_fp8_may_sum_before_scales(target, deep):
         "s": draw_scales(rng, False, 40, 1),
         "t": draw_scales(rng, False, 1, 40),
     }
-    c = run_scaled(scaled, Rules(target), **given)
+    c = run(scaled, Rules(target), **given)
     assert (abs(scale_sums(**given, group=deep, model=model) - c.value) <= c.bound).all()
 
 
@@ -217,7 +211,7 @@ def test_what_is_exact_is_what_sums_before_scales_give():
             "s": fp32(2.0 ** rng.integers(-3, 3, (20, 1)) * rng.choice([1, 3], (20, 1))),
             "t": fp32(2.0 ** rng.integers(-3, 3, (1, 3))),
         }
-        c = run_scaled(scaled, Rules("sm_90"), **given)
+        c = run(scaled, Rules("sm_90"), **given)
         got = scale_sums(**given, group=64)
         assert np.array_equal(got[c.exact], c.value[c.exact])
         exact += c.exact.sum()
@@ -230,7 +224,7 @@ def test_scales_that_leave_the_range_when_multiplied_first_are_no_finding():
     )
     for given, s, known in ((tiny, 2.0**65, False), (large, 2.0**-75, True)):
         scales = {"s": fp32([[s]]), "t": fp32([[s]])}
-        c = run_scaled(scaled, Rules("sm_90"), **given, **scales)
+        c = run(scaled, Rules("sm_90"), **given, **scales)
         assert (c.known.all(), c.exact.any()) == (known, False)
         with np.errstate(over="ignore"):
             got = scale_sums(**given, **scales, group=32, first=lambda p, s, t: p * (s * t))
@@ -242,7 +236,7 @@ def test_an_infinite_scale_may_meet_zeros_and_a_nan_is_everywhere(s):
     a = np.ones((1, 64))
     a[0, 3] = 0
     given = {"a": fp8(a), "b": fp8(np.ones((64, 1))), "s": fp32([[s]]), "t": fp32([[1]])}
-    c = run_scaled(scaled, Rules("sm_90"), **given)
+    c = run(scaled, Rules("sm_90"), **given)
     assert c.known.all() == np.isnan(s)
 
 
@@ -267,5 +261,5 @@ def test_what_no_fp8_unit_can_sum_keeps_the_bound_of_the_accumulator(name):
     spec = UNCHANGED[name]
     if "e2m1" in name:
         given["w"] = (rng.integers(0, 16, (4, deep)).astype(np.uint8), "uint8")
-    c, ieee = (run_scaled(spec, Rules(target), **given) for target in ("sm_90", None))
+    c, ieee = (run(spec, Rules(target), **given) for target in ("sm_90", None))
     assert (c.bound <= ieee.bound * (1 + 1 / 16)).all()

@@ -1,29 +1,15 @@
 """A spec's bound beside the dot models of all targets, on data that each unit's rule decides."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from spec_ways import fp16, fp32, run
 
 from gemmproof.reference.arithmetic.conversions import round_to, widen
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.gpus import GPUS, TARGETS
-from gemmproof.reference.spec import Rules, evaluate
+from gemmproof.reference.spec import Rules
 
 F = np.float32
-
-
-def run(spec, rules=None, **given):
-    (result,) = evaluate(spec, given, rules or Rules())
-    return result
-
-
-def fp32(*values):
-    return np.array(values, F), "fp32"
-
-
-def fp16(x):
-    return np.array(x, np.float16), "fp16"
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -5,8 +5,9 @@ import torch
 import triton
 import triton.language as tl
 from simulator_cases import reserve
-from simulator_lanes import FILLS, launcher, result_of
+from simulator_lanes import FILLS, launcher
 from simulator_masks import K, M, N, faults_of, into, kernel, lay_out, line, matmul, the
+from simulator_outputs import empty_launcher
 
 from gemmproof.reference.simulator import run
 
@@ -110,39 +111,30 @@ def test_offsets_beyond_32_bits_in_narrow_views_of_huge_parents(strides, casts):
 
 
 @triton.jit
-def assuming(c_ptr, n, S: tl.constexpr):
-    tl.assume(n % 8 == 0)
-    tl.assume(n > 0)
-    tl.store(c_ptr + tl.arange(0, S), n)
-
-
-@triton.jit
-def hinted(c_ptr, n, S: tl.constexpr):
-    """Of a computed value: Triton drops a promise about an argument itself."""
-    n = tl.multiple_of(n + tl.program_id(0), 16)
-    tl.store(c_ptr + tl.arange(0, S), n)
-
-
-@triton.jit
-def hinted_mask(c_ptr, n, S: tl.constexpr):
-    i = tl.arange(0, S)
-    mask = tl.max_constancy(i < n + tl.program_id(0), 4)
-    tl.store(c_ptr + i, tl.where(mask, 1, 2))
+def hinting_kernel(c_ptr, n, S: tl.constexpr, HOW: tl.constexpr):
+    i, x = tl.arange(0, S), n
+    if HOW == "assume":
+        tl.assume(n % 8 == 0)
+        tl.assume(n > 0)
+    elif HOW == "mask":
+        x = tl.where(tl.max_constancy(i < n + tl.program_id(0), 4), 1, 2)
+    else:  # of a computed value: Triton drops a promise about an argument itself
+        x = tl.multiple_of(n + tl.program_id(0), 16)
+    tl.store(c_ptr + i, x)
 
 
 @pytest.mark.parametrize(
-    ("kernel", "true", "false", "text", "word"),
+    ("how", "true", "false", "text", "word"),
     [
-        (hinted_mask, 8, 6, "max_constancy", "max_constancy(4)"),
-        (assuming, 16, 12, "n % 8", "assume"),
-        (hinted, 32, 24, "multiple_of", "of 24"),
+        ("mask", 8, 6, "max_constancy", "max_constancy(4)"),
+        ("assume", 16, 12, "n % 8", "assume"),
+        ("value", 32, 24, "multiple_of", "of 24"),
     ],
 )
-def test_a_false_hint(kernel, true, false, text, word):
-    how = {"shape": (16,), "dtype": torch.float32, "make": torch.empty}
-    result_of(kernel, (1,), true, 16, **how)
-    fault = the(run(launcher(kernel, (1,), false, 16, **how)), "false_hint")
-    assert fault.where.line == line(kernel, text)
+def test_a_false_hint(how, true, false, text, word):
+    assert run(empty_launcher(hinting_kernel, (1,), true, 16, how)).faults == []
+    fault = the(run(empty_launcher(hinting_kernel, (1,), false, 16, how)), "false_hint")
+    assert fault.where.line == line(hinting_kernel, text)
     assert word in fault.got
 
 
@@ -155,8 +147,7 @@ def test_a_failed_assertion_of_the_kernel():
         tl.store(c_ptr + i, i)
 
     def wrapper(n):
-        how = {"shape": (16,), "dtype": torch.float32, "make": torch.empty}
-        return launcher(asserting, (1,), n, 16, **how)
+        return empty_launcher(asserting, (1,), n, 16)
 
     assert run(wrapper(16)).faults == []
     fault = the(run(wrapper(10)), "failed_assert")
@@ -207,8 +198,8 @@ def test_an_operand_of_a_batch_names_the_batch():
         tl.store(c_ptr + tl.program_id(0) * S + i, x)
 
     a = torch.zeros((8, 2, 16))[:3]
-    how = {"shape": (4, 16), "dtype": torch.float32, "make": torch.empty}
-    fault = the(run(launcher(batched, (4,), a.stride(0), 16, **how), a), "out_of_bounds")
+    wrapper = empty_launcher(batched, (4,), a.stride(0), 16, shape=(4, 16))
+    fault = the(run(wrapper, a), "out_of_bounds")
     assert (fault.operand, fault.axis) == ("a", "batch")
     assert fault.got.startswith("batch 3 of a")
 

@@ -68,50 +68,37 @@ def test_split_k_onto_an_uninitialised_output():
 
 
 @triton.jit
-def undefined_address(x_ptr, c_ptr, n):
-    i = tl.arange(0, 16)
-    at = tl.load(x_ptr + i, mask=i < n)
-    tl.store(c_ptr + at, 1)
-
-
-@triton.jit
-def undefined_mask(x_ptr, c_ptr, n):
+def deciding_kernel(x_ptr, c_ptr, n, HOW: tl.constexpr):
+    """What is loaded beyond n is undefined, and decides what HOW says."""
     i = tl.arange(0, 16)
     x = tl.load(x_ptr + i, mask=i < n)
-    tl.store(c_ptr + i, 1, mask=x > 0)
-
-
-@triton.jit
-def undefined_branch(x_ptr, c_ptr, n):
-    i = tl.arange(0, 16)
-    x = tl.sum(tl.load(x_ptr + i, mask=i < n), 0)
-    if x > 3:
-        tl.store(c_ptr + i, 1)
+    if HOW == "an address":
+        tl.store(c_ptr + x, 1)
+    elif HOW == "a mask":
+        tl.store(c_ptr + i, 1, mask=x > 0)
+    elif HOW == "a branch":
+        if tl.sum(x, 0) > 3:
+            tl.store(c_ptr + i, 1)
+        else:
+            tl.store(c_ptr + i, 2)
     else:
-        tl.store(c_ptr + i, 2)
+        total = i
+        for _ in range(tl.load(x_ptr + n, mask=n < 3)):
+            total += 1
+        tl.store(c_ptr + i, total)
 
 
-@triton.jit
-def undefined_bound(x_ptr, c_ptr, n):
-    i = tl.arange(0, 16)
-    last = tl.load(x_ptr + n, mask=n < 3)
-    total = i
-    for _ in range(last):
-        total += 1
-    tl.store(c_ptr + i, total)
+DECISIONS = {
+    "an address": "c_ptr + x, 1",
+    "a mask": "mask=x > 0",
+    "a branch": "if tl.sum(x, 0) > 3",
+    "a loop bound": "in range(tl.load",
+}
 
 
-@pytest.mark.parametrize(
-    ("function", "what", "text"),
-    [
-        (undefined_address, "an address", "tl.store"),
-        (undefined_mask, "a mask", "tl.store"),
-        (undefined_branch, "a branch", "if x > 3"),
-        (undefined_bound, "a loop bound", "in range(last)"),
-    ],
-)
-def test_a_decision_taken_by_an_undefined_lane(function, what, text):
-    wrapper = launcher(function, (1,), 10)
+@pytest.mark.parametrize("what", DECISIONS)
+def test_a_decision_taken_by_an_undefined_lane(what):
+    wrapper = launcher(deciding_kernel, (1,), 10, what)
     fault = the(run(wrapper, torch.arange(16, dtype=torch.int32), fill="zero"), "undefined_used")
     assert fault.got == f"{what} that depends on an undefined lane"
-    assert fault.where.line == line(function, text)
+    assert fault.where.line == line(deciding_kernel, DECISIONS[what])

@@ -47,23 +47,20 @@ def queues(a, counter, o, tiles, B: tl.constexpr):
         tile = tl.atomic_add(counter, 1)
 
 
+ENDLESS = [
+    (overshoots, (33, 16), [torch.ones(640)], "while k != K"),
+    (forgets, (33, 16), [torch.ones(640)], "while tile < tiles"),
+    # a queue that is drawn from for ever
+    (queues, (4, 16), [torch.ones(64), torch.zeros(1, dtype=torch.int32)], "while tile != tiles"),
+]
+
+
 @pytest.mark.lane("full")
-@pytest.mark.parametrize(
-    ("kernel", "words"),
-    [(overshoots, "while k != K"), (forgets, "while tile < tiles")],
-)
-def test_a_loop_that_touches_nothing_new_never_ends(kernel, words):
+@pytest.mark.parametrize(("kernel", "args", "tensors", "words"), ENDLESS)
+def test_a_loop_that_touches_nothing_new_never_ends(kernel, args, tensors, words):
     with pytest.raises(LimitExceeded, match="a loop without end") as raised:
-        run(launcher(kernel, (2,), 33, 16, shape=(640,)), torch.ones(640), seconds=1)
+        run(launcher(kernel, (2,), *args, shape=(640,)), *tensors, seconds=1)
     assert _line(raised.value) == _line_of(words)
-
-
-@pytest.mark.lane("full")
-def test_a_queue_that_is_drawn_from_for_ever_never_ends():
-    tensors = torch.ones(64), torch.zeros(1, dtype=torch.int32)
-    with pytest.raises(LimitExceeded, match="a loop without end") as raised:
-        run(launcher(queues, (2,), 4, 16), *tensors, seconds=1)
-    assert _line(raised.value) == _line_of("while tile != tiles")
 
 
 @triton.jit
@@ -93,11 +90,7 @@ def idles(o, n):
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("kernel", "grid", "args"),
-    [
-        (persists, (1,), (1 << 20, 4)),
-        (counts, (2,), (3,)),
-        (idles, (2**31 - 1,), (3,)),
-    ],
+    [(persists, (1,), (1 << 20, 4)), (counts, (2,), (3,)), (idles, (2**31 - 1,), (3,))],
 )
 def test_what_is_slow_is_not_called_endless(kernel, grid, args):
     tensors = (torch.ones(1 << 22),) if kernel is persists else ()

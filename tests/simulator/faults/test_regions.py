@@ -42,33 +42,19 @@ def add_and_place(a, b):
     return a + b + tl.program_id(0)
 
 
-def kernel_of(kind, combine):
-    if kind == "reduce":
-
-        @triton.jit
-        def kernel(x_ptr, o_ptr, N: tl.constexpr):
-            i = tl.program_id(0) * N + tl.arange(0, N)
-            tl.store(o_ptr + i, tl.reduce(tl.load(x_ptr + i), 0, combine))
-    elif kind == "scan":
-
-        @triton.jit
-        def kernel(x_ptr, o_ptr, N: tl.constexpr):
-            i = tl.program_id(0) * N + tl.arange(0, N)
-            tl.store(o_ptr + i, tl.associative_scan(tl.load(x_ptr + i), 0, combine))
-    else:
-
-        @triton.jit
-        def kernel(x_ptr, o_ptr, N: tl.constexpr):
-            i = tl.program_id(0) * N + tl.arange(0, N)
-            x = tl.load(x_ptr + i)
+def seen_of(kind, combine):
+    @triton.jit
+    def kernel(x_ptr, o_ptr, N: tl.constexpr, KIND: tl.constexpr):
+        i = tl.program_id(0) * N + tl.arange(0, N)
+        x = tl.load(x_ptr + i)
+        if KIND == "reduce":
+            tl.store(o_ptr + i, tl.reduce(x, 0, combine))
+        elif KIND == "scan":
+            tl.store(o_ptr + i, tl.associative_scan(x, 0, combine))
+        else:
             tl.store(o_ptr + i, tl.map_elementwise(combine, x, x))
 
-    return kernel
-
-
-def seen_of(kind, combine):
-    wrapper = launcher(kernel_of(kind, combine), (PROGRAMS,), N, shape=(PROGRAMS * N,))
-    return run(wrapper, X)
+    return run(launcher(kernel, (PROGRAMS,), N, kind, shape=(PROGRAMS * N,)), X)
 
 
 @pytest.mark.parametrize("kind", ["reduce", "scan", "map"])

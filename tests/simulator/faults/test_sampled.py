@@ -1,7 +1,5 @@
 """A result of more than 2**31 elements: some programs of its launches run, in next to no memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

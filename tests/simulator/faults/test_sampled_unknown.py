@@ -1,7 +1,5 @@
 """What a sampled call does not know decides no fault: memory that other programs may store to."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import triton

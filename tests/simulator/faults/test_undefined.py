@@ -4,7 +4,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import FILLS, expression, launcher
+from simulator_lanes import FILLS, expression
+from simulator_outputs import empty_launcher
 
 from gemmproof.reference.simulator import run
 
@@ -40,8 +41,7 @@ SPREAD = {
 @pytest.mark.parametrize("fill", FILLS)
 def test_undefined_lanes_spread_as_far_as_they_decide(text, fill):
     """Whatever the undefined memory holds."""
-    how = {"shape": (16,), "dtype": torch.float32, "make": torch.empty}
-    wrapper = launcher(undefined_kernel, (1,), 10, expression(text, "x, y, ok"), 16, **how)
+    wrapper = empty_launcher(undefined_kernel, (1,), 10, expression(text, "x, y, ok"), 16)
     seen = run(wrapper, torch.arange(1.0, 17.0), fill=fill)
     lanes = SPREAD[text]
     assert {f.kind: f.lanes for f in seen.faults} == ({"undefined_stored": lanes} if lanes else {})
@@ -67,8 +67,7 @@ def undefined_dot_kernel(a_ptr, b_ptr, c_ptr, k, ZERO_B: tl.constexpr, S: tl.con
 def test_undefined_lanes_in_a_dot(dtype, zero_b, bad):
     """Zeros of the partner save integers, not floats."""
     out = torch.int32 if dtype == torch.int8 else torch.float32
-    how = {"shape": (32, 32), "dtype": out, "make": torch.empty}
-    wrapper = launcher(undefined_dot_kernel, (1,), 20, zero_b, 32, **how)
+    wrapper = empty_launcher(undefined_dot_kernel, (1,), 20, zero_b, 32, shape=(32, 32), dtype=out)
     ones = torch.ones((32, 32), dtype=dtype)
     kinds = [f.kind for f in run(wrapper, ones, ones.clone()).faults]
     assert kinds == (["undefined_stored"] if bad else [])
@@ -115,11 +114,37 @@ WRAPS = {
 @pytest.mark.parametrize("text", WRAPS)
 def test_an_overflow_is_reported_where_it_reaches_an_address(text):
     """Offsets that leave int32 and come back address the right elements."""
-    how = {"shape": (4,), "dtype": torch.float32, "make": torch.empty}
-    wrapper = launcher(offset_kernel, (1,), 2**30, expression(text, "i, big"), **how)
+    wrapper = empty_launcher(offset_kernel, (1,), 2**30, expression(text, "i, big"), shape=(4,))
     seen = run(wrapper, torch.arange(8.0))
     kinds = {f.kind for f in seen.faults} - {"out_of_bounds", "undefined_stored"}
     assert kinds == ({"wrapped_offset"} if WRAPS[text] else set())
     if not WRAPS[text]:
         assert seen.faults == []
         assert seen.result.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@triton.jit
+def hinted_often(x_ptr, c_ptr, n, S: tl.constexpr):
+    """Ten hints that are false in lanes beyond n only, which are not stored."""
+    i = tl.arange(0, S)
+    near = tl.where(i < n, i, 0)
+    total = tl.zeros((S,), tl.float32)
+    total += tl.load(x_ptr + tl.max_contiguous(near + 0 * (n + 0), S))
+    total += tl.load(x_ptr + tl.max_contiguous(near + 0 * (n + 1), S))
+    total += tl.load(x_ptr + tl.max_contiguous(near + 0 * (n + 2), S))
+    total += tl.load(x_ptr + tl.max_contiguous(near + 0 * (n + 3), S))
+    total += tl.load(x_ptr + tl.max_contiguous(near + 0 * (n + 4), S))
+    total += tl.load(x_ptr + tl.max_contiguous(near + 0 * (n + 5), S))
+    total += tl.load(x_ptr + tl.max_contiguous(near + 0 * (n + 6), S))
+    total += tl.load(x_ptr + tl.max_contiguous(near + 0 * (n + 7), S))
+    total += tl.load(x_ptr + tl.max_contiguous(near + 0 * (n + 8), S))
+    total += tl.load(x_ptr + tl.max_contiguous(near + 0 * (n + 9), S))
+    tl.store(c_ptr + i, total, mask=i < n)
+
+
+def test_false_hints_in_lanes_that_are_not_stored_are_no_findings_however_many_there_are():
+    """More origins of undefined lanes than a block has bits: none is taken for another kind."""
+    x = torch.arange(5, dtype=torch.float32)
+    seen = run(empty_launcher(hinted_often, (1,), 5, 16, shape=(5,)), x)
+    assert seen.faults == []
+    assert torch.equal(seen.result, 10 * x)

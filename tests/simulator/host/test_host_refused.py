@@ -3,8 +3,6 @@
 A build of torch with CUDA has functions that would reach a device, or change the process for good.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

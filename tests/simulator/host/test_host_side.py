@@ -4,8 +4,6 @@ Whatever the fake device does not know ends as Unsupported, with the line that a
 that only a missing GPU causes must not be blamed on a kernel.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

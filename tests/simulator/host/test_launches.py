@@ -67,11 +67,7 @@ def test_every_form_of_a_launch(launch):
 
 @pytest.mark.parametrize(
     ("args", "kwargs", "message"),
-    [
-        ((50, 3), {}, "S"),
-        ((50, 3, 16), {"value": 1}, "value"),
-        ((object(), 3, 16), {}, "n"),
-    ],
+    [((50, 3), {}, "S"), ((50, 3, 16), {"value": 1}, "value"), ((object(), 3, 16), {}, "n")],
 )
 def test_wrong_arguments_of_a_launch(args, kwargs, message):
     """The kernel's name, the argument, and the wrapper's line."""

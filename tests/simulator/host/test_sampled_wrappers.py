@@ -1,7 +1,5 @@
 """Wrappers and their results of more than 2**31 elements, which have a shape and no memory."""
 
-from __future__ import annotations
-
 import os
 import resource
 from contextlib import suppress

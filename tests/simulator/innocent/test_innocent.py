@@ -1,58 +1,30 @@
 """Unusual but correct tile orders and masks: right results and no fault."""
 
+from functools import partial
+
 import pytest
 import torch
 import triton
 import triton.language as tl
+from families.epilogues import linear
+from no_false_alarm import addressing, projects, scheduling
+from no_false_alarm.splitting import stream_k_kernel
 from simulator_lanes import assert_innocent, integers, sizes
 
 
-@triton.jit
-def rotated_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
-    S: tl.constexpr, G: tl.constexpr,
-):  # fmt: skip
-    """`pid % size` of the global pid rotates the order inside a group: still every tile once."""
-    pid = tl.program_id(0)
-    tiles_m, tiles_n = tl.cdiv(M, S), tl.cdiv(N, S)
-    group = pid // (G * tiles_n)
-    size = min(tiles_m - group * G, G)
-    pid_m = group * G + (pid % size)
-    pid_n = (pid % (G * tiles_n)) // size
-    rm = pid_m * S + tl.arange(0, S)
-    rn = pid_n * S + tl.arange(0, S)
-    ram = tl.max_contiguous(tl.multiple_of(rm, S), S) % M
-    rbn = rn % N
-    rk = tl.arange(0, S)
-    a_ptrs = a_ptr + (ram[:, None] * sam + rk[None, :] * sak)
-    b_ptrs = b_ptr + (rk[:, None] * sbk + rbn[None, :] * sbn)
-    acc = tl.zeros((S, S), dtype=tl.float32)
-    for k in range(K, 0, -S):
-        a = tl.load(a_ptrs, mask=rk[None, :] < k, other=0.0)
-        b = tl.load(b_ptrs, mask=rk[:, None] < k, other=0.0)
-        acc += tl.dot(a, b)
-        a_ptrs += S * sak
-        b_ptrs += S * sbk
-    rm = pid_m * S + tl.arange(0, S)
-    rn = pid_n * S + tl.arange(0, S)
-    c_ptrs = c_ptr + (rm[:, None] * scm + rn[None, :] * scn)
-    tl.store(c_ptrs, acc.to(tl.float32), mask=(rm < M)[:, None] & (rn < N)[None, :])
-
-
-def rotated(a, b, out=None):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device) if out is None else out
-    grid = lambda meta: (triton.cdiv(M, meta["S"]) * triton.cdiv(N, meta["S"]),)  # noqa: E731
-    rotated_kernel[grid](
-        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(), S=16, G=3, num_warps=8
-    )
-    return c
-
-
 @sizes
-def test_rotation_inside_groups_with_wrapped_offsets(M, N, K):
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        scheduling.rotation_by_the_global_pid,
+        addressing.rows_and_columns_wrapped,
+        addressing.k_walked_backwards,
+        projects.compiler_template,
+    ],
+)
+def test_rotation_inside_groups_and_wrapped_offsets(wrapper, M, N, K):
     """Duplicate lanes of a wrapped row are masked in the store; loops may count down."""
-    assert_innocent(rotated, integers(M, K), integers(K, N, seed=1))
+    assert_innocent(wrapper, integers(M, K), integers(K, N, seed=1))
 
 
 @triton.jit
@@ -91,63 +63,77 @@ def test_a_mask_on_one_operand_is_enough_where_the_other_is_in_bounds(M, N, K):
     assert_innocent(one_mask, integers(M, K), integers(K, N, seed=1))
 
 
-@triton.jit
-def even_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN_K: tl.constexpr,
-    ACTIVATION: tl.constexpr, bias_ptr=None,
-):  # fmt: skip
-    """The template of torch's inductor: index arithmetic on a flat tile, constant conditions."""
-    grid_n = (N + BN - 1) // BN
-    pid = tl.program_id(0)
-    rm = pid // grid_n * BM + tl.arange(0, BM)
-    rn = pid % grid_n * BN + tl.arange(0, BN)
-    if (sam == 1 and sak == M) or (sam == K and sak == 1):
-        ram = tl.max_contiguous(tl.multiple_of(rm, BM), BM)
-    else:
-        ram = rm % M
-    ram = ram % M
-    rbn = rn % N
-    rk = tl.arange(0, BK)
-    A = a_ptr + (ram[:, None] * sam + rk[None, :] * sak)
-    B = b_ptr + (rk[:, None] * sbk + rbn[None, :] * sbn)
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
-    for k in range(K, 0, -BK):
-        if EVEN_K:
-            a = tl.load(A)
-            b = tl.load(B)
-        else:
-            a = tl.load(A, mask=rk[None, :] < k, other=0.0)
-            b = tl.load(B, mask=rk[:, None] < k, other=0.0)
-        acc += tl.dot(a, b, allow_tf32=False)
-        A += BK * sak
-        B += BK * sbk
-    idx_m = rm[:, None]
-    idx_n = rn[None, :]
-    mask = (idx_m < M) & (idx_n < N)
-    if bias_ptr is not None:
-        acc += tl.load(bias_ptr + idx_n, mask=idx_n < N, other=0.0)
-    if ACTIVATION == "relu":
-        acc = tl.where(acc > 0, acc, 0.0)
-    xindex = idx_n + N * idx_m
-    tl.store(c_ptr + (tl.broadcast_to(xindex, acc.shape)), acc, mask)
-
-
 @sizes
-@pytest.mark.parametrize("activation", [None, "relu"])
-def test_the_template_of_inductor(M, N, K, activation):
-    def wrapper(a, b, bias=None):
-        c = torch.empty((M, N), device=a.device)
-        even_kernel[(triton.cdiv(M, 32) * triton.cdiv(N, 16),)](
-            a, b, c, M, N, K, *a.stride(), *b.stride(), BM=32, BN=16, BK=16,
-            EVEN_K=K % 16 == 0, ACTIVATION=activation, bias_ptr=bias,
-        )  # fmt: skip
-        return c
-
+@pytest.mark.parametrize("activation", ["", "relu"])
+def test_an_optional_bias_and_an_activation(M, N, K, activation):
+    """Constant conditions, as in the template of torch's inductor."""
     a, b, bias = integers(M, K), integers(K, N, seed=1), integers(N, seed=2)
     plain = a.double() @ b.double()
     full = plain + bias.double()
     if activation:
         plain, full = plain.relu(), full.relu()
+    wrapper = partial(linear, activation=activation)
     assert_innocent(wrapper, a, b, expected=plain)
     assert_innocent(wrapper, a, b, bias, expected=full)
+
+
+# -- kernels that split a tile's sum between programs ---------------------------------------------
+@triton.jit
+def last_block_kernel(
+    a_ptr, b_ptr, c_ptr, w_ptr, count_ptr, M, N, K, SPLIT: tl.constexpr, S: tl.constexpr
+):
+    """Partial sums in a workspace; who finishes a tile last adds them up."""
+    tile, part = tl.program_id(0), tl.program_id(1)
+    tiles_n = tl.cdiv(N, S)
+    rm = tile // tiles_n * S + tl.arange(0, S)
+    rn = tile % tiles_n * S + tl.arange(0, S)
+    acc = tl.zeros((S, S), tl.float32)
+    steps = tl.cdiv(K, S)
+    each = tl.cdiv(steps, SPLIT)
+    for step in range(part * each, min((part + 1) * each, steps)):
+        rk = step * S + tl.arange(0, S)
+        a_mask = (rm[:, None] < M) & (rk[None, :] < K)
+        b_mask = (rk[:, None] < K) & (rn[None, :] < N)
+        a = tl.load(a_ptr + rm[:, None] * K + rk[None, :], mask=a_mask, other=0.0)
+        b = tl.load(b_ptr + rk[:, None] * N + rn[None, :], mask=b_mask, other=0.0)
+        acc = tl.dot(a, b, acc)
+    within = tl.arange(0, S)[:, None] * S + tl.arange(0, S)[None, :]
+    tl.store(w_ptr + (tile * SPLIT + part) * S * S + within, acc)
+    tl.debug_barrier()
+    done = tl.atomic_add(count_ptr + tile, 1, sem="acq_rel")
+    if done == SPLIT - 1:
+        total = tl.zeros((S, S), tl.float32)
+        for other in range(SPLIT):
+            total += tl.load(w_ptr + (tile * SPLIT + other) * S * S + within)
+        mask = (rm[:, None] < M) & (rn[None, :] < N)
+        tl.store(c_ptr + rm[:, None] * N + rn[None, :], total, mask=mask)
+        tl.store(count_ptr + tile, 0)
+
+
+@sizes
+def test_the_last_block_reduces(M, N, K):
+    def wrapper(a, b):
+        tiles = triton.cdiv(M, 16) * triton.cdiv(N, 16)
+        c = torch.empty((M, N), device=a.device)
+        w = torch.empty((tiles, 4, 16, 16), device=a.device)
+        count = torch.zeros(tiles, dtype=torch.int32, device=a.device)
+        last_block_kernel[tiles, 4](a, b, c, w, count, M, N, K, 4, 16)
+        assert not count.any()
+        return c
+
+    assert_innocent(wrapper, integers(M, K), integers(K, N, seed=1))
+
+
+@pytest.mark.parametrize(("M", "N", "K"), [(33, 17, 40), (50, 3, 100)], ids=str)
+@pytest.mark.parametrize("programs", [1, 3, 7])
+def test_stream_k_with_programs_that_await_later_ones(M, N, K, programs):
+    def wrapper(a, b):
+        c = torch.empty((M, N), device=a.device)
+        w = torch.empty((programs, 16, 16), device=a.device)
+        flags = torch.zeros(programs + 1, dtype=torch.int32, device=a.device)
+        share = triton.cdiv(triton.cdiv(M, 16) * triton.cdiv(N, 16) * triton.cdiv(K, 16), programs)
+        strides = a.stride(), b.stride(), c.stride()
+        stream_k_kernel[(programs,)](a, b, c, w, flags, M, N, K, *strides, share, programs, 16)
+        return c
+
+    assert_innocent(wrapper, integers(M, K), integers(K, N, seed=1))

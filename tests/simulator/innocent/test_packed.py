@@ -5,6 +5,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from families.block_scales import block_scaled_kernel
 from simulator_lanes import assert_innocent, integers
 
 
@@ -74,36 +75,8 @@ def test_weights_packed_by_four_bits(M, N, K):
         )  # fmt: skip
 
 
-@triton.jit
-def scaled_kernel(
-    a_ptr, b_ptr, as_ptr, bs_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, BLOCK: tl.constexpr,
-    S: tl.constexpr,
-):  # fmt: skip
-    """fp8 operands with a scale per row and K block, and per block of b (DeepSeek)."""
-    rm = tl.program_id(0) * S + tl.arange(0, S)
-    rn = tl.program_id(1) * S + tl.arange(0, S)
-    rk = tl.arange(0, S)
-    blocks = tl.cdiv(K, BLOCK)
-    acc = tl.zeros((S, S), tl.float32)
-    for k in range(0, tl.cdiv(K, S)):
-        left = K - k * S
-        a = tl.load(
-            a_ptr + (rm % M)[:, None] * sam + (k * S + rk)[None, :] * sak,
-            mask=rk[None, :] < left, other=0.0,
-        )  # fmt: skip
-        b = tl.load(
-            b_ptr + (k * S + rk)[:, None] * sbk + (rn % N)[None, :] * sbn,
-            mask=rk[:, None] < left, other=0.0,
-        )  # fmt: skip
-        at = k * S // BLOCK
-        a_scale = tl.load(as_ptr + (rm % M) * blocks + at)
-        b_scale = tl.load(bs_ptr + at * tl.cdiv(N, BLOCK) + (rn % N) // BLOCK)
-        acc += tl.dot(a, b) * a_scale[:, None] * b_scale[None, :]
-    mask = (rm[:, None] < M) & (rn[None, :] < N)
-    tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc.to(c_ptr.type.element_ty), mask=mask)
-
-
 def test_fp8_with_scales_by_block():
+    """A scale per row and K block of a, and per block of b (DeepSeek)."""
     M, N, K, BLOCK, S = 19, 70, 100, 64, 32
     rng = np.random.default_rng(4)
     a, b = integers(M, K, dtype=torch.float8_e4m3fn), integers(K, N, dtype=torch.float8_e4m3fn)
@@ -112,8 +85,10 @@ def test_fp8_with_scales_by_block():
 
     def wrapper(a, b, a_scale, b_scale):
         c = torch.empty((M, N), device=a.device, dtype=torch.float32)
-        scaled_kernel[triton.cdiv(M, S), triton.cdiv(N, S)](
-            a, b, a_scale, b_scale, c, M, N, K, *a.stride(), *b.stride(), BLOCK, S
+        scales = a_scale.stride(), b_scale.stride()
+        strides = a.stride(), b.stride(), c.stride(), *scales
+        block_scaled_kernel[(triton.cdiv(M, S) * triton.cdiv(N, S),)](
+            a, b, c, a_scale, b_scale, M, N, K, *sum(strides, ()), BLOCK, BLOCK, S, S, S, 4, "none"
         )
         return c
 

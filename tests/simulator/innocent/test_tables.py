@@ -5,6 +5,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from families.moe_experts import EXPERTS, TOP_K, fused_moe
 from simulator_lanes import assert_innocent, integers
 
 
@@ -70,66 +71,11 @@ def test_a_grouped_gemm_through_tables_of_addresses(programs):
     assert_innocent(wrapper, a, b, expected=(a.double() @ b.double()) * factor[:, None])
 
 
-@triton.jit
-def routed_kernel(
-    a_ptr, b_ptr, c_ptr, tokens_ptr, experts_ptr, count_ptr, N, K, pairs, sbe, sbk, sbn,
-    TOP: tl.constexpr, S: tl.constexpr,
-):  # fmt: skip
-    """Rows gathered by index, one expert a block, blocks beyond the count leave early (vLLM)."""
-    pid_m = tl.program_id(0)
-    pid_n = tl.program_id(1)
-    count = tl.load(count_ptr)
-    if pid_m * S >= count:
-        return
-    at = tl.load(tokens_ptr + pid_m * S + tl.arange(0, S)).to(tl.int64)
-    valid = at < pairs
-    expert = tl.load(experts_ptr + pid_m).to(tl.int64)
-    rn = pid_n * S + tl.arange(0, S).to(tl.int64)
-    if expert == -1:
-        blank = tl.zeros((S, S), tl.float32)
-        mask = valid[:, None] & (rn[None, :] < N)
-        tl.store(c_ptr + at[:, None] * N + rn[None, :], blank, mask=mask)
-        return
-    rk = tl.arange(0, S)
-    a_ptrs = a_ptr + (at[:, None] // TOP * K + rk[None, :])
-    b_ptrs = b_ptr + expert * sbe + (rk[:, None] * sbk + (rn % N)[None, :] * sbn)
-    acc = tl.zeros((S, S), tl.float32)
-    for k in range(0, tl.cdiv(K, S)):
-        a = tl.load(a_ptrs, mask=valid[:, None] & (rk[None, :] < K - k * S), other=0.0)
-        b = tl.load(b_ptrs, mask=rk[:, None] < K - k * S, other=0.0)
-        acc += tl.dot(a, b)
-        a_ptrs += S
-        b_ptrs += S * sbk
-    mask = valid[:, None] & (rn[None, :] < N)
-    tl.store(c_ptr + at[:, None] * N + rn[None, :], acc, mask=mask)
-
-
 def test_rows_routed_to_experts():
     """Indices loaded from memory, padding rows named by an index past the end."""
-    T, E, TOP, K, N, S = 19, 3, 2, 35, 24, 16
-    chosen = np.random.default_rng(0).integers(0, E, (T, TOP))
-
-    def wrapper(a, b):
-        tokens, experts = [], []
-        for e in range(E):
-            mine = np.flatnonzero(chosen.ravel() == e).tolist()
-            mine += [T * TOP] * (-len(mine) % S)
-            tokens += mine
-            experts += [e] * (len(mine) // S)
-        count = torch.tensor([len(tokens)], dtype=torch.int32, device=a.device)
-        blocks = len(experts) + 2  # the grid is an upper bound
-        at = torch.full((blocks * S,), T * TOP, dtype=torch.int32, device=a.device)
-        at[: len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
-        who = torch.full((blocks,), -1, dtype=torch.int32, device=a.device)
-        who[: len(experts)] = torch.tensor(experts, dtype=torch.int32)
-        c = torch.empty((T * TOP, N), device=a.device)
-        routed_kernel[blocks, triton.cdiv(N, S)](
-            a, b, c, at, who, count, N, K, T * TOP, *b.stride(), TOP=TOP, S=S
-        )
-        return c
-
-    a, b = integers(T, K), integers(E, K, N, seed=1)
-    expected = torch.stack(
-        [a[i // TOP].double() @ b[e].double() for i, e in enumerate(chosen.flat)]
-    )
-    assert_innocent(wrapper, a, b, expected=expected)
+    T, K, N = 19, 35, 24
+    ids = torch.from_numpy(np.random.default_rng(0).integers(0, EXPERTS, (T, TOP_K), np.int32))
+    a, b = integers(T, K), integers(EXPERTS, N, K, seed=1)
+    products = a.double()[:, None, None] @ b.double()[ids].mT
+    weights = torch.ones(T, TOP_K)
+    assert_innocent(fused_moe, a, b, ids, weights, expected=products[:, :, 0].sum(1))

@@ -4,9 +4,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from no_false_alarm.windows import descriptors_made_by_the_host
 from simulator_lanes import integers
 from simulator_masks import lay_out
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gemmproof.reference.simulator import run
 
@@ -17,6 +17,7 @@ S = 16
 def pointer_kernel(
     a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn, S: tl.constexpr, CHECK: tl.constexpr
 ):
+    """CHECK has the axes of a that are checked, and the padding."""
     m, n = tl.program_id(0) * S, tl.program_id(1) * S
     a_block = tl.make_block_ptr(a, (M, K), (sam, sak), (m, 0), (S, S), (1, 0))
     b_block = tl.make_block_ptr(
@@ -24,18 +25,8 @@ def pointer_kernel(
     )
     acc = tl.zeros((S, S), tl.float32)
     for _ in range(0, K, S):
-        if CHECK == "all":
-            x = tl.load(a_block, boundary_check=(0, 1), padding_option="zero")
-            y = tl.load(b_block, boundary_check=(0, 1), padding_option="zero")
-        elif CHECK == "rows of a":
-            x = tl.load(a_block, boundary_check=(0,), padding_option="zero")
-            y = tl.load(b_block, boundary_check=(0, 1), padding_option="zero")
-        elif CHECK == "nan":
-            x = tl.load(a_block, boundary_check=(0, 1), padding_option="nan")
-            y = tl.load(b_block, boundary_check=(0, 1), padding_option="nan")
-        else:
-            x = tl.load(a_block, boundary_check=(0, 1))
-            y = tl.load(b_block, boundary_check=(0, 1))
+        x = tl.load(a_block, boundary_check=CHECK[0], padding_option=CHECK[1])
+        y = tl.load(b_block, boundary_check=(0, 1), padding_option=CHECK[1])
         acc += tl.dot(x, y)
         a_block = tl.advance(a_block, (0, S))
         b_block = tl.advance(b_block, (S, 0))
@@ -43,13 +34,13 @@ def pointer_kernel(
     tl.store(c_block, acc.to(c.type.element_ty), boundary_check=(0, 1))
 
 
-def by_pointer(check):
+def by_pointer(padding, a_checked=(0, 1)):
     def wrapper(a, b):
         (M, K), N = a.shape, b.shape[1]
         c = torch.empty((M, N), device=a.device)
         strides = (*a.stride(), *b.stride(), *c.stride())
         grid = (triton.cdiv(M, S), triton.cdiv(N, S))
-        pointer_kernel[grid](a, b, c, M, N, K, *strides, S, check)
+        pointer_kernel[grid](a, b, c, M, N, K, *strides, S, (a_checked, padding))
         return c
 
     return wrapper
@@ -60,7 +51,7 @@ def by_pointer(check):
 @pytest.mark.parametrize(("M", "N", "K"), [(37, 45, 29), (16, 16, 32), (1, 3, 2)], ids=str)
 def test_block_pointers(M, N, K, layout):
     a, b = lay_out(layout, M, K), lay_out(layout, K, N)
-    seen = run(by_pointer("all"), a, b)
+    seen = run(by_pointer("zero"), a, b)
     assert seen.faults == []
     assert (seen.result.double() == a.double() @ b.double()).all()
 
@@ -69,7 +60,7 @@ def test_block_pointers(M, N, K, layout):
 def test_a_block_pointer_that_checks_too_little():
     """K of a is not checked: the axis and the line."""
     a, b = lay_out("padded", 37, 29), lay_out("padded", 29, 45)
-    found = [f for f in run(by_pointer("rows of a"), a, b).faults if f.kind == "out_of_bounds"]
+    found = [f for f in run(by_pointer("zero", (0,)), a, b).faults if f.kind == "out_of_bounds"]
     assert [(f.operand, f.axis, f.access) for f in found] == [("a", "K", "load")]
     assert found[0].got.startswith("columns 29..31 of a (K=29)")
 
@@ -78,11 +69,11 @@ def test_a_block_pointer_that_checks_too_little():
 def test_padding_that_is_not_chosen_is_undefined():
     """Without padding_option what is beyond the edge is undefined; NaN padding is NaN."""
     a, b = integers(37, 29), integers(29, 45, seed=1)
-    kinds = {f.kind for f in run(by_pointer("none"), a, b, fill="zero").faults}
+    kinds = {f.kind for f in run(by_pointer(""), a, b, fill="zero").faults}
     assert kinds == {"undefined_stored"}
     assert run(by_pointer("nan"), a, b).result.isnan().all()
     whole = integers(32, 32), integers(32, 16, seed=1)
-    assert run(by_pointer("none"), *whole).faults == []
+    assert run(by_pointer(""), *whole).faults == []
 
 
 @triton.jit
@@ -106,32 +97,7 @@ def by_device_descriptor(a, b):
     return c
 
 
-@triton.jit
-def host_kernel(x, y, z, K, S: tl.constexpr):
-    m, n = tl.program_id(0) * S, tl.program_id(1) * S
-    acc = tl.zeros((S, S), tl.float32)
-    for k in range(0, K, S):
-        acc = tl.dot(x.load([m, k]), y.load([n, k]).T, acc)
-    z.store([m, n], acc.to(tl.float16))
-
-
-def by_host_descriptor(a, b):
-    c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
-    bt = b.T.contiguous()
-    if bt.stride(0) % 8:
-        bt = torch.nn.functional.pad(bt, (0, -bt.stride(0) % 8))[:, : b.shape[0]]
-    grid = (triton.cdiv(a.shape[0], S), triton.cdiv(b.shape[1], S))
-    host_kernel[grid](
-        TensorDescriptor.from_tensor(a, [S, S]),
-        TensorDescriptor(bt, list(bt.shape), list(bt.stride()), [S, S]),
-        TensorDescriptor.from_tensor(c, [S, S]),
-        a.shape[1],
-        S,
-    )
-    return c
-
-
-@pytest.mark.parametrize("wrapper", [by_device_descriptor, by_host_descriptor])
+@pytest.mark.parametrize("wrapper", [by_device_descriptor, descriptors_made_by_the_host])
 @pytest.mark.parametrize(("M", "N", "K"), [(37, 48, 32), (5, 8, 24), (64, 32, 16)], ids=str)
 def test_descriptors(wrapper, M, N, K):
     """Ragged edges are filled with zeros and clipped."""
@@ -142,9 +108,7 @@ def test_descriptors(wrapper, M, N, K):
 
 
 @pytest.mark.parametrize(
-    ("M", "N", "K", "operands"),
-    [(37, 48, 29, ("a",)), (37, 45, 32, ("b", "c"))],
-    ids=str,
+    ("M", "N", "K", "operands"), [(37, 48, 29, ("a",)), (37, 45, 32, ("b", "c"))], ids=str
 )
 def test_a_descriptor_whose_rows_are_not_aligned(M, N, K, operands):
     """Row strides must be multiples of 16 bytes: which operand, and its stride."""

@@ -4,24 +4,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import simulator_lanes
 import torch
 import triton.language as tl
 from rational import round_exactly
-from simulator_lanes import (
-    ALL,
-    INTEGERS,
-    NUMPY,
-    cast,
-    compute,
-    every,
-    finite_values,
-    limits,
-    name_of,
-    round_once,
-    same,
-    samples,
-    wrap,
-)
+from simulator_lanes import NUMPY, cast, compute, every, finite_values, limits, name_of, same
 
 from gemmproof.reference.simulator import CompileError, KernelError
 
@@ -61,7 +48,9 @@ def pairs_of(sources, targets):
 def test_casts_between_narrow_floats_are_exact_or_nearest_even(source, target):
     """Every bit pattern of the source; fp8 saturates as PTX's cvt.satfinite does."""
     x = every(source)
-    expected = round_once(x.astype(np.float64), target, saturate=target.primitive_bitwidth == 8)
+    expected = simulator_lanes.round_once(
+        x.astype(np.float64), target, saturate=target.primitive_bitwidth == 8
+    )
     wrong = ~same(cast(x, source, target), expected)
     if (source, target) == (tl.float8e5, tl.bfloat16):
         wrong &= np.isfinite(x.astype(np.float64))  # Inf and NaN: test_recorded_casts
@@ -78,7 +67,9 @@ def test_casts_from_wide_floats_round_once(source, target):
     x = np.concatenate([values, middles, -middles, [beyond, np.inf, -np.inf, np.nan, 1e30, -1e-40]])
     x = x.astype(kind)
     x = np.concatenate([x, np.nextafter(x, kind.type(np.inf)), np.nextafter(x, -kind.type(np.inf))])
-    expected = round_once(x.astype(np.float64), target, saturate=target.primitive_bitwidth == 8)
+    expected = simulator_lanes.round_once(
+        x.astype(np.float64), target, saturate=target.primitive_bitwidth == 8
+    )
     wrong = ~same(cast(x, source, target), expected)
     assert not wrong.any(), f"{x[wrong][:5]}: expected {expected[wrong][:5]}"
 
@@ -102,7 +93,7 @@ def test_widening_is_exact(source, target):
     assert same(cast(x, source, target), x.astype(np.float64)).all()
 
 
-@pytest.mark.parametrize("target", INTEGERS, ids=name_of)
+@pytest.mark.parametrize("target", simulator_lanes.INTEGERS, ids=name_of)
 @pytest.mark.parametrize("source", [tl.float16, tl.bfloat16, tl.float32], ids=name_of)
 def test_floats_to_integers_are_cut_and_saturate(source, target):
     """PTX's cvt.rzi: toward zero, the nearest limit beyond the range of at least 16 bits.
@@ -123,17 +114,21 @@ def test_floats_to_integers_are_cut_and_saturate(source, target):
             expected.append(high if value > 0 else low)
         else:
             expected.append(min(max(int(Fraction(value)), low), high))
-    assert cast(x, source, target).tolist() == [wrap(v, target) for v in expected]
+    assert cast(x, source, target).tolist() == [simulator_lanes.wrap(v, target) for v in expected]
 
 
 @pytest.mark.parametrize("target", [tl.float16, tl.bfloat16, tl.float32], ids=name_of)
-@pytest.mark.parametrize("source", INTEGERS, ids=name_of)
+@pytest.mark.parametrize("source", simulator_lanes.INTEGERS, ids=name_of)
 def test_integers_to_floats_round_once_to_nearest_even(source, target):
     """Also 64-bit integers, whose way over float64 would round twice."""
     low, high = limits(source)
     near = [2**k + d for k in range(64) for d in (-3, -1, 0, 1, 2 ** max(0, k - 8), 3)]
     near += [2**60 + 2**36 + 1, 2**62 + 2**38 - 1, 2**53 + 2**29 + 1, 2**61 + 2**53 + 1]
-    x = [v for v in [*near, *(-n for n in near), *samples(source)] if low <= v <= high]
+    x = [
+        v
+        for v in [*near, *(-n for n in near), *simulator_lanes.samples(source)]
+        if low <= v <= high
+    ]
     got = cast(np.array(x, NUMPY[source.name]), source, target).astype(np.float64)
     kind = NUMPY[target.name]
     expected = [float(round_exactly(Fraction(v), kind)) if v else 0.0 for v in x]
@@ -141,15 +136,15 @@ def test_integers_to_floats_round_once_to_nearest_even(source, target):
     assert wrong == []
 
 
-@pytest.mark.parametrize("source", INTEGERS, ids=name_of)
+@pytest.mark.parametrize("source", simulator_lanes.INTEGERS, ids=name_of)
 def test_integers_to_integers_keep_the_low_bits(source):
-    x = samples(source, 6)
-    for target in INTEGERS:
+    x = simulator_lanes.samples(source, 6)
+    for target in simulator_lanes.INTEGERS:
         got = cast(np.array(x, NUMPY[source.name]), source, target)
-        assert got.tolist() == [wrap(v, target) for v in x]
+        assert got.tolist() == [simulator_lanes.wrap(v, target) for v in x]
 
 
-@pytest.mark.parametrize("source", [t for t in ALL if t not in FP8], ids=name_of)
+@pytest.mark.parametrize("source", [t for t in simulator_lanes.ALL if t not in FP8], ids=name_of)
 def test_to_bool_is_unequal_to_zero(source):
     if source == tl.int1:
         x = np.array([False, True])

@@ -5,10 +5,12 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import expression, integers, launcher, result_of
+from simulator_lanes import expression, integers, result_of
+from simulator_outputs import empty_launcher
 
 from gemmproof.properties.cases.tensors import as_array
 from gemmproof.reference.dot.triton import triton_dot
+from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.simulator import KernelError, run
 
 FORMATS = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2)
@@ -29,8 +31,9 @@ def dot_kernel(
 def dot_of(text, a, b, out=torch.float32, target=None):
     """An expression in the blocks a and b, as a tensor of type `out`."""
     (M, K), N = a.shape, b.shape[1]
-    how = {"shape": (M, N), "dtype": out, "make": torch.empty}
-    wrapper = launcher(dot_kernel, (1,), M, N, K, expression(text, "a, b"), **how)
+    wrapper = empty_launcher(
+        dot_kernel, (1,), M, N, K, expression(text, "a, b"), shape=(M, N), dtype=out
+    )
     seen = run(wrapper, a, b, target=target)
     assert seen.faults == []
     assert seen.launches[0].tiles
@@ -132,8 +135,7 @@ def constant_sum_kernel(c_ptr):
 @pytest.mark.parametrize("target", [None, "sm_80", "sm_90"])
 def test_a_dot_of_constants_onto_constants_waits_for_the_launch(target):
     """The sum is folded into the dot for a target: the dot is no constant for that."""
-    how = {"shape": (16, 16), "dtype": torch.float32, "make": torch.empty}
-    seen = run(launcher(constant_sum_kernel, (1,), **how), target=target)
+    seen = run(empty_launcher(constant_sum_kernel, (1,), shape=(16, 16)), target=target)
     assert seen.faults == []
     assert (seen.result == 21).all()
 
@@ -153,27 +155,33 @@ def test_the_order_of_k_follows_loads_of_bytes_through_functions():
     assert np.array_equal(as_array(got), by_bytes)
 
 
-@pytest.mark.parametrize(("target", "known"), [("sm_80", False), ("sm_70", True), (None, True)])
-def test_the_order_of_k_is_not_known_where_blocks_were_joined(target, known):
-    """Triton 3.6 gives a thread twice as many neighbours, 3.9 only where joins are two deep."""
-    a, b = integers(16, 32, dtype=torch.float16), integers(32, 16, dtype=torch.float16, seed=1)
-    x, y = (f"tl.reshape(tl.join({x}, {x}), (16, 64))" for x in ("a", "tl.trans(b)"))
-    how = {"shape": (16, 16), "dtype": torch.float32, "make": torch.empty}
-    text = expression(f"tl.dot({x}, tl.trans({y}))", "a, b")
-    seen = run(launcher(dot_kernel, (1,), 16, 16, 32, text, **how), a, b, target=target)
-    assert ("dot" in seen.launches[0].rounds) is not known
-    assert (seen.result == 2 * a.float() @ b.float()).all()
+JOINED = [f"tl.reshape(tl.join({x}, {x}), (16, 64))" for x in ("a", "tl.trans(b)")]
+ORDERS = [
+    # Triton 3.6 gives a thread twice as many neighbours, 3.9 only where joins are two deep
+    *(
+        (f"tl.dot({JOINED[0]}, tl.trans({JOINED[1]}))", 2, torch.float32, *x)
+        for x in (("sm_80", False), ("sm_70", True), (None, True))
+    ),
+    # doubles that were widened, where they have an instruction of their own: its kWidth is that of
+    # what was loaded
+    *(
+        ("tl.dot(a.to(tl.float64), b.to(tl.float64))", 1, torch.float64, *x)
+        for x in (("sm_90", False), ("sm_89", True), (None, True))
+    ),
+]
 
 
-@pytest.mark.parametrize(("target", "known"), [("sm_90", False), ("sm_89", True), (None, True)])
-def test_the_order_of_k_is_not_known_of_doubles_that_were_widened(target, known):
-    """Where they have an instruction of their own; its kWidth is that of what was loaded."""
+@pytest.mark.parametrize(("text", "factor", "out", "target", "known"), ORDERS)
+def test_the_order_of_k_is_not_known_where_blocks_were_joined_or_widened(
+    text, factor, out, target, known
+):
     a, b = integers(16, 32, dtype=torch.float16), integers(32, 16, dtype=torch.float16, seed=1)
-    how = {"shape": (16, 16), "dtype": torch.float64, "make": torch.empty}
-    text = expression("tl.dot(a.to(tl.float64), b.to(tl.float64))", "a, b")
-    seen = run(launcher(dot_kernel, (1,), 16, 16, 32, text, **how), a, b, target=target)
+    wrapper = empty_launcher(
+        dot_kernel, (1,), 16, 16, 32, expression(text, "a, b"), shape=(16, 16), dtype=out
+    )
+    seen = run(wrapper, a, b, target=target)
     assert ("dot" in seen.launches[0].rounds) is not known
-    assert (seen.result == a.double() @ b.double()).all()
+    assert (seen.result == factor * a.double() @ b.double()).all()
 
 
 @pytest.mark.parametrize(("version", "most"), [("3.7.1", 2**31 - 1), ("3.8.0+git1", -(2**31))])
@@ -183,3 +191,63 @@ def test_integers_of_sm_100_clamp_until_they_have_its_own_instruction(version, m
     assert (
         triton_dot("sm_100", "int8", BLOCK_M=64, BLOCK_N=64, BLOCK_K=64).dot(one, one, acc) == most
     )
+
+
+# -- batches, tile after tile in many programs, for every target ----------------------------------
+B, M, N, K, BLOCK = 2, 96, 64, 64, 32
+
+
+@triton.jit
+def bmm_kernel(
+    a_ptr, b_ptr, c_ptr,
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
+    BLOCK: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
+    i = tl.arange(0, B)[:, None, None]
+    m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :, None]
+    n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    acc = tl.zeros((B, BLOCK, BLOCK), tl.float32)
+    for start in range(0, K, BLOCK):
+        k = start + tl.arange(0, BLOCK)
+        a = tl.load(a_ptr + i * M * K + m * K + k)
+        b = tl.load(b_ptr + i * K * N + k[None, :, None] * N + n)
+        if ADD:
+            acc += tl.dot(a, b)
+        else:
+            acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + i * M * N + m * N + n, acc)
+
+
+def run_bmm(a, b, add, target):
+    grid = (M // BLOCK, N // BLOCK)
+    wrapper = empty_launcher(bmm_kernel, grid, M, N, K, B, BLOCK, add, shape=(B, M, N))
+    return run(wrapper, a, b, target=target)
+
+
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("target", [None, *TARGETS])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float8_e5m2], ids=str)
+def test_batches_whose_programs_share_tiles(dtype, target, add):
+    a, b = integers(B, M, K, dtype=dtype), integers(B, K, N, dtype=dtype, seed=1)
+    seen = run_bmm(a, b, add, target)
+    assert seen.faults == []
+    assert seen.launches[0].tiles == ((BLOCK, BLOCK, BLOCK),)
+    assert "dot" not in seen.launches[0].rounds
+    assert (seen.result == a.float() @ b.float()).all()
+
+
+@triton.jit
+def widened_kernel(a_ptr, b_ptr, c_ptr, BLOCK: tl.constexpr):
+    i, j = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)
+    b = tl.load(b_ptr + i * BLOCK + j).to(tl.float16)
+    tl.store(c_ptr + i * BLOCK + j, tl.dot(tl.load(a_ptr + i * BLOCK + j), b))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_dot_without_a_model_is_summed_by_the_ieee_chain(target):
+    """int8 weights in one k step of an fp16 instruction: where L < 16 the order is not known."""
+    a, b = integers(16, 16), integers(16, 16, dtype=torch.int8, seed=1)
+    seen = run(empty_launcher(widened_kernel, (1,), 16, shape=(16, 16)), a, b, target=target)
+    assert seen.faults == []
+    assert seen.launches[0].rounds == (("dot",) if target in ("sm_80", "sm_86", "sm_89") else ())
+    assert (seen.result == a.float() @ b.float()).all()

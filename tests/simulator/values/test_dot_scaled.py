@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from simulator_lanes import launcher
 from simulator_masks import the
+from simulator_outputs import empty_launcher
 from triton_versions import holds
 
 from gemmproof.reference.gpus import TARGETS
@@ -83,39 +84,39 @@ def run_scaled(lhs, rhs, kind="e8m0", packs=(True, True), scaled=(True, True), *
     return run(wrapper, a, scale_a, b, scale_b, **how), wide_a @ wide_b
 
 
+def check_scaled(*formats, **how):
+    """A run without faults, in one tile, whose result is the product."""
+    seen, expected = run_scaled(*formats, **how)
+    assert (seen.faults, seen.launches[0].tiles) == ([], ((M, N, K),))
+    assert (seen.result.numpy() == expected).all()
+    return seen
+
+
 @pytest.mark.parametrize("target", [None, "sm_90"])
 @pytest.mark.parametrize("kind", ["e8m0", "e4m3"])
 @pytest.mark.parametrize("rhs", ["e2m1", "e5m2", "fp16"])
 @pytest.mark.parametrize("lhs", ["e2m1", *TYPES])
 def test_pairs_of_formats(lhs, rhs, kind, target):
-    seen, expected = run_scaled(lhs, rhs, kind, target=target)
-    assert seen.faults == []
-    assert seen.launches[0].tiles == ((M, N, K),)
-    assert (seen.result.numpy() == expected).all()
+    check_scaled(lhs, rhs, kind, target=target)
 
 
 @pytest.mark.parametrize("packs", [(True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("kind", ["e8m0", "e4m3"])
 @pytest.mark.parametrize("target", [None, "sm_90"])
 def test_e2m1_packed_along_the_other_axis(packs, kind, target):
-    seen, expected = run_scaled("e2m1", "e2m1", kind, packs, target=target)
-    assert seen.faults == []
-    assert (seen.result.numpy() == expected).all()
+    check_scaled("e2m1", "e2m1", kind, packs, target=target)
 
 
 @pytest.mark.parametrize("scaled", [(True, False), (False, True)])
 def test_one_operand_without_scales(scaled):
     formats = ("e2m1", "bf16") if scaled[0] else ("bf16", "e2m1")
-    seen, expected = run_scaled(*formats, scaled=scaled)
-    assert seen.faults == []
-    assert (seen.result.numpy() == expected).all()
+    check_scaled(*formats, scaled=scaled)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_target_says_whether_its_sum_has_a_model(target):
     """From compute capability 10.0 on tensor cores take the scales: no model, so IEEE's chain."""
-    seen, expected = run_scaled("e5m2", "e5m2", target=target)
-    assert (seen.result.numpy() == expected).all()
+    seen = check_scaled("e5m2", "e5m2", target=target)
     assert seen.launches[0].rounds == (("dot",) if target in ("sm_100", "sm_120") else ())
 
 
@@ -145,8 +146,7 @@ def test_batches(target):
     (a, wide_a), (b, wide_b) = (operand(rng, "e5m2", B * S, S, 1) for _ in range(2))
     scale, factor = scales(rng, "e8m0", B * S, S // 32)
     factor = np.repeat(factor, 32, axis=1).reshape(B, S, S)
-    how = {"shape": (B, S, S), "dtype": torch.float32, "make": torch.empty}
-    wrapper = launcher(batched_kernel, (1,), B, S, **how)
+    wrapper = empty_launcher(batched_kernel, (1,), B, S, shape=(B, S, S))
     if not holds("batches_of_scales"):
         with pytest.raises(CompileError, match="lhs_scale must be a tensor of shape"):
             run(wrapper, a, scale, b, target=target)

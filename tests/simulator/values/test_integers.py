@@ -4,21 +4,12 @@ import operator
 
 import numpy as np
 import pytest
+import simulator_lanes
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import (
-    INTEGERS,
-    compute,
-    limits,
-    name_of,
-    pairs,
-    result_of,
-    run_lanes,
-    samples,
-    tensor,
-    wrap,
-)
+from simulator_lanes import compute, limits, name_of, pairs, samples, tensor, wrap
+from simulator_outputs import store_rows
 
 from gemmproof.reference.simulator import CompileError
 
@@ -42,7 +33,7 @@ def assert_exact(text, exact, dtype, x, y, out=None):
 
 def test_integers_of_mixed_sign_do_not_divide():
     with pytest.raises(CompileError, match="signedness"):
-        run_lanes("x // y", tensor([1], tl.int32), tensor([1], tl.uint32), tl.int32)
+        simulator_lanes.run_lanes("x // y", tensor([1], tl.int32), tensor([1], tl.uint32), tl.int32)
 
 
 def test_a_literal_out_of_range_is_refused():
@@ -50,10 +41,10 @@ def test_a_literal_out_of_range_is_refused():
     for dtype, literal, words in ((tl.uint8, -1, "negative"), (tl.int8, 200, "out of range")):
         x = tensor([1], dtype)
         with pytest.raises(CompileError, match=words):
-            run_lanes(f"x + {literal}", x, x, dtype)
+            simulator_lanes.run_lanes(f"x + {literal}", x, x, dtype)
 
 
-@pytest.mark.parametrize("dtype", INTEGERS, ids=name_of)
+@pytest.mark.parametrize("dtype", simulator_lanes.INTEGERS, ids=name_of)
 @pytest.mark.parametrize("text", EXACT)
 def test_integers_wrap_at_their_width(dtype, text):
     """Arithmetic, bits, comparisons, minimum and maximum."""
@@ -65,7 +56,7 @@ def c_divide(p, q):
     return abs(p) // abs(q) * (1 if (p < 0) == (q < 0) else -1)
 
 
-@pytest.mark.parametrize("dtype", INTEGERS, ids=name_of)
+@pytest.mark.parametrize("dtype", simulator_lanes.INTEGERS, ids=name_of)
 def test_division_truncates_and_the_remainder_has_the_dividends_sign(dtype):
     """C's rules, 8-bit types exhaustively."""
     low, high = limits(dtype)
@@ -78,7 +69,9 @@ def test_division_truncates_and_the_remainder_has_the_dividends_sign(dtype):
 @pytest.mark.parametrize(("op", "exact"), [("//", operator.floordiv), ("%", operator.mod)])
 def test_division_by_zero_is_undefined(op, exact):
     """No exception; the lane that divides by zero is undefined, and only that lane."""
-    seen = run_lanes(f"x {op} y", tensor([7, 7], tl.int32), tensor([0, 2], tl.int32), tl.int32)
+    seen = simulator_lanes.run_lanes(
+        f"x {op} y", tensor([7, 7], tl.int32), tensor([0, 2], tl.int32), tl.int32
+    )
     (fault,) = seen.faults
     assert (fault.kind, fault.lanes) == ("undefined_stored", 1)
     assert "division by zero" in fault.got
@@ -91,7 +84,7 @@ def test_cdiv_is_c_division_of_the_sum():
     assert_exact("tl.cdiv(x, y)", lambda p, q: c_divide(p + q - 1, q), tl.int32, x, y)
 
 
-@pytest.mark.parametrize("dtype", INTEGERS, ids=name_of)
+@pytest.mark.parametrize("dtype", simulator_lanes.INTEGERS, ids=name_of)
 def test_shifts_inside_the_width(dtype):
     """Left wraps, right keeps the sign of signed types."""
     x, y = pairs(samples(dtype, 3), list(range(dtype.int_bitwidth)))
@@ -124,28 +117,20 @@ def test_true_division_of_integers_is_fp32():
 def boolean_kernel(o_ptr, N: tl.constexpr):
     i = tl.arange(0, N)
     even, low = i % 2 == 0, i < 5
-    tl.store(o_ptr + i, (even & low).to(tl.int32))
-    tl.store(o_ptr + N + i, (even | low).to(tl.int32))
-    tl.store(o_ptr + 2 * N + i, (even ^ low).to(tl.int32))
-    tl.store(o_ptr + 3 * N + i, (~even).to(tl.int32))
-    tl.store(o_ptr + 4 * N + i, even * 2 + low)
-    tl.store(o_ptr + 5 * N + i, even.to(tl.float32) * 3)
-    tl.store(o_ptr + 6 * N + i, tl.sum(low.to(tl.int32), axis=0))
-    tl.store(o_ptr + 7 * N + i, even and low)
-    tl.store(o_ptr + 8 * N + i, not low)
-    tl.store(o_ptr + 9 * N + i, even or low)
-    tl.store(o_ptr + 10 * N + i, (2 <= i) & (i < 6))
-    tl.store(o_ptr + 11 * N + i, even.logical_and(low))
-    tl.store(o_ptr + 12 * N + i, tl.sum(low, axis=0))
+    logic = (even & low).to(tl.int32), (even | low).to(tl.int32), (even ^ low).to(tl.int32)
+    numbers = (~even).to(tl.int32), even * 2 + low, even.to(tl.float32) * 3
+    words = even and low, not low, even or low, (2 <= i) & (i < 6), even.logical_and(low)
+    sums = tl.sum(low.to(tl.int32), axis=0), tl.sum(low, axis=0)
+    store_rows(o_ptr, logic + numbers + words + sums, N)
 
 
 def test_booleans():
     """Logic, promotion to numbers, and Python's words for them."""
-    got = result_of(boolean_kernel, (1,), 8, shape=(13, 8), make=torch.empty)
+    got = simulator_lanes.result_of(boolean_kernel, (1,), 8, shape=(13, 8), make=torch.empty)
     i = np.arange(8)
     even, low = i % 2 == 0, i < 5
     expected = [
-        even & low, even | low, even ^ low, ~even, even * 2 + low, even * 3, 0 * i + 5,
-        even & low, ~low, even | low, (i >= 2) & (i < 6), even & low, 0 * i + 5,
+        even & low, even | low, even ^ low, ~even, even * 2 + low, even * 3,
+        even & low, ~low, even | low, (i >= 2) & (i < 6), even & low, 0 * i + 5, 0 * i + 5,
     ]  # fmt: skip
     assert got.tolist() == [x.astype(int).tolist() for x in expected]

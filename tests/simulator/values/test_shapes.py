@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 from simulator_lanes import launcher, result_of
+from simulator_outputs import store_rows
 
 from gemmproof.reference.simulator import KernelError, run
 
@@ -25,24 +26,17 @@ def _first_moments(n, mean, m, other):
 def reduce_kernel(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr):
     i, j = tl.arange(0, M), tl.arange(0, N)
     x = tl.load(x_ptr + i[:, None] * N + j[None, :])
-    tl.store(o_ptr + i, tl.sum(x, axis=1))
-    tl.store(o_ptr + M + i, tl.max(x, 1))
-    tl.store(o_ptr + 2 * M + i, tl.min(x, axis=1))
-    tl.store(o_ptr + 3 * M + i, tl.argmax(x, axis=1))
-    tl.store(o_ptr + 4 * M + i, tl.argmin(x, 1))
-    tl.store(o_ptr + 5 * M + i, tl.xor_sum(x, 1))
-    tl.store(o_ptr + 6 * M + i, tl.reduce(x, 1, _plus))
+    extremes = tl.max(x, 1), tl.min(x, axis=1), tl.argmax(x, axis=1), tl.argmin(x, 1)
     best, at = tl.max(x, 1, return_indices=True)
-    tl.store(o_ptr + 7 * M + i, best * 100 + at)
-    tl.store(o_ptr + 8 * M + i, tl.sum(x.to(tl.int8), 1))
-    tl.store(o_ptr + 9 * M + i, tl.sum(x))
-    tl.store(o_ptr + 10 * M + i, tl.sum(tl.sum(x, 0, keep_dims=True), 1))
-    tl.store(o_ptr + 11 * M + i, tl.sum(tl.cumsum(x, 1) * (j == 3)[None, :], 1))
-    tl.store(o_ptr + 12 * M + i, tl.sum(tl.cumsum(x, 1, reverse=True) * (j == 3)[None, :], 1))
+    others = tl.xor_sum(x, 1), tl.reduce(x, 1, _plus), best * 100 + at, tl.sum(x.to(tl.int8), 1)
+    sums, whole = (tl.sum(x, axis=1),), (tl.sum(x), tl.sum(tl.sum(x, 0, keep_dims=True), 1))
+    third = (j == 3)[None, :]
+    sums_to_3 = tl.sum(tl.cumsum(x, 1) * third, 1)
+    sums_from_3 = tl.sum(tl.cumsum(x, 1, reverse=True) * third, 1)
     count, total = tl.reduce((tl.full((M, N), 1, tl.int32), x), 1, _first_moments)
-    tl.store(o_ptr + 13 * M + i, count * 1000 + total)
-    tl.store(o_ptr + 14 * M + i, tl.max(x))
-    tl.store(o_ptr + 15 * M + i, tl.sum(tl.associative_scan(x, 1, _plus) * (j == 2)[None, :], 1))
+    sums_to_2 = tl.sum(tl.associative_scan(x, 1, _plus) * (j == 2)[None, :], 1)
+    scans = sums_to_3, sums_from_3, count * 1000 + total, tl.max(x), sums_to_2
+    store_rows(o_ptr, sums + extremes + others + whole + scans, M)
 
 
 def test_reductions():
@@ -85,9 +79,7 @@ def test_the_width_of_sums(dtype, value, out, total):
 @triton.jit
 def nan_kernel(x_ptr, o_ptr):
     x = tl.load(x_ptr + tl.arange(0, 8))
-    tl.store(o_ptr, tl.max(x, 0))
-    tl.store(o_ptr + 1, tl.min(x, 0))
-    tl.store(o_ptr + 2, tl.sum(x, 0))
+    store_rows(o_ptr, (tl.max(x, 0), tl.min(x, 0), tl.sum(x, 0)), 1)
 
 
 def test_nan_in_reductions():
@@ -102,29 +94,21 @@ def test_nan_in_reductions():
 @triton.jit
 def shapes_kernel(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr):
     n: tl.constexpr = M * N
-    i, j, e = tl.arange(0, M), tl.arange(0, N), tl.arange(0, n)
+    i, j = tl.arange(0, M), tl.arange(0, N)
     x = tl.load(x_ptr + i[:, None] * N + j[None, :])
-    tl.store(o_ptr + e, tl.reshape(x, (n,)))
-    tl.store(o_ptr + n + e, tl.ravel(tl.trans(x)))
-    tl.store(o_ptr + 2 * n + e, x.T.reshape(n))
     y = tl.reshape(x, (M, 2, N // 2))
-    tl.store(o_ptr + 3 * n + e, tl.permute(y, (2, 0, 1)).reshape([n]))
-    tl.store(o_ptr + 4 * n + e, tl.trans(y, 1, 2, 0).reshape(n))
+    plain = tl.reshape(x, (n,)), tl.ravel(tl.trans(x)), x.T.reshape(n)
+    permuted = tl.permute(y, (2, 0, 1)).reshape([n]), tl.trans(y, 1, 2, 0).reshape(n)
     left, right = tl.split(tl.reshape(x, (M, N // 2, 2)))
-    tl.store(o_ptr + 5 * n + e, tl.reshape(tl.join(right, left), n))
-    tl.store(o_ptr + 6 * n + e, tl.interleave(right, left).reshape(n))
-    tl.store(o_ptr + 7 * n + e, tl.expand_dims(x, 1).reshape(n))
-    tl.store(o_ptr + 8 * n + e, tl.broadcast_to(i[:, None], (M, N)).reshape(n))
-    tl.store(o_ptr + 9 * n + e, tl.view(x, (n,)))
-    tl.store(o_ptr + 10 * n + e, tl.flip(x, 1).reshape(n))
+    swapped = tl.reshape(tl.join(right, left), n), tl.interleave(right, left).reshape(n)
+    rows = tl.broadcast_to(i[:, None], (M, N)).reshape(n)
+    wider = tl.expand_dims(x, 1).reshape(n), rows, tl.view(x, (n,)), tl.flip(x, 1).reshape(n)
     both = tl.cat(x.reshape(n), x.reshape(n), can_reorder=True)
-    tl.store(o_ptr + 11 * n + e, both.reshape(2, n).sum(0) // 2)
     p, q = tl.broadcast(i[:, None], j[None, :])
-    tl.store(o_ptr + 12 * n + e, (p * 100 + q).reshape(n))
-    tl.store(o_ptr + 13 * n + e, (tl.zeros_like(x) + tl.full((1, N), 3, tl.int32)).reshape(n))
-    tl.store(
-        o_ptr + 14 * n + e, tl.gather(x, tl.broadcast_to(j[None, :] ^ 1, (M, N)), 1).reshape(n)
-    )
+    pairs = both.reshape(2, n).sum(0) // 2, (p * 100 + q).reshape(n)
+    threes = (tl.zeros_like(x) + tl.full((1, N), 3, tl.int32)).reshape(n)
+    last = threes, tl.gather(x, tl.broadcast_to(j[None, :] ^ 1, (M, N)), 1).reshape(n)
+    store_rows(o_ptr, plain + permuted + swapped + wider + pairs + last, n)
 
 
 def test_shapes_and_their_order():
@@ -152,9 +136,7 @@ def double(x):
 @triton.jit
 def of_constants_kernel(o_ptr, N: tl.constexpr):
     i = tl.arange(0, N)
-    tl.store(o_ptr + i, tl.map_elementwise(double, i))
-    tl.store(o_ptr + N + i, tl.sum(i, 0))
-    tl.store(o_ptr + 2 * N + i, tl.cumsum(i, 0))
+    store_rows(o_ptr, (tl.map_elementwise(double, i), tl.sum(i, 0), tl.cumsum(i, 0)), N)
 
 
 def test_a_block_known_before_the_launch():

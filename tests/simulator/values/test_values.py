@@ -10,16 +10,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import (
-    NUMPY,
-    compute,
-    name_of,
-    pairs,
-    result_of,
-    round_once,
-    same,
-    tensor,
-)
+from simulator_lanes import NUMPY, compute, name_of, pairs, result_of, round_once, same, tensor
+from simulator_outputs import store_rows
 
 from gemmproof.reference.ttir.dtypes import DTYPES
 
@@ -91,11 +83,10 @@ def test_minimum_and_maximum_and_nan():
 def where_kernel(x_ptr, o_ptr, n, N: tl.constexpr):
     i = tl.arange(0, N)
     x = tl.load(x_ptr + i)
-    tl.store(o_ptr + i, tl.where(x > 0, x, -1))
-    tl.store(o_ptr + N + i, tl.where(i < n, 1, 0))
-    tl.store(o_ptr + 2 * N + i, tl.where(n > 3, x, 0.0))
-    tl.store(o_ptr + 3 * N + i, tl.where(i[:, None] == i[None, :], x[None, :], 0.0).sum(1))
-    tl.store(o_ptr + 4 * N + i, tl.where(i % 2, 5, 6))
+    diagonal = tl.where(i[:, None] == i[None, :], x[None, :], 0.0).sum(1)
+    positive, first = tl.where(x > 0, x, -1), tl.where(i < n, 1, 0)
+    scalar, odd = tl.where(n > 3, x, 0.0), tl.where(i % 2, 5, 6)
+    store_rows(o_ptr, (positive, first, scalar, diagonal, odd), N)
 
 
 def test_where_broadcasts_and_promotes():

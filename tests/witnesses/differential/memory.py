@@ -5,17 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from differential import expressions as ex
-from differential.writer import (
-    ALL,
-    FLOATS,
-    INPUT,
-    INTEGERS,
-    SLOTS,
-    Operand,
-    Shape,
-    Var,
-    Writer,
-)
+from differential import writer
+from differential.writer import Operand, Shape, Var, Writer
 
 INDEX = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
@@ -33,7 +24,7 @@ def draw_lanes(w: Writer, shape: Shape) -> str:
 
 def _pick_input(w: Writer, dtype: str) -> Operand:
     known = [o for o in w.operands if o.kind == "input" and o.dtype == dtype]
-    return w.rng.choice(known) if known else w.parameter("input", dtype, INPUT)
+    return w.rng.choice(known) if known else w.parameter("input", dtype, writer.INPUT)
 
 
 def draw_load(w: Writer, dtype: str, shape: Shape) -> Var:
@@ -58,7 +49,7 @@ def draw_load(w: Writer, dtype: str, shape: Shape) -> Var:
     mask = ex.draw(w, "int1", shape, 1)
     other = rng.choice(("0", "1")) if dtype == "int1" else ex.draw_literal(w, dtype)
     if dtype != "int1" and rng.random() < 0.3:
-        other = ex.draw(w, dtype, shape, 1) + (" + 0.0" if dtype in FLOATS else "")
+        other = ex.draw(w, dtype, shape, 1) + (" + 0.0" if dtype in writer.FLOATS else "")
     return w.let(f"tl.load({p} + {offset}, mask={mask}, other={other})", dtype, shape)
 
 
@@ -79,7 +70,7 @@ def draw_store(w: Writer, var: Var) -> None:
 def draw_scratch(w: Writer, shape: Shape) -> Var:
     """Store a block and load it again in another order."""
     assert w.pid is not None
-    rng, dtype, n = w.rng, w.rng.choice(ALL), prod(shape)
+    rng, dtype, n = w.rng, w.rng.choice(writer.ALL), prod(shape)
     var = ex.draw_var(w, dtype, shape, 1)
     p = w.parameter("output", dtype, n * w.programs).name
     base = f"{p} + {w.pid.name} * {n}"
@@ -94,9 +85,9 @@ def draw_atomic(w: Writer, shape: Shape) -> None:
     rng = w.rng
     dtype = rng.choice(("int32", "uint32", "int64", "uint64"))
     name = rng.choice(("add", "max", "min", "and", "or", "xor"))
-    p = w.parameter("shared", dtype, SLOTS).name
+    p = w.parameter("shared", dtype, writer.SLOTS).name
     value = ex.draw(w, dtype, shape, 1)
-    index = f"({ex.draw(w, rng.choice(INDEX), shape, 1)} & {SLOTS - 1})"
+    index = f"({ex.draw(w, rng.choice(INDEX), shape, 1)} & {writer.SLOTS - 1})"
     mask = f", mask={ex.draw(w, 'int1', shape, 1)}" if rng.random() < 0.5 else ""
     w.write(f"tl.atomic_{name}({p} + {index}, {value}{mask})")
 
@@ -106,7 +97,7 @@ def draw_own_atomic(w: Writer) -> Var:
     rng = w.rng
     assert w.pid is not None
     dtype = rng.choice(("int32", "int64", "uint32"))
-    p = w.parameter("shared", dtype, SLOTS).name
+    p = w.parameter("shared", dtype, writer.SLOTS).name
     place = f"{p} + {w.pid.name} * 2"
     value = ex.draw(w, dtype, (), 1)
     if rng.random() < 0.3:
@@ -124,7 +115,7 @@ def draw_dot(w: Writer) -> Var:
     m, n = rng.choice(((16, 16), (32, 16), (16, 32)))
     sides = []
     for shape in ((m, k), (k, n)):
-        source = _pick_input(w, rng.choice(INTEGERS)).name
+        source = _pick_input(w, rng.choice(writer.INTEGERS)).name
         x = f"tl.load({source} + {draw_lanes(w, shape)})"
         sides.append(f"(({x} & 7).to(tl.{kind}) - 3)")
     total = "int32" if kind == "int8" else "float32"

@@ -1,7 +1,5 @@
 """What Triton 3.6, 3.7 and 3.8 write is read and run whichever Triton is installed."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from simulator_outputs import store_rows
 from ttir_cases import case
 
 RNG = np.random.default_rng(0)
@@ -54,28 +55,11 @@ def integers(x_ptr, y_ptr, o_ptr):
     i = tl.arange(0, 16)
     x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
     u, v = x.to(tl.uint32), y.to(tl.uint32)
-    tl.store(o_ptr + i, x + y)
-    tl.store(o_ptr + 16 + i, x - y)
-    tl.store(o_ptr + 32 + i, x * y)
-    tl.store(o_ptr + 48 + i, x // y)
-    tl.store(o_ptr + 64 + i, x % y)
-    tl.store(o_ptr + 80 + i, u // v)
-    tl.store(o_ptr + 96 + i, u % v)
-    tl.store(o_ptr + 112 + i, x << y)
-    tl.store(o_ptr + 128 + i, x >> y)
-    tl.store(o_ptr + 144 + i, u >> v)
-    tl.store(o_ptr + 160 + i, x & y)
-    tl.store(o_ptr + 176 + i, x | y)
-    tl.store(o_ptr + 192 + i, x ^ y)
-    tl.store(o_ptr + 208 + i, ~x)
-    tl.store(o_ptr + 224 + i, tl.minimum(x, y))
-    tl.store(o_ptr + 240 + i, tl.maximum(x, y))
-    tl.store(o_ptr + 256 + i, tl.minimum(u, v))
-    tl.store(o_ptr + 272 + i, tl.maximum(u, v))
-    tl.store(o_ptr + 288 + i, tl.abs(x))
-    tl.store(o_ptr + 304 + i, tl.umulhi(u, v))
-    tl.store(o_ptr + 320 + i, tl.where((x < y) & (x != 3), x, y))
-    tl.store(o_ptr + 336 + i, tl.where(u > v, -x, y))
+    arithmetic = x + y, x - y, x * y, x // y, x % y, u // v, u % v
+    bits = x << y, x >> y, u >> v, x & y, x | y, x ^ y, ~x
+    extremes = tl.minimum(x, y), tl.maximum(x, y), tl.minimum(u, v), tl.maximum(u, v), tl.abs(x)
+    others = tl.umulhi(u, v), tl.where((x < y) & (x != 3), x, y), tl.where(u > v, -x, y)
+    store_rows(o_ptr, arithmetic + bits + extremes + others, 16)
 
 
 def erf(x: np.ndarray) -> np.ndarray:
@@ -96,35 +80,16 @@ def erf(x: np.ndarray) -> np.ndarray:
 def floats(x_ptr, y_ptr, o_ptr):
     i = tl.arange(0, 16)
     x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
-    tl.store(o_ptr + i, x + y)
-    tl.store(o_ptr + 16 + i, x - y)
-    tl.store(o_ptr + 32 + i, x * y)
-    tl.store(o_ptr + 48 + i, x / y)
-    tl.store(o_ptr + 64 + i, tl.math.div_rn(x, y))
-    tl.store(o_ptr + 80 + i, tl.fdiv(x, y))
-    tl.store(o_ptr + 96 + i, x % y)
-    tl.store(o_ptr + 112 + i, -x)
-    tl.store(o_ptr + 128 + i, tl.abs(x))
-    tl.store(o_ptr + 144 + i, tl.sqrt(y))
-    tl.store(o_ptr + 160 + i, tl.sqrt_rn(y))
-    tl.store(o_ptr + 176 + i, tl.rsqrt(y))
-    tl.store(o_ptr + 192 + i, tl.exp(x))
-    tl.store(o_ptr + 208 + i, tl.exp2(x))
-    tl.store(o_ptr + 224 + i, tl.log(y))
-    tl.store(o_ptr + 240 + i, tl.log2(y))
-    tl.store(o_ptr + 256 + i, tl.sin(x))
-    tl.store(o_ptr + 272 + i, tl.cos(x))
-    tl.store(o_ptr + 288 + i, tl.erf(x))
-    tl.store(o_ptr + 304 + i, tl.floor(x))
-    tl.store(o_ptr + 320 + i, tl.ceil(x))
-    tl.store(o_ptr + 336 + i, tl.fma(x, y, x))
-    tl.store(o_ptr + 352 + i, tl.clamp(x, -1.0, 1.0))
-    tl.store(o_ptr + 368 + i, tl.minimum(x, y))
-    tl.store(o_ptr + 384 + i, tl.maximum(x, y))
-    tl.store(o_ptr + 400 + i, tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL))
-    tl.store(o_ptr + 416 + i, tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL))
-    tl.store(o_ptr + 432 + i, tl.clamp(x, -1.0, 1.0, propagate_nan=tl.PropagateNan.ALL))
-    tl.store(o_ptr + 448 + i, tl.where(x <= y, x, 0.0))
+    quotients = x / y, tl.math.div_rn(x, y), tl.fdiv(x, y), x % y
+    powers = -x, tl.abs(x), tl.sqrt(y), tl.sqrt_rn(y), tl.rsqrt(y), tl.exp(x), tl.exp2(x)
+    functions = tl.log(y), tl.log2(y), tl.sin(x), tl.cos(x), tl.erf(x), tl.floor(x), tl.ceil(x)
+    numbers = tl.fma(x, y, x), tl.clamp(x, -1.0, 1.0), tl.minimum(x, y), tl.maximum(x, y)
+    least = tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+    largest = tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+    clamped = tl.clamp(x, -1.0, 1.0, propagate_nan=tl.PropagateNan.ALL)
+    with_nan = least, largest, clamped, tl.where(x <= y, x, 0.0)
+    exact = x + y, x - y, x * y
+    store_rows(o_ptr, exact + quotients + powers + functions + numbers + with_nan, 16)
 
 
 @case([SIGNED, FLOATS], lambda x, y: x / y, needs="approximate_division")
@@ -148,22 +113,16 @@ def quick_division(x_ptr, y_ptr, o_ptr):
 def casts(x_ptr, y_ptr, o_ptr):
     i = tl.arange(0, 16)
     x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
-    tl.store(o_ptr + i, x.to(tl.float16))
-    tl.store(o_ptr + 16 + i, x.to(tl.float16).to(tl.float64))
-    tl.store(o_ptr + 32 + i, (x * 9).to(tl.int32))
-    tl.store(o_ptr + 48 + i, (y * 0.25 + 30).to(tl.uint32).to(tl.int64))
-    tl.store(o_ptr + 64 + i, y.to(tl.float32))
-    tl.store(o_ptr + 80 + i, y.to(tl.uint32).to(tl.float64))
-    tl.store(o_ptr + 96 + i, y.to(tl.int8).to(tl.int64))
-    tl.store(o_ptr + 112 + i, y.to(tl.uint8).to(tl.int32))
-    tl.store(o_ptr + 128 + i, x.to(tl.int32, bitcast=True))
-    tl.store(o_ptr + 144 + i, y.to(tl.int1))
+    floats = x.to(tl.float16), x.to(tl.float16).to(tl.float64)
+    integers = (x * 9).to(tl.int32), (y * 0.25 + 30).to(tl.uint32).to(tl.int64), y.to(tl.float32)
+    unsigned = y.to(tl.uint32).to(tl.float64)
+    narrow = unsigned, y.to(tl.int8).to(tl.int64), y.to(tl.uint8).to(tl.int32)
     far = (x_ptr + i).to(tl.int64).to(tl.pointer_type(tl.float32))
-    tl.store(o_ptr + 160 + i, (far.to(tl.int64) - x_ptr.to(tl.int64)) // 4)
-    tl.store(o_ptr + 176 + i, x.to(tl.float8e5).to(tl.float32))
-    tl.store(
-        o_ptr + 192 + i, x.to(tl.float16).to(tl.int16, bitcast=True).to(tl.float16, bitcast=True)
-    )
+    index = (far.to(tl.int64) - x_ptr.to(tl.int64)) // 4
+    half = x.to(tl.float16).to(tl.int16, bitcast=True).to(tl.float16, bitcast=True)
+    bits, small = (x.to(tl.int32, bitcast=True), y.to(tl.int1), index), x.to(tl.float8e5)
+    last = small.to(tl.float32), half
+    store_rows(o_ptr, floats + integers + narrow + bits + last, 16)
 
 
 # -- shapes, reductions, regions -----------------------------------------------------------------
@@ -180,18 +139,16 @@ def casts(x_ptr, y_ptr, o_ptr):
 def shapes(x_ptr, o_ptr):
     i = tl.arange(0, 16)
     x = tl.load(x_ptr + i)
-    tl.store(o_ptr + i, tl.reshape(tl.trans(tl.reshape(x, (4, 4))), (16,)))
     half = tl.gather(x, tl.arange(0, 8), 0)
-    tl.store(o_ptr + 16 + i, tl.interleave(half, tl.arange(0, 8)))
     left, right = tl.split(tl.reshape(x, (8, 2)))
     both = tl.reshape(tl.broadcast_to((left - right)[:, None], (8, 2)), (16,))
-    tl.store(o_ptr + 32 + i, both)
-    tl.store(o_ptr + 48 + i, tl.gather(x, 15 - i, 0))
-    tl.store(o_ptr + 64 + i, tl.cat(half, half + 1, can_reorder=True))
-    tl.store(o_ptr + 80 + i, tl.histogram(tl.abs(x) % 16, 16))
+    turned = tl.reshape(tl.trans(tl.reshape(x, (4, 4))), (16,))
+    joined = turned, tl.interleave(half, tl.arange(0, 8)), both
+    moved = tl.gather(x, 15 - i, 0), tl.cat(half, half + 1, can_reorder=True)
     j = tl.arange(0, 4)
     grid = tl.load(x_ptr + 4 * j)[:, None] + tl.load(x_ptr + j)[None, :]
-    tl.store(o_ptr + 96 + i, tl.reshape(grid, (16,)))
+    counted = tl.histogram(tl.abs(x) % 16, 16), tl.reshape(grid, (16,))
+    store_rows(o_ptr, joined + moved + counted, 16)
     one = tl.load(x_ptr + 3 + tl.zeros((1,), tl.int32))
     if one > -1000:
         tl.store(o_ptr + 112 + i, x * 0 + (one + 1))

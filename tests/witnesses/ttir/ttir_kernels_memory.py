@@ -59,19 +59,10 @@ def control(x_ptr, o_ptr):
 
 # -- memory --------------------------------------------------------------------------------------
 def _updated(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
-    rows = [
-        x + y,
-        np.maximum(x, y),
-        np.minimum(x, y),
-        x & y,
-        x | y,
-        x ^ y,
-        y,
-        np.where(x == 5, y, x),
-    ]
+    rows = [x + y, np.maximum(x, y), np.minimum(x, y), x & y, x | y, x ^ y, y]
     wide = np.maximum(x.view(np.uint32), y.view(np.uint32)).view(np.int32)
     small = np.minimum(x.view(np.uint32), y.view(np.uint32)).view(np.int32)
-    return np.stack([*rows, wide, small]), np.tile(x, 10).reshape(10, 16)
+    return np.stack([*rows, np.where(x == 5, y, x), wide, small]), np.tile(x, 10).reshape(10, 16)
 
 
 @case([INTS, OTHERS], _updated)
@@ -185,10 +176,8 @@ def claims(x_ptr, o_ptr, p_ptr, q_ptr):
 @case(
     [INTS, FLOATS],
     lambda x, y: (
-        x + 3,
-        in_double(np.tanh)(y),
-        in_double(lambda y: np.hypot(y, 2))(y),
-        x.astype(np.int64),
+        *(x + 3, in_double(np.tanh)(y)),
+        *(in_double(lambda y: np.hypot(y, 2))(y), x.astype(np.int64)),
     ),
 )
 @triton.jit
