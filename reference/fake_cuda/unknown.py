@@ -165,6 +165,8 @@ def refusal(name: str, original: Any) -> Any:
 
     if isinstance(original, type):  # still a class: a module may annotate with it, or test for it
         return type(original.__name__, (), {"__new__": refuse, "__module__": original.__module__})
+    if hasattr(original, "__wrapped__"):  # which torch's compiler asks for while it is imported
+        refuse.__wrapped__ = original.__wrapped__  # type: ignore[attr-defined]
     return refuse
 
 

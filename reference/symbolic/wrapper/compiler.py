@@ -31,18 +31,28 @@ def without_compiler() -> Iterator[None]:
         yield
         return
     settings = _make_module(f"{_COMPILER}.config", _SETTINGS)
-    stand_in = _make_module(_COMPILER, {"config": settings, "__getattr__": _import})
+    disabled: list[Any] = []
+
+    def disable(function: Any, *_: Any, **__: Any) -> Any:
+        """What torch asks of functions that its compiler must leave alone: there is no compiler."""
+        disabled.append(function)
+        return function
+
+    named = {"config": settings, "disable": disable, "__getattr__": _import}
+    stand_in = _make_module(_COMPILER, named)
     torch._dynamo = stand_in
     try:
         yield
     finally:
+        for function in disabled:  # torch keeps the answer, and may have a compiler later
+            vars(function).pop("__dynamo_disable", None)
         if vars(torch).get("_dynamo") is stand_in:
             del torch._dynamo
 
 
 @contextmanager
 def without_imports() -> Iterator[None]:
-    """Within `without_compiler`: the lines that import the settings find them too."""
+    """Within `without_compiler`: the lines of torch that import its compiler find no compiler."""
     if _COMPILER in sys.modules:
         yield
         return

@@ -28,6 +28,7 @@ from gemmproof.reference.symbolic.terms import (
     some,
     term,
 )
+from gemmproof.reference.symbolic.wrapper.compiler import without_imports
 from gemmproof.reference.symbolic.wrapper.decisions import Decisions
 
 # operations that TensorIterator does element by element, by their names without underscores around
@@ -120,7 +121,7 @@ def _get_dtype(func: Any, args: Any, kwargs: Any) -> torch.dtype:
     def shrink(x: torch.Tensor) -> torch.Tensor:
         return torch.empty((1,) * x.dim(), dtype=x.dtype, device="meta")
 
-    with torch.utils._python_dispatch._disable_current_modes():
+    with torch.utils._python_dispatch._disable_current_modes(), without_imports():
         few = tree_map_only(torch.Tensor, shrink, (args, kwargs))
         few = tree_map_only(torch.SymInt, lambda x: 1, few)
         few = tree_map_only(torch.SymFloat, lambda x: 1.0, few)

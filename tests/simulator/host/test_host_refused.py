@@ -10,6 +10,7 @@ import torch
 import triton
 from test_host_side import launch
 
+from gemmproof.reference.fake_cuda.driver import fake_gpu
 from gemmproof.reference.simulator import Unsupported, run, simulate
 
 A, B = torch.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(3, 2)
@@ -101,3 +102,9 @@ def test_other_errors_stay_what_they_are():
 
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         run(wrong, A, B)
+
+
+def test_a_refusal_keeps_what_it_wraps():
+    """torch's compiler asks for it while it is imported, which may be within a traced wrapper."""
+    with fake_gpu():
+        assert torch.cuda.use_mem_pool.__wrapped__ is not None
