@@ -30,7 +30,9 @@ def suite(session, torch):
     triton, numpy = PAIRS[torch]
     pins = [f"torch=={torch}.*", f"triton=={triton}.*", f"numpy=={numpy}.*"]
     session.install(*pins, "-e", ".[dev]")
-    report = os.path.join(session.create_tmp(), "junit.xml")
+    # not in session.create_tmp(): it makes TMPDIR a folder of this repository, whose conftest.py
+    # every project that a test makes there would find above it
+    report = os.path.join(session.virtualenv.location, "junit.xml")
     workers = os.environ.get("GEMMPROOF_WORKERS", "2")
     options = [
         "-n",

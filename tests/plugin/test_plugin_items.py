@@ -109,7 +109,9 @@ def project(tmp_path):
     return write_project(tmp_path, f"{FEW_ENOUGH}{HEAD}{KERNELS}", "right", "no_k_mask")
 
 
-STRICT = ("--junit-xml", "junit.xml", "-W", "error::pytest.PytestWarning")
+# gemmproof is imported before the run, by the process that it is forked of
+IMPORTED = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+STRICT = ("--junit-xml", "junit.xml", "-W", "error::pytest.PytestWarning", "-W", IMPORTED)
 FEW = ("-v", "--gemm-in-process", "--gemm-max-examples", "1")
 
 

@@ -222,3 +222,15 @@ def assert_innocent(wrapper, *tensors, expected=None, **how):
 
 SIZES = [(1, 1, 1), (33, 17, 40), (64, 64, 64), (5, 70, 16), (50, 3, 100)]
 sizes = pytest.mark.parametrize(("M", "N", "K"), SIZES, ids=str)
+
+
+@triton.jit
+def store_rows(o_ptr, blocks, N: tl.constexpr):
+    """Store each block of a tuple, of N lanes or a scalar, as the next row of N elements."""
+    for row in tl.static_range(len(blocks)):
+        tl.store(o_ptr + row * N + tl.arange(0, N), blocks[row])
+
+
+def empty_launcher(kernel, grid, *args, shape=(16,), dtype=torch.float32, **how):
+    """As `launcher`, onto fp32 that nothing has defined."""
+    return launcher(kernel, grid, *args, shape=shape, dtype=dtype, make=torch.empty, **how)

@@ -5,9 +5,8 @@ import torch
 import triton
 import triton.language as tl
 from simulator_cases import reserve
-from simulator_lanes import FILLS, launcher
+from simulator_lanes import FILLS, empty_launcher, launcher
 from simulator_masks import K, M, N, faults_of, into, kernel, lay_out, line, matmul, the
-from simulator_outputs import empty_launcher
 
 from gemmproof.reference.simulator import run
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import FILLS, expression
-from simulator_outputs import empty_launcher
+from simulator_lanes import FILLS, empty_launcher, expression
 
 from gemmproof.reference.simulator import run
 

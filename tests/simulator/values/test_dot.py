@@ -5,8 +5,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import expression, integers, result_of
-from simulator_outputs import empty_launcher
+from simulator_lanes import empty_launcher, expression, integers, result_of
 
 from gemmproof.properties.cases.tensors import as_array
 from gemmproof.reference.dot.triton import triton_dot

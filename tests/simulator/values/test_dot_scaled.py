@@ -5,9 +5,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import launcher
+from simulator_lanes import empty_launcher, launcher
 from simulator_masks import the
-from simulator_outputs import empty_launcher
 from triton_versions import holds
 
 from gemmproof.reference.gpus import TARGETS

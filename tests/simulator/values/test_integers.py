@@ -8,8 +8,7 @@ import simulator_lanes
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import compute, limits, name_of, pairs, samples, tensor, wrap
-from simulator_outputs import store_rows
+from simulator_lanes import compute, limits, name_of, pairs, samples, store_rows, tensor, wrap
 
 from gemmproof.reference.simulator import CompileError
 

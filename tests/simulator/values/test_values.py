@@ -10,8 +10,17 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import NUMPY, compute, name_of, pairs, result_of, round_once, same, tensor
-from simulator_outputs import store_rows
+from simulator_lanes import (
+    NUMPY,
+    compute,
+    name_of,
+    pairs,
+    result_of,
+    round_once,
+    same,
+    store_rows,
+    tensor,
+)
 
 from gemmproof.reference.ttir.dtypes import DTYPES
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from simulator_outputs import store_rows
+from simulator_lanes import store_rows
 from ttir_cases import case
 
 RNG = np.random.default_rng(0)
