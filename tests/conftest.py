@@ -1,5 +1,6 @@
 """Settings of this repository's own tests."""
 
+import gc
 import os
 
 import pytest
@@ -63,6 +64,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=list(set(items).difference(kept)))
         items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Have the collector pass over what lives until the end: torch, Triton and all tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -13,7 +13,7 @@ from simulator_lanes import launcher
 
 from gemmproof.reference.dot.fma import fma_chain
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.sign_of_life import SignOfLife
+from gemmproof.reference.sign_of_life import BEAT, SignOfLife
 from gemmproof.reference.simulator import Exhausted, LimitExceeded, progress, run
 from gemmproof.reference.work import METER
 
@@ -136,11 +136,14 @@ def test_a_call_ends_after_the_same_work_at_any_load(monkeypatch):
 
 
 def test_what_advances_gives_signs_of_life(monkeypatch):
-    given = []
-    monkeypatch.setattr(SignOfLife, "send", lambda: given.append(time.thread_time()))
+    """One for each BEAT of its thread's time, however often it looks at the clock."""
+    looks, signs = count(1), []
+    monkeypatch.setattr(SignOfLife, "_given", 0.0)
+    monkeypatch.setattr(time, "thread_time", lambda: 0.6 * BEAT * next(looks))
+    monkeypatch.setattr(SignOfLife, "send", lambda: signs.append(True))
     with pytest.raises(Exhausted):
-        run(launcher(counts, (2,), 3), seconds=2.5)
-    assert 3 <= len(given) <= 5
+        run(launcher(counts, (2,), 3), seconds=0.2)
+    assert len(signs) == (next(looks) - 1) // 2 > 1
 
 
 def test_a_wide_product_gives_signs_of_life(monkeypatch):
