@@ -1,6 +1,5 @@
 """Settings of this repository's own tests."""
 
-import gc
 import os
 
 import pytest
@@ -64,13 +63,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=list(set(items).difference(kept)))
         items[:] = kept
-
-
-def pytest_collection_finish() -> None:
-    """Have the collector pass over what lives until the end: torch, Triton and all tests."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
