@@ -145,6 +145,7 @@ def find_circle(graph: dict[str, set[str]]) -> list[str]:
     return next((found for name in graph if (found := walk(name, []))), [])
 
 
+@pytest.mark.lane("full")
 def test_no_file_imports_itself_through_others():
     known = modules()
     assert len(known) > 150
@@ -169,6 +170,7 @@ def test_folders_are_narrow():
     assert {str(p.relative_to(ROOT)): n for p, n in counts.items() if n > MOST_ENTRIES} == {}
 
 
+@pytest.mark.lane("full")
 def test_every_file_opens_with_what_it_is_for():
     silent = [str(p.relative_to(ROOT)) for p in modules().values()
               if not ast.get_docstring(ast.parse(p.read_text()))]  # fmt: skip

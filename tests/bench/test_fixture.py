@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from lanes import first_of_each
 from pytest_project import EXAMPLES, run_pytest, write_project
 
 from gemmproof.bench.fixture import SampleClock
@@ -161,27 +160,26 @@ LACKS_BIAS = "Failed: without_bias at 24x20x32 bf16, c[0, 0] of buffer 0: got"
 BAD = "Failed: bad at 24x20x32 fp16, c["
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("conftest", "tests", "option", "texts", "names"),
-    first_of_each(
-        [
-            (
-                "",
-                SIMULATED_OPERANDS,
-                "--benchmark-json=b.json",
-                ["1 passed"],
-                [f"test_operands[doubled-bf16-33x16x32-{step}]" for step in ("simulate", "judge")],
-            ),
-            (
-                FAKE,
-                WITH_OPERANDS,
-                "--benchmark-json=b.json",
-                ["1 failed, 1 passed", LACKS_BIAS],
-                [f"test_operands[{x}-bf16-24x20x32]" for x in ("quick_linear", "it")],
-            ),
-            (FAKE, VERIFIED, "--benchmark-disable", ["1 failed, 3 passed", BAD], None),
-        ]
-    ),
+    [
+        (
+            "",
+            SIMULATED_OPERANDS,
+            "--benchmark-json=b.json",
+            ["1 passed"],
+            [f"test_operands[doubled-bf16-33x16x32-{step}]" for step in ("simulate", "judge")],
+        ),
+        (
+            FAKE,
+            WITH_OPERANDS,
+            "--benchmark-json=b.json",
+            ["1 failed, 1 passed", LACKS_BIAS],
+            [f"test_operands[{x}-bf16-24x20x32]" for x in ("quick_linear", "it")],
+        ),
+        (FAKE, VERIFIED, "--benchmark-disable", ["1 failed, 3 passed", BAD], None),
+    ],
     ids=["operands on the simulator", "operands on a device", "benchmarks disabled"],
 )
 def test_results_are_verified(tmp_path: Path, conftest, tests, option, texts, names) -> None:

@@ -52,6 +52,7 @@ def note(target):
     return f"note: {target} has no model of its matrix cores: {words}"
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("target", UNMODELLED)
 def test_a_right_kernel_passes_with_a_note(target, capsys):
     words = ["check", "gemmproof.kernels.matmul:matmul", "--max-examples", "4"]
@@ -61,6 +62,7 @@ def test_a_right_kernel_passes_with_a_note(target, capsys):
     assert out[-1] == note(target)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("target", "verdict"), [("gfx942", "fail"), ("gfx950", "fail"), ("sm_90", "pass")]
 )

@@ -77,6 +77,7 @@ def test_what_does_not_end_is_a_finding_within_the_time_limit(capsys, monkeypatc
     assert out[2] == "  smallest case: M=1 N=1 K=1 fp16, a row, b row"
 
 
+@pytest.mark.lane("full")
 def test_what_is_only_slow_is_incomplete(capsys, monkeypatch):
     """A grid of 10^9 programs is legal: a GPU runs it in seconds."""
     status, out, _ = run_check("many", capsys, monkeypatch, "--time-limit", "1")
@@ -118,6 +119,7 @@ def test_what_is_not_known_or_cannot_be_read_is_an_error_in_one_line(
     assert words in said
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("name", ["prefers_library", "prefers_fields"])
 def test_who_is_prepared_for_what_is_not_there_is_not_stopped(name, capsys, monkeypatch):
     assert run_check(name, capsys, monkeypatch)[0] == EXIT["pass"]
@@ -141,6 +143,7 @@ def test_the_default_limits_reach_the_worker(monkeypatch):
     assert limits.memory <= 8 << 30
 
 
+@pytest.mark.lane("full")
 def test_a_promise_of_fp32_is_broken_by_the_default_of_dot(capsys, monkeypatch):
     status, out, _ = run_check("right", capsys, monkeypatch, "--dtype", "fp32")
     assert status == EXIT["fail"]

@@ -42,6 +42,7 @@ def run_with(report: Report | None, monkeypatch, *words: str, gpu=None, **events
     return command.run(options)
 
 
+@pytest.mark.lane("full")
 def test_reports_survive_json(reports: dict[str, Report]) -> None:
     for report in reports.values():
         assert Report.from_json(report.to_json()) == report

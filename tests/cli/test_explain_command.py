@@ -101,6 +101,7 @@ def test_one_line_alone(monkeypatch, capsys):
     assert refused == f"gemmproof explain: {said}\n"
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -124,6 +125,7 @@ def test_bad_usage_gets_one_line(words, said, monkeypatch, capsys):
     assert not Path("x.svg").exists()
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("function", "status", "said"),
     [
@@ -144,6 +146,7 @@ def test_what_cannot_be_followed_is_said_in_a_line(function, status, said, tmp_p
 MARKS = {"explain-grouped.svg": pytest.mark.triton("line_of_a_call")}
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("command", "name"),
     [pytest.param(*x, marks=MARKS.get(x[1], ()), id=x[1]) for x in COMMANDS],
@@ -222,6 +225,7 @@ def test_a_finding_says_what_is_missing():
     assert not any("; missing: " in f.message for f in report.findings)
 
 
+@pytest.mark.lane("full")
 def test_nothing_is_said_where_the_index_may_be_wrong():
     """Its mask tests rows against N: a condition more would leave rows out."""
     kernel = load(MUTANTS / "coverage.py", "store_mask_of_the_other_axis")

@@ -71,6 +71,7 @@ def load_registered(conftest: Path) -> list:
     return [eval(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.lane("full")
 def test_what_is_written_runs_under_pytest_and_signoff(project, capsys):
     assert main(["init", "right.py:matmul", "--directory", "."]) == 0
     assert capsys.readouterr().out == "wrote conftest.py\nwrote test_gemm.py\n"
@@ -80,6 +81,7 @@ def test_what_is_written_runs_under_pytest_and_signoff(project, capsys):
     assert main(["signoff", "--max-examples", "40"]) == 0
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("command", ["right.py:matmul", "it-is.py:matmul", "json.tool:main"])
 def test_other_tests_run_where_gemmproof_is_not_installed(project, command):
     shutil.copy("right.py", "it-is.py")

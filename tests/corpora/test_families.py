@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from families.table import FAMILIES, LANES, RIGHT
+from families.table import FAMILIES, RIGHT
 
 from gemmproof.engine.check import check
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("kernel", "target"),
     [
@@ -15,7 +16,6 @@ from gemmproof.engine.check import check
             kernel,
             target,
             id=f"{kernel.name}-{target}",
-            marks=pytest.mark.lane("full" if target else LANES[kernel.name]),
         )
         for kernel in RIGHT
         for target in (None, "sm_90")

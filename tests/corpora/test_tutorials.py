@@ -28,6 +28,7 @@ def check_tutorial(place: str, contract: Contract):
     return check(KernelUnderTest(place, launch, contract), max_examples=40)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(("place", "contract"), RIGHT, ids=lambda x: str(x)[:30])
 def test_a_tutorial_that_is_right_for_what_it_promises(place, contract):
     report = check_tutorial(place, contract)

@@ -19,6 +19,7 @@ RIGHT = [
 ]
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("kernel", "stated", "expected"),
     [

@@ -47,6 +47,7 @@ def in_fp32(wrapper):
     return lambda a, b: wrapper(a, b, torch.float32)
 
 
+@pytest.mark.lane("full")
 def test_a_stand_in_predicts_the_bits():
     device = GluonGpu()
     report = judge(device, device_only=True, predicted_by=matmul_tma)
@@ -83,6 +84,7 @@ def test_without_a_stand_in_the_rest_is_judged_and_what_is_not_is_named():
     assert "exact_on_integers" in {f.property for f in wrong.findings if f.cause is None}
 
 
+@pytest.mark.lane("full")
 def test_a_stand_in_that_is_wrong_accuses_nobody():
     def out_of_bounds(a, b):
         return matmul_tma(a, b)[:, :1]
@@ -142,6 +144,7 @@ def project(tmp_path, monkeypatch):
     return write_project(tmp_path, CONFTEST, "right")
 
 
+@pytest.mark.lane("full")
 def test_a_sign_off_without_a_gpu_leaves_it_out_and_says_so(project, capfd):
     said = "unseen: left out: registered device_only, it is judged with --device cuda"
     assert main(["signoff", "--max-examples", "2", "--json", "report.json"]) == EXIT["pass"]

@@ -66,6 +66,7 @@ def test_a_bit_that_was_not_predicted():
     assert statuses(report)["within_bound"][0] == "pass"
 
 
+@pytest.mark.lane("full")
 def test_an_integer_that_is_not_exact_comes_before_the_prediction():
     report, *_ = launch(kernels.plain, CASES[:1], FakeGpu(flip_each))
     assert only_root(report).property == "exact_on_integers"
@@ -98,6 +99,7 @@ def test_memory_that_a_launch_changed(where, fault):
     assert finding.message.endswith("on the fake GPU")
 
 
+@pytest.mark.lane("full")
 def test_a_cuda_error_ends_the_lane_and_earlier_findings_stay():
     def fault(call, c, tensors):
         if call > 3:
@@ -223,6 +225,7 @@ def told_wrong(monkeypatch):
     monkeypatch.setattr(dot, "note_model", note_wrong)
 
 
+@pytest.mark.lane("full")
 def test_bits_that_differ_are_a_finding_where_the_premises_hold():
     report, *_ = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
     assert only_root(report).property == "equals_prediction"
@@ -233,6 +236,7 @@ def test_bits_that_differ_are_a_finding_where_the_premises_hold():
     assert names.index("premise") < names.index("finding")
 
 
+@pytest.mark.lane("full")
 def test_bits_that_differ_are_none_where_a_premise_does_not_hold(told_wrong):
     report, _, events = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
     assert report.verdict == "incomplete"

@@ -38,6 +38,7 @@ def failed(out: str) -> list[str]:
     return [name.partition("[")[2].rstrip("]") for name in list_failed(out)]
 
 
+@pytest.mark.lane("full")
 def test_what_is_launched_is_an_item(tmp_path):
     launched = ("--gemm-device", "cuda", "-v")
     status, out = run(tmp_path, CONFTEST.format(fault="pass"), *launched, "-k", "one")
@@ -50,6 +51,7 @@ def test_what_is_launched_is_an_item(tmp_path):
     assert {"stays_in_bounds", "within_bound"} <= set(items)
 
 
+@pytest.mark.lane("full")
 def test_without_the_option_nothing_is_launched(tmp_path):
     status, out = run(tmp_path, CONFTEST.format(fault="1 / 0"), "-k", "one", "-v")
     assert status == 0, out
@@ -89,6 +91,7 @@ CUDA_ERROR = CONFTEST.format(
 ).replace("import ", "import os, ", 1)
 
 
+@pytest.mark.lane("full")
 def test_a_cuda_error_is_that_of_one_kernel_s_process(tmp_path):
     chosen = ("-k", "runs_to_completion and on-cuda")
     status, out = run(tmp_path, CUDA_ERROR, "--gemm-device", "cuda", *chosen)

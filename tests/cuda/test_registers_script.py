@@ -64,6 +64,7 @@ def compare(room, name="fp32 in full", fmt="", **words):
     return row
 
 
+@pytest.mark.lane("full")
 def test_what_the_driver_says_of_a_binary_is_what_was_read(tmp_path):
     row = compare(tmp_path)
     assert row["expected"]
@@ -74,6 +75,7 @@ def test_what_the_driver_says_of_a_binary_is_what_was_read(tmp_path):
     assert registers.describe(row).startswith("ok  fp32 in full : ")
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("attribute", "name"),
     [(0, "max_threads"), (1, "static_shared"), (3, "local"), (4, "registers")],
@@ -93,6 +95,7 @@ def test_what_the_system_keeps_of_a_block_may_be_left_out(tmp_path):
     assert ours - theirs == 1024
 
 
+@pytest.mark.lane("full")
 def test_a_registered_kernel_is_compared_and_a_call_that_fails_is_told(tmp_path, monkeypatch):
     """There is no GPU here, which is told; on one it is called."""
     monkeypatch.setattr(registers.Wanted, "device", False)

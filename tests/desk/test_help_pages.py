@@ -171,6 +171,7 @@ def test_a_wrong_line_is_found_and_its_repair_passes(name, tmp_path):
     assert (right.verdict, right.findings) == ("pass", ())
 
 
+@pytest.mark.lane("full")
 def test_a_narrow_accumulator_is_found_by_drift(tmp_path):
     example = PAGES[DRIFT].example
     verdicts = {}

@@ -59,6 +59,7 @@ def test_nothing_is_said_where_it_is_quiet_or_soon_over(slow, monkeypatch, capsy
     assert [t for t in threading.enumerate() if t is not threading.main_thread()] == []
 
 
+@pytest.mark.lane("full")
 def test_signoff_says_how_far_it_is(slow, monkeypatch, capsys):
     monkeypatch.setattr(shown, "EVERY", 0.25)
     assert main(["signoff", "--jobs", "1", "--max-examples", "10"]) == 0

@@ -118,6 +118,7 @@ def list_functions(kind):
     return [x for x in found.values() if isinstance(x, kind)]
 
 
+@pytest.mark.lane("full")
 def test_every_kernel_is_among_them():
     """On Hopper, where those for other GPUs are compiled too."""
     names = {x.fn.__name__ for x in list_functions(JITFunction)}

@@ -61,6 +61,7 @@ def test_a_wrapper_may_ask_what_it_compiled():
     assert [(x.kernel, x.grids) for x in made] == launched
 
 
+@pytest.mark.lane("full")
 def test_all_of_it_survives_json_and_is_the_same_again(tmp_path, monkeypatch):
     """Nothing comes from a cache, and nothing is left in it."""
     cache = tmp_path / "cache"
@@ -76,6 +77,7 @@ def test_all_of_it_survives_json_and_is_the_same_again(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["sm_90.said"]
 
 
+@pytest.mark.lane("full")
 def test_the_screen_says_what_an_engineer_asks(tmp_path):
     (one,), _ = ask(lowered_kernels.promoted, tmp_path, contract=Contract(formats=("fp8e4m3",)))
     assert show(one).splitlines()[:3] == [
@@ -95,6 +97,7 @@ def test_the_screen_says_what_an_engineer_asks(tmp_path):
     assert "bytes of shared memory: does not fit: 2048 of 1024 threads" in show(wide)
 
 
+@pytest.mark.lane("full")
 def test_many_launches_are_rows_of_a_table(tmp_path):
     told, _ = ask(lowered_kernels.tuned, tmp_path, every=True)
     fp8 = Contract(formats=("fp8e4m3",))

@@ -77,6 +77,7 @@ def test_a_dot_is_what_stands_in_the_binary(case, tmp_path):
     check_binary(made, told, tmp_path)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_100"])
 def test_fp32_in_full_has_no_tensor_core(gpu, tmp_path):
     """Blackwell has an instruction for two of them."""
@@ -90,6 +91,7 @@ def test_fp32_in_full_has_no_tensor_core(gpu, tmp_path):
     check_binary(made, told, tmp_path)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("gpu", ["sm_89", "sm_90", "sm_100"])
 def test_short_sums_of_fp8_are_added_in_fp32(gpu, tmp_path):
     """In the loop, once for each element of the accumulator."""
@@ -109,6 +111,7 @@ def test_what_is_asked_and_what_is_multiplied_differ_where_fp8_is_widened(tmp_pa
     assert [x.a for x in dot.instructions] == ["f16"]
 
 
+@pytest.mark.lane("full")
 def test_a_length_that_nothing_divides_costs_the_wide_loads(tmp_path):
     made, told = compile_only(lowered_kernels.right, tmp_path, "sm_80", odd=True)
     kinds = {(x.kind, x.bytes) for x in told["accesses"]}
@@ -119,6 +122,7 @@ def test_a_length_that_nothing_divides_costs_the_wide_loads(tmp_path):
     check_binary(made, told, tmp_path)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_100"])
 def test_spills_are_told(gpu, tmp_path):
     made, told = compile_only(lowered_kernels.spilling, tmp_path, gpu)

@@ -107,6 +107,7 @@ def test_without_a_prediction_there_is_no_premise(target, capsys):
     assert f"--premise: got {got}, expected one that is predicted: sm_70" in capsys.readouterr().err
 
 
+@pytest.mark.lane("full")
 def test_the_command(tmp_path, capsys):
     file = tmp_path / "report.json"
     assert main(["check", TARGET, *SIZES, "--premise", "--json", str(file)]) == 0
@@ -171,6 +172,7 @@ def refuse(launch):
     raise CompileError("no such thing", Where("kernel.py", 7, "f"))
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("fault", "how"),
     [

@@ -5,7 +5,6 @@ from dataclasses import replace
 import lowered_kernels as kernels
 import pytest
 import torch
-from lanes import first_of_each
 from lower import FORMATS
 
 from gemmproof.lowering.capture import CapturedLaunch
@@ -14,6 +13,8 @@ from gemmproof.lowering.premise.compare import AGREED, CONTRADICTED, compare
 from gemmproof.lowering.premise.predicted import join_predicted
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.simulator import run
+
+pytestmark = pytest.mark.lane("full")  # each compiles what is launched
 
 
 def promoted(a, b):
@@ -112,7 +113,7 @@ def judge(dots, made, change=lambda model: model):
     return compare(join_predicted(changed), made)
 
 
-@pytest.mark.parametrize("name", first_of_each(LAUNCHES, lambda name: LAUNCHES[name][2]))
+@pytest.mark.parametrize("name", LAUNCHES)
 def test_a_dot_is_compiled_to_what_predicted_it(name, compiled):
     dots, made = compiled[name]
     assert dots

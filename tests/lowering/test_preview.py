@@ -158,6 +158,7 @@ def test_what_is_stated_of_a_dot_is_what_is_compiled(tmp_path):
     assert short.dots[0].promoted_k == 32
 
 
+@pytest.mark.lane("full")
 def test_sums_of_fp8_are_promoted_as_asked(capsys):
     """In steps of the instruction's k; below one of them there is no wgmma."""
     words = "--dot 64 16 64 --dtype fp8e4m3 --max-num-imprecise-acc"
@@ -169,6 +170,7 @@ def test_sums_of_fp8_are_promoted_as_asked(capsys):
     assert "are added in fp32" not in out
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("gpu", "dot"),
     [

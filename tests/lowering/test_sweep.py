@@ -135,6 +135,7 @@ def test_another_kernel_is_compared_and_other_launches_are_told():
     assert "M=1: got 2 launches (narrow_kernel wide_kernel), expected 1 to compare" in notes
 
 
+@pytest.mark.lane("full")
 def test_a_worker_compiles_each_variant(swept):
     made, events = swept
     assert [x["event"] for x in events if x["event"] != "advanced"][:3] == [
@@ -245,6 +246,7 @@ def test_the_copy_engine_may_be_lost_to_another_kernel():
     )
 
 
+@pytest.mark.lane("full")
 def test_the_command(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(Path(__file__).parent)
     path = tmp_path / "sweep.json"

@@ -94,6 +94,7 @@ def test_the_same_seed_gives_the_same_and_a_drop_fails(project, capsys):
     assert "no difference seen, and none excluded:" in out
 
 
+@pytest.mark.lane("full")
 def test_what_is_the_same_program_is_equivalent_at_once(project):
     """A dense operand's stride of 1 is compiled in, and a store casts by itself."""
     kernel = run("alone.py:matmul", *FEW, "--operator", "cast dropped")
@@ -102,6 +103,7 @@ def test_what_is_the_same_program_is_equivalent_at_once(project):
     assert same["why"].startswith("same TTIR in all ")
 
 
+@pytest.mark.lane("full")
 def test_what_does_not_compile_is_no_kill(project):
     kernel = run("alone.py:matmul", *FEW, "--operator", "axes swapped", "--max-mutants", "2")
     (refused,) = [m for m in kernel["mutants"] if m["outcome"] == "invalid"]
@@ -143,6 +145,7 @@ def test_refused(project, words, said, capsys):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.lane("full")
 def test_a_kernel_that_cannot_be_mutated_takes_nothing_from_the_others(project, capsys):
     few = ["--operator", "zeros dropped", "--operator", "cast dropped"]
     words = ["--kernel", "no_such", "--kernel", "product", "--dtype", "fp16"]

@@ -24,6 +24,7 @@ def judge(launch, contract=ANY, operands=None, spec=None, **options):
     return check(kernel, **{"max_examples": 60, **options})
 
 
+@pytest.mark.lane("full")
 def test_a_wrapper_that_writes_out_and_returns_nothing_passes():
     report = judge(called.into_out_silently, operands=OUT)
     assert ([f.message for f in report.findings], report.verdict) == ([], "pass")
@@ -45,6 +46,7 @@ def test_keywords_that_nobody_stated_are_tried_and_told_as_limits():
         assert limit.option.startswith(f"--operand {option}")
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("launch", "operands", "spec", "name", "words"),
     [
@@ -66,6 +68,7 @@ def test_wrong_kernels_of_every_form_are_named(launch, operands, spec, name, wor
     assert words in report.findings[0].message
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("axis", ["M", "N"])
 def test_a_wrong_result_of_one_axis_is_told_beside_operands_of_rows_and_columns(axis):
     def wrong(a, b, scale):

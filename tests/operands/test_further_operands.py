@@ -36,6 +36,7 @@ def test_a_right_kernel_passes_in_every_format(target):
     assert not {"symmetries", "special_values"} & set(results)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("flaw", "name", "fault", "operand", "words"),
     [
@@ -54,6 +55,7 @@ def test_a_wrong_use_of_an_operand_is_named(flaw, name, fault, operand, words):
     assert words in first.message
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("change", "fault", "words"),
     [
@@ -81,6 +83,7 @@ def test_two_operands_misused_at_once_are_named(change, fault, words):
     assert words in root.message if words else "as if" not in root.message
 
 
+@pytest.mark.lane("full")
 def test_scales_of_integers_show_what_was_rounded_before_them():
     def rounded_first(a, b, scale_a, scale_b, zero):
         c = int8_mm(a, b, torch.ones_like(scale_a), torch.ones_like(scale_b), zero)
@@ -93,6 +96,7 @@ def test_scales_of_integers_show_what_was_rounded_before_them():
     assert "bf16" in found.message
 
 
+@pytest.mark.lane("full")
 def test_an_index_of_a_larger_case_comes_with_its_sizes():
     def cut(a, b, scale_a, scale_b, bias):
         return scaled_mm(a, b, scale_a, scale_b, torch.cat([bias[:-1], bias[-1:] * 0]))
@@ -203,6 +207,7 @@ def test_an_operand_may_have_any_name(name):
     assert judge(launch, operands=stated, max_examples=3).verdict == "pass"
 
 
+@pytest.mark.lane("full")
 def test_a_formula_or_a_shape_that_fails_beyond_the_contract_is_a_step_not_tried():
     def grouped(a, b, s):
         return a @ b * s[:, : a.shape[1] // 4].repeat(4, axis=1)[:, :1]

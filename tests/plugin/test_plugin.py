@@ -126,6 +126,7 @@ def test_a_skip_in_the_hook_is_a_skip(project):
     assert "could not import 'no_such_library'" in out
 
 
+@pytest.mark.lane("full")
 def test_a_conftest_speaks_for_its_own_folder_only(project):
     for name in ("one", "two"):
         (project / name).mkdir()
@@ -254,6 +255,7 @@ def test_the_lines_of_findings_are_annotated(annotated, processes):
     assert f"%0Areproduce: pytest 'test_kernels.py::{item}' --gemm-case " in line
 
 
+@pytest.mark.lane("full")
 def test_elsewhere_none_are(annotated):
     status, out = run_pytest(annotated, *ANNOTATED)
     assert (status, list_commands(out)) == (1, [])

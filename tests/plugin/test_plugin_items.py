@@ -26,6 +26,7 @@ def judge(tmp_path):
     return judge
 
 
+@pytest.mark.lane("full")
 def test_a_property_that_no_case_bears_on_is_skipped(judge):
     """Of sums of integers none is special, and one case alone is not drawn to be compared."""
     case = '{"M":1,"N":1,"K":1,"dtype":"fp16"}'
@@ -115,6 +116,7 @@ STRICT = ("--junit-xml", "junit.xml", "-W", "error::pytest.PytestWarning", "-W",
 FEW = ("-v", "--gemm-in-process", "--gemm-max-examples", "1")
 
 
+@pytest.mark.lane("full")
 def test_items_are_those_of_strict_xfail(project):
     status, out = run_pytest(project, *FEW, "-rx", "-k", "bounds or exact", *STRICT)
     assert status == 1

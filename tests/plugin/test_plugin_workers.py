@@ -73,6 +73,7 @@ def test_a_kernel_that_ends_its_process_fails_an_item_and_not_the_run(register, 
     assert set(by_kernel["counts"].values()) <= {"PASSED", "SKIPPED"}
 
 
+@pytest.mark.lane("full")
 def test_in_pytest_s_own_process_where_that_is_asked_for(register):
     project = register("ends")
     status, out = run_pytest(project, *FEW, "--gemm-in-process")
@@ -89,6 +90,7 @@ def test_what_a_kernel_prints_stands_beside_its_failure(register):
     assert "last words" in out
 
 
+@pytest.mark.lane("full")
 def test_a_worker_imports_what_pytest_was_told_to_find(register):
     """`pythonpath` of the ini file, and a conftest.py in a folder below."""
     project = register("counts")
@@ -104,6 +106,7 @@ def test_a_worker_imports_what_pytest_was_told_to_find(register):
     assert "1 passed" in out
 
 
+@pytest.mark.lane("full")
 def test_a_kernel_that_no_file_registers_is_judged_all_the_same(register):
     project = register("counts")
     (project / "conftest.py").write_text(
@@ -119,6 +122,7 @@ def test_a_kernel_that_no_file_registers_is_judged_all_the_same(register):
     assert "1 passed" in out
 
 
+@pytest.mark.lane("full")
 def test_a_hook_that_answers_pytest_alone_is_told_of(register):
     project = register("counts")
     text = (project / "conftest.py").read_text().replace("'counts'", "'only' + kind")

@@ -36,6 +36,7 @@ def test_a_reader_that_left_changes_no_verdict(project, kernel, code, stream):
     assert (out is None) == (stream == "stdout")
 
 
+@pytest.mark.lane("full")
 def test_the_first_line_of_an_answer_can_be_taken(project):
     shell = 'set -o pipefail; "$@" | head -1'
     code, out, err = check(project, "leaves", shell=shell)

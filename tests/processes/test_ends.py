@@ -68,6 +68,7 @@ def more_targets(run):
     Path("targets.py").write_text(Path("targets.py").read_text() + MORE)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("name", "how"),
     [

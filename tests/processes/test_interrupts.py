@@ -49,6 +49,7 @@ def interrupt(process, folder, send=send_group, number=signal.SIGINT):
     return finish(process, SECONDS)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("send", "number"),
     [

@@ -49,6 +49,7 @@ def test_a_report_that_is_no_file_is_written_once(project):
     assert told.count('"left_out"') == 1
 
 
+@pytest.mark.lane("full")
 def test_fail_fast_ends_at_the_first_kernel_with_findings(project):
     # the third kernel would wait for ever
     code, out, err = run(project, *SIGNOFF, "--fail-fast", "--json", "report.json")

@@ -72,6 +72,7 @@ def test_other_lines_stand_above_it(project):
     assert out.splitlines()[-1] == "signoff: pass (2 pass)"
 
 
+@pytest.mark.lane("full")
 def test_where_more_is_said_of_a_finding_is_told_to_a_person_only(project):
     words = ("check", "my_kernels.py:leaves", "--quiet")
     hint = "gemmproof explain runs_to_completion says more"

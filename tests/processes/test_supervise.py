@@ -130,6 +130,7 @@ def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):
 REMEDY = 'put what a script runs by itself under `if __name__ == "__main__":`'
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("text", "limits", "note"),
     [
@@ -159,6 +160,7 @@ def test_a_mistake_of_the_engine_is_not_blamed_on_the_target(run):
     assert "Traceback" in outcome.output
 
 
+@pytest.mark.lane("full")
 def test_a_worker_dies_with_its_supervisor(run, monkeypatch):
     token = os.urandom(16).hex()
     monkeypatch.setattr(supervisor.secrets, "token_hex", lambda length: token)

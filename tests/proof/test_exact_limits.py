@@ -80,6 +80,7 @@ def test_a_wrong_guess_is_not_called_exact(guess, monkeypatch):
     assert wraps_of(rows_of_c_in_32_bits) == []
 
 
+@pytest.mark.lane("full")
 def test_what_a_trip_adds_wraps_by_itself():
     """On a path that M decides, and only where there is a second trip."""
     said = wraps_of(advanced_by_trips, K="16..:16")
@@ -87,6 +88,7 @@ def test_what_a_trip_adds_wraps_by_itself():
     assert "a fits while (M - 1) * K < 2**31, wraps at M=32769 K=65536" in said
 
 
+@pytest.mark.lane("full")
 def test_the_least_divisor_is_what_the_tile_needs():
     found = find_divisor(kernel(unmasked), None, "K", 96, 2 * SECONDS)
     assert (found.step, found.is_least, found.sizes) == (16, True, "16..:16")
@@ -107,6 +109,7 @@ def limits_of(wrapper, **words):
     return report, {limit.name: limit for limit in report.limits}
 
 
+@pytest.mark.lane("full")
 def test_a_check_tells_where_offsets_wrap():
     report, limits = limits_of(rows_of_c_in_32_bits)
     limit = limits["2**31 elements of c"]

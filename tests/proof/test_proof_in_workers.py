@@ -70,6 +70,7 @@ def example(monkeypatch):
     return judge
 
 
+@pytest.mark.lane("full")
 def test_what_is_proved_is_shown_on_one_line_in_every_form(example, tmp_path, capsys):
     json_, junit = str(tmp_path / "r.json"), str(tmp_path / "r.xml")
     assert example("says", "--json", json_, "--junit", junit) == EXIT["pass"]
@@ -107,6 +108,7 @@ def test_a_refutation_that_the_simulation_does_not_show_is_our_error(example, tm
     assert [case.get("name") for case in cases] == ["check", "stays_in_bounds"]
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("words", [["--no-proof"], ["--case", '{"M":1,"N":1,"K":1}']])
 def test_with_no_proof_or_a_case_that_is_replayed_nothing_is_proved_nor_said(
     example, words, capsys

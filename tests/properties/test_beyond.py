@@ -52,6 +52,7 @@ def test_each_limit_names_what_stops_and_the_option_that_promises_it():
     assert "2**31 elements" not in limits
 
 
+@pytest.mark.lane("full")
 def test_a_kernel_that_takes_all_there_is_has_no_limits_but_its_formats():
     limits = limits_of(right, Contract())
     stopped = {name for name, limit in limits.items() if limit.status == "limit"}
@@ -87,6 +88,7 @@ def test_what_lies_beyond_is_not_within(contract):
         assert not any(is_admitted(case, contract) for case in step.cases)
 
 
+@pytest.mark.lane("full")
 def test_a_result_of_2_31_elements_is_a_limit_of_dense_kernels_too():
     limits = limits_of(row_offset_of_c_in_32_bits, Contract())
     assert limits["2**31 elements of c"].status == "limit"
@@ -128,6 +130,7 @@ def test_a_sampled_case_is_judged_by_what_single_programs_show(layouts):
     assert (finding.property, finding.operand, finding.axis) == ("offsets_fit", "c", "M")
 
 
+@pytest.mark.lane("full")
 def test_a_refusal_of_so_large_a_result_breaks_the_promise():
     def refuses(a, b):
         assert a.shape[0] * b.shape[1] < 2**31, "c is too large"

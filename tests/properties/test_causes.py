@@ -207,6 +207,7 @@ def test_a_wrapped_load_is_recognised_with_its_line():
     assert "as if weight (b) were read at n modulo 16" in root.message
 
 
+@pytest.mark.lane("full")
 def test_a_shifted_load_is_recognised_with_its_line():
     (root,) = flawed("shift")
     assert (root.fault, root.operand, root.where) == ("wrong_indices", "b", line_of("w = tl.load"))

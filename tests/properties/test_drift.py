@@ -97,6 +97,7 @@ def test_accumulators_are_told_apart_from_the_source(
     assert report.verdict == ("fail" if faults else "pass")
 
 
+@pytest.mark.lane("full")
 def test_the_same_code_probes_a_gpu() -> None:
     """The wrapper is called on tensors of a device; here one that computes as an H200 does."""
     model = dot_model("sm_90", "fp16")

@@ -49,6 +49,7 @@ def test_every_case_is_run_once_and_announced_before_it_runs():
     assert order[at : at + 3] == ["case", "run", "judged"]
 
 
+@pytest.mark.lane("full")
 def test_the_same_seed_draws_the_same_cases_and_no_case_twice():
     first, second, other = (cases_in(check_with(fake_run(), seed=seed)[1]) for seed in (0, 0, 1))
     assert first == second
@@ -98,6 +99,7 @@ def test_whole_tiles_are_probed_with_one_multiprocessor_where_they_count(asks, m
     assert whole[:2] == ([None, 1] if asks else [None])
 
 
+@pytest.mark.lane("full")
 def test_a_tiny_contract_ends_when_its_cases_are_used_up(monkeypatch):
     monkeypatch.setattr(strategies, "SEEDS", range(1, 3))
     contract = wide(layouts="contiguous", M=1, N=1, K=1)

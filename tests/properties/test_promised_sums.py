@@ -30,6 +30,7 @@ def verdict(launch, case, accumulator="fp32", target=None):
     return report.verdict
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("target", ["sm_89", "sm_90"])
 def test_fp8_sums_that_never_leave_the_unit_are_e8m13_and_not_fp32(target):
     assert verdict(precision.fp8_never_promoted, LONG, "fp32", target) == "fail"

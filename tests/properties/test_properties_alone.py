@@ -105,6 +105,7 @@ def test_a_missing_k_mask_is_one_cause_and_all_else_its_consequence():
     }
 
 
+@pytest.mark.lane("full")
 def test_assumed_strides_are_named_by_the_values_and_accused_only_where_promised():
     report = check_launch(strides.b_assumed_contiguous)
     assert report.verdict == "fail"
@@ -136,6 +137,7 @@ def test_our_persistent_kernel_is_run_with_few_multiprocessors_and_so_is_its_mir
     assert judge(outcome).findings == ()
 
 
+@pytest.mark.lane("full")
 def test_a_fault_of_one_configuration_names_its_constants():
     report = check_launch(tuning.one_configuration_has_wider_tiles, max_examples=60)
     first = report.findings[0]

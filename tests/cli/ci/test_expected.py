@@ -174,6 +174,7 @@ def pytest_gemm_kernels():
 """
 
 
+@pytest.mark.lane("full")
 def test_a_crash_that_is_expected_leaves_the_rest_unjudged(project, capsys):
     Path("conftest.py").write_text(CRASHES)
     command = ["signoff", "--max-examples", "5", "--json", "r.json", "--junit", "r.xml"]
@@ -208,6 +209,7 @@ def test_no_smaller_crash_is_sought_where_one_is_expected(monkeypatch):
     assert statuses == {"runs_to_completion": ("expected", WHY), "within_bound": ("fail", None)}
 
 
+@pytest.mark.lane("full")
 def test_check_and_signoff_take_the_words(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copy(EXAMPLES / "no_k_mask.py", tmp_path)

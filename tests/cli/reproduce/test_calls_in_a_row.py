@@ -128,6 +128,7 @@ def test_the_wrong_wrapper_fails_as_it_is_said_and_the_right_one_passes(name, ou
     assert f"PASSED test_right_{name}.py::" in out, out
 
 
+@pytest.mark.lane("full")
 def test_no_call_is_made_in_vain(found):
     assert {name: [one.words for one in bug.before] for name, bug in found.items()} == {
         "counts": ["the call for the first time", "the same call again"],

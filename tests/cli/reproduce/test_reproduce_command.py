@@ -29,6 +29,7 @@ def _in_a_project(tmp_path, monkeypatch):
     Path("right.py").write_text(RIGHT)
 
 
+@pytest.mark.lane("full")
 @pytest.mark.triton("interpreter")
 def test_the_page_shows_what_is_printed_and_written(capsys):
     page = (ROOT / "docs" / "how-to" / "reproduce-a-bug.md").read_text()

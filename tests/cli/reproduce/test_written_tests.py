@@ -84,6 +84,7 @@ def test_without_a_device_each_is_skipped_with_its_reason(outcomes):
     assert "no CUDA device is there, and TRITON_INTERPRET=1 is not set" in out
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("width", ["88", "100"])
 def test_they_are_laid_out_as_ruff_does_it(folder, bugs, width):
     require_formatted(folder, "--line-length", width)

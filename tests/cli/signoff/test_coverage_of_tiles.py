@@ -58,6 +58,7 @@ def test_the_bits_kept_do_not_depend_on_the_order_of_cases():
     assert "special" not in str(kept)
 
 
+@pytest.mark.lane("full")
 def test_a_check_tells_both_and_the_same_again():
     kernel = KernelUnderTest("plain", plain, Contract(formats=("fp16", "fp32")))
     first, again = (check(kernel, max_examples=6) for _ in range(2))

@@ -42,6 +42,7 @@ def test_a_command_can_be_pasted(name):
     assert paste(line) == ["check", name]
 
 
+@pytest.mark.lane("full")
 def test_the_names_of_kernels(project, capsys):
     Path("conftest.py").write_text(CONFTEST, encoding="utf-8")
     command = ["signoff", "--max-examples", "5", "--no-proof", "--junit", "report.xml"]

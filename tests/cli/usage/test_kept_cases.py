@@ -68,6 +68,7 @@ def test_a_failing_case_is_tried_first_and_dropped_when_it_holds(capsys):
     assert stored() == []
 
 
+@pytest.mark.lane("full")
 def test_what_is_drawn_does_not_depend_on_what_is_kept():
     launch = load_file(Path("wrong.py")).matmul
     kernel = KernelUnderTest("matmul", launch, Contract())
@@ -147,6 +148,7 @@ for M in range(1, 6):
     ]
 
 
+@pytest.mark.lane("full")
 def test_a_project_that_cannot_be_written_is_one_line(capsys):
     Path(".gemmproof").touch()  # a folder for root as well, who may write everywhere
     assert judge("60") == 1
@@ -159,6 +161,7 @@ def test_a_case_that_is_replayed_is_neither_kept_nor_dropped():
     assert not Path(".gemmproof").exists()
 
 
+@pytest.mark.lane("full")
 def test_a_folder_may_be_named(tmp_path):
     Path("mine").mkdir()
     assert judge("60", "--kept", "mine") == 1

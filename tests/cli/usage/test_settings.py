@@ -83,6 +83,7 @@ def pytest_report_header(config):
 """
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("words", "examples"),
     [([], 4), (["-o", "gemm_max_examples=5"], 5), (["--gemm-max-examples=6"], 6)],

@@ -155,6 +155,7 @@ def kernel(a_ptr):
     pass
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -16,7 +16,7 @@ class Family:
 
     A line is as `mutant.parse` reads it: the function it names is a wrapper in the family's file,
     called with the right kernel's operands and judged by its contract and its spec. `also` are
-    right kernels of other forms, for the full lane of tests.
+    right kernels of other forms.
     """
 
     title: str
@@ -24,10 +24,6 @@ class Family:
     lines: str
     also: tuple[KernelUnderTest, ...] = ()
     wrong: tuple[Mutant, ...] = field(init=False)
-
-    def list_right(self) -> list[tuple[KernelUnderTest, str]]:
-        """Return the right kernels, each with its lane."""
-        return [(self.right, "default"), *((kernel, "full") for kernel in self.also)]
 
     def __post_init__(self) -> None:
         stated = self.lines.strip().splitlines()

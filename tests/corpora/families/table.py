@@ -10,6 +10,4 @@ _NAMES = [file.stem for file in _FILES if file.stem not in ("family", "table")]
 _MODULES = [import_module(f"families.{name}") for name in _NAMES]
 # a file has one family, or a few that are alike
 FAMILIES = tuple(f for m in _MODULES for f in getattr(m, "FAMILIES", None) or (m.FAMILY,))
-# of each family the default lane of tests judges one
-LANES = {k.name: lane for f in FAMILIES for k, lane in f.list_right()}
 RIGHT = tuple(kernel for family in FAMILIES for kernel in (family.right, *family.also))

@@ -83,6 +83,7 @@ def test_a_wrong_block_is_found_by_such_a_formula(launch, fill):
     assert (verdict, bool(found)) == ("fail", True)
 
 
+@pytest.mark.lane("full")
 def test_a_sum_that_stays_in_the_unit_is_found_by_such_a_formula():
     assert judge(promote, VECTORS, scale_rows, DEEP) == PASSES
     assert judge(stay_in_the_unit, VECTORS, scale_rows, DEEP) == ("fail", {"within_bound"})

@@ -130,6 +130,7 @@ def test_what_is_right_holds(launch, words):
     assert list(fared(report)) == list(PROMISED)
 
 
+@pytest.mark.lane("full")
 def test_sizes_that_specialise_otherwise_are_compiled_too():
     words = {"M": "2..", "N": 64, "K": 64, "spills": None}
     (finding,) = judge(kernels.few_rows_without_a_dot, **words).findings

@@ -49,6 +49,7 @@ def run(capsys, words):
     return code, capsys.readouterr().out
 
 
+@pytest.mark.lane("full")
 def test_a_finding_is_in_every_form_and_its_line_reproduces_it(capsys, tmp_path):
     forms = {name: tmp_path / name for name in ("json", "junit", "sarif", "codequality")}
     asked = " ".join(f"--{name} {path}" for name, path in forms.items())
@@ -220,6 +221,7 @@ def pytest_gemm_kernels():
 """
 
 
+@pytest.mark.lane("full")
 def test_pytest_has_an_item_for_each_claim_and_none_without(tmp_path):
     folder = str(Path(__file__).parent)
     (tmp_path / "conftest.py").write_text(CONFTEST.format(folder=folder))

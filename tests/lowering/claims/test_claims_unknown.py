@@ -124,6 +124,7 @@ def test_what_a_kernel_needs_is_told_at_its_def(monkeypatch):
         assert finding.where == f"claimed_kernels.py:{line}"
 
 
+@pytest.mark.lane("full")
 def test_launches_beyond_the_most_are_told_and_leave_it_open(monkeypatch):
     monkeypatch.setattr(plan, "LEAST_MOST", 1)
     contract = replace(ALL, tensor_cores=False)

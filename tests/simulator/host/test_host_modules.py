@@ -179,6 +179,7 @@ def pytest_gemm_kernels():
 """
 
 
+@pytest.mark.lane("full")
 def test_a_hook_may_ask_for_a_device(write_module, capsys):
     write_module(SCRIPT)
     write_module(HOOK, "conftest.py")
