@@ -128,6 +128,7 @@ def _become(module: str, words: list[str], cwd: str, env: dict[str, str]) -> Non
     sys.path[:] = dict.fromkeys([cwd, *entries, *others])
     sys.argv[:] = [module, *words]
     tempfile.tempdir = None  # asked again, for TMPDIR may be another
+    atexit.register(gc.unfreeze)  # what is frozen at the end Triton 3.9 prints as leaks
 
 
 if __name__ == "__main__":
