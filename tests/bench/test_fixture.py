@@ -109,7 +109,7 @@ def test_operands(gemm_benchmark):
 
 def run(project: Path, *options: str) -> tuple[int, str]:
     """Run pytest there, with the fake device at hand."""
-    return run_pytest(project, *options, paths=(Path(__file__).parent,))
+    return run_pytest(project, *options, columns=200, paths=(Path(__file__).parent,))
 
 
 def read(path: Path) -> dict[str, dict]:

@@ -29,6 +29,7 @@ def run_pytest(
     folder: Path,
     *options: str,
     paths: tuple[Path, ...] = (),
+    columns: int = 80,
     run_module: Callable[..., tuple[int, str]] = run_module,
 ) -> tuple[int, str]:
     """Run pytest there without a GPU; return its exit status and all that it printed."""
@@ -38,6 +39,7 @@ def run_pytest(
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "PATH": "/usr/bin",
+        "COLUMNS": str(columns),
     }
     words = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider", "--rootdir", str(folder))
     status, out = run_module("pytest", *words, *options, cwd=folder, env=env)
