@@ -18,8 +18,10 @@ PROPERTIES = (
 
 
 def check(
-    kernel, *, max_examples, case, listener, launch=False, device=None, first=(), **without_effect
-):
+    kernel, *, max_examples, seed, target, case, listener, launch=False, device=None, limits=False,
+    seconds=0, proof=True, proof_seconds=10.0, first=(), room=None,
+):  # fmt: skip
+    """Call the kernel for each case; an option that no engine has is a TypeError, as of `check`."""
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
     expected = kernel.contract.reasons
     listener({"event": "properties", "claims": claims, "expected": expected})
