@@ -83,37 +83,42 @@ def test_what_cannot_be_reproduced_is_one_line(words, said, capsys):
 
 ENDS = "\n\ndef ends(a, b):\n    import os\n\n    os._exit(3)\n"
 NARROW = "\n\ndef narrow(a, b):\n    return matmul(a, b)[:, :1]\n"
-STATUS_3 = "a process that ended itself"
+OWN_END = "a process that ended itself"
 
 
 @pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("wrapper", "case", "interpreted", "other"),
+    ("wrapper", "name", "case", "interpreted", "other", "operands"),
     [
         (
             ENDS,
+            "ends",
             '{"M":1,"N":1,"K":2}',
-            f"the test ends there: {STATUS_3}",
-            f"{STATUS_3} with status 3",
+            f"the test ends there: {OWN_END}",
+            f"{OWN_END} with status 3",
+            2,
         ),
         (
             NARROW,
+            "narrow",
             '{"M":1,"N":2,"K":1}',
             "the test fails: c has another shape",
             "On a GPU: values show it",
+            2,
         ),
     ],
     ids=["a call that ends its process", "a result of another shape"],
 )
-def test_what_the_written_test_does_is_told(wrapper, case, interpreted, other, capsys):
+def test_what_the_written_test_does_is_told(
+    wrapper, name, case, interpreted, other, operands, capsys
+):
     Path("right.py").write_text(RIGHT + wrapper)
-    name = "ends" if wrapper == ENDS else "narrow"
     assert main(["reproduce", f"right.py:{name}", "--case", case]) == 0
     said = capsys.readouterr().out
     assert f"Triton's interpreter: {interpreted}" in said
     assert other in said
-    assert Path("test_bug.py").read_text().count("place(") == 3 or wrapper == NARROW
+    assert Path("test_bug.py").read_text().count("place(") == 1 + operands
 
 
 @pytest.mark.triton("interpreter")
