@@ -41,6 +41,7 @@ def test_a_mutant_is_caught_for_its_reason_at_its_smallest_case(mutant):
 
 
 def replay(mutant, case):
+    """Judge one case as `check` does, without the search for what explains its findings."""
     backend, state = Simulator(mutant.target), keep_state(mutant.kernel.launch)
     observation = observe(mutant.kernel, case, backend)
     make_related_calls(observation, backend, state)

@@ -34,7 +34,7 @@ def without_compiler() -> Iterator[None]:
     disabled: list[Any] = []
 
     def disable(function: Any, *_: Any, **__: Any) -> Any:
-        """What torch asks of functions that its compiler must leave alone: there is no compiler."""
+        """Return the function itself: there is no compiler that has to leave it alone."""
         disabled.append(function)
         return function
 
