@@ -1,6 +1,9 @@
 """The paths through a wrapper: what each decided, which kernels it launches, with what."""
 
 import importlib.util
+import os
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -252,3 +255,28 @@ def test_what_an_earlier_call_kept_is_not_taken_for_this_ones():
     later = trace(wrapper)
     assert all(path.failed is None for path in traced.paths)
     assert any("kept from an earlier call" in str(path.failed) for path in later.paths)
+
+
+WITHOUT_COMPILER = """
+import sys
+from gemmproof.reference.symbolic.wrapper.compiler import without_compiler, without_imports
+
+def product(a, b):
+    pass
+
+with without_compiler():
+    with without_imports():
+        import torch._dynamo
+        assert torch._dynamo.disable(product, True, wrapping=False) is product
+    product.__dynamo_disable = product
+assert "torch._dynamo" not in sys.modules
+assert not vars(product)
+"""
+
+
+@pytest.mark.lane("full")
+def test_what_torch_disables_for_its_compiler_is_forgotten_afterwards():
+    """Else a compiler that is imported later would compile what it must leave alone."""
+    source = Path(__file__).parents[2] / "src"
+    env = {**os.environ, "PYTHONPATH": str(source)}
+    subprocess.run([sys.executable, "-c", WITHOUT_COMPILER], env=env, check=True)
