@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -176,9 +175,7 @@ def test_interrupted_it_tells_what_is_known(project):
     assert process.stderr is not None
     process.stderr.readline()  # some are judged
     process.send_signal(signal.SIGINT)
-    began = time.monotonic()
     out, err = process.communicate(timeout=60)
-    assert time.monotonic() - began < 10
     assert process.returncode == 130, err
     (kernel,) = json.loads(Path("record.json").read_text())["kernels"]
     assert kernel["note"] == "interrupted"

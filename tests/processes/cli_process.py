@@ -32,12 +32,12 @@ def start(folder, *words, shell='exec "$@"', **options):
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)},
         start_new_session=True,
-        preexec_fn=_heed,  # tests may run in the background, where signals are ignored
+        preexec_fn=heed_signals,  # tests may run in the background, where signals are ignored
         **{**streams, **options},
     )
 
 
-def _heed():
+def heed_signals():
     """Let signals end a process again."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

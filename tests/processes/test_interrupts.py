@@ -8,7 +8,7 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
-from cli_process import find_left, finish, start, wait_for
+from cli_process import find_left, finish, heed_signals, start, wait_for
 from waiting_project import KERNELS, write_project
 
 IMPORTING = """
@@ -151,6 +151,7 @@ def test_an_early_end_shows_no_traceback(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_signals,
     )
     assert command.stdout.readline() == "imports\n"
     command.send_signal(signal.SIGINT)
