@@ -67,7 +67,8 @@ def test_one_configuration_that_does_not_compile_is_named(capsys, monkeypatch):
 
 @pytest.mark.lane("full")
 def test_what_does_not_end_is_a_finding_within_the_time_limit(capsys, monkeypatch):
-    status, out, _ = run_check("endless", capsys, monkeypatch, "--time-limit", "1")
+    words = ("--max-examples", "1", "--time-limit", "1")
+    status, out, _ = run_check("endless", capsys, monkeypatch, *words)
     assert status == EXIT["fail"]
     assert out[0].startswith(f"endless does not {ENDS}")
     said = "a loop without end: after 1 s of counted work it touched no element that it had not"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from families.table import FAMILIES, RIGHT
+from lanes import combine
 
 from gemmproof.engine.check import check
 
@@ -11,15 +12,7 @@ from gemmproof.engine.check import check
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("kernel", "target"),
-    [
-        pytest.param(
-            kernel,
-            target,
-            id=f"{kernel.name}-{target}",
-        )
-        for kernel in RIGHT
-        for target in (None, "sm_90")
-    ],
+    [pytest.param(*row, id=f"{row[0].name}-{row[1]}") for row in combine(RIGHT, (None, "sm_90"))],
 )
 def test_a_right_kernel_passes(kernel, target):
     report = check(kernel, max_examples=40, target=target)

@@ -7,7 +7,7 @@ import pytest
 import torch
 import triton.language as tl
 from calls import assert_pointers_told, assert_refused, run_quietly
-from lanes import first_of_each
+from lanes import combine
 
 from gemmproof.kernels import bmm
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE, FP8, MAX_SIZE
@@ -39,8 +39,7 @@ def see(a, b, config=0, **options):
     return seen.result, launch.kernel
 
 
-@pytest.mark.parametrize("dtype", DEFAULT_OUT_DTYPE, ids=str)
-@pytest.mark.parametrize("config", first_of_each(range(3)))
+@pytest.mark.parametrize(("dtype", "config"), combine(DEFAULT_OUT_DTYPE, range(3)))
 def test_every_format_is_multiplied_by_descriptors_and_by_pointers(dtype, config):
     """More tiles than programs, no side that fills its tiles; b is k by k."""
     a, b = draw(3, 264, 136, 144, dtype)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from calls import assert_pointers_told, assert_refused, run_quietly
 from compiled import capture_launches
-from lanes import first_of_each
+from lanes import combine, first_of_each
 
 from gemmproof.kernels import grouped_gemm
 from gemmproof.kernels.grouped_gemm import (
@@ -56,8 +56,7 @@ def see(a, b, offsets, config=0, **options):
     return seen.result, launch.kernel
 
 
-@pytest.mark.parametrize("dtype", first_of_each(FORMATS), ids=str)
-@pytest.mark.parametrize("name", first_of_each(OFFSETS))
+@pytest.mark.parametrize(("dtype", "name"), first_of_each(combine(FORMATS, OFFSETS)))
 def test_rows_are_multiplied_by_the_matrix_of_their_group(dtype, name):
     """By descriptors and by pointers, in each configuration."""
     a, b, offsets = draw(OFFSETS[name], 264, 144, dtype)

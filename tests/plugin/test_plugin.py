@@ -51,15 +51,6 @@ def test_every_property_is_an_item_and_a_failure_reads_like_check(project):
     assert "unmasked_row does not stay in bounds" in out
 
 
-@pytest.mark.lane("full")
-def test_items_can_be_spread_over_workers(project):
-    status, out = run_pytest(
-        project, "--gemm-max-examples", "8", "-n", "2", "-k", "right-bf16", "-m", "gemm"
-    )
-    assert status == 0, out
-    assert re.search(r"\d+ passed", out)
-
-
 def test_a_run_without_our_items_loads_nothing_heavy(project):
     (project / "test_kernels.py").write_text(
         "import sys\n"

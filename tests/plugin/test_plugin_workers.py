@@ -136,7 +136,7 @@ def test_a_hook_that_answers_pytest_alone_is_told_of(register):
 
 
 @pytest.mark.lane("full")
-@pytest.mark.parametrize("how", ["load", "loadscope", "worksteal", "each"])
+@pytest.mark.parametrize("how", ["load", "each"])
 def test_workers_of_xdist_judge_each_kernel_once(register, how):
     """Each in a process of its own, whose calls all bear its number."""
     names = ("first", "second", "third")

@@ -1,4 +1,4 @@
-"""The planted faults: each in the first call, midway, in the last one, and after a finding."""
+"""The planted faults: in the first call, midway or in the last one, and after a finding."""
 
 from __future__ import annotations
 
@@ -38,19 +38,12 @@ KINDS = {
 }
 
 
-#: Kinds whose worker is started again and again: each act is planted at one moment of the three.
-DEAR = ("crash", "hang", "killed")
-
-
 def list_planted() -> list[Planted]:
-    """Each act at each moment, or at one, and but for hangs once more after a finding."""
-    planted = []
+    """Each act at one of the moments, in turn, and but for hangs once more after a finding."""
+    planted, moments = [], list(MOMENTS.values())
     for kind, named in KINDS.items():
         for number, act in enumerate(named):
-            moments = list(MOMENTS.values())
-            if kind in DEAR:
-                moments = [moments[number % len(moments)]]
-            planted += [Planted(kind, act, at) for at in moments]
+            planted.append(Planted(kind, act, moments[number % len(moments)]))
             if kind != "hang":
                 planted.append(Planted(kind, act, MOMENTS["midway"], found=True))
     return planted

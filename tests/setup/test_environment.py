@@ -5,6 +5,7 @@ Packages come from a folder of tiny wheels, so nothing is downloaded.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -26,8 +27,12 @@ def started(tmp_path_factory):
 
 @pytest.fixture
 def clone(started, tmp_path):
-    """A clone of one's own that continues from there."""
-    return shutil.copytree(started[0], tmp_path / "a clone", symlinks=True)
+    """A clone that continues from there; pip's files, which no test writes to, are shared."""
+
+    def copy(source, target):
+        return (os.link if "/site-packages/pip" in source else shutil.copy2)(source, target)
+
+    return shutil.copytree(started[0], tmp_path / "a clone", symlinks=True, copy_function=copy)
 
 
 def last_line(done) -> str:

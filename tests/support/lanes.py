@@ -1,4 +1,4 @@
-"""Lanes of parametrised tests: of rows that test the same code, one is in the default lane."""
+"""Rows of parametrised tests: few for several parameters, and of those alike one by default."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from typing import Any
 import pytest
 
 ParameterSet = type(pytest.param())
+
+
+def combine(*columns: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return rows in which each value of each column appears; shorter columns are repeated.
+
+    As many rows as the longest column has, in place of every combination.
+    """
+    listed = [list(column) for column in columns]
+    return [
+        tuple(column[n % len(column)] for column in listed) for n in range(max(map(len, listed)))
+    ]
 
 
 def first_of_each(

@@ -92,7 +92,6 @@ def each_way(request):
 @pytest.fixture(name="run")
 def judging(tmp_path, monkeypatch, way):
     """Judges one of the TARGETS, by the engine that only calls it."""
-    monkeypatch.setattr(fork_client, "MODULES", ("gemmproof.worker.serve",))
     # no common process: a worker is spawned, or forked of the server that is started here
     monkeypatch.setattr(fork_client, "find_server", lambda: fork_client._server)
     monkeypatch.setattr(fork_client, "ForkServer", ForkServer)

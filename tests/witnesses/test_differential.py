@@ -10,7 +10,7 @@ import pytest
 from differential.generator import draw_program, write_module
 from differential.runner import BATCH, compare, describe, find_difference
 
-PROGRAMS = int(os.environ.get("GEMMPROOF_DRAWN_PROGRAMS", "150"))
+PROGRAMS = int(os.environ.get("GEMMPROOF_DRAWN_PROGRAMS", "100"))
 FIRST = int(os.environ.get("GEMMPROOF_DRAWN_FROM", "0"))
 
 

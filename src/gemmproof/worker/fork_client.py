@@ -15,14 +15,13 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
+from gemmproof.worker import protocol
 from gemmproof.worker.fork_server import MARK_LENGTH, MESSAGE, NUMBER, READY
 from gemmproof.worker.processes import MARK, memory_of_group
 
 SECONDS = 60.0  # for the server to import what it shall, and for it to answer
 TICK = 0.05  # seconds between two looks at it
 OWN = (MARK, "TRITON_INTERPRET")  # variables that are the server's or a worker's own
-# What the first worker would import: the simulator brings torch and Triton.
-MODULES = ("gemmproof.worker.serve", "gemmproof.engine.check")
 
 
 class Lost(Exception):
@@ -99,10 +98,12 @@ class ForkServer:
         self._lock = threading.Lock()
         self._environment = dict(os.environ)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # what the first worker would import: the simulator brings torch and Triton
+        modules = ("gemmproof.worker.serve", protocol.ENGINE.partition(":")[0])
         start = (
             f"import sys; sys.path.insert(0, {root!r}); import gemmproof; del sys.path[0];"
             "from gemmproof.worker.fork_server import main;"
-            f"main({theirs.fileno()}, {MODULES!r}, {conftest!r})"
+            f"main({theirs.fileno()}, {modules!r}, {conftest!r})"
         )
         token = os.urandom(MARK_LENGTH // 2).hex()
         # One thread, or forking is not safe: OpenBLAS starts its own when numpy is imported.

@@ -6,7 +6,7 @@ from unittest.mock import MagicMock, patch
 import pytest
 import torch
 from calls import assert_refused, is_within_roundings, run_quietly
-from lanes import first_of_each
+from lanes import combine
 
 from gemmproof.kernels import matmul_block_scaled
 from gemmproof.kernels.arguments import FP8
@@ -42,12 +42,13 @@ def run_blocks(a, b, scale_a, scale_b, config=0, **options):
 
 
 @pytest.mark.parametrize("dense", [True, False])
-@pytest.mark.parametrize("dtype", FP8, ids=str)
-@pytest.mark.parametrize("out_dtype", first_of_each([BF16, F16, F32]), ids=str)
-@pytest.mark.parametrize(("M", "N", "K"), [(136, 264, 272), (1, 128, 128), (65, 8, 400)])
-def test_each_block_has_its_scales(dense, dtype, out_dtype, M, N, K):
+@pytest.mark.parametrize(
+    ("dtype", "out_dtype", "shape"),
+    combine(FP8, [BF16, F16, F32], [(136, 264, 272), (1, 128, 128), (65, 8, 400)]),
+)
+def test_each_block_has_its_scales(dense, dtype, out_dtype, shape):
     """Several blocks of every axis, the last of them cut off, in every configuration."""
-    operands = draw_blocks(M, N, K, dtype, dense)
+    operands = draw_blocks(*shape, dtype, dense)
     for config in range(len(CONFIGS) if dense else 1):
         seen = run_blocks(*operands, config, out_dtype=out_dtype)
         assert [x.kernel for x in seen.launches] == [BOTH[not dense]]

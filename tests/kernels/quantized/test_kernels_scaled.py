@@ -7,7 +7,7 @@ from unittest.mock import MagicMock, patch
 import pytest
 import torch
 from calls import assert_pointers_told, assert_refused, is_within_roundings, run_quietly
-from lanes import first_of_each
+from lanes import combine
 
 from gemmproof.kernels import matmul_scaled
 from gemmproof.kernels.arguments import FP8
@@ -46,8 +46,10 @@ def run_scaled(a, b, scale_a, scale_b, config=0, **options):
 
 
 @pytest.mark.parametrize("dense", [True, False])
-@pytest.mark.parametrize(("dtype", "fast"), [(E4M3, 0), (E4M3, 1), (E5M2, 0), (E5M2, 1), (I8, 0)])
-@pytest.mark.parametrize("out_dtype", first_of_each([BF16, F16, F32]), ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "fast", "out_dtype"),
+    combine([E4M3, E4M3, E5M2, E5M2, I8], [0, 1, 0, 1, 0], [BF16, F16, F32]),
+)
 def test_products_are_scaled_and_rounded_once(dense, dtype, fast, out_dtype):
     """Exact sums, several tiles with odd ones at every edge, in every configuration."""
     a, b, scale_a, scale_b, bias = draw_scaled(136, 264, 272, dtype, dense)

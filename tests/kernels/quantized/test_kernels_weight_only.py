@@ -8,6 +8,7 @@ import torch
 from calls import assert_refused, run_quietly
 from compiled import capture_launches
 from every_call import empty
+from lanes import combine
 
 from gemmproof.kernels import matmul_w4, matmul_w8, pack_int4
 from gemmproof.kernels.quantized.weight_only import BLOCK_K, STEPS, TILES
@@ -77,12 +78,14 @@ def test_packing_says_what_it_cannot_pack():
 
 @both
 @formats
-@pytest.mark.parametrize("group", [None, 32, 64, 128, 256])
 @pytest.mark.parametrize(
-    ("M", "N", "K", "has_zero"), [(3, 130, 700, True), (40, 33, 257, False), (70, 20, 96, True)]
+    ("group", "shape", "has_zero"),
+    combine(
+        [None, 32, 64, 128, 256], [(3, 130, 700), (40, 33, 257), (70, 20, 96)], [True, False, True]
+    ),
 )
-def test_the_product_is_that_of_the_dequantised_weights(bits, dtype, group, M, N, K, has_zero):
-    *operands, product = make_operands(bits, M, N, K, dtype, group, has_zero)
+def test_the_product_is_that_of_the_dequantised_weights(bits, dtype, group, shape, has_zero):
+    *operands, product = make_operands(bits, *shape, dtype, group, has_zero)
     assert torch.equal(launch(bits, *operands, group=group).result, product)
 
 
@@ -207,8 +210,9 @@ def test_words_of_four_bits_have_errors_of_their_own():
 
 @pytest.mark.lane("full")
 @both
-@pytest.mark.parametrize(("dtype", "group"), [(torch.bfloat16, 128), (F16, None)])
-@pytest.mark.parametrize("rows", [16, 32, 64, 128])
+@pytest.mark.parametrize(
+    ("dtype", "group", "rows"), combine([torch.bfloat16, F16], [128, None], [16, 32, 64, 128])
+)
 def test_weights_go_from_registers_to_wgmma(bits, dtype, group, rows):
     """Both operands are fetched ahead, and no weight is converted from an integer."""
     K, N = 512, 2048

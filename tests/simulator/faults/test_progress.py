@@ -131,15 +131,15 @@ def test_a_call_ends_after_the_same_work_at_any_load(monkeypatch):
 
     turns = [count_turns() for _ in range(3)]
     monkeypatch.setattr(SignOfLife, "_given", 0.0)
-    monkeypatch.setattr(time, "thread_time", partial(next, count(0.0, 1.0)))  # a busy machine's
+    monkeypatch.setattr(time, "monotonic", partial(next, count(0.0, 1.0)))  # a busy machine's
     assert turns[1:] == [count_turns()] * 2  # the first translates the kernel
 
 
 def test_what_advances_gives_signs_of_life(monkeypatch):
-    """One for each BEAT of its thread's time, however often it looks at the clock."""
+    """One for each BEAT, however often it looks at the clock."""
     looks, signs = count(1), []
     monkeypatch.setattr(SignOfLife, "_given", 0.0)
-    monkeypatch.setattr(time, "thread_time", lambda: 0.6 * BEAT * next(looks))
+    monkeypatch.setattr(time, "monotonic", lambda: 0.6 * BEAT * next(looks))
     monkeypatch.setattr(SignOfLife, "send", lambda: signs.append(True))
     with pytest.raises(Exhausted):
         run(launcher(counts, (2,), 3), seconds=0.2)
