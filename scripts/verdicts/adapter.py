@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -64,9 +64,14 @@ def describe_report(report: Mapping[str, Any]) -> dict[str, Any]:
         "findings": [_describe_finding(x) for x in report["findings"]],
         "expected": [_describe_finding(x) for x in report["expected"]],
         "limits": {x["name"]: _describe_limit(x) for x in report["limits"]},
-        "unvisited": sorted(map(_clean, report["unvisited"])),
+        "unvisited": _describe_unvisited(report["unvisited"]),
     }
     return {name: x for name, x in said.items() if x not in ("", [], {})}
+
+
+def _describe_unvisited(paths: Sequence[str]) -> list[str]:
+    """Return the paths without a case, unless some depend on addresses, which each run has anew."""
+    return [] if any("address of" in path for path in paths) else sorted(map(_clean, paths))
 
 
 def _describe_property(result: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -198,6 +198,7 @@ def test_dots_that_the_compiler_puts_elsewhere_are_the_source_s_own(tmp_path):
     assert one.unrecognised == ()
 
 
+@pytest.mark.triton("conversions_of_the_target")
 def test_multiply_adds_at_another_line_are_the_dot_s_if_they_are_as_many(tmp_path):
     """Where it widens fp8 for Turing the compiler has them at the line of what comes next."""
     one = lower_dot(Dot((16, 16, 32), "fp8e5m2", warps=1), "sm_75", {"room": str(tmp_path)})

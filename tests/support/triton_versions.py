@@ -48,6 +48,10 @@ DIFFERENCES = {
         "Dots of fp32 that are too small for mfma are compiled for gfx942.", first=(3, 7)
     ),
     "int8_by_tcgen05": Difference("int8 on sm_100 is tcgen05.mma, not mma.sync.", first=(3, 8)),
+    "conversions_of_the_target": Difference(
+        "fp8 e5m2 is converted as its target does, not as the first target of the process.",
+        first=(3, 7),
+    ),
     "stack_of_grouped": Difference(
         "matmul_grouped of fp32 on sm_90 keeps 8 bytes of a thread in memory.", (3, 7), (3, 7)
     ),
@@ -61,6 +65,7 @@ DIFFERENCES = {
     "instructions_page": Difference(
         "docs/instructions.md was measured with this version.", (3, 9), (3, 9)
     ),
+    "record": Difference("tests/verdicts/record was made with this version.", (3, 7), (3, 7)),
     "compiled_in_readme": Difference("README.md shows what this version compiles.", (3, 7), (3, 7)),
     # -- torch
     "scales_of_rows_on_the_cpu": Difference(
