@@ -65,7 +65,6 @@ DIFFERENCES = {
     "instructions_page": Difference(
         "docs/instructions.md was measured with this version.", (3, 9), (3, 9)
     ),
-    "record": Difference("tests/verdicts/record was made with this version.", (3, 7), (3, 7)),
     "compiled_in_readme": Difference("README.md shows what this version compiles.", (3, 7), (3, 7)),
     # -- torch
     "scales_of_rows_on_the_cpu": Difference(

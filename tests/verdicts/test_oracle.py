@@ -21,7 +21,7 @@ SCRIPT = ROOT / "scripts" / "oracle.py"
 SETTINGS = {"cases": 1}
 FINDING = {"property": "stays_in_bounds", "fault": "out_of_bounds", "operand": "a", "line": "k:3"}
 WRONG, RIGHT = "mutants/k_tail:no_mask", "tutorials/right"
-SPENDS_ITS_BUDGETS = "kernels/matmul_splitk"
+SPENDS_ITS_BUDGETS = "mutants/scales:scale_of_the_k_tile"
 RECORD = {
     WRONG: {
         "exit": 1,
