@@ -81,7 +81,7 @@ def triton_dot(
         ndim=ndim,
         avoid_wgmma=fp8 and acc_format in (None, "fp32") and promotion < _WGMMA_FP8_K,
     )
-    if a_format == "int8" and instruction == "tcgen05" and _get_version() < _INT8_TCGEN05:
+    if a_format == "int8" and instruction == "tcgen05" and get_version() < _INT8_TCGEN05:
         instruction = "mma"
     mma = gpu.core("mma")
     # either way doubles have the bits of a chain of fused multiply-adds
@@ -111,8 +111,8 @@ def triton_dot(
     return _split_operands(model, split, BLOCK_K)
 
 
-def _get_version() -> tuple[int, ...]:
-    """Of the Triton that is installed, which compiles what is predicted."""
+def get_version() -> tuple[int, ...]:
+    """Return the first two numbers of the installed Triton's version."""
     import triton
 
     return tuple(int(part) for part in triton.__version__.split(".")[:2])

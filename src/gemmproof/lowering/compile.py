@@ -20,6 +20,7 @@ from triton.compiler.compiler import make_backend
 from gemmproof.lowering.binary.ptx import NOWHERE, read_ptx
 from gemmproof.lowering.capture import CapturedLaunch
 from gemmproof.lowering.said import ENOUGH, hear
+from gemmproof.reference.dot.triton import get_version
 from gemmproof.reference.fake_cuda.answers import swap
 from gemmproof.reference.observation import CompileError, Where
 from gemmproof.reference.ttir.frontend import make_ttir
@@ -41,6 +42,28 @@ class CompiledLaunch:
     asm: Mapping[str, Any]
     metadata: Any
     seconds: float
+
+
+_gpu_of_fp8: str | None = None  # the first GPU that this process compiled conversions of fp8 for
+
+
+def can_compile_here(launch: CapturedLaunch) -> bool:
+    """Return whether this process compiles a launch as a new process would.
+
+    Triton 3.6 converts fp8 in the same way for every GPU: as the first one of the process needs it.
+    Another GPU may not have those instructions, so that a right kernel would be refused.
+    """
+    global _gpu_of_fp8
+    if get_version() >= (3, 7):
+        return True
+    try:
+        text = make_ttir(launch.source, launch.target, launch.options)
+    except CompileError:
+        return True
+    if "f8E" not in text:
+        return True
+    _gpu_of_fp8 = _gpu_of_fp8 or launch.gpu
+    return launch.gpu == _gpu_of_fp8
 
 
 def compile_launch(launch: CapturedLaunch, room: Path, assemble: bool = True) -> CompiledLaunch:

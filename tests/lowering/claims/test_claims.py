@@ -5,6 +5,7 @@ import pytest
 from lanes import first_of_each
 
 from gemmproof.engine.check import check
+from gemmproof.lowering import compile
 from gemmproof.lowering.claims.plan import list_cases, plan_launches
 from gemmproof.lowering.claims.weigh import weigh
 from gemmproof.properties.cases.case import Case
@@ -26,6 +27,20 @@ def judge(launch, dtype="fp16", examples=2, **words):
 def fared(report):
     """How each claim fared, and on how many launches."""
     return {p.name: (p.status, p.examples) for p in report.properties if p.backend == COMPILER}
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp8e5m2"])
+def test_with_triton_3_6_one_process_compiles_fp8_for_one_gpu(monkeypatch, dtype):
+    monkeypatch.setattr(compile, "get_version", lambda: (3, 6))
+    monkeypatch.setattr(compile, "_gpu_of_fp8", None)
+    words = {"fits": ("sm_90", "sm_86"), "tensor_cores": False, "spills": None}
+    report = judge(kernels.deep_enough_for_fp8, dtype, 1, **words)
+    assert report.findings == ()
+    if dtype == "fp16":
+        assert (report.verdict, fared(report)) == ("pass", {FITS: ("pass", 2)})
+    else:
+        assert (report.verdict, fared(report)) == ("incomplete", {FITS: ("not run", 1)})
+        assert "for sm_86: not compiled: Triton 3.6 compiles fp8 for one GPU" in report.note
 
 
 WRONG = [

@@ -107,6 +107,14 @@ def test_a_compiler_that_ends_badly_costs_its_launch_alone(does, limits, said, p
     assert report.note == f"not judged wholly: {names}: {told}"
 
 
+@pytest.mark.lane("full")
+def test_what_is_compiled_for_a_newer_gpu_first_is_compiled_for_an_older_one_all_the_same():
+    """Triton 3.6 converts fp8 for the second GPU of a process as for the first one."""
+    report = judge("deep_enough_for_fp8", formats=("fp8e5m2",), fits=("sm_90", "sm_80"))
+    assert [f.message for f in report.findings] == []
+    assert (report.verdict, report.note) == ("pass", None)
+
+
 def test_a_wrapper_that_is_gone_by_then_is_told():
     report = judge("no_such_wrapper", fits=("sm_80",))
     assert report.verdict == "incomplete"

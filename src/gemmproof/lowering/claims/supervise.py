@@ -45,7 +45,7 @@ def add_claims(
 
 
 def _compile(request: Request, limits: Limits, listener: Listener) -> Outcome:
-    """What is known: of as many workers as compilations take down, and one."""
+    """What is known: of one worker, and another after each that ends before the last launch."""
     outcome = Outcome()
     done = 0
 
@@ -60,7 +60,12 @@ def _compile(request: Request, limits: Limits, listener: Listener) -> Outcome:
         asked = replace(request, plan={**request.plan, "done": done})
         worker = watch(asked, limits, hear)
         if "compiled" in worker.events:
-            return outcome
+            known = {*outcome.weighed, *outcome.failed}
+            left = [x for x in range(done, len(outcome.plan.launches)) if x not in known]
+            if not left or left[0] == done:  # all are known, or a new process does no better
+                return outcome
+            done = left[0]
+            continue
         index = worker.events.get("case", {}).get("index", -1)
         if worker.end == "halted" or index < done:
             how = worker.explain_failure(request.name) or f"{request.name}: {worker.how}"
