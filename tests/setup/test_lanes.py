@@ -78,7 +78,7 @@ def test_the_lane_holds_for_tests_that_are_named(run):
     [
         ("pytest.mark.lane('ful')", "got 'ful', expected default or full", []),
         ("pytest.mark.lane()", "got nothing, expected default or full", ["-n", "1"]),
-        ("pytest.mark.lane(1, 2)", "got 1, 2, expected default or full", []),
+        ("pytest.mark.lane('full', 'x')", "got 'full', 'x', expected default or full", []),
         (f"[{FULL}, {DEFAULT}]", "got default and full, expected one of them", []),
     ],
 )

@@ -8,7 +8,10 @@ an expected value follows `holds("block_pointers")`. No test compares versions b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import version as find_version
+
+import numpy as np
+import torch
+import triton
 
 Version = tuple[int, int]
 
@@ -79,8 +82,7 @@ def version_of(text: str) -> Version:
     return int(major), int(minor)
 
 
-# asked of the packages' metadata: to import them takes seconds
-INSTALLED = {name: version_of(find_version(name)) for name in ("numpy", "torch", "triton")}
+INSTALLED = {x.__name__: version_of(x.__version__) for x in (np, torch, triton)}
 
 
 def holds(name: str, version: Version | None = None) -> bool:
