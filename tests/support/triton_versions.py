@@ -51,6 +51,14 @@ DIFFERENCES = {
         "Dots of fp32 that are too small for mfma are compiled for gfx942.", first=(3, 7)
     ),
     "int8_by_tcgen05": Difference("int8 on sm_100 is tcgen05.mma, not mma.sync.", first=(3, 8)),
+    "wide_tiles_on_sm_100": Difference(
+        "Tiles of 128x256 in two parts, of tf32 or int8, fit into the shared memory of sm_100.",
+        first=(3, 9),
+    ),
+    "narrow_tiles_by_tcgen05": Difference(
+        "Tiles of 64x64 of fp8, by pointers of 64 bits, are multiplied by tcgen05.mma on sm_100.",
+        first=(3, 8),
+    ),
     "conversions_of_the_target": Difference(
         "fp8 e5m2 is converted as its target does, not as the first target of the process.",
         first=(3, 7),
