@@ -43,7 +43,8 @@ class Atom:
         least: int = 0,
         most: int | None = None,
     ) -> Atom:
-        key = (kind, args)
+        # numbers in place of atoms: a key that held them would keep what a definition names
+        key = (kind, tuple(getattr(arg, "key", arg) for arg in args))
         found = _atoms.get(key)
         if found is None:
             found = super().__new__(cls)
@@ -104,12 +105,13 @@ Monomial = tuple[Atom, ...]
 class Poly:
     """A polynomial of atoms with integer coefficients, as its coefficients by monomial."""
 
-    __slots__ = ("_hash", "_named", "terms")
+    __slots__ = ("_hash", "_key", "_named", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         METER.terms += 1
         self.terms = {m: c for m, c in terms.items() if c}
         self._hash: int | None = None
+        self._key: frozenset[Any] | None = None
         self._named: tuple[Atom, ...] | None = None
 
     def __hash__(self) -> int:
@@ -126,6 +128,14 @@ class Poly:
             for m, c in self.terms.items()
         )
         return " + ".join(parts) or "0"
+
+    @property
+    def key(self) -> frozenset[Any]:
+        """What equal polynomials share, without their atoms."""
+        if self._key is None:
+            items = self.terms.items()
+            self._key = frozenset((tuple(x.number for x in m), c) for m, c in items)
+        return self._key
 
     @property
     def constant(self) -> int | None:

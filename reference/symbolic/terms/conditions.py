@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from gemmproof.reference.symbolic.terms.atoms import Atom, Poly, term
 
@@ -37,6 +38,11 @@ class Cond:
         if self.term is not None:
             return f"{self.term} {_SIGNS[self.kind]} 0"
         return f"{self.kind}({', '.join(map(repr, self.parts))})"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What equal conditions share, without their atoms."""
+        return self.kind, self.term and self.term.key, tuple(part.key for part in self.parts)
 
     def __and__(self, other: Cond) -> Cond:
         return every((self, other))
