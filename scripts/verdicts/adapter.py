@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -57,25 +57,28 @@ def describe_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a report, given as the JSON that `check --json` writes."""
     from gemmproof.report.report import EXIT
 
-    # addresses of operands are others in each run: they decide which paths have cases, and how many
-    by_address = any("address of" in path for path in report["unvisited"])
     said = {
         "exit": EXIT[report["verdict"]],
         "note": _clean(report["note"] or ""),
-        "properties": dict(_describe_property(x, not by_address) for x in report["properties"]),
+        "properties": dict(map(_describe_property, report["properties"])),
         "findings": [_describe_finding(x) for x in report["findings"]],
         "expected": [_describe_finding(x) for x in report["expected"]],
         "limits": {x["name"]: _describe_limit(x) for x in report["limits"]},
-        "unvisited": [] if by_address else sorted(map(_clean, report["unvisited"])),
+        "unvisited": _describe_unvisited(report["unvisited"]),
     }
     return {name: x for name, x in said.items() if x not in ("", [], {})}
 
 
-def _describe_property(result: Mapping[str, Any], with_cases: bool) -> tuple[str, dict[str, Any]]:
+def _describe_unvisited(paths: Sequence[str]) -> list[str]:
+    """Return the paths without a case, unless some depend on addresses, which each run has anew."""
+    return [] if any("address of" in path for path in paths) else sorted(map(_clean, paths))
+
+
+def _describe_property(result: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     proof = result["proof"] or {}
     said = {
         "status": result["status"],
-        "cases": result["examples"] if with_cases else "",
+        "cases": result["examples"],
         "proof": proof.get("status", ""),
         "scope": proof.get("scope", ""),
         "cut": proof.get("cut", ""),

@@ -1,11 +1,13 @@
 """Terms are simplified when they are made: what they are stays what the operation gives."""
 
+import gc
 import random
+import weakref
 
 import numpy as np
 import pytest
 
-from gemmproof.reference.symbolic.definitions import lane
+from gemmproof.reference.symbolic.definitions import define, lane
 from gemmproof.reference.symbolic.terms import eq, evaluate, make, symbol
 from gemmproof.reference.symbolic.terms.making import OPERATIONS
 
@@ -68,3 +70,16 @@ def test_bounds_that_are_plain_hold():
         assert x.most is None or np.max(found) <= x.most, x
         told += x.most is not None
     assert told > 20
+
+
+def test_a_quotient_of_a_quotient_is_freed_at_once():
+    """The definition of each names it: the garbage collector frees them, in one collection."""
+    inner = make("floordiv", symbol("rows", is_natural=True) + 4, 7)
+    outer = make("floordiv", inner + 2, 5)
+    atoms = [inner.atom, outer.atom]
+    for atom in atoms:
+        assert any(atom in cond.term.atoms for cond in define(atom) if cond.term is not None)
+    alive = list(map(weakref.ref, atoms))
+    del inner, outer, atoms, atom
+    gc.collect()
+    assert [x() for x in alive] == [None, None]
