@@ -1,5 +1,7 @@
 """Limits that a solver decides: where exactly offsets wrap, and what sizes must be multiples of."""
 
+import gc
+
 import pytest
 from limited_kernels import advanced_by_trips, doubled_rows_of_c, rows_of_c_in_32_bits
 from limited_kernels import without_k_mask as unmasked
@@ -11,6 +13,7 @@ from gemmproof.properties import memory
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.proof import wraps as wraps_module
 from gemmproof.properties.proof.divisor import find_divisor
+from gemmproof.properties.proof.prove import prove
 from gemmproof.properties.proof.wraps import find_wraps
 from gemmproof.report.report import Report
 from gemmproof.report.text import list_limits
@@ -96,6 +99,31 @@ def test_the_least_divisor_is_what_the_tile_needs():
 
 
 @pytest.mark.lane("full")
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda: prove(kernel(unmasked), seconds=SECONDS),
+        lambda: find_wraps(kernel(rows_of_c_in_32_bits, huge=True), None, SECONDS),
+    ],
+)
+def test_garbage_is_collected_once_and_after_a_proof(decide):
+    """Collected in between, it changed the order of sets, and which proof ended in its budget."""
+    generations = []
+
+    def count(phase, facts):
+        if phase == "start":
+            generations.append(facts["generation"])
+
+    gc.collect()
+    gc.callbacks.append(count)
+    try:
+        decide()
+    finally:
+        gc.callbacks.remove(count)
+    assert generations == [0]
+    assert gc.isenabled()
+
+
 def test_no_divisor_mends_another_fault():
     wrong = kernel(unmasked_and_shifted)
     assert find_divisor(wrong, None, "K", 32, SECONDS) is None
