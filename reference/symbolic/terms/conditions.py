@@ -42,7 +42,8 @@ class Cond:
     @property
     def key(self) -> tuple[Any, ...]:
         """What equal conditions share, without their atoms."""
-        return self.kind, self.term and self.term.key, tuple(part.key for part in self.parts)
+        number = None if self.term is None else self.term.key
+        return self.kind, number, tuple(part.key for part in self.parts)
 
     def __and__(self, other: Cond) -> Cond:
         return every((self, other))
