@@ -12,6 +12,7 @@ from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.operand import Misstated
 from gemmproof.properties.proof.domain import Domain, NotSaid, list_domains
 from gemmproof.properties.proof.paths import Decided, Traced, list_paths
+from gemmproof.reference.symbolic.fresh_state import fresh_state
 from gemmproof.reference.symbolic.machine.launch import follow_on
 from gemmproof.reference.symbolic.machine.seen import NotFollowed
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
@@ -95,6 +96,7 @@ def _follow(domain: Domain, path: Path, deadline: float) -> Iterator[Followed]:
         yield Followed(domain, path, launch, machine, inner)
 
 
+@fresh_state()
 def explain(
     kernel: KernelUnderTest,
     target: str | None = None,

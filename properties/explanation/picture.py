@@ -16,6 +16,7 @@ from gemmproof.properties.explanation.explain import Followed, follow_all
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.proof.domain import Domain
+from gemmproof.reference.symbolic.fresh_state import fresh_state
 from gemmproof.reference.symbolic.machine.values import Access
 from gemmproof.reference.symbolic.obligations.bounds import find_places
 from gemmproof.reference.symbolic.obligations.coordinates import NoView
@@ -43,6 +44,7 @@ class _Run:
     active: Any
 
 
+@fresh_state()
 def make_picture(
     kernel: KernelUnderTest, target: str | None, config: int, case: Case | None
 ) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from gemmproof.properties.proof.visits import (
     visit_branches,
     visit_run,
 )
-from gemmproof.reference.symbolic.collector import collect_afterwards
+from gemmproof.reference.symbolic.fresh_state import fresh_state
 from gemmproof.reference.symbolic.machine.interpret import Machine
 from gemmproof.reference.symbolic.machine.launch import follow
 from gemmproof.reference.symbolic.machine.seen import NotFollowed
@@ -53,7 +53,7 @@ from gemmproof.reference.work import counted_seconds
 GLANCE = 0.2
 
 
-@collect_afterwards()
+@fresh_state()
 def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = SECONDS) -> Proofs:
     """What is decided of a kernel for every case that its contract admits, within `seconds`.
 

@@ -13,7 +13,7 @@ from gemmproof.properties.proof.domain import Domain, NotSaid, list_domains
 from gemmproof.properties.proof.paths import MOST_CONFIGS, Decided, Traced, list_paths
 from gemmproof.properties.proof.prove import list_spans
 from gemmproof.properties.proof.seek import Way
-from gemmproof.reference.symbolic.collector import collect_afterwards
+from gemmproof.reference.symbolic.fresh_state import fresh_state
 from gemmproof.reference.symbolic.machine.arithmetic import fits
 from gemmproof.reference.symbolic.machine.launch import follow
 from gemmproof.reference.symbolic.machine.seen import NotFollowed
@@ -80,7 +80,7 @@ class _NotDecided(Exception):
     """Something that an exact limit would have to rest on."""
 
 
-@collect_afterwards()
+@fresh_state()
 def find_wraps(kernel: KernelUnderTest, target: str | None, seconds: float) -> tuple[Wrap, ...]:
     """The offsets of a kernel that wrap under its contract, of each operand and formula once.
 

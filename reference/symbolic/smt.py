@@ -12,13 +12,28 @@ from gemmproof.reference.work import METER
 Model = dict[Atom, int]
 # z3's own count of steps, so that load changes no answer to a question
 LINEAR, FULL, MODEL = 500_000, 500_000, 1_000_000
-_counted = 0  # of those steps, how many METER knows of
+_context: z3.Context | None = None  # None is the context that z3 has from the start
+_counted = 0  # of that context's steps, how many METER knows of
+
+
+def open_context() -> None:
+    """Let z3 forget what it was asked: solvers made from now on have a context of their own."""
+    global _context, _counted
+    _context, _counted = z3.Context(), 0
+
+
+def make_solver(steps: int, several: bool = False) -> z3.Solver:
+    """A solver for so many steps, asked once or, with other assumptions, `several` times."""
+    # z3's default tries tactics before, which takes several times as long and decides less
+    solver = z3.SimpleSolver(_context) if several else z3.Tactic("smt", _context).solver()
+    solver.set("rlimit", steps)
+    return solver
 
 
 def ask(solver: z3.Solver, *assumptions: z3.BoolRef) -> str:
     """Ask a solver whether its conditions can hold, and count the steps that z3 took.
 
-    Every solver of the process adds to one count of z3's.
+    Every solver of a context adds to one count of z3's.
     """
     global _counted
     answer = str(solver.check(*assumptions))

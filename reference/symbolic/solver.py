@@ -25,7 +25,7 @@ from gemmproof.reference.symbolic.questions import (
     list_parts,
 )
 from gemmproof.reference.symbolic.search import find_values
-from gemmproof.reference.symbolic.smt import FULL, LINEAR, Model, Writer, ask
+from gemmproof.reference.symbolic.smt import FULL, LINEAR, Model, Writer, ask, make_solver
 from gemmproof.reference.symbolic.terms import (
     TRUE,
     Atom,
@@ -212,7 +212,7 @@ class Solver:
             return []
         solver = self.make_z3(LINEAR, several=True)
         solver.from_string(writer.write_options(said, [~cond for cond in doubted]))
-        options = ((z3.Bool(f"option{i}"), cond) for i, cond in enumerate(doubted))
+        options = ((z3.Bool(f"option{i}", solver.ctx), cond) for i, cond in enumerate(doubted))
         return [cond for option, cond in options if ask(solver, option) == "unsat"]
 
     def find(self, *conds: Cond, small: Iterable[Atom] = ()) -> Model | None:
@@ -252,10 +252,7 @@ class Solver:
         """A solver of z3's for so many steps. Raises OutOfTime."""
         if counted_seconds() >= self.deadline:
             raise OutOfTime
-        # z3's default tries tactics before, which takes several times as long and decides less
-        solver = z3.SimpleSolver() if several else z3.Tactic("smt").solver()
-        solver.set("rlimit", steps)
-        return solver
+        return make_solver(steps, several)
 
     def _find_signs(self, conds: list[Cond]) -> None:
         """Learn which factors of products are positive: what is multiplied must know."""

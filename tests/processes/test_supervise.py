@@ -9,7 +9,10 @@ from cli_process import wait_for
 from lanes import first_of_each
 from supervised import LIMITS, each_way, judging  # noqa: F401
 
+from gemmproof import Contract
+from gemmproof.properties.cases.case import Case
 from gemmproof.worker import protocol, supervisor
+from gemmproof.worker.crash_shrink import MOST_RUNS, smallest
 from gemmproof.worker.processes import _numbers, environment
 from gemmproof.worker.supervisor import Limits
 
@@ -176,3 +179,19 @@ def test_a_worker_dies_with_its_supervisor(run, monkeypatch):
     os.waitpid(child, 0)
     assert before
     assert wait_for(lambda: not _marked([token]), seconds=5)
+
+
+@pytest.mark.lane("full")
+def test_a_slow_case_is_not_taken_for_the_smallest_that_hangs():
+    """Candidates have a fraction of the limit first, which is too little on a busy machine."""
+    tried = []
+
+    def run(case):
+        until = time.process_time() + (60 if case.M > 2 else 0.1)
+        while time.process_time() < until:
+            pass
+
+    case = Case(5, 4, 3, "fp16")
+    found = smallest(case, Contract(), run, "hang", (0.4, 1 << 40), lambda: tried.append(None))
+    assert (found.M, found.N, found.K) == (3, 1, 1)
+    assert len(tried) < MOST_RUNS

@@ -7,6 +7,7 @@ from limited_kernels import advanced_by_trips, doubled_rows_of_c, rows_of_c_in_3
 from limited_kernels import without_k_mask as unmasked
 from limited_kernels import without_k_mask_and_one_column_off as unmasked_and_shifted
 from mutants.offsets import k_offset_of_b_in_32_bits, right, row_offset_of_a_in_32_bits
+from mutants.table import MUTANTS
 
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.properties import memory
@@ -15,10 +16,16 @@ from gemmproof.properties.proof import wraps as wraps_module
 from gemmproof.properties.proof.divisor import find_divisor
 from gemmproof.properties.proof.prove import prove
 from gemmproof.properties.proof.wraps import find_wraps
+from gemmproof.reference.work import METER
 from gemmproof.report.report import Report
 from gemmproof.report.text import list_limits
 
 SECONDS = 5.0
+GROUPS = next(x.kernel for x in MUTANTS if x.name == "groups_of_k_rounded_down")
+DECIDE = (
+    lambda: prove(kernel(unmasked), seconds=SECONDS),
+    lambda: find_wraps(kernel(rows_of_c_in_32_bits, huge=True), None, SECONDS),
+)
 
 
 def kernel(wrapper, **words):
@@ -99,13 +106,7 @@ def test_the_least_divisor_is_what_the_tile_needs():
 
 
 @pytest.mark.lane("full")
-@pytest.mark.parametrize(
-    "decide",
-    [
-        lambda: prove(kernel(unmasked), seconds=SECONDS),
-        lambda: find_wraps(kernel(rows_of_c_in_32_bits, huge=True), None, SECONDS),
-    ],
-)
+@pytest.mark.parametrize("decide", DECIDE)
 def test_garbage_is_collected_once_and_after_a_proof(decide):
     """Collected in between, it changed the order of sets, and which proof ended in its budget."""
     generations = []
@@ -122,6 +123,25 @@ def test_garbage_is_collected_once_and_after_a_proof(decide):
         gc.callbacks.remove(count)
     assert generations == [0]
     assert gc.isenabled()
+
+
+@pytest.mark.lane("full")
+@pytest.mark.parametrize("decide", [lambda: prove(GROUPS), DECIDE[1]])
+def test_the_same_work_is_done_again(decide):
+    """Where a budget ends depends neither on what was proved before nor on what was freed."""
+    decide()  # a kernel is translated once
+    spent = []
+    thresholds = gc.get_threshold()
+    try:
+        for threshold in (0, 20):
+            gc.set_threshold(threshold)
+            before = {name: getattr(METER, name) for name in METER.__slots__}
+            decide()
+            spent.append({name: getattr(METER, name) - n for name, n in before.items()})
+    finally:
+        gc.set_threshold(*thresholds)
+    assert spent[0]["solver"] > 0
+    assert spent[0] == spent[1]
 
 
 def test_no_divisor_mends_another_fault():

@@ -1,7 +1,10 @@
 """Terms are simplified when they are made: what they are stays what the operation gives."""
 
 import gc
+import os
 import random
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -83,3 +86,15 @@ def test_a_quotient_of_a_quotient_is_freed_at_once():
     del inner, outer, atoms, atom
     gc.collect()
     assert [x() for x in alive] == [None, None]
+
+
+def test_the_hash_of_a_condition_is_the_same_in_every_process():
+    """It orders sets of conditions, and with them what z3 is asked."""
+    code = """
+from gemmproof.reference.symbolic.terms import FALSE, TRUE, eq, le, symbol
+M, N = symbol("M"), symbol("N")
+print([hash(x) for x in (FALSE, TRUE, eq(M, 0), le(M, N) & eq(N, 1), le(M, N) | eq(N, 1))])
+"""
+    seeds = (dict(os.environ, PYTHONHASHSEED=seed) for seed in "12")
+    runs = [subprocess.check_output([sys.executable, "-c", code], env=env) for env in seeds]
+    assert runs[0] == runs[1]

@@ -68,6 +68,13 @@ class Atom:
         return self.kind in ("symbol", "unknown")
 
 
+def restart_numbers() -> None:
+    """Number atoms from 0 on, if none is left."""
+    global _numbers
+    if not _atoms:
+        _numbers = itertools.count()
+
+
 def _is_natural(kind: str, args: tuple[Any, ...]) -> bool:
     if kind in ("flag",):
         return True

@@ -7,6 +7,7 @@ from typing import Any
 
 from gemmproof.reference.symbolic.terms.atoms import Atom, Poly, term
 
+_KINDS = ("le", "eq", "ne", "all", "any")
 _SIGNS = {"le": "<=", "eq": "==", "ne": "!="}
 
 
@@ -20,7 +21,8 @@ class Cond:
 
     def __init__(self, kind: str, term: Poly | None = None, parts: tuple[Cond, ...] = ()) -> None:
         self.kind, self.term, self.parts = kind, term, parts
-        self._hash = hash((kind, term, parts))
+        # neither of strings nor of None, whose hashes are others in each process
+        self._hash = hash((_KINDS.index(kind), term or 0, parts))
 
     def __hash__(self) -> int:
         return self._hash

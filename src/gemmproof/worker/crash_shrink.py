@@ -17,7 +17,7 @@ from gemmproof.worker.processes import die_with_parent, resident
 SURVIVED = 86  # exit status of a child that came to its end
 TICK = 0.01  # seconds between two looks at a child
 MOST_RUNS = 60  # of the whole search
-HASTE = 10  # a candidate has this fraction of the time limit, until the last one
+HASTE = 10  # the first candidates have this fraction of the time limit
 
 
 def smallest(
@@ -33,21 +33,31 @@ def smallest(
     `limits` are seconds and bytes for one case; `tried` is called after each.
     """
     seconds, memory = limits
+    allowed = seconds / HASTE if end == "hang" else seconds
+    survivors: set[Case] = set()
     runs = 0
 
     def fails(candidate: Case) -> bool | None:
         nonlocal runs
+        if candidate in survivors:
+            return False
         if runs >= MOST_RUNS:
             return None
         runs += 1
-        died = _end_of(run, candidate, seconds / HASTE if end == "hang" else seconds, memory) == end
+        fate = _end_of(run, candidate, allowed, memory)
         tried()
-        return died
+        if fate == "done":
+            survivors.add(candidate)
+        return fate == end
 
-    found = shrink(case, contract, fails)
-    if end == "hang" and _end_of(run, found, seconds, memory) != end:
-        return case  # it was slow, which is no proof that it never ends
-    return found
+    while True:
+        smaller = shrink(case, contract, fails)
+        if smaller == case or allowed == seconds:
+            return smaller
+        if _end_of(run, smaller, seconds, memory) == end:
+            return smaller
+        # a candidate was slow, which is no proof that it never ends: try again with more time
+        allowed = min(4 * allowed, seconds)
 
 
 def _end_of(run: Callable[[Case], object], case: Case, seconds: float, memory: int) -> str:
