@@ -23,7 +23,7 @@ PRODUCT_STEPS = 0.006  # a product of two elements in a dot
 PROGRAM_STEPS = 0.1
 LAUNCH_STEPS = 300
 # both
-TTIR_STEPS = 2  # a character of the TTIR to which Triton translates a kernel
+TTIR_STEPS = 130  # a line of the TTIR to which Triton translates a kernel
 
 
 class Meter:

@@ -13,19 +13,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gemmproof.reference.symbolic.smt import open_context
-from gemmproof.reference.symbolic.terms.atoms import restart_numbers
+from gemmproof.reference.symbolic.terms.atoms import forget_atoms
 
 
 @contextmanager
 def fresh_state() -> Iterator[None]:
-    """Number atoms from 0, open a context of z3, and collect garbage only at the end: a decorator.
+    """Make atoms anew, open a context of z3, and collect garbage only at the end: a decorator.
 
     Only the youngest generation is examined, where all that is: a whole collection takes 0.25 s
     with torch loaded.
     """
     was_enabled = gc.isenabled()
     gc.disable()
-    restart_numbers()
+    forget_atoms()
     open_context()
     try:
         yield

@@ -1,6 +1,9 @@
 """Limits that a solver decides: where exactly offsets wrap, and what sizes must be multiples of."""
 
 import gc
+import shutil
+import sys
+from pathlib import Path
 
 import pytest
 from limited_kernels import advanced_by_trips, doubled_rows_of_c, rows_of_c_in_32_bits
@@ -16,10 +19,13 @@ from gemmproof.properties.proof import wraps as wraps_module
 from gemmproof.properties.proof.divisor import find_divisor
 from gemmproof.properties.proof.prove import prove
 from gemmproof.properties.proof.wraps import find_wraps
-from gemmproof.reference.work import METER
+from gemmproof.reference.symbolic.terms import symbol
+from gemmproof.reference.work import METER, counted_seconds
 from gemmproof.report.report import Report
 from gemmproof.report.text import list_limits
+from gemmproof.target import load, parse
 
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "right.py"
 SECONDS = 5.0
 GROUPS = next(x.kernel for x in MUTANTS if x.name == "groups_of_k_rounded_down")
 DECIDE = (
@@ -130,11 +136,12 @@ def test_garbage_is_collected_once_and_after_a_proof(decide):
 def test_the_same_work_is_done_again(decide):
     """Where a budget ends depends neither on what was proved before nor on what was freed."""
     decide()  # a kernel is translated once
-    spent = []
+    spent, symbols = [], []
     thresholds = gc.get_threshold()
     try:
         for threshold in (0, 20):
             gc.set_threshold(threshold)
+            symbols += [symbol(f"x{n}") for n in range(37)]
             before = {name: getattr(METER, name) for name in METER.__slots__}
             decide()
             spent.append({name: getattr(METER, name) - n for name, n in before.items()})
@@ -142,6 +149,21 @@ def test_the_same_work_is_done_again(decide):
         gc.set_threshold(*thresholds)
     assert spent[0]["solver"] > 0
     assert spent[0] == spent[1]
+
+
+@pytest.mark.lane("full")
+def test_the_work_does_not_depend_on_where_a_file_lies(tmp_path, monkeypatch):
+    """A kernel costs what its TTIR is long, which has the paths of files."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    spent = []
+    for folder in (tmp_path / "a", tmp_path / ("long" * 40)):
+        folder.mkdir()
+        shutil.copy(EXAMPLE, folder / f"copied_{len(folder.name)}.py")
+        wrapper = load(parse(f"{folder}/copied_{len(folder.name)}.py:matmul"))
+        before = counted_seconds()
+        prove(kernel(wrapper), seconds=SECONDS)
+        spent.append(counted_seconds() - before)
+    assert spent[0] == pytest.approx(spent[1], rel=1e-9)
 
 
 def test_no_divisor_mends_another_fault():

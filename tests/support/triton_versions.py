@@ -77,6 +77,7 @@ DIFFERENCES = {
         "docs/instructions.md was measured with this version.", (3, 9), (3, 9)
     ),
     "compiled_in_readme": Difference("README.md shows what this version compiles.", (3, 7), (3, 7)),
+    "record": Difference("tests/verdicts/record was made with this version.", (3, 7), (3, 7)),
     # -- torch
     "scales_of_rows_on_the_cpu": Difference(
         "torch._scaled_mm takes scales of rows on the CPU.", first=(2, 13), library="torch"

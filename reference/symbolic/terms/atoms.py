@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from gemmproof.reference.work import METER
 
 _numbers = itertools.count()
+_serials = itertools.count()
 _atoms: WeakValueDictionary[Any, Atom] = WeakValueDictionary()
 
 
@@ -21,11 +22,13 @@ class Atom:
     (rounded towards zero), "min", "max", "choice" (condition, then, else), "flag" (a condition as 0
     or 1), "and", "or", "xor", "shr" of bits, or "unknown". `is_natural`: it is never negative.
     `most`: a number that it never exceeds, where one is plain; `least`: one that it never falls
-    below, if it is natural. `definition` is kept here by those who make it.
+    below, if it is natural. `definition` is kept here by those who make it. `number` orders the
+    atoms of one proof, `serial` tells all of the process apart.
     """
 
     __slots__ = (
         "__weakref__", "args", "definition", "is_natural", "kind", "least", "most", "number",
+        "serial",
     )  # fmt: skip
     kind: str
     args: tuple[Any, ...]
@@ -33,6 +36,7 @@ class Atom:
     least: int
     most: int | None
     number: int
+    serial: int
     definition: tuple[Any, ...] | None
 
     def __new__(
@@ -43,12 +47,13 @@ class Atom:
         least: int = 0,
         most: int | None = None,
     ) -> Atom:
-        # numbers in place of atoms: a key that held them would keep what a definition names
+        # serials in place of atoms: a key that held them would keep what a definition names
         key = (kind, tuple(getattr(arg, "key", arg) for arg in args))
         found = _atoms.get(key)
         if found is None:
             found = super().__new__(cls)
-            found.kind, found.args, found.number = kind, args, next(_numbers)
+            found.kind, found.args = kind, args
+            found.number, found.serial = next(_numbers), next(_serials)
             found.is_natural = is_natural or _is_natural(kind, args)
             found.least = max(least, _least(kind, args))
             found.definition = None
@@ -68,11 +73,10 @@ class Atom:
         return self.kind in ("symbol", "unknown")
 
 
-def restart_numbers() -> None:
-    """Number atoms from 0 on, if none is left."""
-    global _numbers
-    if not _atoms:
-        _numbers = itertools.count()
+def forget_atoms() -> None:
+    """Make atoms anew and number them from 0 on; those that exist are equal to none of these."""
+    global _atoms, _numbers
+    _atoms, _numbers = WeakValueDictionary(), itertools.count()
 
 
 def _is_natural(kind: str, args: tuple[Any, ...]) -> bool:
@@ -141,7 +145,7 @@ class Poly:
         """What equal polynomials share, without their atoms."""
         if self._key is None:
             items = self.terms.items()
-            self._key = frozenset((tuple(x.number for x in m), c) for m, c in items)
+            self._key = frozenset((tuple(x.serial for x in m), c) for m, c in items)
         return self._key
 
     @property
