@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli_project import refuse
+from lanes import first_of_each
 from pytest_project import run_pytest
 
 from gemmproof.cli import main
@@ -106,23 +107,25 @@ USUAL = [("fp16",), "contiguous", False, False]
 
 @pytest.mark.parametrize(
     ("command", "launch", "contract"),
-    [
-        ("wrappers.py:matmul", "matmul", USUAL),
-        ("wrappers:matmul", "matmul", USUAL),
-        ("wrappers.py:bmm", "bmm", [("fp16",), "contiguous", True, False]),
-        ("wrappers.py:Contract", "Contract", USUAL),
-        ("wrappers.py:Ops.mm", "Ops.mm", USUAL),
-        (
-            "wrappers.py:matmul --dtype bf16 --dtype int8 --layouts contiguous --batch-invariant",
-            "matmul",
-            [("bf16", "int8"), "contiguous", False, True],
-        ),
-        ("package/inner.py:matmul", "matmul", USUAL),
-        ("package.inner:matmul", "matmul", USUAL),
-        (""" "it's \\"odd\\" {x}.py:matmul" """, "matmul", USUAL),
-        ("colorsys.py:matmul", "matmul", USUAL),
-        ("junitparser.py:matmul", "matmul", USUAL),
-    ],
+    first_of_each(
+        [
+            ("wrappers.py:matmul", "matmul", USUAL),
+            ("wrappers:matmul", "matmul", USUAL),
+            ("wrappers.py:bmm", "bmm", [("fp16",), "contiguous", True, False]),
+            ("wrappers.py:Contract", "Contract", USUAL),
+            ("wrappers.py:Ops.mm", "Ops.mm", USUAL),
+            (
+                "wrappers.py:matmul --dtype bf16 --dtype int8 --layouts contiguous --batch-invariant",
+                "matmul",
+                [("bf16", "int8"), "contiguous", False, True],
+            ),
+            ("package/inner.py:matmul", "matmul", USUAL),
+            ("package.inner:matmul", "matmul", USUAL),
+            (""" "it's \\"odd\\" {x}.py:matmul" """, "matmul", USUAL),
+            ("colorsys.py:matmul", "matmul", USUAL),
+            ("junitparser.py:matmul", "matmul", USUAL),
+        ]
+    ),
 )
 def test_the_hook_finds_the_kernel_from_any_folder(project, command, launch, contract):
     folder = "." if "--dtype" in command else "tests of 'mine'"

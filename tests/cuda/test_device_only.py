@@ -107,6 +107,7 @@ def test_without_a_device_it_is_incomplete(launch, said):
     assert (report.verdict, report.note, report.findings) == ("incomplete", said, ())
 
 
+@pytest.mark.lane("full")
 def test_the_command_without_a_gpu_is_incomplete(monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     target = str(ROOT / "kernels/matmul_ws.py:matmul_ws")

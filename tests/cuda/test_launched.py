@@ -200,6 +200,7 @@ def test_the_engine_and_the_lane_agree_on_a_checked_kernel():
     assert Report.from_json(after.to_json()) == after
 
 
+@pytest.mark.lane("full")
 def test_without_a_device_the_command_is_incomplete(monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.chdir(Path(__file__).parent)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fake_gpu import NAMES
+from lanes import first_of_each
 from pytest_project import ROOT, list_failed, run_pytest, write_project
 
 PATHS = (Path(__file__).parent, ROOT / "tests" / "support")
@@ -119,11 +120,13 @@ def test_a_cuda_error_in_pytest_s_process_accuses_its_own_kernel_alone(tmp_path)
 
 @pytest.mark.parametrize(
     ("option", "said"),
-    [
-        (("--gemm-device", "cuda"), "gemm_device: got 'cuda', but torch finds no GPU"),
-        (("-o", "gemm_device=cuda"), "gemm_device: got 'cuda', but torch finds no GPU"),
-        (("--gemm-device", "tpu"), "gemm_device: got 'tpu', expected cpu or cuda"),
-    ],
+    first_of_each(
+        [
+            (("--gemm-device", "cuda"), "gemm_device: got 'cuda', but torch finds no GPU"),
+            (("-o", "gemm_device=cuda"), "gemm_device: got 'cuda', but torch finds no GPU"),
+            (("--gemm-device", "tpu"), "gemm_device: got 'tpu', expected cpu or cuda"),
+        ]
+    ),
 )
 def test_a_device_that_is_not_there_is_refused_in_one_line(tmp_path, option, said):
     status, out = run(tmp_path, NO_GPU, *option)

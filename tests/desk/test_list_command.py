@@ -88,6 +88,7 @@ def test_the_wrappers_of_a_file_are_commands_to_paste(project, capsys):
     assert [w["needs"] for w in json.loads(Path("list.json").read_text())] == [[], ["scale"]]
 
 
+@pytest.mark.lane("full")
 def test_the_only_wrapper_of_a_file_is_checked(project, capsys):
     Path("one.py").write_text(ONE)
     assert main(["check", "one.py", "--max-examples", "1", "--json", "report.json"]) == 0

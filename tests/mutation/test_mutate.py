@@ -76,6 +76,7 @@ def test_a_registered_kernel_and_none_of_its_conftest(project):
     assert not any("conftest" in m["file"] for m in kernel["mutants"])
 
 
+@pytest.mark.lane("full")
 def test_the_same_seed_gives_the_same_and_a_drop_fails(project, capsys):
     words = ["alone.py:matmul", "--operator", "other dropped", "--no-proof"]
     first = run(*words, "--max-examples", "8")

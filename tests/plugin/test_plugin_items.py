@@ -40,6 +40,7 @@ def test_a_property_that_no_case_bears_on_is_skipped(judge):
     assert f": right-fp16-symmetries: {IDLE}" in out
 
 
+@pytest.mark.lane("full")
 def test_of_a_kernel_that_fails_everywhere_one_item_fails(judge):
     status, out = judge("K('raises', lambda a, b: 1 / 0)", "--gemm-max-examples", "3")
     assert status == 1
@@ -138,6 +139,7 @@ def test_items_are_those_of_strict_xfail(project):
     assert (skipped.get("type"), skipped.get("message")) == ("pytest.xfail", WHY)
 
 
+@pytest.mark.lane("full")
 def test_runxfail_shows_the_finding(project):
     status, out = run_pytest(project, *FEW, "--runxfail", "-k", "known and stays_in_bounds")
     assert (status, dict(ITEM.findall(out))) == (1, {"known-fp16": "FAILED"})

@@ -166,6 +166,7 @@ def test_the_work_does_not_depend_on_where_a_file_lies(tmp_path, monkeypatch):
     assert spent[0] == pytest.approx(spent[1], rel=1e-9)
 
 
+@pytest.mark.lane("full")
 def test_no_divisor_mends_another_fault():
     wrong = kernel(unmasked_and_shifted)
     assert find_divisor(wrong, None, "K", 32, SECONDS) is None

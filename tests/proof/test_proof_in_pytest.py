@@ -66,6 +66,7 @@ def test_it_can_be_left_out(project, words, settings):
     assert "1 passed" in run(project, "-k", "fit", *words)
 
 
+@pytest.mark.lane("full")
 def test_a_word_that_is_no_truth_is_refused(project):
     out = run(project, "-o", "gemm_proof=maybe")
     assert "gemm_proof: got 'maybe', expected true or false" in out

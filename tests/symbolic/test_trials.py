@@ -86,6 +86,7 @@ RIGHT_BUT_UNUSUAL = (
 )
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("name", first_of_each(RIGHT_BUT_UNUSUAL))
 def test_nothing_is_certain_of_what_is_right_but_unusual(name):
     kernel = next(kernel for kernel in KERNELS if kernel.name == name)

@@ -78,6 +78,7 @@ def test_the_gravest_come_first_and_the_rest_are_counted():
 CHECK = ["check", "my_kernels.py:leaves", "--max-examples", "5"]
 
 
+@pytest.mark.lane("full")
 @pytest.mark.parametrize("command", [CHECK, ["signoff", "--max-examples", "5"]])
 def test_check_and_signoff_write_them_in_a_job(project, capsys, monkeypatch, command):
     register("leaves", "matmul")

@@ -130,6 +130,7 @@ def test_the_root_is_what_ci_says_if_it_lies_above(repository, monkeypatch, name
 WRONG = Path(__file__).parents[3] / "docs" / "examples" / "no_k_mask.py"
 
 
+@pytest.mark.lane("full")
 def test_check_writes_them_and_counts_the_rest(capsys):
     Path("no_k_mask.py").write_bytes(WRONG.read_bytes())
     command = ["check", "no_k_mask.py:matmul", "--max-examples", "3"]
