@@ -12,23 +12,22 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gemmproof.reference.symbolic.smt import open_context
-from gemmproof.reference.symbolic.terms.atoms import forget_atoms
+from gemmproof.reference.symbolic.smt import own_context
+from gemmproof.reference.symbolic.terms.atoms import own_atoms
 
 
 @contextmanager
 def fresh_state() -> Iterator[None]:
-    """Make atoms anew, open a context of z3, and collect garbage only at the end: a decorator.
+    """Make atoms anew, ask a new context of z3's, and collect garbage at the end: a decorator.
 
     Only the youngest generation is examined, where all that is: a whole collection takes 0.25 s
     with torch loaded.
     """
     was_enabled = gc.isenabled()
     gc.disable()
-    forget_atoms()
-    open_context()
     try:
-        yield
+        with own_atoms(), own_context():
+            yield
     finally:
         gc.collect(0)
         if was_enabled:

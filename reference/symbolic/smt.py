@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import z3
 
@@ -16,10 +17,16 @@ _context: z3.Context | None = None  # None is the context that z3 has from the s
 _counted = 0  # of that context's steps, how many METER knows of
 
 
-def open_context() -> None:
-    """Let z3 forget what it was asked: solvers made from now on have a context of their own."""
+@contextmanager
+def own_context() -> Iterator[None]:
+    """Give solvers that are made meanwhile a context of z3's that was asked nothing."""
     global _context, _counted
+    outside = _context, _counted
     _context, _counted = z3.Context(), 0
+    try:
+        yield
+    finally:
+        _context, _counted = outside
 
 
 def make_solver(steps: int, several: bool = False) -> z3.Solver:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -73,10 +74,16 @@ class Atom:
         return self.kind in ("symbol", "unknown")
 
 
-def forget_atoms() -> None:
-    """Make atoms anew and number them from 0 on; those that exist are equal to none of these."""
+@contextmanager
+def own_atoms() -> Iterator[None]:
+    """Make atoms anew meanwhile, numbered from 0; they are equal to none that are made outside."""
     global _atoms, _numbers
+    outside = _atoms, _numbers
     _atoms, _numbers = WeakValueDictionary(), itertools.count()
+    try:
+        yield
+    finally:
+        _atoms, _numbers = outside
 
 
 def _is_natural(kind: str, args: tuple[Any, ...]) -> bool:
