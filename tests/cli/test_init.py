@@ -115,7 +115,8 @@ USUAL = [("fp16",), "contiguous", False, False]
             ("wrappers.py:Contract", "Contract", USUAL),
             ("wrappers.py:Ops.mm", "Ops.mm", USUAL),
             (
-                "wrappers.py:matmul --dtype bf16 --dtype int8 --layouts contiguous --batch-invariant",
+                "wrappers.py:matmul --dtype bf16 --dtype int8 --layouts contiguous"
+                " --batch-invariant",
                 "matmul",
                 [("bf16", "int8"), "contiguous", False, True],
             ),

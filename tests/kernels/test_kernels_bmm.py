@@ -7,7 +7,7 @@ import pytest
 import torch
 import triton.language as tl
 from calls import assert_pointers_told, assert_refused, run_quietly
-from lanes import combine
+from lanes import combine, first_of_each
 
 from gemmproof.kernels import bmm
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE, FP8, MAX_SIZE
@@ -65,7 +65,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("of_a", VIEWS)
-@pytest.mark.parametrize("of_b", VIEWS)
+@pytest.mark.parametrize("of_b", first_of_each(VIEWS))
 def test_views_are_read_where_they_lie_by_descriptors(of_a, of_b):
     a, b = draw(3, 72, 136, 80)
     a, b = VIEWS[of_a](a), VIEWS[of_b](b)

@@ -6,6 +6,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from calls import integers, multiply, run_quietly
+from lanes import first_of_each
 
 from gemmproof.kernels import matmul_streamk
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE
@@ -15,7 +16,7 @@ from gemmproof.reference.simulator import run
 STREAMK = "gemmproof.kernels.matmul_streamk"
 
 
-@pytest.mark.parametrize("b_is_t", [False, True])
+@pytest.mark.parametrize("b_is_t", first_of_each([False, True]))
 @pytest.mark.parametrize(
     ("M", "N", "K", "sms"),
     [

@@ -7,6 +7,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from compiled import capture_launches
+from lanes import first_of_each
 
 from gemmproof.cli import EXIT, main
 from gemmproof.kernels.arguments import FLOAT_OUT, FP8
@@ -16,7 +17,7 @@ from gemmproof.kernels.matmul_ws import BLOCK_K, BLOCK_M, matmul_ws
 module = import_module("gemmproof.kernels.matmul_ws")
 
 
-@pytest.mark.parametrize("size", [1024, 2048])
+@pytest.mark.parametrize("size", first_of_each([1024, 2048]))
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_groups_of_warps_have_registers_of_their_own(dtype, size):
     """And one product stays in flight while the next one is fetched."""

@@ -65,7 +65,7 @@ def is_near(got, expected):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("dtype", [F16, BF16, F32], ids=str)
+@pytest.mark.parametrize("dtype", first_of_each([F16, BF16, F32]), ids=str)
 def test_the_formula_in_its_order(dtype, activation):
     """alpha, beta, bias, activation, residual; rounded once, in the format of a."""
     for M, N, K, path in ((136, 264, 40, BY_DESCRIPTORS), (33, 17, 21, BY_POINTERS)):

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock, patch
 import pytest
 import torch
 from calls import assert_pointers_told, assert_refused, is_within_roundings, run_quietly
-from lanes import combine
+from lanes import combine, first_of_each
 
 from gemmproof.kernels import matmul_scaled
 from gemmproof.kernels.arguments import FP8
@@ -45,7 +45,7 @@ def run_scaled(a, b, scale_a, scale_b, config=0, **options):
     return run_quietly(matmul_scaled, a, b, config, **options)
 
 
-@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("dense", first_of_each([True, False]))
 @pytest.mark.parametrize(
     ("dtype", "fast", "out_dtype"),
     combine([E4M3, E4M3, E5M2, E5M2, I8], [0, 1, 0, 1, 0], [BF16, F16, F32]),
@@ -61,7 +61,7 @@ def test_products_are_scaled_and_rounded_once(dense, dtype, fast, out_dtype):
         assert is_rounded_once(seen.result, a, b, scale_a, scale_b, bias)
 
 
-@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("dense", first_of_each([True, False]))
 @pytest.mark.parametrize(
     ("of_a", "of_b"),
     list(product([(), (1,), (1, 1), (40,), (40, 1)], [(), (1,), (1, 1), (24,), (1, 24)])),

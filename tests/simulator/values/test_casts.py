@@ -7,6 +7,7 @@ import pytest
 import simulator_lanes
 import torch
 import triton.language as tl
+from lanes import first_of_each
 from rational import round_exactly
 from simulator_lanes import NUMPY, cast, compute, every, finite_values, limits, name_of, same
 
@@ -94,7 +95,9 @@ def test_widening_is_exact(source, target):
 
 
 @pytest.mark.parametrize("target", simulator_lanes.INTEGERS, ids=name_of)
-@pytest.mark.parametrize("source", [tl.float16, tl.bfloat16, tl.float32], ids=name_of)
+@pytest.mark.parametrize(
+    "source", first_of_each([tl.float16, tl.bfloat16, tl.float32]), ids=name_of
+)
 def test_floats_to_integers_are_cut_and_saturate(source, target):
     """PTX's cvt.rzi: toward zero, the nearest limit beyond the range of at least 16 bits.
 

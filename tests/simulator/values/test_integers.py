@@ -8,6 +8,7 @@ import simulator_lanes
 import torch
 import triton
 import triton.language as tl
+from lanes import first_of_each
 from simulator_lanes import compute, limits, name_of, pairs, samples, store_rows, tensor, wrap
 
 from gemmproof.reference.simulator import CompileError
@@ -43,7 +44,9 @@ def test_a_literal_out_of_range_is_refused():
             simulator_lanes.run_lanes(f"x + {literal}", x, x, dtype)
 
 
-@pytest.mark.parametrize("dtype", simulator_lanes.INTEGERS, ids=name_of)
+@pytest.mark.parametrize(
+    "dtype", first_of_each(simulator_lanes.INTEGERS, lambda x: x.primitive_bitwidth), ids=name_of
+)
 @pytest.mark.parametrize("text", EXACT)
 def test_integers_wrap_at_their_width(dtype, text):
     """Arithmetic, bits, comparisons, minimum and maximum."""
