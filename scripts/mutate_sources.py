@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT)]
 from scripts.command import run
 from scripts.mutation import calls as recording
 from scripts.mutation.calls import FOLDER
-from scripts.mutation.run import GONE, NOTICED, Calls, try_all
+from scripts.mutation.run import GONE, NOTICED, Calls, list_tests, try_all
 from scripts.mutation.sites import FOLDERS, Fault, sample_faults
 
 FAULTS = ROOT / "docs" / "evidence" / "faults.json"
@@ -67,10 +67,15 @@ def attempt(calls: Path, processes: int = 2, missed: bool = False) -> int:
     if not any(calls.glob("*.tsv")):
         print(f"attempt: got {calls} without *.tsv, expected the folder that `record` wrote")
         return 2
+    recorded = Calls(calls)
+    gone = recorded.seconds.keys() - list_tests(ROOT)
+    if gone:
+        print(f"attempt: {calls}: got {min(gone)}, expected tests of today: `record` them again")
+        return 2
     statuses = {Fault(**x["fault"]): x["status"] for x in json.loads(FAULTS.read_text())}
     left = [fault for fault, status in statuses.items() if not (missed and status == NOTICED)]
     with tempfile.TemporaryDirectory() as copies:
-        for fault, status in try_all(ROOT, left, Calls(calls), Path(copies), processes):
+        for fault, status in try_all(ROOT, left, recorded, Path(copies), processes):
             statuses[fault] = status
             _write(statuses)
             if status != NOTICED:

@@ -57,6 +57,14 @@ class Calls:
         return picked
 
 
+def list_tests(root: Path) -> set[str]:
+    """Return the tests of both lanes, as pytest names them."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--full"]
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    process = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    return set(process.stdout.splitlines())
+
+
 def try_all(
     root: Path, faults: Iterable[Fault], calls: Calls, copies: Path, processes: int
 ) -> Iterator[tuple[Fault, str]]:
