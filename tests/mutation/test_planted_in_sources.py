@@ -1,12 +1,14 @@
 """Faults that are planted in the project's own sources, and the tests that are run for each."""
 
+import json
 import subprocess
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scripts.mutation.run import GONE, MISSED, NOTICED, Calls, list_tests, try_all
-from scripts.mutation.sites import find_faults, plant
+from scripts.mutation.run import GONE, MISSED, NEVER_CALLED, NOTICED, Calls, list_tests, try_all
+from scripts.mutation.sites import FOLDERS, find_faults, plant
 
 ROOT = Path(__file__).parents[2]
 SOURCE = '''"""It has 7 lines."""
@@ -117,3 +119,14 @@ def test_a_record_of_other_tests_is_told_by_their_names(project):
     assert list_tests(root) >= calls.seconds.keys()
     (root / "test_limits.py").rename(root / "test_bounds.py")
     assert not list_tests(root) & calls.seconds.keys()
+
+
+def test_contributing_says_how_many_faults_tests_notice():
+    statuses = json.loads((ROOT / "docs" / "evidence" / "faults.json").read_text())
+    of_each = Counter((x["fault"]["path"].partition("/")[0], x["status"]) for x in statuses)
+    assert of_each.keys() <= {(x, y) for x in FOLDERS for y in (NOTICED, MISSED, NEVER_CALLED)}
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    for folder in FOLDERS:
+        noticed = of_each[folder, NOTICED]
+        total = sum(n for (name, _), n in of_each.items() if name == folder)
+        assert f"| `{folder}/` | {total} | {noticed} |" in text
