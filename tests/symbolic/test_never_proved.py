@@ -5,6 +5,7 @@ import sneaky_kernels
 import torch
 import unsound_kernels
 from lanes import first_of_each
+from mutants.table import MUTANTS
 from wide import wide
 
 from gemmproof.engine.check import check
@@ -92,6 +93,12 @@ def rows_of(table, launch_of, is_judged, seconds):
     """Rows of a table as parameters; `is_judged` says whether the property is there in any case."""
     rows = [(name, launch_of(name), is_judged, seconds, *row) for name, row in table.items()]
     return first_of_each(rows, lambda row: row[4])
+
+
+@pytest.mark.parametrize("name", ["k_mask_admits_one_more", "store_mask_admits_one_more_column"])
+def test_a_mask_that_admits_one_more_is_not_proved(name):
+    kernel = next(mutant.kernel for mutant in MUTANTS if mutant.name == name)
+    assert prove(kernel, seconds=SECONDS).find(memory.BOUNDS).status != PROVED
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 from scripts import oracle
 from scripts.verdicts import files
-from scripts.verdicts.adapter import describe_report
+from scripts.verdicts.adapter import describe_report, record_subject
+from scripts.verdicts.differences import iter_differences
 from scripts.verdicts.run import record_all
+from scripts.verdicts.subjects import list_subjects
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "oracle.py"
@@ -206,6 +208,26 @@ def test_recorded_twice_the_files_are_the_same(tmp_path):
     first, second = ((folder / "examples.json").read_bytes() for folder in folders)
     assert first == second
     assert json.loads(first)["subjects"]["half_sums"]["exit"] == 1
+
+
+AS_RECORDED = (
+    "examples/right",
+    "mutants/k_tail:k_mask_admits_one_more",
+    "mutants/strides:batch_stride_of_a_assumed",
+)
+
+
+@pytest.mark.triton("record")
+@pytest.mark.parametrize("key", AS_RECORDED)
+def test_a_kernel_is_judged_as_recorded(key, record):
+    """Every word of it: findings, cases, proofs and limits, of one right kernel and two wrong ones."""
+    subject = next(one for one in list_subjects() if one.key == key)
+    assert list(iter_differences({key: record[key]}, {key: record_subject(subject)}, {key})) == []
+
+
+@pytest.fixture(scope="module", name="record")
+def _read_record():
+    return files.read(oracle.RECORD)[0]
 
 
 @pytest.mark.lane("full")
