@@ -220,7 +220,7 @@ AS_RECORDED = (
 @pytest.mark.triton("record")
 @pytest.mark.parametrize("key", AS_RECORDED)
 def test_a_kernel_is_judged_as_recorded(key, record):
-    """Every word of it: findings, cases, proofs and limits, of one right kernel and two wrong ones."""
+    """Findings, cases, proofs and limits of one right kernel and two wrong ones, to the letter."""
     subject = next(one for one in list_subjects() if one.key == key)
     assert list(iter_differences({key: record[key]}, {key: record_subject(subject)}, {key})) == []
 
