@@ -42,7 +42,7 @@ class Calls:
     def pick(self, fault: Fault) -> list[str]:
         """Return the tests that call the function around a fault, the fastest first.
 
-        A fault outside of functions, or in a class, is in the hands of all that call the file.
+        Where none calls it, or the fault is outside of functions: those that call the file.
         """
         call = f"{fault.path}:{fault.function}"
         own = [name for name in self.tests if name.startswith(f"{fault.path}:")]
