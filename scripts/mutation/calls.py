@@ -8,6 +8,7 @@ did not pass, and "" in other processes.
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -76,7 +77,8 @@ def start(add: Any) -> None:
     """Tell `add` of each function of the project when it is called first."""
 
     def on_start(code: CodeType, offset: int) -> object:
-        if code.co_filename.startswith(OWN):
+        is_function = code.co_flags & inspect.CO_OPTIMIZED  # not the body of a class or a file
+        if is_function and code.co_filename.startswith(OWN):
             add(f"{shorten(code.co_filename)}:{code.co_qualname.replace('<locals>.', '')}")
         return sys.monitoring.DISABLE
 
