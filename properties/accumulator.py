@@ -11,10 +11,9 @@ from gemmproof.properties.cases.sizes import MAX_SIDE
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.help.pages import CLAIMS
 from gemmproof.properties.measure import DATA, Measure
-from gemmproof.reference.accumulator.probes import SEEN, M, N
-from gemmproof.reference.accumulator.record import KEPT, Accumulator, format_keeping
+from gemmproof.reference.accumulator import KEPT, SEEN, Accumulator, M, N, format_keeping
 from gemmproof.reference.dot import DotModel, dot_model
-from gemmproof.reference.dot.fdpa import Unit
+from gemmproof.reference.dot.tensor_core import Unit
 from gemmproof.reference.formats import FORMATS, FP8
 
 NAME = "accumulator_as_declared"

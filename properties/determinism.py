@@ -15,7 +15,7 @@ from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding, Mismatch, make_finding, place_of
 from gemmproof.properties.naming import word
 from gemmproof.properties.observation import Observation, Related, RelatedCall
-from gemmproof.reference.arithmetic.conversions import Array, bits, widen
+from gemmproof.reference.arithmetic import Array, bits, widen
 
 SAME = "same_bits_on_dirty_outputs"
 ORDER = "call_order"

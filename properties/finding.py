@@ -11,7 +11,7 @@ from gemmproof.properties.cases.case import Case
 
 if TYPE_CHECKING:
     from gemmproof.properties.observation import Observation
-    from gemmproof.reference.arithmetic.conversions import Array
+    from gemmproof.reference.arithmetic import Array
 
 UNEXPECTED = "unexpected_pass"  # the fault of what holds, and was expected not to
 Key = tuple[str, str, str, str | None, str | None, str | None]

@@ -10,9 +10,9 @@ import numpy as np
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import elements
 from gemmproof.properties.contract import ROLES
-from gemmproof.reference.accumulator.probes import M, N
-from gemmproof.reference.arithmetic.conversions import Array, format_of, widen
-from gemmproof.reference.bound import bound_accumulation, bound_rounding
+from gemmproof.reference.accumulator import M, N
+from gemmproof.reference.arithmetic import Array, format_of, widen
+from gemmproof.reference.bounds import bound_accumulation, bound_rounding
 from gemmproof.reference.dot import DotModel
 from gemmproof.reference.formats import FORMATS
 

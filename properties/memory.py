@@ -9,7 +9,7 @@ from gemmproof.properties.contract import AXES
 from gemmproof.properties.finding import Finding, make_finding
 from gemmproof.properties.naming import axis_named, introduce, word
 from gemmproof.properties.observation import Observation
-from gemmproof.reference.observation import Fault
+from gemmproof.reference.simulation import Fault
 
 Judge = Callable[[Observation], Iterator[Finding]]
 

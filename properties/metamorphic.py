@@ -33,7 +33,7 @@ from gemmproof.properties.contract import ANY
 from gemmproof.properties.finding import Finding, Mismatch, make_finding, place_of
 from gemmproof.properties.naming import word
 from gemmproof.properties.observation import Observation, Related, RelatedCall
-from gemmproof.reference.arithmetic.conversions import Array, bits, round_to, widen
+from gemmproof.reference.arithmetic import Array, bits, round_to, widen
 from gemmproof.reference.formats import FORMATS
 
 NAME = "symmetries"

@@ -10,8 +10,13 @@ import torch
 
 from gemmproof.properties.finding import Finding, make_finding
 from gemmproof.properties.observation import Observation
-from gemmproof.reference.mirrors.access import Pid, Touch, first_difference
-from gemmproof.reference.mirrors.call import MirrorCall, MirrorTensor
+from gemmproof.reference.mirrors.mirrored_launch import (
+    MirrorCall,
+    MirrorTensor,
+    Pid,
+    Touch,
+    first_difference,
+)
 
 NAME = "mirror_equals_source"
 

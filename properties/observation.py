@@ -12,9 +12,9 @@ import torch
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import PlacedOperand, Touched
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.arithmetic.conversions import Array, format_of
+from gemmproof.reference.arithmetic import Array, format_of
 from gemmproof.reference.formats import Format
-from gemmproof.reference.observation import Fault, Launch, Run
+from gemmproof.reference.simulation import Fault, Launch, Run
 
 T = TypeVar("T")
 

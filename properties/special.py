@@ -16,9 +16,8 @@ from gemmproof.properties import values
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
 from gemmproof.properties.naming import word
 from gemmproof.properties.observation import Observation
-from gemmproof.reference.arithmetic.conversions import Array, widen
-from gemmproof.reference.bound import bound_rounding
-from gemmproof.reference.exact import special_values
+from gemmproof.reference.arithmetic import Array, widen
+from gemmproof.reference.bounds import bound_rounding, special_values
 from gemmproof.reference.formats import FORMATS
 
 NAME = "special_values"

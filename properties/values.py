@@ -12,11 +12,15 @@ from gemmproof.properties.cases.operands import stored_elements
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
 from gemmproof.properties.observation import Observation, remember
 from gemmproof.properties.operand import WRITTEN
-from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
-from gemmproof.reference.bound import Accumulated, bound_accumulation, bound_rounding
+from gemmproof.reference.arithmetic import Array, round_to, widen
+from gemmproof.reference.bounds import (
+    Accumulated,
+    bound_accumulation,
+    bound_rounding,
+    exact_product,
+)
 from gemmproof.reference.dot import DotModel, dot_model
-from gemmproof.reference.dot.fdpa import Unit
-from gemmproof.reference.exact import exact_product
+from gemmproof.reference.dot.tensor_core import Unit
 from gemmproof.reference.formats import FORMATS, FP8, Format
 from gemmproof.reference.spec import Rules, SpecArray, evaluate
 

@@ -1,21 +1,67 @@
-"""Whose code is this? The user's line in a stack or a traceback.
-
-The kernels of this repository are judged like anybody's, so their lines are the user's.
-"""
+"""The user's line behind a call, the heartbeat of a worker, and wording of messages."""
 
 from __future__ import annotations
 
+import mmap
 import os
+import platform
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from traceback import walk_stack, walk_tb
 from types import FrameType
 from typing import Literal
 
-from gemmproof.reference.observation import NOWHERE, Where
+from gemmproof.reference.simulation import NOWHERE, Where
 
+# -- reserved names ------------------------------------------------------------------------------
+# Python names the flag from 3.13 on; these are the machines on which Linux gives it this number
+_GENERIC = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
+NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if _GENERIC else 0)
+
+MOST_FILLED = 2**28  # bytes of an operand of a sampled call; of a larger one no element is known
+
+
+def reserve(nbytes: int) -> mmap.mmap:
+    """Zeros at addresses of their own. Raises OSError where the system has not so many."""
+    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE)
+
+
+# -- wording -------------------------------------------------------------------------------------
+_HISSES = ("s", "x", "ch", "sh")
+
+
+def say_count(n: int, noun: str) -> str:
+    """A number and its noun: "1 case", "2 cases", "0 launches", "3 properties"."""
+    if n == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{n} {noun[:-1]}ies"
+    return f"{n} {noun}{'es' if noun.endswith(_HISSES) else 's'}"
+
+
+# -- heartbeat -----------------------------------------------------------------------------------
+BEAT = 0.5  # seconds between two signs
+
+
+class SignOfLife:
+    """`send` is the watcher's; what advances calls `give`, as often as it likes."""
+
+    send: Callable[[], None] = staticmethod(lambda: None)
+    _given = 0.0
+
+    @classmethod
+    def give(cls) -> None:
+        """Send a sign, unless the last one was sent a moment ago."""
+        now = time.monotonic()  # of all clocks the one that costs no system call
+        if now - cls._given > BEAT:
+            cls._given = now
+            cls.send()
+
+
+# -- provenance ----------------------------------------------------------------------------------
 Line = tuple[FrameType, int]
 
 # Packages between us and a wrapper; any other installed package may be the target itself.

@@ -22,9 +22,9 @@ ADMITTED = {
     "properties/help/outcomes.py": "what people are told about sums",
     "reference/formats.py": "the records",
     "reference/gpus.py": "the records, and the formats that each unit takes",
-    "reference/ptx/convert.py": "what the PTX ISA admits in cvt",
-    "reference/ptx/operation.py": "what the PTX ISA admits in pairs",
-    "reference/ptx/select.py": "what the PTX ISA admits in slct and set",
+    "reference/ptx/float_instructions.py": "what the PTX ISA admits in cvt",
+    "reference/ptx/instruction_operands.py": "what the PTX ISA admits in pairs",
+    "reference/ptx/integer_instructions.py": "what the PTX ISA admits in slct and set",
     "src/gemmproof/lowering/claims/reasons.py": "of which tiles Triton makes AMD's instructions",
     "src/gemmproof/lowering/binary/ptx_dots.py": "what PTX numbers in tcgen05's descriptors",
 }

@@ -15,7 +15,7 @@ import numpy as np
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import ROLES, Role
 from gemmproof.properties.operand import Operand, call_by_name
-from gemmproof.reference.arithmetic.conversions import Array, round_to
+from gemmproof.reference.arithmetic import Array, round_to
 from gemmproof.reference.formats import FORMATS, Format
 
 # Of 8 seeds: the first half of K of a, or of b, is zeros in special and wide data, so that whole

@@ -17,9 +17,9 @@ from gemmproof.properties.cases.tensors import as_tensor
 from gemmproof.properties.contract import ROLES, Role
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import READ, WRITTEN, Misstated, Operand
-from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FORMATS, Format
-from gemmproof.reference.reserved import MOST_FILLED, reserve
+from gemmproof.reference.provenance import MOST_FILLED, reserve
 
 POISON_FLOAT = 0xFF  # NaN in every float format
 POISON_INT = 0x55

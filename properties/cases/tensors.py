@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import torch
 
-from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FORMATS, Format
 
 TORCH_DTYPES: Mapping[str, torch.dtype] = MappingProxyType(

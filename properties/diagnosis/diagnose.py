@@ -16,9 +16,8 @@ from gemmproof.properties.diagnosis.readings import list_displaced, list_reading
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.naming import introduce
 from gemmproof.properties.observation import Observation
-from gemmproof.reference.arithmetic.conversions import Array, round_to, truncate_tf32, widen
-from gemmproof.reference.bound import gemm_bound
-from gemmproof.reference.exact import exact_product, magnitude_product
+from gemmproof.reference.arithmetic import Array, round_to, truncate_tf32, widen
+from gemmproof.reference.bounds import exact_product, gemm_bound, magnitude_product
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS
 
 SAMPLE = 64  # wrong elements whose partial sums are looked at

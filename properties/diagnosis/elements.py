@@ -12,7 +12,7 @@ from gemmproof.properties.contract import ROLES
 from gemmproof.properties.diagnosis.readings import list_readings, list_strided
 from gemmproof.properties.naming import axes_of, axis_named, introduce
 from gemmproof.properties.observation import Observation
-from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FORMATS
 
 MOST_CUTS = 16  # places at which an operand may end too early

@@ -18,7 +18,7 @@ from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.naming import word
 from gemmproof.properties.observation import Observation
-from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.arithmetic import Array
 
 _WRONG = {values.EXACT: values.not_exact, values.BOUND: values.beyond_bound}
 SHOWN = 3  # lines, where one operand is loaded on several

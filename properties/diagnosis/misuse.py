@@ -18,8 +18,8 @@ from gemmproof.properties.diagnosis.uses import Use, evaluate_as, list_pairs, li
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation
 from gemmproof.properties.operand import WRITTEN
-from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
-from gemmproof.reference.bound import bound_rounding
+from gemmproof.reference.arithmetic import Array, round_to, widen
+from gemmproof.reference.bounds import bound_rounding
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, Format
 
 Ways = Callable[[Observation], Iterable[Use]]

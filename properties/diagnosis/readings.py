@@ -12,7 +12,7 @@ import numpy as np
 from gemmproof.properties.cases.generate import Tile
 from gemmproof.properties.cases.operands import PlacedOperand, view_strided
 from gemmproof.properties.contract import ROLES
-from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.arithmetic import Array
 
 
 def list_readings(operand: PlacedOperand) -> Iterator[tuple[str, Array]]:

@@ -20,8 +20,8 @@ from gemmproof.properties.diagnosis.elements import Elements, list_blocks, list_
 from gemmproof.properties.naming import axes_of, axis_named, introduce
 from gemmproof.properties.observation import Observation
 from gemmproof.properties.operand import WRITTEN
-from gemmproof.reference.arithmetic.conversions import Array, format_of, widen
-from gemmproof.reference.bound import Accumulated
+from gemmproof.reference.arithmetic import Array, format_of, widen
+from gemmproof.reference.bounds import Accumulated
 from gemmproof.reference.formats import FORMATS
 
 MOST_PAIRS = 256  # ways to misuse two operands at once that are tried

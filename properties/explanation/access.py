@@ -18,21 +18,20 @@ from gemmproof.properties.explanation.record import (
     Need,
 )
 from gemmproof.properties.proof.domain import Domain
-from gemmproof.reference.symbolic.machine.values import Access, Ints
-from gemmproof.reference.symbolic.obligations import verdict as verdicts
-from gemmproof.reference.symbolic.obligations.bounds import find_places, judge_bounds
-from gemmproof.reference.symbolic.obligations.coordinates import NoView
-from gemmproof.reference.symbolic.obligations.verdict import Verdict, find_unknown
-from gemmproof.reference.symbolic.solver import YES, Model, Solver
-from gemmproof.reference.symbolic.source.formula import Namer, rank
-from gemmproof.reference.symbolic.source.repair import (
+from gemmproof.reference.symbolic.formulas import (
     Expression,
+    Namer,
+    rank,
     spell_below,
     spell_natural,
     unambiguous,
 )
-from gemmproof.reference.symbolic.source.scope import Scene
-from gemmproof.reference.symbolic.source.tree import add_to_mask
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Access, Ints
+from gemmproof.reference.symbolic.obligations import indices as verdicts
+from gemmproof.reference.symbolic.obligations.in_bounds import find_places, judge_bounds
+from gemmproof.reference.symbolic.obligations.indices import NoView, Verdict, find_unknown
+from gemmproof.reference.symbolic.solver import YES, Model, Solver
+from gemmproof.reference.symbolic.source import Scene, add_to_mask
 from gemmproof.reference.symbolic.terms import Cond, Poly, every, le, lt
 
 AXES = {1: ("index",), 2: ("row", "column"), 3: ("batch", "row", "column")}

@@ -12,14 +12,13 @@ from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.operand import Misstated
 from gemmproof.properties.proof.domain import Domain, NotSaid, list_domains
 from gemmproof.properties.proof.paths import Decided, Traced, list_paths
-from gemmproof.reference.symbolic.fresh_state import fresh_state
-from gemmproof.reference.symbolic.machine.launch import follow_on
-from gemmproof.reference.symbolic.machine.seen import NotFollowed
-from gemmproof.reference.symbolic.solver import OutOfTime, Solver
-from gemmproof.reference.symbolic.source.formula import Namer
-from gemmproof.reference.symbolic.source.scope import NamingMachine, Scene
-from gemmproof.reference.symbolic.wrapper import Path
-from gemmproof.reference.symbolic.wrapper.record import TracedLaunch
+from gemmproof.reference.symbolic.formulas import Namer
+from gemmproof.reference.symbolic.interpreter import follow_on
+from gemmproof.reference.symbolic.interpreter.interpret import NotFollowed
+from gemmproof.reference.symbolic.solver import OutOfTime, Solver, fresh_state
+from gemmproof.reference.symbolic.source import NamingMachine, Scene
+from gemmproof.reference.symbolic.tracing import Path
+from gemmproof.reference.symbolic.tracing.trace import TracedLaunch
 from gemmproof.reference.work import counted_seconds
 
 SECONDS = 20.0  # counted

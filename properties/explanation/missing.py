@@ -8,8 +8,7 @@ from gemmproof.properties.explanation.access import explain_access
 from gemmproof.properties.explanation.explain import follow_all
 from gemmproof.properties.explanation.record import MISSING, AccessMap
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.symbolic.fresh_state import fresh_state
-from gemmproof.reference.symbolic.solver import OutOfTime
+from gemmproof.reference.symbolic.solver import OutOfTime, fresh_state
 
 
 @fresh_state()

@@ -16,10 +16,10 @@ from gemmproof.properties.explanation.explain import Followed, follow_all
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.proof.domain import Domain
-from gemmproof.reference.symbolic.fresh_state import fresh_state
-from gemmproof.reference.symbolic.machine.values import Access
-from gemmproof.reference.symbolic.obligations.bounds import find_places
-from gemmproof.reference.symbolic.obligations.coordinates import NoView
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.obligations.in_bounds import find_places
+from gemmproof.reference.symbolic.obligations.indices import NoView
+from gemmproof.reference.symbolic.solver import fresh_state
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate
 
 MOST_SIDE = 512

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmproof.properties.help.page import Example, FaultPage, state
-from gemmproof.reference.observation import KINDS
+from gemmproof.reference.simulation import KINDS
 
 _ENDS = ("runs_to_completion",)
 _INPUTS = ("leaves_inputs_untouched",)

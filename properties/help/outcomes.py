@@ -73,7 +73,7 @@ PAGES = (
         claim="|c - a b| is within what the declared accumulator and one rounding allow",
         judged="Against a bound derived for each element: what sums of these very terms can lose in"
         " the declared accumulator, in any order, and one rounding to the result's format. No"
-        " tolerance is typed; the inequalities stand in reference/bound.py. It is a share of that"
+        " tolerance is typed; the inequalities stand in reference/bounds.py. It is a share of that"
         " bound that `worst error` shows.",
         finding="c[1, 1], stored at k.py:25: got 4.9140625, expected 4.9111879472620785, allowed"
         " error 0.00244; 1 of 4 elements wrong: no more than sums kept in fp16 can lose",

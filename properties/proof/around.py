@@ -7,11 +7,11 @@ from typing import Any
 
 from torch.utils._pytree import tree_leaves
 
-from gemmproof.reference.symbolic.machine.values import Access
-from gemmproof.reference.symbolic.obligations.bounds import is_whole
-from gemmproof.reference.symbolic.obligations.copies import get_base, is_zeros
-from gemmproof.reference.symbolic.wrapper import Path
-from gemmproof.reference.symbolic.wrapper.record import TensorView, TorchCall
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.obligations.contents import get_base, is_zeros
+from gemmproof.reference.symbolic.obligations.in_bounds import is_whole
+from gemmproof.reference.symbolic.tracing import Path
+from gemmproof.reference.symbolic.tracing.trace import TensorView, TorchCall
 
 # of these the first operand is not read
 _FILLS = ("aten.zeros", "aten.zero_", "aten.new_zeros", "aten.zeros_like", "aten.fill_",

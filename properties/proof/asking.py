@@ -12,13 +12,11 @@ from functools import partial
 from typing import Any
 
 from gemmproof.properties.proof.book import Book
-from gemmproof.reference.symbolic.machine.seen import Claim
-from gemmproof.reference.symbolic.machine.values import Access
-from gemmproof.reference.symbolic.obligations.bounds import judge_bounds, judge_fit
-from gemmproof.reference.symbolic.obligations.claims import judge_claim
-from gemmproof.reference.symbolic.obligations.instances import is_program
-from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
-from gemmproof.reference.symbolic.questions import list_parts
+from gemmproof.reference.symbolic.interpreter.interpret import Claim
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.lemmas import list_parts
+from gemmproof.reference.symbolic.obligations.in_bounds import judge_bounds, judge_claim, judge_fit
+from gemmproof.reference.symbolic.obligations.indices import PROVED, Verdict, is_program
 from gemmproof.reference.symbolic.solver import Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, every, term, walk
 

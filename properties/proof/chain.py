@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmproof.properties.proof.around import LAUNCH
-from gemmproof.reference.symbolic.machine.values import Access
-from gemmproof.reference.symbolic.obligations.contraction import WIDE
-from gemmproof.reference.symbolic.obligations.copies import (
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.obligations.contents import (
     COPIES,
     NotCopied,
     get_base,
     get_copied,
     is_zeros,
 )
-from gemmproof.reference.symbolic.wrapper import Path
-from gemmproof.reference.symbolic.wrapper.record import TensorView, TorchCall
-from gemmproof.reference.ttir.dtypes import DTYPES
+from gemmproof.reference.symbolic.obligations.product import WIDE
+from gemmproof.reference.symbolic.tracing import Path
+from gemmproof.reference.symbolic.tracing.trace import TensorView, TorchCall
+from gemmproof.reference.ttir import DTYPES
 
 _SUM = "aten.sum.dim_IntList"
 

@@ -33,7 +33,7 @@ from gemmproof.reference.symbolic.terms import (
     symbol,
     term,
 )
-from gemmproof.reference.symbolic.wrapper import Symbolic
+from gemmproof.reference.symbolic.tracing import Symbolic
 
 # Sizes that no contract bounds stay below this, so that a size rounded up to a tile fits 32 bits.
 MOST = 2**30

@@ -12,7 +12,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.domain import Domain
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Atom, Cond, evaluate
-from gemmproof.reference.symbolic.wrapper import Path, Trace, WrapperRun, take_config, trace_wrapper
+from gemmproof.reference.symbolic.tracing import Path, Trace, WrapperRun, take_config, trace_wrapper
 
 MOST_PATHS = 24
 USUAL = (3, 37, 53, 29)  # batch, M, N, K

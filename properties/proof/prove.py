@@ -35,18 +35,16 @@ from gemmproof.properties.proof.visits import (
     visit_branches,
     visit_run,
 )
-from gemmproof.reference.symbolic.fresh_state import fresh_state
-from gemmproof.reference.symbolic.machine.interpret import Machine
-from gemmproof.reference.symbolic.machine.launch import follow
-from gemmproof.reference.symbolic.machine.seen import NotFollowed
-from gemmproof.reference.symbolic.machine.values import Access
-from gemmproof.reference.symbolic.obligations.claims import judge_hint
+from gemmproof.reference.symbolic.interpreter import follow
+from gemmproof.reference.symbolic.interpreter.interpret import Machine, NotFollowed
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.obligations.in_bounds import judge_hint
+from gemmproof.reference.symbolic.obligations.indices import OPEN, Verdict
+from gemmproof.reference.symbolic.obligations.indices import REFUTED as FAILS
 from gemmproof.reference.symbolic.obligations.product import WantedProduct
-from gemmproof.reference.symbolic.obligations.verdict import OPEN, Verdict
-from gemmproof.reference.symbolic.obligations.verdict import REFUTED as FAILS
-from gemmproof.reference.symbolic.solver import SEARCH, OutOfTime, Solver
+from gemmproof.reference.symbolic.solver import SEARCH, OutOfTime, Solver, fresh_state
 from gemmproof.reference.symbolic.terms import Cond, every, lt, term
-from gemmproof.reference.symbolic.wrapper import Path
+from gemmproof.reference.symbolic.tracing import Path
 from gemmproof.reference.work import counted_seconds
 
 # what is plainly wrong is seen in a moment, and takes none of the solver's time

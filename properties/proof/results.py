@@ -16,24 +16,23 @@ from gemmproof.properties.proof.around import (
 )
 from gemmproof.properties.proof.asking import Obligation
 from gemmproof.properties.proof.chain import Chain, find_chain
-from gemmproof.reference.symbolic.machine.interpret import Machine
-from gemmproof.reference.symbolic.machine.values import Access
-from gemmproof.reference.symbolic.obligations.contents import Contents
-from gemmproof.reference.symbolic.obligations.contraction import WIDE
-from gemmproof.reference.symbolic.obligations.copies import NotCopied
-from gemmproof.reference.symbolic.obligations.cover import judge_all, judge_twice
-from gemmproof.reference.symbolic.obligations.lanes import Origins
+from gemmproof.reference.symbolic.interpreter.interpret import Machine
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.obligations.contents import Contents, NotCopied
+from gemmproof.reference.symbolic.obligations.coverage import judge_all, judge_twice
+from gemmproof.reference.symbolic.obligations.in_bounds import Origins
+from gemmproof.reference.symbolic.obligations.indices import OPEN, PROVED, REFUTED, Verdict
 from gemmproof.reference.symbolic.obligations.product import (
+    WIDE,
     Leaving,
     WantedProduct,
     judge_product,
     judge_zeros,
 )
-from gemmproof.reference.symbolic.obligations.verdict import OPEN, PROVED, REFUTED, Verdict
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import Atom, eq, some
-from gemmproof.reference.symbolic.wrapper import Path
-from gemmproof.reference.symbolic.wrapper.record import TorchCall
+from gemmproof.reference.symbolic.tracing import Path
+from gemmproof.reference.symbolic.tracing.trace import TorchCall
 
 
 @dataclass(slots=True)

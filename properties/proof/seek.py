@@ -20,14 +20,14 @@ from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import Misstated
 from gemmproof.properties.proof.domain import Domain
-from gemmproof.reference.exact import exact_product
-from gemmproof.reference.observation import Where
-from gemmproof.reference.symbolic.machine.interpret import Machine
-from gemmproof.reference.symbolic.questions import list_terms
+from gemmproof.reference.bounds import exact_product
+from gemmproof.reference.simulation import Where
+from gemmproof.reference.symbolic import concrete_run
+from gemmproof.reference.symbolic.concrete import Elsewhere, Unclear
+from gemmproof.reference.symbolic.interpreter.interpret import Machine
+from gemmproof.reference.symbolic.lemmas import list_terms
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, eq, walk
-from gemmproof.reference.symbolic.trial import run
-from gemmproof.reference.symbolic.trial.lattice import Elsewhere, Unclear
-from gemmproof.reference.symbolic.wrapper import Path
+from gemmproof.reference.symbolic.tracing import Path
 from gemmproof.reference.work import counted_seconds
 
 SECONDS = 2.0  # counted, in which cases are tried
@@ -39,17 +39,23 @@ MOST_OF_ALL = 66  # the length of all sides at once
 
 # what a trial sees -> the property that does not hold, the causes first
 PROPERTY_OF: Mapping[str, str] = {
-    run.FIT: memory.FIT,
-    run.NARROW: memory.FIT,
-    run.STRAY: memory.BOUNDS,
-    run.ASSUMED: memory.HINTS,
-    run.HINT: memory.HINTS,
-    run.TWICE: memory.ONCE,
-    run.HOLE: memory.ONCE,
-    run.UNDEFINED: memory.LANES,
+    concrete_run.FIT: memory.FIT,
+    concrete_run.NARROW: memory.FIT,
+    concrete_run.STRAY: memory.BOUNDS,
+    concrete_run.ASSUMED: memory.HINTS,
+    concrete_run.HINT: memory.HINTS,
+    concrete_run.TWICE: memory.ONCE,
+    concrete_run.HOLE: memory.ONCE,
+    concrete_run.UNDEFINED: memory.LANES,
 }
 # these are faults by themselves; whether the others reach a result, only a simulation can tell
-CERTAIN = (run.FIT, run.STRAY, run.ASSUMED, run.TWICE, run.HOLE)
+CERTAIN = (
+    concrete_run.FIT,
+    concrete_run.STRAY,
+    concrete_run.ASSUMED,
+    concrete_run.TWICE,
+    concrete_run.HOLE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,7 @@ def try_case(kernel: KernelUnderTest, ways: Sequence[Way], case: Case) -> dict[s
     for way in ways:
         if any(n.constant not in (None, case.sides[x]) for x, n in way.domain.sizes.items()):
             continue  # sizes of 0 have a domain of their own
-        trial = run.Trial(way.path, way.machines, sizes, contents, is_partial=is_far)
+        trial = concrete_run.Trial(way.path, way.machines, sizes, contents, is_partial=is_far)
         try:
             trial.run()
         except Elsewhere:
@@ -170,7 +176,10 @@ def read_sizes(domain: Domain, case: Case, placed: Mapping[str, PlacedOperand]) 
 
 
 def _conclude(
-    kernel: KernelUnderTest, case: Case, trial: run.Trial, contents: Mapping[str, np.ndarray]
+    kernel: KernelUnderTest,
+    case: Case,
+    trial: concrete_run.Trial,
+    contents: Mapping[str, np.ndarray],
 ) -> Iterator[tuple[str, Sought]]:
     """The property that a trial shows not to hold."""
     for kind, name in PROPERTY_OF.items():
@@ -178,9 +187,9 @@ def _conclude(
         if seen is None:
             continue
         # what a hint says may be false of lanes that reach no result, as beyond a short side are
-        if kind != run.HINT or min(case.sides.values()) > 1:
+        if kind != concrete_run.HINT or min(case.sides.values()) > 1:
             yield name, Sought(case, seen.words, seen.where, kind in CERTAIN)
-        if kind != run.HINT:
+        if kind != concrete_run.HINT:
             return
     if kernel.spec is None and not trial.is_partial and _is_wrong(trial, case, contents):
         launches = trial.path.launches
@@ -188,7 +197,7 @@ def _conclude(
         yield values.EXACT, Sought(case, "c = a b", where, False)
 
 
-def _is_wrong(trial: run.Trial, case: Case, contents: Mapping[str, np.ndarray]) -> bool:
+def _is_wrong(trial: concrete_run.Trial, case: Case, contents: Mapping[str, np.ndarray]) -> bool:
     """Whether the one result is known not to be the product."""
     views = [x for x in trial.path.results if hasattr(x, "storage")]
     with suppress(Unclear):

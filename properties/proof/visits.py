@@ -17,12 +17,12 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import NONE, Misstated
 from gemmproof.properties.proof.domain import Domain
 from gemmproof.properties.proof.seek import Way, read_sizes
-from gemmproof.reference.symbolic.machine.seen import Branch
+from gemmproof.reference.symbolic.formulas import Namer
+from gemmproof.reference.symbolic.interpreter.interpret import Branch
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
-from gemmproof.reference.symbolic.source.formula import Namer
 from gemmproof.reference.symbolic.terms import TRUE, Atom, Cond, evaluate, walk
-from gemmproof.reference.symbolic.wrapper import WrapperRun
-from gemmproof.reference.symbolic.wrapper.record import Guard
+from gemmproof.reference.symbolic.tracing import WrapperRun
+from gemmproof.reference.symbolic.tracing.trace import Guard
 from gemmproof.reference.work import counted_seconds
 
 SHARE = 1 / 20  # of a kernel's time, in which sizes of branches and layouts are sought

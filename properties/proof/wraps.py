@@ -13,14 +13,12 @@ from gemmproof.properties.proof.domain import Domain, NotSaid, list_domains
 from gemmproof.properties.proof.paths import MOST_CONFIGS, Decided, Traced, list_paths
 from gemmproof.properties.proof.prove import list_spans
 from gemmproof.properties.proof.seek import Way
-from gemmproof.reference.symbolic.fresh_state import fresh_state
-from gemmproof.reference.symbolic.machine.arithmetic import fits
-from gemmproof.reference.symbolic.machine.launch import follow
-from gemmproof.reference.symbolic.machine.seen import NotFollowed
-from gemmproof.reference.symbolic.machine.values import Access
-from gemmproof.reference.symbolic.obligations.coordinates import NoView, locate
-from gemmproof.reference.symbolic.search import find_at
-from gemmproof.reference.symbolic.solver import YES, OutOfTime, Solver
+from gemmproof.reference.symbolic.interpreter import follow
+from gemmproof.reference.symbolic.interpreter.integer_rules import fits
+from gemmproof.reference.symbolic.interpreter.interpret import NotFollowed
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.obligations.indices import NoView, locate
+from gemmproof.reference.symbolic.solver import YES, OutOfTime, Solver, find_at, fresh_state
 from gemmproof.reference.symbolic.terms import (
     Atom,
     Cond,

@@ -1,6 +1,6 @@
 """The device that a wrapper believes in: CUDA on the CPU, with the answers of the target."""
 
 from gemmproof.reference.fake_cuda.driver import fake_gpu
-from gemmproof.reference.fake_cuda.unknown import explain_lack
+from gemmproof.reference.fake_cuda.tensors import explain_lack
 
 __all__ = ["explain_lack", "fake_gpu"]

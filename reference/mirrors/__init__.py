@@ -1,35 +1,41 @@
-"""What every program of each of our kernels should do, stated in numpy from its specification.
-
-A mirror takes a `MirrorCall` (call.py) and gives its launches, whose programs do to a memory
-(memory.py) what they should: it records accesses. Those of plain products in one launch are a
-`Mirror` each, which also runs on a memory of values. Kernels and mirrors share no code.
-"""
+"""Mirrors of our kernels: the same offsets and masks in numpy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from gemmproof.reference.mirrors.access import Pid
-from gemmproof.reference.mirrors.batches import state_bmm
-from gemmproof.reference.mirrors.call import MirrorCall, StatedLaunch
-from gemmproof.reference.mirrors.copies import state_padded
-from gemmproof.reference.mirrors.groups import state_grouped_gemm
-from gemmproof.reference.mirrors.launch import MirrorLaunch, launch_of
-from gemmproof.reference.mirrors.memory import Addresses
-from gemmproof.reference.mirrors.scales import state_block_scaled
-from gemmproof.reference.mirrors.schedule import (
+import numpy as np
+
+from gemmproof.reference.arithmetic import Array
+from gemmproof.reference.mirrors.mirrored_kernels import (
     Order,
+    compute_tile,
     grouped_tile,
     own_tile,
     persistent_tiles,
+    state_block_scaled,
+    state_bmm,
+    state_grouped_gemm,
+    state_padded,
+    state_splitk,
+    state_streamk,
+    state_weight_only,
     swizzled_tile,
 )
-from gemmproof.reference.mirrors.shares import state_splitk
-from gemmproof.reference.mirrors.steps import state_streamk
-from gemmproof.reference.mirrors.tile import compute_tile
-from gemmproof.reference.mirrors.weights import state_weight_only
+from gemmproof.reference.mirrors.mirrored_launch import (
+    Addresses,
+    Dot,
+    MirrorCall,
+    MirrorLaunch,
+    Operand,
+    Pid,
+    Recorder,
+    StatedLaunch,
+    Touch,
+    launch_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +97,26 @@ def mirror_for(kernel_name: str) -> Mirror:
 
 
 __all__ = ["CALL_MIRRORS", "MIRRORS", "Mirror", "MirrorLaunch", "launch_of", "mirror_for"]
+
+
+# -- runs of a mirror ----------------------------------------------------------------------------
+def touches_of(mirror: Mirror, launch: MirrorLaunch, pid: Pid) -> tuple[Touch, ...]:
+    """The accesses of one program in order; no values are computed."""
+    mem = Addresses(pid=pid)
+    mirror.run(mem, launch)
+    return tuple(mem.touches)
+
+
+def run_grid(
+    mirror: Mirror, launch: MirrorLaunch, arrays: Mapping[Operand, Array], dot: Dot
+) -> dict[Pid, Recorder]:
+    """Run every program of the grid, the first axis outermost.
+
+    `arrays` are flat storage that begins at each operand's first element; `arrays["c"]` is written
+    in place and sets the output format. `dot` is a `DotModel.dot`.
+    """
+    runs = {pid: Recorder(pid=pid, arrays=arrays, product=dot) for pid in mirror.pids(launch)}
+    with np.errstate(invalid="ignore", over="ignore"):
+        for mem in runs.values():
+            mirror.run(mem, launch)
+    return runs

@@ -1,6 +1,6 @@
 """The tile simulator: runs the TTIR of Triton's own frontend on numpy, all programs at once."""
 
-from gemmproof.reference.observation import (
+from gemmproof.reference.simulation import (
     CompileError,
     Exhausted,
     KernelError,

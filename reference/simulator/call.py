@@ -13,13 +13,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from gemmproof.reference.fake_cuda import explain_lack, fake_gpu
 from gemmproof.reference.gpus import DEFAULT, GPUS
-from gemmproof.reference.observation import Run, Unsupported
-from gemmproof.reference.simulator.checks.conclude import conclude
+from gemmproof.reference.simulation import Run, Unsupported
+from gemmproof.reference.simulator.checks.faults import conclude
 from gemmproof.reference.simulator.launch import intercept_launches
 from gemmproof.reference.simulator.memory import element_dtype, uninitialised_value, view_of
-from gemmproof.reference.simulator.progress import Enough
-from gemmproof.reference.simulator.sampled import HostReads, perform
-from gemmproof.reference.simulator.session import Session
+from gemmproof.reference.simulator.scheduler import HostReads, perform
+from gemmproof.reference.simulator.session import Enough, Session
 
 _NEW = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "resize_")
 EMPTY = {f"aten::{name}" for name in _NEW}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.ttir.dtypes import DTYPES, TORCH, Dtype
+from gemmproof.reference.ttir import DTYPES, TORCH, Dtype
 
 # A map of the elements that belong to a view is kept up to this many elements; beyond it (a
 # narrow view of a huge parent) membership is computed from the strides.

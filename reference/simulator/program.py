@@ -1,22 +1,19 @@
-"""A kernel prepared to run: blocks of steps, each a function over the values of a group.
-
-Control flow is flat. A block ends in a jump, a branch, a loop's turn or the end; blocks stand in
-the order of the source, so that the group that is furthest behind is the one with the lowest block.
-"""
+"""A flat program, from drafts of its blocks to numbered instructions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.observation import Where
-from gemmproof.reference.simulator import context
+from gemmproof.reference.simulation import Where
+from gemmproof.reference.simulator import session
 from gemmproof.reference.simulator.value import Value, union
-from gemmproof.reference.ttir.dtypes import I1, I64, Dtype, Type
+from gemmproof.reference.ttir import I1, I64, Dtype, Op, Type
 
+# -- program -------------------------------------------------------------------------------------
 LONG, FEW = 64, 2  # turns of a loop of a sampled call: more are left out but for these at each end
 
 Env = list[Any]
@@ -85,7 +82,7 @@ def start_count(low: Value, high: Value, step: Value, unsigned: bool) -> tuple[V
     some = first < last
     if (some & (pace <= 0)).any():
         bad = int(np.where(some, pace, 1).min())
-        raise context.kernel_error(f"range: got step {bad}, expected a positive one")
+        raise session.kernel_error(f"range: got step {bad}, expected a positive one")
     turns = np.where(some, -((first - last) // np.where(pace == 0, 1, pace)), 0)
     return tuple(Value(x, I64) for x in (first, pace, turns, np.zeros(1, np.int64)))
 
@@ -132,7 +129,7 @@ def _carry(x: Value, count: np.ndarray, step: Value | None) -> Value:
     if step is None:
         rows = max(len(x.data), len(count))
         data = np.broadcast_to(x.data, (rows, *x.data.shape[1:]))
-        bits = np.where(count > 0, context.poison_bit("turns of a sampled call"), np.uint8(0))
+        bits = np.where(count > 0, session.poison_bit("turns of a sampled call"), np.uint8(0))
         return Value(data, x.dtype, union(x.poison, np.broadcast_to(bits, data.shape)), base=x.base)
     wide = x.unbounded() + count * step.unbounded()
     data = wide.astype(x.dtype.numpy)
@@ -145,3 +142,58 @@ def _scalars(x: Value, unsigned: bool) -> np.ndarray:
     if unsigned:
         data = data.view(f"u{data.dtype.itemsize}")
     return data.astype(np.int64)
+
+
+# -- drafts of a program -------------------------------------------------------------------------
+@dataclass(slots=True, eq=False)
+class Instr:
+    """An operation on slots: `compute` takes the values of `sources` and gives those of
+    `results`."""
+
+    op: Op
+    compute: Callable[..., Any]
+    sources: tuple[int, ...]
+    results: tuple[int, ...]
+    where: Where | None
+    pure: bool
+
+
+@dataclass(slots=True, eq=False)
+class Draft:
+    """A block under construction; the edges of its exit lead to other drafts."""
+
+    instrs: list[Instr] = field(default_factory=list)
+    end: Exit = field(default_factory=lambda: Exit("end"))
+
+
+@dataclass(slots=True)
+class Scope:
+    """What has been computed on every path to here: (operation, operands) -> results."""
+
+    known: dict[Any, tuple[int, ...]] = field(default_factory=dict)
+    outer: Scope | None = None
+
+    def find(self, key: Any) -> tuple[int, ...] | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if key in scope.known:
+                return scope.known[key]
+            scope = scope.outer
+        return None
+
+
+@dataclass(slots=True)
+class Frame:
+    """A function that is being inlined: its slots by SSA name, and the line that calls it."""
+
+    function: str
+    caller: Where | None
+    slots: dict[str, int] = field(default_factory=dict)
+
+    def find(self, names: Iterable[str]) -> tuple[int, ...]:
+        """The slots of these values."""
+        return tuple(self.slots[name] for name in names)
+
+    def moves(self, names: Iterable[str], to: Iterable[int]) -> Moves:
+        """The moves of these values to other slots."""
+        return tuple(zip(to, self.find(names), strict=True))

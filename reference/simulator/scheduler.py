@@ -1,25 +1,154 @@
-"""Groups of programs that run in lockstep while they agree.
-
-Where the programs of a group take different branches it splits. The group that is furthest behind
-in the source runs first, so that groups reconverge and are joined. A group that waits for memory
-that others write yields to them.
-"""
+"""Programs of a grid run in lockstep, all of them or a sample."""
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
-from gemmproof.reference.observation import LimitExceeded
-from gemmproof.reference.simulator import context as contexts
-from gemmproof.reference.simulator.checks.judge import check_defined
-from gemmproof.reference.simulator.context import Context, TooWide
+from gemmproof.reference.provenance import calling_line, reserve
+from gemmproof.reference.simulation import Exhausted, LimitExceeded, SimulatorError, Unsupported
+from gemmproof.reference.simulator import session as contexts
+from gemmproof.reference.simulator.checks.access import check_defined
+from gemmproof.reference.simulator.memory import view_of
 from gemmproof.reference.simulator.program import BasicBlock, Env, Exit, Moves, Program
+from gemmproof.reference.simulator.session import Context, Enough, Session, TooWide
 from gemmproof.reference.simulator.value import is_same, merge
 from gemmproof.reference.work import METER
 
+# -- sampled programs ----------------------------------------------------------------------------
+LARGE = 2**24  # elements; a tensor of more is address space
+KINDS = ("out_of_bounds", "wrapped_offset")  # of events that a program shows by itself
+MOST_PROGRAMS = 24  # of a launch, where it has more
+_READERS = ("cpu", "tolist", "numpy", "__array__", "__dlpack__")  # torch hides their reads
+
+
+def pick_programs(grid: tuple[int, int, int]) -> np.ndarray:
+    """The linear ids of the programs that run: at the ends of every axis, the last, some between.
+
+    Wherever a scheduler puts the far end of c, one of them works there or near it.
+    """
+    x, y, z = grid
+    total = x * y * z
+    if total <= MOST_PROGRAMS:
+        return np.arange(total)
+    ends = [(k * y + j) * x + i for k in {0, z - 1} for j in {0, y - 1} for i in {0, x - 1}]
+    last = range(total - 4, total)
+    between = np.linspace(0, total - 1, MOST_PROGRAMS - 12).astype(np.int64)
+    return np.unique(np.concatenate([ends, last, between]))
+
+
+class HostReads(TorchFunctionMode):
+    """Ends a sampled call where the wrapper reads what launches may have written."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.session.partial and getattr(func, "__name__", "") in _READERS:
+            raise Enough
+        return func(*args, **(kwargs or {}))
+
+
+def perform(session: Session, func: Any, args: Any, kwargs: Any) -> Any:
+    """What a torch operator gives in a sampled call: large tensors have a shape and no elements.
+
+    Raises Enough for a number, or for a shape, that depends on elements, and for what is large and
+    has no shape here. (torch's own functions of shapes take seconds to load.)
+    """
+    schema = func._schema
+    given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    large = any(x.numel() > LARGE for x in given)
+    if schema.is_mutable:
+        if not large:
+            return func(*args, **kwargs)
+        session.partial = True
+        return _written(schema, args, kwargs)
+    if any(r.alias_info for r in schema.returns):
+        return func(*args, **kwargs)  # a view
+    if (large or session.partial) and _DEPENDS & set(func.tags):
+        raise Enough
+    if large or _bound_result(schema.name, args, given) > LARGE:
+        session.partial |= large
+        return _shape_result(schema.name, func, args, kwargs)
+    return func(*args, **kwargs)
+
+
+_DEPENDS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_MADE = ("empty", "empty_strided", "zeros", "ones", "full")
+_ALIKE = ("clone", "_to_copy", *(f"{name}_like" for name in ("empty", "zeros", "ones", "full")))
+_NEW = tuple(f"new_{name}" for name in _MADE)
+_KEPT = (None, torch.preserve_format)
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+
+
+def _written(schema: Any, args: Any, kwargs: Any) -> Any:
+    """What an operator that writes to a large tensor returns: that tensor, as it was."""
+    named = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
+    targets = (a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
+    written = tuple(named[name] for name in targets)
+    return written[0] if len(schema.returns) == 1 else written if schema.returns else None
+
+
+def _bound_result(name: str, args: Any, given: list[torch.Tensor]) -> int:
+    """How many elements a result has at most, as far as sizes among the arguments tell."""
+    most = max((x.numel() for x in given), default=1)
+    if name.removeprefix("aten::") in _PRODUCTS:
+        *_, a, b = given
+        return math.prod(a.shape[:-1]) * b.shape[-1]
+    with suppress(ValueError):
+        most = max(most, math.prod(np.broadcast_shapes(*(x.shape for x in given))))
+    for x in args:
+        if isinstance(x, list | tuple) and x and all(isinstance(n, int) for n in x):
+            count = math.prod(max(abs(n), 1) for n in x)
+        elif isinstance(x, int | float) and (not given or "repeat" in name):
+            count = int(abs(x))
+        else:
+            continue
+        most = most * count if "repeat" in name else max(most, count)
+    return most
+
+
+def _shape_result(name: str, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+    """A large result of torch: a new tensor, a copy, or sums along axes."""
+    name = name.removeprefix("aten::")
+    if name in _MADE:
+        return _reserve(func(*args, **{**kwargs, "device": "meta"}))
+    if name not in (*_ALIKE, *_NEW, "sum"):
+        raise Enough
+    x, dtype = args[0], kwargs.get("dtype") or args[0].dtype
+    shape = list(x.shape)
+    if name in _NEW:
+        shape = args[1]
+    elif name == "sum":
+        keep = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
+        axes = {n % x.dim() for n in args[1]} if len(args) > 1 and args[1] else range(x.dim())
+        shape = [1 if i in axes else n for i, n in enumerate(shape) if keep or i not in axes]
+    elif kwargs.get("memory_format") in _KEPT and view_of(x).span == x.numel():
+        return _reserve(torch.empty_strided(shape, x.stride(), dtype=dtype, device="meta"))
+    return _reserve(torch.empty(shape, dtype=dtype, device="meta"))
+
+
+def _reserve(shape: torch.Tensor) -> torch.Tensor:
+    """A tensor of this shape in memory of its own, of which nothing is committed."""
+    nbytes = max(shape.untyped_storage().nbytes(), shape.element_size())
+    try:
+        memory = reserve(nbytes)
+    except (OSError, OverflowError):
+        words = f"this machine cannot reserve {nbytes:,} bytes of addresses"
+        raise Exhausted(words, calling_line()) from None
+    flat = torch.frombuffer(memory, dtype=torch.uint8).view(shape.dtype)
+    return torch.as_strided(flat, shape.shape, shape.stride())
+
+
+# -- scheduler -----------------------------------------------------------------------------------
 MOST_WIDTH = 1 << 16  # programs of a group
 
 # Iterations of a loop that a group may take, while memory does not change, before it yields: only
@@ -237,3 +366,78 @@ def merge_slots(values: list[Any], sizes: list[int], order: np.ndarray | None) -
         return first
     join = merge if hasattr(first, "data") else first.merge
     return join(values, sizes, order)
+
+
+# -- grids ---------------------------------------------------------------------------------------
+# The first group is narrow, to see how large the kernel's values are; then groups grow.
+FIRST_WIDTH = 256
+
+
+def run_grid(program: Program, context: Context, args: list[Any]) -> None:
+    """Run a kernel for every program of the context's grid, x fastest, in ascending order.
+
+    Of a sampled call some of them run. Raises Unsupported, LimitExceeded for what never ends,
+    Exhausted where time or memory ran out.
+    """
+    x, y, z = context.grid
+    chosen = pick_programs(context.grid) if context.session.sampled else None
+    total, begin, width = x * y * z if chosen is None else len(chosen), 0, FIRST_WIDTH
+    scheduler = Scheduler(program, context)
+    before = contexts.enter(context)
+    try:
+        with np.errstate(all="ignore"):
+            while begin < total or scheduler.waiting:
+                if begin >= total:
+                    scheduler.wake()
+                    continue
+                name = f"{context.kernel}, at program {begin:,} of {total:,},"
+                context.session.progress.check(name, None)
+                end = min(total, begin + min(width, scheduler.limit))
+                METER.programs += end - begin
+                programs = np.arange(begin, end, dtype=np.int64)
+                programs = programs if chosen is None else chosen[programs]
+                scheduler.run(Group(programs, program.enter(args)))
+                scheduler.done.clear()
+                begin, width = end, min(2 * width, MOST_WIDTH)
+    except SimulatorError:
+        raise
+    except MemoryError:
+        words = "this machine has no memory left to simulate this line"
+        raise Exhausted(f"{context.kernel}: {words}", context.where) from None
+    except Exception as error:
+        words = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        raise Unsupported(
+            f"the tile simulator failed here, please report it: {words[:300]}", context.where
+        ) from error
+    finally:
+        contexts.enter(before)
+    # where programs wait or use atomics, a branch on loaded data may order them; whether it does is
+    # not proved
+    if context.ordered and (context.awaited or context.atomics):
+        context.sightings = [s for s in context.sightings if s.kind != "race"]
+
+
+def run_region(program: Program, values: list[Any], rows: int, lanes: int) -> list[Any]:
+    """Run a region over `lanes` lanes at once, each as a program of its own.
+
+    They are those of `rows` programs in turn, or of every program where that is 1.
+    """
+    context = contexts.current()
+    programs, where, seen = context.programs, context.where, len(context.sightings)
+    owners = np.repeat(programs[:rows], lanes // rows)
+    scheduler = Scheduler(program, context, owners)
+    scheduler.limit = lanes
+    try:
+        scheduler.run(Group(np.arange(lanes, dtype=np.int64), program.enter(values)))
+        while scheduler.waiting:
+            scheduler.wake()
+    finally:
+        context.programs, context.where = programs, where
+    if rows == 1:
+        for sighting in context.sightings[seen:]:
+            sighting.programs = programs
+    groups = scheduler.done
+    sizes = [len(g.programs) for g in groups]
+    order = np.argsort(np.concatenate([g.programs for g in groups]))
+    end = program.blocks[groups[0].block].end
+    return [merge_slots([g.env[s] for g in groups], sizes, order) for s in end.uses]

@@ -1,12 +1,29 @@
-"""State shared by the launches of one simulated call: memory, options, sightings."""
+"""The state of one simulated call: its launches, its program, its progress."""
 
 from __future__ import annotations
 
+import ast
+import linecache
+import sys
 from dataclasses import dataclass, field
+from functools import lru_cache
+from traceback import walk_stack
 from typing import Any
 
-from gemmproof.reference.observation import Run
-from gemmproof.reference.reserved import MOST_FILLED
+import numpy as np
+
+from gemmproof.reference.gpus import GPUS
+from gemmproof.reference.provenance import MOST_FILLED, SignOfLife, calling_line, owner
+from gemmproof.reference.simulation import (
+    Exhausted,
+    KernelError,
+    LimitExceeded,
+    PredictedDot,
+    Run,
+    SimulatorError,
+    Unsupported,
+    Where,
+)
 from gemmproof.reference.simulator.memory import (
     AddressSpace,
     Argument,
@@ -15,9 +32,126 @@ from gemmproof.reference.simulator.memory import (
     element_dtype,
     view_of,
 )
-from gemmproof.reference.simulator.progress import SAMPLED_SECONDS, Brief, Progress
+from gemmproof.reference.work import METER, counted_seconds
+
+# -- progress ------------------------------------------------------------------------------------
+SAMPLED_SECONDS = 0.3  # counted, for the launches of a call that is sampled
+_CALLS_WRAPPERS = "simulator.call.run"  # the function of ours below the wrapper
 
 
+class Enough(BaseException):
+    """A sampled call has shown what it can show.
+
+    No Exception, because a wrapper that catches those would go on without what it asked for.
+    """
+
+
+class Progress:
+    """How far one call of a wrapper got in its `seconds`, which are counted.
+
+    `turned` is when a `while` of a kernel last took a turn, and where; `launched` when one of the
+    wrapper last launched. `moved` is when an element was touched for the first time since
+    half-time.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.began = counted_seconds()
+        self.turned: tuple[float, Where | None] = 0.0, None
+        self.launched: tuple[float, Where | None] = 0.0, None
+        self.moved = 0.0
+        self._seen: dict[Any, np.ndarray] | None = None
+
+    @property
+    def notes(self) -> bool:
+        """Whether accesses are noted: a long call's are, from half-time on."""
+        return self._seen is not None
+
+    def check(self, kernel: str, where: Where | None) -> None:
+        """Called at every turn of every loop, and between programs. Raises what `end` gives."""
+        now = counted_seconds()
+        SignOfLife.give()
+        if self._seen is None and now - self.began > self.seconds / 2:
+            self._seen = {}
+        if now - self.began > self.seconds:
+            raise self.end(kernel, where)
+
+    def turn(self, where: Where | None) -> None:
+        """A `while` of a kernel takes a turn."""
+        self.turned = counted_seconds(), where
+
+    def launch(self) -> None:
+        """The wrapper launches a kernel."""
+        METER.launches += 1
+        if self.notes and _launches_in_while():
+            self.launched = counted_seconds(), calling_line()
+
+    def touch(self, kind: str, storage: Any, first: np.ndarray) -> None:
+        """Note accesses of elements of a storage, by the place of their first byte."""
+        assert self._seen is not None
+        inside = first[(first >= 0) & (first < storage.data.size)]
+        key = (kind == "load", storage)
+        if key not in self._seen:
+            self._seen[key] = np.zeros(storage.data.size, np.bool_)
+        seen = self._seen[key]
+        if not seen[inside].all():
+            seen[inside] = True
+            self.moved = counted_seconds()
+
+    def end(self, kernel: str, where: Where | None) -> SimulatorError:
+        """The error for a call whose time is over."""
+        last_quarter = self.began + self.seconds * 0.75
+        allowed = f"after {self.seconds:.3g} s of counted work"
+        loops = (at for turned, at in (self.launched, self.turned) if turned >= last_quarter)
+        if self.moved < last_quarter and (loop := next(loops, None)):
+            words = f"{kernel}: a loop without end: {allowed} it touched no element that it had not"
+            return LimitExceeded(f"{words} touched before", loop)
+        words = f"{kernel} was still advancing {allowed} on the tile simulator"
+        return Exhausted(f"{words}, which is slower than a GPU", where)
+
+
+class Brief(Progress):
+    """The time of a sampled call: what its launches did not show when it is over stays unknown."""
+
+    def check(self, kernel: str, where: Where | None) -> None:
+        """Called at every turn of every loop, and between programs. Raises Enough."""
+        now = counted_seconds()
+        self.seconds -= now - self.began
+        self.began = now
+        if self.seconds < 0:
+            raise Enough
+
+    def turn(self, where: Where | None) -> None:
+        """Whether a loop ends is not asked."""
+
+    def launch(self) -> None:
+        """Between launches no time counts: Triton's frontend may have run."""
+        self.began = counted_seconds()
+
+
+def _launches_in_while() -> bool:
+    """Whether a line of the wrapper that is being executed stands in a `while` statement."""
+    for frame, line in walk_stack(sys._getframe(1)):
+        name = frame.f_code.co_filename
+        function = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}"
+        if function.endswith(_CALLS_WRAPPERS):
+            return False
+        if owner(name) != "library" and _stands_in_while(name, line):
+            return True
+    return False
+
+
+@lru_cache
+def _stands_in_while(filename: str, line: int) -> bool:
+    try:
+        tree = ast.parse("".join(linecache.getlines(filename)))
+    except SyntaxError:
+        return False
+    loops = (node for node in ast.walk(tree) if isinstance(node, ast.While))
+    return any(loop.lineno <= line <= (loop.end_lineno or line) for loop in loops)
+
+
+# -- session -------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Session:
     """One call of a wrapper. `names` are the tensors that faults have by name ("a", "b"), `words`
@@ -99,3 +233,158 @@ def axes_of(name: str, ndim: int) -> tuple[str, ...]:
     if words is None or ndim not in (2, 3):
         return tuple(map(str, range(ndim)))
     return words if ndim == 2 else ("batch", *words)
+
+
+# -- context of a program ------------------------------------------------------------------------
+# Memory: no single array may be larger; a wider group of programs is cut in two.
+VALUE_BYTES = 1 << 27
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where undefined lanes come from: what happened, on which line, to which operand and axis.
+
+    `kind` is the fault it makes when such a lane reaches a result: "undefined_stored", or
+    "false_hint" for lanes that a hint misdescribes (they are computed, but may be anything).
+    """
+
+    what: str
+    where: Where | None
+    operand: Any
+    axis: int | None
+    kind: str
+
+
+class TooWide(Exception):
+    """The group has too many programs for its values to stay within VALUE_BYTES."""
+
+
+@dataclass(slots=True)
+class Context:
+    """One launch: `programs` are the linear ids of the group that runs, `where` its operation.
+
+    `changes` counts the stores that changed memory, `ticks` is the simulated clock. `ordered`: a
+    branch depended on loaded data. `shared` remembers which programs load the same blocks, `box`
+    is the block pointer or descriptor that the running access goes through.
+    """
+
+    session: Session
+    kernel: str
+    grid: tuple[int, int, int]
+    num_warps: int = 4
+    programs: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+    where: Where | None = None
+    sightings: list[Any] = field(default_factory=list)
+    touches: list[Any] = field(default_factory=list)
+    tiles: set[tuple[int, int, int]] = field(default_factory=set)
+    dots: set[PredictedDot] = field(default_factory=set)
+    atomics: bool = False
+    rounds: set[str] = field(default_factory=set)
+    ordered: bool = False
+    awaited: bool = False  # whether a loop depends on what it loaded
+    changes: int = 0
+    ticks: int = 0
+    shared: dict[Any, Any] = field(default_factory=dict)
+    box: Any = None
+
+
+_context: Context | None = None
+
+
+def current() -> Context:
+    """The running launch. Raises Unsupported outside of one."""
+    if _context is None:
+        raise Unsupported("an operation was used outside of a kernel launch")
+    return _context
+
+
+def enter(context: Context | None) -> Context | None:
+    """Make `context` the running one; returns the one before."""
+    global _context
+    before, _context = _context, context
+    return before
+
+
+def note_rounding(operation: str) -> None:
+    """Record a rounding float operation other than a dot: a GPU may round it differently."""
+    if _context is not None:
+        _context.rounds.add(operation)
+
+
+def runs_on_nvidia() -> bool:
+    """Whether a launch runs, and not on an AMD GPU."""
+    target = None if _context is None else _context.session.target
+    return _context is not None and not (target and GPUS[target].is_amd)
+
+
+def has_copy_engine() -> bool:
+    """Whether descriptors are the copy engine's: on NVIDIA from Hopper on, and without a target."""
+    target = None if _context is None else _context.session.target
+    return target is None or (not GPUS[target].is_amd and GPUS[target].capability >= (9, 0))
+
+
+def where() -> Where | None:
+    """The line of the user's kernel that is running, None if there is none."""
+    return None if _context is None else _context.where
+
+
+def kernel_error(message: str) -> KernelError:
+    """The error for what cannot run, with the kernel's line."""
+    return KernelError(message, where())
+
+
+# -- limits --------------------------------------------------------------------------------------
+def check_width(nbytes: int) -> None:
+    """Raise TooWide for a value beyond VALUE_BYTES, or Exhausted if one program needs it."""
+    if nbytes <= VALUE_BYTES:
+        return
+    if _context is None or len(_context.programs) == 1:
+        raise Exhausted(
+            f"a value of {nbytes:,} bytes in one program, the limit is {VALUE_BYTES:,}", where()
+        )
+    raise TooWide
+
+
+def check_time() -> None:
+    """Called on every loop iteration. Raises LimitExceeded or Exhausted when the time is over."""
+    launch = current()
+    launch.session.progress.check(launch.kernel, launch.where)
+
+
+# The bits that origins share, of a block's eight.
+SHARED_HINT, SHARED = 6, 7
+
+
+# -- undefined lanes -----------------------------------------------------------------------------
+def poison_bit(
+    what: str, operand: Any = None, axis: int | None = None, kind: str = "undefined_stored"
+) -> np.uint8:
+    """The poison bit of what happened on this line."""
+    return origin_bit(Origin(what, where(), operand, axis, kind))
+
+
+def origin_bit(origin: Origin) -> np.uint8:
+    """The poison bit of an origin: from the seventh on, false hints share one bit, others one."""
+    origins = current().session.origins
+    if origin not in origins:
+        origins.append(origin)
+    return np.uint8(1 << _index_of(origin, origins.index(origin)))
+
+
+def _index_of(origin: Origin, position: int) -> int:
+    shared = SHARED_HINT if origin.kind == "false_hint" else SHARED
+    return position if position < SHARED_HINT else shared
+
+
+def origins_by_bit(session: Session) -> dict[int, Origin]:
+    """The first origin of each poison bit, by the bit's number."""
+    found: dict[int, Origin] = {}
+    for position, origin in enumerate(session.origins):
+        found.setdefault(_index_of(origin, position), origin)
+    return found
+
+
+def hint_bits() -> np.uint8:
+    """The poison bits whose origin is a false hint."""
+    found = origins_by_bit(current().session)
+    return np.uint8(sum(1 << i for i, origin in found.items() if origin.kind == "false_hint"))

@@ -1,25 +1,21 @@
-"""A value of a kernel, for all running programs at once.
-
-`data` has a leading axis over programs, of length 1 where every program holds the same, and then
-the block's axes, each of full length or of length 1 where all lanes along it are the same. A
-pointer's data are byte addresses. Two companions hold what hardware does not: `poison` (uint8, 0
-for a defined lane) marks undefined lanes, a bit for each origin, `exact`
-(present only after a wrap) is what an integer or an address would be in unbounded arithmetic.
-"""
+"""Values of a simulated program: tiles of numbers, and outer sums of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.simulator import context
-from gemmproof.reference.ttir.dtypes import Dtype, Type
+from gemmproof.reference.simulator import session
+from gemmproof.reference.ttir import I1, Dtype, Type
 from gemmproof.reference.work import METER
 
 
+# -- value ---------------------------------------------------------------------------------------
 class Value:
     """One value: `data` (programs or 1, *lanes), its scalar type, poison, exact, base.
 
@@ -43,8 +39,8 @@ class Value:
     ) -> None:
         METER.values += 1
         METER.value_lanes += data.size
-        if data.nbytes > context.VALUE_BYTES:
-            context.check_width(data.nbytes)
+        if data.nbytes > session.VALUE_BYTES:
+            session.check_width(data.nbytes)
         self.data = data
         self.dtype = dtype
         self.poison = poison
@@ -152,7 +148,7 @@ def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | Non
 
     def join(parts: list[np.ndarray]) -> np.ndarray:
         lanes = np.broadcast_shapes(*(p.shape[1:] for p in parts))
-        context.check_width(sum(sizes) * int(np.prod(lanes, dtype=np.int64)) * parts[0].itemsize)
+        session.check_width(sum(sizes) * int(np.prod(lanes, dtype=np.int64)) * parts[0].itemsize)
         whole = [np.broadcast_to(p, (n, *lanes)) for p, n in zip(parts, sizes, strict=True)]
         joined = np.concatenate(whole)
         return joined if order is None else joined[order]
@@ -169,7 +165,7 @@ def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | Non
 def unknown_block(kind: Type) -> Value:
     """A block of which a sampled call knows no lane."""
     zeros = np.broadcast_to(np.zeros((), kind.dtype.numpy), (1, *kind.shape))
-    bits = np.broadcast_to(context.poison_bit("sums of a sampled call"), zeros.shape)
+    bits = np.broadcast_to(session.poison_bit("sums of a sampled call"), zeros.shape)
     return Value(zeros, kind.dtype, bits)
 
 
@@ -198,3 +194,66 @@ def loaded_width(*values: Value) -> int:
     """The narrowest width in memory of what a value is made of, as `loaded` has it."""
     width = min((abs(v.loaded) for v in values if v.loaded), default=0)
     return -width if any(v.loaded < 0 for v in values) else width
+
+
+# -- outer sums of tiles -------------------------------------------------------------------------
+# Blocks of fewer lanes are materialised immediately.
+FEWEST_LANES = 4096
+
+
+class Outer(Lazy):
+    """Parts (programs or 1, *lanes) that broadcast against each other: a sum of integers or
+    addresses, or a conjunction of truths."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[np.ndarray], dtype: Dtype, base: Any, loaded: int) -> None:
+        super().__init__(dtype, base, loaded)
+        self.parts = parts
+
+    def make(self) -> np.ndarray:
+        shape = np.broadcast_shapes(*(p.shape for p in self.parts))
+        session.check_width(int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize)
+        return combine(self.parts)
+
+    def bounds(self) -> tuple[int, int]:
+        """Numbers between which every lane of the sum lies."""
+        if self.span is None:
+            self.span = sum(int(p.min()) for p in self.parts), sum(int(p.max()) for p in self.parts)
+        return self.span
+
+    def select(self, rows: np.ndarray) -> Value:
+        parts = [p if len(p) == 1 else p[rows] for p in self.parts]
+        return Outer(parts, self.dtype, self.base, self.loaded)
+
+
+def combine(parts: list[np.ndarray]) -> np.ndarray:
+    """All lanes of what the parts stand for, the smaller parts first."""
+    function = np.logical_and if parts[0].dtype == np.bool_ else np.add
+    return reduce(function, sorted(parts, key=lambda p: p.size))
+
+
+def parts_of(value: Value) -> list[np.ndarray]:
+    return value.parts if isinstance(value, Outer) else [value.data]
+
+
+def join(
+    left: list[np.ndarray], right: list[np.ndarray], dtype: Dtype, base: Any, loaded: int
+) -> Outer | None:
+    """The parts of both sides, combined where one broadcasts to the other; None where that saves
+    little. The caller has made sure that nothing overflows.
+    """
+    parts = list(left)
+    for part in right:
+        for i, other in enumerate(parts):
+            shape = tuple(map(max, part.shape, other.shape))
+            if shape == part.shape or shape == other.shape:
+                parts[i] = other & part if dtype is I1 else other + part
+                break
+        else:
+            parts.append(part)
+    if len(parts) == 1:
+        return None
+    if prod(map(max, *(p.shape for p in parts))) < FEWEST_LANES:
+        return None
+    return Outer(parts, dtype, base, loaded)

@@ -1,16 +1,177 @@
-"""A reference written in plain Python: its value, and what any faithful evaluation may be off by.
+"""Formulas: what a kernel should compute, evaluated exactly with a bound."""
 
-`evaluate` calls a spec such as `lambda a, b, bias: np.maximum(a @ b + bias, 0)` on SpecArrays, on
-which numpy's operators and functions work. `array` has the record and what it claims, `arithmetic`
-sums and products, `contraction` x @ y, `functions` what is no polynomial, `integers` bits, `moves`
-what moves elements, `gather` matrices taken by an index, `scales` fp8 operands that are scaled,
-`special` Inf and NaN.
-"""
+from __future__ import annotations
 
-from gemmproof.reference.spec.array import Rules, SpecArray
-from gemmproof.reference.spec.evaluate import SpecError, evaluate
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.arithmetic import Array
+from gemmproof.reference.spec import contraction, functions, operations
+from gemmproof.reference.spec.array import Rules, SpecArray, constant, operand
 from gemmproof.reference.spec.functions import erf, sigmoid
-from gemmproof.reference.spec.operators import install
+from gemmproof.reference.spec.operations import Gathered, spread
+
+
+# -- evaluation ----------------------------------------------------------------------------------
+class SpecError(ValueError):
+    """A formula that cannot be evaluated, through no fault of the kernel."""
+
+
+def evaluate(
+    spec: Callable[..., Any], operands: Mapping[str, tuple[Array, str] | Any], rules: Rules
+) -> tuple[SpecArray, ...]:
+    """What `spec` makes of operands by name: one array for each result.
+
+    An operand is a storage array with the name of its format, or a Python value. Raises SpecError,
+    in one line, for whatever the spec raises, and where it uses what no rule is known for.
+    """
+    given = {
+        name: operand(x[0], rules, x[1]) if isinstance(x, tuple) else x
+        for name, x in operands.items()
+    }
+    with np.errstate(all="ignore"):
+        try:
+            result = spec(**given)
+            results = result if isinstance(result, tuple) else (result,)
+            if not results or isinstance(result, list):
+                got = "a list" if results else "no result"
+                raise TypeError(f"got {got}, expected an array or a tuple of arrays")
+            return tuple(x if isinstance(x, SpecArray) else constant(x, rules) for x in results)
+        except Exception as mistake:
+            words = " ".join(str(mistake).split()).removeprefix("spec: ")
+            kind = "" if isinstance(mistake, TypeError | ValueError) else type(mistake).__name__
+            raise SpecError(f"spec: {': '.join(filter(None, (kind, words)))}") from mistake
+
+
+# -- operators -----------------------------------------------------------------------------------
+Function = Callable[..., Any]
+
+
+def _comparison(holds: Function) -> Function:
+    return lambda x, y: functions.compare(x, y, holds)
+
+
+# numpy's function -> ours
+_FUNCTIONS: Mapping[Any, Function] = {
+    np.add: operations.add,
+    np.subtract: operations.subtract,
+    np.multiply: operations.multiply,
+    np.divide: operations.divide,
+    np.negative: operations.negative,
+    np.positive: lambda x: x,
+    np.matmul: contraction.matmul,
+    np.square: functions.square,
+    np.absolute: functions.absolute,
+    np.maximum: functions.maximum,
+    np.minimum: functions.minimum,
+    np.clip: functions.clip,
+    np.exp: functions.exp,
+    np.tanh: functions.tanh,
+    np.sqrt: functions.sqrt,
+    np.rint: functions.rint,
+    np.floor: functions.floor,
+    np.where: functions.where,
+    np.sum: operations.total,
+    np.bitwise_and: functions.bitwise_and,
+    np.bitwise_or: functions.bitwise_or,
+    np.bitwise_xor: functions.bitwise_xor,
+    np.left_shift: functions.left_shift,
+    np.right_shift: functions.right_shift,
+    np.floor_divide: functions.floor_divide,
+    np.remainder: functions.remainder,
+    np.invert: functions.invert,
+    np.greater: _comparison(np.greater),
+    np.greater_equal: _comparison(np.greater_equal),
+    np.less: _comparison(np.less),
+    np.less_equal: _comparison(np.less_equal),
+    np.equal: _comparison(np.equal),
+    np.not_equal: _comparison(np.not_equal),
+    np.reshape: operations.reshape,
+    np.transpose: operations.transpose,
+    np.swapaxes: operations.swapaxes,
+    np.expand_dims: operations.expand_dims,
+    np.squeeze: operations.squeeze,
+    np.repeat: operations.repeat,
+    np.broadcast_to: operations.broadcast_to,
+    np.concatenate: operations.concatenate,
+    np.stack: operations.stack,
+}
+
+_BINARY = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide,
+    "matmul": np.matmul, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "lshift": np.left_shift, "rshift": np.right_shift, "floordiv": np.floor_divide,
+    "mod": np.remainder,
+}  # fmt: skip
+_COMPARED = {
+    "gt": np.greater, "ge": np.greater_equal, "lt": np.less, "le": np.less_equal,
+    "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+_METHODS: Mapping[str, Any] = {
+    "sum": operations.total,
+    "to": functions.to,
+    "may_round": functions.may_round,
+    "reshape": operations.reshape,
+    "view": operations.reshape,
+    "transpose": operations.transpose,
+    "swapaxes": operations.swapaxes,
+    "repeat": operations.repeat,
+    "clip": functions.clip,
+    "decode": functions.decode,
+    "__neg__": operations.negative,
+    "__abs__": functions.absolute,
+    "__invert__": functions.invert,
+    "__getitem__": operations.index,
+    "T": property(lambda x: operations.transpose(spread(x))),
+    "mT": property(lambda x: operations.swapaxes(x, -1, -2)),
+}
+
+
+def _find(function: Any) -> Function:
+    if function not in _FUNCTIONS:
+        known = " ".join(sorted({f.__name__ for f in _FUNCTIONS}))
+        raise TypeError(f"spec: got np.{function.__name__}, expected one of {known}")
+    found = _FUNCTIONS[function]
+    return found if function is np.matmul else _spread(found)
+
+
+def _call_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    if method != "__call__" or options:
+        stated = ", ".join([method, *options])
+        raise TypeError(f"spec: got np.{ufunc.__name__} with {stated}, expected a plain call")
+    return _find(ufunc)(*inputs)
+
+
+def _call_function(self: Any, function: Any, types: Any, args: Any, options: Any) -> Any:
+    return _find(function)(*args, **options)
+
+
+def _reflected(function: Function) -> Function:
+    return lambda x, y: function(y, x)
+
+
+def _spread(function: Function) -> Function:
+    return lambda *args, **options: function(*map(spread, args), **options)
+
+
+def install() -> None:
+    """Give SpecArray what this module says; once, when the package is imported."""
+    for kind in (SpecArray, Gathered):
+        for name, ufunc in _BINARY.items():
+            setattr(kind, f"__{name}__", _find(ufunc))
+            setattr(kind, f"__r{name}__", _reflected(_find(ufunc)))
+        for name, ufunc in _COMPARED.items():
+            setattr(kind, f"__{name}__", _find(ufunc))
+        for name, method in _METHODS.items():
+            if not hasattr(kind, name) or kind is SpecArray:
+                spreads = method if isinstance(method, property) else _spread(method)
+                setattr(kind, name, spreads)
+    for called in (SpecArray, Gathered, functions.Condition):
+        setattr(called, "__array_ufunc__", _call_ufunc)  # noqa: B010
+        setattr(called, "__array_function__", _call_function)  # noqa: B010
+
 
 install()
 

@@ -1,49 +1,17 @@
-"""SpecArray: float64 values with a running bound of what a kernel's evaluation may be off by.
-
-The claim, for every element, about any evaluation of the same formula in the declared formats that
-associates its sums, distributes its products over them, and fuses x * y + z as it likes:
-
-    |computed - value| <= error,        computed = value where `exact` holds,
-
-while no partial product leaves the normal range of its format. `size` bounds the sum of the
-magnitudes of all monomials. `count` bounds, in units of u, the roundings of this array's own sums
-and outer products: whatever is added later may have been what an accumulator started from, and have
-gone through them. A monomial that goes through n more roundings moves by at most
-
-    g(n) (size + error),        g(n) = exp(n u) - 1 >= (1 + u)**n - 1,
-
-so every rule has the form error + g(n) (size + error), without terms of higher order to leave out:
-
-* x + y: each side goes through one addition, and through the roundings of the other. What is an
-  exact zero is added exactly, and counts for nothing.
-* x * y, y `pure` (an operand, or a product of operands and constants; it may be inside a sum over
-  k): one rounding of every monomial, none for a power of two. Of two sums one may be multiplied
-  out, over the other as it was computed: |x| times the monomials of y, or the reverse.
-* a fused node RN(x y + z) has one of the two roundings that are charged.
-
-`low` is an exponent such that every monomial is a multiple of 2**low. Where size <= 2**(p + low) in
-every format `held` that a partial sum may be in, each partial sum in whatever order is a multiple
-of 2**low of at most p bits, so nothing rounds, and `exact` holds. `error` is kept all the same, for
-what comes later.
-
-Inf and NaN are values like others where any evaluation must have them: exact, with size 0. Where
-evaluations may differ, and where something may overflow, the bound is Inf: unknown. `special` says
-which is which.
-
-float64's own roundings of the value are charged alike, with 2**-53, so `error` bounds the distance
-to the exact value of the formula too.
-"""
+"""Arrays of exact values with error bounds, their scales and special values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.arithmetic.conversions import Array, format_of, widen
-from gemmproof.reference.formats import FORMATS, Format
+from gemmproof.reference.arithmetic import Array, format_of, widen
+from gemmproof.reference.formats import FORMATS, FP8, Format
 
+# -- arrays with error bounds --------------------------------------------------------------------
 # The exponent of the grid of a zero: it is a multiple of everything.
 NO_GRID = 1 << 20
 U64 = 2.0**-53
@@ -217,3 +185,148 @@ def lowest_bit(value: Array) -> Array:
     whole = (np.abs(mantissa) * 2.0**53).astype(np.int64)
     _, trailing = np.frexp((whole & -whole).astype(np.float64))
     return np.where(whole == 0, NO_GRID, e.astype(np.int64) - 54 + trailing)
+
+
+# -- NaN and infinity ----------------------------------------------------------------------------
+def settle(made: SpecArray, known: Array) -> SpecArray:
+    """`made`, whose values that are not finite are exact where `known`, unknown elsewhere."""
+    odd = ~np.isfinite(made.value)
+    if not odd.any():
+        return made
+    sure, unsure = odd & known, odd & ~known
+    return replace(
+        made,
+        error=np.where(sure, 0.0, np.where(unsure, np.inf, made.error)),
+        size=np.where(odd, 0.0, made.size),
+        count=np.where(odd, 0.0, made.count),
+        low=np.where(odd, NO_GRID, made.low),
+        exact=np.where(odd, sure, made.exact),
+    )
+
+
+def has_nan(x: SpecArray) -> Array:
+    """Where every evaluation has NaN."""
+    return np.isnan(x.value) & x.exact
+
+
+def may_vanish(x: SpecArray) -> Array:
+    """Where a computed value may be 0 or not, or of either sign."""
+    return np.asarray(~x.exact & (np.abs(x.value) <= x.bound))
+
+
+def known_sum(x: SpecArray, y: SpecArray) -> Array:
+    """Where the Inf or NaN of x + y is every evaluation's."""
+    return has_nan(x) | has_nan(y) | (x.known & y.known)
+
+
+def known_product(x: SpecArray, y: SpecArray) -> Array:
+    """Where the Inf or NaN of x y is: Inf times a sum may be Inf - Inf when multiplied out."""
+    both = x.known & y.known
+    for f, g in ((x, y), (y, x)):
+        out = f.pure and not g.pure
+        both = both & ~(np.isinf(f.value) & (may_vanish(g) | out))
+    return has_nan(x) | has_nan(y) | both
+
+
+def known_quotient(x: SpecArray, y: SpecArray) -> Array:
+    """Where the Inf or NaN of x / y is: not where y may be 0, whose sign is open."""
+    sound = x.known & y.known & ((y.value != 0) | (x.exact & (x.value == 0)))
+    return has_nan(x) | has_nan(y) | (sound & ~may_vanish(y))
+
+
+def known_contraction(x: SpecArray, y: SpecArray, tiny: float) -> Array:
+    """Where the Inf or NaN of x @ y is; what is below `tiny` may be read as 0."""
+
+    def some(a: Array, b: Array) -> Array:
+        return np.asarray(a.astype(np.float32) @ b.astype(np.float32) > 0)
+
+    def unsure(z: SpecArray) -> Array:
+        return may_vanish(z) | ((np.abs(z.value) < tiny) & (z.value != 0))
+
+    all_x, all_y = np.ones(x.shape, bool), np.ones(y.shape, bool)
+    nan = some(has_nan(x), all_y) | some(all_x, has_nan(y))
+    open_ = some(~x.known, all_y) | some(all_x, ~y.known)
+    open_ |= some(np.isinf(x.value), unsure(y)) | some(unsure(x), np.isinf(y.value))
+    return nan | ~open_
+
+
+# -- scales --------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, eq=False)
+class Unscaled:
+    """Both operands of a contraction as they are stored, and the factors that they have.
+
+    For each element of the result: `alike` products at most have both factors in common. `most` is
+    no less than s, t and s t, than how many products there are, and than the sum of |x y|, with
+    either factor, both or none.
+    """
+
+    stored: tuple[SpecArray, SpecArray]
+    factors: tuple[Array, Array]
+    alike: Array
+    most: Array
+
+
+def scale(x: SpecArray, by: SpecArray, how: Callable[..., Any] = np.multiply) -> Scaled | None:
+    """What x times (`how`) a scale was, where x is in fp8 or is scaled already, and `by` is not.
+
+    Of two numbers of 8 bits neither is known to be the scale, but e8m0 is nothing else.
+    """
+    was = _stored(x)
+    narrow = by.fmt is not None and by.fmt.itemsize == 1 and by.fmt.p > 1
+    if was is None or not by.pure or narrow or by.scaled is not None:
+        return None
+    return Scaled(was.stored, how(was.factor, by.value))
+
+
+def unscale(x: SpecArray, y: SpecArray) -> Unscaled | None:
+    """Two operands before they were scaled, where both were in fp8."""
+    x_was, y_was = _stored(x), _stored(y)
+    if x_was is None or y_was is None or (x.scaled is None and y.scaled is None):
+        return None
+    alike, parts, odd = [], [], []
+    for z, axis in ((x_was, -1), (y_was, -2)):
+        alike.append(_count_equal(z.factor, axis))
+        size = z.stored.size
+        reach = np.maximum(size, 1) * np.maximum(np.abs(z.factor), 1)
+        parts.append(np.where(size > 0, reach, 0.0))
+        odd.append(np.isinf(z.factor).any(axis, keepdims=True))
+    with np.errstate(over="ignore", invalid="ignore"):
+        most = np.where(odd[0] | odd[1], np.inf, parts[0] @ parts[1])
+    return Unscaled(
+        (x_was.stored, y_was.stored), (x_was.factor, y_was.factor), np.minimum(*alike), most
+    )
+
+
+def fits_unscaled(was: Unscaled, registers: Iterable[Format], between: Format) -> Array:
+    """Whether x y is no finer than what registers hold, nor x y s, x y t and s t than `between`."""
+    sums, scales = (
+        sum(
+            np.minimum(z.min(axis, initial=0, keepdims=True), 0)
+            for z, axis in zip(lows, (-1, -2), strict=True)
+        )
+        for lows in ([z.low for z in was.stored], [lowest_bit(z) for z in was.factors])
+    )
+    inside = sums + scales >= _finest(between)
+    for fmt in registers:
+        inside = inside & (sums >= _finest(fmt))
+    return np.asarray(inside)
+
+
+def _finest(fmt: Format) -> int:
+    return fmt.emin - fmt.p + 1
+
+
+def _stored(x: SpecArray) -> Scaled | None:
+    if x.fmt is not None and x.fmt.name in FP8:
+        return Scaled(x, np.broadcast_to(1.0, x.shape))
+    return x.scaled
+
+
+def _count_equal(factor: Array, axis: int) -> Array:
+    """How often the most frequent number along an axis is there; the axis stays, of length 1."""
+    lines = np.sort(np.moveaxis(factor, axis, -1))
+    k = np.arange(lines.shape[-1])
+    begins = np.ones(lines.shape, bool)
+    begins[..., 1:] = lines[..., 1:] != lines[..., :-1]
+    after = k - np.maximum.accumulate(np.where(begins, k, 0), -1)
+    return np.moveaxis(after.max(-1, initial=-1, keepdims=True) + 1, -1, axis)

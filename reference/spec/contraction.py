@@ -8,24 +8,34 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.arithmetic.conversions import Array, round_to
-from gemmproof.reference.bound import bound_unread
+from gemmproof.reference.arithmetic import Array, round_to
+from gemmproof.reference.bounds import bound_unread
 from gemmproof.reference.dot.model import DotModel, dot_model
 from gemmproof.reference.formats import FORMATS, FP8, Format
-from gemmproof.reference.spec import moves
-from gemmproof.reference.spec.arithmetic import INT32, apply, both, held_by, to_float
+from gemmproof.reference.spec import operations
 from gemmproof.reference.spec.array import (
     NO_GRID,
     U64,
     Rules,
     SpecArray,
+    Unscaled,
     collapse,
     fits,
+    fits_unscaled,
     growth,
+    known_contraction,
+    settle,
+    unscale,
 )
-from gemmproof.reference.spec.gather import Gathered, spread
-from gemmproof.reference.spec.scales import Unscaled, fits_unscaled, unscale
-from gemmproof.reference.spec.special import known_contraction, settle
+from gemmproof.reference.spec.operations import (
+    INT32,
+    Gathered,
+    apply,
+    both,
+    held_by,
+    spread,
+    to_float,
+)
 
 
 def matmul(x: Any, y: Any) -> SpecArray:
@@ -37,8 +47,8 @@ def matmul(x: Any, y: Any) -> SpecArray:
     _require_fit(x.shape, y.shape)
     # a vector is a row on the left and a column on the right, as in numpy
     left, right = (-2,) * (x.ndim == 1), (-1,) * (y.ndim == 1)
-    made = _contract(moves.expand_dims(x, left), moves.expand_dims(y, right))
-    return moves.squeeze(made, (*left, *right))
+    made = _contract(operations.expand_dims(x, left), operations.expand_dims(y, right))
+    return operations.squeeze(made, (*left, *right))
 
 
 def _require_fit(x: tuple[int, ...], y: tuple[int, ...]) -> None:
@@ -52,10 +62,10 @@ def _by_matrix(x: SpecArray, y: Gathered) -> SpecArray:
         here = np.flatnonzero(y.ids == i)
         rows = apply(x, lambda z, here=here: z[here].reshape(-1, x.shape[-1]))
         part = _contract(rows, apply(y.base, lambda z, i=i: z[i]))
-        parts.append(moves.reshape(part, (len(here), *x.shape[1:-1], y.shape[-1])))
+        parts.append(operations.reshape(part, (len(here), *x.shape[1:-1], y.shape[-1])))
         lines.append(here)
     order = np.argsort(np.concatenate(lines))
-    return apply(moves.concatenate(parts), lambda z: z[order])
+    return apply(operations.concatenate(parts), lambda z: z[order])
 
 
 def _contract(x: SpecArray, y: SpecArray) -> SpecArray:

@@ -1,18 +1,338 @@
-"""What follows from multiplying known inequalities: it keeps questions about products linear.
-
-If p >= 0 and f >= 0 then p f >= 0, and if p = 0 then p f = 0. With every product of atoms an
-unknown of its own, these are linear conditions on the unknowns, and true ones.
-"""
+"""Definitions of terms, questions to the solver, and lemmas that answer them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations, permutations
 
-from gemmproof.reference.symbolic.questions import find_products
-from gemmproof.reference.symbolic.terms import Atom, Cond, Monomial, Poly, every, le, some, term
+from gemmproof.reference.symbolic.terms import (
+    TRUE,
+    Atom,
+    Cond,
+    Monomial,
+    Poly,
+    eq,
+    every,
+    le,
+    lt,
+    some,
+    term,
+    walk,
+)
 
+# -- definitions ---------------------------------------------------------------------------------
+LANE = "lane"
+
+
+def lane(axis: int, size: int) -> Poly:
+    """The lane of a block along an axis of so many lanes."""
+    return (
+        term(Atom("symbol", LANE, axis, size, is_natural=True, most=size - 1))
+        if size > 1
+        else term(0)
+    )
+
+
+def define(atom: Atom) -> tuple[Cond, ...]:
+    """The conditions that hold of an atom because of what it is; it keeps them."""
+    if atom.definition is None:
+        atom.definition = tuple(_define(atom))
+    return atom.definition
+
+
+def _define(atom: Atom) -> Iterator[Cond]:
+    x = term(atom)
+    if atom.is_natural:
+        yield le(atom.least, x)
+    if atom.kind == "symbol" and atom.args[0] == LANE:
+        yield lt(x, atom.args[2])
+    elif atom.kind in ("floordiv", "mod"):
+        yield from _define_floor(*atom.args)
+    elif atom.kind in ("div", "rem"):
+        yield from _define_truncated(*atom.args)
+    elif atom.kind in ("min", "max"):
+        first, second = atom.args
+        both = (
+            (le(x, first), le(x, second)) if atom.kind == "min" else (le(first, x), le(second, x))
+        )
+        yield from both
+        yield eq(x, first) | eq(x, second)
+    elif atom.kind == "choice":
+        cond, then, other = atom.args
+        yield ~cond | eq(x, then)
+        yield cond | eq(x, other)
+    elif atom.kind == "flag":
+        (cond,) = atom.args
+        yield le(x, 1)
+        yield ~cond | eq(x, 1)
+        yield cond | le(x, 0)  # eq would say the condition again
+    elif atom.kind == "and":
+        for part in atom.args:
+            if part.is_natural:
+                yield every((le(0, x), le(x, part)))
+
+
+def pin(atom: Atom) -> Iterator[Cond]:
+    """Conditions that hold of one value only, where they hold of any: the atom's own.
+
+    Of a quotient and a remainder by a positive divisor they are few; what else is known of these
+    follows.
+    """
+    if atom.kind not in ("floordiv", "mod", "div", "rem"):
+        yield from define(atom)
+        return
+    x, d = atom.args
+    kinds = ("floordiv", "mod") if atom.kind in ("floordiv", "mod") else ("div", "rem")
+    q, r = (term(Atom(kind, x, d)) for kind in kinds)
+    yield le(1, d)
+    yield eq(x, q * d + r)
+    yield every((le(0, r), lt(r, d)))
+    if kinds[0] == "div":  # rounded towards zero: below 0 it is another quotient
+        yield le(0, x)
+
+
+def _define_floor(x: Poly, d: Poly) -> Iterator[Cond]:
+    quotient, remainder = Atom("floordiv", x, d), Atom("mod", x, d)
+    q, r = term(quotient), term(remainder)
+    yield eq(x, q * d + r)
+    divides = le(1, d)
+    if d.constant is None:
+        yield ~divides | every((le(0, r), lt(r, d)))
+        yield some((~divides, ~le(0, x), every((le(0, q), le(q, x)))))
+        yield some((~divides, ~le(0, x), ~lt(x, d), every((eq(q, 0), eq(r, x)))))
+        yield some((~divides, lt(x, d), le(1, q)))
+    else:
+        yield from (le(0, r), lt(r, d)) if d.constant > 0 else ()
+
+
+def _define_truncated(x: Poly, d: Poly) -> Iterator[Cond]:
+    quotient, remainder = Atom("div", x, d), Atom("rem", x, d)
+    q, r = term(quotient), term(remainder)
+    yield eq(x, q * d + r)
+    divides, positive = le(1, d), le(0, x)
+    yield some((~divides, ~positive, every((le(0, r), lt(r, d), le(0, q), le(q, x)))))
+    yield some((~divides, positive, every((le(r, 0), lt(-r, d), le(q, 0), le(x, q)))))
+    yield some((~divides, ~positive, ~lt(x, d), every((eq(q, 0), eq(r, x)))))
+
+
+# -- questions -----------------------------------------------------------------------------------
+TRIED = (1, 2, 5, 17, 67, 160)  # sizes with which values are sought first
+MOST_TRIED, MOST_NUMBERS = 2**16, 8  # of sizes that conditions name
+
+
+def is_said(goal: Cond, given: list[Cond]) -> bool:
+    """Whether one of the given conditions is the goal, or a stronger bound of the same term."""
+    if goal in given:
+        return True
+    if goal.kind == "any":
+        return any(is_said(part, given) for part in goal.parts)
+    if goal.kind != "le" or goal.term is None:
+        return False
+    if (-goal.term).is_natural:
+        return True
+    for cond in given:
+        if cond.kind == "le" and cond.term is not None:
+            slack = (goal.term - cond.term).constant
+            if slack is not None and slack <= 0:
+                return True
+    return False
+
+
+def list_parts(conds: Iterable[Cond]) -> Iterator[Cond]:
+    """The conditions that hold together, one by one."""
+    for cond in conds:
+        if cond.kind == "all":
+            yield from cond.parts
+        else:
+            yield cond
+
+
+def list_sizes(count: int, numbers: Iterable[int] = ()) -> Iterator[tuple[int, ...]]:
+    """Sizes to try: all alike, then one unlike the others, then with numbers that were named."""
+    yield from ((n,) * count for n in TRIED if count)
+    for usual, tried in ((1, TRIED), (67, TRIED), (1, tuple(numbers)), (67, tuple(numbers))):
+        for axis in range(count):
+            for n in tried:
+                if n != usual:
+                    yield tuple(n if i == axis else usual for i in range(count))
+
+
+def list_named(conds: Iterable[Cond]) -> list[int]:
+    """The numbers that conditions compare sums with, and their neighbours; the usual ones apart."""
+    found: dict[int, None] = {}
+    for term_ in (x for cond in conds for x in list_terms(cond)):
+        n = abs(term_.terms.get((), 0))
+        if max(TRIED) < n < MOST_TRIED:
+            found |= dict.fromkeys((n, n + 1, n - 1))
+    return list(found)[:MOST_NUMBERS]
+
+
+def read_off(conds: Iterable[Cond]) -> Iterator[tuple[Atom, Poly]]:
+    """The symbols that conditions say are numbers."""
+    for cond in conds:
+        if cond.kind == "eq" and cond.term is not None and len(cond.term.terms) <= 2:
+            named = [m for m in cond.term.terms if m]
+            if len(named) == 1 and len(named[0]) == 1 and named[0][0].is_leaf:
+                number, rest = divmod(-cond.term.terms.get((), 0), cond.term.terms[named[0]])
+                if not rest:
+                    yield named[0][0], term(number)
+
+
+def find_products(conds: Iterable[Cond]) -> dict[Monomial, None]:
+    """The products of atoms that conditions speak of, in order: a set's differs from run to run."""
+    terms = (p for cond in conds for p in list_terms(cond))
+    return {m: None for p in terms for m in p.terms if len(m) > 1}
+
+
+def find_positive(conds: Iterable[Cond]) -> set[Atom]:
+    """The atoms that conditions say are never negative."""
+    found = set()
+    for cond in conds:
+        least = -cond.term if cond.kind == "le" and cond.term is not None else term(0)
+        (atom, *others) = least.atoms or (None,)
+        if atom is not None and not others:
+            beyond = (least - term(atom)).constant
+            if beyond is not None and beyond <= 0:
+                found.add(atom)
+    return found
+
+
+def find_comparable(
+    products: Iterable[Monomial], conds: Iterable[Cond]
+) -> Iterator[tuple[Poly, Poly]]:
+    """Quotients by one divisor that are multiplied with the same in two products.
+
+    Also sums of which one is a quotient, and that two conditions multiply with the same.
+    """
+    by_rest: dict[Monomial, list[Atom]] = {}
+    for monomial in sorted(products, key=lambda m: [x.number for x in m]):
+        for i, x in enumerate(monomial):
+            if _is_quotient(x):
+                by_rest.setdefault(monomial[:i] + monomial[i + 1 :], []).append(x)
+    for atoms in by_rest.values():
+        pairs = ((x, y) for x, y in permutations(atoms, 2) if x.args[1] == y.args[1])
+        yield from ((term(x), term(y)) for x, y in pairs)
+    for sums in _list_factors(conds).values():
+        several = (len(x.terms) > 1 for x in sums)
+        if any(several):
+            yield from permutations(sums, 2)
+
+
+def _is_quotient(atom: Atom) -> bool:
+    return atom.kind == "floordiv" and bool(atom.args[1].constant)
+
+
+def _list_factors(conds: Iterable[Cond]) -> dict[Monomial, dict[Poly, None]]:
+    """The sums with quotients that conditions multiply with products, by product."""
+    found: dict[Monomial, dict[Poly, None]] = {}
+    for term_ in (x for cond in conds for x in list_terms(cond)):
+        sums: dict[Monomial, dict[Monomial, int]] = {}
+        for monomial, c in term_.terms.items():
+            for i, x in enumerate(monomial if len(monomial) > 1 else ()):
+                sums.setdefault(monomial[:i] + monomial[i + 1 :], {})[(x,)] = c
+        for rest, parts in sums.items():
+            if any(_is_quotient(x) for (x,) in parts):
+                sign = 1 if max(parts.values()) > 0 else -1
+                found.setdefault(rest, {})[Poly(parts) * sign] = None
+    return found
+
+
+def list_terms(cond: Cond) -> Iterator[Poly]:
+    """The terms that a condition compares with 0."""
+    if cond.term is not None:
+        yield cond.term
+    for part in cond.parts:
+        yield from list_terms(part)
+
+
+# -- knowledge -----------------------------------------------------------------------------------
+WIDE = 2**15  # goals that name more are about what types and grids hold
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """What holds of the symbols of one kernel.
+
+    `domain` holds always: the sizes that the contract admits. `known` is what holds of single
+    atoms (a program is below the grid) and is used where an atom is named.
+    """
+
+    domain: Cond
+    known: dict[Atom, Cond]
+    _sizes: dict[Atom, bool] = field(default_factory=dict)
+
+    def plain(self) -> list[Cond]:
+        """The part of the domain that speaks of no products."""
+        return [cond for cond in list_parts([self.domain]) if not find_products([cond])]
+
+    def close_near(self, conds: Iterable[Cond], others: Iterable[Cond] = ()) -> list[Cond]:
+        """The conditions with what is known of the atoms that they name, and of nothing else.
+
+        What is made of sizes alone, as the number of tiles, counts as a size of its own.
+        """
+        found = dict.fromkeys(self.close(conds, self._is_size))
+        named = set(walk(*found, is_whole=self._is_size))
+        if any(abs(p.terms.get((), 0)) >= WIDE for cond in conds for p in list_terms(cond)):
+            limits = ((x, self._find_most(term(x))) for x in named if self._is_size(x))
+            found |= {le(term(x), most): None for x, most in limits if most is not None}
+        for cond in chain(others, self.plain()):
+            if named.issuperset(walk(cond, is_whole=self._is_size)):
+                found[cond] = None
+        return list(found)
+
+    def _find_most(self, size: Poly) -> int | None:
+        """A number that what is made of sizes never exceeds, because of limits of single sizes."""
+        total = size.terms.get((), 0)
+        for monomial, c in ((m, c) for m, c in size.terms.items() if m):
+            atom, most = monomial[0], None
+            if atom.kind == "floordiv" and (atom.args[1].constant or 0) > 0:
+                most = self._find_most(atom.args[0])
+                most = None if most is None else most // atom.args[1].constant
+            for cond in self.plain() if atom.is_leaf else ():
+                if cond.kind == "le" and cond.term is not None:
+                    above = (cond.term - term(atom)).constant
+                    most = -above if above is not None else most
+            if len(monomial) > 1 or c < 0 or most is None:
+                return None
+            total += c * most
+        return total
+
+    def _is_size(self, atom: Atom) -> bool:
+        """Whether an atom is made of nothing but what the domain speaks of."""
+        if not self._sizes:
+            self._sizes |= dict.fromkeys((x for x in walk(self.domain) if x.is_leaf), False)
+        if not atom.is_leaf and atom not in self._sizes:
+            leaves = (x for x in walk(term(atom)) if x.is_leaf)
+            self._sizes[atom] = all(x in self._sizes for x in leaves)
+        return self._sizes.get(atom, False)
+
+    def close(
+        self, conds: Iterable[Cond], is_whole: Callable[[Atom], bool] = lambda atom: False
+    ) -> list[Cond]:
+        """The conditions with what is known of every atom that they name.
+
+        Of those that are `is_whole` it is only what they never fall below.
+        """
+        found: dict[Cond, None] = dict.fromkeys(list_parts(conds))
+        seen: set[Atom] = set()
+        waiting = list(found)
+        while waiting:
+            new = [x for x in walk(*waiting, is_whole=is_whole) if x not in seen]
+            seen |= set(new)
+            waiting = []
+            for atom in new:
+                said = define(atom)
+                if is_whole(atom):
+                    said = (le(atom.least, term(atom)),) if atom.is_natural else ()
+                for cond in list_parts((*said, self.known.get(atom, TRUE))):
+                    if cond not in found:
+                        found[cond] = None
+                        waiting.append(cond)
+        return list(found)
+
+
+# -- lemmas --------------------------------------------------------------------------------------
 MOST_LEMMAS = 300
 MOST_AIMED, ROUNDS = 150, 3
 

@@ -1,44 +1,238 @@
-"""Asks z3 whether a condition follows, and for the smallest sizes at which one holds.
-
-Questions are asked in steps, the cheapest first: whether a given condition already says it; with
-each product of atoms an unknown of its own; with what follows from multiplying known inequalities,
-which is linear still; with true products. A model counts only after its values were put into the
-terms and the conditions held.
-"""
+"""The solver: z3 behind lemmas, examples and a fresh state for each proof."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import z3
 
-from gemmproof.reference.symbolic.knowledge import Knowledge
-from gemmproof.reference.symbolic.lemmas import aim, multiply
-from gemmproof.reference.symbolic.questions import (
+from gemmproof.reference.symbolic.lemmas import (
+    Knowledge,
+    aim,
     find_comparable,
     find_positive,
     find_products,
     is_said,
+    list_named,
     list_parts,
+    list_sizes,
+    multiply,
+    read_off,
 )
-from gemmproof.reference.symbolic.search import find_values
-from gemmproof.reference.symbolic.smt import FULL, LINEAR, Model, Writer, ask, make_solver
 from gemmproof.reference.symbolic.terms import (
+    FALSE,
     TRUE,
     Atom,
     Cond,
+    Monomial,
     Poly,
     evaluate,
     le,
     lt,
+    own_atoms,
+    substitute,
     term,
     walk,
 )
-from gemmproof.reference.work import counted_seconds
+from gemmproof.reference.work import METER, counted_seconds
 
+# -- z3 ------------------------------------------------------------------------------------------
+Model = dict[Atom, int]
+# z3's own count of steps, so that load changes no answer to a question
+LINEAR, FULL, MODEL = 500_000, 500_000, 1_000_000
+_context: z3.Context | None = None  # None is the context that z3 has from the start
+_counted = 0  # of that context's steps, how many METER knows of
+
+
+@contextmanager
+def own_context() -> Iterator[None]:
+    """Give solvers that are made meanwhile a context of z3's that was asked nothing."""
+    global _context, _counted
+    outside = _context, _counted
+    _context, _counted = z3.Context(), 0
+    try:
+        yield
+    finally:
+        _context, _counted = outside
+
+
+def make_solver(steps: int, several: bool = False) -> z3.Solver:
+    """A solver for so many steps, asked once or, with other assumptions, `several` times."""
+    # z3's default tries tactics before, which takes several times as long and decides less
+    solver = z3.SimpleSolver(_context) if several else z3.Tactic("smt", _context).solver()
+    solver.set("rlimit", steps)
+    return solver
+
+
+def ask(solver: z3.Solver, *assumptions: z3.BoolRef) -> str:
+    """Ask a solver whether its conditions can hold, and count the steps that z3 took.
+
+    Every solver of a context adds to one count of z3's.
+    """
+    global _counted
+    answer = str(solver.check(*assumptions))
+    total = int(solver.statistics().get_key_value("rlimit count"))
+    METER.solver += total - _counted
+    _counted = total
+    return answer
+
+
+class Writer:
+    """Writes conditions for z3, as text; products are unknowns unless it is exact.
+
+    Atoms are named in the order in which they come, so that the same of other sizes reads alike.
+    `sort`: "Int", or "Real" for what follows already where values need not be integers.
+    """
+
+    def __init__(self, exact: bool, sort: str = "Int") -> None:
+        self.exact, self.sort = exact, sort
+        self.names: dict[str, Atom | None] = {}
+        self._numbers: dict[Atom, int] = {}
+        self.products: set[Monomial] = set()
+
+    def write(self, conds: Iterable[Cond]) -> str:
+        lines = [f"(assert {self._cond(cond)})" for cond in conds]
+        names = (f"(declare-const {name} {self.sort})" for name in self.names)
+        return "\n".join([*names, *lines])
+
+    def write_options(self, conds: Iterable[Cond], options: Sequence[Cond]) -> str:
+        """Conditions, and others that hold where the Boolean option0, option1, ... does."""
+        lines = [f"(assert (=> option{i} {self._cond(x)}))" for i, x in enumerate(options)]
+        declared = (f"(declare-const option{i} Bool)" for i in range(len(options)))
+        return "\n".join([self.write(conds), *declared, *lines])
+
+    def read(self, values: z3.ModelRef) -> Model:
+        """The values of the symbols in a model; what it leaves open may be anything: 0."""
+        given = {x.name(): values[x].as_long() for x in values.decls()}
+        leaves = ((n, x) for n, x in self.names.items() if x is not None and x.is_leaf)
+        return {atom: given.get(name, 0) for name, atom in leaves}
+
+    def _number(self, atom: Atom) -> int:
+        return self._numbers.setdefault(atom, len(self._numbers))
+
+    def _name(self, atom: Atom) -> str:
+        name = f"x{self._number(atom)}"
+        self.names[name] = atom
+        return name
+
+    def _monomial(self, monomial: Monomial) -> str:
+        if len(monomial) == 1:
+            return self._name(monomial[0])
+        self.products.add(monomial)
+        if self.exact:
+            return f"(* {' '.join(map(self._name, monomial))})"
+        name = "y" + "_".join(str(self._number(x)) for x in monomial)
+        self.names[name] = None
+        return name
+
+    def _poly(self, poly: Poly) -> str:
+        parts = []
+        for monomial, c in poly.terms.items():
+            number = str(c) if c >= 0 else f"(- {-c})"
+            if not monomial:
+                parts.append(number)
+            else:
+                name = self._monomial(monomial)
+                parts.append(name if c == 1 else f"(* {number} {name})")
+        return f"(+ {' '.join(parts)})" if len(parts) > 1 else "".join(parts) or "0"
+
+    def _cond(self, cond: Cond) -> str:
+        if cond.term is not None:
+            left = self._poly(cond.term)
+            if cond.kind == "le":
+                return f"(<= {left} 0)"
+            return f"(= {left} 0)" if cond.kind == "eq" else f"(not (= {left} 0))"
+        if not cond.parts:
+            return "true" if cond.kind == "all" else "false"
+        parts = " ".join(map(self._cond, cond.parts))
+        return f"({'and' if cond.kind == 'all' else 'or'} {parts})"
+
+
+# -- search --------------------------------------------------------------------------------------
+class Asked(Protocol):
+    """The solver of which values are asked."""
+
+    domain: Cond
+    plainest: Cond
+    knowledge: Knowledge
+
+    def check(self, writer: Writer, conds: Iterable[Cond], steps: int) -> str: ...
+    def make_z3(self, steps: int, several: bool = False) -> Any: ...
+    def is_true(self, conds: list[Cond], model: Model) -> bool: ...
+
+
+def find_values(solver: Asked, conds: tuple[Cond, ...], small: tuple[Atom, ...]) -> Model | None:
+    """Values at which conditions hold, the atoms of `small` as small as was found at once."""
+    whole = solver.knowledge.close((*conds, solver.domain, solver.plainest))
+    others = [x for x in walk(*whole) if x.kind == "symbol" and x not in small]
+    if solver.check(Writer(exact=False), whole, LINEAR) == "unsat":
+        return None
+    for sizes in list_sizes(len(small), list_named(conds)):
+        model = find_at(solver, whole, dict(zip(small, map(term, sizes), strict=True)))
+        if model is not None:
+            return model
+    suggested = _suggest(solver, whole, small)
+    model = find_at(solver, whole, suggested) if suggested else None
+    if model is not None:
+        return model
+    for bound in (400, None) if small else (None,):
+        limits = []
+        if bound is not None:  # strides and programs follow the sizes
+            limits = [le(term(x), bound) for x in small]
+            limits += [le(term(x), bound * bound) for x in others]
+        if limits and solver.check(Writer(exact=False), [*whole, *limits], LINEAR) == "unsat":
+            continue
+        writer, z3_ = Writer(exact=True), solver.make_z3(MODEL)
+        z3_.from_string(writer.write([*whole, *limits]))
+        answer = ask(z3_)
+        if answer == "unsat" and bound is None:
+            return None
+        if answer == "sat":
+            model = writer.read(z3_.model())
+            if solver.is_true(whole, model):
+                return model
+    return None
+
+
+def _suggest(solver: Asked, whole: list[Cond], small: tuple[Atom, ...]) -> dict[Atom, Poly]:
+    """Sizes at which everything holds that speaks of no products."""
+    writer, z3_ = Writer(exact=True), solver.make_z3(LINEAR)
+    z3_.from_string(writer.write(c for c in whole if not find_products([c])))
+    if ask(z3_) != "sat":
+        return {}
+    model = writer.read(z3_.model())
+    return {x: term(model[x]) for x in small if x in model}
+
+
+def find_at(solver: Asked, whole: list[Cond], sizes: dict[Atom, Poly]) -> Model | None:
+    """Values at which conditions hold with these sizes: with numbers for them all is linear."""
+    values = dict(sizes)
+    conds = [substitute(cond, values) for cond in whole]
+    while FALSE not in conds:
+        fixed = dict(read_off(conds))
+        if not fixed:
+            break
+        values |= fixed
+        conds = [substitute(cond, fixed) for cond in conds]
+    if FALSE in conds or find_products(conds):
+        return None
+    writer, z3_ = Writer(exact=True), solver.make_z3(LINEAR)
+    z3_.from_string(writer.write(solver.knowledge.close(conds)))
+    if ask(z3_) != "sat":
+        return None
+    model = writer.read(z3_.model())
+    model |= {x: y.constant for x, y in values.items() if y.constant is not None}
+    named = (x for x in walk(*whole) if x.is_leaf)
+    model = {**dict.fromkeys(named, 0), **model}
+    return model if solver.is_true(whole, model) else None
+
+
+# -- solver --------------------------------------------------------------------------------------
 YES, NO, UNKNOWN = "yes", "no", "unknown"
 SEARCH = 4.0  # counted seconds in which values are sought, of all questions together
 MOST_TURNS = 3  # of multiplying, each with what the last one found out
@@ -281,3 +475,22 @@ class Solver:
 
     def _is_ruled_out(self, conds: list[Cond]) -> bool:
         return self.check(Writer(exact=False), conds, LINEAR) == "unsat"
+
+
+# -- fresh state of a proof ----------------------------------------------------------------------
+@contextmanager
+def fresh_state() -> Iterator[None]:
+    """Make atoms anew, ask a new context of z3's, and collect garbage at the end: a decorator.
+
+    Only the youngest generation is examined, where all that is: a whole collection takes 0.25 s
+    with torch loaded.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with own_atoms(), own_context():
+            yield
+    finally:
+        gc.collect(0)
+        if was_enabled:
+            gc.enable()

@@ -1,7 +1,7 @@
 """Faulty matrix products, held against acceptance rules in public use and the derived bound.
 
 THE CONSTANTS BELOW ARE OTHER PEOPLE'S RULES UNDER TEST. gemmproof itself has no tolerance constant:
-its own rule is the last one, and takes its limit from reference/bound.py.
+its own rule is the last one, and takes its limit from reference/bounds.py.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 from scripts.docs.markdown import fill, make_table, update
 
-from gemmproof.reference.arithmetic.conversions import Array, round_to, widen
-from gemmproof.reference.arithmetic.rounding import round_float
-from gemmproof.reference.bound import gemm_bound
+from gemmproof.reference.arithmetic import Array, round_float, round_to, widen
+from gemmproof.reference.bounds import exact_product, gemm_bound
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.exact import exact_product
 
 PAGE = Path(__file__).parents[2] / "docs" / "acceptance-rules.md"
 TARGET, SEED, EVERY = "sm_90", 0, 64

@@ -8,11 +8,11 @@ from pathlib import Path
 from scripts.docs.markdown import fill, make_table, update
 
 from gemmproof.properties.measure import Measure, measure
-from gemmproof.reference.accumulator.record import Accumulator
+from gemmproof.reference.accumulator import Accumulator
 from gemmproof.reference.dot import DotModel, dot_model
-from gemmproof.reference.dot.fdpa import Unit
-from gemmproof.reference.dot.triton import triton_dot
-from gemmproof.reference.dot.units import is_emulated
+from gemmproof.reference.dot.model import is_emulated
+from gemmproof.reference.dot.tensor_core import Unit
+from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.report.drift_plot import scale_axes, write_svg

@@ -12,7 +12,7 @@ from scripts.docs.tensor_cores import SIZES
 from scripts.gpu.evidence import Row, collect, run_each
 
 from gemmproof.engine.drift import drift, launch_product, simulate_product
-from gemmproof.reference.arithmetic.conversions import Array, bits
+from gemmproof.reference.arithmetic import Array, bits
 
 OURS, THEIRS = "gemmproof.kernels", "tests.support.drift_kernels"
 #: Formats of each kernel; every configuration of an autotuned one is compiled.

@@ -19,7 +19,7 @@ from tests.witnesses.recorded.cases import operand
 
 from gemmproof import kernels
 from gemmproof.properties.cases.tensors import TORCH_DTYPES, as_array, as_tensor
-from gemmproof.reference.arithmetic.conversions import bits
+from gemmproof.reference.arithmetic import bits
 from gemmproof.reference.simulator import run
 
 SHAPES = ((129, 65, 300), (64, 200, 1056), (1, 33, 77), (300, 17, 16))

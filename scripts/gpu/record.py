@@ -17,7 +17,7 @@ from scripts.gpu.calls import find_calls, launch_call
 from scripts.gpu.evidence import require_gpu, run_each
 from ttir_cases import existing
 
-from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.arithmetic import Array
 
 RECORDED = Path(casts.__file__).parent
 

@@ -33,9 +33,9 @@ from gemmproof.lowering.serve import capture_case, make_case
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.fake_cuda.answers import swap
+from gemmproof.reference.fake_cuda.driver import swap
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.observation import CompileError
+from gemmproof.reference.simulation import CompileError
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import Request
 

@@ -36,7 +36,7 @@ def fake_device() -> Iterator[None]:
         yield
         return
     from gemmproof.reference.fake_cuda import fake_gpu
-    from gemmproof.reference.observation import Exhausted, LimitExceeded
+    from gemmproof.reference.simulation import Exhausted, LimitExceeded
     from gemmproof.reference.simulator.launch import intercept_launches
     from gemmproof.reference.simulator.session import Session
 

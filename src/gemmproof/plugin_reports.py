@@ -180,7 +180,7 @@ def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
 
 def _measure_here(item: GemmItem, options: Options) -> Report:
     from gemmproof.engine.drift import drift_of
-    from gemmproof.reference.accumulator.probes import Unprobed
+    from gemmproof.reference.accumulator import Unprobed
     from gemmproof.reference.gpus import DEFAULT
     from gemmproof.reference.simulator import SimulatorError
     from gemmproof.worker.verdict import make_error

@@ -7,9 +7,9 @@ import pytest
 from gemmproof.engine.drift import simulate_product
 from gemmproof.properties.accumulator import declared_model
 from gemmproof.properties.measure import measure
-from gemmproof.reference.accumulator.infer import infer_accumulator
-from gemmproof.reference.arithmetic.conversions import bits, round_to
-from gemmproof.reference.bound import gemm_bound
+from gemmproof.reference.accumulator import infer_accumulator
+from gemmproof.reference.arithmetic import bits, round_to
+from gemmproof.reference.bounds import gemm_bound
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.formats import FORMATS
 

@@ -10,7 +10,7 @@ from interpreter_process import start_interpreter
 
 from gemmproof.engine.check import check
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.simulator import kernel as launched_kernel
+from gemmproof.reference.simulator import launch as launched_kernel
 from gemmproof.reference.simulator import run
 from gemmproof.target import load_file
 

@@ -61,7 +61,7 @@ one_config = partial(launch, kernel=tuned)
 
 def with_ttir(change, a, b):
     """The product where the text of its TTIR is changed on its way to the simulator."""
-    from gemmproof.reference.simulator import kernel as launched_kernel
+    from gemmproof.reference.simulator import launch as launched_kernel
 
     made = launched_kernel.make_ttir
     launched_kernel.make_ttir = lambda *args: change(made(*args))

@@ -29,7 +29,7 @@ from gemmproof.cli import EXIT, main
 from gemmproof.engine.check import check
 from gemmproof.lowering.premise.check import PremiseCheck
 from gemmproof.properties.cases.case import Case
-from gemmproof.reference.simulator.ops.dots import dot
+from gemmproof.reference.simulator.ops import dots
 from gemmproof.report.report import Report
 
 
@@ -218,12 +218,12 @@ FLIPPED = CASES[1:2]  # of values that are no integers
 @pytest.fixture
 def told_wrong(monkeypatch):
     """A choice of models that takes five products at once."""
-    note = dot.note_model
+    note = dots.note_model
 
     def note_wrong(model, tile, start):
         note(replace(model, unit=replace(model.unit, L=5)), tile, start)
 
-    monkeypatch.setattr(dot, "note_model", note_wrong)
+    monkeypatch.setattr(dots, "note_model", note_wrong)
 
 
 @pytest.mark.lane("full")

@@ -24,7 +24,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.memory import PROPERTY_OF
 from gemmproof.properties.metamorphic import RELATIONS
 from gemmproof.properties.table import BY_NAME
-from gemmproof.reference.observation import KINDS
+from gemmproof.reference.simulation import KINDS
 from gemmproof.report.help_text import WIDTH, lines
 from gemmproof.report.report import Report
 from gemmproof.target import load, parse

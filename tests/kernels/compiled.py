@@ -7,7 +7,7 @@ import torch
 import triton
 
 from gemmproof.lowering import capture
-from gemmproof.reference.fake_cuda.answers import swap
+from gemmproof.reference.fake_cuda.driver import swap
 from gemmproof.reference.gpus import GPUS
 
 

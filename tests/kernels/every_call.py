@@ -12,7 +12,7 @@ from compiled import capture_launches
 
 from gemmproof import kernels
 from gemmproof.kernels import KERNELS
-from gemmproof.reference.reserved import reserve
+from gemmproof.reference.provenance import reserve
 
 TARGETS = ("sm_80", "sm_90", "sm_100")
 F16, BF16, F32, I8 = torch.float16, torch.bfloat16, torch.float32, torch.int8

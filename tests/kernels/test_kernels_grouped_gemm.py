@@ -17,7 +17,7 @@ from gemmproof.kernels.grouped_gemm import (
     grouped_gemm_kernel,
     grouped_gemm_tma_kernel,
 )
-from gemmproof.reference.reserved import reserve
+from gemmproof.reference.provenance import reserve
 
 F16, FP8 = torch.float16, torch.float8_e4m3fn
 MODULE = "gemmproof.kernels.grouped_gemm"

@@ -16,7 +16,7 @@ from gemmproof.lowering.serve import serve
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import Operand
-from gemmproof.reference.observation import CompileError
+from gemmproof.reference.simulation import CompileError
 from gemmproof.report.lowering_table import tabulate
 from gemmproof.report.lowering_text import describe
 from gemmproof.target import TargetError

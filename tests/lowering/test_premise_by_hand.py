@@ -10,8 +10,8 @@ from gemmproof.lowering.premise.compiled import CompiledDot, join_lines
 from gemmproof.lowering.premise.order import list_order, list_steps, read_width
 from gemmproof.lowering.premise.predicted import join_predicted
 from gemmproof.lowering.record import FMA, UNKNOWN, DotInstruction, DotLowering
-from gemmproof.reference.dot.triton import triton_dot
-from gemmproof.reference.observation import PredictedDot, Where
+from gemmproof.reference.dot.triton_dot import triton_dot
+from gemmproof.reference.simulation import PredictedDot, Where
 
 WHERE = Where("file.py", 70, "kernel")
 TILE = (64, 64, 128)

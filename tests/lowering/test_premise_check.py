@@ -18,9 +18,9 @@ from gemmproof.lowering.premise.compiled import join_lines
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.observation import CompileError, Where
+from gemmproof.reference.simulation import CompileError, Where
 from gemmproof.reference.simulator import run
-from gemmproof.reference.simulator.ops.dots import dot
+from gemmproof.reference.simulator.ops import dots
 from gemmproof.report.report import Report
 from gemmproof.report.text import lines
 
@@ -42,12 +42,12 @@ def launch(*wrappers, target="sm_80"):
 
 def predict_by_steps_of_five(monkeypatch):
     """As a mistake in the choice of a model would."""
-    note = dot.note_model
+    note = dots.note_model
 
     def note_wrong(model, tile, start):
         note(replace(model, unit=replace(model.unit, L=5)), tile, start)
 
-    monkeypatch.setattr(dot, "note_model", note_wrong)
+    monkeypatch.setattr(dots, "note_model", note_wrong)
 
 
 # -- what is told --------------------------------------------------------------------------------

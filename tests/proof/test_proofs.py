@@ -12,7 +12,7 @@ from gemmproof.properties import memory, table, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.proof.verdict import Proof, Proofs
-from gemmproof.reference.observation import Fault
+from gemmproof.reference.simulation import Fault
 from gemmproof.report.report import SCHEMA, ProofResult, PropertyResult, Report
 from gemmproof.report.text import lines, proof_text
 from gemmproof.report.text import table as make_table

@@ -17,7 +17,7 @@ from gemmproof.properties.proof.prove import _conclude, prove
 from gemmproof.properties.proof.verdict import NOT_DECIDED, PROVED, REFUTED, TIME
 from gemmproof.properties.proof.visits import Visits
 from gemmproof.reference.symbolic.solver import OutOfTime
-from gemmproof.reference.symbolic.wrapper import decisions, paths
+from gemmproof.reference.symbolic.tracing import paths, symbolic_shapes
 from gemmproof.report.report import Report
 
 MISALIGNED = ("row", "misaligned")
@@ -105,7 +105,7 @@ GUARDED = wrappers.rows_beyond_the_largest_case
     ("wrapper", "seconds", "clock", "why"),
     [
         (plain, 0.0, None, "0 s were not enough"),
-        (GUARDED, 10.0, decisions, "out of time"),
+        (GUARDED, 10.0, symbolic_shapes, "out of time"),
         (GUARDED, 10.0, paths, "a path that was not run: out of time"),
     ],
 )

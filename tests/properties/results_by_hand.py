@@ -9,10 +9,10 @@ from gemmproof.engine.judge import judge
 from gemmproof.engine.observe import observe
 from gemmproof.properties.cases.tensors import TORCH_DTYPES, as_array, as_tensor
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.arithmetic.conversions import round_to
-from gemmproof.reference.exact import exact_product
+from gemmproof.reference.arithmetic import round_to
+from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.formats import FORMATS as KNOWN
-from gemmproof.reference.observation import Launch, Run, Where
+from gemmproof.reference.simulation import Launch, Run, Where
 
 HERE = Where("/somewhere/kernels.py", 31, "matmul_kernel")
 LAUNCH = Launch("matmul_kernel", (1, 1, 1), {}, 0, 1, ((16, 16, 16),), False, HERE)

@@ -15,7 +15,7 @@ from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding, list_by_cause
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.naming import parameters_of
-from gemmproof.reference.observation import Fault, Where
+from gemmproof.reference.simulation import Fault, Where
 from gemmproof.report.text import lines
 
 SMALL, LARGE = Case(1, 1, 1), Case(1, 1, 17)

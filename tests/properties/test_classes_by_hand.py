@@ -9,8 +9,8 @@ from gemmproof.properties import values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.tensors import as_array, as_tensor
 from gemmproof.properties.diagnosis.diagnose import diagnose
-from gemmproof.reference.arithmetic.conversions import round_to, widen
-from gemmproof.reference.exact import exact_product
+from gemmproof.reference.arithmetic import round_to, widen
+from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.formats import FORMATS as KNOWN
 
 TILED = Case(40, 20, 33)  # tiles of 16: 3 x 2 tiles, the last ones partial, 3 blocks of k

@@ -19,12 +19,11 @@ from gemmproof.properties.accumulator import declared_model, deviations, narrow_
 from gemmproof.properties.cases.tensors import as_array, as_tensor
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.measure import DATA, Measure, measure, operands, slope
-from gemmproof.reference.accumulator.infer import infer_accumulator
-from gemmproof.reference.accumulator.record import Accumulator
-from gemmproof.reference.arithmetic.conversions import Array, widen
-from gemmproof.reference.bound import gemm_bound
+from gemmproof.reference.accumulator import Accumulator, infer_accumulator
+from gemmproof.reference.arithmetic import Array, widen
+from gemmproof.reference.bounds import gemm_bound
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.dot.triton import triton_dot
+from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.report.drift_text import lines
 
 ROOT = Path(__file__).parents[2]

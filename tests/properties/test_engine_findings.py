@@ -8,9 +8,9 @@ from fake_simulator import HERE, cases_in, check_with, fake_run, right, stray_lo
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
-from gemmproof.reference import observation
-from gemmproof.reference.arithmetic.conversions import round_to
-from gemmproof.reference.observation import Exhausted, Launch, Run, Unsupported, Where
+from gemmproof.reference import simulation
+from gemmproof.reference.arithmetic import round_to
+from gemmproof.reference.simulation import Exhausted, Launch, Run, Unsupported, Where
 
 FAULTS = {
     # when the fault shows -> the smallest case that it shows in
@@ -67,7 +67,7 @@ def test_faults_that_differ_in_operand_axis_or_line_are_each_reported():
 
 def test_a_consequence_is_listed_after_causes_unless_it_also_comes_alone():
     def wrong(a, b, config):
-        lanes = observation.Fault(
+        lanes = simulation.Fault(
             "undefined_stored", "k", "load", "a", "K", HERE, "g", "e", 1, 1, "out_of_bounds"
         )
         return [lanes, stray_load()]
@@ -105,7 +105,7 @@ def test_a_value_beyond_the_bound_is_laid_to_integers_that_are_wrong_too():
 
 def test_an_unknown_operation_ends_the_check_with_its_line():
     def run(function, *tensors, **options):
-        raise observation.Unsupported("tl.nonsense is not known", HERE)
+        raise simulation.Unsupported("tl.nonsense is not known", HERE)
 
     report, events = check_with(run)
     assert report.verdict == "error"
@@ -117,7 +117,7 @@ def test_an_unknown_operation_ends_the_check_with_its_line():
 def test_an_unknown_operation_on_some_path_keeps_what_was_found_before():
     def run(function, *tensors, **options):
         if tensors[0].shape[0] > 16:
-            raise observation.Unsupported("tl.nonsense is not known", HERE)
+            raise simulation.Unsupported("tl.nonsense is not known", HERE)
         return fake_run(lambda a, b, config: [stray_load()])(function, *tensors, **options)
 
     report, _ = check_with(run)
@@ -148,8 +148,8 @@ def raise_in_ours():
     [
         (ValueError("M must be a multiple of 64"), "raised"),
         (SystemExit(0), "raised"),
-        (observation.KernelError("shapes differ", HERE), "kernel_error"),
-        (observation.LimitExceeded("a loop without end", HERE), "limit"),
+        (simulation.KernelError("shapes differ", HERE), "kernel_error"),
+        (simulation.LimitExceeded("a loop without end", HERE), "limit"),
     ],
 )
 def test_what_a_call_raises_is_a_finding_with_the_smallest_case(error, fault):

@@ -18,7 +18,7 @@ from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import TARGETS
-from gemmproof.reference.observation import Run
+from gemmproof.reference.simulation import Run
 
 LONG = Case(1, 1, 4096, "fp8e4m3", fill="positive", seed=1)
 

@@ -16,9 +16,8 @@ from gemmproof.properties.cases.operands import copy_elements
 from gemmproof.properties.cases.tensors import as_tensor
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.table import BY_NAME, PROPERTIES
-from gemmproof.reference.mirrors import MIRRORS, launch_of
-from gemmproof.reference.mirrors.run import touches_of
-from gemmproof.reference.observation import Fault, KernelError, Launch, Run, Where
+from gemmproof.reference.mirrors import MIRRORS, launch_of, touches_of
+from gemmproof.reference.simulation import Fault, KernelError, Launch, Run, Where
 
 RESULTS = {
     "nothing": (lambda a, b: None, "wrong_type", "got None, expected a tensor"),
@@ -128,7 +127,7 @@ def test_a_fault_of_the_simulator_is_a_finding_with_operand_axis_and_line():
 
 
 def test_every_fault_that_the_simulator_reports_has_a_property():
-    from gemmproof.reference.observation import KINDS
+    from gemmproof.reference.simulation import KINDS
 
     for kind in set(KINDS) - {"false_hint"}:
         assert names(outcome_of(Case(1, 1, 1), product, faults=[_fault(kind)])), kind

@@ -14,9 +14,9 @@ from gemmproof.properties import values
 from gemmproof.properties.cases.case import FILLS, Case
 from gemmproof.properties.cases.tensors import as_array, as_tensor
 from gemmproof.properties.diagnosis.diagnose import diagnose
-from gemmproof.reference.arithmetic.conversions import round_to, widen
+from gemmproof.reference.arithmetic import round_to, widen
+from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FLOAT_OPERANDS, OPERANDS
 from gemmproof.reference.formats import FORMATS as KNOWN
 

@@ -9,8 +9,7 @@ import pytest
 from scripts.docs import acceptance as rules
 from scripts.docs.markdown import fill, update
 
-from gemmproof.reference.arithmetic.conversions import widen
-from gemmproof.reference.arithmetic.rounding import round_float
+from gemmproof.reference.arithmetic import round_float, widen
 
 FORMATS = ("fp16", "bf16")
 

@@ -7,11 +7,10 @@ import pytest
 from dot_oracle import STYLES, problem
 from lanes import first_of_each
 
-from gemmproof.reference.arithmetic.conversions import round_to, widen
-from gemmproof.reference.bound import bound_accumulation, gemm_bound
+from gemmproof.reference.arithmetic import round_to, widen
+from gemmproof.reference.bounds import bound_accumulation, exact_product, gemm_bound, special_values
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.dot.triton import triton_dot
-from gemmproof.reference.exact import exact_product, special_values
+from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.reference.formats import FORMATS
 
 

@@ -8,10 +8,10 @@ from dot_oracle import STYLES, problem
 from lanes import first_of_each
 
 from gemmproof.properties import values
-from gemmproof.reference.arithmetic.conversions import format_of, widen
-from gemmproof.reference.bound import bound_accumulation, bound_rounding
+from gemmproof.reference.arithmetic import format_of, widen
+from gemmproof.reference.bounds import bound_accumulation, bound_rounding
 from gemmproof.reference.dot import DotModel, dot_model
-from gemmproof.reference.dot.fdpa import Unit
+from gemmproof.reference.dot.tensor_core import Unit
 from gemmproof.reference.formats import FORMATS
 
 NARROW = Unit("fused", 1, 13, 13, "rz", e_zero=-126)

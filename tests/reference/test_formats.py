@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from rational import spacing
 
-from gemmproof.reference.arithmetic import conversions
-from gemmproof.reference.arithmetic.conversions import bits, round_to, widen
+from gemmproof.reference import arithmetic
+from gemmproof.reference.arithmetic import bits, round_to, widen
 from gemmproof.reference.formats import FORMATS, format_named
 
 FLOATS = ("fp16", "bf16", "tf32", "fp32", "fp64", "fp8e4m3", "fp8e5m2")
@@ -30,7 +30,7 @@ def test_constants_agree_with_the_dtype(name):
     assert float(info.max) == fmt.max
     assert float(info.smallest_subnormal) == fmt.eta
     assert float(info.eps) == 2 * fmt.u
-    assert conversions.format_of(fmt.storage) is fmt
+    assert arithmetic.format_of(fmt.storage) is fmt
     assert np.isnan(fmt.nan.astype(np.float64))
 
 
@@ -49,8 +49,8 @@ def test_every_code_survives_widening_and_rounding(name):
     wide = widen(x)
     number = ~np.isnan(wide)
     assert np.array_equal(wide[number], x[number].astype(np.float64))
-    assert np.array_equal(widen(conversions.to_fp32(x)), wide, equal_nan=True)
-    for source in (wide, conversions.to_fp32(x)):
+    assert np.array_equal(widen(arithmetic.to_fp32(x)), wide, equal_nan=True)
+    for source in (wide, arithmetic.to_fp32(x)):
         assert np.array_equal(bits(round_to(source, fmt))[number], codes[number])
         assert (bits(round_to(source, fmt))[~number] == bits(np.array([fmt.nan]))).all()
 
@@ -106,11 +106,11 @@ def test_overflow_and_saturation(name):
 
 def test_tf32_truncates_and_rounds_half_away():
     x = np.array([1 + 0.75 * 2.0**-10, -(1 + 0.5 * 2.0**-10), 3.4028235e38], np.float32)
-    assert conversions.truncate_tf32(x).tolist() == [1.0, -1.0, FORMATS["tf32"].max]
-    assert conversions.round_tf32_rna(x).tolist() == [1 + 2.0**-10, -(1 + 2.0**-10), np.inf]
+    assert arithmetic.truncate_tf32(x).tolist() == [1.0, -1.0, FORMATS["tf32"].max]
+    assert arithmetic.round_tf32_rna(x).tolist() == [1 + 2.0**-10, -(1 + 2.0**-10), np.inf]
     payload = np.array([0x7F800001, 0xFFFFFFFF], np.uint32).view(np.float32)
-    assert bits(conversions.truncate_tf32(payload)).tolist() == [0x7F800000, 0xFFFFE000]
-    assert np.isnan(conversions.round_tf32_rna(payload)).all()
+    assert bits(arithmetic.truncate_tf32(payload)).tolist() == [0x7F800000, 0xFFFFE000]
+    assert np.isnan(arithmetic.round_tf32_rna(payload)).all()
 
 
 @pytest.mark.parametrize("name", FLOATS)
@@ -122,7 +122,7 @@ def test_scalars_and_strided_views_keep_their_shape(name):
         assert y.shape == ()
         assert y.dtype == FORMATS[name].storage
         assert widen(y).shape == ()
-    for convert in (conversions.truncate_tf32, conversions.round_tf32_rna):
+    for convert in (arithmetic.truncate_tf32, arithmetic.round_tf32_rna):
         assert convert(x).tolist() == x.tolist()
         assert convert(np.array(np.nan, np.float32)).shape == ()
 
@@ -131,12 +131,12 @@ def test_scalars_and_strided_views_keep_their_shape(name):
     ("call", "text"),
     [
         (lambda: format_named("fp12"), "got 'fp12'"),
-        (lambda: conversions.format_of(np.complex64), "got complex64"),
-        (lambda: conversions.format_of(np.dtype(">f4")), ">f4"),
+        (lambda: arithmetic.format_of(np.complex64), "got complex64"),
+        (lambda: arithmetic.format_of(np.dtype(">f4")), ">f4"),
         (lambda: round_to(np.ones(2), "int8"), "got format int8"),
-        (lambda: conversions.truncate_tf32(np.ones(2)), "got dtype float64"),
-        (lambda: conversions.round_tf32_rna(np.ones(2)), "got dtype float64"),
-        (lambda: conversions.to_fp32(np.ones(2)), "got fp64"),
+        (lambda: arithmetic.truncate_tf32(np.ones(2)), "got dtype float64"),
+        (lambda: arithmetic.round_tf32_rna(np.ones(2)), "got dtype float64"),
+        (lambda: arithmetic.to_fp32(np.ones(2)), "got fp64"),
         (lambda: widen(np.array([2**63 - 1])), "beyond 2\\*\\*53"),
         (lambda: widen(np.array([2**64 - 1], np.uint64)), "beyond 2\\*\\*53"),
     ],

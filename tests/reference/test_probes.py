@@ -8,14 +8,20 @@ import numpy as np
 import pytest
 from lanes import first_of_each
 
-from gemmproof.reference.accumulator import probes
-from gemmproof.reference.accumulator.infer import infer_accumulator
-from gemmproof.reference.accumulator.operand_probes import probe_operands, probe_output
-from gemmproof.reference.accumulator.probes import M, N, Probed, ProbeError
-from gemmproof.reference.arithmetic.conversions import Array, round_tf32_rna, round_to, widen
+from gemmproof.reference import accumulator
+from gemmproof.reference.accumulator import (
+    M,
+    N,
+    Probed,
+    ProbeError,
+    infer_accumulator,
+    probe_operands,
+    probe_output,
+)
+from gemmproof.reference.arithmetic import Array, round_tf32_rna, round_to, widen
 from gemmproof.reference.dot import DotModel, dot_model
-from gemmproof.reference.dot.triton import kwidth_order, triton_dot
-from gemmproof.reference.dot.units import EMULATION_ORDER
+from gemmproof.reference.dot.model import EMULATION_ORDER
+from gemmproof.reference.dot.triton_dot import kwidth_order, triton_dot
 from gemmproof.reference.formats import FORMATS
 
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
@@ -104,7 +110,7 @@ def test_widths_are_those_of_the_table_and_mutants_differ(
         mutants.append({"fraction": model.unit.fraction - 1})
     for change in mutants:
         unit = replace(model.unit, **change)
-        found = probes.widths(make_probed(replace(model, unit=unit)), triples)
+        found = accumulator.widths(make_probed(replace(model, unit=unit)), triples)
         register = min(unit.fraction, unit.F)
         assert [w.bits for w in found] == [unit.F, unit.F, register]
         nearest = unit.rounding == "rne" and unit.fraction < unit.F
@@ -117,10 +123,10 @@ def test_widths_are_those_of_the_table_and_mutants_differ(
 def test_the_floor_of_exponents_is_read_and_a_mutant_differs(target: str, in_format: str) -> None:
     model = dot_model(target, in_format)
     unit = model.unit
-    assert probes.last_place_near_zero(make_probed(model)) == unit.e_zero - unit.F
+    assert accumulator.last_place_near_zero(make_probed(model)) == unit.e_zero - unit.F
     higher = replace(model, unit=replace(unit, e_zero=unit.e_zero + 1))
-    assert probes.last_place_near_zero(make_probed(higher)) == unit.e_zero + 1 - unit.F
-    assert probes.last_place_near_zero(make_probed(dot_model(target, "fp16"))) is None
+    assert accumulator.last_place_near_zero(make_probed(higher)) == unit.e_zero + 1 - unit.F
+    assert accumulator.last_place_near_zero(make_probed(dot_model(target, "fp16"))) is None
 
 
 @pytest.mark.parametrize("in_format", ["fp16", "bf16", "tf32", "fp8e4m3", "fp8e5m2"])
@@ -128,7 +134,7 @@ def test_zero_products_hide_nothing(in_format: str) -> None:
     """And a unit that takes the exponent of 0 x large into account is noticed."""
     model = dot_model("sm_90", in_format)
     p = make_probed(model)
-    assert probes.zero_raises_exponent(p, model.unit.F) is False
+    assert accumulator.zero_raises_exponent(p, model.unit.F) is False
 
     def old(a: Array, b: Array) -> Array:
         # 0 taken as 2**emin: what it hides is what 2**emin itself would have hidden
@@ -137,7 +143,7 @@ def test_zero_products_hide_nothing(in_format: str) -> None:
         top = 2.0 ** FORMATS[in_format].emin * np.abs(widen(b[:1])).max(0)
         return np.where(np.abs(c) < top * 2.0**-model.unit.F + hidden, 0, c).astype(c.dtype)
 
-    assert probes.zero_raises_exponent(Probed(old, in_format, 256), model.unit.F) is True
+    assert accumulator.zero_raises_exponent(Probed(old, in_format, 256), model.unit.F) is True
 
 
 def through(name: str):
@@ -218,9 +224,9 @@ def test_an_exact_accumulator_is_called_wider_and_an_unknown_order_unknown() -> 
         return widen(a) @ widen(b)
 
     found = infer_accumulator(exact, "fp16")
-    assert (found.register, found.order, found.out_format) == (probes.SEEN, "unknown", "fp64")
-    assert found.name == f"wider than {probes.SEEN} bits"
-    assert found.width == probes.SEEN
+    assert (found.register, found.order, found.out_format) == (accumulator.SEEN, "unknown", "fp64")
+    assert found.name == f"wider than {accumulator.SEEN} bits"
+    assert found.width == accumulator.SEEN
 
 
 EXPECTED = "expected fp16, bf16, fp32 or fp64"
@@ -237,7 +243,7 @@ def constant(value: float, storage: str, shape: tuple[int, int] = (M, N)):
         (constant(0, "f4", (N, M)), ProbeError, r"got shape \(64, 128\), expected \(128, 64\)"),
         (constant(np.nan, "f4"), ProbeError, "got nan for a single term"),
         *(
-            (constant(0, FORMATS[x].storage), probes.Unprobed, f"result: got {x}, {EXPECTED}")
+            (constant(0, FORMATS[x].storage), accumulator.Unprobed, f"result: got {x}, {EXPECTED}")
             for x in ("fp8e4m3", "fp8e5m2", "int32")
         ),
     ],

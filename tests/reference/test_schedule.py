@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmproof.reference.mirrors import MIRRORS, MirrorLaunch
-from gemmproof.reference.mirrors.schedule import order_grouped, persistent
+from gemmproof.reference.mirrors.mirrored_kernels import order_grouped, persistent
 
 SIZES = list(itertools.product(range(8), range(8)))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 
 
 @pytest.mark.parametrize(

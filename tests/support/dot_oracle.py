@@ -5,7 +5,7 @@ from math import isinf, isnan, ldexp
 
 import numpy as np
 
-from gemmproof.reference.arithmetic.conversions import bits, round_to, truncate_tf32
+from gemmproof.reference.arithmetic import bits, round_to, truncate_tf32
 from gemmproof.reference.formats import FORMATS
 
 INF = float("inf")

@@ -7,10 +7,10 @@ from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.tensors import as_array, as_tensor
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.arithmetic.conversions import round_to
-from gemmproof.reference.exact import exact_product
+from gemmproof.reference.arithmetic import round_to
+from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.observation import Fault, Launch, Run, Where
+from gemmproof.reference.simulation import Fault, Launch, Run, Where
 
 HERE = Where("/somewhere/kernels.py", 31, "matmul_kernel")
 TILES = ((16, 32, 16),)

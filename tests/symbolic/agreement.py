@@ -14,9 +14,9 @@ from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.proof.domain import NotSaid, list_domains
 from gemmproof.properties.proof.paths import list_paths
-from gemmproof.reference.symbolic.definitions import LANE
-from gemmproof.reference.symbolic.machine.launch import follow
-from gemmproof.reference.symbolic.machine.seen import NotFollowed
+from gemmproof.reference.symbolic.interpreter import follow
+from gemmproof.reference.symbolic.interpreter.interpret import NotFollowed
+from gemmproof.reference.symbolic.lemmas import LANE
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import evaluate, walk
 from gemmproof.reference.work import counted_seconds

@@ -18,12 +18,12 @@ from wide import wide
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import prove as proving
 from gemmproof.properties.proof.verdict import PROVED
-from gemmproof.reference.symbolic import definitions, lemmas, terms
+from gemmproof.reference.symbolic import lemmas, terms
 from gemmproof.reference.symbolic import solver as solving
-from gemmproof.reference.symbolic.machine import integers, shapes, values
-from gemmproof.reference.symbolic.machine.interpret import RULES
-from gemmproof.reference.symbolic.obligations import coordinates, digits
-from gemmproof.reference.symbolic.terms import eq, evaluate, le, lt, making, symbol, term, walk
+from gemmproof.reference.symbolic.interpreter import integer_rules, symbolic_values
+from gemmproof.reference.symbolic.interpreter.interpret import RULES
+from gemmproof.reference.symbolic.obligations import indices
+from gemmproof.reference.symbolic.terms import eq, evaluate, le, lt, symbol, term, walk
 
 X, Y, D = symbol("x"), symbol("y"), symbol("d", is_natural=True)
 SECONDS = 20.0
@@ -40,7 +40,7 @@ def definitions_hold():
             given = {X.atom: rng.randint(-40, 40), Y.atom: rng.randint(-9, 9)}
             given[D.atom] = rng.randint(1, 9)
             value = int(evaluate(term(atom), given))
-            conds = list(definitions.define(atom))
+            conds = list(lemmas.define(atom))
             assert all(bool(evaluate(cond, given)) for cond in conds), (kind, given)
             if kind in PINNED:
                 other = {**given, atom: value + rng.choice((-1, 1))}
@@ -52,7 +52,7 @@ def definitions_hold():
 def terms_are_what_they_say():
     """Simplified terms have the value of the operation; what is said of their size is true."""
     rng = random.Random(2)
-    lanes = [definitions.lane(i, 16) for i in range(2)]
+    lanes = [lemmas.lane(i, 16) for i in range(2)]
     for kind in ("floordiv", "mod", "div", "rem", "min", "max", "and", "or", "xor", "shr"):
         for _ in range(60):
             poly = sum((rng.randint(-4, 8) * x for x in (*lanes, X)), term(rng.randint(-5, 20)))
@@ -62,7 +62,7 @@ def terms_are_what_they_say():
             by = rng.choice((1, 2, 3, 4, 8, 15, 16))
             if rng.random() < 0.3:  # a tile's number and a lane, of groups of tiles
                 poly, by = 16 * rng.randint(1, 4) * X + rng.randint(1, 2) * lanes[1], 64
-            made = making.make(kind, poly, by)
+            made = terms.make(kind, poly, by)
             given = {x.atom: rng.randint(0, 15) for x in lanes} | {X.atom: rng.randint(-50, 50)}
             plain = int(evaluate(poly, given))
             wanted = {
@@ -76,7 +76,7 @@ def terms_are_what_they_say():
             assert made.most is None or wanted <= made.most, (kind, made, made.most)
     cond = le(X, 3)
     for n in (2, 3, 4):
-        chosen = making.make("choice", cond, X, Y), making.make("flag", cond)
+        chosen = terms.make("choice", cond, X, Y), terms.make("flag", cond)
         assert [int(evaluate(x, {X.atom: n, Y.atom: 7})) for x in chosen] == [
             n if n <= 3 else 7, int(n <= 3),
         ]  # fmt: skip
@@ -88,8 +88,10 @@ def comparisons_are_of_their_sign():
         for y in (0, 1, 5):
             given = {X.atom: x, D.atom: y}
             for name, means in signed.items():
-                assert bool(evaluate(integers.compare(name, X, D), given)) == bool(means(x, y))
-                unsigned = integers.compare(f"u{name[1:]}", X, D)
+                assert bool(evaluate(symbolic_values.compare(name, X, D), given)) == bool(
+                    means(x, y)
+                )
+                unsigned = symbolic_values.compare(f"u{name[1:]}", X, D)
                 assert bool(evaluate(unsigned, given)) == bool(means(np.uint32(x % 2**32), y))
 
 
@@ -105,13 +107,13 @@ def lanes_move_as_arrays_do():
         return np.broadcast_to(evaluate(value.term, named), value.shape)
 
     sides = (2, 4, 8)
-    lanes = [definitions.lane(i, n) for i, n in enumerate(sides)]
-    block = values.Ints(lanes[0] * 100 + lanes[1] * 10 + lanes[2], sides)
+    lanes = [lemmas.lane(i, n) for i, n in enumerate(sides)]
+    block = symbolic_values.Ints(lanes[0] * 100 + lanes[1] * 10 + lanes[2], sides)
     plain = array(block)
     for axis in range(4):
-        assert (array(shapes.insert_axis(block, axis)) == np.expand_dims(plain, axis)).all()
-    assert (array(shapes.permute(block, (1, 2, 0))) == plain.transpose(1, 2, 0)).all()
-    assert (array(shapes.reshape(block, (8, 8))) == plain.reshape(8, 8)).all()
+        assert (array(integer_rules.insert_axis(block, axis)) == np.expand_dims(plain, axis)).all()
+    assert (array(integer_rules.permute(block, (1, 2, 0))) == plain.transpose(1, 2, 0)).all()
+    assert (array(integer_rules.reshape(block, (8, 8))) == plain.reshape(8, 8)).all()
     assert RULES["tt.expand_dims"] is not None
 
 
@@ -138,7 +140,7 @@ def solver_is_no_optimist():
     assert solver.follows(hard) != solving.YES
     assert not solver.is_ruled_out(solver.unfold(le(X, 3)))
     size = symbol("size", is_natural=True)
-    tiles, solver = making.make("floordiv", size + 127, 128), solving.Solver(lt(size, 2**30))
+    tiles, solver = terms.make("floordiv", size + 127, 128), solving.Solver(lt(size, 2**30))
     assert solver.follows(lt(64 * tiles, 2**31)) == solving.YES
     assert solver.follows(lt(256 * tiles, 2**31)) != solving.YES
     kept = {}
@@ -151,14 +153,14 @@ def solver_is_no_optimist():
     for least in (1, 0):
         solver = solving.Solver(le(least, D), proved=kept)
         assert (solver.follows(lt(X * D, Y * D), lt(X, Y)) == solving.YES) == (least == 1)
-    x, y = (making.make("floordiv", symbol(name, is_natural=True), 16) for name in "xy")
+    x, y = (terms.make("floordiv", symbol(name, is_natural=True), 16) for name in "xy")
     assert solver.follows(le(D * x, D * y)) != solving.YES
     assert solver.follows(lt(D * x, D * y), lt(x, y), le(1, D)) == solving.YES
     trip, k = symbol("trip", is_natural=True), symbol("k", is_natural=True)
-    packed = 8 * trip + making.make("floordiv", definitions.lane(0, 64), 8)
-    whole, within = making.make("floordiv", k, 8), lt(64 * trip + definitions.lane(0, 64), k)
+    packed = 8 * trip + terms.make("floordiv", lemmas.lane(0, 64), 8)
+    whole, within = terms.make("floordiv", k, 8), lt(64 * trip + lemmas.lane(0, 64), k)
     below = lt(D * packed, D * whole)
-    assert solver.follows(below, within, eq(making.make("mod", k, 8), 0), le(1, D)) == solving.YES
+    assert solver.follows(below, within, eq(terms.make("mod", k, 8), 0), le(1, D)) == solving.YES
     assert solver.follows(below, within, le(1, D)) != solving.YES
     assert solver.follows(lt(D * whole, D * packed), within, le(1, D)) != solving.YES
 
@@ -166,16 +168,16 @@ def solver_is_no_optimist():
 def digits_are_of_their_number():
     """Equal numbers have equal digits, and every index is that of an element."""
     rng = random.Random(4)
-    lanes = [definitions.lane(i, 8) for i in range(2)]
+    lanes = [lemmas.lane(i, 8) for i in range(2)]
     for _ in range(40):
         x, y = (rng.choice((8, 16)) * term(z) + lane for z, lane in zip((X, Y), lanes, strict=True))
-        said = list(digits.split_equal(x, y))
+        said = list(indices.split_equal(x, y))
         for at in np.ndindex(8, 8, 4, 4):
             given = dict(zip((*(z.atom for z in (*lanes, X, Y)),), at, strict=True))
             same = bool(evaluate(eq(x, y), given))
             assert not same or all(bool(evaluate(cond, given)) for cond in said)
     for places in (([8 * X + lanes[0]],), ([8 * X + lanes[0]], [4 * X + lanes[0]]), ([X],)):
-        (index,), within = digits.new_element(solving.Solver(), [D], places)
+        (index,), within = indices.new_element(solving.Solver(), [D], places)
         tile, *below = (x for x in walk(index) if x.is_leaf)
         found = set()
         for n, lane in np.ndindex(20, 8):
@@ -189,11 +191,11 @@ def indices_are_of_their_offset():
     rows, columns = symbol("rows", True), symbol("columns", True)
     strides = (symbol("s0", True), symbol("s1", True))
     offset = (X + 3) * strides[0] + Y * strides[1]
-    found = coordinates.locate(offset, (rows, columns), strides)
+    found = indices.locate(offset, (rows, columns), strides)
     assert found[0] * strides[0] + found[1] * strides[1] == offset
     try:
-        coordinates.locate(offset + 1, (rows, columns), strides)
-    except coordinates.NoView:
+        indices.locate(offset + 1, (rows, columns), strides)
+    except indices.NoView:
         return
     raise AssertionError("an element along no axis")
 

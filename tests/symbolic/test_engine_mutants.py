@@ -8,17 +8,21 @@ import pytest
 
 from gemmproof.properties import memory, values
 from gemmproof.properties.proof import asking, domain, prove, results
-from gemmproof.reference.symbolic import definitions, knowledge, lemmas, solver
-from gemmproof.reference.symbolic.machine import arithmetic, holes, integers, joining, loops, shapes
-from gemmproof.reference.symbolic.machine import memory as accesses
-from gemmproof.reference.symbolic.machine.interpret import Machine
-from gemmproof.reference.symbolic.machine.registry import CONTROL, RULES
-from gemmproof.reference.symbolic.obligations import bounds, coordinates, cover, product
-from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
-from gemmproof.reference.symbolic.terms import Poly, atoms, eq, le, lt, making, symbol, term, walk
+from gemmproof.reference.symbolic import lemmas, solver, terms
+from gemmproof.reference.symbolic.interpreter import (
+    control,
+    integer_rules,
+    interpret,
+    symbolic_values,
+)
+from gemmproof.reference.symbolic.interpreter import memory_rules as accesses
+from gemmproof.reference.symbolic.interpreter.interpret import CONTROL, RULES, Machine
+from gemmproof.reference.symbolic.obligations import coverage, in_bounds, indices, product
+from gemmproof.reference.symbolic.obligations.indices import PROVED, Verdict
+from gemmproof.reference.symbolic.terms import Poly, eq, le, lt, symbol, term, walk
 
 PROOF = Verdict(PROVED, "", None)
-DIVIDE_DIGITS = making._divide_digits
+DIVIDE_DIGITS = terms._divide_digits
 FOLLOWS = solver.Solver.follows
 RECALL = solver.Solver.recall
 BLOCKS = Machine.blocks
@@ -45,7 +49,7 @@ def over_its_place(x, divisor):
     above = Poly({m: c // place for m, c in x.terms.items() if c % place == 0})
     below = Poly({m: c for m, c in x.terms.items() if c % place})
     tiles = divisor // place
-    return making.make("floordiv", above, tiles), place * making.make("mod", above, tiles) + below
+    return terms.make("floordiv", above, tiles), place * terms.make("mod", above, tiles) + below
 
 
 def else_without_not(machine, op, frame):
@@ -55,7 +59,7 @@ def else_without_not(machine, op, frame):
         with machine.under(condition):
             results.append(machine.region(region, frame))
     pairs = zip(*results, strict=True) if op.types else ()
-    return [joining.choose(machine, condition, x, y) for x, y in pairs]
+    return [interpret.choose(machine, condition, x, y) for x, y in pairs]
 
 
 def swapped(function):
@@ -64,17 +68,17 @@ def swapped(function):
 
 def defining(kind, changed):
     """`define` with other conditions for one kind of atom."""
-    original = definitions.define
+    original = lemmas.define
     return lambda atom: changed(atom) if atom.kind == kind else original(atom)
 
 
 def no_bound_of_remainders(x, d):
-    q, r = (term(atoms.Atom(kind, x, d)) for kind in ("floordiv", "mod"))
+    q, r = (term(terms.Atom(kind, x, d)) for kind in ("floordiv", "mod"))
     yield eq(x, q * d + r)
 
 
 def negative_remainders(x, d):
-    q, r = (term(atoms.Atom(kind, x, d)) for kind in ("div", "rem"))
+    q, r = (term(terms.Atom(kind, x, d)) for kind in ("div", "rem"))
     yield from (eq(x, q * d + r), le(0, r), lt(r, d))
 
 
@@ -99,7 +103,7 @@ def nothing_left(offset, shape, strides):
     found = [term(0)] * len(shape)
     rest = offset
     for axis, stride in enumerate(strides):
-        found[axis], rest = coordinates._divide(rest, stride)
+        found[axis], rest = indices._divide(rest, stride)
     return tuple(found)
 
 
@@ -122,9 +126,9 @@ def precise(value, contents, truncates, *rest):
     return CONTRACTIONS(value, contents, True, *rest)
 
 
-SUBSTITUTE, FINISH = loops.substitute, loops._finish
+SUBSTITUTE, FINISH = control.substitute, control._finish
 LEMMAS, AIM = lemmas._Lemmas, lemmas.aim
-CONTRACTIONS, COMPUTE = product.find_contractions, arithmetic.compute
+CONTRACTIONS, COMPUTE = product.find_contractions, integer_rules.compute
 BOUNDS, ONCE, LANES, HINTS = memory.BOUNDS, memory.ONCE, memory.LANES, memory.HINTS
 EXACT = values.EXACT
 agrees, unproved = checks.agrees, checks.unproved
@@ -132,56 +136,59 @@ agrees, unproved = checks.agrees, checks.unproved
 # the rule, where it lies, what takes its place, and the check that notices
 MUTATIONS = {
     "remainders without r < d": (
-        definitions, "_define_floor", no_bound_of_remainders, checks.definitions_hold),
+        lemmas, "_define_floor", no_bound_of_remainders, checks.definitions_hold),
     "remainders of negatives are positive": (
-        definitions, "_define_truncated", negative_remainders, checks.definitions_hold),
+        lemmas, "_define_truncated", negative_remainders, checks.definitions_hold),
     "nothing says that a least is one of two": (
-        definitions, "define", defining("min", lambda atom: iter(())), checks.definitions_hold),
+        lemmas, "define", defining("min", lambda atom: iter(())), checks.definitions_hold),
     "a flag may be either": (
-        definitions, "define", defining("flag", lambda atom: iter(())), checks.definitions_hold),
+        lemmas, "define", defining("flag", lambda atom: iter(())), checks.definitions_hold),
     "min for max": (
-        making.OPERATIONS, "min", making.OPERATIONS["max"], checks.terms_are_what_they_say),
+        terms.OPERATIONS, "min", terms.OPERATIONS["max"], checks.terms_are_what_they_say),
     "choices swapped": (
-        making.OPERATIONS, "choice", lambda c, x, y: making.np.where(c, y, x),
+        terms.OPERATIONS, "choice", lambda c, x, y: terms.np.where(c, y, x),
         checks.terms_are_what_they_say),
     "flags inverted": (
-        making.OPERATIONS, "flag", lambda cond: making.np.where(cond, 0, 1),
+        terms.OPERATIONS, "flag", lambda cond: terms.np.where(cond, 0, 1),
         checks.terms_are_what_they_say),
     "mod of negatives towards zero": (
-        making.OPERATIONS, "mod", making.OPERATIONS["rem"], checks.terms_are_what_they_say),
+        terms.OPERATIONS, "mod", terms.OPERATIONS["rem"], checks.terms_are_what_they_say),
     "the largest remainder off by one": (
-        atoms, "_most", lambda kind, args: 1 if kind == "flag" else
+        terms, "_most", lambda kind, args: 1 if kind == "flag" else
         args[1].constant - 2 if kind == "mod" and args[1].constant else None,
         checks.terms_are_what_they_say),
     "what is at most the divisor is its own remainder": (
         Poly, "most", property(lambda self: 1 if self.is_natural else None),
         checks.terms_are_what_they_say),
     "comparisons let equals in": (
-        integers, "lt", lambda x, y: le(x, y), checks.comparisons_are_of_their_sign),
+        symbolic_values, "lt", lambda x, y: le(x, y), checks.comparisons_are_of_their_sign),
     "negatives are small without sign": (
-        integers, "every", lambda conds: list(conds)[-1], checks.comparisons_are_of_their_sign),
+        symbolic_values, "every", lambda conds: list(conds)[-1],
+        checks.comparisons_are_of_their_sign),
     "an inserted axis shifts no lane": (
-        shapes, "insert_axis",
+        integer_rules, "insert_axis",
         lambda value, axis: replace(value, shape=(*value.shape[:axis], 1, *value.shape[axis:])),
         checks.lanes_move_as_arrays_do),
     "axes permuted the other way": (
-        shapes, "permute", lambda value, order: PERMUTE(value, tuple(map(order.index, range(3)))),
+        integer_rules, "permute",
+        lambda value, order: PERMUTE(value, tuple(map(order.index, range(3)))),
         checks.lanes_move_as_arrays_do),
     "reshaped in another order": (
-        shapes, "reshape", lambda value, shape: RESHAPE(PERMUTE(value, (2, 1, 0)), shape),
+        integer_rules, "reshape", lambda value, shape: RESHAPE(PERMUTE(value, (2, 1, 0)), shape),
         checks.lanes_move_as_arrays_do),
     "lemmas multiply by what may be negative": (
         lemmas, "_Lemmas", any_factor, checks.lemmas_are_true),
     "aimed lemmas multiply by what may be negative": (
         lemmas, "aim", aimed_at_all, checks.lemmas_are_true),
     "quotients of negatives are rounded up": (
-        making, "_divide_negative", lambda x, d: (-making.make("floordiv", -x, d), term(0)),
+        terms, "_divide_negative", lambda x, d: (-terms.make("floordiv", -x, d), term(0)),
         checks.terms_are_what_they_say),
     "whatever is doubted follows": (
         solver.Solver, "_pick", lambda self, writer, said, doubted: doubted,
         checks.solver_is_no_optimist),
     "what a kernel computes has the type that it needs": (
-        arithmetic, "require_fit", lambda *given: None, unproved("widened_too_late", memory.FIT)),
+        integer_rules, "require_fit", lambda *given: None,
+        unproved("widened_too_late", memory.FIT)),
     "a loop runs without trips": (
         Machine, "under", lambda self, cond: nullcontext(),
         checks.proved("last_column_of_its_own", BOUNDS, layouts="any")),
@@ -190,9 +197,9 @@ MUTATIONS = {
     "rows that it stores to end anywhere": (
         accesses, "ALIGNMENT", 1, unproved("stored_past_rows", HINTS, layouts="any")),
     "rows are never padded": (
-        cover, "is_whole", lambda view: True, unproved("copied_through_padded_rows", ONCE)),
+        coverage, "is_whole", lambda view: True, unproved("copied_through_padded_rows", ONCE)),
     "whatever is between rows is theirs": (
-        bounds, "is_dense", lambda tensor: True, unproved(
+        in_bounds, "is_dense", lambda tensor: True, unproved(
             "padding_read", BOUNDS, layouts="any", K="1..")),
     "no size is 0": (
         domain, "_list_sizes", lambda contract: iter([
@@ -216,19 +223,19 @@ MUTATIONS = {
         solver.Solver, "recall", lambda self, what, decide, *conds: RECALL(self, what, decide),
         checks.solver_is_no_optimist),
     "a number of tiles is small": (
-        knowledge.Knowledge, "_find_most", lambda self, size: 1, checks.solver_is_no_optimist),
+        lemmas.Knowledge, "_find_most", lambda self, size: 1, checks.solver_is_no_optimist),
     "a digit that reaches over its place": (
-        making, "_divide_digits", over_its_place, checks.terms_are_what_they_say),
+        terms, "_divide_digits", over_its_place, checks.terms_are_what_they_say),
     "what is left of an offset is dropped": (
-        coordinates, "locate", nothing_left, checks.indices_are_of_their_offset),
+        indices, "locate", nothing_left, checks.indices_are_of_their_offset),
     "an index by the wrong stride": (
-        coordinates, "_divide", lambda whole, stride: (whole, term(0)),
+        indices, "_divide", lambda whole, stride: (whole, term(0)),
         checks.indices_are_of_their_offset),
     "ranges begin one late": (
         RULES, "tt.make_range", one_late,
         agrees("branches")),
     "min for max in kernels": (
-        arithmetic, "compute", lambda name, x, y: COMPUTE(
+        integer_rules, "compute", lambda name, x, y: COMPUTE(
             {"arith.minsi": "arith.maxsi"}.get(name, name), x, y),
         agrees("carried_from_trip_to_trip")),
     "an if whose else is not negated": (
@@ -238,13 +245,14 @@ MUTATIONS = {
         RULES, "tt.atomic_rmw", lambda *given: None, agrees("half_of_it_zeroed")),
     "accesses of trial runs are kept": (Machine, "keep", keep_all, agrees("branches")),
     "a value of the same trip": (
-        loops, "substitute", at_the_same_trip, agrees("carried_from_trip_to_trip")),
+        control, "substitute", at_the_same_trip, agrees("carried_from_trip_to_trip")),
     "behind the loop one trip late": (
-        loops, "_finish", one_trip_more, agrees("carried_from_trip_to_trip")),
+        control, "_finish", one_trip_more, agrees("carried_from_trip_to_trip")),
     "what a trip adds is forgotten": (
-        holes.Hole, "fill", lambda self, added: self.init, agrees("carried_from_trip_to_trip")),
+        symbolic_values.Hole, "fill", lambda self, added: self.init,
+        agrees("carried_from_trip_to_trip")),
     "any step is the same for all trips": (
-        loops, "_is_constant", lambda *given: True, agrees("carried_from_trip_to_trip")),
+        control, "_is_constant", lambda *given: True, agrees("carried_from_trip_to_trip")),
     "32-bit steps are forgotten": (
         asking, "judge_fit", lambda *given, **named: iter(()),
         unproved("k_offset_of_b_in_32_bits", memory.FIT)),
@@ -260,7 +268,7 @@ MUTATIONS = {
         product, "find_contractions", precise,
         unproved("single_precision_by_default", EXACT, formats=("fp32",))),
 }  # fmt: skip
-PERMUTE, RESHAPE, RANGE = shapes.permute, shapes.reshape, RULES["tt.make_range"]
+PERMUTE, RESHAPE, RANGE = integer_rules.permute, integer_rules.reshape, RULES["tt.make_range"]
 CHECKS = {name: check for name, (*_, check) in MUTATIONS.items()}
 # the same check of several rules is one
 WHOLE = {(getattr(check, "__closure__", None) and name) or check.__name__: check

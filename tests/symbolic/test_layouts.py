@@ -9,8 +9,8 @@ from symbolic_sizes import trace
 
 from gemmproof.reference.symbolic.terms import TRUE, eq, evaluate, le, symbol
 from gemmproof.reference.symbolic.terms import make as make_term
-from gemmproof.reference.symbolic.wrapper import Symbolic
-from gemmproof.reference.symbolic.wrapper.known import Known
+from gemmproof.reference.symbolic.tracing import Symbolic
+from gemmproof.reference.symbolic.tracing.symbolic_shapes import Known
 
 pad = torch.nn.functional.pad
 OPERATIONS = {

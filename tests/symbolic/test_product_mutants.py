@@ -7,31 +7,27 @@ import pytest
 
 from gemmproof.properties import memory, values
 from gemmproof.properties.proof import asking, chain, prove, results
-from gemmproof.reference.symbolic import definitions
+from gemmproof.reference.symbolic import lemmas, terms
 from gemmproof.reference.symbolic import solver as solving
-from gemmproof.reference.symbolic.machine import hints, interpret, loops, numbers
-from gemmproof.reference.symbolic.machine import values as machine_values
+from gemmproof.reference.symbolic.interpreter import control, interpret, memory_rules
+from gemmproof.reference.symbolic.interpreter import symbolic_values as machine_values
 from gemmproof.reference.symbolic.obligations import (
     contents,
-    contraction,
-    copies,
-    cover,
-    digits,
-    reaching,
-    tiles,
-    walks,
+    coverage,
+    indices,
+    product,
 )
-from gemmproof.reference.symbolic.obligations import instances as programs
-from gemmproof.reference.symbolic.obligations.verdict import PROVED, Verdict
-from gemmproof.reference.symbolic.terms import FALSE, TRUE, Atom, le, lt, making, symbol, term, walk
+from gemmproof.reference.symbolic.obligations import indices as programs
+from gemmproof.reference.symbolic.obligations.indices import PROVED, Verdict
+from gemmproof.reference.symbolic.terms import FALSE, TRUE, Atom, le, lt, symbol, term, walk
 
 PROOF = Verdict(PROVED, "", None)
-REBIND, BOX = loops.rebind, contents.find_box
+REBIND, BOX = control.rebind, contents.find_box
 EXACT, LANES, ONCE, HINTS = values.EXACT, memory.LANES, memory.ONCE, memory.HINTS
 unproved = checks.unproved
 D = symbol("d", is_natural=True)
 SIDE = symbol("side", is_natural=True)
-TILES = making.make("floordiv", SIDE + 15, 16)
+TILES = terms.make("floordiv", SIDE + 15, 16)
 
 
 def no_trip_before(value, swaps):
@@ -45,37 +41,39 @@ def whole_memory(solver, view, at):
 # -- checks of how programs are counted ------------------------------------------------------------
 def tiles_have_one_program_each():
     """Of as many programs as tiles, where each tile has one."""
-    program, lane = Atom("symbol", "pid_x", 0, is_natural=True), definitions.lane(0, 16)
+    program, lane = Atom("symbol", "pid_x", 0, is_natural=True), lemmas.lane(0, 16)
     for grid, tile, wanted in (
         (TILES, term(program), True),
         (TILES, TILES - 1 - program, True),
-        (TILES, 2 * making.make("floordiv", term(program), 2), False),
-        (2 * TILES, making.make("floordiv", term(program), 2), False),
+        (TILES, 2 * terms.make("floordiv", term(program), 2), False),
+        (2 * TILES, terms.make("floordiv", term(program), 2), False),
     ):
         solver = solving.Solver(le(1, SIDE), {program: lt(term(program), grid)})
         store = machine_values.Access("store", None, SIDE, TRUE, TRUE, (16,), None)
-        found = tiles.has_one_program_each(solver, [(store, [16 * tile + lane], [program])], [SIDE])
+        found = coverage.has_one_program_each(
+            solver, [(store, [16 * tile + lane], [program])], [SIDE]
+        )
         assert found == wanted, (grid, tile)
 
 
 def parts_are_of_one_tile():
     """Stores side by side are a tile; one over the other, or with a gap, they are not."""
-    program, lane = Atom("symbol", "pid_x", 0, is_natural=True), definitions.lane(0, 8)
+    program, lane = Atom("symbol", "pid_x", 0, is_natural=True), lemmas.lane(0, 8)
     for begins, apart, whole in (((0, 8), True, True), ((0,), True, False), ((8, 8), False, False)):
         solver = solving.Solver(le(1, SIDE), {program: lt(term(program), TILES)})
         store = machine_values.Access("store", None, SIDE, TRUE, TRUE, (8,), None)
         placed = [(store, [16 * term(program) + n + lane], [program]) for n in begins]
-        assert tiles.has_one_program_each(solver, placed, [SIDE]) == apart
-        assert tiles.has_one_program_each(solver, placed, [SIDE], whole=True) == whole
+        assert coverage.has_one_program_each(solver, placed, [SIDE]) == apart
+        assert coverage.has_one_program_each(solver, placed, [SIDE], whole=True) == whole
 
 
 def walks_come_to_each_number_once():
     """Of programs that go on in strides, where they are as many as the stride, or as there are."""
     program, trip = (Atom("symbol", *x, is_natural=True) for x in (("pid_x", 0), ("trip", 0, 1)))
-    at, least = term(program) + 12 * term(trip), making.make("min", term(12), TILES)
+    at, least = term(program) + 12 * term(trip), terms.make("min", term(12), TILES)
     for grid, what, wanted in (
         (least, at, True),
-        (term(12), making.make("floordiv", at, D), True),
+        (term(12), terms.make("floordiv", at, D), True),
         (term(11), at, False),
         (term(13), at, False),
         (least, at + program, False),
@@ -83,7 +81,7 @@ def walks_come_to_each_number_once():
     ):
         known = {program: lt(term(program), grid), trip: lt(at, TILES)}
         solver = solving.Solver(le(1, SIDE), known)
-        found = walks.find_walk(solver, what)
+        found = indices.find_walk(solver, what)
         assert (found is not None) == wanted, (grid, what)
         if found is not None:
             assert solver.known[found.place] == lt(term(found.place), TILES)
@@ -102,9 +100,9 @@ MUTATIONS = {
         results, "find_rewrite", lambda *given: "",
         unproved("cleared_between_two_launches", EXACT)),
     "any fill is one of zeros": (
-        copies, "is_zeros", lambda call: True, unproved("bias_of_ones", EXACT)),
+        contents, "is_zeros", lambda call: True, unproved("bias_of_ones", EXACT)),
     "any copy keeps every number": (
-        copies, "_keeps", lambda *given: True, unproved("copied_in_half_the_bits", EXACT)),
+        contents, "_keeps", lambda *given: True, unproved("copied_in_half_the_bits", EXACT)),
     "a box is all of its memory": (
         contents, "find_box", whole_memory, unproved("half_of_it_copied", EXACT)),
     "what is stored again is read": (
@@ -114,51 +112,51 @@ MUTATIONS = {
         results.Made, "list_stores", lambda *given: [],
         unproved("undefined_column_read_back", LANES)),
     "what the same trip hands on": (
-        loops, "rebind", no_trip_before, unproved("first_tile_twice", EXACT)),
+        control, "rebind", no_trip_before, unproved("first_tile_twice", EXACT)),
     "what runs over an axis is dropped": (
         contents, "_carry", lambda at, shape: (*at[:-1], at[-1] * 0),
         unproved("summed_from_neighbours", EXACT)),
     "whatever reduces adds": (
-        numbers, "_adds", lambda *given: True, unproved("first_products_twice", EXACT)),
+        memory_rules, "_adds", lambda *given: True, unproved("first_products_twice", EXACT)),
     "any number is 1": (
-        contraction, "is_number", lambda value, number: value.kind == "number",
+        product, "is_number", lambda value, number: value.kind == "number",
         unproved("times_two", EXACT)),
     "half precision is wide": (
-        contraction, "WIDE", ("f16", *contraction.WIDE), unproved("slices_kept_in_half", EXACT)),
+        product, "WIDE", ("f16", *product.WIDE), unproved("slices_kept_in_half", EXACT)),
     "zeros are right": (
         results, "judge_zeros", lambda *given: PROOF, unproved("zeros_where_k_is_small", EXACT)),
     "equal numbers are none": (
-        cover, "split_equal", lambda x, y: iter([FALSE]),
+        coverage, "split_equal", lambda x, y: iter([FALSE]),
         unproved("every_tile_launched_twice", ONCE)),
     "the last tile has no elements": (
-        digits, "make", lambda kind, x, y: making.make(kind, x, y) - 1,
+        indices, "make", lambda kind, x, y: terms.make(kind, x, y) - 1,
         checks.digits_are_of_their_number),
     "a result has no elements": (
-        cover, "new_element", lambda solver, shape, places: ([term(0)] * len(shape), FALSE),
+        coverage, "new_element", lambda solver, shape, places: ([term(0)] * len(shape), FALSE),
         unproved("last_row_not_stored", ONCE)),
     "lanes that no term names": (
-        cover, "list_others", lambda *given: [],
+        coverage, "list_others", lambda *given: [],
         unproved("every_lane_stores_one_column", ONCE, N="1..1")),
     "programs that are no others": (
         programs, "list_programs", lambda *given: [], unproved("every_tile_launched_twice", ONCE)),
     "whatever is inverted is reached": (
-        reaching, "reach", lambda *given: TRUE, unproved("last_row_not_stored", ONCE)),
+        coverage, "reach", lambda *given: TRUE, unproved("last_row_not_stored", ONCE)),
     "as many programs as tiles, whichever these are": (
-        tiles, "find_gap", lambda *given: "", tiles_have_one_program_each),
+        coverage, "find_gap", lambda *given: "", tiles_have_one_program_each),
     "any number of programs": (
-        tiles, "count_programs", lambda *given: TILES,
+        coverage, "count_programs", lambda *given: TILES,
         tiles_have_one_program_each),
     "every tile is one program's": (
-        cover, "has_one_program_each", lambda *given: True,
+        coverage, "has_one_program_each", lambda *given: True,
         unproved("every_tile_launched_twice", ONCE)),
     "any part of a tile is another": (
-        tiles, "_find_part", lambda access, at, sizes: (id(at),),
+        coverage, "_find_part", lambda access, at, sizes: (id(at),),
         parts_are_of_one_tile),
     "any number of programs walks": (
-        walks, "count_programs", lambda *given: term(12),
+        indices, "count_programs", lambda *given: term(12),
         walks_come_to_each_number_once),
     "whatever else a walk names": (
-        walks, "walk", lambda *what: iter(()),
+        indices, "walk", lambda *what: iter(()),
         walks_come_to_each_number_once),
     "programs that nothing names are none": (
         asking, "is_program", lambda atom: False, unproved("every_tile_launched_twice", ONCE)),
@@ -171,10 +169,10 @@ MUTATIONS = {
         interpret, "keep_hints", lambda machine, op, values, results: results,
         unproved("wider", HINTS)),
     "each lane of a run stands for itself": (
-        hints, "_say_of_lane", lambda machine, word, value, axis, cond: cond,
+        interpret, "_say_of_lane", lambda machine, word, value, axis, cond: cond,
         unproved("begun_before", HINTS)),
     "loops say nothing of what they carry": (
-        loops, "claim_hints", lambda machine, op, value, argument: value,
+        control, "claim_hints", lambda machine, op, value, argument: value,
         unproved("carried_but_not_held", HINTS)),
 }  # fmt: skip
 

@@ -10,9 +10,8 @@ import weakref
 import numpy as np
 import pytest
 
-from gemmproof.reference.symbolic.definitions import define, lane
-from gemmproof.reference.symbolic.terms import eq, evaluate, make, symbol
-from gemmproof.reference.symbolic.terms.making import OPERATIONS
+from gemmproof.reference.symbolic.lemmas import define, lane
+from gemmproof.reference.symbolic.terms import OPERATIONS, eq, evaluate, make, symbol
 
 SIZES = (2, 16, 64)
 DRAWS = 400  # terms of each kind

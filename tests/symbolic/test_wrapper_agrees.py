@@ -10,10 +10,10 @@ from symbolic_sizes import BATCH, STEPS, K, M, N, operands, trace
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.simulator import kernel as simulated
+from gemmproof.reference.simulator import launch as simulated
 from gemmproof.reference.simulator.call import run
 from gemmproof.reference.symbolic.terms import Poly, evaluate, walk
-from gemmproof.reference.symbolic.wrapper.record import HostDescriptor, TensorView
+from gemmproof.reference.symbolic.tracing.trace import HostDescriptor, TensorView
 
 DRAWS, MOST_PATHS = 8, 24
 # why the wrapper cannot be followed, or by the sizes drawn is not

@@ -13,9 +13,9 @@ from symbolic_sizes import STEPS, K, M, N, operands, trace
 
 from gemmproof import kernels
 from gemmproof.reference.symbolic.terms import eq, evaluate, every, le, make, term
-from gemmproof.reference.symbolic.wrapper import Path as PathOfWrapper
-from gemmproof.reference.symbolic.wrapper import paths, take_config
-from gemmproof.reference.symbolic.wrapper.record import HostDescriptor, TensorView
+from gemmproof.reference.symbolic.tracing import Path as PathOfWrapper
+from gemmproof.reference.symbolic.tracing import paths, take_config
+from gemmproof.reference.symbolic.tracing.trace import HostDescriptor, TensorView
 
 SOME = every(le(1, n) for n in (M, N, K))
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "right.py"
@@ -259,7 +259,7 @@ def test_what_an_earlier_call_kept_is_not_taken_for_this_ones():
 
 WITHOUT_COMPILER = """
 import sys
-from gemmproof.reference.symbolic.wrapper.compiler import without_compiler, without_imports
+from gemmproof.reference.symbolic.tracing.symbolic_shapes import without_compiler, without_imports
 
 def product(a, b):
     pass

@@ -19,11 +19,10 @@ from simulator_cases import DTYPES, LAYOUTS, Case, fill, make_view, operands_of,
 from simulator_kernels import multiply
 from triton.runtime.interpreter import GridExecutor
 
+from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.exact import exact_product
-from gemmproof.reference.mirrors import launch_of, mirror_for
-from gemmproof.reference.mirrors.access import Touch, first_difference
-from gemmproof.reference.mirrors.run import run_grid, touches_of
+from gemmproof.reference.mirrors import launch_of, mirror_for, run_grid, touches_of
+from gemmproof.reference.mirrors.mirrored_launch import Touch, first_difference
 
 # CPU arguments are used in place; copying them back onto themselves would touch every page of the
 # huge parents below.

@@ -10,7 +10,7 @@ import pytest
 from dot_oracle import operand
 
 from gemmproof.properties.cases.tensors import as_array, as_tensor
-from gemmproof.reference.arithmetic.conversions import bits, round_to
+from gemmproof.reference.arithmetic import bits, round_to
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.formats import FORMATS
 

@@ -11,10 +11,9 @@ from lanes import first_of_each
 from simulator_cases import LAYOUTS, Case, operands_of
 from simulator_kernels import WRAPPERS, multiply
 
-from gemmproof.reference.arithmetic.conversions import format_of
-from gemmproof.reference.bound import gemm_bound
+from gemmproof.reference.arithmetic import format_of
+from gemmproof.reference.bounds import exact_product, gemm_bound
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.exact import exact_product
 from gemmproof.reference.simulator import run
 
 EXAMPLES = 26  # for each of eight kernels: 208 cases

@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 from interpreter_process import start_interpreter
 
+from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.exact import exact_product
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.mirrors import MIRRORS, MirrorLaunch, launch_of, mirror_for
-from gemmproof.reference.mirrors.access import first_difference
-from gemmproof.reference.mirrors.run import run_grid, touches_of
+from gemmproof.reference.mirrors import (
+    MIRRORS,
+    MirrorLaunch,
+    launch_of,
+    mirror_for,
+    run_grid,
+    touches_of,
+)
+from gemmproof.reference.mirrors.mirrored_launch import first_difference
 
 CASES = 40
 # it fetches by descriptors, of which the interpreter keeps no offsets: test_kernels_tma.py has it

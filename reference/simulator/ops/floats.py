@@ -1,16 +1,25 @@
-"""Float arithmetic: one rounding, and the device's one NaN."""
+"""Operations of TTIR on floats: casts, arithmetic, functions, inline assembly."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from gemmproof.reference import bitwise
+from gemmproof.reference.arithmetic import float_to_integer, round_float, round_to, to_fp32
 from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.libdevice import function_of
+from gemmproof.reference.ptx import UnknownAsm, compile_asm
+from gemmproof.reference.simulation import Unsupported
+from gemmproof.reference.simulator import session
 from gemmproof.reference.simulator.ops.registry import elementwise, operation
-from gemmproof.reference.simulator.value import Value
-from gemmproof.reference.ttir.module import Op
+from gemmproof.reference.simulator.value import Value, union
+from gemmproof.reference.ttir import F32, F64, I1, Dtype, Op, Type, unsigned
 
+# -- floats --------------------------------------------------------------------------------------
 Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -74,3 +83,266 @@ def _build_clamp(op: Op) -> Callable[..., Value]:
         return canonical(least(high_of, greatest(low_of, x, low), high))
 
     return elementwise(clamp, op.types[0].dtype)
+
+
+# -- cast ----------------------------------------------------------------------------------------
+_KNOWN_STORAGE = {f.storage.name for f in FORMATS.values()}
+
+
+@operation("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui")
+def build_integer_cast(op: Op) -> Callable[..., Value]:
+    dtype = op.types[0].dtype
+    without_sign = op.name in ("arith.extui", "arith.index_castui")
+
+    def compute(x: Value) -> Value:
+        if dtype is I1:
+            return Value((x.data & 1).astype(np.bool_), dtype, x.poison, loaded=x.loaded)
+        read = unsigned(x.data) if without_sign else x.data
+        if x.dtype is I1 and not without_sign:
+            read = -read.astype(np.int8)  # the sign of one bit
+        data = read.astype(dtype.numpy)
+        exact = x.exact
+        if exact is None and dtype.bits < x.dtype.bits:
+            exact = read.astype(np.int64)
+        if exact is not None and (exact == data).all():
+            exact = None
+        made = Value(data, dtype, x.poison, exact, loaded=x.loaded)
+        if exact is None and x.span and (not without_sign or x.span[0] >= 0):
+            made.span = x.span
+        return made
+
+    return compute
+
+
+@operation("arith.fptosi", "arith.fptoui")
+def _build_to_integer(op: Op) -> Callable[..., Value]:
+    """Floats to integers: cut toward zero, saturating at the width that PTX converts to.
+
+    PTX has no conversion to 8 bits: cvt.rzi.s16 (u16) saturates at 16 and the low byte is kept.
+    """
+    dtype = op.types[0].dtype
+    sign = "u" if op.name == "arith.fptoui" else "i"
+    wide = np.dtype(f"{sign}{max(2, dtype.itemsize)}")
+
+    def convert(data: np.ndarray) -> np.ndarray:
+        whole = float_to_integer(data, wide, "rz")
+        return whole & 1 if dtype is I1 else whole
+
+    return elementwise(convert, dtype)
+
+
+@operation("arith.sitofp", "arith.uitofp")
+def _build_from_integer(op: Op) -> Callable[..., Value]:
+    source, dtype = op.operand_types[0].dtype, op.types[0].dtype
+    without_sign = op.name == "arith.uitofp"
+
+    def convert(data: np.ndarray) -> np.ndarray:
+        if source is I1:
+            data = data.astype(np.int8) if without_sign else -data.astype(np.int8)
+        return to_float(unsigned(data) if without_sign else data, dtype)
+
+    return elementwise(convert, dtype)
+
+
+@operation("arith.extf", "arith.truncf", "tt.fp_to_fp")
+def _build_float_cast(op: Op) -> Callable[..., Value]:
+    source, dtype = op.operand_types[0].dtype, op.types[0].dtype
+    cut = op.attrs.get("rounding") == "rtz"
+    by_bias = source.name == "f8E5M2" and dtype.name == "bf16"
+    missing = _lacks_conversion(source, dtype, cut)
+
+    def convert(data: np.ndarray) -> np.ndarray:
+        if missing and session.runs_on_nvidia():
+            way = f"{source} to {dtype}{' toward zero' if cut else ''}"
+            raise session.kernel_error(f"Triton's compiler has no conversion of {way}")
+        if by_bias and session.runs_on_nvidia():
+            return widen_e5m2(data)
+        return round_float(data, dtype.format, "rz") if cut else to_float(data, dtype)
+
+    return elementwise(convert, dtype)
+
+
+def _lacks_conversion(source: Dtype, target: Dtype, cut: bool) -> bool:
+    """Whether Triton's compiler ends at this conversion on every NVIDIA GPU."""
+    fp8 = ("f8E4M3FN", "f8E5M2")
+    if cut and target.bits < source.bits:
+        if target.name in fp8:
+            return target.name == "f8E4M3FN" or source is not F32
+        return source is F64
+    if source.name in fp8:
+        return target is F64 or (target.name in fp8 and target is not source)
+    return source is F64 and target.name in fp8
+
+
+def to_float(data: np.ndarray, dtype: Dtype) -> np.ndarray:
+    """Numbers to floats, nearest even; fp8 saturates as PTX's conversions do."""
+    target = dtype.numpy
+    if data.dtype == target:
+        return data
+    if not dtype.format:  # the fnuz types of AMD: widen to fp32, then ml_dtypes rounds
+        return data.astype(np.float32).astype(target)
+    if data.dtype.name not in _KNOWN_STORAGE:
+        data = data.astype(np.float32) if data.dtype.kind != "u" else data.astype(np.uint64)
+    if dtype is F32 and data.dtype.name == "bfloat16":
+        return to_fp32(data)  # a shift: a NaN keeps its bits
+    if dtype is F32 and (data.dtype == np.float16 or data.dtype.itemsize == 1):
+        return canonical(to_fp32(data) if data.dtype.kind != "i" else data.astype(target))
+    return round_to(data, FORMATS[dtype.format], saturate=target.itemsize == 1)
+
+
+def widen_e5m2(data: np.ndarray) -> np.ndarray:
+    """e5m2 as bf16, as Triton's code for NVIDIA does it: by the exponent's bias alone.
+
+    So Inf becomes 65536, and NaN a number beyond it (recorded on an H200).
+    """
+    codes = data.view(np.uint8)
+    fraction = (codes & 3).astype(np.float32)
+    special = np.copysign(np.float32(65536) * (1 + fraction / 4), np.where(codes & 128, -1, 1))
+    wide = np.where(codes & 0x7C == 0x7C, special, to_fp32(data))
+    return round_to(wide.astype(np.float32), FORMATS["bf16"])
+
+
+@operation("arith.bitcast", "tt.bitcast", "tt.ptr_to_int", "tt.int_to_ptr", "gemmproof.same")
+def _build_bitcast(op: Op) -> Callable[..., Value]:
+    dtype = op.types[0].dtype
+
+    def compute(x: Value) -> Value:
+        if x.dtype is dtype:
+            return x
+        if dtype.is_pointer or x.dtype.is_pointer:
+            base = x.base if dtype.is_pointer else None
+            return Value(x.data.astype(dtype.numpy), dtype, x.poison, x.exact, base)
+        data = np.ascontiguousarray(x.data).view(dtype.numpy)
+        return Value(data, dtype, x.poison, loaded=x.loaded)
+
+    return compute
+
+
+# -- math ----------------------------------------------------------------------------------------
+# The library's name, where it is not the operation's. What rounds is noted: a GPU's own function
+# may differ in the last bits.
+_ROUNDED = {
+    **{
+        f"math.{name}": name
+        for name in (
+            *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan"),
+            *("sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2"),
+            *("sqrt", "rsqrt", "cbrt", "erf", "erfc", "copysign"),
+        )
+    },
+    "math.powf": "pow",
+    "tt.precise_sqrt": "sqrt",
+}
+_EXACT = {
+    **{f"math.{name}": name for name in ("floor", "ceil", "trunc", "round", "fma")},
+    "math.roundeven": "rint",
+    "math.absf": "fabs",
+}
+
+
+@operation(*_ROUNDED, *_EXACT)
+def _build_function(op: Op) -> Callable[..., Value]:
+    function = function_of(f"__nv_{(_ROUNDED | _EXACT)[op.name]}")
+    assert function is not None
+    rounds = "math" if op.name in _ROUNDED else ""
+    return elementwise(lambda *data: canonical(function(*data)), op.types[0].dtype, rounds)
+
+
+@operation("arith.remf")
+def _build_remainder(op: Op) -> Callable[..., Value]:
+    """a - trunc(a / b) b as the compiled kernel has it: the quotient rounded, then one fma."""
+    dtype = op.types[0].dtype
+    multiply_add = function_of("__nv_fma")
+    assert multiply_add is not None
+
+    def remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        quotient = np.trunc(np.true_divide(a, b).astype(dtype.numpy))
+        return canonical(np.where(np.isinf(b), a, multiply_add(-quotient, b, a)))
+
+    return elementwise(remainder, dtype, "/")
+
+
+_BITS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "math.absi": np.abs,
+    "math.ctpop": lambda x: bitwise.count_ones(unsigned(x)),
+    "math.ctlz": lambda x: bitwise.count_leading_zeros(unsigned(x)),
+    "math.cttz": lambda x: np.where(x == 0, 8 * x.dtype.itemsize, bitwise.lowest_bit(x)),
+}
+
+
+@operation(*_BITS)
+def _build_bit_function(op: Op) -> Callable[..., Value]:
+    return elementwise(_BITS[op.name], op.types[0].dtype)
+
+
+# -- special -------------------------------------------------------------------------------------
+# NVIDIA's registers, and what AMD's assembly asks for in Triton's own library.
+_READS = re.compile(
+    r"mov\.[bus](?:32|64) \$0, %(globaltimer(?:_lo|_hi)?|clock(?:_hi|64)?|n?smid) ?;?"
+    r"|(s_memrealtime|s_sendmsg_rtn_b64|s_getreg_b32) \$0\b.*"
+)
+_GRID_CONTROL = re.compile(r"griddepcontrol\.(?:wait|launch_dependents) ?;?")
+_TICK = 1000  # a clock advances by this at each read, so that a kernel that waits for it ends
+
+
+def special_register(asm: str, kind: Type) -> Callable[[], Value] | None:
+    """What computes the one result of such assembly, None for any other."""
+    text = " ".join(re.sub(r"/\*.*?\*/|//[^\n]*", " ", asm, flags=re.DOTALL).split())
+    if _GRID_CONTROL.fullmatch(text):  # launches run one after the other
+        return lambda: Value(np.zeros(1, kind.dtype.numpy), kind.dtype)
+    found = _READS.fullmatch(text)
+    if found is None:
+        return None
+    words = f"a value that only the GPU knows ({found[1] or found[2]})"
+
+    def compute() -> Value:
+        launch = session.current()
+        launch.ticks += _TICK
+        now = np.array([launch.ticks]).astype(kind.dtype.numpy)
+        return Value(now, kind.dtype, np.ones(1, np.uint8) * session.poison_bit(words))
+
+    return compute
+
+
+# -- assembly ------------------------------------------------------------------------------------
+@operation("tt.elementwise_inline_asm", constant=False)
+def _build_assembly(op: Op) -> Callable[..., Any]:
+    asm, pack = op.strings[0], op.integer("packed_element", 1)
+    if not op.operand_types and (read := special_register(asm, op.types[0])) is not None:
+        return read
+    shape = op.operand_types[0].shape if op.operand_types else op.types[0].shape
+    sources = [kind.dtype.numpy for kind in op.operand_types]
+    results = [kind.dtype.numpy for kind in op.types]
+    try:
+        assembly = compile_asm(asm, op.attrs["constraints"], sources, results, pack)
+    except UnknownAsm as error:
+        raise Unsupported(f"inline assembly {' '.join(asm.split())[:80]!r}: {error}") from None
+
+    def compute(*values: Value) -> Any:
+        """Neighbouring lanes share registers, so a lane is as undefined as its group."""
+        for rounding in assembly.rounds:
+            session.note_rounding(rounding)
+        programs = max((len(v.data) for v in values), default=1)
+        full = (programs, *shape)
+        flat = [np.ascontiguousarray(np.broadcast_to(v.data, full)).reshape(-1) for v in values]
+        made = assembly.run(flat)
+        poison = union(*(v.poison for v in values))
+        if poison is not None and pack > 1:
+            groups = np.broadcast_to(poison, full).reshape(-1, pack)
+            poison = np.repeat(np.bitwise_or.reduce(groups, axis=1), pack).reshape(full)
+        done = tuple(
+            Value(part.reshape(full), kind.dtype, poison)
+            for part, kind in zip(made, op.types, strict=True)
+        )
+        return done[0] if len(done) == 1 else done
+
+    return compute
+
+
+@operation("tt.extern_elementwise", constant=False)
+def _build_extern(op: Op) -> Callable[..., Value]:
+    symbol = op.attrs["symbol"]
+    function = function_of(symbol)
+    if function is None:
+        raise Unsupported(f"the library function {symbol} is not known to the tile simulator")
+    return elementwise(function, op.types[0].dtype, "math")

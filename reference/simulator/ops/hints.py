@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.simulator import context
-from gemmproof.reference.simulator.checks.sightings import note_lanes
-from gemmproof.reference.simulator.context import current
+from gemmproof.reference.simulator import session
+from gemmproof.reference.simulator.checks.messages import note_lanes
 from gemmproof.reference.simulator.ops.registry import operation
+from gemmproof.reference.simulator.session import current
 from gemmproof.reference.simulator.value import Value, union
-from gemmproof.reference.ttir.module import Op
+from gemmproof.reference.ttir import Op
 
 _MOST_PRINTS = 1000  # lines
 
@@ -40,7 +40,7 @@ def _mark_doubtful(x: Value, failed: np.ndarray, words: str) -> Value:
 
     A hint is at fault where such a lane reaches a store; the idle lanes of a ragged tile do not.
     """
-    bits = failed * context.poison_bit(words, x.base, kind="false_hint")
+    bits = failed * session.poison_bit(words, x.base, kind="false_hint")
     return Value(x.data, x.dtype, union(x.poison, bits), x.exact, x.base, x.loaded)
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.simulator import context
+from gemmproof.reference.simulator import session
 from gemmproof.reference.simulator.value import Value, loaded_width, union
-from gemmproof.reference.ttir.dtypes import Dtype
-from gemmproof.reference.ttir.module import Op
+from gemmproof.reference.ttir import Dtype, Op
 
 # From an operation of the text to the function that computes its results from its operands.
 Build = Callable[[Op], Callable[..., Any]]
@@ -69,7 +68,7 @@ def elementwise(
 
     def compute(*values: Value) -> Value:
         if rounds:
-            context.note_rounding(rounds)
+            session.note_rounding(rounds)
         data = function(*[v.data for v in values])
         if data.dtype != dtype.numpy:
             data = data.astype(dtype.numpy)

@@ -26,8 +26,8 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.memory import ENDS
 from gemmproof.properties.observation import SIMULATOR, Observation
 from gemmproof.properties.table import BY_NAME, is_predicted, list_required, list_unseen
-from gemmproof.reference.arithmetic.conversions import Array
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.arithmetic import Array
+from gemmproof.reference.provenance import say_count
 from gemmproof.report.report import PropertyResult, Report
 
 

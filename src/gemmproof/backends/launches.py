@@ -16,7 +16,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import PlacedOperand, Touched
 from gemmproof.properties.observation import Observation, list_given
 from gemmproof.properties.values import list_shapes
-from gemmproof.reference.observation import Run
+from gemmproof.reference.simulation import Run
 
 # What free memory holds, launch after launch: NaN in every float format, zeros, large numbers.
 FILLS = (0xFF, 0x00, 0x7B)

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import torch
 from triton.runtime import driver
 
-from gemmproof.reference.fake_cuda.unknown import Facts, Table
+from gemmproof.reference.fake_cuda.tensors import Facts, Table
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from gemmproof.properties.naming import axes_of, words_of
 from gemmproof.properties.observation import SIMULATOR, Observation
 from gemmproof.properties.operand import WRITTEN
 from gemmproof.properties.values import name_results
-from gemmproof.reference.observation import Run
+from gemmproof.reference.simulation import Run
 from gemmproof.reference.simulator import run
 
 Runner = Callable[..., Run]

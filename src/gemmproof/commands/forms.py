@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gemmproof.commands import console
 from gemmproof.reference.gpus import TARGETS
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 from gemmproof.report.ci import codequality, github, sarif
 from gemmproof.report.ci.lost import LostSince
 from gemmproof.report.ci.placed import list_placed

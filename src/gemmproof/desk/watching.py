@@ -11,7 +11,7 @@ from importlib import util
 from pathlib import Path
 
 from gemmproof.desk.sources import list_sources
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 from gemmproof.streams import say, write_all
 from gemmproof.target import Target, display_path
 from gemmproof.worker import supervisor

@@ -12,10 +12,8 @@ from gemmproof.properties.accumulator import Deviation, Drift, declared_model, d
 from gemmproof.properties.cases.tensors import as_array, as_tensor
 from gemmproof.properties.kernel import is_triton, require_kernel
 from gemmproof.properties.measure import measure, slope
-from gemmproof.reference.accumulator.infer import PROBE_K, infer_accumulator
-from gemmproof.reference.accumulator.probes import M, N, ProbeError
-from gemmproof.reference.accumulator.record import KEPT
-from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.accumulator import KEPT, PROBE_K, M, N, ProbeError, infer_accumulator
+from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FLOAT_OPERANDS
 from gemmproof.reference.gpus import DEFAULT
 from gemmproof.report.report import SCHEMA, PropertyResult, Report, versions

@@ -12,7 +12,7 @@ from gemmproof.properties.cases.survey import Tile
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.observation import Observation, Raised
 from gemmproof.properties.operand import Misstated
-from gemmproof.reference.observation import Launch
+from gemmproof.reference.simulation import Launch
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,9 @@ from gemmproof.properties.observation import (
     list_given,
 )
 from gemmproof.properties.operand import READ
-from gemmproof.reference.arithmetic.conversions import Array
-from gemmproof.reference.observation import (
+from gemmproof.reference.arithmetic import Array
+from gemmproof.reference.provenance import is_ours, raising_line, words_of
+from gemmproof.reference.simulation import (
     CompileError,
     Exhausted,
     KernelError,
@@ -48,7 +49,6 @@ from gemmproof.reference.observation import (
     Unseen,
     Unsupported,
 )
-from gemmproof.reference.provenance import is_ours, raising_line, words_of
 
 
 class Backend(Protocol):

@@ -15,7 +15,7 @@ from gemmproof.properties.naming import parameters_of
 from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.operand import Misstated
 from gemmproof.properties.table import BY_NAME, Property, list_required
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 from gemmproof.report.report import SCHEMA, PropertyResult, Report, versions
 from gemmproof.settings import EXAMPLES
 from gemmproof.spelling import require_one

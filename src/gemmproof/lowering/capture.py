@@ -18,10 +18,10 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from gemmproof.reference.fake_cuda import fake_gpu
-from gemmproof.reference.fake_cuda.answers import swap
-from gemmproof.reference.observation import NOWHERE, KernelError, Where
+from gemmproof.reference.fake_cuda.driver import swap
 from gemmproof.reference.provenance import calling_line
-from gemmproof.reference.simulator.kernel import Kernel
+from gemmproof.reference.simulation import NOWHERE, KernelError, Where
+from gemmproof.reference.simulator.launch import Kernel
 
 DIVISIBILITY = "tt.divisibility"  # an attribute of arguments that 16 is known to divide
 _SPECIALISED = re.compile(r"\*.*|[iu]\d+|constexpr")

@@ -20,10 +20,10 @@ from triton.compiler.compiler import make_backend
 from gemmproof.lowering.binary.ptx import NOWHERE, read_ptx
 from gemmproof.lowering.capture import CapturedLaunch
 from gemmproof.lowering.said import ENOUGH, hear
-from gemmproof.reference.dot.triton import get_version
-from gemmproof.reference.fake_cuda.answers import swap
-from gemmproof.reference.observation import CompileError, Where
-from gemmproof.reference.ttir.frontend import make_ttir
+from gemmproof.reference.dot.triton_dot import get_version
+from gemmproof.reference.fake_cuda.driver import swap
+from gemmproof.reference.simulation import CompileError, Where
+from gemmproof.reference.triton_frontend import make_ttir
 
 _DIAGNOSTIC = re.compile(r'^(?:loc\()?"?([^"\n]+?)"?:(\d+):\d+\)?: error: (.*)$', re.MULTILINE)
 _PTXAS = re.compile(

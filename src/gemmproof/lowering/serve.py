@@ -19,8 +19,8 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import Misstated
 from gemmproof.reference.fake_cuda import explain_lack
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.observation import CompileError, SimulatorError
 from gemmproof.reference.provenance import tell_error
+from gemmproof.reference.simulation import CompileError, SimulatorError
 from gemmproof.target import TargetError, display_path, line_of, require_case
 from gemmproof.worker.protocol import Listener, Request
 

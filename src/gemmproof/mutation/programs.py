@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gemmproof.reference.simulator import kernel as simulated
+from gemmproof.reference.simulator import launch as simulated
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from gemmproof.mutation.generate import Reached
-from gemmproof.reference.observation import Run
 from gemmproof.reference.provenance import owner
+from gemmproof.reference.simulation import Run
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ def watch_translation(reach: Reach) -> Iterator[None]:
 @contextmanager
 def watch_launches(reach: Reach) -> Iterator[None]:
     """Within it the functions that are under way when a kernel is launched are noted."""
-    from gemmproof.reference.simulator.kernel import Kernel
+    from gemmproof.reference.simulator.launch import Kernel
 
     launch = Kernel.run
 

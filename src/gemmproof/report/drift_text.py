@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gemmproof.properties.accumulator import Drift
 from gemmproof.properties.measure import DATA
-from gemmproof.reference.accumulator.record import Accumulator
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.accumulator import Accumulator
+from gemmproof.reference.provenance import say_count
 from gemmproof.report.report import Report
 from gemmproof.report.text import STYLES, Line, clean, kernel_name
 

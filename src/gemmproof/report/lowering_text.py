@@ -16,7 +16,7 @@ from gemmproof.lowering.record import (
 from gemmproof.lowering.room import list_excess
 from gemmproof.lowering.run import LoweredTarget
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 from gemmproof.report.lowering_table import tabulate
 from gemmproof.report.text import STYLES, Line, clean
 

@@ -15,7 +15,7 @@ from gemmproof.mutation.record import (
     Judgement,
     Score,
 )
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 from gemmproof.report.text import Line, clean
 
 SHOWN = 12  # mutants of an outcome whose lines are printed; --json has all

@@ -10,7 +10,7 @@ from typing import Any
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.compiled.promises import COMPILER
 from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 from gemmproof.report.report import PropertyResult, Report
 
 Line = tuple[str, str]  # text, and a style of rich

@@ -10,7 +10,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import PlacedOperand, operands
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation, RelatedCall
-from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.arithmetic import Array
 
 Elements = Mapping[str, Array]
 

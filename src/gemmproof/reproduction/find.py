@@ -15,7 +15,7 @@ from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import READ
-from gemmproof.reference.arithmetic.conversions import Array
+from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.work import counted_seconds
 from gemmproof.reproduction.bug import ALWAYS, BY_CHANCE, ENDS, NEVER, Bug, Index

@@ -20,7 +20,7 @@ from gemmproof.properties.finding import Mismatch
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
 from gemmproof.properties.operand import READ
-from gemmproof.reference.arithmetic.conversions import Array, bits, round_to, widen
+from gemmproof.reference.arithmetic import Array, bits, round_to, widen
 from gemmproof.reproduction.calls import ALONE, Before, Series
 
 _ELEMENT = re.compile(r"^[^:]*?\[([\d, ]*)\]")

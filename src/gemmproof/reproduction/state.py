@@ -18,7 +18,7 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
 from gemmproof.properties.operand import READ, WRITTEN
-from gemmproof.reference.arithmetic.conversions import Array, widen
+from gemmproof.reference.arithmetic import Array, widen
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reproduction.bug import Bug, Index, StatedCall, StatedOperand
 from gemmproof.reproduction.calls import Before, Series

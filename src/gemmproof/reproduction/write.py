@@ -266,7 +266,7 @@ def _write_comparison(bug: Bug, formula: str | None) -> Iterator[str]:
     elif any(allowed for _, _, allowed in bug.wanted):
         text = parts.BOUNDED
         yield "# derived: what sums in the contract's accumulator, in any order, and one rounding"
-        yield "# may be off by (gemmproof's reference/bound.py), not a measured tolerance"
+        yield "# may be off by (gemmproof's reference/bounds.py), not a measured tolerance"
     else:
         text = parts.LISTED
         of = "" if formula is None else f" of {formula}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 from gemmproof.report.report import Limit, PropertyResult
 from gemmproof.signoff.changed_source import describe_source
 from gemmproof.signoff.promises import list_changed, list_lost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gemmproof.properties.compiled.promises import COMPILER
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 from gemmproof.report.facts import AXES, RESIDUES, UNKNOWN, Coverage
 from gemmproof.report.report import PropertyResult
 from gemmproof.report.text import STYLES, Line, clean

@@ -23,6 +23,6 @@ Every end that a worker can have, and what is said then; exit codes in parenthes
 
 Within a worker that lives, the engine says as much of a single call: a kernel that repeats itself
 without end is a finding, one that ran out of CPU time or memory otherwise leaves its case unjudged,
-and the check incomplete (reference/simulator/progress.py); a host call or launch option that is not
+and the check incomplete (reference/simulator/session.py); a host call or launch option that is not
 known is an error (2).
 """

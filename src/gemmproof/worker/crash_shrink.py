@@ -10,7 +10,7 @@ from collections.abc import Callable
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.contract import Contract
-from gemmproof.reference.sign_of_life import SignOfLife
+from gemmproof.reference.provenance import SignOfLife
 from gemmproof.worker.clock import Clock
 from gemmproof.worker.processes import die_with_parent, resident
 

@@ -15,7 +15,7 @@ from gemmproof.engine.drift import (
     unbatch,
 )
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.accumulator.probes import Unprobed
+from gemmproof.reference.accumulator import Unprobed
 from gemmproof.reference.provenance import tell_error
 from gemmproof.reference.simulator import SimulatorError
 from gemmproof.report.report import Report

@@ -15,7 +15,7 @@ from typing import Any
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import UNEXPECTED
 from gemmproof.reference.formats import OPERANDS
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 from gemmproof.report.files import lock_file, write_whole
 from gemmproof.report.report import Report
 from gemmproof.streams import say

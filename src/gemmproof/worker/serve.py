@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmproof.calling import Calling
 from gemmproof.fake_device import Wanted, fake_device
-from gemmproof.reference.provenance import tell_error, words_of
-from gemmproof.reference.sign_of_life import SignOfLife
+from gemmproof.reference.provenance import SignOfLife, tell_error, words_of
 from gemmproof.settings import find_pythonpath
 from gemmproof.target import (
     Target,

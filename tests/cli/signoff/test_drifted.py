@@ -12,7 +12,7 @@ from made_signoffs import FINDING, NARROW_CLASS, PROPERTIES, WIDE_CLASS, identit
 
 from gemmproof.cli import EXIT, main
 from gemmproof.properties.accumulator import find_kept
-from gemmproof.reference.accumulator.record import Accumulator
+from gemmproof.reference.accumulator import Accumulator
 from gemmproof.report.report import PropertyResult
 from gemmproof.signoff.drifted import add_drift
 from gemmproof.signoff.record import (

@@ -9,7 +9,7 @@ from lanes import first_of_each
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from gemmproof.reference.dot.triton import triton_dot
+from gemmproof.reference.dot.triton_dot import triton_dot
 
 POINTER = {"fp16": "fp16", "bf16": "bf16", "fp32": "fp32", "fp8e4m3": "fp8e4nv", "fp8e5m2": "fp8e5"}
 POINTER |= {"int8": "i8", "fp64": "fp64", "int32": "i32"}

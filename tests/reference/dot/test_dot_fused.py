@@ -9,8 +9,8 @@ import pytest
 from dot_oracle import STYLES, fused_chain, problem, read, same_bits
 from lanes import first_of_each
 
-from gemmproof.reference.arithmetic.conversions import bits
-from gemmproof.reference.dot import dot_model, fdpa
+from gemmproof.reference.arithmetic import bits
+from gemmproof.reference.dot import dot_model, tensor_core
 from gemmproof.reference.formats import FORMATS, FP8
 from gemmproof.reference.gpus import GPUS
 
@@ -89,8 +89,8 @@ def test_slabs_and_chunks_are_invisible(acc_name, monkeypatch):
         a, b, acc = problem(np.random.default_rng(8), 40, 24, 1400, *fmts, style)
         whole = model.dot(a, b, acc)
         with monkeypatch.context() as patch:
-            patch.setattr(fdpa, "_CHUNK", 100)
-            patch.setattr(fdpa, "_SLAB", 48)
+            patch.setattr(tensor_core, "_FDPA_CHUNK", 100)
+            patch.setattr(tensor_core, "_SLAB", 48)
             assert np.array_equal(bits(model.dot(a, b, acc)), bits(whole))
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from rational import round_exactly
 
-from gemmproof.reference.arithmetic.conversions import bits, round_to, truncate_tf32, widen
+from gemmproof.reference.arithmetic import bits, round_to, truncate_tf32, widen
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.dot.triton import triton_dot
+from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import TARGETS
 

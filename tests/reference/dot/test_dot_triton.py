@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from dot_oracle import fused_chain, operand
 
-from gemmproof.reference.arithmetic.conversions import bits, widen
+from gemmproof.reference.arithmetic import bits, widen
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.dot.microscaled import computed_factors, computed_format, factors
-from gemmproof.reference.dot.triton import NoModel, folds, kwidth_order, triton_dot
-from gemmproof.reference.dot.units import EMULATION_ORDER
+from gemmproof.reference.dot.model import EMULATION_ORDER
+from gemmproof.reference.dot.stacked import computed_factors, computed_format, factors
+from gemmproof.reference.dot.triton_dot import NoModel, folds, kwidth_order, triton_dot
 from gemmproof.reference.formats import FORMATS
 
 FP8 = FORMATS["fp8e4m3"].storage

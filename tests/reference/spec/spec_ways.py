@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gemmproof.reference.arithmetic.conversions import round_to, widen
+from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.spec import Rules, evaluate
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from lanes import first_of_each
 
-from gemmproof.reference.arithmetic.conversions import bits, round_to, widen
+from gemmproof.reference.arithmetic import bits, round_to, widen
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import TARGETS

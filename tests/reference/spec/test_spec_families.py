@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from spec_ways import dot, floats, judge, scales
 
-from gemmproof.reference.arithmetic.conversions import round_to
+from gemmproof.reference.arithmetic import round_to
 from gemmproof.reference.formats import CODES
 from gemmproof.reference.spec import Rules, SpecError, erf, evaluate, sigmoid
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from spec_ways import fp32, run
 
-from gemmproof.reference.arithmetic.conversions import round_to, widen
+from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.spec import SpecError, erf, sigmoid
 
 F = np.float32

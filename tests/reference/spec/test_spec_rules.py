@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from spec_ways import fp16, fp32, run
 
-from gemmproof.reference.arithmetic.conversions import round_to, widen
+from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import TARGETS

@@ -5,7 +5,7 @@ import pytest
 from lanes import first_of_each
 from spec_ways import run
 
-from gemmproof.reference.arithmetic.conversions import round_to, widen
+from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.gpus import GPUS, TARGETS
 from gemmproof.reference.spec import Rules

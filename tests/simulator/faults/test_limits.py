@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from simulator_lanes import launcher, result_of
 
-from gemmproof.reference.simulator import CompileError, Exhausted, LimitExceeded, context, run
+from gemmproof.reference.simulator import CompileError, Exhausted, LimitExceeded, run, session
 
 
 @triton.jit
@@ -61,9 +61,9 @@ def tiles(o, n, S: tl.constexpr):
 def test_wide_groups_are_split_to_the_limit(monkeypatch):
     """The same answer with 64 KiB a value as with the default."""
     expected = result_of(tiles, (100,), 0, 32, shape=(100,))
-    monkeypatch.setattr(context, "VALUE_BYTES", 1 << 16)
+    monkeypatch.setattr(session, "VALUE_BYTES", 1 << 16)
     assert (result_of(tiles, (100,), 0, 32, shape=(100,)) == expected).all()
-    monkeypatch.setattr(context, "VALUE_BYTES", 1 << 10)
+    monkeypatch.setattr(session, "VALUE_BYTES", 1 << 10)
     with pytest.raises(Exhausted, match="one program"):
         run(launcher(tiles, (100,), 0, 32, shape=(100,)))
 
@@ -82,7 +82,7 @@ def test_the_trace_is_the_same_in_smaller_groups(monkeypatch):
         }
 
     whole = touches()
-    monkeypatch.setattr(context, "VALUE_BYTES", 1 << 16)
+    monkeypatch.setattr(session, "VALUE_BYTES", 1 << 16)
     assert touches() == whole == {p: p for p in range(100)}
 
 

@@ -11,10 +11,10 @@ import triton
 import triton.language as tl
 from simulator_lanes import launcher
 
-from gemmproof.reference.dot.fma import fma_chain
+from gemmproof.reference.dot.tensor_core import fma_chain
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.sign_of_life import BEAT, SignOfLife
-from gemmproof.reference.simulator import Exhausted, LimitExceeded, progress, run
+from gemmproof.reference.provenance import BEAT, SignOfLife
+from gemmproof.reference.simulator import Exhausted, LimitExceeded, run, session
 from gemmproof.reference.work import METER
 
 
@@ -112,7 +112,7 @@ def test_launches_in_a_while_never_end_in_a_for_they_are_slow(monkeypatch):
         return o
 
     # each look at the count is a hundredth of a second: what Triton's frontend takes is not
-    monkeypatch.setattr(progress, "counted_seconds", partial(next, count(0.0, 0.01)))
+    monkeypatch.setattr(session, "counted_seconds", partial(next, count(0.0, 0.01)))
     with pytest.raises(LimitExceeded, match="a loop without end") as raised:
         run(converge, torch.ones(1), seconds=1)
     assert _line(raised.value) == _line_of("while o.item() != 4") + 1
@@ -148,7 +148,7 @@ def test_what_advances_gives_signs_of_life(monkeypatch):
 
 def test_a_wide_product_gives_signs_of_life(monkeypatch):
     given = []
-    monkeypatch.setattr("gemmproof.reference.sign_of_life.BEAT", -1.0)
+    monkeypatch.setattr("gemmproof.reference.provenance.BEAT", -1.0)
     monkeypatch.setattr(SignOfLife, "send", lambda: given.append(1))
     ones, fmt = np.ones((300, 16, 16), np.float32), FORMATS["fp32"]
     fma_chain(ones, ones, ones, fmt, fmt, fmt)

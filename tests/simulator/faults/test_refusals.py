@@ -11,7 +11,7 @@ import triton.language as tl
 from simulator_lanes import launcher
 from simulator_masks import line
 
-from gemmproof.reference.simulator import CompileError, KernelError, Unsupported, context, run
+from gemmproof.reference.simulator import CompileError, KernelError, Unsupported, run, session
 
 
 @triton.jit
@@ -141,7 +141,7 @@ def test_what_a_wrapper_raises_comes_through():
     with pytest.raises(Own, match="mine"):
         run(wrapper, torch.zeros(1))
     with pytest.raises(Unsupported, match="outside of a kernel launch"):
-        context.current()
+        session.current()
 
 
 @triton.jit

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from gemmproof.reference.simulator import run
-from gemmproof.reference.simulator.sampled import MOST_PROGRAMS, pick_programs
+from gemmproof.reference.simulator.scheduler import MOST_PROGRAMS, pick_programs
 
 M, N = 65536, 32833  # the last tile of 128 rows begins just beyond 2**31
 BLOCK = 128

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from simulator_lanes import launcher, result_of
 
-from gemmproof.reference.simulator import KernelError, Unsupported, context, run
+from gemmproof.reference.simulator import KernelError, Unsupported, run, session
 
 
 @triton.jit
@@ -174,7 +174,7 @@ def test_a_launch_leaves_triton_as_it_was():
     assert before == after
     assert not torch.zeros(1).is_cuda
     with pytest.raises(Unsupported, match="outside of a kernel launch"):
-        context.current()
+        session.current()
 
 
 def test_helpers_imported_from_another_module(tmp_path, monkeypatch):

@@ -9,8 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
-from gemmproof.reference.observation import KernelError
-from gemmproof.reference.reserved import reserve
+from gemmproof.reference.provenance import reserve
+from gemmproof.reference.simulation import KernelError
 from gemmproof.reference.simulator import run
 
 M, N = 65536, 32769

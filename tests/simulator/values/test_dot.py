@@ -9,7 +9,7 @@ from lanes import first_of_each
 from simulator_lanes import empty_launcher, expression, integers, result_of
 
 from gemmproof.properties.cases.tensors import as_array
-from gemmproof.reference.dot.triton import triton_dot
+from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.simulator import KernelError, run
 

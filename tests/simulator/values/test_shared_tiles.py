@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.simulator.ops.dots.shared_tiles import Shared, product
+from gemmproof.reference.simulator.ops.dots import Shared, product
 from gemmproof.reference.simulator.value import Value
-from gemmproof.reference.ttir.dtypes import F32
+from gemmproof.reference.ttir import F32
 
 M, N, K = 3, 5, 16
 

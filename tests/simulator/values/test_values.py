@@ -22,7 +22,7 @@ from simulator_lanes import (
     tensor,
 )
 
-from gemmproof.reference.ttir.dtypes import DTYPES
+from gemmproof.reference.ttir import DTYPES
 
 # numpy warns when it casts a NaN that ml_dtypes made.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmproof.reference.arithmetic.conversions import round_to
+from gemmproof.reference.arithmetic import round_to
 from gemmproof.reference.formats import FORMATS
 
 M, N = 64, 32

@@ -20,9 +20,9 @@ import ttir_kernels_memory  # noqa: F401 - registers its cases
 from ttir_cases import CASES, Case
 
 from gemmproof import kernels
-from gemmproof.reference.observation import Run
-from gemmproof.reference.simulator import kernel as launched_kernel
+from gemmproof.reference.simulation import Run
 from gemmproof.reference.simulator import launch, run
+from gemmproof.reference.simulator import launch as launched_kernel
 
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(__file__).parent / "recordings"

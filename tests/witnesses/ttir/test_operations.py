@@ -17,11 +17,11 @@ from triton.compiler.compiler import make_backend
 from triton_versions import holds
 from ttir_cases import existing
 
-from gemmproof.reference.observation import LimitExceeded, Unsupported
+from gemmproof.reference.simulation import LimitExceeded, Unsupported
 from gemmproof.reference.simulator import run
 from gemmproof.reference.simulator.ops.registry import OPERATIONS, refusal
-from gemmproof.reference.simulator.prepare.lower import lower
-from gemmproof.reference.ttir.reader import read_module
+from gemmproof.reference.simulator.translate import lower
+from gemmproof.reference.ttir import read_module
 
 
 def words(text: str) -> set[str]:

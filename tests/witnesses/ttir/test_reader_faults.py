@@ -8,10 +8,9 @@ import pytest
 from lanes import first_of_each
 from recorded_ttir import FOLDER, read
 
-from gemmproof.reference.observation import Unsupported
-from gemmproof.reference.simulator.prepare.lower import lower
-from gemmproof.reference.ttir.module import ReadError
-from gemmproof.reference.ttir.reader import read_module
+from gemmproof.reference.simulation import Unsupported
+from gemmproof.reference.simulator.translate import lower
+from gemmproof.reference.ttir import ReadError, read_module
 
 TEXTS = [text for texts in read(sorted(FOLDER.glob("*.xz"))[0]).values() for text in texts]
 SHORT = sorted(TEXTS, key=len)[:16]

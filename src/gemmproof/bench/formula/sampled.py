@@ -25,7 +25,7 @@ from gemmproof.bench.formula.stated import Stated, to_storage
 from gemmproof.bench.operands import Buffers
 from gemmproof.properties.cases.tensors import format_of_tensor
 from gemmproof.properties.values import judge_stored
-from gemmproof.reference.arithmetic.conversions import widen
+from gemmproof.reference.arithmetic import widen
 from gemmproof.reference.spec import Rules, SpecArray, SpecError, evaluate
 from gemmproof.target import TargetError
 

@@ -15,7 +15,7 @@ from gemmproof.properties.cases.tensors import TORCH_DTYPES, as_tensor
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import UPDATED, Operand
-from gemmproof.reference.arithmetic.conversions import Array, round_to
+from gemmproof.reference.arithmetic import Array, round_to
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.target import TargetError
 

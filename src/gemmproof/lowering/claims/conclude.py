@@ -14,7 +14,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.compiled.promises import COMPILER, TENSOR_CORES
 from gemmproof.properties.finding import UNEXPECTED, Finding, Key, find_reasons
 from gemmproof.properties.help.pages import CLAIMS
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 from gemmproof.report.report import PropertyResult, Report
 
 

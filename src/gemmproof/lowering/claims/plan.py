@@ -22,9 +22,8 @@ from gemmproof.properties.compiled.promises import list_gpus
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.operand import Misstated
-from gemmproof.reference.observation import SimulatorError
-from gemmproof.reference.provenance import tell_error
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count, tell_error
+from gemmproof.reference.simulation import SimulatorError
 from gemmproof.target import display_path, line_of
 
 USUAL, ODD, FEW_ROWS = (1024, 1024, 1024), (1023, 1023, 1023), (16, 1024, 1024)

@@ -39,8 +39,8 @@ from gemmproof.properties.compiled.promises import (
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.observation import CompileError
-from gemmproof.reference.ttir.frontend import find_def_line
+from gemmproof.reference.simulation import CompileError
+from gemmproof.reference.triton_frontend import find_def_line
 from gemmproof.target import display_path
 
 _LIBRARY = os.path.join(os.path.realpath(os.path.dirname(triton.language.__file__)), "")

@@ -20,8 +20,8 @@ from gemmproof.lowering.capture import CapturedLaunch
 from gemmproof.lowering.compile import compile_launch
 from gemmproof.lowering.premise.compiled import CompiledDot, list_compiled, to_dicts
 from gemmproof.lowering.said import find_last_words
-from gemmproof.reference.observation import CompileError
 from gemmproof.reference.provenance import tell_error
+from gemmproof.reference.simulation import CompileError
 from gemmproof.target import display_path
 from gemmproof.worker.clock import Clock
 from gemmproof.worker.processes import die_with_parent, group_of, memory_of_group

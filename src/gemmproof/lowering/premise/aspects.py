@@ -9,7 +9,7 @@ from gemmproof.lowering.premise.compiled import CompiledDot
 from gemmproof.lowering.premise.order import list_order, list_steps, read_width
 from gemmproof.lowering.premise.predicted import Predicted
 from gemmproof.lowering.record import FMA, DotInstruction
-from gemmproof.reference.dot.split import SPLITS
+from gemmproof.reference.dot.model import SPLITS
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
 

@@ -16,7 +16,7 @@ from gemmproof.lowering.premise.compare import AGREED, CONTRADICTED, NOT_KNOWN, 
 from gemmproof.lowering.premise.compiled import CompiledDot
 from gemmproof.lowering.premise.predicted import join_predicted
 from gemmproof.lowering.premise.record import Premises
-from gemmproof.reference.observation import Launch, PredictedDot
+from gemmproof.reference.simulation import Launch, PredictedDot
 
 Key = tuple[str, str, str]
 Tell = Callable[[dict[str, Any]], None]

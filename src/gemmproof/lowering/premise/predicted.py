@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gemmproof.reference.dot import DotModel
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.observation import PredictedDot
+from gemmproof.reference.simulation import PredictedDot
 from gemmproof.target import display_path
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from gemmproof.lowering.record import SCHEMA, LoweredLaunch
 from gemmproof.lowering.run import LoweredTarget
 from gemmproof.lowering.sweep.compare import compare
 from gemmproof.lowering.sweep.variants import say_known
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 from gemmproof.report.text import STYLES, Line, clean
 
 SHOWN_CHANGES = 4  # lines on one change

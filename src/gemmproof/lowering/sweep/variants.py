@@ -12,7 +12,7 @@ from typing import Any
 
 from gemmproof.lowering.capture import DIVISIBILITY, CapturedLaunch, join_launches
 from gemmproof.properties.cases.case import Case
-from gemmproof.reference.wording import say_count
+from gemmproof.reference.provenance import say_count
 from gemmproof.target import TargetError
 
 Capture = Callable[[Case], list[CapturedLaunch]]

@@ -1,1 +1,0 @@
-"""How a kernel accumulates, found from its results alone."""

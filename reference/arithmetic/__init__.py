@@ -1,1 +1,0 @@
-"""Arithmetic on arrays as GPUs do it: error-free transformations, directed rounding, bits."""

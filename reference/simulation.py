@@ -1,0 +1,146 @@
+"""Records of one simulated call: operands, accesses, faults, and errors of the simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A line of the kernel's own source."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+
+
+NOWHERE = Where("", 0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing an observer saw that must not happen, gathered over all programs of a launch.
+
+    `kind` is one of KINDS below. `operand` is "a", "b", "c" or the kernel's parameter name; `axis`
+    is "M", "N", "K", "batch", a dimension's index as text, or None where no axis is to blame.
+    `got` and `expected` are the two halves of a message `where: got X, expected Y`. `follows` is
+    the kind of another fault of the same call that this one is a mere consequence of, else "".
+    """
+
+    kind: str
+    kernel: str
+    access: str
+    operand: str
+    axis: str | None
+    where: Where
+    got: str
+    expected: str
+    programs: int
+    lanes: int
+    follows: str = ""
+
+
+# kind -> what it says. One property stands behind each kind (properties/table.py).
+KINDS = {
+    "out_of_bounds": "an unmasked lane addresses no element of its operand",
+    "stored_twice": "an element is stored more than once",
+    "never_stored": "an element of the result is never stored",
+    "undefined_stored": "an undefined lane is stored",
+    "undefined_used": "an undefined lane decides an address, a mask or a branch",
+    "wrapped_offset": "an offset left the range of its integer type",
+    "false_hint": "a hint to the compiler does not hold",
+    "bad_descriptor": "a tensor descriptor breaks the rules of the copy engine",
+    "race": "two programs store to one element, or one reads what another stores, unordered",
+    "failed_assert": "a device_assert of the kernel does not hold",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedDot:
+    """A dot of a launch whose bits were predicted: its line, (..., M, N, K), how it was summed.
+
+    `model` is the DotModel that gave them, `from_zero` whether it began at zero, or onto a sum.
+    """
+
+    where: Where | None
+    tile: tuple[int, ...]
+    model: Any
+    from_zero: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch: what was launched, with what, over how many programs.
+
+    `tiles` holds the (BLOCK_M, BLOCK_N, BLOCK_K) of every tl.dot that ran, without repeats;
+    `configs` is how many autotune configurations the kernel has here (1 if it is not autotuned),
+    of those `written`, some of which its tuner may leave out.
+    `rounds` names the float operations that round besides the dots: "+", "-", "*", "/", "reduce",
+    "scan" and "math"; "fma" where a compiler may fuse a product and a sum; and "dot" where a dot of
+    the target has no model, so that it was IEEE's. `integers` are the arguments that are integers.
+    `dots` are those that a model of the target predicted, and `compiled` what Triton was asked to
+    compile: its source, target and options.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    constexprs: dict[str, Any]
+    config: int
+    configs: int
+    tiles: tuple[tuple[int, int, int], ...]
+    atomics: bool
+    where: Where
+    rounds: tuple[str, ...] = ()
+    integers: dict[str, int] = field(default_factory=dict)
+    written: int = 1
+    dots: frozenset[PredictedDot] = field(default=frozenset(), compare=False, repr=False)
+    compiled: tuple[Any, Any, Any] | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(slots=True)
+class Run:
+    """One simulated call: `result` is what the wrapper returned (tensors on the CPU)."""
+
+    result: Any = None
+    launches: list[Launch] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    prints: list[str] = field(default_factory=list)
+
+
+class SimulatorError(Exception):
+    """Base of what the simulator raises about a kernel; its message is one line with the place."""
+
+    def __init__(self, message: str, where: Where | None = None) -> None:
+        super().__init__(message, where)
+        self.message, self.where = message, where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
+
+
+class Unsupported(SimulatorError):
+    """The kernel uses an operation that the simulator does not know (exit code 2)."""
+
+
+class Unseen(Unsupported):
+    """The kernel is in a language of which the simulator sees nothing; a GPU alone judges it."""
+
+
+class KernelError(SimulatorError):
+    """The kernel would not compile or could not run: a mistake of the kernel, hence a finding."""
+
+
+class CompileError(KernelError):
+    """Triton's own frontend refuses the kernel."""
+
+
+class LimitExceeded(SimulatorError):
+    """The kernel never ends: it waits for what nothing brings, or repeats itself."""
+
+
+class Exhausted(SimulatorError):
+    """Time or memory ran out while the kernel may yet end well: nothing is known (exit code 3)."""

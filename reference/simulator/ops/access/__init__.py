@@ -1,1 +1,0 @@
-"""Loads, stores and atomics, through pointers, block pointers and descriptors."""

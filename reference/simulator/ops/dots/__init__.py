@@ -1,1 +1,0 @@
-"""tt.dot and its kin: the arithmetic is left to a dot model."""

@@ -1,0 +1,376 @@
+"""Elementwise operations, gathers and moves of a formula."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.arithmetic import Array
+from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.spec.array import (
+    ELEMENTS,
+    NO_GRID,
+    U64,
+    Scaled,
+    SpecArray,
+    constant,
+    fits,
+    growth,
+    known_product,
+    known_quotient,
+    known_sum,
+    rounded,
+    scale,
+    settle,
+)
+
+# -- arithmetic ----------------------------------------------------------------------------------
+INT32 = FORMATS["int32"]
+U32 = FORMATS["fp32"].u
+
+
+def add(x: Any, y: Any) -> SpecArray:
+    """x + y: error_x + error_y + g(n_y + 1) (size_x + error_x) + g(n_x + 1) (size_y + error_y).
+
+    What is exactly 0 is added exactly.
+    """
+    x, y = pair(x, y)
+    full_x, full_y = x.size + x.error, y.size + y.error
+    both = (full_x > 0) & (full_y > 0)
+    moved = growth(y.count + 1, x.rules) * full_x + growth(x.count + 1, x.rules) * full_y
+    error = x.error + y.error + np.where(both, moved, 0.0)
+    count = np.where(both, x.count + y.count + 1, np.maximum(x.count, y.count))
+    with np.errstate(invalid="ignore"):
+        value = x.value + y.value
+    made = _made(x, y, value, error, x.size + y.size, count, np.minimum(x.low, y.low))
+    return settle(made, known_sum(x, y))
+
+
+def negative(x: SpecArray) -> SpecArray:
+    """-x, exactly."""
+    return replace(x, value=-x.value)
+
+
+def subtract(x: Any, y: Any) -> SpecArray:
+    """x - y, as x + (-y)."""
+    x, y = pair(x, y)
+    return add(x, negative(y))
+
+
+def multiply(x: Any, y: Any) -> SpecArray:
+    """x y: e = error_x size_y + error_y size_x + error_x error_y, and g(1) (size + e), and eta for
+    every product that may underflow.
+
+    Of two sums e is that of the computed values, and the product's rounding is over the larger of
+    |x| size_y and size_x |y|: one may be multiplied out. What is scaled may be a sum, so that of it
+    and its scale only the scale spares the rounding by being a power of two.
+    """
+    x, y = pair(x, y)
+    rules, fmt = x.rules, x.rules.fmt
+    out = x.pure or y.pure
+    with np.errstate(invalid="ignore", over="ignore"):
+        value = x.value * y.value
+        at_x, at_y = (z.size if out else np.abs(z.value) for z in (x, y))
+        error = x.error * at_y + y.error * at_x + x.error * y.error
+        size = x.size * y.size if out else np.maximum(x.reach * y.size, x.size * y.reach)
+        of_x, of_y = scale(x, y), scale(y, x)
+        spares_x, spares_y = (s is None and _is_power(z) for z, s in ((x, of_x), (y, of_y)))
+        rounds = ~np.asarray(spares_x | spares_y)
+        products = 1 + (x.count + y.count if out else 0.0)
+        some = (size > 0) | (error > 0)
+        error = error + growth(rounds, rules) * (size + error) + some * products * fmt.eta
+    count = x.count + y.count + 1 if out else np.ones(value.shape)
+    if x.pure and y.pure:
+        count = np.zeros(value.shape)  # nothing is added before
+    low = np.where((x.low >= NO_GRID) | (y.low >= NO_GRID), NO_GRID, x.low + y.low)
+    made = _made(x, y, value, error, size, count, low, x.pure and y.pure)
+    return settle(replace(made, scaled=of_x or of_y), known_product(x, y))
+
+
+def divide(x: Any, y: Any) -> SpecArray:
+    """x / y: (error_x + |q| error_y) / (|y| - error_y), and the division's own; exact where y is a
+    power of two.
+
+    div.full.f32, what Triton makes of `/`, is off by at most 2 ulp (PTX ISA), 4 u of the quotient;
+    so is rcp.approx (1 ulp) with the product that follows it. A narrower format rounds once more.
+    y may be divided by factor by factor. Unknown where y or 1 / y may leave the normal range.
+    """
+    x, y = pair(x, y)
+    x, y = to_float(x), to_float(y)
+    rules, fmt = x.rules, x.rules.fmt
+    with np.errstate(all="ignore"):
+        value = x.value / y.value
+        least = np.abs(y.value) - y.bound
+        error = (x.error + np.abs(value) * y.bound) / least
+        size = x.size / least
+        one = 4 * min(U32, fmt.u) + (fmt.u if fmt.u > U32 else 0.0)
+        own = one / fmt.u * (1 + y.count)
+        error = error + growth(own, rules) * (size + error) + (1 + x.count) * fmt.eta
+        error = error + U64 * np.abs(value)
+    power = _is_power(y)
+    normal = (least >= 2.0**fmt.emin) & (y.reach <= 2.0**-fmt.emin)
+    error = np.where(normal, error, np.inf)
+    _, e = np.frexp(y.value)
+    low = np.where(power & (x.low < NO_GRID), x.low - e + 1, -NO_GRID)
+    low = np.where((x.low >= NO_GRID) & (y.value != 0), NO_GRID, low)
+    exact = x.exact & power & _fit(size, low, x.held, fmt)
+    error = _overflow(error, size, fmt.max)
+    pure = x.pure and y.pure
+    count = np.zeros(value.shape) if pure else x.count + own
+    scaled = scale(x, y, np.divide)
+    parts = (value, error, size, count, low, exact, None, False, pure, x.held, scaled)
+    return settle(SpecArray(rules, *parts), known_quotient(x, y))
+
+
+def total(x: SpecArray, axis: Any = None, keepdims: bool = False) -> SpecArray:
+    """The sum along axes as `add` makes it, in any order: each addend goes through the additions
+    and through the roundings of all the others, but for those that are exactly 0."""
+
+    def over(z: Array, keep: bool = keepdims) -> Array:
+        return np.asarray(np.sum(z, axis=axis, keepdims=keep))
+
+    full = x.size + x.error
+    real = full > 0
+    count = np.where(real, x.count, 0.0)
+    through = over(count + real, True) - count - real
+    with np.errstate(invalid="ignore"):
+        value, size = over(x.value), over(x.size)
+        error = over(x.error + growth(through, x.rules) * full + x.value.size * U64 * x.size)
+    low = np.asarray(np.min(x.low, axis=axis, keepdims=keepdims, initial=NO_GRID))
+    every = np.asarray(np.all(x.exact, axis=axis, keepdims=keepdims))
+    fmt = INT32 if x.whole else x.rules.fmt
+    exact = every & _fit(size, low, x.held, fmt)
+    error = np.where(exact, 0.0, np.inf) if x.whole else _overflow(error, size, fmt.max)
+    count = np.maximum(over(count + real) - 1, 0.0)
+    nan = np.isnan(x.value) & x.exact
+    known = np.any(nan, axis=axis, keepdims=keepdims)
+    known = known | np.all(x.known, axis=axis, keepdims=keepdims)
+    made = SpecArray(x.rules, value, error, size, count, low, exact, None, x.whole, False, x.held)
+    return settle(made, known)
+
+
+def pair(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
+    """Both as arrays of one shape."""
+    x, y = both(x, y)
+    try:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        raise ValueError(
+            f"spec: got shapes {x.shape} and {y.shape}, expected ones that broadcast"
+        ) from None
+    if x.whole != y.whole:
+        x, y = to_float(x), to_float(y)
+    return broadcast(x, shape), broadcast(y, shape)
+
+
+def both(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
+    """Both as SpecArrays, where one is a number or a plain array."""
+    rules = x.rules if isinstance(x, SpecArray) else y.rules
+    x, y = (z if isinstance(z, SpecArray) else constant(z, rules) for z in (x, y))
+    return x, y
+
+
+def to_float(x: SpecArray) -> SpecArray:
+    """Integers as numbers of the intermediate format: one rounding where they are too long.
+
+    A sum of integers may be converted in `count` + 1 slices, which are added as floats.
+    """
+    if not x.whole:
+        return x
+    if x.fmt is not None and x.fmt.p <= x.rules.fmt.p:
+        return replace(x, whole=False)
+    if not x.count.any():
+        return rounded(replace(x, whole=False), x.rules.fmt)
+    exact = x.exact & fits(x.size, x.low, x.rules.fmt)
+    error = x.error + growth(x.count + ~exact, x.rules) * x.size
+    return replace(x, error=error, exact=exact, fmt=None, whole=False)
+
+
+def broadcast(x: SpecArray, shape: tuple[int, ...]) -> SpecArray:
+    """x, repeated to a shape."""
+    if x.shape == shape:
+        return x
+    return apply(x, lambda z: np.broadcast_to(z, shape))
+
+
+def apply(x: SpecArray, move: Any) -> SpecArray:
+    """x with its elements moved about by a function of arrays."""
+    moved = {name: move(getattr(x, name)) for name in ELEMENTS}
+    if x.scaled is not None:
+        moved["scaled"] = Scaled(apply(x.scaled.stored, move), move(x.scaled.factor))
+    return replace(x, **moved)
+
+
+def held_by(*arrays: SpecArray) -> tuple[str, ...]:
+    """The formats that partial sums of any of the arrays may be in."""
+    return tuple(dict.fromkeys(name for x in arrays for name in x.held))
+
+
+def _made(
+    x: SpecArray,
+    y: SpecArray,
+    value: Array,
+    error: Array,
+    size: Array,
+    count: Array,
+    low: Array,
+    pure: bool = False,
+) -> SpecArray:
+    rules, whole, held = x.rules, x.whole, held_by(x, y)
+    fmt = INT32 if whole else rules.fmt
+    exact = x.exact & y.exact & _fit(size, low, held, fmt)
+    if whole:
+        error = np.where(exact, 0.0, np.inf)
+    else:
+        error = _overflow(error + U64 * np.abs(value), size, fmt.max)
+    return SpecArray(rules, value, error, size, count, low, exact, None, whole, pure, held)
+
+
+def _fit(size: Array, low: Array, held: tuple[str, ...], fmt: Any) -> Array:
+    inside = fits(size, low, fmt)
+    for name in held:
+        inside = inside & fits(size, low, FORMATS[name])
+    return inside
+
+
+def _is_power(x: SpecArray) -> Array:
+    """Where x is one power of two, by which a product or a quotient is exact."""
+    mantissa, _ = np.frexp(x.value)
+    return np.asarray((np.abs(mantissa) == 0.5) & x.exact & x.pure)
+
+
+def _overflow(error: Array, size: Array, top: float) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.where(size + error <= top, error, np.inf)
+
+
+# -- gathers -------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, eq=False)
+class Gathered:
+    """base[ids] of a base (E, K, N) and ids (M,): all of it only where more than `@` is asked.
+
+    Operators, numpy's functions and methods are installed by `operators`.
+    """
+
+    base: SpecArray
+    ids: Array
+
+    @property
+    def rules(self) -> Any:
+        """The base's."""
+        return self.base.rules
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its axes."""
+        return (len(self.ids), *self.base.shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        """How many axes it has."""
+        return self.base.ndim
+
+    @property
+    def mT(self) -> Gathered:
+        """Every matrix transposed."""
+        return Gathered(apply(self.base, lambda z: np.swapaxes(z, -1, -2)), self.ids)
+
+    def spread(self) -> SpecArray:
+        """All matrices, copied."""
+        return apply(self.base, lambda z: z[self.ids])
+
+
+def spread(x: Any) -> Any:
+    """x with nothing left to gather."""
+    return x.spread() if isinstance(x, Gathered) else x
+
+
+# -- shapes and moves ----------------------------------------------------------------------------
+def index(x: SpecArray, key: Any) -> SpecArray | Gathered:
+    """x[key]: slices, None, integers, and arrays of integers, operands among them."""
+    keys = key if isinstance(key, tuple) else (key,)
+    plain = tuple(_plain(k) for k in keys)
+    ids = plain[0]
+    whole = len(plain) == 1 and isinstance(ids, np.ndarray) and ids.dtype.kind in "iu"
+    try:
+        if whole and ids.ndim == 1 and x.ndim == 3:
+            return Gathered(x, np.arange(x.shape[0])[ids])
+        return apply(x, lambda z: np.asarray(z[plain]))
+    except IndexError as error:
+        raise ValueError(f"spec: {error}") from None
+
+
+def _plain(key: Any) -> Any:
+    if not isinstance(key, SpecArray):
+        return key
+    if not (key.whole and key.exact.all()):
+        raise TypeError("spec: got an index that may be rounded, expected an operand of integers")
+    return key.value.astype(np.int64)
+
+
+def reshape(x: SpecArray, *shape: Any) -> SpecArray:
+    """The elements in another shape."""
+    sides = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+    return apply(x, lambda z: z.reshape(sides))
+
+
+def transpose(x: SpecArray, *axes: Any) -> SpecArray:
+    """The axes in another order; reversed where none is given."""
+    order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+    return apply(x, lambda z: np.transpose(z, order))
+
+
+def swapaxes(x: SpecArray, first: int, second: int) -> SpecArray:
+    """Two axes exchanged."""
+    return apply(x, lambda z: np.swapaxes(z, first, second))
+
+
+def expand_dims(x: SpecArray, axis: Any) -> SpecArray:
+    """New axes of one element."""
+    return apply(x, lambda z: np.expand_dims(z, axis))
+
+
+def squeeze(x: SpecArray, axis: Any = None) -> SpecArray:
+    """Without axes of one element."""
+    return apply(x, lambda z: np.squeeze(z, axis))
+
+
+def repeat(x: SpecArray, repeats: int, axis: int | None = None) -> SpecArray:
+    """Each element, or line, several times over: a scale for every element of its group."""
+    return apply(x, lambda z: np.repeat(z, repeats, axis))
+
+
+def broadcast_to(x: SpecArray, shape: Sequence[int]) -> SpecArray:
+    """x repeated to a shape."""
+    return apply(x, lambda z: np.broadcast_to(z, shape))
+
+
+def concatenate(arrays: Sequence[Any], axis: int = 0) -> SpecArray:
+    """Arrays one after another."""
+    return _join(arrays, lambda parts: np.concatenate(parts, axis=axis))
+
+
+def stack(arrays: Sequence[Any], axis: int = 0) -> SpecArray:
+    """Arrays of one shape side by side along a new axis."""
+    return _join(arrays, lambda parts: np.stack(parts, axis=axis))
+
+
+def _join(arrays: Sequence[Any], join: Any) -> SpecArray:
+    rules = next(x.rules for x in arrays if hasattr(x, "rules"))
+    made = [spread(x) if hasattr(x, "rules") else constant(x, rules) for x in arrays]
+    whole, pure = all(x.whole for x in made), all(x.pure for x in made)
+    made = made if whole else [to_float(x) for x in made]
+    first = made[0]
+    parts = {name: join([getattr(x, name) for x in made]) for name in ELEMENTS}
+    fmt = first.fmt if all(x.fmt is first.fmt for x in made) else None
+    scaled = [x.scaled for x in made if x.scaled is not None]
+    were = None
+    if len(scaled) == len(made):
+        were = Scaled(_join([x.stored for x in scaled], join), join([x.factor for x in scaled]))
+        were = were if were.stored.fmt is not None else None
+    return replace(
+        first, **parts, fmt=fmt, whole=whole, pure=pure, held=held_by(*made), scaled=were
+    )

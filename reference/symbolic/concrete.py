@@ -1,0 +1,406 @@
+"""A launch at given sizes: its iteration space, its numbers, its memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.symbolic.interpreter.interpret import Machine
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Access, Data
+from gemmproof.reference.symbolic.lemmas import LANE
+from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate, every, le, term, walk
+from gemmproof.reference.ttir import DTYPES
+from gemmproof.reference.work import METER
+
+# -- iteration space -----------------------------------------------------------------------------
+MOST_TRIPS = 512
+MOST_LANES = 1 << 22  # of one array
+
+Values = Mapping[Atom, Any]
+Shape = tuple[int, ...]
+
+
+class Unclear(Exception):
+    """What a call does is not known from its formulas; the message says why."""
+
+
+class Elsewhere(Exception):
+    """A path is not taken with these sizes."""
+
+
+@dataclass(slots=True)
+class Lattice:
+    """The values that atoms have within a block of `rank` axes, as arrays that broadcast.
+
+    `axes` are the sizes of the array's axes from the last one; `when` says which of its places are
+    there: a trip that a program does not run is not.
+    """
+
+    machine: Machine
+    values: dict[Atom, Any]
+    axes: tuple[int, ...]
+    when: Any = True
+    memo: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> Shape:
+        return self.axes[::-1]
+
+    def evaluate(self, what: Poly | Cond) -> Any:
+        """A term's or condition's values. Raises Unclear."""
+        self._count(what)
+        METER.trials += len(self.values)
+        METER.trial_lanes += math.prod(self.axes)
+        try:
+            return evaluate(what, self.values, self.memo)
+        except KeyError as atom:
+            raise Unclear(f"{atom} has no value") from None
+
+    def along(self, numbers: Any, position: int) -> Any:
+        """One number for each place along an axis, counted from the last."""
+        return np.asarray(numbers).reshape((-1,) + (1,) * position)
+
+    def bind(self, atom: Atom, size: int, runs: Cond | None = None) -> Lattice:
+        """The same with an axis in front for the values 0 to size - 1 of an atom."""
+        axes = (*self.axes, size)
+        if math.prod(axes) > MOST_LANES:
+            raise Unclear("too many lanes")
+        values = {**self.values, atom: self.along(np.arange(size), len(self.axes))}
+        made = replace(self, values=values, axes=axes, memo={})
+        if runs is not None:
+            found = made.evaluate(runs)
+            flat = (size,) + (1,) * len(self.axes)
+            here = np.broadcast_to(found, np.broadcast_shapes(np.shape(found), flat))
+            if np.any(here[1:] > here[:-1]):  # a loop ends with the first trip that does not run
+                here = np.logical_and.accumulate(here, axis=0)
+            made.when = np.logical_and(here, self.when)
+        return made
+
+    def select(self, which: np.ndarray, rank: int) -> Lattice:
+        """The same for some of the programs, where blocks have so many axes."""
+
+        def take(x: Any) -> Any:
+            if np.ndim(x) <= rank or np.shape(x)[-1 - rank] == 1:
+                return x
+            return np.take(x, which, axis=-1 - rank)
+
+        values = {atom: take(x) for atom, x in self.values.items()}
+        axes = (*self.axes[:rank], len(which), *self.axes[rank + 1 :])
+        return replace(self, values=values, axes=axes, when=take(self.when), memo={})
+
+    def run_trips(self, trip: Atom) -> Lattice:
+        """The same with an axis in front for every trip of a loop that some program runs."""
+        runs = self.machine.known.get(trip)
+        if runs is None:
+            raise Unclear(f"{trip} of no known loop")
+        size = 4
+        while True:
+            made = self.bind(trip, size, runs)
+            if not np.any(made.when[-1]) or size > MOST_TRIPS:
+                break
+            size *= 4
+        if size > MOST_TRIPS:
+            raise Unclear("too many trips")
+        ran = np.any(made.when, axis=tuple(range(1, made.when.ndim)))
+        return self.bind(trip, max(1, int(ran.sum())), runs)
+
+    def _count(self, what: Poly | Cond) -> None:
+        """Give a value to the number of trips of each while loop that is spoken of."""
+        counts = [x for x in walk(what) if x.kind == "symbol" and x.args[0] == "trips"]
+        for count in reversed(counts):
+            if count in self.values:
+                continue
+            if count not in self.machine.known:
+                raise Unclear("a loop that is not known")
+            others = (x for x in walk(self.machine.known[count]) if x is not count)
+            self._count(every(le(0, term(x)) for x in others if x.args[0] == "trips"))
+            for n in range(MOST_TRIPS):
+                ends = self.bind(count, n + 1).evaluate(self.machine.known[count])
+                ends = np.broadcast_to(ends, (n + 1, *self.shape))
+                if np.all(np.any(ends, axis=0) | ~np.broadcast_to(self.when, self.shape)):
+                    self.values[count] = np.argmax(ends, axis=0)
+                    self.memo.clear()
+                    break
+            else:
+                raise Unclear("too many trips")
+
+
+def make_lattice(machine: Machine, values: Values, programs: Any, shape: Shape) -> Lattice:
+    """The lattice of a block of a launch's programs, given as three lists of coordinates."""
+    made = Lattice(machine, dict(values), (*reversed(shape), len(programs[0])))
+    if math.prod(made.axes) > MOST_LANES:
+        raise Unclear("too many lanes")
+    for pid, at in zip(machine.pids, programs, strict=True):
+        if pid.atom is not None:
+            made.values[pid.atom] = made.along(at, len(shape))
+    for axis, n in enumerate(shape):
+        if n > 1:
+            index = made.along(np.arange(n), len(shape) - 1 - axis)
+            made.values[Atom("symbol", LANE, axis, n, is_natural=True, most=n - 1)] = index
+    return made
+
+
+def run_loops(lattice: Lattice, trips: Iterable[Atom]) -> Lattice:
+    """The lattice within loops, from the outermost."""
+    for trip in trips:
+        lattice = lattice.run_trips(trip)
+    return lattice
+
+
+# -- numbers -------------------------------------------------------------------------------------
+# what an access reads of its tensor: numbers and whether they are undefined, at these elements
+Read = Callable[[Access, np.ndarray], tuple[np.ndarray, np.ndarray]]
+Number = tuple[Any, Any]
+
+_SUMS = ("add", "arith.addi", "arith.addf")
+_PRODUCTS = ("mul", "arith.muli", "arith.mulf", "dot")
+_COMPUTED: dict[str, Callable[..., Any]] = {
+    "arith.subf": np.subtract,
+    "arith.subi": np.subtract,
+    "arith.maximumf": np.maximum,
+    "arith.maxnumf": np.maximum,
+    "arith.minimumf": np.minimum,
+    "arith.minnumf": np.minimum,
+    "arith.extsi": lambda x: x,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Computes what data are within a lattice; `read` gives what memory holds."""
+
+    read: Read
+
+    def of(self, data: Data, lattice: Lattice) -> Number:
+        """Numbers, and whether each depends on an undefined lane. Raises Unclear."""
+        match data.kind:
+            case "number":
+                return _parse(data.word), False
+            case "load":
+                return self._load(data.access, lattice)
+            case "cast":
+                x, bad = self.of(data.parts[0], lattice)
+                return keep(x, data.word), bad
+            case "choice":
+                cond = lattice.evaluate(data.cond)
+                (x, bad_x), (y, bad_y) = (self.of(part, lattice) for part in data.parts)
+                return np.where(cond, x, y), np.where(cond, bad_x, bad_y)
+            case "sum":
+                assert data.over is not None
+                inner = lattice.run_trips(data.over)
+                return self._sum(inner, *self.of(data.parts[0], inner))
+            case "reduce" | "dot" if data.over is not None:
+                inner = lattice.bind(data.over, data.over.args[2])
+                parts = [self.of(part, inner) for part in data.parts]
+                return self._sum(inner, *_join(np.multiply, parts))
+            case kind if kind in _SUMS:
+                return _join(np.add, [self.of(part, lattice) for part in data.parts])
+            case kind if kind in _PRODUCTS:
+                return _join(np.multiply, [self.of(part, lattice) for part in data.parts])
+            case kind if kind in _COMPUTED:
+                return _join(_COMPUTED[kind], [self.of(part, lattice) for part in data.parts])
+            case "undefined":
+                return 0.0, True
+        raise Unclear(f"{data.kind} of numbers")
+
+    def _load(self, access: Access, lattice: Lattice) -> Number:
+        here = lattice.evaluate(access.path) & lattice.evaluate(access.mask) & lattice.when
+        at = np.where(here, lattice.evaluate(access.term), -1)
+        x, bad = self.read(access, at)
+        other: Number = (0.0, True) if access.other is None else self.of(access.other, lattice)
+        return np.where(here, x, other[0]), np.where(here, bad, other[1])
+
+    def _sum(self, inner: Lattice, x: Any, bad: Any) -> Number:
+        """The sum over the front axis of a lattice, of the places that are there."""
+        x, bad, when = (
+            np.broadcast_to(part, _shape(inner, x, bad)) for part in (x, bad, inner.when)
+        )
+        return np.where(when, x, 0).sum(axis=0), (bad & when).any(axis=0)
+
+
+def _shape(inner: Lattice, *parts: Any) -> tuple[int, ...]:
+    """The shape of a sum's parts, axes that none of them has left 1 long but for the front."""
+    shape = np.broadcast_shapes(*(np.shape(x) for x in (*parts, inner.when)))
+    missing = len(inner.axes) - len(shape)
+    return (inner.axes[-1], *((1,) * missing + shape)[1:])
+
+
+def _join(compute: Callable[..., Any], parts: Sequence[Number]) -> Number:
+    bad: Any = False
+    for _, one in parts:
+        bad = np.logical_or(bad, one)
+    if len(parts) == 1 and compute in (np.add, np.multiply):
+        return parts[0][0], bad
+    return compute(*(x for x, _ in parts)), bad
+
+
+def _parse(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise Unclear(f"the number {word}") from None
+
+
+def keep(x: Any, name: str) -> Any:
+    """Numbers that a type holds as they are. Raises Unclear where it may not."""
+    kind = DTYPES.get(name)
+    fmt = FORMATS.get(kind.format) if kind is not None else None
+    if kind is None or fmt is None:
+        raise Unclear(f"a cast to {name}")
+    held = np.isnan(x)
+    if kind.is_float:
+        held |= (np.abs(x) <= min(2.0**fmt.p, fmt.max)) & (x == np.floor(x))
+    else:
+        held |= np.abs(x) < 2 ** (kind.bits - 1)
+    if not np.all(held):
+        raise Unclear(f"numbers that {name} does not hold")
+    return x
+
+
+# -- memory --------------------------------------------------------------------------------------
+MOST_ELEMENTS = 1 << 22
+Count = Callable[[Poly], int]
+
+
+@dataclass(slots=True)
+class Buffer:
+    """A memory's elements from its first one: numbers, which are not stored, which are undefined.
+
+    `unclear`: why its numbers are not known, "" while they are.
+    """
+
+    data: np.ndarray
+    empty: np.ndarray
+    bad: np.ndarray
+    unclear: str = ""
+
+
+def make_buffer(span: int, defined: bool) -> Buffer:
+    """A memory of so many elements. Raises Unclear for one that is too large."""
+    if span > MOST_ELEMENTS:
+        raise Unclear("a memory of too many elements")
+    return Buffer(np.zeros(span), np.full(span, not defined), np.full(span, not defined))
+
+
+def place(view: Any, count: Count, own: bool = False) -> np.ndarray:
+    """The offsets of a view's elements from its memory's first, or those of its memory."""
+    shape = view.owner_shape if own else view.shape
+    strides = view.owner_strides if own else view.strides
+    sides = tuple(map(count, shape))
+    if np.prod(sides, dtype=np.float64) > MOST_ELEMENTS:
+        raise Unclear("a view of too many elements")
+    total: Any = np.zeros(sides, np.int64) + (0 if own else count(view.offset))
+    for axis, (n, step) in enumerate(zip(sides, map(count, strides), strict=True)):
+        total = total + (np.arange(n) * step).reshape((-1,) + (1,) * (len(sides) - axis - 1))
+    return np.asarray(total)
+
+
+def measure(memory: Any, count: Count) -> int:
+    """From a memory's first element to behind its last."""
+    shape, strides = (tuple(map(count, x)) for x in (memory.shape, memory.strides))
+    if 0 in shape:
+        return 0
+    return 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+
+
+# -- stores --------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Store:
+    access: Access
+    lattice: Lattice
+    here: np.ndarray
+    at: np.ndarray
+
+    @property
+    def programs(self) -> np.ndarray:
+        """The program of each place that touches memory."""
+        axis = self.here.ndim - 1 - len(self.access.shape)
+        return np.broadcast_to(self._count(axis, 1), self.here.shape)[self.here]
+
+    @property
+    def trips(self) -> np.ndarray:
+        """The trip of each place that touches memory."""
+        axis = self.here.ndim - 1 - len(self.access.shape)
+        return np.broadcast_to(self._count(0, axis), self.here.shape)[self.here]
+
+    def _count(self, first: int, many: int) -> np.ndarray:
+        shape = self.here.shape
+        own = shape[first : first + many]
+        numbers = np.arange(int(np.prod(own, dtype=np.int64)))
+        return numbers.reshape((1,) * first + own + (1,) * (len(shape) - first - many))
+
+
+@dataclass(slots=True)
+class Stores:
+    """The stores and atomics of a launch, in the order of the source."""
+
+    found: list[_Store] = field(default_factory=list)
+
+    def add(self, access: Access, lattice: Lattice, here: np.ndarray, at: np.ndarray) -> None:
+        self.found.append(_Store(access, lattice, here, at))
+
+    @property
+    def accesses(self) -> list[Access]:
+        return [x.access for x in self.found]
+
+    def find_twice(self, storage: int, among: np.ndarray | None) -> Access | None:
+        """A store of an element that another program, or another lane, stores as well."""
+        if among is None:
+            return None
+        pairs = np.zeros(0, np.int64)
+        most = max(int(x.lattice.shape[-1 - len(x.access.shape)]) for x in self.found)
+        for one in self.found:
+            if one.access.tensor.storage != storage or one.access.kind != "store":
+                continue
+            own = np.isin(one.at[one.here], among)
+            at, programs, trips = one.at[one.here][own], one.programs[own], one.trips[own]
+            mine = at * most + programs
+            if len(np.unique(mine * (int(trips.max(initial=0)) + 1) + trips)) < at.size:
+                return one.access
+            pairs = np.union1d(pairs, mine)
+            if len(np.unique(pairs // most)) < pairs.size:
+                return one.access
+        return None
+
+    def write(
+        self, find: Callable[[Any], Buffer], numbers: Numbers
+    ) -> Iterator[tuple[Access, Unclear]]:
+        """Leave what is stored in the buffers; what is not known is handed on."""
+        stored: dict[int, np.ndarray] = {}
+        for one in self.found:
+            access, at = one.access, one.at[one.here]
+            held = find(access.tensor)
+            try:
+                x, bad = self._compute(one, numbers)
+                if access.kind == "store":
+                    before = stored.get(access.tensor.storage, at[:0])
+                    if np.isin(at, before).any():
+                        raise Unclear("elements that two lines store")
+                    stored[access.tensor.storage] = np.concatenate([before, at])
+                    held.data[at], held.bad[at] = x, bad
+                elif access.word in ("add", "fadd"):
+                    np.add.at(held.data, at, x)
+                    np.logical_or.at(held.bad, at, bad)
+                else:
+                    raise Unclear(f"atomic {access.word}")
+            except Unclear as why:
+                held.unclear = held.unclear or str(why)
+                yield access, why
+            if access.kind == "store":
+                held.empty[at] = False
+
+    @staticmethod
+    def _compute(one: _Store, numbers: Numbers) -> tuple[np.ndarray, np.ndarray]:
+        assert one.access.value is not None
+        rank = len(one.access.shape)
+        axis = one.here.ndim - 1 - rank
+        storing = np.flatnonzero(one.here.any(axis=(*range(axis), *range(axis + 1, one.here.ndim))))
+        here = np.take(one.here, storing, axis=axis)
+        x, bad = numbers.of(one.access.value, one.lattice.select(storing, rank))
+        x, bad = (np.broadcast_to(part, here.shape)[here] for part in (x, bad))
+        return x, bad

@@ -1,0 +1,329 @@
+"""Runs of traced launches at given sizes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_map_only
+
+from gemmproof.reference.simulation import Where
+from gemmproof.reference.symbolic.concrete import (
+    Buffer,
+    Count,
+    Elsewhere,
+    Lattice,
+    Numbers,
+    Stores,
+    Unclear,
+    keep,
+    make_buffer,
+    make_lattice,
+    measure,
+    place,
+    run_loops,
+)
+from gemmproof.reference.symbolic.interpreter.integer_rules import fits
+from gemmproof.reference.symbolic.interpreter.interpret import Claim, Machine
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.lemmas import LANE
+from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate, le, term, walk
+from gemmproof.reference.symbolic.tracing import Path
+from gemmproof.reference.symbolic.tracing.trace import TensorView, TorchCall, TracedLaunch
+
+# -- torch's operations --------------------------------------------------------------------------
+# operations that are the same on float64 as on any type that holds their numbers
+_KNOWN = (
+    "sum", "add", "add_", "mul", "mul_", "sub", "clone", "copy_", "_to_copy", "zeros", "zeros_like",
+    "new_zeros", "zero_", "fill_", "ones", "full",
+)  # fmt: skip
+
+
+def calculate(call: TorchCall, find: Callable[[TensorView], Buffer], count: Count) -> None:
+    """Do what a call does. Raises Unclear for one that is not known."""
+    namespace, name, overload = (*call.name.split("."), "default")[:3]
+    if namespace != "aten" or name not in _KNOWN or len(call.outputs) != 1:
+        raise Unclear("an operation that is not known")
+    (view,) = call.outputs
+    held, at = find(view), place(view, count)
+    undefined = False
+
+    def read(view: TensorView) -> torch.Tensor:
+        nonlocal undefined
+        given, here = find(view), place(view, count)
+        if given.unclear:
+            raise Unclear(given.unclear)
+        undefined |= bool(given.bad[here].any())
+        return torch.from_numpy(given.data[here])
+
+    args, kwargs = tree_map_only(Poly, count, (call.args, dict(call.kwargs)))
+    first = args[:1] if name in ("copy_", "zero_", "fill_") else ()
+    if first:  # it is not read
+        args = (torch.zeros(tuple(map(count, first[0].shape)), dtype=torch.float64), *args[1:])
+    args, kwargs = tree_map_only(TensorView, read, (args, kwargs))
+    kwargs = {
+        k: x for k, x in kwargs.items() if k not in ("dtype", "device", "layout", "pin_memory")
+    }
+    if name in ("zeros", "ones", "full", "new_zeros"):
+        kwargs["dtype"] = torch.float64
+    made = getattr(getattr(torch.ops.aten, name), overload)(*args, **kwargs).numpy()
+    held.data[at] = keep(np.asarray(made, np.float64), view.dtype)
+    held.bad[at] = undefined
+    if not undefined:
+        held.empty[at] = False
+    if at.size == held.data.size:
+        held.unclear = ""
+
+
+# -- run -----------------------------------------------------------------------------------------
+MOST_PROGRAMS = 2048
+LAUNCH = "launch"
+# what can be seen: an offset or a number that does not fit, an address outside, a false hint or
+# assumption, an element stored twice or never, one that depends on an undefined lane
+FIT, NARROW, STRAY, HINT, ASSUMED, TWICE, HOLE, UNDEFINED = (
+    "fit", "narrow", "stray", "hint", "assumed", "twice", "hole", "undefined"
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a call does wrong: its kind, what shows it, and where."""
+
+    kind: str
+    words: str
+    where: Where | None
+
+
+@dataclass(slots=True)
+class Trial:
+    """One call of a wrapper on a path, with values for its symbols.
+
+    `contents` are the numbers of operands, by name. Of a grid with many programs the corners are
+    run, and the trial `is_partial`.
+    """
+
+    path: Path
+    machines: Sequence[Machine]
+    values: Mapping[Atom, int]
+    contents: Mapping[str, np.ndarray]
+    sightings: dict[Seen, None] = field(default_factory=dict)
+    buffers: dict[int, Buffer] = field(default_factory=dict)
+    elements: dict[int, np.ndarray] = field(default_factory=dict)
+    is_partial: bool = False
+    unclear: str = ""
+
+    def run(self) -> None:
+        """Follow the path. Raises Elsewhere, or Unclear where not even addresses are known."""
+        if not bool(evaluate_at(self.path.condition, self.values)):
+            raise Elsewhere
+        for call in self.path.operations:
+            if call.name == LAUNCH:
+                number = call.args[0]
+                self._launch(self.path.launches[number], self.machines[number])
+                if self.is_lost:
+                    return
+            elif not self.is_partial:
+                self._calculate(call)
+        for view in self.path.results:
+            if isinstance(view, TensorView) and not self.is_partial:
+                self._judge_result(view)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether something was seen behind which the formulas say nothing."""
+        return any(x.kind in (FIT, NARROW, STRAY) for x in self.sightings)
+
+    def count(self, what: Poly) -> int:
+        return int(evaluate_at(what, self.values))
+
+    def see(self, kind: str, words: str, where: Where | None) -> None:
+        self.sightings[Seen(kind, words, where)] = None
+
+    # -- launches --------------------------------------------------------------------------------
+    def _launch(self, launch: TracedLaunch, machine: Machine) -> None:
+        self._require_arguments(launch)
+        grid = [self.count(n) for n in machine.grid]
+        if not bool(evaluate_at(machine.launched, self.values)):
+            raise Unclear("a launch that is refused")
+        if min(grid) < 1:
+            return
+        programs = self._list_programs(grid)
+        for claim in {(x.cond, x.path): x for x in machine.claims}.values():
+            self._judge_claim(machine, claim, programs)
+        if self.is_lost:
+            return
+        stores = Stores()
+        for access in machine.accesses:
+            lattice = run_loops(
+                make_lattice(machine, self.values, programs, access.shape), access.trips
+            )
+            here, at = self._judge_access(access, lattice)
+            if access.kind != "load":
+                stores.add(access, lattice, here, at)
+        if not self.is_lost and not self.is_partial:
+            self._store(stores, machine.launch)
+
+    def _require_arguments(self, launch: TracedLaunch) -> None:
+        """An argument that 32 bits do not hold is of another type, and its kernel another one."""
+        for x in launch.arguments:
+            if isinstance(x, Poly) and x.constant is None and not -(2**31) <= self.count(x) < 2**31:
+                raise Unclear("an argument of more than 32 bits")
+
+    def _list_programs(self, grid: list[int]) -> list[Any]:
+        sides: list[Any] = [range(n) for n in grid]
+        if np.prod(grid, dtype=np.float64) > MOST_PROGRAMS:
+            self.is_partial = True
+            sides = [sorted({0, n - 1}) for n in grid]
+        at = list(itertools.product(*reversed(sides)))
+        return [np.array(x, np.int64) for x in reversed(list(zip(*at, strict=True)))]
+
+    def _judge_claim(self, machine: Machine, claim: Claim, programs: Any) -> None:
+        """Whether a claim holds in every lane; what is not known of a hint is let be."""
+        try:
+            holds = self._holds(machine, claim, programs)
+        except Unclear:
+            if claim.kind == "fit":  # the formulas rest on it
+                raise
+            return
+        if not holds and claim.kind != "assert":
+            kind = ASSUMED if claim.words == "tl.assume" else HINT
+            self.see(NARROW if claim.kind == "fit" else kind, claim.words, claim.where)
+
+    def _holds(self, machine: Machine, claim: Claim, programs: Any) -> bool:
+        lanes = {x.args[1]: x.args[2] for x in walk(claim.cond, claim.path) if x.args[0] == LANE}
+        shape = tuple(lanes.get(i, 1) for i in range(max(lanes, default=-1) + 1))
+        lattice = make_lattice(machine, self.values, programs, shape)
+        lattice = run_loops(lattice, _list_trips(machine, claim.cond, claim.path))
+        wrong = ~_truth(lattice.evaluate(claim.cond)) & lattice.evaluate(claim.path)
+        return not np.any(wrong & lattice.when)
+
+    def _judge_access(self, access: Access, lattice: Lattice) -> tuple[np.ndarray, np.ndarray]:
+        """Which places touch memory, and the elements from the memory's first."""
+        mask = _truth(lattice.evaluate(access.path)) & lattice.evaluate(access.mask) & lattice.when
+        here = np.broadcast_to(mask, lattice.shape)
+        offset = lattice.evaluate(access.term) + self.count(access.tensor.offset)
+        at = np.broadcast_to(offset, lattice.shape)
+        words = f"{access.kind} of {access.tensor.name}"
+        for step, cond in access.steps:
+            inner = lattice
+            for atom in {x for x in walk(step, cond) if x.args[0] == "earlier"}:
+                inner = inner.bind(atom, max(inner.axes[len(access.shape) + 1 :], default=1))
+            wrong = ~_truth(inner.evaluate(fits(step, 32))) & inner.evaluate(cond) & here
+            if np.any(wrong):
+                self.see(FIT, f"offset of the {words}", access.where)
+                return here, at
+        touched = at[here]
+        if touched.size and not self._is_inside(access.tensor, touched):
+            self.see(STRAY, words, access.where)
+        return here, at
+
+    def _is_inside(self, tensor: TensorView, touched: np.ndarray) -> bool:
+        """Whether all are elements of an operand, or of what was allocated for another memory."""
+        memory = tensor.memory
+        if touched.min() < 0 or touched.max() >= measure(memory, self.count):
+            return False
+        if not memory.is_operand:
+            return True
+        if tensor.storage not in self.elements:
+            self.elements[tensor.storage] = np.unique(place(tensor, self.count, own=True))
+        own = self.elements[tensor.storage]
+        if own.size == own[-1] + 1:
+            return True
+        touched = np.unique(touched)
+        return bool(np.isin(touched, own, assume_unique=True).all())
+
+    # -- numbers ---------------------------------------------------------------------------------
+    def _buffer(self, view: TensorView) -> Buffer:
+        if view.dtype != view.memory.dtype:
+            raise Unclear(f"{view.memory.dtype} read as {view.dtype}")
+        if view.storage not in self.buffers:
+            made = make_buffer(measure(view.memory, self.count), view.defined)
+            if view.name in self.contents and view.memory.is_operand:
+                made.data[place(view, self.count, own=True)] = self.contents[view.name]
+            elif view.defined:
+                made.unclear = f"what {view.name} holds"
+            self.buffers[view.storage] = made
+        return self.buffers[view.storage]
+
+    def _store(self, stores: Stores, launch: int) -> None:
+        written = {x.tensor.storage for x in stores.accesses}
+        results = {x.storage: x for x in self.path.results if isinstance(x, TensorView)}
+
+        def read(access: Access, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            if access.kind != "load" or access.tensor.storage in written:
+                raise Unclear("what a launch stores and reads")
+            held = self._buffer(access.tensor)
+            if held.unclear:
+                raise Unclear(held.unclear)
+            if not held.data.size:
+                return np.zeros(at.shape), np.ones(at.shape, np.bool_)
+            at = at + self.count(access.tensor.offset) * (at >= 0)
+            return held.data[at], held.bad[at]
+
+        for storage in written:
+            view = results.get(storage)
+            own = None if view is None else place(view, self.count).ravel()
+            twice = stores.find_twice(storage, own)
+            if twice is not None and view is not None:
+                self.see(TWICE, f"stored once in {twice.tensor.name}", twice.where)
+        for access, number in stores.write(self._buffer, Numbers(read)):
+            self.unclear = self.unclear or f"{access.where}: {number}"
+
+    def _calculate(self, call: TorchCall) -> None:
+        try:
+            calculate(call, self._buffer, self.count)
+        except Unclear as why:
+            self.unclear = self.unclear or f"{call.name}: {why}"
+            for view in call.outputs:
+                self._forget(view, f"{call.name}: {why}")
+
+    def _forget(self, view: TensorView, why: str) -> None:
+        made = self.buffers.setdefault(view.storage, Buffer(*(np.zeros(0),) * 3))
+        made.unclear = made.unclear or why
+
+    def read_result(self, view: TensorView) -> np.ndarray:
+        """The numbers of a result. Raises Unclear where they are not known."""
+        held = self._buffer(view)
+        if held.unclear:
+            raise Unclear(held.unclear)
+        at = place(view, self.count)
+        if held.bad[at].any():
+            raise Unclear("an undefined lane")
+        return held.data[at]
+
+    def _judge_result(self, view: TensorView) -> None:
+        held = self._buffer(view)
+        at = place(view, self.count)
+        where = self.path.launches[-1].where if self.path.launches else None
+        if held.empty.size and held.empty[at].any():
+            self.see(HOLE, f"all of {view.name} stored", where)
+        elif not held.unclear and held.bad[at].any():
+            self.see(UNDEFINED, f"defined where {view.name} is stored", where)
+
+
+def evaluate_at(what: Poly | Cond, values: Mapping[Atom, int]) -> Any:
+    """A term of sizes alone. Raises Unclear for one of others."""
+    try:
+        return evaluate(what, values)
+    except KeyError as atom:
+        raise Unclear(f"{atom} has no value") from None
+
+
+def _truth(x: Any) -> Any:
+    return np.asarray(x, np.bool_)
+
+
+def _list_trips(machine: Machine, *conds: Cond) -> list[Atom]:
+    """The loops that conditions speak of, the outermost first."""
+    found: set[Atom] = set()
+    waiting = list(walk(*conds))
+    while waiting:
+        atom = waiting.pop()
+        if atom.kind == "symbol" and atom.args[0] == "trip" and atom not in found:
+            found.add(atom)
+            waiting += walk(machine.known.get(atom, le(0, term(0))))
+    return sorted(found, key=lambda x: x.number)

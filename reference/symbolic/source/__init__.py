@@ -1,1 +1,0 @@
-"""A kernel's addresses in the words of its own source."""

@@ -1,0 +1,213 @@
+"""The paths of a wrapper over symbolic sizes."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+
+from gemmproof.reference.fake_cuda import fake_gpu
+from gemmproof.reference.fake_cuda.driver import swap
+from gemmproof.reference.provenance import owner, raising_line, words_of
+from gemmproof.reference.simulation import SimulatorError
+from gemmproof.reference.symbolic.terms import Atom, Cond, every
+from gemmproof.reference.symbolic.tracing.symbolic_shapes import (
+    Decisions,
+    Shapes,
+    as_concrete,
+    here,
+    without_compiler,
+    without_imports,
+)
+from gemmproof.reference.symbolic.tracing.trace import (
+    Guard,
+    NotKnown,
+    Path,
+    Symbolic,
+    Trace,
+    Unvisited,
+    WrapperRun,
+)
+from gemmproof.reference.symbolic.tracing.traced_launches import Answers, Watch, trace_launches
+from gemmproof.reference.work import counted_seconds
+
+# -- merge ---------------------------------------------------------------------------------------
+# the decisions that are left to make, and the path that they lead to
+_Rest = tuple[list[Guard], Path]
+
+
+def merge(paths: list[Path]) -> list[Path]:
+    """The same paths, with the decisions that change nothing left out."""
+    merged = _merge([(path.guards, path) for path in paths])
+    for guards, path in merged:
+        path.guards = guards
+    return [path for _, path in merged]
+
+
+def _merge(rests: list[_Rest]) -> list[_Rest]:
+    if len(rests) < 2 or any(not guards for guards, _ in rests):
+        return rests
+    guard = rests[0][0][0]
+    cond = guard[0]
+    yes = [(guards[1:], path) for guards, path in rests if guards[0][0] == cond]
+    no = [(guards[1:], path) for guards, path in rests if guards[0][0] == ~cond]
+    if len(yes) + len(no) < len(rests):  # not decided by the sizes alone
+        return rests
+    other = next((guards[0] for guards, _ in rests if guards[0][0] != cond), guard)
+    yes, no = _merge(yes), _merge(no)
+    if _are_same(yes, no):
+        return yes
+    return [([guard, *guards], path) for guards, path in yes] + [
+        ([other, *guards], path) for guards, path in no
+    ]
+
+
+def _are_same(some: list[_Rest], others: list[_Rest]) -> bool:
+    if len(some) != len(others):
+        return False
+    return all(
+        [c for c, _ in one] == [c for c, _ in two] and path.does_as(other)
+        for (one, path), (two, other) in zip(some, others, strict=True)
+    )
+
+
+# -- paths ---------------------------------------------------------------------------------------
+Call = Callable[[dict[str, Any]], Any]
+Find = Callable[[Cond], Mapping[Atom, int] | None]
+
+
+def trace_wrapper(
+    call: Call,
+    operands: Mapping[str, Symbolic],
+    domain: Cond,
+    target: str | None,
+    hint: Mapping[Atom, int],
+    find: Find,
+    most_paths: int = 64,
+    config: int = 0,
+    deadline: float | None = None,
+) -> Trace:
+    """The paths through `call`, which is given tensors for `operands` by their names.
+
+    It runs with the sizes `hint`, which meet `domain`; for each decision, `find` is asked for sizes
+    that decide otherwise, as a value for each symbol, and it runs again. Paths that differ in
+    decisions alone become one. `config` picks the configuration of autotuned kernels. It ends after
+    `most_paths` runs or at `deadline`, in counted seconds. State that the wrapper keeps
+    from call to call is `call`'s to restore.
+    """
+    waiting: deque[tuple[list[Guard], Guard]] = deque()
+    seen: dict[tuple[Cond, ...], Path] = {}
+    unvisited: list[Unvisited] = []
+
+    def visit(sizes: Mapping[Atom, int], bound: int) -> Path:
+        path = _run(call, operands, domain, target, sizes, config, deadline)
+        key = tuple(cond for cond, _ in path.guards)
+        if key not in seen:
+            seen[key] = path
+            for i in range(bound, len(path.guards)):
+                waiting.append((path.guards[:i], path.guards[i]))
+        return path
+
+    visit(hint, 0)
+    while waiting:
+        before, (cond, where) = waiting.popleft()
+        wanted = [c for c, _ in before] + [~cond]
+        why, sizes = "", None
+        late = deadline is not None and counted_seconds() > deadline
+        if late:
+            why = "out of time"
+        elif len(seen) >= most_paths:
+            why = "too many paths"
+        else:
+            sizes = find(every((domain, *wanted)))
+            why = "" if sizes is not None else "no sizes were found for it"
+        if sizes is not None:
+            path = visit({**hint, **sizes}, len(before) + 1)
+            taken = [c for c, _ in path.guards[: len(wanted)]]
+            why = "" if taken == wanted else "a call with sizes for it decided otherwise"
+        if why:
+            unvisited.append(Unvisited(every(wanted), where, why, late))
+    runs = [WrapperRun(tuple(path.guards), path.sizes) for path in seen.values()]
+    leaves = list(seen.values())
+    return Trace(merge([replace(path) for path in leaves]), unvisited, runs, leaves)
+
+
+def take_config(trace: Trace, config: int) -> Trace | None:
+    """The paths in another configuration, None where some were not seen there."""
+    leaves = [path.take(config) for path in trace.leaves]
+    taken = [path for path in leaves if path is not None]
+    if len(taken) < len(leaves):
+        return None
+    return replace(trace, paths=merge(taken))
+
+
+@without_compiler()
+def _run(
+    call: Call,
+    operands: Mapping[str, Symbolic],
+    domain: Cond,
+    target: str | None,
+    hints: Mapping[Atom, int],
+    config: int,
+    deadline: float | None,
+) -> Path:
+    """One run of the wrapper with the sizes `hints`."""
+    with without_imports():
+        sizes = Decisions(domain, dict(hints), deadline)
+        no_memory = Shapes(shape_env=sizes, allow_non_fake_inputs=True)
+    watch = Watch(sizes)
+    failed, results = None, []
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(swap(((Decisions, "running", sizes),)))
+            stack.enter_context(fake_gpu(target))
+            stack.enter_context(swap(as_concrete()))
+            # what it logs it raises too
+            stack.enter_context(swap(((fake_tensor.log, "disabled", True),)))
+            # what it notes for a debugger imports its compiler
+            stack.enter_context(swap(((logging.getLogger("torch.__trace"), "handlers", []),)))
+            stack.enter_context(no_memory)
+            tensors = {name: watch.operand(name, x) for name, x in operands.items()}
+            stack.enter_context(watch)
+            stack.enter_context(Answers(watch))
+            stack.enter_context(trace_launches(watch, target, config))
+            results = watch.name_results(call(tensors))
+    except Exception as error:
+        failed = sizes.failure or _explain(error)
+    values = {str(atom): value for atom, value in sizes.hints.items()}
+    failed = sizes.failure or failed
+    done = (sizes.taken, watch.launches, watch.operations, results, values)
+    return Path(*done, failed, watch.variants)
+
+
+def _explain(error: Exception) -> NotKnown:
+    """Why a run ended, in one line, with the user's line."""
+    if isinstance(error, NotKnown):
+        return error
+    where = getattr(error, "where", None) or raising_line(error) or here()
+    text = words_of(error)[:200]
+    if isinstance(error, SimulatorError):
+        return NotKnown(error.message, where, raised=False)
+    if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+        return NotKnown(f"elements of a tensor are read on the host ({error.func})", where)
+    if "unhashable type: non-nested" in text or "unhashable type: 'SymInt'" in text:
+        return NotKnown("a size is the key of a table", where)
+    words = f"raises {type(error).__name__}{': ' * bool(text)}{text}"
+    return NotKnown(words, where, raised=_is_own(error))
+
+
+def _is_own(error: BaseException) -> bool:
+    """Whether the innermost frame that raised is no library's."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and owner(trace.tb_frame.f_code.co_filename) != "library"

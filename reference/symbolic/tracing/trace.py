@@ -1,0 +1,395 @@
+"""The record of a traced wrapper, and torch's symbols as terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+from gemmproof.reference.simulation import Where
+from gemmproof.reference.symbolic.terms import (
+    FALSE,
+    TRUE,
+    Atom,
+    Cond,
+    Poly,
+    eq,
+    every,
+    flag,
+    le,
+    lt,
+    make,
+    some,
+    term,
+)
+from gemmproof.reference.ttir import Function
+
+
+# -- record --------------------------------------------------------------------------------------
+class NotKnown(Exception):
+    """Why a wrapper, or one path of it, cannot be followed, in one line.
+
+    `raised`: the wrapper's own code raised; its sizes were refused rather than not understood.
+    `late`: there was no time to follow it.
+    """
+
+    def __init__(
+        self, message: str, where: Where | None = None, raised: bool = False, late: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.message, self.where, self.raised, self.late = message, where, raised, late
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Symbolic:
+    """An operand as it is declared: its torch dtype, its shape and its strides over symbols."""
+
+    dtype: Any
+    shape: tuple[Poly, ...]
+    strides: tuple[Poly, ...]
+
+
+@dataclass(slots=True)
+class Memory:
+    """One allocation, or an operand's memory, with its own logical view.
+
+    `name`: the operand's; else "c" or "result[i]" where the wrapper returned (a view of) it; else
+    "workspace#n". `offset`: where an operand begins within its allocation, of which torch knows.
+    """
+
+    number: int
+    name: str
+    dtype: str
+    shape: tuple[Poly, ...]
+    strides: tuple[Poly, ...]
+    is_operand: bool = False
+    offset: Poly = field(default_factory=lambda: term(0))
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+@dataclass(frozen=True, slots=True)
+class TensorView:
+    """A view of memory at one moment; `offset` counts its elements from the memory's first.
+
+    `defined`: the memory held values by then, or may be taken to: an operand, or what torch
+    computed or filled. False for torch.empty's, whatever launches have stored since.
+    """
+
+    memory: Memory
+    dtype: str
+    shape: tuple[Poly, ...]
+    strides: tuple[Poly, ...]
+    offset: Poly
+    defined: bool
+
+    @property
+    def name(self) -> str:
+        return self.memory.name
+
+    @property
+    def storage(self) -> int:
+        """Equal for views of one allocation."""
+        return self.memory.number
+
+    @property
+    def owner_shape(self) -> tuple[Poly, ...]:
+        return self.memory.shape
+
+    @property
+    def owner_strides(self) -> tuple[Poly, ...]:
+        return self.memory.strides
+
+
+@dataclass(frozen=True, slots=True)
+class HostDescriptor:
+    """A TensorDescriptor that the host made; its sizes and strides follow it as arguments too."""
+
+    tensor: TensorView
+    shape: tuple[Poly, ...]
+    strides: tuple[Poly, ...]
+    block_shape: tuple[int, ...]
+    padding: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizedFloat:
+    """A float that the sizes decide, such as 1 / K; `words` are its formula."""
+
+    words: str
+
+
+@dataclass(slots=True)
+class TracedLaunch:
+    """One launch: what Triton's frontend makes of the kernel, and what it is handed.
+
+    `arguments` has one item for each parameter of the public function of `functions`, in order:
+    a TensorView, a HostDescriptor, a Poly for any integer, a float or a SizedFloat; `parameters`
+    are their names in the kernel, "sa[0]" for an item of a tuple. An integer that the sizes decide
+    is a parameter of 32 bits: where it is 1, or more than 32 bits hold, Triton specialises again,
+    and that specialisation is not this one. `constants` are by name.
+    """
+
+    kernel: str
+    functions: dict[str, Function]
+    parameters: list[str]
+    arguments: list[Any]
+    grid: tuple[Poly, Poly, Poly]
+    constants: dict[str, Any]
+    options: dict[str, Any]
+    where: Where | None
+    config: int
+    configs: int
+
+
+@dataclass(slots=True)
+class TorchCall:
+    """An operation of torch on tensors other than a view or an allocation of undefined memory.
+
+    `name` as in "aten.copy_.default"; tensors are TensorViews and sizes Polys wherever they stand.
+    A launch is one too: "launch", with its index in `Path.launches`. `in_tuner`: a hook of Triton's
+    tuner did it, which it calls before each run of a configuration.
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[TensorView, ...]
+    where: Where | None
+    in_tuner: bool = False
+
+
+Guard = tuple[Cond, Where | None]
+
+
+@dataclass(slots=True)
+class Path:
+    """What the wrapper does for all sizes that meet `guards`, its decisions in order.
+
+    `sizes` are those that it ran with; `failed` says why what comes after is not known. `variants`
+    are, by a launch's place, the launches in each configuration of its tuner.
+    """
+
+    guards: list[Guard]
+    launches: list[TracedLaunch] = field(default_factory=list)
+    operations: list[TorchCall] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    failed: NotKnown | None = None
+    variants: Mapping[int, list[TracedLaunch]] = field(default_factory=dict)
+
+    def take(self, config: int) -> Path | None:
+        """The same path in another configuration, None where it was not seen there."""
+        launches = list(self.launches)
+        for i, launch in enumerate(launches):
+            if launch.configs > 1:
+                if i not in self.variants:
+                    return None
+                launches[i] = self.variants[i][config % launch.configs]
+        return replace(self, launches=launches)
+
+    @property
+    def condition(self) -> Cond:
+        """All guards; the domain comes on top."""
+        return every(cond for cond, _ in self.guards)
+
+    def does_as(self, other: Path) -> bool:
+        """Whether two paths do the same, and end in the same way."""
+        ends, others = (
+            x.failed and (x.failed.message, x.failed.where, x.failed.raised) for x in (self, other)
+        )
+        return ends == others and (self.launches, self.operations, self.results) == (
+            other.launches,
+            other.operations,
+            other.results,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unvisited:
+    """Sizes that no path was run for: where `condition`, or why not.
+
+    `why`: "no sizes were found for it", and there may be none; "too many paths"; "out of time",
+    where it is `late`; or "a call with sizes for it decided otherwise", as where a wrapper keeps
+    something between calls.
+    """
+
+    condition: Cond
+    where: Where | None
+    why: str
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WrapperRun:
+    """One run of the wrapper: its decisions in order, and the sizes that decided so, by name."""
+
+    guards: tuple[Guard, ...]
+    sizes: Mapping[str, int]
+
+    @property
+    def condition(self) -> Cond:
+        return every(cond for cond, _ in self.guards)
+
+
+@dataclass(slots=True)
+class Trace:
+    """All paths that were run. They and `unvisited` cover the domain; no two paths overlap.
+
+    `runs` has one for each side of every decision, those that change nothing included, and `leaves`
+    what each of them does.
+    """
+
+    paths: list[Path]
+    unvisited: list[Unvisited]
+    runs: list[WrapperRun] = field(default_factory=list)
+    leaves: list[Path] = field(default_factory=list)
+
+
+Hints = Mapping[Atom, int]
+
+
+# -- translate -----------------------------------------------------------------------------------
+Names = Mapping[str, Poly]
+
+
+class Untranslatable(Exception):
+    """An expression that no term says; the message is what it is."""
+
+
+# the same for every number of parts
+_FOLDED = {
+    "Max": "max",
+    "Min": "min",
+    "BitwiseFn_bitwise_and": "and",
+    "BitwiseFn_bitwise_or": "or",
+    "BitwiseFn_bitwise_xor": "xor",
+}
+_BINARY = {
+    "FloorDiv": "floordiv",
+    "CleanDiv": "floordiv",
+    "IntTrueDiv": "",
+    "Mod": "mod",
+    "PythonMod": "mod",
+}
+_RELATIONS = {
+    "Equality": eq,
+    "Unequality": lambda x, y: ~eq(x, y),
+    "LessThan": le,
+    "StrictLessThan": lt,
+    "GreaterThan": lambda x, y: le(y, x),
+    "StrictGreaterThan": lambda x, y: lt(y, x),
+}
+_MOST_POWER = 8
+
+
+def to_term(expr: Any, names: Names) -> Poly:
+    """An integer expression as a term; `names` gives the symbols their terms."""
+    if isinstance(expr, int):
+        return term(expr)
+    kind = type(expr).__name__
+    if getattr(expr, "is_Integer", False):
+        return term(int(expr))
+    if getattr(expr, "is_Symbol", False):
+        return names[str(expr)]
+    if kind in ("CeilToInt", "FloorToInt", "TruncToInt"):
+        return _to_integer(kind, expr.args[0], names)
+    if kind in ("Piecewise", "Where"):
+        return _choose(kind, expr.args, names)
+    if is_condition(expr):
+        return flag(to_cond(expr, names))
+    parts = [to_term(part, names) for part in expr.args if kind != "Pow"]
+    if kind == "Add":
+        return reduce(lambda x, y: x + y, parts)
+    if kind == "Mul":
+        return reduce(lambda x, y: x * y, parts)
+    if kind == "Pow":
+        base, power = expr.args
+        if power.is_Integer and 0 <= int(power) <= _MOST_POWER:
+            return reduce(lambda x, y: x * y, [to_term(base, names)] * int(power), term(1))
+    if kind in _FOLDED:
+        return reduce(lambda x, y: make(_FOLDED[kind], x, y), parts)
+    if _BINARY.get(kind):
+        return make(_BINARY[kind], *parts)
+    if kind == "CeilDiv":
+        return -make("floordiv", -parts[0], parts[1])
+    if kind == "ModularIndexing":
+        return make("mod", make("floordiv", parts[0], parts[1]), parts[2])
+    if kind == "RShift":
+        return make("shr", *parts)
+    if kind in ("LShift", "PowByNatural"):
+        return _power(kind, *parts)
+    if kind == "Identity":
+        return parts[0]
+    raise Untranslatable(f"{kind} of sizes" if len(str(expr)) > 80 else f"{expr}")
+
+
+def _to_integer(kind: str, inner: Any, names: Names) -> Poly:
+    """A quotient that is rounded to an integer: exact while a double holds the dividend."""
+    if type(inner).__name__ not in ("IntTrueDiv", "FloatTrueDiv"):
+        return to_term(_unfloat(inner), names)
+    x, y = (to_term(_unfloat(part), names) for part in inner.args)
+    if kind == "CeilToInt":
+        return -make("floordiv", -x, y)
+    return make("floordiv" if kind == "FloorToInt" else "div", x, y)
+
+
+def _unfloat(expr: Any) -> Any:
+    """An integer that was made a float, as it was."""
+    if type(expr).__name__ == "ToFloat":
+        return expr.args[0]
+    if getattr(expr, "is_Float", False):
+        if float(expr) == int(expr):
+            return int(expr)
+        raise Untranslatable(f"{expr}")
+    return expr
+
+
+def _choose(kind: str, parts: Any, names: Names) -> Poly:
+    if kind == "Where":
+        cond, x, y = parts
+        return make("choice", to_cond(cond, names), to_term(x, names), to_term(y, names))
+    (last, _), *rest = list(parts)[::-1]
+    chosen = to_term(last, names)
+    for x, cond in rest:
+        chosen = make("choice", to_cond(cond, names), to_term(x, names), chosen)
+    return chosen
+
+
+def _power(kind: str, x: Poly, y: Poly) -> Poly:
+    if kind == "LShift" and y.constant is not None and 0 <= y.constant < 64:
+        return x * (1 << y.constant)
+    if kind == "PowByNatural" and y.constant is not None and 0 <= y.constant <= _MOST_POWER:
+        return reduce(lambda a, b: a * b, [x] * y.constant, term(1))
+    raise Untranslatable(f"{kind} by a size")
+
+
+def is_condition(expr: Any) -> bool:
+    """Whether an expression is true or false."""
+    kind = type(expr).__name__
+    known = ("And", "Or", "Not", "BooleanTrue", "BooleanFalse", *_RELATIONS)
+    return isinstance(expr, bool) or kind in known
+
+
+def to_cond(expr: Any, names: Names) -> Cond:
+    """A boolean expression as a condition."""
+    kind = type(expr).__name__
+    if expr is True or kind == "BooleanTrue":
+        return TRUE
+    if expr is False or kind == "BooleanFalse":
+        return FALSE
+    if kind in _RELATIONS:
+        x, y = expr.args
+        if is_condition(x) or is_condition(y):
+            return _RELATIONS[kind](*(flag(to_cond(part, names)) for part in (x, y)))
+        return _RELATIONS[kind](*(to_term(_unfloat(part), names) for part in (x, y)))
+    if kind in ("And", "Or"):
+        return (every if kind == "And" else some)(to_cond(part, names) for part in expr.args)
+    if kind == "Not":
+        return ~to_cond(expr.args[0], names)
+    raise Untranslatable(f"{expr}")

@@ -1,0 +1,559 @@
+"""Launches of a wrapper that runs over symbolic sizes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import triton
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from triton.compiler.compiler import make_backend
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from gemmproof.reference.fake_cuda.driver import swap
+from gemmproof.reference.simulator.call import EMPTY
+from gemmproof.reference.simulator.launch import Kernel, intercept_launches
+from gemmproof.reference.symbolic.terms import Atom, Poly, le, term
+from gemmproof.reference.symbolic.tracing.memory_layouts import are_dense, lay_out
+from gemmproof.reference.symbolic.tracing.symbolic_shapes import Decisions, as_before, here
+from gemmproof.reference.symbolic.tracing.trace import (
+    HostDescriptor,
+    Memory,
+    NotKnown,
+    SizedFloat,
+    Symbolic,
+    TensorView,
+    TorchCall,
+    TracedLaunch,
+)
+from gemmproof.reference.triton_frontend import identify, make_ttir
+from gemmproof.reference.ttir import TORCH, Function, ReadError, read_module
+
+# -- stand-ins for Triton's types ----------------------------------------------------------------
+_GENERIC = 37
+
+
+class SizeStandIn(int):
+    """An integer for one that the sizes decide, which it carries."""
+
+    original: Any
+
+    def __new__(cls, original: Any) -> SizeStandIn:
+        made = super().__new__(cls, _GENERIC)
+        made.original = original
+        return made
+
+
+class FloatStandIn(float):
+    """A float for one that the sizes decide."""
+
+    original: Any
+
+    def __new__(cls, original: Any) -> FloatStandIn:
+        made = super().__new__(cls, 0.75)
+        made.original = original
+        return made
+
+
+class TensorStandIn:
+    """A tensor's type and an address."""
+
+    def __init__(self, original: Any) -> None:
+        self.original, self.dtype = original, original.dtype
+
+    @staticmethod
+    def data_ptr() -> int:
+        return 4096
+
+    @staticmethod
+    def ptr_range() -> int:
+        return 1 << 40  # more than 32 bits count: nothing is assumed
+
+
+def _map(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A value with each leaf of its tuples changed; a named tuple keeps its kind."""
+    if isinstance(value, tuple | list):
+        items = [_map(item, change) for item in value]
+        kind = type(value)
+        return kind(*items) if hasattr(value, "_fields") else kind(items)
+    return change(value)
+
+
+def stand_in(value: Any) -> Any:
+    """A launch argument as the binder takes it."""
+    return _map(value, _stand_in)
+
+
+def _stand_in(value: Any) -> Any:
+    if isinstance(value, torch.SymInt):
+        return SizeStandIn(value)
+    if isinstance(value, torch.SymBool):
+        return bool(value)
+    if isinstance(value, torch.SymFloat):
+        return FloatStandIn(value)
+    if isinstance(value, torch.Tensor) or isinstance(getattr(value, "base", None), torch.Tensor):
+        if not isinstance(value, TensorDescriptor):
+            return TensorStandIn(value)
+        made = copy.copy(value)
+        made.base = TensorStandIn(value.base)
+        made.original = value
+        return made
+    return value
+
+
+def restore(value: Any) -> Any:
+    """What `value`, made by `stand_in`, stands for."""
+    return _map(value, lambda x: getattr(x, "original", x))
+
+
+# -- memory of the wrapper -----------------------------------------------------------------------
+# allocations, of which torch asks no more than how many bytes they take
+_SIZED = EMPTY | {f"aten::{name}" for name in ("zeros", "ones", "full", "new_zeros", "new_full")}
+_ALIGNED = 512  # CUDA's allocator
+_OFFSET = 64  # of an operand in its allocation, in the first run
+
+
+class Watch(TorchDispatchMode):
+    """Notes torch's operations on tensors, and keeps every memory's own view."""
+
+    def __init__(self, sizes: Decisions) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.launches: list[TracedLaunch] = []
+        self.variants: dict[int, list[TracedLaunch]] = {}
+        self.operations: list[TorchCall] = []
+        self.tuning = 0  # how many of Triton's tuners are running
+        self._memories: dict[int, Memory] = {}
+        self._defined: set[int] = set()
+        # a tensor that is let go gives its storage's number to the next
+        self._kept: list[torch.Tensor] = []
+
+    def save(self) -> tuple[Any, ...]:
+        """What was noted so far; the last two are all that operations leave but launches."""
+        counted = len(self.launches), len(self.operations)
+        return (*counted, self.sizes.failure), len(self._memories), frozenset(self._defined)
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """Forget what was noted since."""
+        (launches, operations, self.sizes.failure), _, defined = saved
+        del self.launches[launches:], self.operations[operations:]
+        self._defined = set(defined)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import its compiler (2 s) to switch it off
+
+    def operand(self, name: str, declared: Symbolic) -> torch.Tensor:
+        """A tensor without elements as the operand is declared."""
+        shape = [self.sizes.integer(n) for n in declared.shape]
+        strides = [self.sizes.integer(n) for n in declared.strides]
+        self.sizes.sizing = True
+        try:
+            tensor = torch.empty_strided(shape, strides, dtype=declared.dtype, device="cuda")
+            atom = Atom("symbol", f"offset of {name}", is_natural=True)
+            tensor = tensor.as_strided(shape, strides, self.sizes.symbol(atom, _OFFSET))
+        finally:
+            self.sizes.sizing = False
+        dtype, own = TORCH[str(declared.dtype)], (declared.shape, declared.strides)
+        number = len(self._memories)
+        memory = Memory(number, name, dtype, *own, is_operand=True, offset=term(atom))
+        self._keep(tensor, memory)
+        self._defined.add(number)
+        return tensor
+
+    def _keep(self, tensor: torch.Tensor, memory: Memory) -> None:
+        self._memories[_storage(tensor)] = memory
+        self._kept.append(tensor)
+
+    def view(self, tensor: torch.Tensor, dtype: Any = None) -> TensorView:
+        """A tensor as it is now; `dtype` where it is read as another one."""
+        memory = self._memory(tensor)
+        mode = getattr(tensor, "fake_mode", None)
+        if mode is not None and mode.shape_env is not self.sizes:
+            raise self.sizes.fail("a tensor that was kept from an earlier call")
+        terms = self.sizes.term
+        return TensorView(
+            memory,
+            _name(dtype or tensor.dtype),
+            tuple(map(terms, tensor.shape)),
+            tuple(map(terms, tensor.stride())),
+            terms(tensor.storage_offset()) - memory.offset,
+            memory.number in self._defined,
+        )
+
+    def _memory(self, tensor: torch.Tensor, defined: bool = True) -> Memory:
+        found = self._memories.get(_storage(tensor))
+        if found is None:
+            number = len(self._memories)
+            shape, strides = (
+                tuple(map(self.sizes.term, x)) for x in (tensor.shape, tensor.stride())
+            )
+            found = Memory(number, f"workspace#{number}", _name(tensor.dtype), shape, strides)
+            self._keep(tensor, found)
+            if defined:
+                self._defined.add(number)
+        return found
+
+    def address(self, tensor: torch.Tensor) -> Any:
+        """A tensor's first byte, which is a symbol: operands lie anywhere, the rest is aligned."""
+        memory = self._memory(tensor)
+        size = tensor.element_size()
+        unit = size if memory.is_operand else _ALIGNED
+        atom = Atom("symbol", f"address of {memory.name}", is_natural=True)
+        first = self.sizes.symbol(atom, (memory.number + 1) * 2**20 // unit)
+        offset = tensor.storage_offset() - self.sizes.integer(memory.offset)
+        return unit * first + offset * size
+
+    def is_contiguous(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor's elements follow each other, decided as one question."""
+        view = self.view(tensor)
+        return self.sizes.decide(are_dense(view.shape, view.strides))
+
+    def name_results(self, result: Any) -> list[Any]:
+        """What the wrapper returned, with the memories named by their places in it."""
+        leaves = tree_leaves(result)
+        tensors = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        for i in tensors:
+            memory = self._memory(leaves[i])
+            if memory.name.startswith("workspace#"):
+                memory.name = "c" if len(tensors) == 1 else f"result[{tensors.index(i)}]"
+        return [self._record(x) for x in leaves]
+
+    def _record(self, x: Any) -> Any:
+        if isinstance(x, torch.Tensor):
+            return self.view(x)
+        return self.sizes.term(x) if isinstance(x, torch.SymInt | torch.SymBool) else x
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, schema, sizes = kwargs or {}, func._schema, self.sizes
+        before = sizes.sizing
+        sizes.sizing = schema.name in _SIZED
+        try:
+            result = lay_out(sizes, func, args, kwargs)
+            if result is None:
+                result = func(*args, **kwargs)
+        finally:
+            sizes.sizing = before
+        made = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+        written = list(_list_written(schema, args, kwargs))
+        made += [x for x in written if all(x is not y for y in made)]  # some return nothing
+        empty = schema.name in EMPTY
+        for tensor in made:
+            self._memory(tensor, defined=not empty)
+        views = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
+        if empty or views or func.namespace == "prim" or not made:
+            return result
+        if schema.is_mutable:
+            self._define(written)
+        given, named = tree_map(self._record, (tuple(args), kwargs))
+        outputs = tuple(map(self.view, made))
+        self.operations.append(TorchCall(str(func), given, named, outputs, here(), self.tuning > 0))
+        return result
+
+    def _define(self, written: list[torch.Tensor]) -> None:
+        """A write to all of a memory defines it; to a part of it, it may not."""
+        for tensor in written:
+            view = self.view(tensor)
+            own = view.owner_shape, view.owner_strides
+            if (view.shape, view.strides) == own and view.offset == term(0):
+                self._defined.add(view.storage)
+
+
+def _list_written(schema: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
+    """The tensors that an operation writes to."""
+    given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
+    for argument in schema.arguments:
+        if argument.alias_info and argument.alias_info.is_write:
+            leaves = tree_leaves(given.get(argument.name))
+            yield from (x for x in leaves if isinstance(x, torch.Tensor))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _name(dtype: Any) -> str:
+    """TTIR's name of a torch or Triton type; a type that no kernel takes keeps torch's."""
+    return TORCH.get(str(dtype)) or TORCH.get(f"torch.{dtype}") or str(dtype)
+
+
+class Answers(TorchFunctionMode):
+    """Answers for tensors without memory what torch would ask in many questions, or cannot."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if args and isinstance(args[0], FakeTensor):
+            if name == "data_ptr":
+                return self.watch.address(args[0])
+            if name in ("contiguous", "is_contiguous") and len(args) == 1 and not kwargs:
+                dense = self.watch.is_contiguous(args[0])
+                if name == "is_contiguous":
+                    return dense
+                with self:
+                    form = torch.contiguous_format
+                    return args[0] if dense else args[0].clone(memory_format=form)
+        return func(*args, **kwargs)
+
+
+# -- launches ------------------------------------------------------------------------------------
+_MOST_MODULES = 256
+_modules: dict[str, tuple[str, dict[str, Function]]] = {}
+
+
+@dataclass(slots=True)
+class _Settings:
+    """What `intercept_launches` reads and keeps of a session."""
+
+    target: str
+    config: int
+    configs: int = 1
+    written: int = 1
+    tries: bool = False
+    sampled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A kernel's TTIR, for whoever looks at what was compiled."""
+
+    text: str
+
+
+class TracedKernel(Kernel):
+    """The stand-in for a compiled kernel, which notes its launches for the running trace."""
+
+    watch: Watch
+    settings: _Settings
+
+    def __init__(self, src: Any, target: Any, options: Any, made: Any) -> None:
+        text, self.functions = made
+        super().__init__(src, target, options, cast(Any, _Text(text)))
+
+    def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
+        return None
+
+    def run(
+        self, x: Any, y: Any, z: Any, stream: Any, function: Any, packed: Any,
+        metadata: Any, enter: Any, exit: Any, *args: Any,
+    ) -> None:  # fmt: skip
+        _note(self, (x, y, z), args)
+
+
+def _compile(src: Any, target: Any = None, options: Any = None, **_: Any) -> TracedKernel:
+    """What Triton calls to compile a specialisation."""
+    backend = make_backend(target)
+    given = dict(options or {})
+    parsed = backend.parse_options({**given, "debug": True, "sanitize_overflow": False})
+    key = f"{identify(src)} {target} {parsed}"
+    if key not in _modules:
+        try:
+            with swap(as_before()):  # no size comes this far, and all of it asks what things are
+                text = make_ttir(src, target, parsed)
+                _modules[key] = text, read_module(text)
+        except ReadError as error:
+            raise NotKnown(f"{src.fn.__name__}: TTIR that is not understood: {error}") from None
+        if len(_modules) > _MOST_MODULES:
+            _modules.pop(next(iter(_modules)))
+    return TracedKernel(src, target, backend.parse_options(given), _modules[key])
+
+
+@contextmanager
+def trace_launches(watch: Watch, target: str | None, config: int) -> Iterator[None]:
+    """While active, every launch of a Triton kernel is noted in `watch`, and none runs."""
+    original = JITFunction.run
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        constants = {p.name for p in self.params if p.is_constexpr}
+        order = zip(self.arg_names, args, strict=False)
+        given = [_settle(watch.sizes, self, n, x) if n in constants else x for n, x in order]
+        given += args[len(given) :]
+        named = {
+            name: x if name in self.arg_names and name not in constants
+            else _settle(watch.sizes, self, name, x)
+            for name, x in kwargs.items()
+        }  # fmt: skip
+        for hook in self.pre_run_hooks:
+            hook(*given, **named)
+
+        def symbolic(bound: Any) -> Any:
+            return grid({name: restore(x) for name, x in bound.items()})
+
+        with swap(((self, "pre_run_hooks", []),)):
+            return original(
+                self,
+                *map(stand_in, given),
+                grid=symbolic if callable(grid) else grid,
+                warmup=warmup,
+                **{name: stand_in(x) for name, x in named.items()},
+            )
+
+    original_tune = Autotuner.run
+
+    def tune(self: Any, *args: Any, **kwargs: Any) -> Any:
+        watch.tuning += 1
+        try:
+            return original_tune(self, *args, **kwargs)
+        finally:
+            watch.tuning -= 1
+
+    settings = _Settings(f"symbolic {target}", config)
+    patches = (
+        (JITFunction, "run", run),
+        (Autotuner, "run", tune),
+        (TracedKernel, "watch", watch),
+        (TracedKernel, "settings", settings),
+        _power_of_2(watch.sizes),
+    )
+    with ExitStack() as stack:
+        stack.enter_context(swap(patches))
+        stack.enter_context(intercept_launches(cast(Any, settings), _compile))
+        tries = _try_all(watch, settings, Autotuner.run)
+        stack.enter_context(swap(((Autotuner, "run", tries),)))
+        yield
+
+
+def _try_all(watch: Watch, settings: _Settings, tune: Any) -> Any:
+    """A tuner's run that makes the wanted launch, and notes that of each other configuration.
+
+    Where a hook does more than to set arguments, or a configuration is refused, these have runs of
+    the wrapper of their own. The wanted one comes last again, as after tuning.
+    """
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        begun, done, wanted = len(watch.launches), len(watch.operations), settings.config
+        result = tune(self, *args, **kwargs)
+        configs = settings.configs
+        if watch.tuning or configs < 2 or len(watch.operations) > done + 1:
+            return result
+        before = watch.save()
+        try:
+            for config in (*range(configs), wanted):
+                settings.config = config
+                tune(self, *args, **kwargs)
+            if watch.save()[1:] == before[1:] and len(watch.operations) == done + configs + 2:
+                watch.variants[begun] = watch.launches[begun + 1 : -1]
+        except Exception:
+            watch.variants.pop(begun, None)
+        settings.config = wanted
+        watch.restore(before)
+        return result
+
+    return run
+
+
+def _settle(sizes: Decisions, kernel: Any, name: str, value: Any) -> Any:
+    """A constant of a kernel, which must be a number; a comparison is decided."""
+    if isinstance(value, torch.SymBool):
+        return bool(value)
+    if isinstance(value, torch.SymInt):
+        what = sizes.term(value)
+        number = sizes.number(what)
+        if number is None:
+            words = f"{kernel.fn.__name__}: {name} is {what}, made a constant by the launch"
+            raise sizes.fail(words)
+        return number
+    if isinstance(value, torch.SymFloat):
+        raise sizes.fail(f"{kernel.fn.__name__}: {name} is a float that the sizes decide")
+    if isinstance(value, tuple):
+        items = [_settle(sizes, kernel, name, item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value
+
+
+def _power_of_2(sizes: Decisions) -> tuple[Any, str, Any]:
+    """triton.next_power_of_2, which decides between the powers: each is a path of its own."""
+    known = triton.next_power_of_2
+    owner, name = (known, "fn") if hasattr(known, "fn") else (triton, "next_power_of_2")
+    original = getattr(owner, name)
+
+    def next_power_of_2(n: Any) -> Any:
+        if not isinstance(n, torch.SymInt):
+            return original(n)
+        what, power = sizes.term(n), 1
+        if sizes.decide(le(what, 0)):
+            return 0
+        while not sizes.decide(le(what, power)):
+            power *= 2
+        return power
+
+    return owner, name, next_power_of_2
+
+
+def _note(kernel: TracedKernel, grid: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    watch, settings, src = TracedKernel.watch, TracedKernel.settings, kernel.src
+    name = kernel.name
+    if any(isinstance(n, float | torch.SymFloat) for n in grid):
+        raise watch.sizes.fail(f"{name}: a grid of floats")
+    sizes = cast(tuple[Poly, Poly, Poly], tuple(watch.sizes.term(n) for n in grid))
+    named = [
+        leaf
+        for parameter, value in zip(src.fn.arg_names, args, strict=True)
+        for leaf in _flatten(watch, parameter, value, src.signature[parameter])
+    ]
+    public = next(f for f in kernel.functions.values() if f.public)
+    if len(public.args) != len(named):
+        words = f"{name}: {len(named)} arguments for {len(public.args)} parameters"
+        raise watch.sizes.fail(words)
+    where = here()
+    watch.launches.append(
+        TracedLaunch(
+            name,
+            kernel.functions,
+            [parameter for parameter, _ in named],
+            [argument for _, argument in named],
+            sizes,
+            {_parameter(src, k): getattr(x, "value", x) for k, x in src.constants.items()},
+            {k: getattr(kernel.metadata, k) for k in ("num_warps", "num_stages", "num_ctas")},
+            where,
+            settings.config % settings.configs,
+            settings.configs,
+        )
+    )
+    watch.operations.append(TorchCall("launch", (len(watch.launches) - 1,), {}, (), where))
+
+
+def _parameter(src: Any, path: tuple[int, ...]) -> str:
+    """The name of a parameter, or of an item of one that is a tuple."""
+    return str(src.fn.arg_names[path[0]]) + "".join(f"[{i}]" for i in path[1:])
+
+
+def _flatten(watch: Watch, name: str, value: Any, signature: Any) -> Iterator[tuple[str, Any]]:
+    """What the kernel's function takes for one parameter: nothing, one item, or several."""
+    if signature == "constexpr":
+        return
+    if isinstance(signature, tuple):
+        for i, (item, inner) in enumerate(zip(value, signature, strict=True)):
+            yield from _flatten(watch, f"{name}[{i}]", item, inner)
+        return
+    original = restore(value)
+    if str(signature).startswith("tensordesc"):
+        shape, strides = (
+            tuple(map(watch.sizes.term, x)) for x in (original.shape, original.strides)
+        )
+        tensor, padding = watch.view(original.base), str(getattr(original, "padding", "zero"))
+        yield name, HostDescriptor(tensor, shape, strides, tuple(original.block_shape), padding)
+        yield from ((f"{name}.shape[{i}]", n) for i, n in enumerate(shape))
+        yield from ((f"{name}.strides[{i}]", n) for i, n in enumerate(strides))
+    elif str(signature).startswith("*"):
+        base = original if isinstance(original, torch.Tensor) else original.base
+        yield name, watch.view(base, original.dtype)
+    elif isinstance(value, SizeStandIn):
+        yield name, watch.sizes.term(original)
+    elif isinstance(value, FloatStandIn):
+        yield name, SizedFloat(str(original))
+    else:
+        yield name, float(value) if isinstance(value, float) else term(int(value))

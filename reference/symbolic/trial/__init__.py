@@ -1,1 +1,0 @@
-"""A wrapper's formulas with numbers in them: every program, trip and lane of one call, by numpy."""

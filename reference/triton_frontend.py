@@ -1,0 +1,175 @@
+"""Triton's frontend: TTIR of a kernel and its arguments."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from triton._C.libtriton import ir
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import make_backend
+from triton.compiler.errors import CompilationError
+
+from gemmproof.reference.simulation import CompileError, Where
+from gemmproof.reference.work import METER
+
+
+def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
+    """The text of a kernel's TTIR as its source was translated, before any optimisation.
+
+    Raises CompileError with Triton's message and the line it blames.
+    """
+    try:
+        text = _translate(src, target, options)
+    except RecursionError:
+        raise CompileError(f"{name_of(src)} calls itself without end", _where(src, None)) from None
+    except Exception as error:
+        raise _verifier_refusal(src, target, options) or _refusal(src, error) from error
+    METER.ttir += text.count("\n")  # not the characters: it has the paths of files
+    return text
+
+
+def _translate(src: Any, target: GPUTarget, options: Any) -> str:
+    backend = make_backend(target)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    codegen = backend.get_codegen_implementation(options)
+    arguments = (target, options, codegen, backend.get_module_map(), context)
+    wanted = len(inspect.signature(src.make_ir).parameters)
+    # Triton prints the whole module when its verifier fails
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return str(src.make_ir(*arguments[-wanted:]))
+
+
+_DIAGNOSTIC = re.compile(r'^"?(.+?)"?:(\d+):\d+: error: (.*)$', re.MULTILINE)
+
+
+def _verifier_refusal(src: Any, target: GPUTarget, options: Any) -> CompileError | None:
+    """What MLIR's verifier reports, which goes only to the process's standard error.
+
+    None where the translation ends before the verifier.
+    """
+    sys.stderr.flush()
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is no standard error
+        return None
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            _translate(src, target, options)
+        except CompilationError:
+            return None
+        except Exception:  # looked at below
+            pass
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        said.seek(0)
+        found = _DIAGNOSTIC.search(said.read().decode(errors="replace"))
+    if found is None:
+        return None
+    where = Where(found[1], int(found[2]), name_of(src))
+    words = f"Triton refuses to compile {name_of(src)}: {' '.join(found[3].split())[:300]}"
+    return CompileError(words, where)
+
+
+def identify(src: Any) -> str:
+    """A specialisation, but for the attributes of its arguments: they change no operation."""
+    attrs, src.attrs = src.attrs, {}
+    try:
+        return f"{src.hash()} {_file(src.fn)}"
+    finally:
+        src.attrs = attrs
+
+
+def name_of(src: Any) -> str:
+    return getattr(src.fn, "__name__", str(src.name))
+
+
+def _refusal(src: Any, error: Exception) -> CompileError:
+    """Triton's refusal in one line: its innermost message, and the user's innermost line."""
+    where = None
+    message = ""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, CompilationError):
+            where = _where(src, seen) or where
+            message = seen.error_message or message
+        else:
+            message = str(seen) or type(seen).__name__
+        seen = seen.__cause__
+    words = " ".join(message.split())
+    if asserted := re.fullmatch(r"AssertionError\((['\"])(.*)\1\)", words):
+        words = asserted[2]
+    return CompileError(f"Triton refuses to compile {name_of(src)}: {words[:300]}", where)
+
+
+_JITTED = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)
+
+
+def _where(src: Any, error: CompilationError | None) -> Where | None:
+    """The line that an error of compilation blames.
+
+    Triton numbers it within the function's source, from its `def` on; the function is found by
+    that source among those that the kernel uses.
+    """
+    source = getattr(error, "src", None)
+    node = getattr(error, "node", None)
+    given = [getattr(value, "value", value) for value in src.constants.values()]
+    seen: set[int] = set()
+    used = [f for found in (src.fn, *given) for f in _functions(found, seen)]
+    for function in used:
+        if source is None or getattr(function, "src", None) == source:
+            first = find_def_line(function)
+            line = first + (getattr(node, "lineno", 1) - 1 if node is not None else 0)
+            return Where(_file(function), line, function.fn.__name__)
+    return None
+
+
+def find_def_line(function: Any) -> int:
+    """The line of a jitted function's `def`, which stands below its decorators."""
+    begin = int(getattr(function, "starting_line_number", function.fn.__code__.co_firstlineno))
+    raw = getattr(function, "raw_src", None)
+    lines = raw if isinstance(raw, list) else (raw or "").splitlines()
+    skipped = next((i for i, line in enumerate(lines) if _JITTED.match(line)), 0)
+    return begin + skipped
+
+
+def _file(function: Any) -> str:
+    return str(function.fn.__code__.co_filename)
+
+
+def _functions(function: Any, seen: set[int]) -> list[Any]:
+    """A jitted function and the user's jitted functions that it names, the outermost first."""
+    if id(function) in seen or not hasattr(function, "fn") or not hasattr(function.fn, "__code__"):
+        return []
+    seen.add(id(function))
+    found = [function]
+    for other in _named(function.fn):
+        if hasattr(other, "fn") and not str(getattr(other, "__module__", "")).startswith("triton."):
+            found += _functions(other, seen)
+    return found
+
+
+def _named(function: Any) -> Iterator[Any]:
+    """What the names in a function's body may refer to."""
+    for name in function.__code__.co_names:
+        found = function.__globals__.get(name)
+        yield found
+        if isinstance(found, ModuleType):
+            yield from (getattr(found, word, None) for word in function.__code__.co_names)
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not assigned yet
+            yield cell.cell_contents

@@ -1,1 +1,0 @@
-"""Triton's tile IR: what its frontend makes of a kernel, and a reader of the text."""
