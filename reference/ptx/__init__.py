@@ -295,7 +295,7 @@ def _resolve(mnemonic: str) -> Opcode:
     # roots such as add are shared: the types say whose they are
     is_float = any(TYPES[word].kind == "f" for word in words.left if word in TYPES)
     families = (
-        (float_instructions if is_float else integer_instructions).FAMILIES
+        (float_instructions.FLOAT_FAMILIES if is_float else integer_instructions.INTEGER_FAMILIES)
         | float_instructions.CONVERSIONS
         | integer_instructions.SELECTIONS
     )
