@@ -1,20 +1,248 @@
-"""What a kernel promises: the operands it accepts and the result it returns for them."""
+"""The contract of a kernel: sizes, formats, layouts, and guarantees of its compiled code."""
 
 from __future__ import annotations
 
+import ast
 import itertools
-from collections.abc import Callable, Mapping
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 from gemmproof.properties.cases.layouts import ANY, BATCHED, CONTIGUOUS, HUGE, LAYOUTS
-from gemmproof.properties.cases.relation import holds, split
-from gemmproof.properties.cases.sizes import MAX_BATCH, MAX_SIDE, Sizes, neighbours
-from gemmproof.properties.compiled.promises import require_compiled
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, OPERANDS, RESULTS
+from gemmproof.reference.gpus import DEFAULT, GPUS
+
+# -- sizes ---------------------------------------------------------------------------------------
+MAX_SIDE = 65536
+MAX_BATCH = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The multiples of `step` from `low` to `high`, both included.
+
+    Raises ValueError, in one line, where there is none, or one beyond 0..MAX_SIDE.
+    """
+
+    low: int = 1
+    high: int = MAX_SIDE
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        whole = all(type(n) is int for n in (self.low, self.high, self.step))
+        if not whole or not 0 <= self.low <= self.high <= MAX_SIDE or self.step < 1:
+            raise ValueError(f"got {self}, expected sizes from 0 to {MAX_SIDE}, low before high")
+        if self.ceil(self.low) > self.high:
+            raise ValueError(f"got {self}, which is no size at all, expected at least one")
+
+    @staticmethod
+    def of(value: object, top: int = MAX_SIDE) -> Sizes:
+        """Sizes as a contract states them: a number, a range, text such as "16..4096:16", Sizes.
+
+        `top` is the largest. Raises ValueError for anything else.
+        """
+        sizes = Sizes._read(value, top)
+        if sizes.high > top:
+            raise ValueError(f"got {sizes}, expected at most {top}")
+        return sizes
+
+    @staticmethod
+    def _read(value: object, top: int) -> Sizes:
+        if isinstance(value, Sizes):
+            return value
+        if type(value) is int:
+            return Sizes(value, value)
+        if isinstance(value, range) and len(value) and value.step > 0 and not value[0] % value.step:
+            return Sizes(value[0], value[-1], value.step)
+        if isinstance(value, str):
+            return Sizes._parse(value, top)
+        raise ValueError(f"got {value!r}, expected a number, a range, text or multiple_of(n)")
+
+    @staticmethod
+    def _parse(text: str, top: int) -> Sizes:
+        found = re.fullmatch(r"(\d{0,6})(\.\.)?(\d{0,6})(?::(\d{1,6}))?", text)
+        if not found or not text:
+            raise ValueError(f"got {text!r}, expected a number, LOW..HIGH, or LOW..HIGH:STEP")
+        low, dots, high, step = found.groups()
+        if low and not dots and not step:
+            return Sizes(int(low), int(low))
+        first = int(low) if low else int(step or 1)
+        return Sizes(first, int(high) if high else top, int(step or 1))
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return str(self.low)
+        high = "" if self.high in (MAX_SIDE, MAX_BATCH) else self.high
+        return f"{self.low}..{high}" + (f":{self.step}" if self.step != 1 else "")
+
+    def __contains__(self, n: int) -> bool:
+        return self.low <= n <= self.high and n % self.step == 0
+
+    def ceil(self, n: int) -> int:
+        """The smallest of them that is at least n; beyond `high` where there is none."""
+        return -(-max(n, self.low) // self.step) * self.step
+
+    def fit(self, n: int) -> int:
+        """The largest of them that is at most n, or the smallest of all."""
+        return max(self.ceil(self.low), min(n, self.high) // self.step * self.step)
+
+
+def multiple_of(step: int, high: int = MAX_SIDE) -> Sizes:
+    """The positive multiples of a number."""
+    return Sizes(step, high, step)
+
+
+def neighbours(sides: Mapping[str, int], sizes: Mapping[str, Sizes]) -> Iterator[dict[str, int]]:
+    """Sides near the given ones: one up to 128 steps shorter or longer, or as long as another."""
+    yield from _step(sides, sizes, range(1, 33))
+    lengths = sides.values()
+    equal = [{**sides, axis: sizes[axis].fit(n)} for axis in sides for n in lengths]
+    equal += [{axis: sizes[axis].fit(n) for axis in sides} for n in lengths]
+    yield from sorted(equal, key=lambda other: math.prod(other.values()))
+    yield from _step(sides, sizes, range(33, 129))
+
+
+def _step(
+    sides: Mapping[str, int], sizes: Mapping[str, Sizes], steps: range
+) -> Iterator[dict[str, int]]:
+    for count in steps:
+        for axis, n in sides.items():
+            for other in (n - count * sizes[axis].step, n + count * sizes[axis].step):
+                if other in sizes[axis]:
+                    yield {**sides, axis: other}
+
+
+# -- relations between sizes ---------------------------------------------------------------------
+_BINARY: Mapping[type, Callable[[int, int], int]] = MappingProxyType(
+    {
+        ast.Add: operator.add,
+        ast.Sub: operator.sub,
+        ast.Mult: operator.mul,
+        ast.FloorDiv: lambda x, y: x // y if y else 0,
+        ast.Mod: lambda x, y: x % y if y else 0,
+    }
+)
+_COMPARED: Mapping[type, Callable[[int, int], bool]] = MappingProxyType(
+    {
+        ast.Eq: operator.eq,
+        ast.NotEq: operator.ne,
+        ast.Lt: operator.lt,
+        ast.LtE: operator.le,
+        ast.Gt: operator.gt,
+        ast.GtE: operator.ge,
+    }
+)
+
+
+def evaluate(text: str, sizes: Mapping[str, int]) -> int:
+    """What an expression over the sizes gives. Raises ValueError where it is none."""
+    try:
+        return int(_evaluate(_parse(text), text, sizes))
+    except ValueError:
+        names = ", ".join(sizes)
+        raise ValueError(f"got {text!r}, expected sizes over {names} such as 'K // 128'") from None
+
+
+def holds(relation: str, sizes: Mapping[str, int]) -> bool:
+    """Whether the sizes meet the relation. Raises ValueError where it is none."""
+    return bool(_evaluate(_parse(relation), relation, sizes))
+
+
+def split(relation: str) -> list[str]:
+    """The conditions that it joins by `and`; one after another they are easier to meet."""
+    match _parse(relation):
+        case ast.BoolOp(op=ast.And(), values=parts):
+            return [ast.unparse(part) for part in parts]
+    return [relation]
+
+
+@cache
+def _parse(relation: str) -> ast.expr:
+    try:
+        return ast.parse(relation, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ValueError(_refusal(relation)) from None
+
+
+def _refusal(relation: str) -> str:
+    example = "'K % 32 == 0 and M <= N'"
+    return f"got {relation!r}, expected a condition on M, N, K and batch such as {example}"
+
+
+def _evaluate(node: ast.expr, relation: str, sizes: Mapping[str, int]) -> int:
+    def value(inner: ast.expr) -> int:
+        return _evaluate(inner, relation, sizes)
+
+    match node:
+        case ast.Constant(value=int(n)) if abs(n) < 2**63:
+            return n
+        case ast.Name(id=name) if name in sizes:
+            return sizes[name]
+        case ast.BinOp() if type(node.op) in _BINARY:
+            return _BINARY[type(node.op)](value(node.left), value(node.right))
+        case ast.UnaryOp(op=ast.Not()):
+            return not value(node.operand)
+        case ast.UnaryOp(op=ast.USub()):
+            return -value(node.operand)
+        case ast.BoolOp():
+            parts = [value(part) for part in node.values]
+            return all(parts) if isinstance(node.op, ast.And) else any(parts)
+        case ast.Compare() if all(type(op) in _COMPARED for op in node.ops):
+            terms = [value(term) for term in (node.left, *node.comparators)]
+            pairs = zip(node.ops, terms, terms[1:], strict=False)
+            return all(_COMPARED[type(op)](x, y) for op, x, y in pairs)
+    raise ValueError(_refusal(relation))
+
+
+# -- guarantees of compiled code -----------------------------------------------------------------
+TENSOR_CORES = "uses_tensor_cores"
+SPILLS = "spills_no_more"
+FITS = "fits_on_its_gpus"
+# what judges them: no case on a simulator or a device, but Triton's compiler
+COMPILER = "compiler"
+# of each property -> whether a contract promises it
+PROMISED: Mapping[str, Callable[[Contract], bool]] = MappingProxyType(
+    {
+        TENSOR_CORES: lambda contract: contract.tensor_cores,
+        SPILLS: lambda contract: contract.spills is not None,
+        FITS: lambda contract: len(contract.fits) > 0,
+    }
+)
+
+# the words of a contract that promises none of them
+WITHOUT: Mapping[str, Any] = MappingProxyType({"tensor_cores": False, "spills": None, "fits": ()})
+
+
+def require_compiled(tensor_cores: object, spills: object, fits: object) -> None:
+    """Raise ValueError, in one line, for values that these words of a contract do not have."""
+    if not isinstance(tensor_cores, bool):
+        raise ValueError(f"contract tensor_cores: got {tensor_cores!r}, expected True or False")
+    if spills is not None and (type(spills) is not int or spills < 0):
+        expected = "bytes of a thread, from 0, or None"
+        raise ValueError(f"contract spills: got {spills!r}, expected {expected}")
+    known: tuple[Any, ...] = fits if isinstance(fits, tuple) else (None,)
+    if any(not isinstance(name, str) or name not in GPUS for name in known):
+        raise ValueError(f"contract fits: got {fits!r}, expected a tuple of {' '.join(GPUS)}")
+    if len(set(known)) < len(known):
+        raise ValueError(f"contract fits: got {fits!r}, expected each GPU once")
+
+
+def list_promised(contract: Contract) -> tuple[str, ...]:
+    """The properties of compiled code that a contract promises; none costs anything else."""
+    return tuple(name for name, promises in PROMISED.items() if promises(contract))
+
+
+def list_gpus(contract: Contract, target: str | None) -> tuple[str, ...]:
+    """The GPUs that all of them are judged on: those of `fits`, or else the target."""
+    return contract.fits or (target or DEFAULT,)
+
+
+# -- contract ------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Role:
     """What an operand is to the product: its name, its axes behind the batch, and its number.

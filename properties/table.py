@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from gemmproof.properties import (
-    completion,
-    determinism,
-    memory,
-    metamorphic,
-    mirror,
-    special,
-    values,
-)
-from gemmproof.properties.compiled.promises import PROMISED, list_promised
+from gemmproof.properties.contract import PROMISED, list_promised
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.help.pages import CLAIMS
+from gemmproof.properties.judges import (
+    determinism,
+    exact_values,
+    memory_use,
+    metamorphic,
+)
+from gemmproof.properties.judges.memory_use import judge_faults
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.memory import judge_faults
 from gemmproof.properties.observation import Observation, RelatedCall
 from gemmproof.reference.formats import FORMATS
 
@@ -93,96 +90,103 @@ class Property:
 
 
 # what makes a wrong address, or a lane that is not the compiled kernel's
-ADDRESSES = (memory.BOUNDS, memory.FIT, memory.HINTS)
+ADDRESSES = (memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS)
 # what changes no value by itself
-HARMLESS = (memory.BOUNDS, memory.HINTS)
+HARMLESS = (memory_use.BOUNDS, memory_use.HINTS)
 # what makes a wrong value
-VALUES = (memory.FIT, memory.HINTS, memory.ONCE, memory.RACES, memory.LANES, memory.INPUTS)
+VALUES = (
+    memory_use.FIT,
+    memory_use.HINTS,
+    memory_use.ONCE,
+    memory_use.RACES,
+    memory_use.LANES,
+    memory_use.INPUTS,
+)
 
 PROPERTIES: tuple[Property, ...] = (
     Property(
-        completion.COMPILES,
-        CLAIMS[completion.COMPILES],
-        completion.judge_compiles,
+        memory_use.COMPILES,
+        CLAIMS[memory_use.COMPILES],
+        memory_use.judge_compiles,
         applies=_is_known,
         sampled=True,
     ),
     Property(
-        memory.ENDS,
-        CLAIMS[memory.ENDS],
-        completion.judge_ends,
-        applies=completion.ends_applies,
+        memory_use.ENDS,
+        CLAIMS[memory_use.ENDS],
+        memory_use.judge_ends,
+        applies=memory_use.ends_applies,
         launched=True,
         sampled=True,
     ),
     Property(
-        memory.BOUNDS,
-        CLAIMS[memory.BOUNDS],
-        judge_faults(memory.BOUNDS),
-        follows=(memory.FIT,),
+        memory_use.BOUNDS,
+        CLAIMS[memory_use.BOUNDS],
+        judge_faults(memory_use.BOUNDS),
+        follows=(memory_use.FIT,),
         sampled=True,
     ),
     Property(
-        memory.FIT,
-        CLAIMS[memory.FIT],
-        judge_faults(memory.FIT),
+        memory_use.FIT,
+        CLAIMS[memory_use.FIT],
+        judge_faults(memory_use.FIT),
         sampled=True,
     ),
     Property(
-        memory.HINTS,
-        CLAIMS[memory.HINTS],
-        judge_faults(memory.HINTS),
+        memory_use.HINTS,
+        CLAIMS[memory_use.HINTS],
+        judge_faults(memory_use.HINTS),
     ),
     Property(
-        memory.RACES,
-        CLAIMS[memory.RACES],
-        judge_faults(memory.RACES),
-        follows=(memory.BOUNDS,),
+        memory_use.RACES,
+        CLAIMS[memory_use.RACES],
+        judge_faults(memory_use.RACES),
+        follows=(memory_use.BOUNDS,),
     ),
     Property(
-        memory.ONCE,
-        CLAIMS[memory.ONCE],
-        judge_faults(memory.ONCE),
+        memory_use.ONCE,
+        CLAIMS[memory_use.ONCE],
+        judge_faults(memory_use.ONCE),
         follows=ADDRESSES,
     ),
     Property(
-        memory.LANES,
-        CLAIMS[memory.LANES],
-        judge_faults(memory.LANES),
-        follows=(memory.FIT,),
+        memory_use.LANES,
+        CLAIMS[memory_use.LANES],
+        judge_faults(memory_use.LANES),
+        follows=(memory_use.FIT,),
     ),
     Property(
-        memory.INPUTS,
-        CLAIMS[memory.INPUTS],
-        memory.judge_inputs,
+        memory_use.INPUTS,
+        CLAIMS[memory_use.INPUTS],
+        memory_use.judge_inputs,
         applies=_is_known,
         launched=True,
     ),
     Property(
-        mirror.NAME,
-        CLAIMS[mirror.NAME],
-        mirror.judge,
-        applies=mirror.applies,
-        follows=(*ADDRESSES, memory.ONCE, memory.RACES, memory.LANES),
+        memory_use.NAME,
+        CLAIMS[memory_use.NAME],
+        memory_use.judge,
+        applies=memory_use.applies,
+        follows=(*ADDRESSES, memory_use.ONCE, memory_use.RACES, memory_use.LANES),
         promised=lambda kernel, launched: kernel.mirror is not None,
     ),
     Property(
-        values.EXACT,
-        CLAIMS[values.EXACT],
-        values.judge_exact,
+        exact_values.EXACT,
+        CLAIMS[exact_values.EXACT],
+        exact_values.judge_exact,
         by_result=True,
-        applies=values.exact_applies,
-        follows=(*VALUES, mirror.NAME),
+        applies=exact_values.exact_applies,
+        follows=(*VALUES, memory_use.NAME),
         launched=True,
     ),
     Property(
-        values.BOUND,
-        CLAIMS[values.BOUND],
-        values.judge_bound,
+        exact_values.BOUND,
+        CLAIMS[exact_values.BOUND],
+        exact_values.judge_bound,
         by_result=True,
-        applies=values.bound_applies,
-        ratio=values.largest_ratio,
-        follows=(*VALUES, mirror.NAME, values.EXACT),
+        applies=exact_values.bound_applies,
+        ratio=exact_values.largest_ratio,
+        follows=(*VALUES, memory_use.NAME, exact_values.EXACT),
         promised=_has_bound,
         launched=True,
     ),
@@ -197,10 +201,10 @@ PROPERTIES: tuple[Property, ...] = (
         launched=True,
     ),
     Property(
-        special.NAME,
-        CLAIMS[special.NAME],
-        special.judge,
-        applies=special.applies,
+        exact_values.NAME,
+        CLAIMS[exact_values.NAME],
+        exact_values.judge,
+        applies=exact_values.applies,
         sound=True,
         promised=_is_special,
         launched=True,
@@ -211,7 +215,13 @@ PROPERTIES: tuple[Property, ...] = (
         determinism.judge_prediction,
         by_result=True,
         applies=determinism.prediction_applies,
-        follows=(memory.INPUTS, values.EXACT, values.BOUND, determinism.SAME, special.NAME),
+        follows=(
+            memory_use.INPUTS,
+            exact_values.EXACT,
+            exact_values.BOUND,
+            determinism.SAME,
+            exact_values.NAME,
+        ),
         promised=is_predicted,
         simulated=False,
         launched=True,

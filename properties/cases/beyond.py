@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.far import list_far
+from gemmproof.properties.cases.corners import list_far
+from gemmproof.properties.cases.data import TORCH_DTYPES
 from gemmproof.properties.cases.generate import Tile, is_admitted, smallest
 from gemmproof.properties.cases.layouts import ANY, BATCHED, CONTIGUOUS, HUGE, LAYOUTS, ROW
-from gemmproof.properties.cases.tensors import TORCH_DTYPES
 from gemmproof.properties.contract import AXES, ROLES, Contract
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import WRITTEN, OneOf, Operand, list_parameters
+from gemmproof.properties.kernel import WRITTEN, KernelUnderTest, OneOf, Operand, list_parameters
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, OPERANDS
 
 # results that keyword arguments are tried with, the widest first

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW
-from gemmproof.properties.cases.sizes import MAX_BATCH, MAX_SIDE
-from gemmproof.properties.contract import ROLES
+from gemmproof.properties.contract import MAX_BATCH, MAX_SIDE, ROLES
 from gemmproof.reference.formats import FORMATS, OPERANDS, Format
 
 FILLS = ("index", "normal", "positive", "cancelling", "wide", "subnormal", "ties", "special")

@@ -1,4 +1,4 @@
-"""Operands in memory: each a view of a parent with guard bands and gaps of poison bytes."""
+"""The operands of a case in memory, and those that its formula leaves unused."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 import torch
 
 from gemmproof.properties.cases.case import MAX_ELEMENTS, Case
-from gemmproof.properties.cases.data import elements, further_elements
+from gemmproof.properties.cases.data import as_tensor, elements, further_elements
 from gemmproof.properties.cases.layouts import GUARD, ROW, OperandView, view
-from gemmproof.properties.cases.tensors import as_tensor
 from gemmproof.properties.contract import ROLES, Role
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import READ, WRITTEN, Misstated, Operand
+from gemmproof.properties.kernel import READ, WRITTEN, KernelUnderTest, Misstated, Operand
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.reference.provenance import MOST_FILLED, reserve
+from gemmproof.reference.spec import Rules, evaluate
 
+# -- operands ------------------------------------------------------------------------------------
 POISON_FLOAT = 0xFF  # NaN in every float format
 POISON_INT = 0x55
 SMALL = 2**24  # elements; a larger parent is committed, and watched, near its rows only
@@ -287,3 +287,30 @@ def _describe(operand: PlacedOperand, offset: int) -> str:
         return f"{operand.role.name} offset {offset - operand.view.first}"
     shown = index[3 - operand.tensor.dim() :]
     return f"{operand.role.name}[{', '.join(map(str, shown))}]"
+
+
+# -- unused operands -----------------------------------------------------------------------------
+def find_unread(kernel: KernelUnderTest, case: Case) -> frozenset[str]:
+    """The float operands that `spec` does not touch in this case.
+
+    Only where something is to choose: a formula that never reads an operand is not asked again in
+    each case. BLAS says of beta = 0 that c need not be set on entry.
+    """
+    if case.is_sampled or kernel.spec is None or not (kernel.choices or kernel.written):
+        return frozenset()
+    placed = operands(case, kernel)
+    read = {name: x for name, x in placed.items() if x.use != WRITTEN}
+    given: dict[str, object]
+    given = {name: (stored_elements(x), x.dtype) for name, x in read.items()}
+    given |= kernel.values_of(case)
+    floats = [name for name, x in read.items() if FORMATS[x.dtype].kind == "float"]
+    return frozenset(name for name in floats if _is_unread(kernel, given, name))
+
+
+def _is_unread(kernel: KernelUnderTest, given: dict[str, object], name: str) -> bool:
+    # every use of a bare object fails
+    try:
+        evaluate(lambda **named: kernel.calculate(named), {**given, name: object()}, Rules())
+    except Exception:  # whatever the formula raises, it touched the operand
+        return False
+    return True

@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gemmproof.properties.help import accesses, bits, compiled, outcomes
-from gemmproof.properties.help.faults import FAULTS
-from gemmproof.properties.help.misfits import MISFITS
-from gemmproof.properties.help.page import FaultPage, Page
+from gemmproof.properties.help import (
+    FaultPage,
+    Page,
+    guarantee_pages,
+    property_pages,
+)
+from gemmproof.properties.help.fault_pages import FAULTS, MISFITS
 
 PAGES: Mapping[str, Page] = MappingProxyType(
-    {page.name: page for page in (*outcomes.PAGES, *accesses.PAGES, *bits.PAGES, *compiled.PAGES)}
+    {
+        page.name: page
+        for page in (
+            *property_pages.CALL_PAGES,
+            *property_pages.ACCESS_PAGES,
+            *property_pages.BIT_PAGES,
+            *guarantee_pages.PAGES,
+        )
+    }
 )
 FAULT_PAGES: Mapping[str, FaultPage] = MappingProxyType(
-    {page.name: page for page in (*FAULTS, *MISFITS, *compiled.FAULTS)}
+    {page.name: page for page in (*FAULTS, *MISFITS, *guarantee_pages.FAULTS)}
 )
 # of a property -> its claim, which the table of properties judges by
 CLAIMS: Mapping[str, str] = MappingProxyType({name: page.claim for name, page in PAGES.items()})

@@ -13,10 +13,8 @@ import torch
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.cases.layouts import CONTIGUOUS
-from gemmproof.properties.cases.sizes import MAX_BATCH, MAX_SIDE
-from gemmproof.properties.contract import ROLES, Contract
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import NONE
+from gemmproof.properties.contract import MAX_BATCH, MAX_SIDE, ROLES, Contract
+from gemmproof.properties.kernel import NONE, KernelUnderTest
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.symbolic.terms import (
     FALSE,

@@ -9,32 +9,32 @@ from itertools import chain
 from math import lcm
 from typing import Any
 
-from gemmproof.properties import memory, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import ROLES
+from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.proof.asking import Asker, list_bounds, list_claims, list_fits
-from gemmproof.properties.proof.book import ABOUT, Book
-from gemmproof.properties.proof.domain import HUGE_SPAN, SPAN, Domain, NotSaid, list_domains
-from gemmproof.properties.proof.paths import MOST_CONFIGS, list_paths
-from gemmproof.properties.proof.results import Made, find_made
-from gemmproof.properties.proof.seek import SECONDS as SEEKING
-from gemmproof.properties.proof.seek import Way, seek
-from gemmproof.properties.proof.verdict import (
-    NOT_DECIDED,
-    PROVED,
-    SECONDS,
-    TIME,
-    Proof,
-    Proofs,
-)
-from gemmproof.properties.proof.visits import (
+from gemmproof.properties.proof import NOT_DECIDED, PROVED, SECONDS, TIME, Proof, Proofs
+from gemmproof.properties.proof.branch_coverage import (
     SHARE,
     Visits,
     find_layouts,
     visit_branches,
     visit_run,
 )
+from gemmproof.properties.proof.counterexamples import SECONDS as SEEKING
+from gemmproof.properties.proof.counterexamples import Way, seek
+from gemmproof.properties.proof.domain import HUGE_SPAN, SPAN, Domain, NotSaid, list_domains
+from gemmproof.properties.proof.ledger import (
+    ABOUT,
+    MOST_CONFIGS,
+    Asker,
+    Book,
+    list_bounds,
+    list_claims,
+    list_fits,
+    list_paths,
+)
+from gemmproof.properties.proof.stored_results import Made, find_made
 from gemmproof.reference.symbolic.interpreter import follow
 from gemmproof.reference.symbolic.interpreter.interpret import Machine, NotFollowed
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
@@ -82,7 +82,7 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
 
 
 def _is_about(kernel: KernelUnderTest, name: str) -> bool:
-    return name != values.EXACT or kernel.spec is None
+    return name != exact_values.EXACT or kernel.spec is None
 
 
 def _say_scope(domain: Domain) -> str:
@@ -92,11 +92,17 @@ def _say_scope(domain: Domain) -> str:
 
 # what is said of addresses rests on offsets that fit, what is said of values on both
 RESTS: dict[str, tuple[str, ...]] = {
-    memory.BOUNDS: (memory.FIT,),
-    memory.HINTS: (memory.FIT,),
-    memory.ONCE: (memory.FIT,),
-    memory.LANES: (memory.FIT, memory.BOUNDS, memory.HINTS),
-    values.EXACT: (memory.FIT, memory.BOUNDS, memory.HINTS, memory.ONCE, memory.LANES),
+    memory_use.BOUNDS: (memory_use.FIT,),
+    memory_use.HINTS: (memory_use.FIT,),
+    memory_use.ONCE: (memory_use.FIT,),
+    memory_use.LANES: (memory_use.FIT, memory_use.BOUNDS, memory_use.HINTS),
+    exact_values.EXACT: (
+        memory_use.FIT,
+        memory_use.BOUNDS,
+        memory_use.HINTS,
+        memory_use.ONCE,
+        memory_use.LANES,
+    ),
 }
 
 
@@ -210,23 +216,23 @@ def _judge(
     claims = {(c.kind, c.cond, c.path, c.number): c for m in machines for c in m.claims}.values()
     fits = [claim for claim in claims if claim.kind == "fit"]
     said = {
-        memory.FIT: chain(
+        memory_use.FIT: chain(
             asker.ask("fits", list_fits(accesses, small)),
             asker.ask("claim", list_claims(fits, small)),
         ),
-        memory.BOUNDS: asker.ask("bounds", list_bounds(accesses, small)),
-        memory.HINTS: (
+        memory_use.BOUNDS: asker.ask("bounds", list_bounds(accesses, small)),
+        memory_use.HINTS: (
             judge_hint(solver, claim, small, machines, made.stores, made.list_stores)
             for claim in claims
             if claim.kind != "fit"
         ),
-        memory.LANES: made.judge_lanes(solver, machines, small),
-        memory.ONCE: asker.ask("once", made.list_once(small)),
+        memory_use.LANES: made.judge_lanes(solver, machines, small),
+        memory_use.ONCE: asker.ask("once", made.list_once(small)),
     }
     if kernel.spec is None:
         shapes = {name: domain.operands[name].shape for name in ROLES}
         wanted = WantedProduct(shapes, domain.case.dtype == "tf32", small)
-        said[values.EXACT] = made.judge_product(solver, wanted)
+        said[exact_values.EXACT] = made.judge_product(solver, wanted)
     return said
 
 
@@ -241,7 +247,9 @@ def _refute(book: Book, way: Way, name: str, verdict: Verdict) -> None:
         book.leave_open(name, f"{_say(verdict)}fails only where no case can be")
         return
     why = _say(verdict).removesuffix(": ")
-    if name == values.EXACT:  # sums may agree by chance: the case is tried, and speaks for itself
+    if (
+        name == exact_values.EXACT
+    ):  # sums may agree by chance: the case is tried, and speaks for itself
         book.suspect(name, case)
         book.leave_open(name, f"{why}, at {case}")
         return

@@ -26,7 +26,7 @@ from wide import wide
 from gemmproof.engine.check import check
 from gemmproof.engine.proof import PROVABLE
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.proof.verdict import NOT_DECIDED, PROVED, REFUTED
+from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "proofs.md"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scripts.docs.markdown import fill, make_table, update
 
-from gemmproof.properties.measure import Measure, measure
+from gemmproof.properties.judges.accumulator_drift import Measure, measure
 from gemmproof.reference.accumulator import Accumulator
 from gemmproof.reference.dot import DotModel, dot_model
 from gemmproof.reference.dot.model import is_emulated

@@ -19,7 +19,7 @@ from gemmproof.engine.judge import judge
 from gemmproof.engine.observe import observe
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted
-from gemmproof.properties.completion import COMPILES
+from gemmproof.properties.judges.memory_use import COMPILES
 from gemmproof.properties.kernel import KernelUnderTest
 
 BENIGN, SMALLEST = (33, 47, 50, "row", "column"), (1, 1, 1, "row", "row")

@@ -21,7 +21,7 @@ from scripts.gpu.products import PRODUCTS
 
 from gemmproof.backends.autotune import Choice, force
 from gemmproof.engine.observe import PassedOver
-from gemmproof.properties.cases.tensors import TORCH_DTYPES
+from gemmproof.properties.cases.data import TORCH_DTYPES
 
 FORMATS = ("fp16", "fp8e4m3")
 Sizes = tuple[int, int, int]

@@ -16,7 +16,7 @@ from scripts.gpu.evidence import (
     require_gpu,
 )
 
-from gemmproof.properties.determinism import PREDICTED
+from gemmproof.properties.judges.determinism import PREDICTED
 from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.verdict import judge

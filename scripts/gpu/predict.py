@@ -18,7 +18,7 @@ from scripts.gpu.evidence import Row, collect, run_each
 from tests.witnesses.recorded.cases import operand
 
 from gemmproof import kernels
-from gemmproof.properties.cases.tensors import TORCH_DTYPES, as_array, as_tensor
+from gemmproof.properties.cases.data import TORCH_DTYPES, as_array, as_tensor
 from gemmproof.reference.arithmetic import bits
 from gemmproof.reference.simulator import run
 

@@ -33,8 +33,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.cases.layouts import ROW
 from gemmproof.properties.cases.operands import tensors_of
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import NONE
+from gemmproof.properties.kernel import NONE, KernelUnderTest
 
 PROGRAM = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck")

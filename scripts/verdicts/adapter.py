@@ -32,8 +32,8 @@ def preload() -> None:
 
 
 _NEEDED = (
-    "engine.check", "properties.explanation.missing", "properties.proof.divisor",
-    "properties.proof.prove", "properties.proof.wraps",
+    "engine.check", "properties.address_map.explain_access", "properties.proof.prove",
+    "properties.proof.size_limits",
 )  # fmt: skip
 
 

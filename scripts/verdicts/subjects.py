@@ -18,8 +18,7 @@ from no_false_alarm.table import KERNELS
 from wide import wide
 
 from gemmproof.properties.contract import Contract
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import Operand
+from gemmproof.properties.kernel import KernelUnderTest, Operand
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gemmproof.engine.check import check
-    from gemmproof.properties.cases.sizes import multiple_of
-    from gemmproof.properties.contract import Contract
-    from gemmproof.properties.kernel import KernelUnderTest
-    from gemmproof.properties.operand import OneOf, Operand
+    from gemmproof.properties.contract import Contract, multiple_of
+    from gemmproof.properties.kernel import KernelUnderTest, OneOf, Operand
     from gemmproof.reference.simulator import simulate
     from gemmproof.reference.spec import erf, sigmoid
 
@@ -33,12 +31,12 @@ __all__ = [
 _HOMES = {
     "Contract": "gemmproof.properties.contract",
     "KernelUnderTest": "gemmproof.properties.kernel",
-    "OneOf": "gemmproof.properties.operand",
-    "Operand": "gemmproof.properties.operand",
+    "OneOf": "gemmproof.properties.kernel",
+    "Operand": "gemmproof.properties.kernel",
     "erf": "gemmproof.reference.spec",
     "sigmoid": "gemmproof.reference.spec",
     "check": "gemmproof.engine.check",
-    "multiple_of": "gemmproof.properties.cases.sizes",
+    "multiple_of": "gemmproof.properties.contract",
     "simulate": "gemmproof.reference.simulator",
 }
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gemmproof.spelling import find_format
 
 if TYPE_CHECKING:
-    from gemmproof.properties.kernel import KernelUnderTest
-    from gemmproof.properties.operand import OneOf, Operand
+    from gemmproof.properties.kernel import KernelUnderTest, OneOf, Operand
 
 EXPECTED = (
     "NAME=FORMAT[AXIS, ...] with LOW..HIGH, optional, written, updated or any behind it,"
@@ -83,7 +82,7 @@ class Calling:
 
 def read_operand(text: str) -> tuple[str, Operand | OneOf]:
     """The operand that an option states. Raises ValueError, in one line, for anything else."""
-    from gemmproof.properties.operand import OneOf, Operand, is_name
+    from gemmproof.properties.kernel import OneOf, Operand, is_name
 
     name, equals, stated = text.partition("=")
     name, stated = name.strip(), stated.strip()

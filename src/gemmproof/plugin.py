@@ -236,7 +236,7 @@ def _list_items(
     kernel: KernelUnderTest, format_: str, options: Options, conftest: str | None
 ) -> Iterator[GemmItem]:
     """An item for each property that this kernel must have in a format."""
-    from gemmproof.properties.compiled.promises import COMPILER
+    from gemmproof.properties.contract import COMPILER
     from gemmproof.properties.table import list_compiled, list_required
 
     one = replace(kernel, contract=replace(kernel.contract, formats=(format_,)))

@@ -16,7 +16,7 @@ from gemmproof.bench.operands import (
     make_buffers,
 )
 from gemmproof.bench.problems import LARGEST_SIMULATED, SUITES, Problem, read_problems
-from gemmproof.properties.cases.tensors import TORCH_DTYPES
+from gemmproof.properties.cases.data import TORCH_DTYPES
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, OPERANDS
 

@@ -15,8 +15,8 @@ from gemmproof.bench.peers.registry import PEERS, make_peer, require_known
 from gemmproof.bench.problems import Problem
 from gemmproof.bench.records import EAGER
 from gemmproof.cli import parser
-from gemmproof.properties.cases.tensors import TORCH_DTYPES
-from gemmproof.properties.values import judge_stored
+from gemmproof.properties.cases.data import TORCH_DTYPES
+from gemmproof.properties.judges.exact_values import judge_stored
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.spec import Rules, erf, evaluate, sigmoid
 from gemmproof.target import TargetError

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from gemmproof.engine.drift import simulate_product
-from gemmproof.properties.accumulator import declared_model
-from gemmproof.properties.measure import measure
+from gemmproof.properties.judges.accumulator_drift import declared_model, measure
 from gemmproof.reference.accumulator import infer_accumulator
 from gemmproof.reference.arithmetic import bits, round_to
 from gemmproof.reference.bounds import gemm_bound

@@ -14,9 +14,9 @@ from lanes import first_of_each
 
 from gemmproof.cli import main
 from gemmproof.engine.check import check
+from gemmproof.properties.address_map import AddressMap
+from gemmproof.properties.address_map.explain_access import explain
 from gemmproof.properties.contract import Contract
-from gemmproof.properties.explanation.explain import explain
-from gemmproof.properties.explanation.record import AddressMap
 from gemmproof.properties.kernel import KernelUnderTest
 
 ROOT = Path(__file__).parents[2]

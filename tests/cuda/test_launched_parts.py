@@ -17,7 +17,7 @@ from gemmproof.backends.select import MOST_CASES, select_cases
 from gemmproof.engine.observe import PassedOver
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import operands
-from gemmproof.properties.determinism import agree
+from gemmproof.properties.judges.determinism import agree
 
 
 def test_the_share_has_every_configuration_and_layout_and_is_smallest_first():

@@ -16,13 +16,13 @@ from gemmproof.cli import parser
 from gemmproof.commands.check import contract_of
 from gemmproof.engine.check import check
 from gemmproof.engine.drift import drift_of
-from gemmproof.properties.accumulator import CLAIM, NAME
 from gemmproof.properties.contract import Contract
-from gemmproof.properties.help.page import Example
+from gemmproof.properties.help import Example
 from gemmproof.properties.help.pages import CLAIMS, FAULT_PAGES, PAGES, find_pages
+from gemmproof.properties.judges.accumulator_drift import CLAIM, NAME
+from gemmproof.properties.judges.memory_use import PROPERTY_OF
+from gemmproof.properties.judges.metamorphic import RELATIONS
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.memory import PROPERTY_OF
-from gemmproof.properties.metamorphic import RELATIONS
 from gemmproof.properties.table import BY_NAME
 from gemmproof.reference.simulation import KINDS
 from gemmproof.report.help_text import WIDTH, lines
@@ -48,9 +48,9 @@ def words_of(path: Path) -> set[str]:
             found += [k.value for k in node.keywords if k.arg == "fault"]
         elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "fault":
             found.append(node.value)
-        elif isinstance(node, ast.Tuple) and path.stem == "accumulator":
+        elif isinstance(node, ast.Tuple) and path.stem == "accumulator_drift":
             found += node.elts[:1]
-        elif isinstance(node, ast.Yield) and path.stem == "elements":
+        elif isinstance(node, ast.Yield) and path.stem == "wrong_formula":
             found += getattr(node.value, "elts", [])[:1]
     chosen = [part for n in found for part in ([n.body, n.orelse] if hasattr(n, "orelse") else [n])]
     literal = [inner for node in chosen for inner in ast.walk(node)]

@@ -14,8 +14,7 @@ from gemmproof.lowering.capture import join_launches
 from gemmproof.lowering.record import SCHEMA, LoweredLaunch, document
 from gemmproof.lowering.serve import serve
 from gemmproof.properties.contract import Contract
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import Operand
+from gemmproof.properties.kernel import KernelUnderTest, Operand
 from gemmproof.reference.simulation import CompileError
 from gemmproof.report.lowering_table import tabulate
 from gemmproof.report.lowering_text import describe

@@ -11,7 +11,7 @@ from gemmproof.mutation.run import conclude
 from gemmproof.mutation.serve import find_scope
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.proof.verdict import Proof
+from gemmproof.properties.proof import Proof
 from gemmproof.report.mutation_text import say_score, summarise
 from gemmproof.report.report import SCHEMA, ProofResult, PropertyResult, Report
 from gemmproof.worker.protocol import WorkerExit

@@ -11,7 +11,7 @@ from families.row_scales import FAMILY, scaled_mm
 
 from gemmproof import Contract, KernelUnderTest, Operand, check, multiple_of
 from gemmproof.kernels import matmul
-from gemmproof.properties.operand import Misstated
+from gemmproof.properties.kernel import Misstated
 from gemmproof.reference.spec import SpecError
 
 OPERANDS, formula = FAMILY.right.operands, FAMILY.right.spec

@@ -5,7 +5,7 @@ import signal
 from functools import partial
 
 from gemmproof.engine.check import check
-from gemmproof.properties.proof.verdict import Proof, Proofs
+from gemmproof.properties.proof import Proof, Proofs
 
 
 def _say(kernel, target, seconds):

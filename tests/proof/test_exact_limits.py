@@ -14,12 +14,11 @@ from mutants.offsets import k_offset_of_b_in_32_bits, right, row_offset_of_a_in_
 from mutants.table import MUTANTS
 
 from gemmproof import Contract, KernelUnderTest, check
-from gemmproof.properties import memory
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.proof import wraps as wraps_module
-from gemmproof.properties.proof.divisor import find_divisor
+from gemmproof.properties.judges import memory_use
+from gemmproof.properties.proof import size_limits as wraps_module
 from gemmproof.properties.proof.prove import prove
-from gemmproof.properties.proof.wraps import find_wraps
+from gemmproof.properties.proof.size_limits import find_divisor, find_wraps
 from gemmproof.reference.symbolic.terms import symbol
 from gemmproof.reference.work import METER
 from gemmproof.report.report import Report
@@ -73,7 +72,7 @@ def test_the_size_from_which_offsets_wrap(wrapper, words, begin, end):
 
 
 def test_rows_in_32_bits_wrap_from_2_31_on():
-    for M, verdict, broken in ((32769, "fail", {memory.FIT}), (32768, "pass", set())):
+    for M, verdict, broken in ((32769, "fail", {memory_use.FIT}), (32768, "pass", set())):
         report = check(kernel(rows_of_c_in_32_bits, huge=True), case=Case(M, 65536, 1))
         assert (report.verdict, {f.property for f in report.findings}) == (verdict, broken)
 

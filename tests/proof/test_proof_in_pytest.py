@@ -13,7 +13,7 @@ from gemmproof.worker import protocol
 CONFTEST = """
 def pytest_gemm_kernels():
     from gemmproof.properties.proof import prove
-    from gemmproof.properties.proof.verdict import Proof, Proofs
+    from gemmproof.properties.proof import Proof, Proofs
     proofs = Proofs((
         Proof("stays_in_bounds", "proved", "every M"),
         Proof("offsets_fit", "refuted", why="it wraps", case='{"M":3,"N":2,"K":1}'),

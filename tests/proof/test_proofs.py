@@ -8,16 +8,17 @@ from fake_simulator import cases_in, check_with, fake_run, stray_load
 from wide import wide
 
 from gemmproof.engine.proof import PROVABLE
-from gemmproof.properties import memory, table, values
+from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
-from gemmproof.properties.proof.verdict import Proof, Proofs
+from gemmproof.properties.judges import exact_values, memory_use
+from gemmproof.properties.proof import Proof, Proofs
 from gemmproof.reference.simulation import Fault
 from gemmproof.report.report import SCHEMA, ProofResult, PropertyResult, Report
 from gemmproof.report.text import lines, proof_text
 from gemmproof.report.text import table as make_table
 
-BOUNDS = memory.BOUNDS
+BOUNDS = memory_use.BOUNDS
 AT = Case(3, 2, 1)
 EVERYWHERE = Proof(BOUNDS, "proved", scope="every M, N, K, any strides")
 
@@ -96,13 +97,13 @@ def test_a_refutation_that_it_does_not_show_is_an_error_with_its_data():
 
 def test_what_follows_from_another_property_is_not_decided():
     wraps = Fault("wrapped_offset", "k", "load", "a", "K", stray_load().where, "g", "e", 1, 1)
-    kinds = memory.BOUNDS, memory.FIT
+    kinds = memory_use.BOUNDS, memory_use.FIT
     assert table.BY_NAME[kinds[0]].follows == (kinds[1],)
     report, _ = judged_with(refuted(), run=strays_at((3, 1), kind=lambda: wraps), max_examples=5)
-    assert [f.property for f in report.findings] == [memory.FIT]
+    assert [f.property for f in report.findings] == [memory_use.FIT]
     assert (report.verdict, report.note) == ("fail", None)
     proof = result_of(report).proof
-    assert (proof.status, proof.why) == ("not decided", f"{memory.FIT} does not hold, at {AT}")
+    assert (proof.status, proof.why) == ("not decided", f"{memory_use.FIT} does not hold, at {AT}")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_a_refutation_whose_case_is_too_much_to_run_decides_nothing_and_costs_no
     assert result_of(report).proof.why == f"its case could not be run: {AT}"
     assert len(cases_in(events, "draw")) == 6
     # the search goes on after any number of them
-    names = (BOUNDS, memory.FIT, memory.HINTS, memory.LANES)
+    names = (BOUNDS, memory_use.FIT, memory_use.HINTS, memory_use.LANES)
     asked = [refuted(Case(1001 + i, 2, 1), name) for i, name in enumerate(names)]
     run = without_room_for(lambda shape: shape[0] > 1000)
     report, _ = judged_with(*asked, run=run, max_examples=5)
@@ -149,9 +150,11 @@ def test_a_refutation_whose_case_is_too_much_to_run_decides_nothing_and_costs_no
 
 def test_a_refutation_at_a_case_that_its_property_does_not_judge_decides_nothing():
     case = replace(AT, fill="normal", seed=1)
-    report, _ = judged_with(refuted(case, values.EXACT), max_examples=5)
+    report, _ = judged_with(refuted(case, exact_values.EXACT), max_examples=5)
     assert report.verdict == "pass"
-    assert result_of(report, values.EXACT).proof.why == f"its case could not be judged: {case}"
+    assert (
+        result_of(report, exact_values.EXACT).proof.why == f"its case could not be judged: {case}"
+    )
 
 
 def suspected(case=AT, name=BOUNDS):
@@ -188,13 +191,13 @@ def test_a_case_that_fails_where_it_is_proved_is_found_and_is_our_error():
 
 
 def test_a_proof_that_rests_on_another_property_is_not_contradicted():
-    proof = replace(EVERYWHERE, property=memory.ONCE)
+    proof = replace(EVERYWHERE, property=memory_use.ONCE)
     store = Fault("out_of_bounds", "k", "store", "c", "M", stray_load().where, "g", "e", 1, 1)
     lost = Fault("never_stored", "k", "store", "c", None, stray_load().where, "g", "e", 1, 1)
     run = fake_run(lambda a, b, config: [store, lost])
     report, _ = judged_with(proof, run=run, max_examples=2)
     causes = {f.property: f.cause for f in report.findings}
-    assert (causes[memory.ONCE], report.note) == (BOUNDS, None)
+    assert (causes[memory_use.ONCE], report.note) == (BOUNDS, None)
 
 
 @pytest.mark.parametrize(

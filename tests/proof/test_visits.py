@@ -8,14 +8,14 @@ from tiled import plain
 from wide import wide
 
 from gemmproof import Contract, KernelUnderTest, check
-from gemmproof.properties import memory
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
+from gemmproof.properties.judges import memory_use
+from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, TIME
 from gemmproof.properties.proof import prove as prove_module
-from gemmproof.properties.proof.book import ABOUT, Book
+from gemmproof.properties.proof.branch_coverage import Visits
+from gemmproof.properties.proof.ledger import ABOUT, Book
 from gemmproof.properties.proof.prove import _conclude, prove
-from gemmproof.properties.proof.verdict import NOT_DECIDED, PROVED, REFUTED, TIME
-from gemmproof.properties.proof.visits import Visits
 from gemmproof.reference.symbolic.solver import OutOfTime
 from gemmproof.reference.symbolic.tracing import paths, symbolic_shapes
 from gemmproof.report.report import Report
@@ -128,16 +128,16 @@ def test_a_property_that_takes_too_long_by_itself_says_so(monkeypatch):
 
 def test_what_rests_on_what_is_cut_short_is_so_too():
     book = Book(KernelUnderTest("mine", plain), Visits(0.0))
-    book.leave_open(memory.FIT, "it takes too much of the time", late=True)
+    book.leave_open(memory_use.FIT, "it takes too much of the time", late=True)
     made = {name: _conclude(book, name, "every M") for name in ABOUT}
     assert {proof.cut for proof in made.values()} == {TIME}
-    assert made[memory.BOUNDS].why == f"it rests on {memory.FIT}"
+    assert made[memory_use.BOUNDS].why == f"it rests on {memory_use.FIT}"
     book = Book(KernelUnderTest("mine", plain), Visits(0.0))
-    book.leave_open(memory.FIT, "a sum")
-    book.leave_open(memory.FIT, "no time either", late=True)  # the first reason is the one told
-    book.leave_open(memory.ONCE, "no time", late=True)
+    book.leave_open(memory_use.FIT, "a sum")
+    book.leave_open(memory_use.FIT, "no time either", late=True)  # the first reason is the one told
+    book.leave_open(memory_use.ONCE, "no time", late=True)
     made = {name: _conclude(book, name, "every M") for name in ABOUT}
-    assert [name for name, proof in made.items() if proof.cut] == [memory.ONCE]
+    assert [name for name, proof in made.items() if proof.cut] == [memory_use.ONCE]
 
 
 # -- a hint is proved where it holds in all lanes that reach memory or a result --------------------
@@ -161,7 +161,7 @@ def make(name):
 
 @pytest.mark.parametrize("name", HELD)
 def test_a_hint_that_holds_where_it_matters_is_proved(name):
-    found = prove(make(name), seconds=20.0).find(memory.HINTS)
+    found = prove(make(name), seconds=20.0).find(memory_use.HINTS)
     assert found.status == PROVED, found
 
 
@@ -169,10 +169,10 @@ def test_a_hint_that_holds_where_it_matters_is_proved(name):
 def test_a_false_hint_is_not_proved(name, monkeypatch):
     monkeypatch.setattr(prove_module, "seek", lambda *given: {})
     kernel = make(name)
-    assert prove(kernel, seconds=4.0).find(memory.HINTS).status == NOT_DECIDED
+    assert prove(kernel, seconds=4.0).find(memory_use.HINTS).status == NOT_DECIDED
     if NOT_HELD[name] is not None:
         report = check(kernel, case=Case(*NOT_HELD[name]), proof=False)
-        assert memory.HINTS in {x.property for x in report.findings}, report
+        assert memory_use.HINTS in {x.property for x in report.findings}, report
 
 
 def test_a_lane_of_a_false_hint_that_another_launch_reads_is_not_proved(monkeypatch):
@@ -180,13 +180,15 @@ def test_a_lane_of_a_false_hint_that_another_launch_reads_is_not_proved(monkeypa
     monkeypatch.setattr(prove_module, "seek", lambda *given: {})
     kernel = make("wider_before_a_copy")
     proofs = prove(kernel, seconds=4.0)
-    assert proofs.find(memory.HINTS).status == proofs.find(memory.LANES).status == NOT_DECIDED
+    assert (
+        proofs.find(memory_use.HINTS).status == proofs.find(memory_use.LANES).status == NOT_DECIDED
+    )
     report = check(kernel, case=Case(17, 1, 1), proof=False)
-    assert memory.LANES in {x.property for x in report.findings}, report
+    assert memory_use.LANES in {x.property for x in report.findings}, report
 
 
 @pytest.mark.lane("full")
 def test_beside_hints_that_harm_no_one_other_faults_are_found():
     proofs = prove(make("last_row_left_out"), seconds=8.0)
-    assert proofs.find(memory.HINTS).status == PROVED
-    assert proofs.find(memory.ONCE).status == REFUTED
+    assert proofs.find(memory_use.HINTS).status == PROVED
+    assert proofs.find(memory_use.ONCE).status == REFUTED

@@ -14,8 +14,7 @@ from gemmproof.backends.select import select_cases
 from gemmproof.properties.cases.beyond import list_beyond
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
-from gemmproof.properties.cases.generate import is_admitted, vary
-from gemmproof.properties.cases.survey import Survey
+from gemmproof.properties.cases.generate import Survey, is_admitted, vary
 from gemmproof.report.report import Report
 
 TILE = (16, 16, 16)

@@ -12,8 +12,8 @@ from lanes import first_of_each
 from gemmproof import kernels
 from gemmproof.engine.check import check
 from gemmproof.kernels import KERNELS
-from gemmproof.properties import mirror
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.judges import memory_use
 from gemmproof.reference.mirrors import CALL_MIRRORS
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +101,7 @@ def judge(tmp_path, monkeypatch):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             report = check(one, case=case, target="sm_90", proof=False)
-        assert {x.name: x.examples for x in report.properties}[mirror.NAME] == 1
+        assert {x.name: x.examples for x in report.properties}[memory_use.NAME] == 1
         return {finding.property for finding in report.findings}
 
     def load(path, name="registered"):
@@ -117,17 +117,17 @@ def judge(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "case", "old", "new"), first_of_each(QUIET))
 def test_a_mirror_alone_sees_it(judge, name, case, old, new):
     assert judge(name, case, old, old) == set()
-    assert judge(name, case, old, new) == {mirror.NAME}
+    assert judge(name, case, old, new) == {memory_use.NAME}
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(("name", "case", "old", "new"), LOUD)
 def test_a_mirror_sees_what_others_see_too(judge, name, case, old, new):
-    assert mirror.NAME in judge(name, case, old, new)
+    assert memory_use.NAME in judge(name, case, old, new)
 
 
 def test_a_launch_too_many_is_seen(judge):
     """Of a single share the second kernel would add up what is the result already."""
     case, old = Case(20, 70, 100), "if shares > 1:"
     assert judge("matmul_splitk", case, old, old) == set()
-    assert judge("matmul_splitk", case, old, "if shares > 0:") == {mirror.NAME}
+    assert judge("matmul_splitk", case, old, "if shares > 0:") == {memory_use.NAME}

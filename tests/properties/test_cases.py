@@ -13,10 +13,8 @@ from wide import wide
 from gemmproof.properties.cases import generate
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
-from gemmproof.properties.cases.generate import cases, draw_case, is_admitted
-from gemmproof.properties.cases.sizes import Sizes, multiple_of
-from gemmproof.properties.cases.survey import MAX_VOLUME, Survey
-from gemmproof.properties.contract import Contract
+from gemmproof.properties.cases.generate import MAX_VOLUME, Survey, cases, draw_case, is_admitted
+from gemmproof.properties.contract import Contract, Sizes, multiple_of
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import OPERANDS

@@ -14,7 +14,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding, list_by_cause
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.naming import parameters_of
+from gemmproof.properties.observation import parameters_of
 from gemmproof.reference.simulation import Fault, Where
 from gemmproof.report.text import lines
 

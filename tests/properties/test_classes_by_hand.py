@@ -5,10 +5,10 @@ import pytest
 import torch
 from results_by_hand import outcome_of, product
 
-from gemmproof.properties import values
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.tensors import as_array, as_tensor
-from gemmproof.properties.diagnosis.diagnose import diagnose
+from gemmproof.properties.cases.data import as_array, as_tensor
+from gemmproof.properties.diagnosis.wrong_product import diagnose
+from gemmproof.properties.judges import exact_values
 from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.formats import FORMATS as KNOWN
@@ -105,7 +105,7 @@ MESSAGES = {
 
 def diagnosis_of(case, function):
     outcome = outcome_of(case, function)
-    findings = [*values.judge_exact(outcome), *values.judge_bound(outcome)]
+    findings = [*exact_values.judge_exact(outcome), *exact_values.judge_bound(outcome)]
     return diagnose(findings[0], outcome)
 
 

@@ -15,10 +15,18 @@ from scripts.docs.markdown import fill
 from wide import wide
 
 from gemmproof.engine.drift import drift, drift_of, launch_product, simulate_product
-from gemmproof.properties.accumulator import declared_model, deviations, narrow_fp8
-from gemmproof.properties.cases.tensors import as_array, as_tensor
+from gemmproof.properties.cases.data import as_array, as_tensor
+from gemmproof.properties.judges.accumulator_drift import (
+    DATA,
+    Measure,
+    declared_model,
+    deviations,
+    measure,
+    narrow_fp8,
+    operands,
+    slope,
+)
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.measure import DATA, Measure, measure, operands, slope
 from gemmproof.reference.accumulator import Accumulator, infer_accumulator
 from gemmproof.reference.arithmetic import Array, widen
 from gemmproof.reference.bounds import gemm_bound

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from gemmproof.properties.cases.case import FILLS, Case
-from gemmproof.properties.cases.data import window
+from gemmproof.properties.cases.data import as_array, as_tensor, window
 from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, WIDE
 from gemmproof.properties.cases.operands import copy_elements, find_changes, operands
-from gemmproof.properties.cases.tensors import as_array, as_tensor
 from gemmproof.reference.arithmetic import bits, widen
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.formats import FLOAT_OPERANDS, OPERANDS

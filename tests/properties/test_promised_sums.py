@@ -12,9 +12,9 @@ from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.check import check
 from gemmproof.engine.observe import make_related_calls, observe
 from gemmproof.engine.wrapper_state import keep_state
-from gemmproof.properties import metamorphic, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
+from gemmproof.properties.judges import exact_values, metamorphic
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import TARGETS
@@ -45,8 +45,8 @@ def test_the_bound_of_fp32_is_the_same_for_every_tile():
     for block in (32, 64):
         kernel = KernelUnderTest("k", partial(precision.fp8_never_promoted, BLOCK=block), contract)
         seen = observe(kernel, LONG, Simulator("sm_90"))
-        bounds.append(values.error_and_bound(seen)[1])
-        assert values.beyond_bound(seen).any() == (block == 64)
+        bounds.append(exact_values.error_and_bound(seen)[1])
+        assert exact_values.beyond_bound(seen).any() == (block == 64)
     assert np.array_equal(*bounds)
 
 
@@ -61,7 +61,7 @@ def test_e8m13_is_a_word_of_contracts_for_fp8_alone():
     def sums(a, b):
         return product(a, b, "fp32", lambda c: c * (1 + 2.0**-5))
 
-    assert names(outcome_of(case, sums, contract=contract)) == [values.BOUND]
+    assert names(outcome_of(case, sums, contract=contract)) == [exact_values.BOUND]
     assert names(outcome_of(case, lambda a, b: product(a, b, "fp32"), contract=contract)) == []
 
 
@@ -149,4 +149,4 @@ def test_sums_beside_ties_are_exact_only_where_14_bits_are_promised():
     outcomes = [
         outcome_of(case, product, contract=Contract(accumulator=name)) for name in ("fp32", "fp16")
     ]
-    assert [values.exact_applies(outcome) for outcome in outcomes] == [True, False]
+    assert [exact_values.exact_applies(outcome) for outcome in outcomes] == [True, False]

@@ -10,10 +10,10 @@ from results_by_hand import HERE, names, outcome_of, product
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.judge import judge
 from gemmproof.engine.observe import observe
-from gemmproof.properties import determinism, memory, mirror, values
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.data import as_tensor
 from gemmproof.properties.cases.operands import copy_elements
-from gemmproof.properties.cases.tensors import as_tensor
+from gemmproof.properties.judges import determinism, exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.table import BY_NAME, PROPERTIES
 from gemmproof.reference.mirrors import MIRRORS, launch_of, touches_of
@@ -62,7 +62,7 @@ def _raises(error):
 )
 def test_what_a_wrapper_raises_is_a_finding_with_its_line(error, fault, words):
     (finding,) = judge(outcome_of(Case(1, 1, 1), _raises(error))).findings
-    assert (finding.property, finding.fault) == (memory.ENDS, fault)
+    assert (finding.property, finding.fault) == (memory_use.ENDS, fault)
     assert words in finding.message
     assert finding.where.startswith("kernels.py:31" if fault != "raised" else "test_properties.py:")
     assert len(finding.message) < 400
@@ -82,13 +82,13 @@ def test_changed_operands_are_found_and_the_result_judged_by_what_was_given():
         return c
 
     outcome = outcome_of(Case(3, 4, 5), launch)
-    found = list(memory.judge_inputs(outcome))
+    found = list(memory_use.judge_inputs(outcome))
     assert [(f.fault, f.operand) for f in found] == [
         ("element_changed", "a"),
         ("guard_changed", "b"),
     ]
     assert "element a[1, 2] changed, expected none changed" in found[0].message
-    assert names(outcome) == [memory.INPUTS]
+    assert names(outcome) == [memory_use.INPUTS]
 
 
 def test_bits_that_depend_on_the_call_are_found_down_to_the_nan():
@@ -123,7 +123,7 @@ def test_a_fault_of_the_simulator_is_a_finding_with_operand_axis_and_line():
     assert (finding.operand, finding.axis, finding.where) == ("a", "M", "kernels.py:31")
     assert finding.message == "load of a at kernels.py:31: rows 1..15 of a"
     nameless = Fault("undefined_used", "k", "mask", "", None, Where("", 0, ""), "x", "y", 1, 1)
-    assert memory._from_fault("p", nameless, outcome).message == "mask: got x, expected y"
+    assert memory_use._from_fault("p", nameless, outcome).message == "mask: got x, expected y"
 
 
 def test_every_fault_that_the_simulator_reports_has_a_property():
@@ -163,7 +163,11 @@ def test_a_wrong_value_beside_a_harmless_stray_load_is_a_fault_of_its_own():
         faults=[_fault("out_of_bounds")],
     )
     causes = {f.property: f.cause for f in judge(off).findings}
-    assert causes == {"stays_in_bounds": None, values.EXACT: None, values.BOUND: values.EXACT}
+    assert causes == {
+        "stays_in_bounds": None,
+        exact_values.EXACT: None,
+        exact_values.BOUND: exact_values.EXACT,
+    }
 
 
 def _all_programs(touch):
@@ -201,12 +205,12 @@ def test_the_mirror_property_compares_access_by_access():
         backend = Simulator(None, run)
         return observe(KernelUnderTest("k", product, mirror=kernel), case, backend)
 
-    assert list(mirror.judge(outcome_with(lambda t: t))) == []
-    assert mirror.NAME in judge(outcome_with(lambda t: t)).applied
+    assert list(memory_use.judge(outcome_with(lambda t: t))) == []
+    assert memory_use.NAME in judge(outcome_with(lambda t: t)).applied
     for change in (lambda t: t[:-1], lambda t: [*t, t[0]], lambda t: [t[1], t[0], *t[2:]]):
-        (finding,) = mirror.judge(outcome_with(change))
+        (finding,) = memory_use.judge(outcome_with(change))
         assert finding.message.startswith("pid (")
-    assert mirror.NAME not in judge(outcome_of(case, product)).applied
+    assert memory_use.NAME not in judge(outcome_of(case, product)).applied
 
 
 def test_claims_are_sentences_and_names_are_their_own():

@@ -17,7 +17,7 @@ from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.kernels import matmul_persistent
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
-from gemmproof.properties.cases.survey import Survey
+from gemmproof.properties.cases.generate import Survey
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.mirrors import mirror_for
 from gemmproof.reference.simulator import run

@@ -11,9 +11,8 @@ import triton.language as tl
 from gemmproof.engine.constants import find_constants
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import MOST_SIZES, corners
-from gemmproof.properties.cases.layouts import WIDE, view
-from gemmproof.properties.cases.operands import tensors_of
-from gemmproof.properties.cases.survey import (
+from gemmproof.properties.cases.data import overwrite
+from gemmproof.properties.cases.generate import (
     MAX_VOLUME,
     MOST_STEPS,
     Survey,
@@ -21,7 +20,8 @@ from gemmproof.properties.cases.survey import (
     list_sizes,
     measure_volume,
 )
-from gemmproof.properties.cases.tensors import overwrite
+from gemmproof.properties.cases.layouts import WIDE, view
+from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.contract import ROLES, Contract
 
 LONG = 4096

@@ -10,10 +10,10 @@ from results_by_hand import names, outcome_of, product
 from wide import wide
 
 from gemmproof.engine.judge import judge
-from gemmproof.properties import values
 from gemmproof.properties.cases.case import FILLS, Case
-from gemmproof.properties.cases.tensors import as_array, as_tensor
-from gemmproof.properties.diagnosis.diagnose import diagnose
+from gemmproof.properties.cases.data import as_array, as_tensor
+from gemmproof.properties.diagnosis.wrong_product import diagnose
+from gemmproof.properties.judges import exact_values
 from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.dot import dot_model
@@ -37,7 +37,7 @@ def test_the_exact_product_rounded_once_is_right_in_every_output_format(dtype, f
             outcome = outcome_of(case, lambda a, b, out=out: product(a, b, out))
             assert names(outcome) == [], (out, K)
             numbers = dtype != "int8" and fill != "special"
-            assert (values.BOUND in judge(outcome).applied) == numbers
+            assert (exact_values.BOUND in judge(outcome).applied) == numbers
 
 
 @pytest.mark.parametrize("dtype", FLOAT_OPERANDS)
@@ -52,7 +52,7 @@ def test_every_fp32_chain_is_within_the_bound_and_exact_on_integers(dtype, fill)
     for K in (1, 2, 17, 400):
         outcome = outcome_of(Case(9, 7, K, dtype, fill=fill, seed=3), chain)
         assert names(outcome) == []
-        assert 0 <= judge(outcome).ratios[values.BOUND] <= 1
+        assert 0 <= judge(outcome).ratios[exact_values.BOUND] <= 1
 
 
 def test_overflow_of_the_output_may_saturate_or_be_infinite_but_not_wrong():
@@ -67,12 +67,12 @@ def test_overflow_of_the_output_may_saturate_or_be_infinite_but_not_wrong():
         return launch
 
     outcome = outcome_of(case, scaled(448.0))
-    exact = values.exact(outcome) * 2000
+    exact = exact_values.exact(outcome) * 2000
     outcome.memo["exact"] = exact
     for top, wrong in ((448.0, False), (np.nan, False), (416.0, True), (-448.0, True)):
         other = outcome_of(case, scaled(top))
         other.memo["exact"] = exact
-        assert values.not_exact(other).any() == wrong, top
+        assert exact_values.not_exact(other).any() == wrong, top
 
 
 def test_an_integer_output_saturates_or_is_wrong():
@@ -80,8 +80,8 @@ def test_an_integer_output_saturates_or_is_wrong():
     clip = outcome_of(case, lambda a, b: product(a, b, "int8", lambda c: np.clip(c, -128, 127)))
     assert names(clip) == []
     wrapped = outcome_of(case, lambda a, b: product(a, b, "int8"))
-    assert names(wrapped) == [values.EXACT]
-    (finding,) = values.judge_exact(wrapped)
+    assert names(wrapped) == [exact_values.EXACT]
+    (finding,) = exact_values.judge_exact(wrapped)
     assert diagnose(finding, wrapped).fault == "wrapped"
 
 
@@ -97,15 +97,15 @@ def test_one_wrong_unit_in_one_element_is_found(dtype):
         return c
 
     outcome = outcome_of(Case(3, 4, 5, dtype), lambda a, b: product(a, b, None, off))
-    found = next(f for f in judge(outcome).findings if f.property == values.EXACT)
+    found = next(f for f in judge(outcome).findings if f.property == exact_values.EXACT)
     assert found.message.startswith("c[2, 1]: got ")
     assert found.message.endswith("1 of 12 elements wrong")
 
 
 def test_nan_is_wrong_and_its_ratio_is_no_number_in_the_report():
     outcome = outcome_of(Case(2, 2, 2), lambda a, b: torch.full((2, 2), torch.nan).half())
-    assert names(outcome) == [values.EXACT, values.BOUND]
-    assert values.BOUND not in judge(outcome).ratios
+    assert names(outcome) == [exact_values.EXACT, exact_values.BOUND]
+    assert exact_values.BOUND not in judge(outcome).ratios
 
 
 def narrow_sums(name):
@@ -125,7 +125,7 @@ def narrow_sums(name):
 def test_a_narrow_accumulator_is_beyond_the_bound_and_called_rounding(name, K):
     case = Case(8, 8, K, "fp16", fill="positive", seed=1)
     outcome = outcome_of(case, narrow_sums(name))
-    (finding,) = values.judge_bound(outcome)
+    (finding,) = exact_values.judge_bound(outcome)
     found = diagnose(finding, outcome)
     assert found.fault == "rounding"
     assert f"sums kept in {name}" in found.message
@@ -135,4 +135,4 @@ def test_a_contract_that_declares_an_fp16_accumulator_allows_it():
     case = Case(8, 8, 3, "fp16", fill="positive", seed=1)
     contract = wide(accumulator="fp16")
     assert names(outcome_of(case, narrow_sums("fp16"), contract=contract)) == []
-    assert names(outcome_of(case, narrow_sums("bf16"), contract=contract)) == [values.BOUND]
+    assert names(outcome_of(case, narrow_sums("bf16"), contract=contract)) == [exact_values.BOUND]

@@ -7,7 +7,7 @@ import pytest
 from dot_oracle import STYLES, problem
 from lanes import first_of_each
 
-from gemmproof.properties import values
+from gemmproof.properties.judges import exact_values
 from gemmproof.reference.arithmetic import format_of, widen
 from gemmproof.reference.bounds import bound_accumulation, bound_rounding
 from gemmproof.reference.dot import DotModel, dot_model
@@ -137,5 +137,5 @@ def test_a_float_becomes_an_integer_in_any_direction():
 
 def test_the_interval_of_promotion_is_a_whole_number_of_steps():
     for target in ("sm_89", "sm_90"):
-        assert values.PROMOTED % dot_model(target, "fp8e4m3").unit.L == 0
+        assert exact_values.PROMOTED % dot_model(target, "fp8e4m3").unit.L == 0
     assert format_of(FORMATS["e8m13"].storage).name == "fp32"

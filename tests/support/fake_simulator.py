@@ -5,7 +5,7 @@ from wide import wide
 
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.tensors import as_array, as_tensor
+from gemmproof.properties.cases.data import as_array, as_tensor
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.arithmetic import round_to
 from gemmproof.reference.bounds import exact_product

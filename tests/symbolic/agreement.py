@@ -13,7 +13,7 @@ from gemmproof.engine.observe import observe
 from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.proof.domain import NotSaid, list_domains
-from gemmproof.properties.proof.paths import list_paths
+from gemmproof.properties.proof.ledger import list_paths
 from gemmproof.reference.symbolic.interpreter import follow
 from gemmproof.reference.symbolic.interpreter.interpret import NotFollowed
 from gemmproof.reference.symbolic.lemmas import LANE

@@ -16,8 +16,8 @@ from no_false_alarm.table import KERNELS
 from wide import wide
 
 from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof import PROVED
 from gemmproof.properties.proof import prove as proving
-from gemmproof.properties.proof.verdict import PROVED
 from gemmproof.reference.symbolic import lemmas, terms
 from gemmproof.reference.symbolic import solver as solving
 from gemmproof.reference.symbolic.interpreter import integer_rules, symbolic_values

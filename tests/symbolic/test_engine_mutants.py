@@ -6,8 +6,8 @@ from dataclasses import replace
 import engine_checks as checks
 import pytest
 
-from gemmproof.properties import memory, values
-from gemmproof.properties.proof import asking, domain, prove, results
+from gemmproof.properties.judges import exact_values, memory_use
+from gemmproof.properties.proof import domain, ledger, prove, stored_results
 from gemmproof.reference.symbolic import lemmas, solver, terms
 from gemmproof.reference.symbolic.interpreter import (
     control,
@@ -129,8 +129,8 @@ def precise(value, contents, truncates, *rest):
 SUBSTITUTE, FINISH = control.substitute, control._finish
 LEMMAS, AIM = lemmas._Lemmas, lemmas.aim
 CONTRACTIONS, COMPUTE = product.find_contractions, integer_rules.compute
-BOUNDS, ONCE, LANES, HINTS = memory.BOUNDS, memory.ONCE, memory.LANES, memory.HINTS
-EXACT = values.EXACT
+BOUNDS, ONCE, LANES, HINTS = memory_use.BOUNDS, memory_use.ONCE, memory_use.LANES, memory_use.HINTS
+EXACT = exact_values.EXACT
 agrees, unproved = checks.agrees, checks.unproved
 
 # the rule, where it lies, what takes its place, and the check that notices
@@ -188,7 +188,7 @@ MUTATIONS = {
         checks.solver_is_no_optimist),
     "what a kernel computes has the type that it needs": (
         integer_rules, "require_fit", lambda *given: None,
-        unproved("widened_too_late", memory.FIT)),
+        unproved("widened_too_late", memory_use.FIT)),
     "a loop runs without trips": (
         Machine, "under", lambda self, cond: nullcontext(),
         checks.proved("last_column_of_its_own", BOUNDS, layouts="any")),
@@ -254,10 +254,10 @@ MUTATIONS = {
     "any step is the same for all trips": (
         control, "_is_constant", lambda *given: True, agrees("carried_from_trip_to_trip")),
     "32-bit steps are forgotten": (
-        asking, "judge_fit", lambda *given, **named: iter(()),
-        unproved("k_offset_of_b_in_32_bits", memory.FIT)),
+        ledger, "judge_fit", lambda *given, **named: iter(()),
+        unproved("k_offset_of_b_in_32_bits", memory_use.FIT)),
     "whatever is added to is 0": (
-        results, "is_zeroed", lambda *given: True,
+        stored_results, "is_zeroed", lambda *given: True,
         unproved("half_of_it_zeroed", EXACT, deterministic=False)),
     "lanes rest on no bounds": (prove, "RESTS", {}, unproved("no_k_mask_on_b", LANES)),
     "a k that does not come": (

@@ -5,8 +5,8 @@ from dataclasses import replace
 import engine_checks as checks
 import pytest
 
-from gemmproof.properties import memory, values
-from gemmproof.properties.proof import asking, chain, prove, results
+from gemmproof.properties.judges import exact_values, memory_use
+from gemmproof.properties.proof import ledger, prove, stored_results
 from gemmproof.reference.symbolic import lemmas, terms
 from gemmproof.reference.symbolic import solver as solving
 from gemmproof.reference.symbolic.interpreter import control, interpret, memory_rules
@@ -23,7 +23,7 @@ from gemmproof.reference.symbolic.terms import FALSE, TRUE, Atom, le, lt, symbol
 
 PROOF = Verdict(PROVED, "", None)
 REBIND, BOX = control.rebind, contents.find_box
-EXACT, LANES, ONCE, HINTS = values.EXACT, memory.LANES, memory.ONCE, memory.HINTS
+EXACT, LANES, ONCE, HINTS = exact_values.EXACT, memory_use.LANES, memory_use.ONCE, memory_use.HINTS
 unproved = checks.unproved
 D = symbol("d", is_natural=True)
 SIDE = symbol("side", is_natural=True)
@@ -95,9 +95,10 @@ MUTATIONS = {
         contents.Contents, "_find_launch", lambda *given: 0,
         unproved("operand_doubled_by_torch", EXACT)),
     "what torch does to a result": (
-        chain, "_uncopy", lambda call, view: call.args[0], unproved("doubled_by_torch", EXACT)),
+        stored_results, "_uncopy", lambda call, view: call.args[0],
+        unproved("doubled_by_torch", EXACT)),
     "what torch does between launches": (
-        results, "find_rewrite", lambda *given: "",
+        stored_results, "find_rewrite", lambda *given: "",
         unproved("cleared_between_two_launches", EXACT)),
     "any fill is one of zeros": (
         contents, "is_zeros", lambda call: True, unproved("bias_of_ones", EXACT)),
@@ -109,7 +110,7 @@ MUTATIONS = {
         contents.Contents, "is_alone", lambda *given: True,
         unproved("slices_stored_over_each_other", EXACT)),
     "what is read back is defined": (
-        results.Made, "list_stores", lambda *given: [],
+        stored_results.Made, "list_stores", lambda *given: [],
         unproved("undefined_column_read_back", LANES)),
     "what the same trip hands on": (
         control, "rebind", no_trip_before, unproved("first_tile_twice", EXACT)),
@@ -124,7 +125,8 @@ MUTATIONS = {
     "half precision is wide": (
         product, "WIDE", ("f16", *product.WIDE), unproved("slices_kept_in_half", EXACT)),
     "zeros are right": (
-        results, "judge_zeros", lambda *given: PROOF, unproved("zeros_where_k_is_small", EXACT)),
+        stored_results, "judge_zeros", lambda *given: PROOF,
+        unproved("zeros_where_k_is_small", EXACT)),
     "equal numbers are none": (
         coverage, "split_equal", lambda x, y: iter([FALSE]),
         unproved("every_tile_launched_twice", ONCE)),
@@ -159,9 +161,9 @@ MUTATIONS = {
         indices, "walk", lambda *what: iter(()),
         walks_come_to_each_number_once),
     "programs that nothing names are none": (
-        asking, "is_program", lambda atom: False, unproved("every_tile_launched_twice", ONCE)),
+        ledger, "is_program", lambda atom: False, unproved("every_tile_launched_twice", ONCE)),
     "what is known of another path": (
-        asking, "list_parts", lambda conds: iter([FALSE]),
+        ledger, "list_parts", lambda conds: iter([FALSE]),
         unproved("every_tile_launched_twice", ONCE)),
     "whoever uses a hint is followed": (
         interpret.Machine, "forgo", lambda *given: None, unproved("step_of_pointers", HINTS)),

@@ -8,12 +8,12 @@ from lanes import first_of_each
 from wide import wide
 
 from gemmproof.engine.check import check
-from gemmproof.properties import memory, values
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof import PROVED
 from gemmproof.properties.proof import prove as prove_module
 from gemmproof.properties.proof.prove import prove
-from gemmproof.properties.proof.verdict import PROVED
 
 SECONDS = 20.0
 ANY_ORDER = {"deterministic": False}
@@ -126,7 +126,7 @@ def make(place, name, words):
 def test_a_right_product_is_proved(place, name):
     kernel = make(place, name, RIGHT[place][name])
     said = prove(kernel, seconds=SECONDS)
-    found = {one: said.find(one) for one in (values.EXACT, memory.LANES)}
+    found = {one: said.find(one) for one in (exact_values.EXACT, memory_use.LANES)}
     assert {one: (x.status, x.why) for one, x in found.items()} == dict.fromkeys(
         found, (PROVED, "")
     )
@@ -136,7 +136,7 @@ def test_a_right_product_is_proved(place, name):
 def test_a_wrong_product_is_not_proved(place, name):
     sizes, words = WRONG[place][name]
     kernel = make(place, name, words)
-    found = prove(kernel, seconds=SECONDS).find(values.EXACT)
+    found = prove(kernel, seconds=SECONDS).find(exact_values.EXACT)
     assert found is None or found.status != PROVED
     if sizes is not None:
         assert check(kernel, case=Case(*sizes), proof=False).findings
@@ -145,7 +145,7 @@ def test_a_wrong_product_is_not_proved(place, name):
 @pytest.mark.parametrize("name", LEAKY)
 def test_undefined_lanes_that_are_read_back_are_not_proved_away(name):
     kernel = make(kernels, name, {})
-    found = prove(kernel, seconds=SECONDS).find(memory.LANES)
+    found = prove(kernel, seconds=SECONDS).find(memory_use.LANES)
     assert found is None or found.status != PROVED
     report = check(kernel, case=Case(1, 1, 1), proof=False)
-    assert memory.LANES in {finding.property for finding in report.findings}
+    assert memory_use.LANES in {finding.property for finding in report.findings}

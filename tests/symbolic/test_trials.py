@@ -13,18 +13,17 @@ from mutants.table import MUTANTS
 from no_false_alarm.table import KERNELS
 from wide import wide
 
-from gemmproof.properties import memory, values
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.proof.book import ABOUT
+from gemmproof.properties.proof.counterexamples import Way, seek, try_case
 from gemmproof.properties.proof.domain import list_domains
-from gemmproof.properties.proof.paths import list_paths
-from gemmproof.properties.proof.seek import Way, seek, try_case
+from gemmproof.properties.proof.ledger import ABOUT, list_paths
 from gemmproof.reference.symbolic.solver import Solver
 from gemmproof.reference.work import counted_seconds
 
-BOUNDS, FIT, HINTS, ONCE = memory.BOUNDS, memory.FIT, memory.HINTS, memory.ONCE
-LANES, EXACT = memory.LANES, values.EXACT
+BOUNDS, FIT, HINTS, ONCE = memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS, memory_use.ONCE
+LANES, EXACT = memory_use.LANES, exact_values.EXACT
 
 
 class Book:

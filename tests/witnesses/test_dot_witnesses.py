@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dot_oracle import operand
 
-from gemmproof.properties.cases.tensors import as_array, as_tensor
+from gemmproof.properties.cases.data import as_array, as_tensor
 from gemmproof.reference.arithmetic import bits, round_to
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.formats import FORMATS

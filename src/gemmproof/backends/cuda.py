@@ -19,11 +19,10 @@ from gemmproof.engine.tally import find_unexpected, tally
 from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.lowering.premise.check import PremiseCheck
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.completion import is_cuda_error
-from gemmproof.properties.determinism import PREDICTED, count_predicted
 from gemmproof.properties.finding import find_reasons
+from gemmproof.properties.judges.determinism import PREDICTED, count_predicted
+from gemmproof.properties.judges.memory_use import ENDS, is_cuda_error
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.memory import ENDS
 from gemmproof.properties.observation import SIMULATOR, Observation
 from gemmproof.properties.table import BY_NAME, is_predicted, list_required, list_unseen
 from gemmproof.reference.arithmetic import Array

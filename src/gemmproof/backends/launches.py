@@ -14,8 +14,8 @@ from gemmproof.engine.observe import PassedOver
 from gemmproof.engine.wrapper_state import keep_state
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import PlacedOperand, Touched
+from gemmproof.properties.judges.exact_values import list_shapes
 from gemmproof.properties.observation import Observation, list_given
-from gemmproof.properties.values import list_shapes
 from gemmproof.reference.simulation import Run
 
 # What free memory holds, launch after launch: NaN in every float format, zeros, large numbers.

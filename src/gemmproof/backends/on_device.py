@@ -8,9 +8,9 @@ from itertools import chain
 import numpy as np
 import torch
 
+from gemmproof.properties.cases.data import TORCH_DTYPES
 from gemmproof.properties.cases.operands import POISON_FLOAT, POISON_INT, PlacedOperand, Touched
 from gemmproof.properties.cases.operands import find_changes as find_host_changes
-from gemmproof.properties.cases.tensors import TORCH_DTYPES
 from gemmproof.reference.formats import FORMATS
 
 CHUNK = 2**28  # bytes that are compared at once

@@ -10,10 +10,9 @@ import torch
 from gemmproof.backends.multiprocessors import multiprocessors
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import PlacedOperand, Touched, find_changes
-from gemmproof.properties.naming import axes_of, words_of
-from gemmproof.properties.observation import SIMULATOR, Observation
-from gemmproof.properties.operand import WRITTEN
-from gemmproof.properties.values import name_results
+from gemmproof.properties.judges.exact_values import name_results
+from gemmproof.properties.kernel import WRITTEN
+from gemmproof.properties.observation import SIMULATOR, Observation, axes_of, words_of
 from gemmproof.reference.simulation import Run
 from gemmproof.reference.simulator import run
 

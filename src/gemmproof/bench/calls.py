@@ -11,7 +11,7 @@ import torch
 
 from gemmproof.bench.operands import Buffers
 from gemmproof.bench.problems import Problem
-from gemmproof.properties.cases.tensors import TORCH_DTYPES, format_of_tensor
+from gemmproof.properties.cases.data import TORCH_DTYPES, format_of_tensor
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.target import TargetError, call_theirs

@@ -13,7 +13,7 @@ from gemmproof.bench.calls import Callee
 from gemmproof.bench.operands import Buffers
 from gemmproof.bench.records import EAGER, GRAPH
 from gemmproof.bench.rounds import Run
-from gemmproof.properties.cases.tensors import TORCH_DTYPES, format_of_tensor
+from gemmproof.properties.cases.data import TORCH_DTYPES, format_of_tensor
 from gemmproof.reference.formats import Format
 from gemmproof.reference.provenance import tell_error
 from gemmproof.target import call_theirs

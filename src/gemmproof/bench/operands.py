@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from gemmproof.bench.problems import Problem
-from gemmproof.properties.cases.tensors import TORCH_DTYPES
-from gemmproof.properties.values import integer_range
+from gemmproof.properties.cases.data import TORCH_DTYPES
+from gemmproof.properties.judges.exact_values import integer_range
 from gemmproof.reference.formats import FORMATS, Format
 
 MOST_SETS = 1024  # of tiny shapes; their rows say that they were found in the cache

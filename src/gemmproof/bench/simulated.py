@@ -43,7 +43,7 @@ def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[Step]:
     from gemmproof.engine.check import check
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.cases.operands import tensors_of
-    from gemmproof.properties.operand import Misstated
+    from gemmproof.properties.kernel import Misstated
     from gemmproof.reference.simulator import run
     from gemmproof.reference.spec import SpecError
 

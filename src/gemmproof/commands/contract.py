@@ -14,9 +14,8 @@ from gemmproof.commands.console import answer, limits_of, refuse
 from gemmproof.commands.init import write_contract
 from gemmproof.properties.cases.beyond import list_beyond
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import is_admitted
+from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.layouts import ANY
-from gemmproof.properties.cases.survey import Survey
 from gemmproof.properties.contract import Contract
 from gemmproof.report.report import EXIT, Limit, Report
 from gemmproof.report.text import STYLES, lines, list_limits

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     if "explained" not in worker.events:
         return _without_answer(options, worker, request.name)
 
-    from gemmproof.properties.explanation.record import AddressMap
+    from gemmproof.properties.address_map import AddressMap
     from gemmproof.report.explain_text import lines, list_lines
 
     explanation = AddressMap.from_dict(worker.events["explained"]["explanation"])

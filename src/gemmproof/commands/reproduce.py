@@ -16,7 +16,7 @@ from gemmproof.commands.init import find_import, is_taken
 from gemmproof.desk.progress import progress
 from gemmproof.options.registered import ask_registered, is_registered, name_registered
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.compiled.promises import PROMISED
+from gemmproof.properties.contract import PROMISED
 from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.report.command import write_command
 from gemmproof.report.files import STDOUT, find_obstacle, replace_file

@@ -37,12 +37,12 @@ from gemmproof.engine.tally import find_unexpected, make_report, tell_claims, te
 from gemmproof.engine.wrapper_state import State, keep_state
 from gemmproof.properties.cases.beyond import Beyond
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import Survey
 from gemmproof.properties.cases.shrink import shrink
-from gemmproof.properties.cases.survey import Survey
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
-from gemmproof.properties.proof.verdict import SECONDS as PROOF_SECONDS
+from gemmproof.properties.proof import SECONDS as PROOF_SECONDS
 from gemmproof.reference.work import counted_seconds
 from gemmproof.report.report import Limit, Report
 from gemmproof.settings import EXAMPLES

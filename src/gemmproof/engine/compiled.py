@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.compiled.promises import list_promised
+from gemmproof.properties.contract import list_promised
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import Report
 

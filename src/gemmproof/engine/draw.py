@@ -13,8 +13,15 @@ from gemmproof.engine.judge import Judged
 from gemmproof.engine.proof import Attempt
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
-from gemmproof.properties.cases.generate import WHOLE, draw_case, fits_budget, probe, smallest
-from gemmproof.properties.cases.survey import MOST_TILES, Survey
+from gemmproof.properties.cases.generate import (
+    MOST_TILES,
+    WHOLE,
+    Survey,
+    draw_case,
+    fits_budget,
+    probe,
+    smallest,
+)
 from gemmproof.properties.kernel import KernelUnderTest, require_kernel
 
 

@@ -7,11 +7,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.properties import accumulator
-from gemmproof.properties.accumulator import Deviation, Drift, declared_model, declared_split
-from gemmproof.properties.cases.tensors import as_array, as_tensor
+from gemmproof.properties.cases.data import as_array, as_tensor
+from gemmproof.properties.judges import accumulator_drift
+from gemmproof.properties.judges.accumulator_drift import (
+    Deviation,
+    Drift,
+    declared_model,
+    declared_split,
+    measure,
+    slope,
+)
 from gemmproof.properties.kernel import is_triton, require_kernel
-from gemmproof.properties.measure import measure, slope
 from gemmproof.reference.accumulator import KEPT, PROBE_K, M, N, ProbeError, infer_accumulator
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FLOAT_OPERANDS
@@ -71,17 +77,17 @@ def drift(
         place, _, rest = str(error).partition(": got ")
         got, _, expected = rest.partition(", expected ")
         wrong = Deviation("no_product", place, got, expected)
-        findings = [accumulator.state_deviation(wrong, made, min(lengths, default=1))]
+        findings = [accumulator_drift.state_deviation(wrong, made, min(lengths, default=1))]
     else:
         model = declared_model(found, declared, in_format)
         split = declared_split(found, declared)
         measuring = True
         measures = [m for K in lengths for m in measure(announce, in_format, K, model, split)]
         made = replace(made, accumulator=found, measures=tuple(measures), slope=slope(measures))
-        findings = list(accumulator.judge(made, lengths))
+        findings = list(accumulator_drift.judge(made, lengths))
     verdict = "fail" if findings else "pass"
     ratio = max((m.ratio for m in made.measures), default=None)
-    result = PropertyResult(accumulator.NAME, accumulator.CLAIM, verdict, count, ratio)
+    result = PropertyResult(accumulator_drift.NAME, accumulator_drift.CLAIM, verdict, count, ratio)
     seconds = time.monotonic() - began
     return Report(
         SCHEMA, name, verdict, (result,), tuple(findings), seconds, versions(), drift=made

@@ -14,11 +14,10 @@ from typing import Any
 
 from gemmproof.engine.judge import Judged
 from gemmproof.engine.limits import Judge, Stop
-from gemmproof.properties import memory
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import smallest
-from gemmproof.properties.cases.survey import Tile
+from gemmproof.properties.cases.generate import Tile, smallest
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.judges import memory_use
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import Limit
 
@@ -46,7 +45,7 @@ def _sharpen(kernel: KernelUnderTest, target: str | None, stop: Stop, judge: Jud
 
     axis = next((axis for axis in step.words if axis in ("M", "N", "K", "batch")), None)
     said = ""
-    if stop.finding.property == memory.FIT:
+    if stop.finding.property == memory_use.FIT:
         said = _say_wraps(wider, target, fails)
     elif axis is not None and kernel.contract.sizes(axis).step > 1:
         said = _say_divisor(wider, target, axis, kernel.contract.sizes(axis).step, fails)[1]
@@ -81,7 +80,7 @@ def _find_needed(
         return
     if not sides or not tiles or max(sides.values()) > MOST_STEP:
         return
-    from gemmproof.properties.proof.divisor import narrow
+    from gemmproof.properties.proof.size_limits import narrow
 
     def fails(case: Case) -> bool | None:
         return _fails(judge(case))
@@ -105,7 +104,7 @@ def _say_wraps(
     kernel: KernelUnderTest, target: str | None, fails: Callable[[Case], bool | None]
 ) -> str:
     """Up to where offsets fit, and that they wrap there; "" where that is not decided."""
-    from gemmproof.properties.proof.wraps import find_wraps
+    from gemmproof.properties.proof.size_limits import find_wraps
 
     wraps = find_wraps(kernel, target, SECONDS)
     first = smallest(kernel.contract, kernel.contract.formats[0])
@@ -126,7 +125,7 @@ def _say_divisor(
     fails: Callable[[Case], bool | None],
 ) -> tuple[int, str]:
     """What sizes must be multiples of, at most `step`, and words; "" where nothing is proved."""
-    from gemmproof.properties.proof.divisor import find_divisor
+    from gemmproof.properties.proof.size_limits import find_divisor
 
     found = find_divisor(kernel, target, axis, step, SECONDS)
     if found is None:

@@ -8,8 +8,7 @@ from typing import Any
 from gemmproof.engine.judge import Judged
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import Misstated
+from gemmproof.properties.kernel import KernelUnderTest, Misstated
 
 
 def try_first(

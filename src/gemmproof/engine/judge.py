@@ -6,12 +6,13 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from gemmproof.properties import memory, table
+from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.survey import Tile
+from gemmproof.properties.cases.generate import Tile
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.judges import memory_use
+from gemmproof.properties.kernel import Misstated
 from gemmproof.properties.observation import Observation, Raised
-from gemmproof.properties.operand import Misstated
 from gemmproof.reference.simulation import Launch
 
 
@@ -117,10 +118,10 @@ def _with_cause(finding: Finding, before: list[Finding], observation: Observatio
     stray_store = any(
         fault.kind == "out_of_bounds" and fault.access != "load" for fault in observation.faults
     )
-    if finding.cause is not None or (finding.property == memory.ONCE and not stray_store):
+    if finding.cause is not None or (finding.property == memory_use.ONCE and not stray_store):
         return finding
     if finding.fault == "never_stored" and any(f.fault == "stored_twice" for f in before):
-        return finding.caused_by(memory.ONCE)  # it was stored in another's place
+        return finding.caused_by(memory_use.ONCE)  # it was stored in another's place
     known = {f.property for f in before}
     for cause in table.BY_NAME[finding.property].follows:
         if cause in known:

@@ -11,8 +11,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Tile
 from gemmproof.properties.cases.layouts import ANY
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import Misstated
+from gemmproof.properties.kernel import KernelUnderTest, Misstated
 from gemmproof.reference.spec import SpecError
 from gemmproof.reference.work import counted_seconds
 from gemmproof.report.report import Limit

@@ -11,23 +11,19 @@ from typing import Protocol
 import torch
 
 from gemmproof.engine.wrapper_state import State
-from gemmproof.properties import table, values
+from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.data import as_array, as_tensor, format_of_tensor, overwrite
 from gemmproof.properties.cases.operands import (
     PlacedOperand,
     Touched,
+    find_unread,
     operands,
     stored_elements,
     tensors_of,
 )
-from gemmproof.properties.cases.tensors import (
-    as_array,
-    as_tensor,
-    format_of_tensor,
-    overwrite,
-)
-from gemmproof.properties.cases.unread import find_unread
-from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.judges import exact_values
+from gemmproof.properties.kernel import READ, KernelUnderTest
 from gemmproof.properties.observation import (
     UNKNOWN,
     Call,
@@ -36,7 +32,6 @@ from gemmproof.properties.observation import (
     Related,
     list_given,
 )
-from gemmproof.properties.operand import READ
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import is_ours, raising_line, words_of
 from gemmproof.reference.simulation import (
@@ -91,7 +86,7 @@ def observe(
     made = operands(case, kernel, unread) if made is None else made
     observation = Observation(kernel, case, backend.target, made, unread, backend.name)
     observation.trace = [] if traced else None
-    values.list_shapes(observation)  # a formula that fails is no fault of the kernel
+    exact_values.list_shapes(observation)  # a formula that fails is no fault of the kernel
     tensors = {name: backend.place(operand, case) for name, operand in made.items()}
     for number in range(case.calls):
         if number:
@@ -142,7 +137,7 @@ def _call(
         return None, describe_error(error)
     if case.is_sampled:  # such a result has no elements
         return Call(run, (None,), backend.fills[number]), None
-    shapes: tuple[tuple[int, ...] | None, ...] = values.list_shapes(observation)
+    shapes: tuple[tuple[int, ...] | None, ...] = exact_values.list_shapes(observation)
     if case is not observation.case:
         # a formula says no shape before it is evaluated, and another call is only compared
         one = observation.kernel.spec is None

@@ -14,20 +14,28 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gemmproof.engine.judge import Judged
-from gemmproof.properties import memory, table, values
+from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted, smallest
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR
-from gemmproof.properties.proof.verdict import NOT_DECIDED, PROVED, REFUTED, Proof, Proofs
+from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, Proof, Proofs
 from gemmproof.reference.provenance import tell_error
 from gemmproof.report.report import ProofResult, Report
 
 Prover = Callable[[KernelUnderTest, str | None, float], Proofs]
 
 # what a proof may be about: where there is none for an outward reason, the report says so of each
-PROVABLE = (memory.BOUNDS, memory.FIT, memory.HINTS, memory.ONCE, memory.LANES, values.EXACT)
+PROVABLE = (
+    memory_use.BOUNDS,
+    memory_use.FIT,
+    memory_use.HINTS,
+    memory_use.ONCE,
+    memory_use.LANES,
+    exact_values.EXACT,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,8 @@ from gemmproof.engine.coverage import cover
 from gemmproof.engine.judge import Judged
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import UNEXPECTED, Finding, find_reasons
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.naming import parameters_of
-from gemmproof.properties.observation import SIMULATOR
-from gemmproof.properties.operand import Misstated
+from gemmproof.properties.kernel import KernelUnderTest, Misstated
+from gemmproof.properties.observation import SIMULATOR, parameters_of
 from gemmproof.properties.table import BY_NAME, Property, list_required
 from gemmproof.reference.provenance import say_count
 from gemmproof.report.report import SCHEMA, PropertyResult, Report, versions

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from gemmproof.properties.cases.tensors import overwrite
+from gemmproof.properties.cases.data import overwrite
 from gemmproof.reference.provenance import owner
 
 MAX_ELEMENTS = 2**24  # a larger tensor is left as it is

@@ -15,8 +15,7 @@ from gemmproof.lowering.facts import tell
 from gemmproof.lowering.record import LoweredLaunch
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import operands
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import Misstated
+from gemmproof.properties.kernel import KernelUnderTest, Misstated
 from gemmproof.reference.fake_cuda import explain_lack
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import tell_error

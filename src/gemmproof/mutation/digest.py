@@ -16,8 +16,8 @@ def digest(observation: Observation) -> tuple[str, str]:
 
     The observation is a traced one. Which program touches an element, how often and by what tile
     is not looked at, nor what a wrapper keeps in memory of its own: that is how a kernel works, not
-    what it does. Zeros have no sign: no property asks for it (properties/special.py). A case of
-    which few programs run shows nothing: another order runs others.
+    what it does. Zeros have no sign: no property asks for it (properties/judges/exact_values.py). A
+    case of which few programs run shows nothing: another order runs others.
     """
     if observation.case.is_sampled:
         return "", ""

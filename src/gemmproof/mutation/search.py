@@ -18,8 +18,8 @@ from gemmproof.engine.wrapper_state import State, keep_state
 from gemmproof.mutation.digest import digest
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import probe
-from gemmproof.properties.completion import COMPILES
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.judges.memory_use import COMPILES
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
 

@@ -13,10 +13,10 @@ from gemmproof.mutation.reach import Reach, watch_calls, watch_launches, watch_t
 from gemmproof.mutation.search import ENOUGH, FEW, Search
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.judges.exact_values import EXACT
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.naming import parameters_of
-from gemmproof.properties.proof.verdict import PROVED, Proof
-from gemmproof.properties.values import EXACT
+from gemmproof.properties.observation import parameters_of
+from gemmproof.properties.proof import PROVED, Proof
 from gemmproof.reference.simulator import run
 from gemmproof.report.report import ProofResult, Report
 from gemmproof.signoff.facts import describe

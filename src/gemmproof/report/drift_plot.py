@@ -8,8 +8,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from gemmproof.properties.accumulator import Drift
-from gemmproof.properties.measure import DATA
+from gemmproof.properties.judges.accumulator_drift import DATA, Drift
 from gemmproof.reference.formats import FORMATS
 from gemmproof.report.report import Report
 from gemmproof.report.text import kernel_name

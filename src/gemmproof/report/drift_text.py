@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gemmproof.properties.accumulator import Drift
-from gemmproof.properties.measure import DATA
+from gemmproof.properties.judges.accumulator_drift import DATA, Drift
 from gemmproof.reference.accumulator import Accumulator
 from gemmproof.reference.provenance import say_count
 from gemmproof.report.report import Report

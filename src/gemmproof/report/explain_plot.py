@@ -7,7 +7,7 @@ from typing import Any
 
 from gemmproof.report.drift_plot import write_svg
 
-# by the states of properties/explanation/picture.py; the colours of Okabe and Ito
+# by the states of properties/address_map/picture.py; the colours of Okabe and Ito
 LOOKS = (
     ("outside", "#FFFFFF"),
     ("not touched", "#E8E8E8"),

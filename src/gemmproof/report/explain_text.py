@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from gemmproof.properties.explanation.record import (
+from gemmproof.properties.address_map import (
     INSIDE,
     MASKED,
     MISSING,

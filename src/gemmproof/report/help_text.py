@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
-from gemmproof.properties.help.page import Example, FaultPage, Page
+from gemmproof.properties.help import Example, FaultPage, Page
 from gemmproof.properties.help.pages import PAGES
 from gemmproof.report.text import Line
 

@@ -15,7 +15,7 @@ from gemmproof.properties.finding import Finding
 from gemmproof.report.facts import Coverage, Identity
 
 if TYPE_CHECKING:
-    from gemmproof.properties.accumulator import Drift
+    from gemmproof.properties.judges.accumulator_drift import Drift
 
 SCHEMA = 2
 PACKAGES = ("gemmproof", "triton", "torch", "numpy", "ml_dtypes")
@@ -188,7 +188,9 @@ class Report:
             )
         drift = data["drift"]
         if drift is not None:
-            from gemmproof.properties.accumulator import Drift  # brings numpy, which few need
+            from gemmproof.properties.judges.accumulator_drift import (
+                Drift,  # brings numpy, which few need
+            )
 
             drift = Drift.from_dict(drift)
         properties = tuple(PropertyResult.from_dict(p) for p in data["properties"])

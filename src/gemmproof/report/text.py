@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.compiled.promises import COMPILER
+from gemmproof.properties.contract import COMPILER
 from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.reference.provenance import say_count
 from gemmproof.report.report import PropertyResult, Report

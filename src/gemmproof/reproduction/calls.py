@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gemmproof.properties import determinism
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import PlacedOperand, operands
+from gemmproof.properties.judges import determinism
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation, RelatedCall
 from gemmproof.reference.arithmetic import Array

@@ -7,14 +7,17 @@ from dataclasses import replace
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.wrapper_state import keep_state
-from gemmproof.properties import determinism, memory, metamorphic, special, values
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.operands import PlacedOperand, operands
-from gemmproof.properties.cases.unread import find_unread
+from gemmproof.properties.cases.operands import PlacedOperand, find_unread, operands
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import READ
+from gemmproof.properties.judges import (
+    determinism,
+    exact_values,
+    memory_use,
+    metamorphic,
+)
+from gemmproof.properties.kernel import READ, KernelUnderTest
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.work import counted_seconds
@@ -28,9 +31,9 @@ from gemmproof.reproduction.state import count, state
 SECONDS = 20.0  # counted, for the search of the fewest elements
 MOST_PLACED = 2**24  # elements of an operand's memory
 # findings that say nothing but that values are wrong
-OF_VALUES = (values.EXACT, values.BOUND, special.NAME, determinism.SAME)
+OF_VALUES = (exact_values.EXACT, exact_values.BOUND, exact_values.NAME, determinism.SAME)
 COMPARED = (determinism.ORDER, determinism.ROWS)
-OF_RESULTS = (memory.ONCE, memory.LANES, memory.RACES, determinism.SAME)
+OF_RESULTS = (memory_use.ONCE, memory_use.LANES, memory_use.RACES, determinism.SAME)
 
 Item = tuple[str, Index]
 

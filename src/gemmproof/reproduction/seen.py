@@ -12,14 +12,13 @@ from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.judge import Judged, judge
 from gemmproof.engine.observe import observe
 from gemmproof.engine.wrapper_state import State
-from gemmproof.properties import special, values
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.data import overwrite
 from gemmproof.properties.cases.operands import PlacedOperand, with_elements
-from gemmproof.properties.cases.tensors import overwrite
 from gemmproof.properties.finding import Mismatch
-from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.judges import exact_values
+from gemmproof.properties.kernel import READ, KernelUnderTest
 from gemmproof.properties.observation import Observation
-from gemmproof.properties.operand import READ
 from gemmproof.reference.arithmetic import Array, bits, round_to, widen
 from gemmproof.reproduction.calls import ALONE, Before, Series
 
@@ -125,15 +124,18 @@ class Bench:
 def _find_wrong(one: Observation, judged: Judged) -> Wrong | None:
     if not one.has_result or one.case.is_sampled:
         return None
-    for applies, find in ((values.exact_applies, _find_exact), (values.bound_applies, _find_bound)):
+    for applies, find in (
+        (exact_values.exact_applies, _find_exact),
+        (exact_values.bound_applies, _find_bound),
+    ):
         if applies(one) and (found := find(one)):
             return found
-    odd = next((f for f in judged.findings if f.property == special.NAME), None)
+    odd = next((f for f in judged.findings if f.property == exact_values.NAME), None)
     place = _ELEMENT.match(odd.message) if odd else None
     if odd is None or place is None or odd.expected is None:
         return None
     at = tuple(int(i) for i in place[1].split(","))
-    allowed = values.error_and_bound(one)[1][at]
+    allowed = exact_values.error_and_bound(one)[1][at]
     return Wrong(one.part, at, float(widen(one.result)[at]), float(odd.expected), float(allowed))
 
 
@@ -158,7 +160,7 @@ def _find_other(first: Observation, one: Observation, rows: int | None) -> Wrong
 
 
 def _find_exact(one: Observation) -> Wrong | None:
-    wrong = Mismatch.of(values.not_exact(one))
+    wrong = Mismatch.of(exact_values.not_exact(one))
     if wrong is None:
         return None
     expected = round_exactly(one)[wrong.at]
@@ -167,19 +169,19 @@ def _find_exact(one: Observation) -> Wrong | None:
 
 def round_exactly(one: Observation) -> Array:
     """The exact result, rounded once to the format of the result; float64."""
-    want = values.exact(one).astype(np.float64)
+    want = exact_values.exact(one).astype(np.float64)
     if one.out.kind == "int":
-        return np.clip(want, *values.integer_range(one.out))
+        return np.clip(want, *exact_values.integer_range(one.out))
     return widen(round_to(want, one.out))
 
 
 def _find_bound(one: Observation) -> Wrong | None:
-    beyond = values.beyond_bound(one)
+    beyond = exact_values.beyond_bound(one)
     if not beyond.any():
         return None
-    error, bound = values.error_and_bound(one)
+    error, bound = exact_values.error_and_bound(one)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(beyond, np.where(bound > 0, error / bound, np.inf), 0.0)
     at = tuple(int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
-    got, expected = float(widen(one.result)[at]), float(values.exact(one)[at])
+    got, expected = float(widen(one.result)[at]), float(exact_values.exact(one)[at])
     return Wrong(one.part, at, got, expected, float(bound[at]))

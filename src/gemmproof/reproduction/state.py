@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.properties import values
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.data import TORCH_DTYPES
 from gemmproof.properties.cases.layouts import GUARD
 from gemmproof.properties.cases.operands import PlacedOperand
-from gemmproof.properties.cases.tensors import TORCH_DTYPES
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.judges import exact_values
+from gemmproof.properties.kernel import READ, WRITTEN, KernelUnderTest
 from gemmproof.properties.observation import Observation
-from gemmproof.properties.operand import READ, WRITTEN
 from gemmproof.reference.arithmetic import Array, widen
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reproduction.bug import Bug, Index, StatedCall, StatedOperand
@@ -93,9 +92,9 @@ def _list_wanted(
     """What a test compares where it is not all of an exact product."""
     if one is None or not one.has_result:
         return ()
-    exact = values.exact_applies(one)
+    exact = exact_values.exact_applies(one)
     if one.kernel.spec is None and exact and one.case.sums_are_exact:
-        fits = bool((np.abs(values.exact(one).astype(np.float64)) <= one.out.max).all())
+        fits = bool((np.abs(exact_values.exact(one).astype(np.float64)) <= one.out.max).all())
         if fits and (wrong is None or wrong.allowed == 0):
             return ()
     if wrong is not None:
@@ -104,12 +103,12 @@ def _list_wanted(
         rounded = round_exactly(one)
         known = np.ones(rounded.shape, bool)
         if one.kernel.spec is not None:
-            known = np.broadcast_to(values.evaluated(one).exact, rounded.shape)
+            known = np.broadcast_to(exact_values.evaluated(one).exact, rounded.shape)
         places = np.argwhere(known & np.isfinite(rounded))[:MOST_LISTED]
         return tuple((tuple(map(int, at)), float(rounded[tuple(at)]), 0.0) for at in places)
-    if not values.bound_applies(one):
+    if not exact_values.bound_applies(one):
         return ()
-    bound, want = values.error_and_bound(one)[1], values.exact(one)
+    bound, want = exact_values.error_and_bound(one)[1], exact_values.exact(one)
     places = np.argwhere(np.isfinite(bound) & np.isfinite(want))[:MOST_LISTED]
     return tuple(
         (tuple(map(int, at)), float(want[tuple(at)]), float(bound[tuple(at)])) for at in places

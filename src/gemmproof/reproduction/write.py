@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gemmproof import __version__
 from gemmproof.calling import Calling
-from gemmproof.properties.operand import READ, WRITTEN
+from gemmproof.properties.kernel import READ, WRITTEN
 from gemmproof.report.text import clean
 from gemmproof.reproduction import parts
 from gemmproof.reproduction.bug import Bug, StatedCall, StatedOperand

@@ -52,7 +52,9 @@ def _explain_unmeasured(report: Report, request: Request) -> str:
 
 
 def _classify(name: str, measured: Report) -> DriftClass:
-    from gemmproof.properties.accumulator import find_kept  # brings numpy, as its report does
+    from gemmproof.properties.judges.accumulator_drift import (
+        find_kept,  # brings numpy, as its report does
+    )
 
     drift = measured.drift
     assert drift is not None

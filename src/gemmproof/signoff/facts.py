@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import Operand
+from gemmproof.properties.kernel import KernelUnderTest, Operand
 from gemmproof.reference.provenance import tell_error
 from gemmproof.report.facts import Identity, hash_texts
 from gemmproof.signoff.source import Rewritten, trace

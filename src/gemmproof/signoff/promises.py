@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from gemmproof.properties.cases.sizes import Sizes
-from gemmproof.properties.compiled.promises import WITHOUT
-from gemmproof.properties.contract import AXES, Contract
+from gemmproof.properties.contract import AXES, WITHOUT, Contract, Sizes
 from gemmproof.reference.formats import FORMATS
 from gemmproof.report.facts import Identity
 

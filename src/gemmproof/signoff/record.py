@@ -14,7 +14,7 @@ SCHEMA = 3  # 2 had neither facts of the kernels nor a hash
 SIGNED, REFUSED, INCOMPLETE = VERDICTS = ("signed off", "refused", "incomplete")
 GRAVEST = (REFUSED, INCOMPLETE, SIGNED)
 NOT_MEASURED, NOT_RUN = "not measured", "not run"
-ACCUMULATOR = "accumulator_as_declared"  # properties/accumulator.py brings numpy
+ACCUMULATOR = "accumulator_as_declared"  # properties/judges/accumulator_drift.py brings numpy
 
 
 @dataclass(frozen=True, slots=True)

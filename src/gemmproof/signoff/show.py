@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gemmproof.properties.compiled.promises import COMPILER
+from gemmproof.properties.contract import COMPILER
 from gemmproof.reference.provenance import say_count
 from gemmproof.report.facts import AXES, RESIDUES, UNKNOWN, Coverage
 from gemmproof.report.report import PropertyResult
@@ -25,7 +25,7 @@ from gemmproof.signoff.record import (
     weigh,
 )
 
-PREDICTED = "equals_prediction"  # properties/determinism.py brings torch
+PREDICTED = "equals_prediction"  # properties/judges/determinism.py brings torch
 BESIDES = "Besides, since the baseline"
 SHORT = 12  # digits of a hash
 SHOWN = 20  # changes that an answer shows: --json has all

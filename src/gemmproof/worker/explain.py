@@ -20,9 +20,9 @@ def serve(
     emit: Listener,
 ) -> None:
     """In the worker: the address map of the kernel that the request names."""
-    from gemmproof.properties.explanation.explain import explain
-    from gemmproof.properties.explanation.picture import NoPicture, make_picture
-    from gemmproof.properties.operand import Misstated
+    from gemmproof.properties.address_map.explain_access import explain
+    from gemmproof.properties.address_map.picture import NoPicture, make_picture
+    from gemmproof.properties.kernel import Misstated
 
     emit({"event": "ready"})
     kernel = find(request)

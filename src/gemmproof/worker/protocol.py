@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmproof.fake_device import REMEDY
-from gemmproof.properties.proof.verdict import SECONDS
+from gemmproof.properties.proof import SECONDS
 from gemmproof.settings import EXAMPLES
 
 # The files of a worker's folder: what it is asked, what it tells, and its Python stack.

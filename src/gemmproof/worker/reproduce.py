@@ -24,7 +24,7 @@ AROUND = {"nan": (float("nan"), 85), "zeros": (0.0, 0)}
 def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Listener) -> None:
     """In the worker: the bug of the finding that the request's plan holds, reduced."""
     from gemmproof.properties.finding import Finding
-    from gemmproof.properties.operand import Misstated
+    from gemmproof.properties.kernel import Misstated
     from gemmproof.reference.spec import SpecError
     from gemmproof.reproduction.find import find_bug
     from gemmproof.reproduction.place import Unreproducible

@@ -124,7 +124,7 @@ def serve(request: Request, emit: Listener) -> None:
         alone = [kernel.name for kernel in found if kernel.device_only]
         told = {"names": [k.name for k in found], "formats": [k.contract.formats for k in found]}
         return emit({"event": "kernels", **told, "alone": alone})
-    from gemmproof.properties.compiled.promises import WITHOUT, list_gpus, list_promised
+    from gemmproof.properties.contract import WITHOUT, list_gpus, list_promised
     from gemmproof.signoff.facts import describe
 
     place, _, function = request.engine.partition(":")
@@ -159,7 +159,7 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.backends.device import find_gpu
 
         options |= {"launch": True, "device": find_gpu()}
-    from gemmproof.properties.operand import Misstated
+    from gemmproof.properties.kernel import Misstated
     from gemmproof.reference.spec import SpecError
 
     try:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gemmproof import __version__
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding, find_reasons
-from gemmproof.properties.proof.verdict import DEATH, NOT_DECIDED
+from gemmproof.properties.proof import DEATH, NOT_DECIDED
 from gemmproof.reference.provenance import say_count
 from gemmproof.report.facts import Identity
 from gemmproof.report.report import SCHEMA, Limit, ProofResult, PropertyResult, Report

@@ -20,7 +20,7 @@ from gemmproof.commands.init import write_contract
 from gemmproof.engine.tally import tell_passes
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import UNEXPECTED, find_reasons
-from gemmproof.properties.operand import Misstated
+from gemmproof.properties.kernel import Misstated
 from gemmproof.report.ci.placed import list_placed
 from gemmproof.report.ci.sarif import make_document
 from gemmproof.report.report import Report

@@ -11,8 +11,7 @@ from gemmproof.calling import Calling
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import Operand
+from gemmproof.properties.kernel import KernelUnderTest, Operand
 from gemmproof.reproduction.bug import ALWAYS, ENDS, NEVER, Bug
 from gemmproof.reproduction.find import find_bug
 from gemmproof.reproduction.place import Place, Unreproducible

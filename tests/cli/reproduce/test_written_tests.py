@@ -9,8 +9,7 @@ from written_tests import RIGHT, Wrong, find_first, require_formatted, run_pytes
 from gemmproof.calling import Calling
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import OneOf, Operand
+from gemmproof.properties.kernel import KernelUnderTest, OneOf, Operand
 from gemmproof.reproduction import parts
 from gemmproof.reproduction.find import find_bug
 from gemmproof.reproduction.place import Place

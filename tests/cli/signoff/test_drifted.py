@@ -11,7 +11,7 @@ from cli_project import project_folder, refuse  # noqa: F401
 from made_signoffs import FINDING, NARROW_CLASS, PROPERTIES, WIDE_CLASS, identity, report, signed
 
 from gemmproof.cli import EXIT, main
-from gemmproof.properties.accumulator import find_kept
+from gemmproof.properties.judges.accumulator_drift import find_kept
 from gemmproof.reference.accumulator import Accumulator
 from gemmproof.report.report import PropertyResult
 from gemmproof.signoff.drifted import add_drift
@@ -30,7 +30,7 @@ from gemmproof.worker.protocol import Request
 CONFTEST = """
 import os
 from gemmproof import Contract, KernelUnderTest
-from gemmproof.properties.cases.tensors import as_array, as_tensor
+from gemmproof.properties.cases.data import as_array, as_tensor
 from gemmproof.reference.dot import dot_model
 
 def multiply(acc_format):

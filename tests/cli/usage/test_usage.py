@@ -15,7 +15,7 @@ from gemmproof import Contract, KernelUnderTest, check, kernels
 from gemmproof.cli import EXIT, main
 from gemmproof.engine.drift import drift, drift_of
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.operand import Misstated
+from gemmproof.properties.kernel import Misstated
 
 USAGE = [
     ("", "the following arguments are required: command"),

@@ -9,9 +9,15 @@ from gemmproof.lowering import compile
 from gemmproof.lowering.claims.plan import list_cases, plan_launches
 from gemmproof.lowering.claims.weigh import weigh
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.sizes import multiple_of
-from gemmproof.properties.compiled.promises import COMPILER, FITS, PROMISED, SPILLS, TENSOR_CORES
-from gemmproof.properties.contract import Contract
+from gemmproof.properties.contract import (
+    COMPILER,
+    FITS,
+    PROMISED,
+    SPILLS,
+    TENSOR_CORES,
+    Contract,
+    multiple_of,
+)
 from gemmproof.properties.kernel import KernelUnderTest
 
 ALL = {"tensor_cores": True, "spills": 0, "fits": ("sm_86",)}

@@ -19,8 +19,7 @@ from gemmproof.commands.check import contract_of, reproduce_line
 from gemmproof.engine.check import check
 from gemmproof.lowering.claims.supervise import add_claims
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.compiled.promises import list_promised
-from gemmproof.properties.contract import Contract
+from gemmproof.properties.contract import Contract, list_promised
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import SCHEMA, Report
 from gemmproof.settings import list_words

@@ -9,8 +9,7 @@ from gemmproof.engine.check import check
 from gemmproof.lowering.claims import plan, weigh
 from gemmproof.lowering.record import FMA, UNKNOWN
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.compiled.promises import COMPILER, FITS, SPILLS, TENSOR_CORES
-from gemmproof.properties.contract import Contract
+from gemmproof.properties.contract import COMPILER, FITS, SPILLS, TENSOR_CORES, Contract
 from gemmproof.properties.kernel import KernelUnderTest
 
 ALL = Contract(M=64, N=64, K=64, tensor_cores=True, spills=0, fits=("sm_86",))

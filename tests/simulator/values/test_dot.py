@@ -8,7 +8,7 @@ import triton.language as tl
 from lanes import first_of_each
 from simulator_lanes import empty_launcher, expression, integers, result_of
 
-from gemmproof.properties.cases.tensors import as_array
+from gemmproof.properties.cases.data import as_array
 from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.simulator import KernelError, run

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gemmproof.properties.cases.tensors import TORCH_DTYPES, as_tensor
+from gemmproof.properties.cases.data import TORCH_DTYPES, as_tensor
 from recorded.cases import M, N, Recorded
 
 ACC = {"fp32": tl.float32, "fp16": tl.float16, "int32": tl.int32}

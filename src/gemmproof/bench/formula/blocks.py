@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from gemmproof.properties.cases.relation import evaluate
+from gemmproof.properties.contract import evaluate
 
 # Along each axis: lengths of a block, and what the start of one in the middle is a multiple of, if
 # the length is no more, so that axes such as "N // 128" can be cut too.

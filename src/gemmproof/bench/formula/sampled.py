@@ -23,8 +23,8 @@ from gemmproof.bench.formula.blocks import (
 )
 from gemmproof.bench.formula.stated import Stated, to_storage
 from gemmproof.bench.operands import Buffers
-from gemmproof.properties.cases.tensors import format_of_tensor
-from gemmproof.properties.values import judge_stored
+from gemmproof.properties.cases.data import format_of_tensor
+from gemmproof.properties.judges.exact_values import judge_stored
 from gemmproof.reference.arithmetic import widen
 from gemmproof.reference.spec import Rules, SpecArray, SpecError, evaluate
 from gemmproof.target import TargetError

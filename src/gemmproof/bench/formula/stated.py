@@ -11,10 +11,9 @@ import torch
 
 from gemmproof.bench.operands import Buffers, draw_uniform, make_buffers
 from gemmproof.bench.problems import Problem
-from gemmproof.properties.cases.tensors import TORCH_DTYPES, as_tensor
+from gemmproof.properties.cases.data import TORCH_DTYPES, as_tensor
 from gemmproof.properties.contract import ROLES
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import UPDATED, Operand
+from gemmproof.properties.kernel import UPDATED, KernelUnderTest, Operand
 from gemmproof.reference.arithmetic import Array, round_to
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.target import TargetError

@@ -13,7 +13,7 @@ from gemmproof.bench.calls import Callee
 from gemmproof.bench.formula.stated import Stated
 from gemmproof.bench.operands import Buffers
 from gemmproof.bench.peers.products import count_elements, take_product
-from gemmproof.properties.cases.tensors import TORCH_DTYPES
+from gemmproof.properties.cases.data import TORCH_DTYPES
 from gemmproof.reference.formats import Format
 
 Tensor = torch.Tensor

@@ -11,7 +11,7 @@ import torch
 from gemmproof.bench.calls import Callee
 from gemmproof.bench.formula.stated import Stated
 from gemmproof.bench.operands import Buffers, draw_uniform
-from gemmproof.properties.cases.tensors import TORCH_DTYPES
+from gemmproof.properties.cases.data import TORCH_DTYPES
 from gemmproof.properties.contract import ROLES
 from gemmproof.reference.formats import Format
 

@@ -13,18 +13,23 @@ from dataclasses import replace
 
 from gemmproof.engine.findings.explain import on_integers
 from gemmproof.engine.judge import Judged
-from gemmproof.properties import determinism, memory, metamorphic, special, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.judges import (
+    determinism,
+    exact_values,
+    memory_use,
+    metamorphic,
+)
 from gemmproof.properties.observation import Observation
 
 Rule = Callable[[Finding, Finding], bool]
 
 # what a wrong address of a load shows as, where it stays inside the operand or beyond it
-_LOADED = (memory.BOUNDS, memory.FIT, memory.HINTS, memory.LANES)
-_STORED = (memory.BOUNDS, memory.FIT, memory.HINTS, memory.ONCE)
-_VALUES = (values.EXACT, values.BOUND)
+_LOADED = (memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS, memory_use.LANES)
+_STORED = (memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS, memory_use.ONCE)
+_VALUES = (exact_values.EXACT, exact_values.BOUND)
 # properties that compare a call with another: either call may be the one that is wrong
 _COMPARED = (metamorphic.NAME, determinism.ROWS)
 
@@ -66,12 +71,12 @@ def join(
     for finding in _simplest_first(findings):
         if finding.cause is None:
             cause = next((root.property for root in roots if _causes(root, finding)), None)
-            known = any(f.property == values.EXACT for f in joined)
+            known = any(f.property == exact_values.EXACT for f in joined)
             if cause is None and known and finding.property in _COMPARED:
                 inexact = _compares_inexact(finding, judge, recall)
-                cause = values.EXACT if inexact else None
+                cause = exact_values.EXACT if inexact else None
             if known and finding.property == determinism.SAME and _first_is_wrong(finding, recall):
-                cause = values.EXACT
+                cause = exact_values.EXACT
             if cause is None:
                 roots.append(finding)
             else:
@@ -104,7 +109,7 @@ def _of_every_descriptor(root: Finding, finding: Finding) -> bool:
 
 def _stores_elsewhere(root: Finding, finding: Finding) -> bool:
     """What is stored to a wrong address is stored twice there, and never where it belongs."""
-    if root.property not in _STORED or finding.property != memory.ONCE:
+    if root.property not in _STORED or finding.property != memory_use.ONCE:
         return False
     lost = finding.fault == "never_stored" and root.fault != "never_stored"
     return root.operand == finding.operand and (lost or root.where == finding.where)
@@ -120,7 +125,7 @@ def _rounds(root: Finding, finding: Finding) -> bool:
     """Fewer bits show on integers and on other data; a smaller range, as overflow."""
     if root.property not in _VALUES or root.fault != "rounding":
         return False
-    if finding.property == special.NAME:
+    if finding.property == exact_values.NAME:
         return finding.fault in ("overflow", "special_spread")
     return finding.property in _VALUES and finding.fault == root.fault
 
@@ -164,7 +169,7 @@ def _compares_inexact(
             cases.append(replace(case, layouts=layouts))
     contract = observation.kernel.contract
     admitted = (case for case in dict.fromkeys(cases) if is_admitted(case, contract))
-    return any(f.property == values.EXACT for case in admitted for f in judge(case).findings)
+    return any(f.property == exact_values.EXACT for case in admitted for f in judge(case).findings)
 
 
 def _first_is_wrong(finding: Finding, recall: Callable[[Case], Observation]) -> bool:
@@ -173,10 +178,10 @@ def _first_is_wrong(finding: Finding, recall: Callable[[Case], Observation]) -> 
     Those were made over other bytes each, so that it is not the memory's bytes that matter.
     """
     observation = recall(finding.case)
-    if not values.exact_applies(observation) or not values.not_exact(observation).any():
+    if not exact_values.exact_applies(observation) or not exact_values.not_exact(observation).any():
         return False
     later = [replace(observation, calls=(call,), memo={}) for call in observation.calls[1:]]
-    return all(one.has_result and not values.not_exact(one).any() for one in later)
+    return all(one.has_result and not exact_values.not_exact(one).any() for one in later)
 
 
 _TURNED = {"row": "column", "column": "row", "padded": "transposed", "transposed": "padded"}

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gemmproof.engine.judge import Judged
-from gemmproof.properties import memory, table
+from gemmproof.properties import table
 from gemmproof.properties.finding import Finding, Key
+from gemmproof.properties.judges import memory_use
 
 
 def dedupe(judged: Iterable[Judged]) -> list[Finding]:
@@ -53,7 +54,7 @@ def find_no_launch(judged: Sequence[Judged]) -> list[Finding]:
     cases = f"{len(worked)} cases" if len(worked) > 1 else "this case"
     return [
         Finding(
-            property=memory.ENDS,
+            property=memory_use.ENDS,
             fault="no_launch",
             message=f"the call: got no kernel launch in {cases}, expected at least one",
             case=worked[0].case,

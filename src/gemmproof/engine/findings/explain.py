@@ -7,22 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gemmproof.engine.judge import Judged
-from gemmproof.properties import determinism, metamorphic, special, values
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import vary
-from gemmproof.properties.diagnosis.diagnose import diagnose
-from gemmproof.properties.diagnosis.lines import locate
-from gemmproof.properties.diagnosis.misuse import name_misuse
+from gemmproof.properties.diagnosis.wrong_formula import name_misuse
+from gemmproof.properties.diagnosis.wrong_product import diagnose, locate
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.judges import determinism, exact_values, metamorphic
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
 
 # what integers that are not exact explain
-INEXACT = (values.BOUND, special.NAME, metamorphic.NAME, determinism.ROWS)
+INEXACT = (exact_values.BOUND, exact_values.NAME, metamorphic.NAME, determinism.ROWS)
 # what a wrong element of c shows
-OF_VALUES = (*INEXACT, values.EXACT, determinism.SAME)
+OF_VALUES = (*INEXACT, exact_values.EXACT, determinism.SAME)
 # what diagnose.py finds a class for
-DIAGNOSED = (values.EXACT, values.BOUND)
+DIAGNOSED = (exact_values.EXACT, exact_values.BOUND)
 SEEDS = (1, 2, 3)  # of cases that are like one that showed a fault
 KEPT_BYTES = 1 << 30  # of observations whose wrong values are still to be explained
 
@@ -57,8 +56,8 @@ def explain(
         whole = on_integers(finding.case)
         # operands such as offsets of groups are drawn by the seed
         for case in dict.fromkeys((whole, replace(whole, seed=finding.case.seed))):
-            if any(f.property == values.EXACT for f in judge(case).findings):
-                return finding.caused_by(values.EXACT)
+            if any(f.property == exact_values.EXACT for f in judge(case).findings):
+                return finding.caused_by(exact_values.EXACT)
     if finding.property not in DIAGNOSED:
         return finding
     if kernel.spec is not None:

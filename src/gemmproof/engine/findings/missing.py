@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from gemmproof.properties import memory
 from gemmproof.properties.finding import Finding
+from gemmproof.properties.judges import memory_use
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR
 
@@ -26,7 +26,9 @@ def name_missing(
         wanted = frozenset(f.where for f in stray if f.case.config == config and f.where)
         restore()
         try:
-            from gemmproof.properties.explanation.missing import find_missing  # brings the solver
+            from gemmproof.properties.address_map.explain_access import (
+                find_missing,  # brings the solver
+            )
 
             found |= find_missing(kernel, target, config, wanted - found.keys(), SECONDS)
         except (Exception, SystemExit):  # a wrapper may raise anything; the finding says enough
@@ -38,7 +40,7 @@ def name_missing(
 
 def _is_stray(finding: Finding) -> bool:
     own = (finding.property, finding.backend, finding.cause)
-    return own == (memory.BOUNDS, SIMULATOR, None) and finding.where is not None
+    return own == (memory_use.BOUNDS, SIMULATOR, None) and finding.where is not None
 
 
 def _name(finding: Finding, found: dict[str, str]) -> Finding:

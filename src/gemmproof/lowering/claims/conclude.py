@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from gemmproof.lowering.claims.record import LaunchPlan, Weighed
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.compiled.promises import COMPILER, TENSOR_CORES
+from gemmproof.properties.contract import COMPILER, TENSOR_CORES
 from gemmproof.properties.finding import UNEXPECTED, Finding, Key, find_reasons
 from gemmproof.properties.help.pages import CLAIMS
 from gemmproof.reference.provenance import say_count

@@ -18,10 +18,8 @@ from gemmproof.lowering.claims.record import LaunchPlan, PlannedLaunch
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, is_admitted, probe, smallest
 from gemmproof.properties.cases.operands import operands
-from gemmproof.properties.compiled.promises import list_gpus
-from gemmproof.properties.contract import Contract
-from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.operand import Misstated
+from gemmproof.properties.contract import Contract, list_gpus
+from gemmproof.properties.kernel import KernelUnderTest, Misstated
 from gemmproof.reference.provenance import say_count, tell_error
 from gemmproof.reference.simulation import SimulatorError
 from gemmproof.target import display_path, line_of

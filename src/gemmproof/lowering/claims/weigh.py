@@ -29,14 +29,14 @@ from gemmproof.lowering.facts import tell
 from gemmproof.lowering.record import FMA, UNKNOWN, DotLowering, Resources
 from gemmproof.lowering.room import list_excess
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.compiled.promises import (
+from gemmproof.properties.contract import (
     COMPILER,
     FITS,
     SPILLS,
     TENSOR_CORES,
+    Contract,
     list_promised,
 )
-from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.simulation import CompileError

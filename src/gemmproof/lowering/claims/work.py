@@ -12,7 +12,7 @@ from gemmproof.lowering.claims.plan import plan_launches
 from gemmproof.lowering.claims.weigh import weigh
 from gemmproof.lowering.compile import can_compile_here
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.compiled.promises import list_promised
+from gemmproof.properties.contract import list_promised
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.report import Report
 

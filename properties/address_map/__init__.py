@@ -1,0 +1,125 @@
+"""The records of an address map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+# -- record --------------------------------------------------------------------------------------
+PROVED, MASKED, INSIDE, MISSING, OPEN = (
+    "proved",
+    "from the mask",
+    "not needed",
+    "missing",
+    "not decided",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What must hold of an index: proved, from the mask, missing, and so on."""
+
+    words: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The index along one axis of an operand's own view, as a formula."""
+
+    axis: str
+    formula: str
+    needs: tuple[Need, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What is missing: in words, as Python to be joined to the mask, and the call that has it.
+
+    `condition` and `call` are "" where the source has no names for it. `proved`: the solver showed
+    that with it every need of the access follows. `besides`: what the mask tests that no need asks
+    for, in words: lanes in view may be masked off by it.
+    """
+
+    words: str
+    condition: str
+    call: str
+    proved: bool
+    besides: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessMap:
+    """One load, store or atomic: of which operand, where, at which index, under which mask.
+
+    `status` is that of the whole: proved, missing or not decided; `why` says for which reason it is
+    not decided, `case` at which sizes it fails.
+    """
+
+    kind: str
+    operand: str
+    file: str
+    line: int
+    column: int | None
+    shape: tuple[int, ...]
+    indices: tuple[Index, ...]
+    mask: str
+    status: str
+    why: str = ""
+    case: str = ""
+    fix: Fix | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelMap:
+    """One launch of a kernel: its grid, and its accesses in the order of the source.
+
+    `path` is the condition on the sizes under which the wrapper launches it, "" for none.
+    `constants` are those of its configuration. `failed`: why it could not be followed.
+    """
+
+    kernel: str
+    grid: tuple[str, ...]
+    path: str
+    constants: tuple[tuple[str, str], ...]
+    accesses: tuple[AccessMap, ...] = ()
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AddressMap:
+    """The address map of a wrapper; `open` says what could not be followed."""
+
+    kernels: tuple[KernelMap, ...]
+    open: tuple[str, ...]
+    scope: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> AddressMap:
+        """What `to_dict` wrote."""
+        kernels = (
+            KernelMap(
+                **{
+                    **kernel,
+                    "grid": tuple(kernel["grid"]),
+                    "constants": tuple((n, v) for n, v in kernel["constants"]),
+                    "accesses": tuple(map(_read_access, kernel["accesses"])),
+                }
+            )
+            for kernel in data["kernels"]
+        )
+        return AddressMap(tuple(kernels), tuple(data["open"]), data["scope"])
+
+
+def _read_access(data: Mapping[str, Any]) -> AccessMap:
+    indices = tuple(
+        Index(x["axis"], x["formula"], tuple(Need(**need) for need in x["needs"]))
+        for x in data["indices"]
+    )
+    fix = None if data["fix"] is None else Fix(**data["fix"])
+    return AccessMap(**{**data, "shape": tuple(data["shape"]), "indices": indices, "fix": fix})

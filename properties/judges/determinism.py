@@ -1,0 +1,193 @@
+"""Judges of equal bits: after other calls, and at other M."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.data import overwrite
+from gemmproof.properties.cases.generate import vary
+from gemmproof.properties.cases.operands import tensors_of
+from gemmproof.properties.contract import ROLES
+from gemmproof.properties.finding import Finding, Mismatch, make_finding, place_of
+from gemmproof.properties.observation import Observation, Related, RelatedCall, word
+from gemmproof.reference.arithmetic import Array, bits, widen
+
+SAME = "same_bits_on_dirty_outputs"
+ORDER = "call_order"
+ROWS = "row_bits_at_any_m"
+PREDICTED = "equals_prediction"
+# one row, few, odd numbers on both sides of usual tiles, a whole tile, one beyond two of them
+SIDES = (1, 2, 17, 33, 128, 257)
+
+
+def same_applies(observation: Observation) -> bool:
+    """Whether the case was called more than once and every call gave a comparable result."""
+    return observation.has_result and len(observation.calls) > 1
+
+
+def judge_same(observation: Observation) -> Iterator[Finding]:
+    """One finding if a later call's bits differ from the first call's."""
+    first, over = observation.result, observation.calls[0].over
+    for number, call in enumerate(observation.calls[1:], start=2):
+        if call.result is None or call.result.dtype != first.dtype:
+            return
+        wrong = Mismatch.of(bits(call.result) != bits(first))
+        if wrong is not None:
+            got = f"{wrong.number(call.result)} in call {number} over {call.over} bytes"
+            expected = f"{wrong.number(first)} as in call 1 over {over} bytes"
+            note = wrong.counted("differ")
+            yield make_finding(observation, SAME, "bits_differ", wrong, got, expected, note)
+            return
+
+
+def call_in_order(observation: Observation) -> Iterator[RelatedCall]:
+    """Calls with a larger and a smaller shape, other strides, another format; then the case's own.
+
+    They follow each other in one process; the case's first call was made before all of them. The
+    last one is given tensors that a call has seen, with other elements in them since.
+    """
+    own, kernel = replace(observation.case, compare=None, calls=1), observation.kernel
+    case = replace(own, fill="index", seed=own.seed + 1)
+    for other in dict.fromkeys(_other_cases(case, observation)):
+        if other is not None and other != case:
+            yield RelatedCall(other, tensors_of(other, kernel), str(other))
+    tensors = tensors_of(case, kernel)
+    yield RelatedCall(case, tensors, "other elements")
+    for name, elements in tensors_of(own, kernel).items():
+        overwrite(tensors[name], elements)
+    yield RelatedCall(own, tensors, "the same call again, in the tensors of the call before")
+
+
+def _other_cases(case: Case, observation: Observation) -> Iterator[Case | None]:
+    contract = observation.kernel.contract
+    step_m, step_n, step_k = (contract.sizes(axis).step for axis in "MNK")
+    for M, N, K in (
+        (2 * case.M + step_m, 2 * case.N + step_n, 2 * case.K + step_k),
+        (case.M, case.N, case.K + step_k),
+        (contract.sizes("M").fit(step_m), contract.sizes("N").fit(step_n), case.K),
+    ):
+        yield vary(case, contract, M=M, N=N, K=K)
+    names = contract.layout_names
+    layouts = ((name, _other_layout(case.layout(name), names)) for name in ROLES)
+    yield vary(case, contract, layouts=tuple(layouts))
+    formats = [dtype for dtype in contract.formats if dtype != case.dtype]
+    yield from (vary(case, contract, dtype=dtype) for dtype in formats[:1])
+
+
+def _other_layout(name: str, names: tuple[str, ...]) -> str:
+    # other strides, but not of a huge parent and not so few elements that nothing differs
+    usual = (n for n in ("padded", "row", "transposed", "column") if n in names and n != name)
+    return next(usual, name)
+
+
+def order_applies(observation: Observation) -> bool:
+    """Whether the case was called once more after other calls."""
+    return observation.case.compare == "order" and len(observation.related) > 0
+
+
+def judge_order(observation: Observation) -> Iterator[Finding]:
+    """One finding if the last call's bits, or what it does to memory, differ from the first's."""
+    first, (*others, last) = observation.result, observation.related
+
+    def stale(got: str, expected: str) -> Finding:
+        place = f"the call after {len(others)} with other shapes, strides, formats or elements"
+        return make_finding(observation, ORDER, "stale", place, f"{got} after them", expected)
+
+    if lack := last.describe_lack(observation.out):
+        got, expected = lack
+        yield stale(got, f"{expected} as without them")
+        return
+    wrong = Mismatch.of(bits(last.result) != bits(first))
+    if wrong is not None:
+        expected = f"{wrong.number(first)} as in a call of its own{wrong.counted('differ')}"
+        yield stale(f"{place_of(observation, wrong.at)} = {wrong.number(last.result)}", expected)
+        return
+    assert last.call is not None
+    before = {(fault.kind, fault.where) for fault in observation.faults}
+    for fault in last.call.run.faults:
+        if (fault.kind, fault.where) not in before:
+            named = word(observation, fault.operand)
+            got = f"{fault.kind} ({fault.access} of {named}: {fault.got})"
+            yield stale(got, "none as in a call of its own")
+            return
+
+
+def call_at_other_m(observation: Observation) -> Iterator[RelatedCall]:
+    """The same rows of a, and the same b, at every M of SIDES that the contract admits."""
+    case = replace(observation.case, compare=None, calls=1)
+    for side in SIDES:
+        other = vary(case, observation.kernel.contract, M=side)
+        if other is not None and other != case:
+            # an element depends on its place alone, so the rows that both have are the same
+            tensors = tensors_of(other, observation.kernel)
+            yield RelatedCall(other, tensors, f"M={side}")
+
+
+def rows_apply(observation: Observation) -> bool:
+    """Whether the case was called at other M."""
+    return len(_at_other_m(observation)) > 0
+
+
+def judge_rows(observation: Observation) -> Iterator[Finding]:
+    """One finding at the first row whose bits differ at another M."""
+    for other in _at_other_m(observation):
+        shared = min(observation.case.M, other.asked.case.M)
+        here, there = observation.result[..., :shared, :], other.result[..., :shared, :]
+        wrong = Mismatch.of(bits(here) != bits(there))
+        if wrong is not None:
+            got = f"{wrong.number(here)} at M={observation.case.M}"
+            expected = f"{wrong.number(there)} as at {other.asked.words}"
+            note, fault = wrong.counted("differ", "elements of the common rows"), "bits_differ"
+            yield make_finding(observation, ROWS, fault, wrong, got, expected, note, axis="M")
+            return
+
+
+def _at_other_m(observation: Observation) -> list[Related]:
+    if observation.case.compare != "rows":
+        return []
+    return [other for other in observation.related if not other.describe_lack(observation.out)]
+
+
+def prediction_applies(observation: Observation) -> bool:
+    """Whether a device gave a result, and the simulator predicts its bits."""
+    expected = None if observation.predicted is None else observation.predicted[observation.part]
+    if expected is None or not observation.has_result:
+        return False
+    got = observation.result
+    return got.dtype == expected.dtype and got.shape == expected.shape
+
+
+def judge_prediction(observation: Observation) -> Iterator[Finding]:
+    """One finding at the first element that has other bits than predicted."""
+    assert observation.predicted is not None
+    got, expected = observation.result, observation.predicted[observation.part]
+    assert expected is not None
+    wrong = Mismatch.of(~agree(got, expected))
+    if wrong is not None:
+        want = f"{wrong.number(expected)} as predicted for {observation.target}"
+        shown, note = wrong.number(got), wrong.counted("differ")
+        yield make_finding(observation, PREDICTED, "not_as_predicted", wrong, shown, want, note)
+
+
+def count_predicted(observation: Observation) -> tuple[int, int]:
+    """How many elements of all results have the bits predicted, and of how many bits are."""
+    equal = total = 0
+    for one in filter(prediction_applies, observation.split()):
+        assert one.predicted is not None
+        expected = one.predicted[one.part]
+        assert expected is not None
+        equal += int(agree(one.result, expected).sum())
+        total += expected.size
+    return equal, total
+
+
+def agree(got: Array, expected: Array) -> Array:
+    """Where bits are equal; a NaN is the device's NaN, whatever its payload."""
+    equal = np.asarray(bits(got) == bits(expected))
+    if got.dtype.kind not in "iu":
+        equal |= np.isnan(widen(got)) & np.isnan(widen(expected))
+    return equal

@@ -1,0 +1,348 @@
+"""Judges of values: exact on integers, within the bound, special values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gemmproof.properties.cases.operands import stored_elements
+from gemmproof.properties.finding import Finding, Mismatch, make_finding
+from gemmproof.properties.kernel import WRITTEN
+from gemmproof.properties.observation import Observation, remember, word
+from gemmproof.reference.arithmetic import Array, round_to, widen
+from gemmproof.reference.bounds import (
+    Accumulated,
+    bound_accumulation,
+    bound_rounding,
+    exact_product,
+    special_values,
+)
+from gemmproof.reference.dot import DotModel, dot_model
+from gemmproof.reference.dot.tensor_core import Unit
+from gemmproof.reference.formats import FORMATS, FP8, Format
+from gemmproof.reference.spec import Rules, SpecArray, evaluate
+
+# -- values --------------------------------------------------------------------------------------
+EXACT = "exact_on_integers"
+BOUND = "within_bound"
+
+# How many k an fp8 unit of 13 bits may sum before fp32 sums take over: four wgmma, as in CUTLASS
+# (mma_promotion_interval), DeepGEMM and the report on DeepSeek-V3 (arXiv 2412.19437, 3.5.2).
+PROMOTED = 128
+
+
+def exact_applies(observation: Observation) -> bool:
+    """Whether there is a result, and data whose sums the accumulator does not round."""
+    if observation.kernel.spec is not None:
+        return observation.has_result and bool(evaluated(observation).exact.any())
+    if not observation.has_result or observation.case.sums_are_exact:
+        return observation.has_result
+    acc = FORMATS[observation.kernel.contract.accumulator]
+    tied = observation.case.fill == "ties" and acc.p >= FORMATS["e8m13"].p
+    return tied and observation.out.kind == "float"
+
+
+def bound_applies(observation: Observation) -> bool:
+    """Whether there is a result of a float GEMM of numbers; integer ones are exact or wrong."""
+    case = observation.case
+    floats = case.format.kind == "float" or observation.kernel.spec is not None
+    return observation.has_result and floats and case.fill != "special"
+
+
+@remember
+def inputs(observation: Observation) -> tuple[Array, Array]:
+    """a (..., M, K) and b (..., K, N) as contiguous storage arrays."""
+    a, b = (stored_elements(observation.operands[name]) for name in "ab")
+    return a, b
+
+
+@remember
+def evaluate_all(observation: Observation) -> tuple[SpecArray, ...]:
+    """What the kernel's `spec` makes of the operands: each result. Raises ValueError, in a line."""
+    return evaluate_with(observation, {})
+
+
+def evaluate_with(
+    observation: Observation, other: Mapping[str, Any], between: str = "fp32"
+) -> tuple[SpecArray, ...]:
+    """What the kernel's `spec` makes of the operands, with `other` in the place of some.
+
+    `between`: the format of what is between the sums.
+    """
+    kernel, case = observation.kernel, observation.case
+    placed = (item for item in observation.operands.items() if item[1].use != WRITTEN)
+    operands = {name: (stored_elements(x), x.dtype) for name, x in placed}
+    rules = Rules(observation.target, kernel.contract.accumulator, between)
+    given = {**operands, **kernel.values_of(case), **other}
+    return evaluate(lambda **named: kernel.calculate(named), given, rules)
+
+
+def evaluated(observation: Observation) -> SpecArray:
+    """What the kernel's `spec` gives for the result. Raises ValueError, in a line."""
+    return evaluate_all(observation)[observation.part]
+
+
+def list_shapes(observation: Observation) -> tuple[tuple[int, ...], ...]:
+    """The shape of each result that a call must give. Raises ValueError, in a line."""
+    case, kernel = observation.case, observation.kernel
+    if kernel.spec is None or case.is_sampled:  # which no formula is evaluated for
+        return (case.result_shape,) * max(1, len(kernel.written) * case.is_sampled)
+    return tuple(c.shape for c in evaluate_all(observation))
+
+
+def name_results(observation: Observation) -> tuple[str, ...]:
+    """What messages call the results of a call."""
+    return observation.kernel.name_results(len(list_shapes(observation)))
+
+
+@remember
+def exact(observation: Observation) -> Array:
+    """The exact product (of index and integer data), or the nearest float64."""
+    if observation.kernel.spec is not None:
+        return evaluated(observation).value
+    if bound_applies(observation):
+        return accumulator(observation).exact
+    return exact_product(*inputs(observation))[0]
+
+
+@remember
+def accumulator(observation: Observation) -> Accumulated:
+    """What the contract's accumulator holds before it is stored: exact value, error bound."""
+    if observation.kernel.spec is not None:
+        c = evaluated(observation)
+        return Accumulated(c.value, c.bound)
+    model = declared_model(observation)
+    return bound_accumulation(*inputs(observation), model, any_order=True)
+
+
+def not_exact(observation: Observation) -> Array:
+    """Where the result is not the exact product, rounded once where the output cannot hold it.
+
+    No order of the sum rounds (data.window), so one rounding to nearest is all that is allowed;
+    0 and -0 are equal. What overflows the output may be its largest value, Inf or NaN; an integer
+    output must saturate.
+    """
+    got, want, out = observation.result, exact(observation), observation.out
+    if observation.kernel.spec is not None:
+        return evaluated(observation).exact & _differs(got, want, out)
+    return _differs(got, want, out)
+
+
+def _differs(got: Array, want: Array, out: Format) -> Array:
+    if out.kind == "int":
+        if want.dtype == object:
+            want = want.astype(np.float64)
+        return np.asarray(
+            got.astype(np.int64) != np.clip(want, *integer_range(out)).astype(np.int64)
+        )
+    nearest = round_to(want.astype(np.float64), out)
+    wrong = np.asarray(got != nearest)
+    beyond = ~np.isfinite(widen(nearest))
+    if beyond.any():
+        wide = widen(got)
+        top = (np.abs(wide) == out.max) | np.isinf(wide)
+        fits = np.isnan(wide) | (top & (np.sign(wide) == np.sign(want.astype(np.float64))))
+        wrong[beyond] = ~fits[beyond]
+    return wrong
+
+
+def integer_range(fmt: Format) -> tuple[int, int]:
+    """The lowest and the highest value of an integer format."""
+    high = int(fmt.max)
+    return (-high - 1 if fmt.storage.kind == "i" else 0), high
+
+
+def declared_model(observation: Observation) -> DotModel:
+    """What the contract promises of the sums, as a dot whose steps may hold any of the k.
+
+    fp32 and fp16: as the target's tensor cores keep them, as IEEE arithmetic without a target. A
+    tensor core without the operands' format gets them in fp16 if they are fp8 (Triton converts
+    them, exactly), and leaves the rest to multiply-adds. fp8 units that keep fewer bits than fp32
+    count as fp32 where their sums start from zero at least every PROMOTED k and are added in fp32
+    (wider units, to which Triton leaves small tiles, lose less: n (2**-25 + 2**-23) for n additions
+    is below 127 * 2**-13, and below n * 2**-13); sums that never leave the unit are those of e8m13,
+    for which no target is needed.
+    """
+    target, dtype = observation.target, observation.case.dtype
+    acc = observation.kernel.contract.accumulator
+    narrow = FORMATS[acc].stored is not FORMATS[acc]
+    if narrow:
+        bits = FORMATS[acc].p - 1
+        unit = Unit("fused", 1, bits, bits, "rz", FORMATS[acc].emin)
+        return replace(dot_model(None, dtype, FORMATS[acc].stored.name), unit=unit)
+    for in_format in (dtype, "fp16" if dtype in FP8 else dtype):
+        try:
+            model = dot_model(target, in_format, acc)
+        except ValueError:  # no such unit
+            continue
+        kept = FORMATS[model.acc_format].p - 1
+        return replace(model, part=PROMOTED) if 0 < model.unit.F < kept else model
+    return dot_model(None, dtype, acc)
+
+
+@remember
+def error_and_bound(observation: Observation) -> tuple[Array, Array]:
+    """|c - a b| and what the contract's accumulator and one rounding allow; float64 (..., M, N).
+
+    Where the exact result may overflow the output the bound is Inf.
+    """
+    spec = observation.kernel.spec is not None
+    held = "fp32" if spec else declared_model(observation).acc_format
+    bound = bound_rounding(accumulator(observation), observation.out, held).error
+    with np.errstate(invalid="ignore"):
+        error = np.abs(widen(observation.result) - exact(observation))
+    error[np.isnan(error)] = np.inf
+    return error, bound
+
+
+def judge_stored(got: Array, c: SpecArray, out: Format) -> tuple[Array, Array]:
+    """Where what was stored in `out` is not what a formula gives, and what it may be off by.
+
+    As not_exact and beyond_bound judge a case: exact where no evaluation rounds, else within the
+    bound and one rounding. Nothing is known of what is Inf or NaN for some evaluations.
+    """
+    bound = bound_rounding(Accumulated(c.value, c.bound), out, "fp32").error
+    with np.errstate(invalid="ignore"):
+        error = np.abs(widen(got) - c.value)
+        error[np.isnan(error)] = np.inf
+        wrong = (error > bound) & np.isfinite(c.value) | c.exact & _differs(got, c.value, out)
+    return wrong, bound
+
+
+def beyond_bound(observation: Observation) -> Array:
+    """Where the error exceeds its bound."""
+    error, bound = error_and_bound(observation)
+    return np.asarray(error > bound)
+
+
+def largest_ratio(observation: Observation) -> float | None:
+    """The largest finite error over its bound; 0 where both are 0, None where there is none."""
+    error, bound = error_and_bound(observation)
+    judged = np.isfinite(bound) & np.isfinite(error)
+    return float(_ratio(error, bound)[judged].max()) if judged.any() else None
+
+
+def _ratio(error: Array, bound: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(error == 0, 0.0, error / bound)
+
+
+def judge_exact(observation: Observation) -> Iterator[Finding]:
+    """One finding at the first element that is not exact."""
+    wrong = Mismatch.of(not_exact(observation))
+    if wrong is not None:
+        yield _wrong_value(observation, EXACT, wrong, None)
+
+
+def judge_bound(observation: Observation) -> Iterator[Finding]:
+    """One finding at the element whose error exceeds its bound most."""
+    beyond = beyond_bound(observation)
+    wrong = Mismatch.of(beyond)
+    if wrong is not None:
+        error, bound = error_and_bound(observation)
+        ratio = np.where(beyond, _ratio(error, bound), 0.0)
+        at = tuple(int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
+        yield _wrong_value(observation, BOUND, replace(wrong, at=at), float(bound[at]))
+
+
+def _wrong_value(
+    observation: Observation, name: str, wrong: Mismatch, bound: float | None
+) -> Finding:
+    got, exactly = observation.result[wrong.at], exact(observation)[wrong.at]
+    expected = _number(exactly)
+    note = "" if bound is None else f", allowed error {bound:.3g}"
+    if bound is None and observation.out.kind == "float":
+        nearest = widen(round_to(np.array(exactly, np.float64), observation.out))[()]
+        if np.isfinite(nearest) and nearest != exactly:
+            expected, note = _number(nearest), f", the nearest to {expected}"
+    note += wrong.counted("wrong") if wrong.size > 1 else "; the only element wrong"
+    more = {"bound": bound}
+    return make_finding(
+        observation, name, "wrong_value", wrong, _number(got), expected, note, **more
+    )
+
+
+def _number(x: object) -> str:
+    value = float(x)  # type: ignore[arg-type]
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+
+
+# -- special values ------------------------------------------------------------------------------
+NAME = "special_values"
+
+
+def applies(observation: Observation) -> bool:
+    """Whether there is a float result of operands with NaN, Inf, subnormals and large numbers."""
+    case = observation.case
+    special = case.fill == "special" and case.format.kind == "float"
+    return special and observation.has_result and observation.out.kind == "float"
+
+
+def judge(observation: Observation) -> Iterator[Finding]:
+    """One finding for each way in which a special value is lost, or is where none belongs."""
+    a, b = (widen(x) for x in inputs(observation))
+    got, out = widen(observation.result), observation.out
+    odd = special_values(a, b)
+    odd = np.zeros(got.shape) if odd is None else odd
+    acc = accumulator(observation)
+    bound = bound_rounding(acc, out, declared_model(observation).acc_format).error
+    top = (np.abs(got) == out.max) | np.isinf(got)
+    number = odd == 0
+    # saturating stores of 8 bits clamp a NaN like anything else
+    lost_nan = np.isnan(odd) & ~np.isnan(got) & ~(top & (out.itemsize == 1))
+    right = top & (np.sign(got) == np.sign(odd))
+    nan_allowed = not out.has_inf or _nan_for_inf(observation)
+    lost_inf = np.isinf(odd) & ~right & ~(np.isnan(got) & nan_allowed)
+    certain = number & (np.abs(acc.exact) - acc.error > out.max * (1 + out.u))
+    right = top & (np.sign(got) == np.sign(acc.exact))
+    overflow = certain & ~right & ~(np.isnan(got) & (not out.has_inf))
+    judged = number & np.isfinite(bound)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(got - acc.exact) <= bound
+    spread = judged & ~np.isfinite(got)
+    off = judged & np.isfinite(got) & ~near
+    for fault, wrong, expected in (
+        ("nan_lost", lost_nan, odd),
+        ("inf_lost", lost_inf, odd),
+        ("special_spread", spread, acc.exact),
+        ("overflow", overflow, np.copysign(np.inf, acc.exact)),
+        ("wrong_value", off, acc.exact),
+    ):
+        mismatch = Mismatch.of(wrong)
+        if mismatch is not None:
+            yield _find_misplaced(observation, fault, mismatch, expected, a, b)
+
+
+def _nan_for_inf(observation: Observation) -> bool:
+    """Whether NaN may stand where the product is Inf.
+
+    It may where lanes beyond K meet Inf with a mask's zero (a mask on one operand is enough for
+    numbers), where fp32 operands are multiplied in pieces (Inf less Inf is NaN), and where a narrow
+    accumulator may overflow to the other sign.
+    """
+    tiles = observation.tiles
+    whole = bool(tiles) and all(observation.case.K % tile[2] == 0 for tile in tiles)
+    pieces = observation.case.dtype in ("fp32", "tf32")
+    acc = FORMATS[observation.kernel.contract.accumulator]
+    return not whole or pieces or acc.emax < FORMATS["fp32"].emax
+
+
+def _find_misplaced(
+    observation: Observation, fault: str, wrong: Mismatch, expected: Array, a: Array, b: Array
+) -> Finding:
+    got, want = f"{observation.result[wrong.at]}", f"{expected[wrong.at]:g}"
+    *_, row, column = wrong.at
+    lead = wrong.at[:-2]
+    x, y = (word(observation, name) for name in "ab")
+    lines = {f"{x}[{row}, *]": a[lead][row], f"{y}[*, {column}]": b[lead][:, column]}
+    met = [
+        f"{place} is {line[k]:g}"
+        for place, line in lines.items()
+        for k in np.flatnonzero(~np.isfinite(line))[:1]
+    ]
+    why = "; ".join(met) or "nothing that it meets is NaN or Inf"
+    note = f" ({why}){wrong.counted('wrong')}"
+    return make_finding(observation, NAME, fault, wrong, got, want, note)

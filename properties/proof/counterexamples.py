@@ -1,0 +1,299 @@
+"""The search for cases that refute an obligation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.corners import list_far
+from gemmproof.properties.cases.generate import is_admitted
+from gemmproof.properties.cases.layouts import HUGE
+from gemmproof.properties.cases.operands import PlacedOperand, operands, stored_elements
+from gemmproof.properties.contract import ROLES, Contract
+from gemmproof.properties.judges import exact_values, memory_use
+from gemmproof.properties.kernel import KernelUnderTest, Misstated
+from gemmproof.properties.proof.domain import Domain
+from gemmproof.reference.bounds import exact_product
+from gemmproof.reference.simulation import Where
+from gemmproof.reference.symbolic import concrete_run
+from gemmproof.reference.symbolic.concrete import Elsewhere, Unclear
+from gemmproof.reference.symbolic.interpreter.interpret import Machine
+from gemmproof.reference.symbolic.lemmas import list_terms
+from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, eq, walk
+from gemmproof.reference.symbolic.tracing import Path
+from gemmproof.reference.work import counted_seconds
+
+SECONDS = 2.0  # counted, in which cases are tried
+MOST_UNCLEAR = 12  # cases of which nothing is known, before no more are tried
+MOST_SIDE = 8192
+FAR_SIDES = (3, 17, 33, 129)  # of views whose last line lies beyond 2**31 elements
+MOST_NUMBERS = 48  # that a kernel names, around which sizes are tried
+MOST_OF_ALL = 66  # the length of all sides at once
+
+# what a trial sees -> the property that does not hold, the causes first
+PROPERTY_OF: Mapping[str, str] = {
+    concrete_run.FIT: memory_use.FIT,
+    concrete_run.NARROW: memory_use.FIT,
+    concrete_run.STRAY: memory_use.BOUNDS,
+    concrete_run.ASSUMED: memory_use.HINTS,
+    concrete_run.HINT: memory_use.HINTS,
+    concrete_run.TWICE: memory_use.ONCE,
+    concrete_run.HOLE: memory_use.ONCE,
+    concrete_run.UNDEFINED: memory_use.LANES,
+}
+# these are faults by themselves; whether the others reach a result, only a simulation can tell
+CERTAIN = (
+    concrete_run.FIT,
+    concrete_run.STRAY,
+    concrete_run.ASSUMED,
+    concrete_run.TWICE,
+    concrete_run.HOLE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A path of a wrapper, in one configuration, with its launches over symbols."""
+
+    domain: Domain
+    config: int
+    path: Path
+    machines: list[Machine]
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A case at which a property does not hold; `is_certain`: no simulation must confirm it."""
+
+    case: Case
+    words: str
+    where: Where | None
+    is_certain: bool
+
+
+def seek(
+    kernel: KernelUnderTest, ways: Sequence[Way], wanted: Collection[str], seconds: float,
+    until: float = float("inf"),
+) -> dict[str, Sought]:  # fmt: skip
+    """A small case for each of some properties at which it does not hold, and what else was seen.
+
+    No more than `seconds` are spent, and none after `until`, both counted.
+    """
+    until = min(until, counted_seconds() + seconds)
+    found: dict[str, Sought] = {}
+    for domain in {id(way.domain): way.domain for way in ways}.values():
+        for config in dict.fromkeys(way.config for way in ways if way.domain is domain):
+            mine = [way for way in ways if way.domain is domain and way.config == config]
+            smaller: list[Case] = []
+            seen: set[Case] = set()
+            clear = False
+            for drawn in _list_cases(kernel, mine, config):
+                for taken in _take(drawn, smaller):
+                    case = domain.fit(taken)
+                    if case is None or not is_admitted(case, kernel.contract):
+                        continue
+                    missing = [name for name in wanted if name not in found]
+                    if counted_seconds() > until:
+                        return found
+                    if case in seen or (_is_far(case) and memory_use.FIT not in missing):
+                        continue
+                    seen.add(case)
+                    shown = try_case(kernel, mine, case)
+                    clear |= shown is not None
+                    for name, sought in (shown or {}).items():
+                        held = found.get(name)
+                        if held is None or case.rank < held.case.rank:
+                            found[name] = sought
+                            smaller += _shrink(kernel.contract, case)
+                if all(name in found for name in wanted):
+                    return found
+                if not clear and len(seen) >= MOST_UNCLEAR:
+                    break
+    return found
+
+
+def _take(first: Case, others: list[Case]) -> Iterator[Case]:
+    """A case, then others until none is left, those that are added meanwhile too."""
+    yield first
+    while others:
+        yield others.pop()
+
+
+def _is_far(case: Case) -> bool:
+    """Whether elements lie further away than numbers are kept for."""
+    return case.is_sampled or any(case.layout(name) in HUGE for name in ROLES)
+
+
+def try_case(kernel: KernelUnderTest, ways: Sequence[Way], case: Case) -> dict[str, Sought] | None:
+    """What does not hold at a case: of causes and what follows from them, the causes.
+
+    None where the formulas do not say what happens there.
+    """
+    ways = [way for way in ways if way.domain.fit(case) == case]
+    try:
+        placed = operands(case, kernel)
+    except Misstated:
+        return None
+    if not ways:
+        return None
+    sizes = read_sizes(ways[0].domain, case, placed)
+    is_far, contents = _is_far(case), {}
+    if not is_far:
+        contents = {n: stored_elements(x).astype(np.float64) for n, x in placed.items()}
+    for way in ways:
+        if any(n.constant not in (None, case.sides[x]) for x, n in way.domain.sizes.items()):
+            continue  # sizes of 0 have a domain of their own
+        trial = concrete_run.Trial(way.path, way.machines, sizes, contents, is_partial=is_far)
+        try:
+            trial.run()
+        except Elsewhere:
+            continue
+        except Unclear:
+            return None
+        return dict(_conclude(kernel, case, trial, contents))
+    return {}
+
+
+def read_sizes(domain: Domain, case: Case, placed: Mapping[str, PlacedOperand]) -> dict[Atom, int]:
+    """The values of a domain's symbols in a case."""
+    values_ = {size.atom: case.sides[axis] for axis, size in domain.sizes.items() if size.atom}
+    for name, declared in domain.operands.items():
+        tensor = placed[name].tensor
+        for step, n in zip(declared.strides, tensor.stride(), strict=True):
+            if step.atom is not None:
+                values_.setdefault(step.atom, n)
+        address = tensor.data_ptr() // tensor.element_size()
+        for what, n in (("offset", int(tensor.storage_offset())), ("address", address)):
+            values_[Atom("symbol", f"{what} of {name}", is_natural=True)] = n
+    return values_
+
+
+def _conclude(
+    kernel: KernelUnderTest,
+    case: Case,
+    trial: concrete_run.Trial,
+    contents: Mapping[str, np.ndarray],
+) -> Iterator[tuple[str, Sought]]:
+    """The property that a trial shows not to hold."""
+    for kind, name in PROPERTY_OF.items():
+        seen = next((x for x in trial.sightings if x.kind == kind), None)
+        if seen is None:
+            continue
+        # what a hint says may be false of lanes that reach no result, as beyond a short side are
+        if kind != concrete_run.HINT or min(case.sides.values()) > 1:
+            yield name, Sought(case, seen.words, seen.where, kind in CERTAIN)
+        if kind != concrete_run.HINT:
+            return
+    if kernel.spec is None and not trial.is_partial and _is_wrong(trial, case, contents):
+        launches = trial.path.launches
+        where = launches[-1].where if launches else None
+        yield exact_values.EXACT, Sought(case, "c = a b", where, False)
+
+
+def _is_wrong(trial: concrete_run.Trial, case: Case, contents: Mapping[str, np.ndarray]) -> bool:
+    """Whether the one result is known not to be the product."""
+    views = [x for x in trial.path.results if hasattr(x, "storage")]
+    with suppress(Unclear):
+        got = trial.read_result(views[0]) if len(views) == 1 else None
+        if got is not None and got.shape == case.result_shape:
+            return bool((got != exact_product(contents["a"], contents["b"])[0]).any())
+    return False
+
+
+# -- cases ---------------------------------------------------------------------------------------
+def _list_cases(kernel: KernelUnderTest, ways: Sequence[Way], config: int) -> Iterator[Case]:
+    """Small cases, then tiles, other layouts, views of huge parents, and what the kernel names."""
+    contract, first = kernel.contract, replace(ways[0].domain.case, config=config)
+    axes = tuple(first.sides)
+    tiles, others = _list_numbers(ways)
+    yield from _make(contract, first, itertools.product(*(_SMALL[axis] for axis in axes)))
+    yield from _lay_out(contract, _make(contract, first, [[2] * len(axes)]))
+    around = sorted({n + more for n in tiles for more in (-1, 0, 1)} - {0, 1, 2})
+    yield from _make(contract, first, _list_sides(axes, around))
+    for layout, name, axis in itertools.product(contract.layout_names, ROLES, axes):
+        if layout in HUGE:
+            sides = ([n if x == axis else 1 for x in axes] for n in FAR_SIDES)
+            for case in _make(contract, first, sides):
+                yield from _admit(contract, case.with_layout(name, layout))
+    for far in list_far(first, contract):
+        yield from _admit(contract, far)
+    yield from _make(contract, first, _list_sides(axes, others))
+    yield from _make(contract, first, _list_pairs(axes, tiles))
+    most = max(tiles, default=2) + 1
+    yield from _lay_out(contract, _make(contract, first, [[min(most, MOST_OF_ALL)] * len(axes)]))
+
+
+def _lay_out(contract: Contract, cases: Iterable[Case]) -> Iterator[Case]:
+    """Cases with one operand in each other layout that is near."""
+    for case in cases:
+        for name, layout in itertools.product(ROLES, contract.layout_names):
+            if layout not in HUGE:
+                yield from _admit(contract, case.with_layout(name, layout))
+
+
+_SMALL = {"M": (1, 2), "N": (1, 2), "K": (0, 1, 2), "batch": (1, 2)}
+
+
+def _list_sides(axes: Sequence[str], numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Sides with each number on one axis, and on all of them where it is small."""
+    for n in numbers:
+        for axis in axes:
+            if axis != "batch":
+                yield [n if x == axis else 1 for x in axes]
+        if n <= MOST_OF_ALL:
+            yield [2 if x == "batch" else n for x in axes]
+
+
+def _list_pairs(axes: Sequence[str], tiles: Sequence[int]) -> Iterator[list[int]]:
+    """Sides of which a product is whole tiles, and one alone is not."""
+    near = {n for tile in tiles for n in (tile // 2, tile, 2 * tile)}
+    for m, n in itertools.permutations(sorted(near), 2):
+        yield [{"M": m, "N": n}.get(axis, 1) for axis in axes]
+
+
+def _make(contract: Contract, first: Case, sides: Iterable[Sequence[int]]) -> Iterator[Case]:
+    """The admitted cases of sides, the smallest first."""
+    made: dict[Case, None] = {}
+    for one in sides:
+        fitted: Any = contract.fit(dict(zip(first.sides, one, strict=True)))
+        with suppress(ValueError, TypeError):  # no case has such sizes
+            made[replace(first, **fitted)] = None
+    for case in sorted(made, key=lambda x: x.rank):
+        yield from _admit(contract, case)
+
+
+def _admit(contract: Contract, case: Case) -> Iterator[Case]:
+    if is_admitted(case, contract):
+        yield case
+
+
+def _shrink(contract: Contract, case: Case) -> Iterator[Case]:
+    """Cases that are smaller along one axis."""
+    for axis, n in case.sides.items():
+        for less in _SMALL[axis]:
+            if less < n:
+                yield from _make(contract, case, [[*{**case.sides, axis: less}.values()]])
+
+
+def _list_numbers(ways: Sequence[Way]) -> tuple[list[int], list[int]]:
+    """The sides of tiles; and sizes around what a kernel names else: thresholds, so many tiles."""
+    tiles: dict[int, None] = {}
+    conds: list[Cond] = []
+    for way in ways:
+        conds.append(way.path.condition)
+        for machine in way.machines:
+            conds += machine.known.values()
+            conds += [cond for x in machine.accesses for cond in (x.path, x.mask, eq(x.term, 0))]
+            tiles |= dict.fromkeys(n for x in machine.accesses for n in x.shape if n > 1)
+    terms = [x for cond in conds for x in list_terms(cond)]
+    terms += [x for atom in walk(*conds) for x in atom.args if isinstance(x, Poly)]
+    named = {abs(n) for x in terms for n in x.terms.values() if abs(n) > 1}
+    found = {n + more for n in named | set(tiles) for more in (-1, 0, 1)}
+    found |= {n * m + more for n in named for m in tiles for more in (0, 1, 1 - m)}
+    return list(tiles), sorted(n for n in found if 2 < n <= MOST_SIDE)[:MOST_NUMBERS]

@@ -1,0 +1,287 @@
+"""The open obligations of a proof, the paths, and the questions put to solvers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.judges import exact_values, memory_use
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof import REFUTED, Proof
+from gemmproof.properties.proof.branch_coverage import Visits
+from gemmproof.properties.proof.counterexamples import SECONDS as SEEKING
+from gemmproof.properties.proof.counterexamples import Way
+from gemmproof.properties.proof.domain import Domain
+from gemmproof.reference.symbolic.interpreter.interpret import Claim
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.lemmas import list_parts
+from gemmproof.reference.symbolic.obligations.in_bounds import judge_bounds, judge_claim, judge_fit
+from gemmproof.reference.symbolic.obligations.indices import PROVED, Verdict, is_program
+from gemmproof.reference.symbolic.solver import OutOfTime, Solver
+from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate, every, term, walk
+from gemmproof.reference.symbolic.tracing import Path, Trace, WrapperRun, take_config, trace_wrapper
+
+# -- paths ---------------------------------------------------------------------------------------
+MOST_PATHS = 24
+USUAL = (3, 37, 53, 29)  # batch, M, N, K
+MOST_CONFIGS = 16
+
+
+# sizes of a domain at which a condition holds, None where none were found
+Decided = dict[tuple[Cond, Cond], Mapping[Atom, int] | None]
+
+
+# what was seen of a domain, in whichever configuration
+Traced = dict[tuple[Case, tuple[Atom, ...], Cond], Trace]
+
+
+class Notes(Protocol):
+    """Where it is kept what was not decided."""
+
+    kernel: KernelUnderTest
+    unvisited: dict[str, None]
+    decided: Decided
+    traced: Traced
+
+    def leave_all_open(self, why: str, late: bool = False) -> None: ...
+
+
+def list_paths(
+    book: Notes, domain: Domain, target: str | None, config: int, solver: Solver, deadline: float,
+    see: Callable[[Case, WrapperRun], None] = lambda case, run: None,
+) -> Iterator[Path]:  # fmt: skip
+    """The paths; what they leave of the domain is written into the book.
+
+    `see` is told of each run, with the case whose sizes alone it changes. A wrapper that ran in one
+    configuration runs again in another only where that may change more than its launches.
+    """
+    key = (domain.case, domain.axes, domain.condition)
+    seen = book.traced.get(key)
+    kernel, case = book.kernel, replace(domain.case, config=config)
+
+    def call(tensors: dict[str, Any]) -> Any:
+        return kernel.call(case, tensors)
+
+    def find(cond: Cond) -> Mapping[Atom, int] | None:
+        asked = (domain.condition, cond)  # formats and configurations ask the same
+        with contextlib.suppress(OutOfTime):
+            if asked not in book.decided:
+                book.decided[asked] = solver.find(cond, small=domain.axes)
+            return book.decided[asked]
+        return None
+
+    trace = None if seen is None else take_config(seen, config)
+    if trace is None:
+        hint = _usual_sizes(domain, kernel) or solver.find(domain.condition, small=domain.axes)
+        if hint is None:
+            book.leave_all_open("no sizes were found that the contract admits")
+            return
+        trace = trace_wrapper(
+            call, domain.operands, domain.condition, target, hint, find,
+            most_paths=MOST_PATHS, config=config, deadline=deadline,
+        )  # fmt: skip
+        book.traced[key] = trace
+    for left in trace.unvisited:
+        if not _is_ruled_out(solver, left.condition):
+            where = f"{left.where}: " if left.where else ""
+            book.leave_all_open(f"{where}a path that was not run: {left.why}", left.late)
+            book.unvisited[f"{where}{left.why}"] = None
+    for run in trace.runs:
+        see(case, run)
+    yield from trace.paths
+
+
+def _is_ruled_out(solver: Solver, cond: Cond) -> bool:
+    with contextlib.suppress(OutOfTime):
+        return solver.decide(cond) == "unsat"
+    return False
+
+
+def _usual_sizes(domain: Domain, kernel: KernelUnderTest) -> Mapping[Atom, int] | None:
+    """Sizes that are neither small nor round, so that most wrappers take their general path."""
+    sides = kernel.contract.fit(dict(zip(domain.sizes, USUAL[-len(domain.sizes) :], strict=True)))
+    if sides is None:
+        return None
+    values = {size.atom: max(1, sides[axis]) for axis, size in domain.sizes.items() if size.atom}
+    for operand in domain.operands.values():
+        step = 1
+        for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
+            if stride.atom is not None:
+                values.setdefault(stride.atom, step)
+            step = int(evaluate(n, values)) * (step + 3)
+    return values if bool(evaluate(domain.condition, values)) else None
+
+
+# -- notes ---------------------------------------------------------------------------------------
+ABOUT = (
+    memory_use.BOUNDS,
+    memory_use.FIT,
+    memory_use.HINTS,
+    memory_use.ONCE,
+    memory_use.LANES,
+    exact_values.EXACT,
+)
+
+
+@dataclass(slots=True)
+class Book:
+    """What was said of each property so far.
+
+    `open`: why a property is not decided, and `late` those of them for which time ran out.
+    `suspected`: cases at which properties may not hold; `ways`: the paths, in which more of them
+    are sought for `seeking` seconds at most. `checked` is what z3 said to texts, `proved` what
+    holds, `decided` the sizes of a domain at which conditions hold, `narrow` the solvers that know
+    a part of what holds, by what they know.
+    """
+
+    kernel: KernelUnderTest
+    visits: Visits
+    open: dict[str, str] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
+    refuted: dict[str, Proof] = field(default_factory=dict)
+    suspected: dict[str, Case] = field(default_factory=dict)
+    ways: list[Way] = field(default_factory=list)
+    seeking: float = SEEKING
+    unvisited: dict[str, None] = field(default_factory=dict)
+    checked: dict[str, str] = field(default_factory=dict)
+    proved: dict[Any, int] = field(default_factory=dict)
+    decided: Decided = field(default_factory=dict)
+    traced: Traced = field(default_factory=dict)
+    narrow: dict[Any, Solver] = field(default_factory=dict)
+    # atoms that are let go are other ones when they come again: what was checked would be lost
+    solvers: list[Solver] = field(default_factory=list)
+
+    def leave_open(self, name: str, why: str, late: bool = False) -> None:
+        if late and name not in self.open:
+            self.late.add(name)
+        self.open.setdefault(name, why)
+
+    def leave_all_open(self, why: str, late: bool = False) -> None:
+        for name in ABOUT:
+            self.leave_open(name, why, late)
+
+    def refute(self, name: str, why: str, case: Case) -> None:
+        """Keep where a property does not hold; of several cases the simplest."""
+        held = self.refuted.get(name)
+        if held is None or case.rank < Case.from_json(held.case or "").rank:
+            self.refuted[name] = Proof(name, REFUTED, why=why, case=case.to_json())
+
+    def suspect(self, name: str, case: Case) -> None:
+        held = self.suspected.get(name)
+        if held is None or case.rank < held.rank:
+            self.suspected[name] = case
+
+
+# -- questions to solvers ------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Obligation:
+    """What must hold: `terms` are all that it is made of, `judge` has a solver judge it."""
+
+    terms: tuple[Any, ...]
+    judge: Callable[[Solver], Iterable[Verdict]]
+
+
+@dataclass(slots=True)
+class Asker:
+    """Asks of one path: `whole` knows all that holds there: `conds` on every path, and `guards`.
+
+    `small` are the sizes.
+    """
+
+    book: Book
+    whole: Solver
+    conds: tuple[Cond, ...]
+    guards: Cond
+    small: tuple[Atom, ...]
+    _told: tuple[list[tuple[Cond, set[Atom]]], ...] = ()
+
+    def __post_init__(self) -> None:
+        both = (self.conds, (self.guards,))
+        self._told = tuple(
+            [(x, {atom for atom in walk(x) if atom.is_leaf}) for x in list_parts(conds)]
+            for conds in both
+        )
+
+    def ask(self, kind: str, obligations: Iterable[Obligation]) -> Iterator[Verdict]:
+        """What is said of obligations; once one is not proved, all is asked at once."""
+        all_proved = True
+        for one in obligations:
+            said: list[Verdict] = []
+            for solver in (*self._list_narrow(one.terms), self.whole)[0 if all_proved else -1 :]:
+                if solver.remembers(kind, *one.terms):
+                    said = []
+                    break
+                said = list(one.judge(solver))
+                if all(verdict.status == PROVED for verdict in said):
+                    solver.remember(kind, *one.terms)
+                    break
+            else:
+                all_proved = False
+            yield from said
+
+    def _list_narrow(self, terms: tuple[Any, ...]) -> Iterator[Solver]:
+        """Solvers that know of what terms name and of the sizes: without the path, and with it."""
+        named: dict[Atom, None] = {}
+        waiting = list(walk(*_flatten(terms)))
+        while waiting:
+            atom = waiting.pop()
+            if atom.is_leaf and atom not in named:
+                named[atom] = None
+                waiting += walk(self.whole.known[atom]) if atom in self.whole.known else ()
+        own = {*named, *self.small}
+        # that there are programs along an axis matters most where nothing names them
+        known = {x: c for x, c in self.whole.known.items() if x in named or is_program(x)}
+        conds: list[Cond] = []
+        for told in self._told:
+            new = [cond for cond, leaves in told if leaves <= own]
+            if new or not conds:
+                conds += new
+                yield self._get_solver(conds, known)
+
+    def _get_solver(self, conds: list[Cond], known: dict[Atom, Cond]) -> Solver:
+        key = (frozenset(conds), frozenset(known.items()))
+        if key not in self.book.narrow:
+            self.book.narrow[key] = replace(
+                self.whole, domain=every(conds), known=dict(known), search=0.0, signed=set(),
+                answers={}, _new=set(),
+            )  # fmt: skip
+        solver = self.book.narrow[key]
+        solver.deadline = self.whole.deadline
+        return solver
+
+
+def _flatten(what: Iterable[Any]) -> Iterator[Poly | Cond]:
+    for x in what:
+        if isinstance(x, Poly | Cond):
+            yield x
+        elif isinstance(x, Atom):
+            yield term(x)
+        elif isinstance(x, tuple):
+            yield from _flatten(x)
+
+
+def list_fits(accesses: Iterable[Access], small: tuple[Atom, ...]) -> Iterator[Obligation]:
+    """That the steps of offsets fit."""
+    for x in accesses:
+        if x.steps:
+            yield Obligation((*x.place, x.steps), partial(judge_fit, access=x, small=small))
+
+
+def list_bounds(accesses: Iterable[Access], small: tuple[Atom, ...]) -> Iterator[Obligation]:
+    """That accesses stay within their tensors."""
+    for x in accesses:
+        yield Obligation(x.place, partial(judge_bounds, access=x, small=small))
+
+
+def list_claims(claims: Iterable[Claim], small: tuple[Atom, ...]) -> Iterator[Obligation]:
+    """That what a kernel's integers claim is true of every lane."""
+    for x in claims:
+        yield Obligation((x.cond, x.path), partial(_judge_one, claim=x, small=small))
+
+
+def _judge_one(solver: Solver, claim: Claim, small: tuple[Atom, ...]) -> list[Verdict]:
+    return [judge_claim(solver, claim, small)]

@@ -1,0 +1,319 @@
+"""The sizes from which an integer wraps, and divisors that sizes need."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof import PROVED, REFUTED, Proofs
+from gemmproof.properties.proof.counterexamples import Way
+from gemmproof.properties.proof.domain import Domain, NotSaid, list_domains
+from gemmproof.properties.proof.ledger import MOST_CONFIGS, Decided, Traced, list_paths
+from gemmproof.properties.proof.prove import list_spans, prove
+from gemmproof.reference.symbolic.interpreter import follow
+from gemmproof.reference.symbolic.interpreter.integer_rules import fits
+from gemmproof.reference.symbolic.interpreter.interpret import NotFollowed
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.obligations.indices import NoView, locate
+from gemmproof.reference.symbolic.solver import YES, OutOfTime, Solver, find_at, fresh_state
+from gemmproof.reference.symbolic.terms import (
+    Atom,
+    Cond,
+    Poly,
+    eq,
+    evaluate,
+    every,
+    lt,
+    make,
+    term,
+    walk,
+)
+from gemmproof.reference.work import counted_seconds
+
+
+# -- divisors ------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Divisor:
+    """What all sizes of an axis must be multiples of: with it everything is proved.
+
+    `below`: for each multiple that is not enough, a case at which it is refuted; `is_least` where
+    that is so of each smaller one that divides it.
+    """
+
+    axis: str
+    step: int
+    below: tuple[Case, ...]
+    is_least: bool
+
+    @property
+    def sizes(self) -> str:
+        """The sizes of the axis as a contract states them."""
+        return f"{self.step}..:{self.step}"
+
+
+def find_divisor(
+    kernel: KernelUnderTest, target: str | None, axis: str, step: int, seconds: float
+) -> Divisor | None:
+    """The least divisor of `step` whose multiples along an axis are proved; None without one."""
+    until = counted_seconds() + seconds
+    proofs = _prove_multiples(kernel, target, axis, step, until)
+    if proofs is None or not _is_proved(proofs):
+        return None
+    is_least, below = True, list[Case]()
+    for prime in _list_primes(step):
+        while step % prime == 0 and step > 1:
+            proofs = _prove_multiples(kernel, target, axis, step // prime, until)
+            if proofs is None or not _is_proved(proofs):
+                cases = [x.case for x in proofs.verdicts if x.status == REFUTED] if proofs else []
+                is_least &= bool(cases)
+                below += [Case.from_json(case) for case in cases[:1] if case is not None]
+                break
+            step //= prime
+    return Divisor(axis, step, tuple(below), is_least)
+
+
+def _prove_multiples(
+    kernel: KernelUnderTest, target: str | None, axis: str, step: int, until: float
+) -> Proofs | None:
+    left = until - counted_seconds()
+    if left <= 0:
+        return None
+    return prove(narrow(kernel, axis, step), target, left)
+
+
+def narrow(kernel: KernelUnderTest, axis: str, step: int) -> KernelUnderTest:
+    """The kernel under a contract of multiples along an axis."""
+    stated = kernel.contract.sizes(axis)
+    sizes: dict[str, Any] = {axis: replace(stated, low=-(-stated.low // step) * step, step=step)}
+    return replace(kernel, contract=replace(kernel.contract, **sizes))
+
+
+def _is_proved(proofs: Proofs) -> bool:
+    return bool(proofs.verdicts) and all(x.status == PROVED for x in proofs.verdicts)
+
+
+def _list_primes(n: int) -> list[int]:
+    return [p for p in range(2, n + 1) if n % p == 0 and all(p % q for q in range(2, p))]
+
+
+# -- sizes at which an integer wraps -------------------------------------------------------------
+WIDTH = 31  # bits of an offset below its sign
+WRAPS = 2**WIDTH
+# sizes that leave another one with which an offset is 2**31
+OTHERS = (3, *(2**i + more for i in range(17) for more in (0, 1)))
+RESTS = (1, 129)  # sizes that an offset does not depend on
+MOST_TRIED = 12  # of them for one offset
+
+
+@dataclass(frozen=True, slots=True)
+class Wrap:
+    """The offset of an operand that fits exactly while `words` is below 2**31.
+
+    That is decided twice: it fits for every size below, and wraps `at` sizes where it is `value`.
+    `sides`: the sizes there, by axis; `is_dense` where its operand is.
+    """
+
+    operand: str
+    words: str
+    at: str
+    value: int
+    sides: tuple[tuple[str, int], ...]
+    is_dense: bool
+
+    def __str__(self) -> str:
+        value = "" if self.value == WRAPS else f" ({self.value})"
+        return f"{self.operand} fits while {self.words} < 2**31, wraps at {self.at}{value}"
+
+
+@dataclass(slots=True)
+class _Book:
+    """What the paths of a wrapper leave open."""
+
+    kernel: KernelUnderTest
+    unvisited: dict[str, None] = field(default_factory=dict)
+    decided: Decided = field(default_factory=dict)
+    traced: Traced = field(default_factory=dict)
+
+    def leave_all_open(self, why: str, late: bool = False) -> None:
+        raise _NotDecided(why)
+
+
+class _NotDecided(Exception):
+    """Something that an exact limit would have to rest on."""
+
+
+@fresh_state()
+def find_wraps(kernel: KernelUnderTest, target: str | None, seconds: float) -> tuple[Wrap, ...]:
+    """The offsets of a kernel that wrap under its contract, of each operand and formula once.
+
+    None at all where a single one was not decided.
+    """
+    until, found = counted_seconds() + seconds, dict[tuple[str, str], Wrap]()
+    with suppress(_NotDecided, NotSaid, NotFollowed, NoView, OutOfTime):
+        for domain in list_domains(kernel):
+            for way in _list_ways(kernel, domain, target, until):
+                for wrap in _judge_way(kernel, way, until):
+                    found.setdefault((wrap.operand, wrap.words), wrap)
+        return tuple(found.values())
+    return ()
+
+
+def _list_ways(
+    kernel: KernelUnderTest, domain: Domain, target: str | None, until: float
+) -> Iterator[Way]:
+    for config in range(MOST_CONFIGS):
+        configs, solver = 1, Solver(domain.condition, deadline=until)
+        for path in list_paths(_Book(kernel), domain, target, config, solver, until):
+            if path.failed is None:
+                machines = [follow(launch, number) for number, launch in enumerate(path.launches)]
+                yield Way(domain, config, path, machines)
+            elif not path.failed.raised:
+                raise _NotDecided(str(path.failed))
+            configs = max([configs, *(launch.configs for launch in path.launches)])
+        if config + 1 >= configs:
+            return
+    raise _NotDecided("too many configurations")
+
+
+def _judge_way(kernel: KernelUnderTest, way: Way, until: float) -> Iterator[Wrap]:
+    machines = way.machines
+    accesses = [access for machine in machines for access in machine.accesses]
+    conds = [way.domain.condition, way.path.condition, *list_spans(kernel, accesses)]
+    conds += [machine.launched for machine in machines]
+    solver = Solver(every(conds), deadline=until)
+    for machine in machines:
+        solver.known |= machine.known
+    for claim in (claim for machine in machines for claim in machine.claims):
+        if claim.kind == "fit" and solver.follows(claim.cond, claim.path) != YES:
+            raise _NotDecided(claim.words)
+    for access in accesses:
+        for step, cond in access.steps:
+            given = (access.path, access.mask, cond)
+            if solver.follows(fits(step, WIDTH + 1), *given) != YES:
+                yield _find_wrap(kernel, way, solver, access, step, given)
+
+
+def _find_wrap(
+    kernel: KernelUnderTest, way: Way, solver: Solver, access: Access, step: Poly,
+    given: tuple[Cond, ...],
+) -> Wrap:  # fmt: skip
+    """Where an offset wraps, decided on both sides. Raises _NotDecided."""
+    top, words = _find_top(access, step)
+    fit = fits(step, WIDTH + 1)
+    if solver.follows(fit, *given, lt(top, WRAPS)) != YES:
+        raise _NotDecided(f"{words} < 2**31 is not enough")
+    # an argument that is wider makes its offsets wider, too
+    arguments = (x for launch in way.path.launches for x in launch.arguments)
+    narrow_arguments = every(lt(x, WRAPS) for x in arguments if isinstance(x, Poly))
+    unfolded = solver.unfold(~fit, narrow_arguments, *given)
+    tried = _list_values(way.domain, solver.domain, _list_steps(kernel, way.domain), top)
+    for values in itertools.islice(tried, MOST_TRIED):
+        if find_at(solver, unfolded, {atom: term(n) for atom, n in values.items()}) is not None:
+            named = set(walk(eq(top, 0)))
+            shown = (f"{_name(str(x))}={n}" for x, n in values.items() if x in named)
+            value = int(evaluate(top, values))
+            is_dense = not any(str(x).startswith("stride_") for x in walk(eq(top, 0)))
+            sides = tuple(way.domain.read_sides(values).items())
+            return Wrap(access.tensor.name, words, " ".join(shown), value, sides, is_dense)
+    raise _NotDecided(f"no sizes were found at which {words} reaches 2**31")
+
+
+def _find_top(access: Access, step: Poly) -> tuple[Poly, str]:
+    """The largest value that a step of an access's offset takes inside of its operand, and words.
+
+    Whether that is the largest is for the solver to say. Raises _NotDecided, NoView.
+    """
+    tensor = access.tensor
+    shape, strides = tensor.owner_shape, tensor.owner_strides
+    whole = locate(access.term + tensor.offset, shape, strides)
+    taken = locate(step, shape, strides)
+    top, words, counted = term(0), list[str](), term(1)
+    for at, index, n, stride in zip(whole, taken, shape, strides, strict=True):
+        counted = counted * n
+        if index.terms:
+            last, said = _find_last(at, index, n)
+            top = top + last * stride
+            factor = str(stride) if len(stride.terms) == 1 else f"({stride})"
+            said = said if said.isdigit() or stride.constant == 1 else f"({said})"
+            words.append(said if stride.constant == 1 else f"{said} * {_name(factor)}")
+    if top == counted - 1:  # dense, and the whole offset at once
+        return top, f"{' * '.join(map(str, shape))} - 1"
+    return top, " + ".join(words)
+
+
+def _find_last(at: Poly, index: Poly, n: Poly) -> tuple[Poly, str]:
+    """How far a part of an index goes along an axis, where the whole goes to its end; and words."""
+    size, rest = str(n) if n.atom is not None else f"({n})", at - index
+    if not rest.terms:
+        return n - 1, f"{size} - 1"
+    if index.constant is not None:  # what a trip adds
+        return index, str(index)
+    if index.most is not None:  # lanes alone
+        return make("min", n, index.most + 1) - 1, f"min({size}, {index.most + 1}) - 1"
+    if rest.most is not None:  # where a tile begins
+        block = rest.most + 1
+        return make("floordiv", n - 1, block) * block, f"({size} - 1) // {block} * {block}"
+    raise _NotDecided("an offset that is a part of an index")
+
+
+def _name(text: str) -> str:
+    """A symbol in Python's words."""
+    return re.sub(r"stride_(\w+?)(\d)", r"\1.stride(\2)", text)
+
+
+def _list_steps(kernel: KernelUnderTest, domain: Domain) -> dict[Atom, int]:
+    """What each size must be a multiple of."""
+    sizes = domain.sizes.items()
+    return {x.atom: kernel.contract.sizes(axis).step for axis, x in sizes if x.atom is not None}
+
+
+def _list_values(
+    domain: Domain, admitted: Cond, steps: Mapping[Atom, int], top: Poly
+) -> Iterator[dict[Atom, int]]:
+    """Values of all sizes and strides at which a largest offset has just reached 2**31.
+
+    One symbol after another is as large as that takes, and all others are small and dense; those
+    that reach it exactly come first.
+    """
+    found: list[tuple[int, int, int, dict[Atom, int]]] = []
+    named = sorted(walk(eq(top, 0)), key=str)
+    rests = list(itertools.product(RESTS, repeat=sum(x not in named for x in steps)))
+    for free, other, rest in itertools.product(named, OTHERS, rests):
+        left = iter(rest)
+        given = {x: other if x in named else max(x.least, next(left)) for x in steps}
+        step = steps.get(free, 1)
+        low, more = (evaluate(top, _fill(domain, steps, {**given, free: n})) for n in (0, step))
+        if more <= low:
+            continue
+        values = _fill(domain, steps, {**given, free: -(-(WRAPS - low) // (more - low)) * step})
+        value = int(evaluate(top, values))
+        if value >= WRAPS and _may_be(admitted, values):
+            found.append((value, max(values.values()), len(found), values))
+    yield from (values for *_, values in sorted(found, key=lambda x: x[:3]))
+
+
+def _may_be(admitted: Cond, values: Mapping[Atom, int]) -> bool:
+    """Whether values are admitted, or name not all that decides it."""
+    try:
+        return bool(evaluate(admitted, values))
+    except KeyError:
+        return True
+
+
+def _fill(domain: Domain, steps: Mapping[Atom, int], given: Mapping[Atom, int]) -> dict[Atom, int]:
+    """Values of a domain's symbols: the given ones, small sizes, and strides of dense operands."""
+    values = {x: -(-given.get(x, x.least) // step) * step for x, step in steps.items()}
+    values |= {x: n for x, n in given.items() if x not in steps}
+    for operand in domain.operands.values():
+        dense = 1
+        for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
+            if stride.atom is not None:
+                values.setdefault(stride.atom, dense)
+            dense *= int(evaluate(n, values))
+    return values
