@@ -139,7 +139,7 @@ _COMPARED: Mapping[type, Callable[[int, int], bool]] = MappingProxyType(
 )
 
 
-def evaluate(text: str, sizes: Mapping[str, int]) -> int:
+def evaluate_relation(text: str, sizes: Mapping[str, int]) -> int:
     """What an expression over the sizes gives. Raises ValueError where it is none."""
     try:
         return int(_evaluate(_parse(text), text, sizes))

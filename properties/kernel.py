@@ -9,7 +9,7 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties.cases.layouts import ANY, BATCHED, CONTIGUOUS, HUGE, LAYOUTS, ROW, view
-from gemmproof.properties.contract import ROLES, Contract, evaluate, require
+from gemmproof.properties.contract import ROLES, Contract, evaluate_relation, require
 from gemmproof.reference.formats import FORMATS, Format
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Operand:
     def sides(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape at given sizes, by axis of the product."""
         given = {**sizes, "batch": sizes.get("batch", 1)}
-        sides = tuple(n if isinstance(n, int) else evaluate(n, given) for n in self.axes)
+        sides = tuple(n if isinstance(n, int) else evaluate_relation(n, given) for n in self.axes)
         if any(n < 0 for n in sides):
             at = " ".join(f"{axis}={n}" for axis, n in sizes.items())
             raise ValueError(f"got {self.shape!r}, which is {sides} at {at}, expected sizes from 0")

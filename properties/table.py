@@ -66,13 +66,13 @@ class Property:
 
     `applies(observation)`: whether an observation can be judged by it; `judge` yields what is
     wrong. `ratio(observation)` measures error over bound, where there is a bound. `follows` names
-    properties whose findings, in the same case, cause findings of this one (engine/judge.py says
+    properties whose findings, in the same case, cause findings of this one (engine/observe.py says
     when). `sound`: it is judged only where nothing was found that can change a value, because what
     it compares with the result is wrong then too. `simulated`, `launched`: the backends that it is
     judged on. `by_result`: each of several results is judged by itself. `sampled`: single programs
     show it, so that it is judged where only some of them ran. `promised(kernel, launched)`: whether
     a kernel is held to it there. Without a `judge` it is judged by no case, but by what launches
-    are compiled to (gemmproof/lowering/claims).
+    are compiled to (gemmproof/lowering/guarantees.py).
     """
 
     name: str

@@ -91,13 +91,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def _ends_by_signals(monkeypatch):
     """A command that a test runs in this process leaves signals to pytest, which they end."""
-    monkeypatch.setattr("gemmproof.interrupts.ENDING", ())
+    monkeypatch.setattr("gemmproof.terminal.ENDING", ())
 
 
 @pytest.fixture(autouse=True)
 def _says_nothing_of_progress(monkeypatch):
     """On a busy machine any test may take as long as it takes until a line is said."""
-    monkeypatch.setattr("gemmproof.desk.progress.EVERY", 3600.0)
+    monkeypatch.setattr("gemmproof.terminal.EVERY", 3600.0)
 
 
 @pytest.fixture(autouse=True)

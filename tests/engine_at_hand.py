@@ -9,13 +9,12 @@ from __future__ import annotations
 import threading
 from functools import cache
 
-from gemmproof.worker import fork_client
-from gemmproof.worker.limits import Limits
-from gemmproof.worker.supervisor import _root
+from gemmproof.worker import fork_server
+from gemmproof.worker.supervisor import Limits, _root
 
-_find_server, _start_server = fork_client.find_server, fork_client.ForkServer
+_find_server, _start_server = fork_server.find_server, fork_server.ForkServer
 
-Server = fork_client.ForkServer
+Server = fork_server.ForkServer
 USUAL = Limits().memory  # bytes
 
 
@@ -41,8 +40,8 @@ def start_server() -> Server:
 
 def share_engine(monkeypatch) -> None:
     """Until the patch is undone, commands use the common process."""
-    monkeypatch.setattr(fork_client, "find_server", lambda: _find_server() or _share())
-    monkeypatch.setattr(fork_client, "ForkServer", _share_or_start)
+    monkeypatch.setattr(fork_server, "find_server", lambda: _find_server() or _share())
+    monkeypatch.setattr(fork_server, "ForkServer", _share_or_start)
 
 
 def _share_or_start(root: str, conftest: str | None, memory: int) -> Server | Lent:

@@ -15,14 +15,13 @@ from typing import Any
 
 import triton
 
-from gemmproof.lowering.preview.dot import Dot
+from gemmproof.lowering.preview import Dot
 from gemmproof.lowering.record import LoweredLaunch
 from gemmproof.lowering.run import lower
 from gemmproof.reference.formats import FNUZ, OPERANDS
 from gemmproof.reference.gpus import GPUS
-from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Listener, Request
-from gemmproof.worker.supervisor import open_pool, preload
+from gemmproof.worker.supervisor import Limits, open_pool, preload
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "docs" / "evidence" / "instructions.json"

@@ -24,7 +24,7 @@ from scripts.docs.markdown import fill, make_table, update
 from wide import wide
 
 from gemmproof.engine.check import check
-from gemmproof.engine.proof import PROVABLE
+from gemmproof.engine.proofs import PROVABLE
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED
 

@@ -14,7 +14,7 @@ from scripts.docs.markdown import fill, make_table, update
 from gemmproof.engine.check import check
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.report.report import Report
+from gemmproof.report.record import Report
 
 PAGE = Path(__file__).parents[2] / "docs" / "public-kernels.md"
 WRONG = 2  # wrong kernels of a family that the page shows

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from scripts.docs.markdown import fill, make_table, update
 
-from gemmproof.bench.records import CONTROL, BenchReport, TimedRow
-from gemmproof.report.bench_plot import draw
+from gemmproof.bench.plot import draw
+from gemmproof.bench.record import CONTROL, BenchReport, TimedRow
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "speed.md"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from scripts.gpu.evidence import Row, list_kernels
 from tests.witnesses.recorded.calls import TARGET, bits_of, list_calls, predict_call
 
-from gemmproof.backends.device import Gpu
-from gemmproof.backends.launches import Launches
+from gemmproof.backends.cuda_device import Gpu, Launches
 from gemmproof.engine.observe import PassedOver, observe
 from gemmproof.fake_device import Wanted
 from gemmproof.properties.cases.case import Case

@@ -13,10 +13,8 @@ from mutants.table import MUTANTS, SURVIVORS
 from no_false_alarm.table import KERNELS
 from scripts.gpu.evidence import Row, collect, run_each
 
-from gemmproof.backends.device import Gpu
-from gemmproof.backends.launches import Launches
-from gemmproof.engine.judge import judge
-from gemmproof.engine.observe import observe
+from gemmproof.backends.cuda_device import Gpu, Launches
+from gemmproof.engine.observe import judge, observe
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.judges.memory_use import COMPILES

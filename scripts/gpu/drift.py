@@ -11,7 +11,7 @@ import torch
 from scripts.docs.tensor_cores import SIZES
 from scripts.gpu.evidence import Row, collect, run_each
 
-from gemmproof.engine.drift import drift, launch_product, simulate_product
+from gemmproof.drift.run import drift, launch_product, simulate_product
 from gemmproof.reference.arithmetic import Array, bits
 
 OURS, THEIRS = "gemmproof.kernels", "tests.support.drift_kernels"

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 import triton
 
-from gemmproof.backends.device import Gpu
+from gemmproof.backends.cuda_device import Gpu
 from gemmproof.fake_device import Wanted
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import OPERANDS

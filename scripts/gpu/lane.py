@@ -16,10 +16,10 @@ from scripts.gpu.evidence import (
     require_gpu,
 )
 
+from gemmproof.engine.assemble import judge
 from gemmproof.properties.judges.determinism import PREDICTED
-from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Request
-from gemmproof.worker.verdict import judge
+from gemmproof.worker.supervisor import Limits
 
 LIMITS = Limits(case=120, total=1800)  # compilation takes most of the time
 CUDA = "cuda"

@@ -21,7 +21,7 @@ from scripts.gpu.evidence import (
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.observe import observe
-from gemmproof.lowering.premise.check import PremiseCheck
+from gemmproof.lowering.assumption_check import PremiseCheck
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.gpus import TARGETS

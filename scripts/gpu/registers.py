@@ -24,12 +24,16 @@ from triton.runtime.jit import JITFunction
 
 from gemmproof.backends.autotune import force
 from gemmproof.fake_device import Wanted
-from gemmproof.lowering.capture import CapturedLaunch, capture_launches, join_launches
-from gemmproof.lowering.compile import compile_launch
+from gemmproof.lowering.compile import (
+    CapturedLaunch,
+    capture_launches,
+    compile_launch,
+    join_launches,
+)
 from gemmproof.lowering.facts import tell
-from gemmproof.lowering.preview.dot import Dot
-from gemmproof.lowering.preview.kernel import launch as launch_dot
-from gemmproof.lowering.serve import capture_case, make_case
+from gemmproof.lowering.preview import Dot
+from gemmproof.lowering.task import capture_case, make_case
+from gemmproof.lowering.task import launch as launch_dot
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.kernel import KernelUnderTest

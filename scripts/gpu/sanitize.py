@@ -26,8 +26,7 @@ from scripts.gpu.evidence import (
     require_gpu,
 )
 
-from gemmproof.backends.autotune import force
-from gemmproof.backends.multiprocessors import multiprocessors
+from gemmproof.backends.autotune import force, multiprocessors
 from gemmproof.engine.observe import PassedOver
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted

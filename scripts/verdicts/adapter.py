@@ -56,7 +56,7 @@ def _check_kernel(subject: KernelSubject, cases: int) -> dict[str, Any]:
 
 def describe_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a report, given as the JSON that `check --json` writes."""
-    from gemmproof.report.report import EXIT
+    from gemmproof.report.record import EXIT
 
     # addresses of operands are others in each run: they decide which paths have cases, and how many
     by_address = any("address of" in path for path in report["unvisited"])

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gemmproof import __version__
-from gemmproof.interrupts import Interrupted, heed_signals
 from gemmproof.options import (
     bench,
     check,
@@ -26,10 +25,17 @@ from gemmproof.options import (
     tune,
 )
 from gemmproof.options import list as listing
-from gemmproof.report.report import EXIT
+from gemmproof.report.record import EXIT
 from gemmproof.settings import find_settings, list_words
 from gemmproof.spelling import require_one, suggest
-from gemmproof.streams import flush_streams, open_streams, say, write_all
+from gemmproof.terminal import (
+    Interrupted,
+    flush_streams,
+    heed_signals,
+    open_streams,
+    say,
+    write_all,
+)
 
 #: In the order of `gemmproof --help`; a command is named like the file of its options.
 COMMANDS = (

@@ -1,28 +1,87 @@
-"""The pytest plugin: the hook by which a project names its kernels, the options, the items."""
+"""The pytest plugin: fixtures, parametrisation, and annotations of failures."""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
 import reprlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gemmproof.bench.fixture import gemm_benchmark  # noqa: F401 - a fixture of the plugin
-from gemmproof.plugin_annotations import Annotations
 from gemmproof.plugin_options import Options, add_options, read_options
 from gemmproof.plugin_reports import Reports, Subject, choose_judge
-from gemmproof.report.ci.github import is_wanted
+from gemmproof.report.github import is_wanted
 
 if TYPE_CHECKING:
-    from gemmproof.backends.device import Gpu
+    from gemmproof.backends.cuda_device import Gpu
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.kernel import KernelUnderTest
-    from gemmproof.report.report import Report
+    from gemmproof.report.record import Report
 
+
+# -- annotations ---------------------------------------------------------------------------------
+class Annotations:
+    """A plugin: each failed item's findings, written at the end of the run.
+
+    They travel on the reports of items, which a process of pytest-xdist sends as plain data.
+    """
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        told = yield
+        report = getattr(item, "funcargs", {}).get("gemm_report")
+        if call.when == "call" and told.failed and report is not None:
+            told.gemm_found = _describe_failure(item, report)  # type: ignore[attr-defined]
+        return told
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        failed = terminalreporter.stats.get("failed", [])
+        items = [told.gemm_found for told in failed if hasattr(told, "gemm_found")]
+        for line in _annotate(items):
+            terminalreporter.write_line(line)
+
+
+def _describe_failure(item: pytest.Item, report: Report) -> dict[str, Any]:
+    """The item's findings as plain data, or why there are none."""
+    from gemmproof.suite import list_findings
+
+    funcargs = item.funcargs  # type: ignore[attr-defined]
+    found = list_findings(funcargs["gemm_item"], report)
+    commands = [funcargs["gemm_reproduce"](finding.case) for finding in found]
+    told = [finding.to_dict() for finding in found]
+    return {"item": item.nodeid, "found": told, "commands": commands, "note": report.note}
+
+
+def _annotate(items: list[dict[str, Any]]) -> list[str]:
+    from gemmproof.engine.assemble import make_error
+    from gemmproof.properties.finding import Finding
+    from gemmproof.report.github import list_annotations
+    from gemmproof.report.located_findings import list_placed
+
+    reports, commands, notes = [], {}, set[str]()
+    for told in items:
+        findings = tuple(map(Finding.from_dict, told["found"]))
+        if not findings and told["note"] in notes:
+            continue  # one line for all items of what was not judged
+        notes |= set() if findings else {told["note"]}
+        verdict = "fail" if findings else "incomplete"
+        report = make_error(told["item"], told["note"] or "no case bore on it")
+        reports.append(replace(report, verdict=verdict, findings=findings))
+        by_case = dict(zip((f.case for f in findings), told["commands"], strict=True))
+        commands[told["item"]] = by_case.__getitem__
+    placed = list_placed(reports, commands)
+    # an item has the findings of one property, whose causes are another's
+    placed = [replace(one, follows=one.finding.cause is not None) for one in placed]
+    return list(list_annotations("pytest", reports, placed))
+
+
+# -- plugin --------------------------------------------------------------------------------------
 # Nothing heavy is imported at the top: this module is loaded in every pytest run of all who have
 # the package installed, whether or not the run has an item of ours.
 ACCUMULATOR = "accumulator_as_declared"  # the property that --gemm-drift adds
@@ -91,7 +150,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     device = config.stash[OPTIONS].device
-    return None if device is None else f"gemmproof: launches on the {_describe(device)}"
+    return None if device is None else f"gemmproof: launches on the {_describe_gpu(device)}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -151,7 +210,7 @@ def gemm_report(gemm_item: GemmItem, gemm_reports: Reports, gemm_options: Option
 @pytest.fixture
 def gemm_reproduce(request: pytest.FixtureRequest, gemm_item: GemmItem) -> Callable[[Case], str]:
     """The command that judges one case by this item."""
-    from gemmproof.report.command import write_command
+    from gemmproof.spelling import write_command
 
     words = ["pytest", request.node.nodeid]
     for name in ("target", "device"):
@@ -201,7 +260,7 @@ def _require_properties(kernels: Iterable[KernelUnderTest]) -> None:
     """Refuse a contract that expects what is no property to fail."""
     for kernel in kernels:
         if kernel.contract.expected:
-            from gemmproof.engine.tally import require_properties
+            from gemmproof.engine.sections import require_properties
 
             try:
                 require_properties(kernel)
@@ -247,16 +306,16 @@ def _list_items(
     for judged in list_compiled(one):
         yield GemmItem(kernel, format_, judged.name, COMPILER, conftest)
     if options.drift:
-        from gemmproof.engine.drift import explain_unmeasurable
+        from gemmproof.drift.run import explain_unmeasurable
 
         if explain_unmeasurable(kernel, format_) is None:
             yield GemmItem(kernel, format_, ACCUMULATOR, conftest=conftest)
 
 
-def _describe(device: Gpu) -> str:
+def _describe_gpu(device: Gpu) -> str:
     """Which device launches, and the versions that its bits depend on, in a line."""
     from gemmproof.backends.predict import find_target
-    from gemmproof.report.report import versions
+    from gemmproof.report.record import versions
 
     made = versions()
     facts = {k: v for k, v in device.facts.items() if k != "device" and v}

@@ -10,7 +10,7 @@ import pytest
 from gemmproof.settings import EXAMPLES
 
 if TYPE_CHECKING:
-    from gemmproof.backends.device import Gpu
+    from gemmproof.backends.cuda_device import Gpu
     from gemmproof.properties.cases.case import Case
 
 DEFAULTS = {
@@ -192,7 +192,7 @@ def _find_device(config: pytest.Config) -> Gpu | None:
         raise pytest.UsageError(f"gemm_device: got {text!r}, expected cpu or cuda")
     if text != "cuda":
         return None
-    from gemmproof.backends.device import find_gpu
+    from gemmproof.backends.cuda_device import find_gpu
 
     device = find_gpu()
     if device is None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gemmproof.plugin import GemmItem
     from gemmproof.plugin_options import Options
-    from gemmproof.report.report import Report
-    from gemmproof.worker.limits import Limits
+    from gemmproof.report.record import Report
     from gemmproof.worker.protocol import Request
+    from gemmproof.worker.supervisor import Limits
 
 # what is judged at once: the kernel of a conftest, at a format, by its drift or all else
 Subject = tuple[str | None, str, str, bool]
@@ -54,7 +54,7 @@ class Reports:
             self.known[item.subject] = self.judge(item)
             return True
         from gemmproof.report.files import lock_file, write_whole
-        from gemmproof.report.report import Report
+        from gemmproof.report.record import Report
 
         place = self.locate(item)
         with lock_file(place.with_suffix(".lock"), math.inf if waits else 0) as held:
@@ -97,7 +97,7 @@ def choose_judge(options: Options, closes: contextlib.ExitStack) -> Judge:
 
 def _judge_in_worker(item: GemmItem, options: Options) -> Report:
     """The report on a kernel, as check and signoff make it."""
-    from gemmproof.worker.kept import find_store, judge_kept, say_kept
+    from gemmproof.engine.saved_cases import find_store, judge_kept, say_kept
 
     request = replace(
         _ask("check", item, options.target),
@@ -118,10 +118,10 @@ def _judge_in_worker(item: GemmItem, options: Options) -> Report:
 
 
 def _measure_in_worker(item: GemmItem, options: Options) -> Report:
+    from gemmproof.engine.assemble import make_error
     from gemmproof.reference.gpus import DEFAULT
-    from gemmproof.report.report import Report
+    from gemmproof.report.record import Report
     from gemmproof.worker.supervisor import watch
-    from gemmproof.worker.verdict import make_error
 
     name = item.kernel.name
     worker = watch(_ask("drift", item, options.target or DEFAULT), _limit(options))
@@ -151,7 +151,7 @@ def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
     `broken` gets the one whose CUDA error leaves the device unusable, after which none is launched.
     """
     import gemmproof
-    from gemmproof.worker.verdict import make_error
+    from gemmproof.engine.assemble import make_error
 
     one = replace(item.kernel, contract=replace(item.kernel.contract, formats=(item.format,)))
     device = None if broken else options.device
@@ -179,11 +179,11 @@ def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
 
 
 def _measure_here(item: GemmItem, options: Options) -> Report:
-    from gemmproof.engine.drift import drift_of
+    from gemmproof.drift.run import drift_of
+    from gemmproof.engine.assemble import make_error
     from gemmproof.reference.accumulator import Unprobed
     from gemmproof.reference.gpus import DEFAULT
     from gemmproof.reference.simulator import SimulatorError
-    from gemmproof.worker.verdict import make_error
 
     try:
         return drift_of(item.kernel, item.format, target=options.target or DEFAULT)
@@ -192,6 +192,6 @@ def _measure_here(item: GemmItem, options: Options) -> Report:
 
 
 def _limit(options: Options) -> Limits:
-    from gemmproof.worker.limits import Limits
+    from gemmproof.worker.supervisor import Limits
 
     return Limits(case=options.time_limit, memory=options.memory_limit << 30)

@@ -1,15 +1,18 @@
-"""Names as people spell them: other projects' words for a format, and slips of the keyboard."""
+"""Suggestions for a misspelled word, and command lines as a shell reads them."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from gemmproof.reference.formats import FORMATS
+from gemmproof.report.text import is_moving
 
 
+# -- spelling ------------------------------------------------------------------------------------
 def find_format(text: str) -> str:
     """Our name of a format that is spelled as torch, numpy, Triton or TTIR do; else the text."""
     return _SPELLINGS.get(_plain(text.rpartition(".")[2]), text)
@@ -66,3 +69,33 @@ def one_of(*names: str) -> NamesOnly:
 def format_of(*names: str) -> NamesOnly:
     """An option's type: one of these formats, however it is spelled."""
     return NamesOnly(names, formats=True)
+
+
+# -- command lines -------------------------------------------------------------------------------
+_SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "'": r"\'", "\\": r"\\"}
+
+
+def write_command(words: Iterable[str]) -> str:
+    """The words, quoted for a shell.
+
+    A word with control characters, or with bytes that are no text (as Python decodes them from file
+    names), is written as $'...' with their codes, which bash, zsh and ksh take.
+    """
+    return " ".join(_quote(word) for word in words)
+
+
+def _quote(word: str) -> str:
+    if not any(map(is_moving, word)):
+        return shlex.quote(word)
+    return f"$'{''.join(map(_escape, word))}'"
+
+
+def _escape(c: str) -> str:
+    if c in _SHORT:
+        return _SHORT[c]
+    if not is_moving(c):
+        return c
+    is_byte = "\udc80" <= c <= "\udcff"
+    # three octal digits never run into what follows
+    codes = c.encode(errors="surrogateescape" if is_byte else "surrogatepass")
+    return "".join(f"\\{code:03o}" for code in codes)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gemmproof.plugin_reports import Reports
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.finding import Finding
-    from gemmproof.report.report import PropertyResult, Report
+    from gemmproof.report.record import PropertyResult, Report
 
 __all__ = ["test_gemm"]
 

@@ -8,10 +8,9 @@ from unittest.mock import patch
 
 import torch
 
-from gemmproof.bench import ceiling
-from gemmproof.bench.calls import make_callee, make_target_peer
 from gemmproof.bench.problems import Problem
-from gemmproof.bench.run import PLAIN, Plan, run_plan
+from gemmproof.bench.run import PLAIN, Plan, measure_ceiling, run_plan
+from gemmproof.bench.timed_calls import make_callee, make_target_peer
 
 SMALL = Problem(24, 20, 32, name="some/thing")
 COSTS = {"matmul": 0.02, "scaled_mm": 0.02, "_int_mm": 0.02}
@@ -22,7 +21,7 @@ MEASURE_CEILING = "gemmproof.bench.run.measure_ceiling"
 
 def measure_small(device, fmt, beat):
     """Measure a ceiling on small products: the real ones take a GPU's time."""
-    return ceiling.measure_ceiling(device, fmt, beat, copied=2**16, sides=(16, 32))
+    return measure_ceiling(device, fmt, beat, copied=2**16, sides=(16, 32))
 
 
 class FakeDevice:

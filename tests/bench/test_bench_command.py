@@ -12,12 +12,12 @@ import pytest
 from cli_project import NO_ROOM, refuse
 from fake_cuda_device import MEASURE_CEILING, FakeDevice, measure_small
 
-from gemmproof.bench.records import BenchReport
+from gemmproof.bench import task as worker
+from gemmproof.bench.record import BenchReport
 from gemmproof.cli import main
 from gemmproof.commands import bench as command
-from gemmproof.interrupts import Interrupted
 from gemmproof.target import TargetError
-from gemmproof.worker import bench as worker
+from gemmproof.terminal import Interrupted
 from gemmproof.worker.protocol import EVENT_FIELDS, Request, WorkerExit
 
 KERNELS = """

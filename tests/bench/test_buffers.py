@@ -7,8 +7,7 @@ import math
 import pytest
 import torch
 
-from gemmproof.bench.formula.stated import Stated
-from gemmproof.bench.operands import (
+from gemmproof.bench.device_operands import (
     MOST_SETS,
     choose_heights,
     count_sets,
@@ -16,6 +15,7 @@ from gemmproof.bench.operands import (
     make_buffers,
 )
 from gemmproof.bench.problems import LARGEST_SIMULATED, SUITES, Problem, read_problems
+from gemmproof.bench.verify import Stated
 from gemmproof.properties.cases.data import TORCH_DTYPES
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, OPERANDS

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from gemmproof.bench import clocks
-from gemmproof.bench.device import CudaDevice
+from gemmproof.bench.clocks import CudaDevice, find_peaks, share_of
 from gemmproof.bench.problems import Problem
-from gemmproof.bench.roofline import find_peaks, share_of
 from gemmproof.reference.formats import FORMATS
 
 

@@ -18,7 +18,7 @@ from fake_cuda_device import MEASURE_CEILING, FakeDevice, measure_small
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch):
     monkeypatch.setattr("gemmproof.bench.fixture._has_gpu", lambda: True)
-    monkeypatch.setattr("gemmproof.bench.device.CudaDevice",
+    monkeypatch.setattr("gemmproof.bench.clocks.CudaDevice",
         lambda: FakeDevice(quick=0.01, slow=0.04))
     monkeypatch.setattr(MEASURE_CEILING, measure_small)
 """

@@ -11,11 +11,9 @@ import torch
 from fake_cuda_device import FakeDevice, run
 
 from gemmproof import Contract, KernelUnderTest, OneOf, Operand
-from gemmproof.bench.formula.blocks import find_spans, find_trial
-from gemmproof.bench.formula.sampled import sample
-from gemmproof.bench.formula.stated import Stated
 from gemmproof.bench.problems import Problem
-from gemmproof.bench.records import NOISE, WRONG, TimedRow
+from gemmproof.bench.record import NOISE, WRONG, TimedRow
+from gemmproof.bench.verify import Stated, find_spans, find_trial, sample
 from gemmproof.reference.formats import FORMATS
 from gemmproof.target import TargetError
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from gemmproof import Contract, KernelUnderTest, OneOf, Operand
-from gemmproof.bench.formula.stated import Stated, to_storage
-from gemmproof.bench.legs import make_leg
-from gemmproof.bench.peers.registry import PEERS, make_peer, require_known
+from gemmproof.bench.peers import PEERS, make_peer, require_known
 from gemmproof.bench.problems import Problem
-from gemmproof.bench.records import EAGER
+from gemmproof.bench.record import EAGER
+from gemmproof.bench.timed_calls import make_leg
+from gemmproof.bench.verify import Stated, to_storage
 from gemmproof.cli import parser
 from gemmproof.properties.cases.data import TORCH_DTYPES
 from gemmproof.properties.judges.exact_values import judge_stored

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmproof.bench.ratios import find_floor, find_interval, judge_ratio
-from gemmproof.bench.records import FASTER, NOISE, SLOWER, Interval
-from gemmproof.bench.rounds import LEG, time_rounds
+from gemmproof.bench.record import FASTER, NOISE, SLOWER, Interval
+from gemmproof.bench.statistics import LEG, find_floor, find_interval, judge_ratio, time_rounds
 
 
 @pytest.mark.lane("full")

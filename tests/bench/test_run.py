@@ -7,20 +7,20 @@ import pytest
 import torch
 from fake_cuda_device import SMALL, FakeDevice, allocating, right, run
 
-from gemmproof.bench import records
+from gemmproof.bench import record
 from gemmproof.bench.problems import Problem
-from gemmproof.bench.records import EAGER, GRAPH, NOISE, RIGHT, WRONG, BenchReport, TimedRow
+from gemmproof.bench.record import EAGER, GRAPH, NOISE, RIGHT, WRONG, BenchReport, TimedRow
 from gemmproof.target import TargetError
 
 
 @pytest.mark.parametrize(
     ("cost", "verdict", "ratio"),
-    [(0.01, records.FASTER, 2.0), (0.02, NOISE, 1.0), (0.04, records.SLOWER, 0.5)],
+    [(0.01, record.FASTER, 2.0), (0.02, NOISE, 1.0), (0.04, record.SLOWER, 0.5)],
 )
 def test_a_kernel_is_timed_beside_the_peer_and_the_peer_beside_itself(cost, verdict, ratio):
     device = FakeDevice(right=cost)
     (control, row), events, _ = run(right, device=device)
-    assert (control.kernel, control.verdict) == ("torch.matmul again", records.CONTROL)
+    assert (control.kernel, control.verdict) == ("torch.matmul again", record.CONTROL)
     assert (control.floor, control.ratio.median) == ((1.0, 1.0), 1.0)
     assert (row.kernel, row.peer, row.verdict) == ("right", "torch.matmul", verdict)
     measured = (row.ratio.median, row.seconds, row.peer_seconds, row.tflops, *row.samples)

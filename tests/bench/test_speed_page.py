@@ -5,7 +5,7 @@ import json
 import pytest
 from scripts.docs import speed
 
-from gemmproof.bench.records import CONTROL, FASTER, NOISE, SLOWER, BenchReport
+from gemmproof.bench.record import CONTROL, FASTER, NOISE, SLOWER, BenchReport
 
 
 def test_the_page_shows_the_recordings():

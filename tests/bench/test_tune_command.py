@@ -8,7 +8,7 @@ import json
 import pytest
 from cli_project import NO_ROOM, refuse
 
-from gemmproof.bench.records import BenchReport, Interval, TimedRow
+from gemmproof.bench.record import BenchReport, Interval, TimedRow
 from gemmproof.cli import main
 from gemmproof.commands import bench as bench_command
 from gemmproof.commands import tune

@@ -4,7 +4,7 @@ import drift_kernels
 import numpy as np
 import pytest
 
-from gemmproof.engine.drift import simulate_product
+from gemmproof.drift.run import simulate_product
 from gemmproof.properties.judges.accumulator_drift import declared_model, measure
 from gemmproof.reference.accumulator import infer_accumulator
 from gemmproof.reference.arithmetic import bits, round_to

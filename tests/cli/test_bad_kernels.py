@@ -137,7 +137,7 @@ def test_memory_that_no_such_gpu_has_is_a_finding_less_is_incomplete(capsys, mon
 
 def test_the_default_limits_reach_the_worker(monkeypatch):
     from gemmproof.cli import parser
-    from gemmproof.commands.console import limits_of
+    from gemmproof.commands.output import limits_of
 
     limits = limits_of(parser().parse_args(["check", "x.py:f"]))
     assert (limits.case, limits.total, limits.each) == (30, 600, 3)

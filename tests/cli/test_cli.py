@@ -17,7 +17,7 @@ from gemmproof.cli import EXIT, main
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
 from gemmproof.reference.gpus import TARGETS
-from gemmproof.report.report import SCHEMA, PropertyResult, Report
+from gemmproof.report.record import SCHEMA, PropertyResult, Report
 from gemmproof.report.text import clean, lines, table
 from gemmproof.worker import supervisor
 

@@ -9,13 +9,13 @@ import pytest
 from cli_project import refuse
 
 from gemmproof.cli import EXIT, main
-from gemmproof.commands import by_format
-from gemmproof.commands.by_format import Checks, merge
+from gemmproof.commands import check
+from gemmproof.commands.check import Checks, merge
 from gemmproof.commands.contract import _find_widest
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
-from gemmproof.report.report import SCHEMA, Limit, PropertyResult, Report
+from gemmproof.report.record import SCHEMA, Limit, PropertyResult, Report
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 
@@ -131,7 +131,7 @@ class Kernels:
 
 
 def widest(kernels, monkeypatch, jobs=1):
-    monkeypatch.setattr(by_format, "judge", kernels.judge)
+    monkeypatch.setattr(check, "judge", kernels.judge)
     return _find_widest(Contract(), Checks(Request("check", "k"), Limits(), jobs))
 
 
@@ -162,7 +162,7 @@ def test_formats_wait_for_no_contract_that_the_stated_one_breaks(monkeypatch, ca
 
 def test_reports_of_formats_are_merged_each_fault_once(monkeypatch):
     kernels = Kernels(())
-    monkeypatch.setattr(by_format, "judge", kernels.judge)
+    monkeypatch.setattr(check, "judge", kernels.judge)
     checks = Checks(Request("check", "k"), Limits(), 2)
     report = merge(checks.check(Contract(formats=("fp16", "int8")), "k"))
     assert (report.verdict, len(report.findings), report.seconds) == ("fail", 1, 2.0)

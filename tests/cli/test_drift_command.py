@@ -13,10 +13,10 @@ from cli_project import NO_ROOM, refuse
 
 from gemmproof.cli import main, parser
 from gemmproof.commands import drift as command
-from gemmproof.engine.drift import drift
+from gemmproof.drift.plot import draw
+from gemmproof.drift.run import drift
 from gemmproof.reference.dot import dot_model
-from gemmproof.report.drift_plot import draw
-from gemmproof.report.report import Report
+from gemmproof.report.record import Report
 from gemmproof.report.text import kernel_name
 from gemmproof.worker.protocol import WorkerExit
 

@@ -9,8 +9,8 @@ import pytest
 from cli_project import project_folder, refuse, register  # noqa: F401
 
 from gemmproof.cli import EXIT, main
-from gemmproof.worker import fork_client
-from gemmproof.worker.fork_client import ForkServer
+from gemmproof.worker import fork_server
+from gemmproof.worker.fork_server import ForkServer
 
 
 def test_signoff_judges_every_kernel_in_one_table(project, capsys):
@@ -53,8 +53,8 @@ threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 def test_signoff_imports_a_conftest_once_unless_it_starts_threads(
     project, monkeypatch, capsys, extra, imports
 ):
-    monkeypatch.setattr(fork_client, "ForkServer", ForkServer)  # as for users: one of its own
-    monkeypatch.setattr(fork_client, "find_server", lambda: fork_client._server)
+    monkeypatch.setattr(fork_server, "ForkServer", ForkServer)  # as for users: one of its own
+    monkeypatch.setattr(fork_server, "find_server", lambda: fork_server._server)
     register("matmul", "star", more=COUNTS + extra)
     assert main(["signoff", "--max-examples", "1"]) == EXIT["pass"], capsys.readouterr().err
     assert Path("imports.txt").read_text().split() == ["once"] * imports

@@ -11,9 +11,7 @@ from mutants.unflawed import KERNELS
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.check import check
-from gemmproof.engine.judge import judge
-from gemmproof.engine.observe import make_related_calls, observe
-from gemmproof.engine.wrapper_state import keep_state
+from gemmproof.engine.observe import judge, keep_state, make_related_calls, observe
 from gemmproof.properties.judges import memory_use
 from gemmproof.properties.table import PROPERTIES
 

@@ -7,11 +7,11 @@ from wide import wide
 
 from gemmproof.backends.autotune import choose
 from gemmproof.backends.cuda import launch_cases
-from gemmproof.backends.on_device import place
+from gemmproof.backends.cuda_device import place
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.simulator import run
-from gemmproof.report.report import SCHEMA, Report
+from gemmproof.report.record import SCHEMA, Report
 
 CPU = torch.device("cpu")
 CONTRACT = wide()

@@ -27,10 +27,10 @@ from gemmproof.backends.cuda import FILLS, launch_cases
 from gemmproof.backends.predict import predict
 from gemmproof.cli import EXIT, main
 from gemmproof.engine.check import check
-from gemmproof.lowering.premise.check import PremiseCheck
+from gemmproof.lowering.assumption_check import PremiseCheck
 from gemmproof.properties.cases.case import Case
 from gemmproof.reference.simulator.ops import dots
-from gemmproof.report.report import Report
+from gemmproof.report.record import Report
 
 
 # -- what holds ----------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from fake_gpu import CPU, launch
 from triton.runtime.errors import OutOfResources
 
 from gemmproof.backends.autotune import force
-from gemmproof.backends.on_device import find_changes, place
+from gemmproof.backends.cuda import MOST_CASES, select_cases
+from gemmproof.backends.cuda_device import find_changes, place
 from gemmproof.backends.predict import _find_freedom, find_target
-from gemmproof.backends.select import MOST_CASES, select_cases
 from gemmproof.engine.observe import PassedOver
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import operands

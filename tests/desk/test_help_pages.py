@@ -14,8 +14,8 @@ from mutants.table import MUTANTS, SURVIVORS
 
 from gemmproof.cli import parser
 from gemmproof.commands.check import contract_of
+from gemmproof.drift.run import drift_of
 from gemmproof.engine.check import check
-from gemmproof.engine.drift import drift_of
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.help import Example
 from gemmproof.properties.help.pages import CLAIMS, FAULT_PAGES, PAGES, find_pages
@@ -25,8 +25,8 @@ from gemmproof.properties.judges.metamorphic import RELATIONS
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.table import BY_NAME
 from gemmproof.reference.simulation import KINDS
-from gemmproof.report.help_text import WIDTH, lines
-from gemmproof.report.report import Report
+from gemmproof.report.record import Report
+from gemmproof.report.text import WIDTH, page_lines
 from gemmproof.target import load, parse
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def test_no_page_is_about_what_nothing_reports():
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_page_fits_a_screen(name):
-    shown = [text for text, _ in lines(EVERY[name])]
+    shown = [text for text, _ in page_lines(EVERY[name])]
     assert len(shown) <= SCREEN
     assert max(map(len, shown)) <= WIDTH
     assert shown[0].startswith(name)

@@ -6,13 +6,13 @@ import pytest
 from cli_project import project_folder  # noqa: F401
 from pytest_project import HEAD
 
+from gemmproof import terminal as shown
 from gemmproof.cli import main
-from gemmproof.commands import by_format
-from gemmproof.commands.by_format import Checks
-from gemmproof.desk import progress as shown
+from gemmproof.commands import check
+from gemmproof.commands.check import Checks
 from gemmproof.properties.contract import Contract
-from gemmproof.report.report import SCHEMA, Report
-from gemmproof.streams import say
+from gemmproof.report.record import SCHEMA, Report
+from gemmproof.terminal import say
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 
@@ -90,13 +90,13 @@ def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
 
     monkeypatch.setattr(shown, "EVERY", 0.1)
     monkeypatch.setattr(shown, "say", tell)
-    monkeypatch.setattr(by_format, "judge", judge_until_told)
+    monkeypatch.setattr(check, "judge", judge_until_told)
     contract = Contract(formats=("fp16", "bf16"))
     checks = Checks(Request("check", "matmul"), Limits(), jobs=1)
     assert set(checks.check(contract, "matmul as it is")) == {"fp16", "bf16"}
     lines = capsys.readouterr().err.splitlines()
     assert "matmul as it is: 0 of 2 formats; 10 of 20 cases" in lines
     assert any(line.startswith("matmul as it is: 1 of 2 formats; 10 of 20 c") for line in lines)
-    monkeypatch.setattr(by_format, "judge", judge)
+    monkeypatch.setattr(check, "judge", judge)
     Checks(Request("check", "matmul"), Limits(), jobs=1, quiet=True).check(contract, "matmul")
     assert capsys.readouterr().err == ""

@@ -1,6 +1,6 @@
 """Progress: what is done of what was asked, and the time left where there is a basis for it."""
 
-from gemmproof.desk.progress import Course, say_seconds
+from gemmproof.terminal import Course, say_seconds
 
 
 class Clock:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmproof.desk.wrappers import find_wrappers
+from gemmproof.wrappers import find_wrappers
 
 ROOT = Path(__file__).parents[2]
 HEAD = """

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import torch
 import triton
 
-from gemmproof.lowering import capture
+from gemmproof.lowering import compile
 from gemmproof.reference.fake_cuda.driver import swap
 from gemmproof.reference.gpus import GPUS
 
 
-class Launch(capture.CapturedLaunch):
+class Launch(compile.CapturedLaunch):
     """A captured launch, with what our kernels' constants say of it."""
 
     @property
@@ -43,7 +43,7 @@ def capture_launches(gpu, has_engine=True):
         shared_memory_per_block_optin=GPUS[gpu].shared_memory,
     )
     made = []
-    with capture.capture_launches(gpu) as captured:
+    with compile.capture_launches(gpu) as captured:
         with swap(((torch.cuda, "get_device_properties", lambda device=None: facts),)):
             yield made
         made += [Launch(**vars(launch)) for launch in captured]

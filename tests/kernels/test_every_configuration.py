@@ -15,7 +15,7 @@ from triton.runtime.jit import JITFunction
 from triton_versions import holds
 
 from gemmproof import kernels
-from gemmproof.lowering.binary.cubin import read_cubin
+from gemmproof.lowering.assembly import read_cubin
 from gemmproof.reference.gpus import GPUS
 
 #: Where a thread may keep something in memory on Hopper: two accumulators hardly have room in the

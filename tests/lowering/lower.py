@@ -7,8 +7,7 @@ from collections import Counter
 import torch
 import triton
 
-from gemmproof.lowering.capture import capture_launches
-from gemmproof.lowering.compile import compile_launch
+from gemmproof.lowering.compile import capture_launches, compile_launch
 from gemmproof.lowering.facts import tell
 
 FORMATS = {

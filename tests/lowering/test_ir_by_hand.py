@@ -2,9 +2,8 @@
 
 import pytest
 
-from gemmproof.lowering.binary.amdgcn import read_amdgcn
-from gemmproof.lowering.binary.ir import count_buffers, has_specialised_warps, list_dots
-from gemmproof.lowering.binary.ptx import NOWHERE
+from gemmproof.lowering.assembly import count_buffers, has_specialised_warps, list_dots, read_amdgcn
+from gemmproof.lowering.ptx import UNKNOWN_PLACE
 from gemmproof.lowering.record import FMA, UNKNOWN
 
 ALIASES = """
@@ -41,7 +40,7 @@ DOTS = {
     " !ttg.memdesc<128x32xf16, #shared, #smem, mutable>, !ttg.memdesc<32x64xf16, #shared, #smem>,"
     " !ttg.memdesc<128x64xf32, #tmem, #ttng.tensor_memory, mutable>,"
     " !ttg.memdesc<1xi64, #shared, #smem, mutable> loc(#loc1)":
-        (NOWHERE, (128, 64, 32), "f16 f16 f32", ""),
+        (UNKNOWN_PLACE, (128, 64, 32), "f16 f16 f32", ""),
 }  # fmt: skip
 
 

@@ -10,14 +10,13 @@ from lower import capture
 from replaced_ptxas import hide_tools, replace_ptxas
 
 from gemmproof.lowering import compile as compiling
-from gemmproof.lowering.capture import join_launches
+from gemmproof.lowering.compile import join_launches
 from gemmproof.lowering.record import SCHEMA, LoweredLaunch, document
-from gemmproof.lowering.serve import serve
+from gemmproof.lowering.task import serve
+from gemmproof.lowering.text import describe, tabulate
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest, Operand
 from gemmproof.reference.simulation import CompileError
-from gemmproof.report.lowering_table import tabulate
-from gemmproof.report.lowering_text import describe
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import Request
 

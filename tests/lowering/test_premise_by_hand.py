@@ -4,11 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from gemmproof.lowering.binary.ir import IrDot
-from gemmproof.lowering.premise.compare import AGREED, CONTRADICTED, NOT_KNOWN, compare
-from gemmproof.lowering.premise.compiled import CompiledDot, join_lines
-from gemmproof.lowering.premise.order import list_order, list_steps, read_width
-from gemmproof.lowering.premise.predicted import join_predicted
+from gemmproof.lowering.assembly import IrDot
+from gemmproof.lowering.assumptions import (
+    AGREED,
+    CONTRADICTED,
+    NOT_KNOWN,
+    CompiledDot,
+    compare,
+    join_lines,
+    join_predicted,
+    list_order,
+    list_steps,
+    read_width,
+)
 from gemmproof.lowering.record import FMA, UNKNOWN, DotInstruction, DotLowering
 from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.reference.simulation import PredictedDot, Where

@@ -13,15 +13,15 @@ import torch
 
 from gemmproof.cli import EXIT, main
 from gemmproof.engine.check import check
-from gemmproof.lowering.premise.check import PremiseCheck
-from gemmproof.lowering.premise.compiled import join_lines
+from gemmproof.lowering.assumption_check import PremiseCheck
+from gemmproof.lowering.assumptions import join_lines
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.simulation import CompileError, Where
 from gemmproof.reference.simulator import run
 from gemmproof.reference.simulator.ops import dots
-from gemmproof.report.report import Report
+from gemmproof.report.record import Report
 from gemmproof.report.text import lines
 
 KERNEL = KernelUnderTest("right", kernels.right, Contract(M="64", N="64", K="64"))
@@ -197,7 +197,7 @@ def test_what_takes_a_compiler_down_costs_one_launch(fault, how, tmp_path):
 
 def test_a_launch_that_is_not_compiled_leaves_a_check_incomplete(monkeypatch):
     monkeypatch.setattr(
-        "gemmproof.engine.premises.PremiseCheck",
+        "gemmproof.engine.sections.PremiseCheck",
         lambda tell, seconds, every: PremiseCheck(tell, seconds, every=every, compiler=fail),
     )
     report = judge()

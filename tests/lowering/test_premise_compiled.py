@@ -7,10 +7,9 @@ import pytest
 import torch
 from lower import FORMATS
 
-from gemmproof.lowering.capture import CapturedLaunch
-from gemmproof.lowering.premise.apart import compile_dots
-from gemmproof.lowering.premise.compare import AGREED, CONTRADICTED, compare
-from gemmproof.lowering.premise.predicted import join_predicted
+from gemmproof.lowering.assumption_check import compile_dots
+from gemmproof.lowering.assumptions import AGREED, CONTRADICTED, compare, join_predicted
+from gemmproof.lowering.compile import CapturedLaunch
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.simulator import run
 

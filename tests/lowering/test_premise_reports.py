@@ -11,13 +11,12 @@ import pytest
 from warm_process import run_module
 
 from gemmproof.cli import EXIT, main
-from gemmproof.desk.progress import _Part
-from gemmproof.lowering.premise.record import Premises
+from gemmproof.engine.assemble import make_report
 from gemmproof.properties.cases.case import Case
-from gemmproof.report.report import SCHEMA, Report
-from gemmproof.worker.limits import Limits, find_broken
+from gemmproof.report.record import SCHEMA, Premises, Report
+from gemmproof.terminal import _Part
 from gemmproof.worker.protocol import WorkerExit
-from gemmproof.worker.verdict import make_report
+from gemmproof.worker.supervisor import Limits, find_broken
 
 ROOT = Path(__file__).parents[2]
 CASE = Case(17, 16, 16).to_json()

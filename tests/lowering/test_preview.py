@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from gemmproof.cli import main
-from gemmproof.lowering.preview.dot import Dot, list_changes
-from gemmproof.lowering.preview.serve import lower_dot, serve
-from gemmproof.lowering.preview.table import tabulate_dots
+from gemmproof.lowering.preview import Dot, list_changes, tabulate_dots
 from gemmproof.lowering.record import FMA, LoweredLaunch
 from gemmproof.lowering.run import LoweredTarget
-from gemmproof.report.lowering_text import lines
+from gemmproof.lowering.task import lower_dot, serve_preview
+from gemmproof.lowering.text import lines
 from gemmproof.worker.protocol import Request
 
 OF_TILE = "--dot 64 64 32 "
@@ -22,7 +21,7 @@ def preview(gpu, room, *dots, done=0, remedies=True):
     """What a worker tells of dots, after JSON."""
     plan = {"room": str(room), "done": done, "remedies": remedies, "dots": list(map(fields, dots))}
     events = []
-    serve(Request("preview", "dot", gpu=gpu, plan=plan), events.append)
+    serve_preview(Request("preview", "dot", gpu=gpu, plan=plan), events.append)
     told = [json.loads(json.dumps(x["lowering"])) for x in events if x["event"] == "lowered"]
     return [LoweredLaunch.from_dict(x) for x in told], events
 

@@ -2,11 +2,15 @@
 
 import pytest
 
-from gemmproof.lowering.binary.ptx import NOWHERE, read_ptx, split_operands
-from gemmproof.lowering.binary.ptx_access import list_accesses
-from gemmproof.lowering.binary.ptx_dots import list_core_instructions
-from gemmproof.lowering.binary.ptx_sums import find_promotion
-from gemmproof.lowering.binary.ptx_values import Values
+from gemmproof.lowering.ptx import (
+    UNKNOWN_PLACE,
+    Values,
+    find_promotion,
+    list_accesses,
+    list_core_instructions,
+    read_ptx,
+    split_operands,
+)
 from gemmproof.lowering.record import UNKNOWN
 
 HEAD = """
@@ -72,7 +76,7 @@ def test_lines_of_inline_assembly_are_those_of_its_place():
 
 
 def test_a_text_without_lines_has_places_nowhere():
-    assert read("\tret;\n").statements[0].place == NOWHERE
+    assert read("\tret;\n").statements[0].place == UNKNOWN_PLACE
 
 
 def test_operands_are_split_where_no_bracket_holds_the_comma():

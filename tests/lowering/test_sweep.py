@@ -12,14 +12,12 @@ from lower import capture
 
 from gemmproof import Contract, multiple_of
 from gemmproof.cli import main
+from gemmproof.lowering import sweep_text
 from gemmproof.lowering.record import GlobalAccess, LoweredLaunch, Resources
 from gemmproof.lowering.run import LoweredTarget
-from gemmproof.lowering.serve import capture_case
-from gemmproof.lowering.sweep import text
-from gemmproof.lowering.sweep.changes import list_changes
-from gemmproof.lowering.sweep.compare import compare
-from gemmproof.lowering.sweep.serve import serve
-from gemmproof.lowering.sweep.variants import alter, find_variants
+from gemmproof.lowering.sweep import alter, find_variants, list_case_changes
+from gemmproof.lowering.sweep_text import compare
+from gemmproof.lowering.task import capture_case, serve_sweep
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import LAYOUTS
 from gemmproof.properties.kernel import KernelUnderTest
@@ -37,7 +35,7 @@ def find(wrapper, gpu="sm_80", contract=None, case=None, layouts=LAYOUTS):
         return capture_case(kernel, case, gpu, every=False)
 
     case = case or Case(64, 64, 64)
-    changes = list(list_changes(case, kernel, layouts))
+    changes = list(list_case_changes(case, kernel, layouts))
     return {v.change: v for v in find_variants(case, changes, call, notes)}, notes
 
 
@@ -47,7 +45,7 @@ def ask(wrapper, room, gpu="sm_80", **words):
     plan = {"sizes": SIZES, "layouts": {}, "every": False, "done": 0, "room": str(room), **words}
     events = []
     request = Request("sweep", "k", gpu=gpu, plan=plan, target={"place": "k.py"})
-    serve(request, lambda request: kernel, events.append)
+    serve_sweep(request, lambda request: kernel, events.append)
     told = [x for x in json.loads(json.dumps(events)) if x["event"] == "lowered"]
     made = LoweredTarget(gpu, [LoweredLaunch.from_dict(x["lowering"]) for x in told])
     made.variants = [x["variant"] for x in told]
@@ -144,7 +142,7 @@ def test_a_worker_compiles_each_variant(swept):
     assert events[-1]["launches"] == len(made.lowerings) == len(made.variants)
     numbers = [(x["index"], x["of"]) for x in events if x["event"] == "case"]
     assert numbers == [(i, len(made.lowerings)) for i in range(len(made.lowerings))]
-    (one,) = text.collect([made])
+    (one,) = sweep_text.collect([made])
     variants = {x["change"]: x for x in one["variants"]}
     padded = variants["K=63"]  # the kernel asks for no specialisation of K itself
     assert "a padded" in padded["also"]
@@ -162,7 +160,7 @@ def test_a_worker_compiles_each_variant(swept):
 
 
 def test_the_screen_groups_what_costs_the_same(swept):
-    shown = [line for line, _ in text.lines("k", [swept[0]], 1.5)]
+    shown = [line for line, _ in sweep_text.lines("k", [swept[0]], 1.5)]
     assert shown[0] == "narrow_kernel fp16 for sm_80: N=32"
     assert shown[2].split(maxsplit=3)[3] == "a_ptr b_ptr c_ptr stride_am"
     assert sum(line.startswith("  costs") for line in shown) < len(swept[0].lowerings) - 1
@@ -178,7 +176,7 @@ def test_what_does_not_compile_as_it_is_is_not_swept(tmp_path):
     made, events = ask(lowered_kernels.shallow, tmp_path)
     assert len(made.lowerings) == 1
     assert events[-1]["event"] == "compiled"
-    shown = [line for line, _ in text.lines("k", [made], 1.0)]
+    shown = [line for line, _ in sweep_text.lines("k", [made], 1.0)]
     assert shown[-1].startswith("k: 0 changes compared for sm_80")
     assert "1 not compiled" in shown[-1]
     # nor one at which an earlier worker died

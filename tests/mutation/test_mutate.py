@@ -12,7 +12,7 @@ from pytest_project import HEAD
 from scripts.docs import mutation
 
 from gemmproof.cli import main
-from gemmproof.interrupts import Interrupted
+from gemmproof.terminal import Interrupted
 
 RIGHT = Path(__file__).parents[2] / "docs" / "examples" / "right.py"
 FEW = ["--max-examples", "12", "--no-proof"]
@@ -160,7 +160,7 @@ def test_interrupted_before_it_knows_anything_it_keeps_the_old_record(project, m
     def interrupt(*args, **options):
         raise Interrupted(signal.SIGINT)
 
-    monkeypatch.setattr("gemmproof.mutation.run.survey_kernel", interrupt)
+    monkeypatch.setattr("gemmproof.mutate.run.survey_kernel", interrupt)
     Path("record.json").write_text("old")
     assert main(["mutate", "alone.py:matmul", "--json", "record.json"]) == 130
     assert Path("record.json").read_text() == "old"
@@ -187,7 +187,7 @@ def test_interrupted_it_tells_what_is_known(project):
 # -- a mutant is loaded where its file stood -------------------------------------------------------
 LOOK = """
 import inspect, sys
-from gemmproof.mutation.load import replace_source
+from gemmproof.mutate.source import replace_source
 from gemmproof.target import load, parse
 path, text, target = sys.argv[1:]
 replace_source(path, text)

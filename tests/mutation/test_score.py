@@ -5,15 +5,15 @@ from dataclasses import asdict
 
 import pytest
 
-from gemmproof.mutation.mutant import Mutant
-from gemmproof.mutation.record import Baseline, Judgement, Score, document, exit_code, find_drops
-from gemmproof.mutation.run import conclude
-from gemmproof.mutation.serve import find_scope
+from gemmproof.mutate.record import Baseline, Judgement, Score, document, exit_code, find_drops
+from gemmproof.mutate.run import conclude
+from gemmproof.mutate.source import Mutant
+from gemmproof.mutate.task import find_scope
+from gemmproof.mutate.text import say_score, summarise
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.proof import Proof
-from gemmproof.report.mutation_text import say_score, summarise
-from gemmproof.report.report import SCHEMA, ProofResult, PropertyResult, Report
+from gemmproof.report.record import SCHEMA, ProofResult, PropertyResult, Report
 from gemmproof.worker.protocol import WorkerExit
 
 CASE = Case(M=1, N=1, K=1, dtype="fp16")

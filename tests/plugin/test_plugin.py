@@ -165,7 +165,7 @@ def test_each_option_is_an_ini_line_too(project):
 
 
 @pytest.mark.lane("full")
-@pytest.mark.parametrize("where", ["gemmproof", "gemmproof.worker.verdict"])
+@pytest.mark.parametrize("where", ["gemmproof", "gemmproof.engine.assemble"])
 def test_the_options_reach_the_engine(project, where):
     """Here, or in a worker."""
     (project / "conftest.py").write_text(

@@ -10,7 +10,7 @@ from pytest_project import HEAD, read_outcomes, run_pytest, write_project
 
 from gemmproof import KernelUnderTest, suite
 from gemmproof.plugin import GemmItem
-from gemmproof.report.report import SCHEMA, PropertyResult, Report
+from gemmproof.report.record import SCHEMA, PropertyResult, Report
 
 IDLE = "no case bore on it: it applies to none that was drawn, or to none that holds otherwise"
 

@@ -86,7 +86,7 @@ def test_a_report_without_room_is_incomplete_and_the_answer_is_printed(
 def test_an_answer_is_printed_before_its_report_is_written(project, capsys, monkeypatch):
     printed = []
     monkeypatch.setattr(
-        "gemmproof.commands.console.replace_file",
+        "gemmproof.commands.output.replace_file",
         lambda name, write: printed.append(capsys.readouterr().out) or "",
     )
     assert main(["check", "my_kernels.py:matmul", "--json", "report.json"]) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from supervised import each_way, judging  # noqa: F401
 
-from gemmproof.worker import fork_client, supervisor
+from gemmproof.worker import fork_server, supervisor
 
 TELLS = """
 import os, sys
@@ -27,10 +27,10 @@ def test_forked_workers_share_one_parent_and_start_as_spawned_ones_do(run, monke
     Path("targets.py").write_text(TELLS)
     first, second = (run("tells", max_examples=1)[1].output for _ in range(2))
     assert first == second
-    parent = fork_client.find_server().process.pid
+    parent = fork_server.find_server().process.pid
     assert first.startswith(f"[{parent}, True, None, 0, ")
     assert f"'1', 1, {os.getcwd()!r}, True]" in first
-    monkeypatch.setattr(fork_client, "_server", None)
+    monkeypatch.setattr(fork_server, "_server", None)
     alone = run("tells", max_examples=1)[1].output
     assert alone.partition(", ")[2] == first.partition(", ")[2]
     assert alone.startswith(f"[{os.getpid()}, ")
@@ -75,21 +75,21 @@ def test_a_forked_worker_has_the_environment_of_the_moment_as_a_spawned_one_has(
 
 
 def test_where_no_server_starts_workers_are_spawned(monkeypatch):
-    monkeypatch.setattr(fork_client.sys, "executable", "/no/such/python")
+    monkeypatch.setattr(fork_server.sys, "executable", "/no/such/python")
     with supervisor.preload():
-        assert fork_client.find_server() is None
+        assert fork_server.find_server() is None
 
 
 def test_a_server_that_takes_too_much_memory_is_not_kept():
     with supervisor.preload(limits=supervisor.Limits(memory=1)):
-        assert fork_client.find_server() is None
+        assert fork_server.find_server() is None
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("way", ["spawned"], indirect=True)
 def test_a_server_that_dies_takes_no_verdict_with_it(run):
     with supervisor.preload():
-        killed = fork_client.find_server().process
+        killed = fork_server.find_server().process
 
         def kill(event):
             if event["event"] == "case" and killed.poll() is None:
@@ -107,9 +107,9 @@ def test_signoff_forks_every_worker_of_one_server(tmp_path, monkeypatch, capsys)
     from gemmproof.cli import main
 
     forked, spawned = [], []
-    fork, spawn = fork_client.ForkServer.fork, supervisor._spawn
+    fork, spawn = fork_server.ForkServer.fork, supervisor._spawn
     monkeypatch.setattr(
-        fork_client.ForkServer, "fork", lambda self, *a: forked.append(self) or fork(self, *a)
+        fork_server.ForkServer, "fork", lambda self, *a: forked.append(self) or fork(self, *a)
     )
     monkeypatch.setattr(supervisor, "_spawn", lambda *a: spawned.append(a) or spawn(*a))
     conftest = Path(__file__).parents[2] / "conftest.py"

@@ -11,8 +11,8 @@ import pytest
 from cli_process import find_left, finish, start
 
 from gemmproof.cli import main
-from gemmproof.desk.sources import list_sources
 from gemmproof.target import parse
+from gemmproof.watch import list_sources
 
 KERNELS = """
 import json
@@ -194,7 +194,7 @@ def test_what_names_nothing_ends_at_once(project, words, said):
 
 @pytest.mark.parametrize("command", [("check", "x.py:f"), ("signoff",)])
 def test_without_watchfiles_a_line_says_what_to_install(command, monkeypatch, capsys):
-    monkeypatch.setattr("gemmproof.desk.watching.util.find_spec", lambda name: None)
+    monkeypatch.setattr("gemmproof.watch.util.find_spec", lambda name: None)
     assert main([*command, "--watch"]) == 2
     said = "--watch: got no watchfiles, expected it: pip install 'gemmproof[watch]'"
     assert capsys.readouterr().err == f"gemmproof {command[0]}: {said}\n"
@@ -222,7 +222,7 @@ def test_too_many_watches_are_one_line(project, monkeypatch, capsys):
 
     monkeypatch.setattr("watchfiles.watch", refuse)
     monkeypatch.chdir(project)
-    monkeypatch.setattr("gemmproof.desk.watching.list_sources", lambda target: (set(), True))
+    monkeypatch.setattr("gemmproof.watch.list_sources", lambda target: (set(), True))
     monkeypatch.setattr("gemmproof.commands.check.prepare", lambda options: lambda: 0)
     monkeypatch.setattr("gemmproof.commands.check.preload", lambda limits: nullcontext())
     assert main(["check", "my_kernels.py:matmul", "--watch"]) == 3

@@ -21,7 +21,7 @@ from gemmproof.properties.proof.prove import prove
 from gemmproof.properties.proof.size_limits import find_divisor, find_wraps
 from gemmproof.reference.symbolic.terms import symbol
 from gemmproof.reference.work import METER
-from gemmproof.report.report import Report
+from gemmproof.report.record import Report
 from gemmproof.report.text import list_limits
 from gemmproof.target import load, parse
 

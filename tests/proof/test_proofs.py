@@ -7,14 +7,14 @@ import pytest
 from fake_simulator import cases_in, check_with, fake_run, stray_load
 from wide import wide
 
-from gemmproof.engine.proof import PROVABLE
+from gemmproof.engine.proofs import PROVABLE
 from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.proof import Proof, Proofs
 from gemmproof.reference.simulation import Fault
-from gemmproof.report.report import SCHEMA, ProofResult, PropertyResult, Report
+from gemmproof.report.record import SCHEMA, ProofResult, PropertyResult, Report
 from gemmproof.report.text import lines, proof_text
 from gemmproof.report.text import table as make_table
 

@@ -18,7 +18,7 @@ from gemmproof.properties.proof.ledger import ABOUT, Book
 from gemmproof.properties.proof.prove import _conclude, prove
 from gemmproof.reference.symbolic.solver import OutOfTime
 from gemmproof.reference.symbolic.tracing import paths, symbolic_shapes
-from gemmproof.report.report import Report
+from gemmproof.report.record import Report
 
 MISALIGNED = ("row", "misaligned")
 SECONDS = 60.0  # more than a loaded machine takes

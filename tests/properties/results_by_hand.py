@@ -5,8 +5,7 @@ import torch
 from wide import wide
 
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.judge import judge
-from gemmproof.engine.observe import observe
+from gemmproof.engine.observe import judge, observe
 from gemmproof.properties.cases.data import TORCH_DTYPES, as_array, as_tensor
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.arithmetic import round_to

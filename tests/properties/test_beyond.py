@@ -10,12 +10,12 @@ from no_false_alarm.splitting import locked_kernel
 from wide import wide
 
 from gemmproof import Contract, KernelUnderTest, check
-from gemmproof.backends.select import select_cases
+from gemmproof.backends.cuda import select_cases
 from gemmproof.properties.cases.beyond import list_beyond
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
 from gemmproof.properties.cases.generate import Survey, is_admitted, vary
-from gemmproof.report.report import Report
+from gemmproof.report.record import Report
 
 TILE = (16, 16, 16)
 

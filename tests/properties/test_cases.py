@@ -18,7 +18,7 @@ from gemmproof.properties.contract import Contract, Sizes, multiple_of
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import OPERANDS
-from gemmproof.report.report import SCHEMA, PropertyResult, Report
+from gemmproof.report.record import SCHEMA, PropertyResult, Report
 
 SURVEY = Survey((((32, 64, 16),), ((128, 256, 64), (16, 16, 16))), splits=(4,))
 CONTRACTS = {

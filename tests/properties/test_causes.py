@@ -9,7 +9,7 @@ import triton.language as tl
 from fake_simulator import HERE, check_with, fake_run, right, stray_load
 
 from gemmproof.engine.check import check
-from gemmproof.engine.findings.causes import join, name_axis
+from gemmproof.engine.findings import join, name_axis
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding, list_by_cause

@@ -14,7 +14,8 @@ from scripts.docs import tensor_cores
 from scripts.docs.markdown import fill
 from wide import wide
 
-from gemmproof.engine.drift import drift, drift_of, launch_product, simulate_product
+from gemmproof.drift.run import drift, drift_of, launch_product, simulate_product
+from gemmproof.drift.text import lines
 from gemmproof.properties.cases.data import as_array, as_tensor
 from gemmproof.properties.judges.accumulator_drift import (
     DATA,
@@ -32,7 +33,6 @@ from gemmproof.reference.arithmetic import Array, widen
 from gemmproof.reference.bounds import gemm_bound
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.dot.triton_dot import triton_dot
-from gemmproof.report.drift_text import lines
 
 ROOT = Path(__file__).parents[2]
 HOPPER = "fp32 tensor core F=25 L=16"

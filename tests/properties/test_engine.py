@@ -15,7 +15,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, smallest
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.report.report import Report
+from gemmproof.report.record import Report
 
 
 def test_a_right_kernel_passes_every_property_that_applies():

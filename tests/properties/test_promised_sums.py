@@ -10,8 +10,7 @@ from results_by_hand import LAUNCH, names, outcome_of, product
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.check import check
-from gemmproof.engine.observe import make_related_calls, observe
-from gemmproof.engine.wrapper_state import keep_state
+from gemmproof.engine.observe import keep_state, make_related_calls, observe
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.judges import exact_values, metamorphic

@@ -8,8 +8,7 @@ import torch
 from results_by_hand import HERE, names, outcome_of, product
 
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.judge import judge
-from gemmproof.engine.observe import observe
+from gemmproof.engine.observe import judge, observe
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import as_tensor
 from gemmproof.properties.cases.operands import copy_elements

@@ -11,9 +11,7 @@ from wide import wide
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.check import check
-from gemmproof.engine.judge import judge
-from gemmproof.engine.observe import observe
-from gemmproof.engine.wrapper_state import keep_state
+from gemmproof.engine.observe import judge, keep_state, observe
 from gemmproof.kernels import matmul_persistent
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners

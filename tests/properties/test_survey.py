@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gemmproof.engine.constants import find_constants
+from gemmproof.engine.draw import find_constants
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import MOST_SIZES, corners
 from gemmproof.properties.cases.data import overwrite

@@ -9,7 +9,7 @@ from lanes import first_of_each
 from results_by_hand import names, outcome_of, product
 from wide import wide
 
-from gemmproof.engine.judge import judge
+from gemmproof.engine.observe import judge
 from gemmproof.properties.cases.case import FILLS, Case
 from gemmproof.properties.cases.data import as_array, as_tensor
 from gemmproof.properties.diagnosis.wrong_product import diagnose

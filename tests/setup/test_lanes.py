@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from warm_process import run_module
 
-from gemmproof import interrupts
+from gemmproof import terminal
 from gemmproof.cli import main
 
 TESTS = Path(__file__).parents[1]
@@ -114,7 +114,7 @@ def test_a_command_that_runs_within_a_test_leaves_signals_to_pytest(monkeypatch)
     monkeypatch.setattr("gemmproof.commands.completion.run", note)
     assert main(["completion", "bash"]) == 0
     assert during == before
-    monkeypatch.setattr(interrupts, "ENDING", NUMBERS)
+    monkeypatch.setattr(terminal, "ENDING", NUMBERS)
     during.clear()
     assert main(["completion", "bash"]) == 0
     assert not set(during) & set(before)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
-from gemmproof.report.report import SCHEMA, PropertyResult, Report
+from gemmproof.report.record import SCHEMA, PropertyResult, Report
 
 ON = {"backend": "simulator"}
 WRONG = ("stays_in_bounds", "out_of_bounds", "an element behind the end")

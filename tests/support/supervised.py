@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from lanes import first_of_each
 
+from gemmproof.engine.assemble import judge
 from gemmproof.target import parse
-from gemmproof.worker import fork_client, protocol, supervisor
-from gemmproof.worker.fork_client import ForkServer
+from gemmproof.worker import fork_server, protocol, supervisor
+from gemmproof.worker.fork_server import ForkServer
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
-from gemmproof.worker.verdict import judge
 
 LIMITS = Limits(load=20, case=1, total=60, memory=1 << 28)
 TARGETS = """
@@ -93,8 +93,8 @@ def each_way(request):
 def judging(tmp_path, monkeypatch, way):
     """Judges one of the TARGETS, by the engine that only calls it."""
     # no common process: a worker is spawned, or forked of the server that is started here
-    monkeypatch.setattr(fork_client, "find_server", lambda: fork_client._server)
-    monkeypatch.setattr(fork_client, "ForkServer", ForkServer)
+    monkeypatch.setattr(fork_server, "find_server", lambda: fork_server._server)
+    monkeypatch.setattr(fork_server, "ForkServer", ForkServer)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     monkeypatch.setattr(protocol, "ENGINE", "fake_engine:check")
     monkeypatch.chdir(tmp_path)
@@ -109,8 +109,8 @@ def judging(tmp_path, monkeypatch, way):
         yield run
         return
     with supervisor.preload():
-        server = fork_client.find_server()
+        server = fork_server.find_server()
         assert server is not None
         yield run
         assert server.process.poll() is None  # no target ended it
-    assert fork_client.find_server() is None
+    assert fork_server.find_server() is None

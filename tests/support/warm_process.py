@@ -87,11 +87,11 @@ def _serve(line: socket.socket) -> None:
     """Fork for each request until none comes; return in the fork, once it is like a new process."""
     from engine_at_hand import lend, start_server
 
-    from gemmproof.worker import fork_client
+    from gemmproof.worker import fork_server
     from gemmproof.worker.processes import die_with_parent
 
     die_with_parent()
-    engine, start = start_server(), fork_client.ForkServer
+    engine, start = start_server(), fork_server.ForkServer
     for name in MODULES:
         import_module(name)
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would lack the other threads"
@@ -105,7 +105,7 @@ def _serve(line: socket.socket) -> None:
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.close(output)
-            fork_client.ForkServer = lambda root, conftest, memory: (
+            fork_server.ForkServer = lambda root, conftest, memory: (
                 lend(engine, memory) or start(root, conftest, memory)
             )
             return _become(*json.loads(message))

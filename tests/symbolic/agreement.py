@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.observe import observe
-from gemmproof.engine.wrapper_state import keep_state
+from gemmproof.engine.observe import keep_state, observe
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.proof.domain import NotSaid, list_domains
 from gemmproof.properties.proof.ledger import list_paths

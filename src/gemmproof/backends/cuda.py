@@ -1,23 +1,33 @@
-"""The cases that held when simulated, launched on a CUDA device and compared."""
+"""The CUDA backend: a case run on a device."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from gemmproof.backends.autotune import Choice
-from gemmproof.backends.launches import CUDA, FILLS, Emit, Launches
+from gemmproof.backends.cuda_device import CUDA, FILLS, Emit, Launches
 from gemmproof.backends.predict import Prediction, find_target, predict
-from gemmproof.backends.select import select_cases
-from gemmproof.engine.findings.dedupe import dedupe
-from gemmproof.engine.judge import Judged, judge
-from gemmproof.engine.observe import PassedOver, observe
-from gemmproof.engine.tally import find_unexpected, tally
-from gemmproof.engine.wrapper_state import keep_state
-from gemmproof.lowering.premise.check import PremiseCheck
+from gemmproof.backends.simulate import Simulator
+from gemmproof.engine.draw import list_cases
+from gemmproof.engine.findings import dedupe
+from gemmproof.engine.observe import Judged, PassedOver, judge, keep_state, observe
+from gemmproof.engine.proofs import NOTHING
+from gemmproof.engine.sections import (
+    add_premises,
+    find_unexpected,
+    judge_compiled,
+    make_report,
+    tally,
+    tell_claims,
+    tell_passes,
+)
+from gemmproof.lowering.assumption_check import PremiseCheck
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import find_reasons
 from gemmproof.properties.judges.determinism import PREDICTED, count_predicted
@@ -27,9 +37,39 @@ from gemmproof.properties.observation import SIMULATOR, Observation
 from gemmproof.properties.table import BY_NAME, is_predicted, list_required, list_unseen
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import say_count
-from gemmproof.report.report import PropertyResult, Report
+from gemmproof.report.record import PropertyResult, Report
+
+# -- selection of a backend ----------------------------------------------------------------------
+MOST_CASES = 24  # cases launched of each format; compiling them is what takes the time
 
 
+def select_cases(cases: Iterable[Case]) -> list[Case]:
+    """Up to MOST_CASES cases of each format, smallest first, with every configuration and layout.
+
+    A case that shows a configuration, layout, fill or multiprocessor count for the first time
+    comes before the rest, of which every n-th is taken.
+    """
+    groups: dict[str, list[Case]] = {}
+    for case in dict.fromkeys(replace(c, compare=None, calls=1) for c in cases if not c.is_sampled):
+        groups.setdefault(case.dtype, []).append(case)
+    found: list[Case] = []
+    for group in groups.values():
+        seen: set[tuple[str, Any]] = set()
+        new: list[Case] = []
+        rest: list[Case] = []
+        for case in group:
+            facets = {(name, getattr(case, name)) for name in ("config", "fill", "sms")}
+            facets |= set(case.layouts)
+            (rest if facets <= seen else new).append(case)
+            seen |= facets
+        chosen = new[:MOST_CASES]
+        if room := MOST_CASES - len(chosen):
+            chosen += rest[:: max(1, -(-len(rest) // room))]
+        found += sorted(chosen, key=lambda c: (c.M * c.N * c.K, c.M + c.N + c.K))
+    return found
+
+
+# -- cuda ----------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class _Lane:
     """One kernel on one device: what was judged, and what could not be.
@@ -268,3 +308,73 @@ def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
         yield f"{count} without predicted bits: {what}"
     for what in dict.fromkeys(lane.lacks):
         yield f"{PREDICTED} not run: {what}"
+
+
+# -- kernels for devices alone -------------------------------------------------------------------
+MOST_DRAWS = 10  # for each case that is wanted: a contract may admit fewer
+
+
+def check_alone(
+    kernel: KernelUnderTest,
+    simulator: Simulator,
+    max_examples: int,
+    seed: int,
+    case: Case | None,
+    launch: bool,
+    device: Any,
+    tell: Emit,
+    premises: PremiseCheck,
+) -> Report:
+    """Judge a `device_only` kernel over what is launched on `device`; incomplete without `launch`.
+
+    Cases are drawn around the tiles that the simulator sees: those of the kernel's stand-in, if it
+    has one.
+    """
+    began, state = time.perf_counter(), keep_state(kernel.launch)
+    tell(tell_claims(kernel, launch))
+    report = make_report(kernel, [], [])
+    target = simulator.target
+    if not launch:
+        why = "the simulator does not see it (device_only): judge it with --device cuda"
+        report = explain_no_launch(report, why)
+        return judge_compiled(report, kernel, target, case, max_examples, began)
+    formats = kernel.contract.formats
+    tell({"event": "start", "examples": 1 if case else max_examples * len(formats)})
+    cases = [case] if case else []
+    if case is None and device is not None:
+        seen = _Seen(kernel, simulator)
+        for dtype in formats:
+            cases += _draw(kernel, seen, dtype, max_examples, random.Random(f"{seed} {dtype}"))
+    try:
+        report = launch_cases(kernel, report, cases, device, tell, premises)
+        report = tell_passes(report, kernel, () if case else cases, max_examples)
+        report = add_premises(report, premises, None, ())
+    finally:
+        state.restore()
+    return judge_compiled(report, kernel, target, case, max_examples, began)
+
+
+class _Seen(dict[Case, Judged]):
+    """What the simulator sees of a case, looked at when it is first asked for."""
+
+    def __init__(self, kernel: KernelUnderTest, simulator: Simulator) -> None:
+        super().__init__()
+        launch = kernel.predicted_by or kernel.launch
+        self._kernel = replace(kernel, launch=launch, device_only=False, predicted_by=None)
+        self._simulator = simulator
+
+    def __missing__(self, case: Case) -> Judged:
+        self[case] = judged = judge(observe(self._kernel, case, self._simulator))
+        return judged
+
+
+def _draw(
+    kernel: KernelUnderTest, seen: _Seen, dtype: str, max_examples: int, rng: random.Random
+) -> list[Case]:
+    found: dict[Case, None] = {}
+    drawn = list_cases(kernel, seen, NOTHING, dtype, rng, max_examples)
+    for one in islice(drawn, MOST_DRAWS * max_examples):
+        found[one] = None
+        if len(found) >= max_examples:
+            break
+    return list(found)

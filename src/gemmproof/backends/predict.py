@@ -9,8 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemmproof.backends.autotune import Choice, choose
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.judge import Judged, judge
-from gemmproof.engine.observe import observe
+from gemmproof.engine.observe import Judged, judge, observe
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation

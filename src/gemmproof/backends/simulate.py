@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gemmproof.backends.multiprocessors import multiprocessors
+from gemmproof.backends.autotune import multiprocessors
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import PlacedOperand, Touched, find_changes
 from gemmproof.properties.judges.exact_values import name_results

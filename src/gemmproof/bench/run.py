@@ -1,34 +1,176 @@
-"""A run of a benchmark: every kernel on every shape in every format, verified and then timed."""
+"""A benchmark: verified calls, timed in rounds, beside their ceilings."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from gemmproof.backends.autotune import watch_tuners
-from gemmproof.bench.calls import Callee, probe
-from gemmproof.bench.ceiling import measure_ceiling
-from gemmproof.bench.clocks import read_clocks
-from gemmproof.bench.formula.sampled import Sample, sample
-from gemmproof.bench.formula.stated import Stated, require_simple
-from gemmproof.bench.legs import Leg, make_leg, prepare
-from gemmproof.bench.operands import Buffers, count_sets
-from gemmproof.bench.peers.registry import make_peer
+from gemmproof.bench.clocks import find_peaks, find_record, read_clocks, share_of, share_of_ceiling
+from gemmproof.bench.device_operands import Buffers, count_sets
+from gemmproof.bench.peers import make_peer
 from gemmproof.bench.problems import Problem
-from gemmproof.bench.ratios import find_floor, find_interval, judge_ratio
-from gemmproof.bench.records import CONTROL, EAGER, RIGHT, WRONG, Ceiling, TimedRow
-from gemmproof.bench.roofline import find_record
-from gemmproof.bench.rounds import Rounds, time_rounds
-from gemmproof.bench.scene import BenchScene, make_row
-from gemmproof.bench.verify import equal_bits, find_beyond, find_left_out, verify
+from gemmproof.bench.record import CONTROL, EAGER, GRAPH, RIGHT, WRONG, Ceiling, Interval, TimedRow
+from gemmproof.bench.statistics import (
+    Rounds,
+    Run,
+    find_floor,
+    find_interval,
+    judge_ratio,
+    time_rounds,
+)
+from gemmproof.bench.timed_calls import Callee, Leg, make_leg, prepare, probe
+from gemmproof.bench.verify import (
+    Sample,
+    Stated,
+    equal_bits,
+    find_beyond,
+    find_left_out,
+    require_simple,
+    sample,
+    verify,
+)
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.target import TargetError
 
+# -- ceilings ------------------------------------------------------------------------------------
+COPIED = 2**30  # bytes, many times any cache
+LARGE = (4096, 8192)  # sides of the products, of which the better one counts
+TRIES = 5
+
+
+def measure_ceiling(
+    device: Any, fmt: Format, beat: Run, copied: int = COPIED, sides: Sequence[int] = LARGE
+) -> Ceiling:
+    """The bandwidth (bytes read and written) and the FLOP/s of torch's own product in a format.
+
+    Where the GPU or torch has no product of this format, another peer may still be compared with.
+    """
+    beat()
+    bandwidth = _time_copy(device, copied)
+    device.release()
+    rates = []
+    for side in sides:
+        beat()
+        with suppress(TargetError):
+            rates.append(_time_product(device, fmt, side))
+        device.release()
+    peaks = find_peaks(device.name, device.capability, device.figures, fmt)
+    return Ceiling(fmt.name, bandwidth, max(rates, default=None), *peaks)
+
+
+def _time_copy(device: Any, count: int) -> float:
+    source = torch.zeros(count, dtype=torch.uint8, device=device.where)
+    target = torch.empty_like(source)
+
+    def copy() -> None:
+        target.copy_(source)
+
+    return 2 * count / _time_best(device, copy, 20)
+
+
+def _time_product(device: Any, fmt: Format, side: int) -> float:
+    problem = Problem(side, side, side)
+    out = FORMATS["bf16" if fmt.is_fp8 else "int32" if fmt.kind == "int" else fmt.stored.name]
+    stated = Stated(KernelUnderTest("product", torch.matmul), problem, fmt)
+    peer = make_peer(None, stated, out)
+    sets = [stated.make(device.where) for _ in range(2)]
+    for seed, buffers in enumerate(sets):
+        stated.fill(buffers, seed)
+    leg = make_leg(peer, sets, problem.shapes[2], out, f"{problem} {fmt.name}", device)
+    seconds = _time_best(device, leg.run(GRAPH), 10) / len(sets)
+    return problem.flops / seconds
+
+
+def _time_best(device: Any, run: Run, repeats: int) -> float:
+    device.time(run, repeats)  # so that clocks have risen
+    return min(device.time(run, repeats) for _ in range(TRIES))
+
+
+# -- calls of a benchmark ------------------------------------------------------------------------
+@dataclass(slots=True)
+class BenchScene:
+    """What is measured: `set_bytes` are those of the operands of one set and of its result."""
+
+    device: Any
+    kernel: KernelUnderTest
+    problem: Problem
+    fmt: Format
+    out: Format
+    peer_out: Format
+    sets: list[Buffers]
+    set_bytes: int
+    ceiling: Ceiling | None
+    beat: Callable[[], None]
+
+    @property
+    def place(self) -> str:
+        """The problem and the format as messages name them."""
+        return f"{self.problem} {self.fmt.name}"
+
+    @property
+    def stated(self) -> Stated:
+        """The operands of this problem."""
+        return Stated(self.kernel, self.problem, self.fmt)
+
+
+def make_row(
+    scene: BenchScene,
+    leg: Leg,
+    peer: str,
+    verdict: str,
+    how: str,
+    rounds: Rounds | None = None,
+    ratio: Interval | None = None,
+    **more: Any,
+) -> TimedRow:
+    """A row; times are those of one call, of which a run makes one for each set."""
+    problem = scene.problem
+    times: dict[str, Any] = {}
+    if rounds is not None:
+        samples = tuple(seconds / len(scene.sets) for seconds in rounds.ours)
+        seconds = statistics.median(samples)
+        times = {
+            "seconds": seconds,
+            "peer_seconds": statistics.median(rounds.theirs) / len(scene.sets),
+            "tflops": problem.flops / seconds / 1e12,
+            "gbytes": scene.set_bytes / seconds / 1e9,
+            "samples": samples,
+            "repeats": rounds.repeats,
+        }
+        if scene.ceiling is not None:
+            peaks = scene.ceiling.peak_bytes, scene.ceiling.peak_flops
+            times["roofline"] = share_of(problem, scene.set_bytes, seconds, *peaks)
+            times["ceiling"] = share_of_ceiling(problem, scene.set_bytes, seconds, scene.ceiling)
+    return TimedRow(
+        kernel=leg.callee.name,
+        peer=peer,
+        format=scene.fmt.name,
+        out_format=scene.out.name,
+        shape=problem.name,
+        M=problem.M,
+        N=problem.N,
+        K=problem.K,
+        batch=problem.batch,
+        verdict=verdict,
+        how=how if not leg.why else f"{how} (no capture: {leg.why})",
+        ratio=ratio,
+        sets=len(scene.sets),
+        set_bytes=scene.set_bytes,
+        l2_bytes=scene.device.l2_bytes,
+        operands=scene.stated.describe(),
+        **times,
+        **more,
+    )
+
+
+# -- run -----------------------------------------------------------------------------------------
 Emit = Callable[[dict[str, Any]], None]
 ROUNDS, SETTLE = 20, 2.0
 PLAIN = KernelUnderTest("kernel", torch.matmul)  # f(a, b) -> a @ b

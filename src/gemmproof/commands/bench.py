@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gemmproof.bench.problems import read_problems
-from gemmproof.bench.records import WRONG, BenchReport, TimedRow
+from gemmproof.bench.record import WRONG, BenchReport, TimedRow
 from gemmproof.commands.check import calling_of
-from gemmproof.commands.console import (
+from gemmproof.commands.output import (
     answer,
     deliver,
     limits_of,
@@ -23,13 +23,11 @@ from gemmproof.commands.console import (
     undrawable,
     unwritable,
 )
-from gemmproof.desk.progress import progress
-from gemmproof.interrupts import Interrupted
 from gemmproof.properties.contract import Contract
 from gemmproof.report.files import STDOUT, Writer, replace_file, write_json
-from gemmproof.report.report import EXIT
-from gemmproof.streams import say
+from gemmproof.report.record import EXIT
 from gemmproof.target import Target, TargetError, parse
+from gemmproof.terminal import Interrupted, progress, say
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Request, WorkerExit
 from gemmproof.worker.supervisor import watch
 
@@ -41,10 +39,10 @@ def run(options: argparse.Namespace) -> int:
     report = measure(options)
     if isinstance(report, int):
         return report
-    from gemmproof.report.bench_text import lines
+    from gemmproof.bench.text import lines
 
     def draw_svg(place: Path) -> None:
-        from gemmproof.report.bench_plot import draw
+        from gemmproof.bench.plot import draw
 
         draw(report, place)
 
@@ -127,7 +125,7 @@ def _read_peer(text: str | None) -> str | dict[str, Any] | None:
     if ":" in text:
         target = parse(text)
         return {**asdict(target), "name": str(target)}
-    from gemmproof.bench.peers.registry import require_known
+    from gemmproof.bench.peers import require_known
 
     require_known("--against", text)
     return text
@@ -156,6 +154,6 @@ def _without_report(
 
 def _show_rows(options: argparse.Namespace, rows: Iterable[TimedRow]) -> None:
     if made := tuple(rows):
-        from gemmproof.report.bench_text import tabulate
+        from gemmproof.bench.text import tabulate
 
         deliver(options, tabulate(made))

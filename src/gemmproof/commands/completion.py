@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from gemmproof.report.report import EXIT
+from gemmproof.report.record import EXIT
 from gemmproof.spelling import NamesOnly
-from gemmproof.streams import say, write_all
+from gemmproof.terminal import say, write_all
 
 # what is completed by its place in the usage
 _FILES, _FOLDERS = ("FILE", "TARGET", "TABLE"), ("DIR",)

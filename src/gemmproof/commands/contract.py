@@ -8,19 +8,18 @@ import time
 from collections.abc import Collection
 from dataclasses import replace
 
-from gemmproof.commands.by_format import Checks, merge
-from gemmproof.commands.check import contract_of, reproduce_line, request_of
-from gemmproof.commands.console import answer, limits_of, refuse
+from gemmproof.commands.check import Checks, contract_of, merge, reproduce_line, request_of
 from gemmproof.commands.init import write_contract
+from gemmproof.commands.output import answer, limits_of, refuse
 from gemmproof.properties.cases.beyond import list_beyond
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.layouts import ANY
 from gemmproof.properties.contract import Contract
-from gemmproof.report.report import EXIT, Limit, Report
+from gemmproof.report.record import EXIT, Limit, Report
 from gemmproof.report.text import STYLES, lines, list_limits
-from gemmproof.streams import say
 from gemmproof.target import TargetError, parse
+from gemmproof.terminal import say
 from gemmproof.worker.supervisor import preload
 
 TILE = Survey().tiles[0][0]

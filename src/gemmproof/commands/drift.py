@@ -5,20 +5,13 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict, replace
 
-from gemmproof.commands.console import (
-    answer,
-    limits_of,
-    refuse,
-    show_end,
-    undrawable,
-    unwritable,
-)
-from gemmproof.desk.progress import progress
+from gemmproof.commands.output import answer, limits_of, refuse, show_end, undrawable, unwritable
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
 from gemmproof.report.files import Writer, write_json
-from gemmproof.report.report import EXIT, Report
+from gemmproof.report.record import EXIT, Report
 from gemmproof.report.text import STYLES, clean
 from gemmproof.target import TargetError, parse
+from gemmproof.terminal import progress
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Request, WorkerExit
 from gemmproof.worker.supervisor import watch
 
@@ -44,8 +37,8 @@ def run(options: argparse.Namespace) -> int:
         note = "--device cuda: torch finds no CUDA GPU here; the kernel was simulated only"
         verdict = "incomplete" if report.verdict == "pass" else report.verdict
         report = replace(report, verdict=verdict, note=note)
-    from gemmproof.report.drift_plot import draw
-    from gemmproof.report.drift_text import lines  # brings numpy, which bad usage needs not
+    from gemmproof.drift.plot import draw
+    from gemmproof.drift.text import lines  # brings numpy, which bad usage needs not
 
     written: dict[str, Writer] = {
         "json": lambda place: write_json(place, report.to_dict()),

@@ -7,21 +7,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from gemmproof.commands.check import request_of
-from gemmproof.commands.console import (
-    answer,
-    limits_of,
-    refuse,
-    show_end,
-    undrawable,
-    unwritable,
-)
-from gemmproof.desk.progress import progress
+from gemmproof.commands.output import answer, limits_of, refuse, show_end, undrawable, unwritable
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.files import Writer, write_json
-from gemmproof.report.report import EXIT
+from gemmproof.report.record import EXIT
 from gemmproof.report.text import STYLES, clean
 from gemmproof.spelling import suggest
 from gemmproof.target import TargetError
+from gemmproof.terminal import progress
 from gemmproof.worker.protocol import UNKNOWN_ENDS, WorkerExit
 from gemmproof.worker.supervisor import watch
 
@@ -50,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     if "explained" not in worker.events:
         return _without_answer(options, worker, request.name)
 
+    from gemmproof.explain.text import lines, list_lines
     from gemmproof.properties.address_map import AddressMap
-    from gemmproof.report.explain_text import lines, list_lines
 
     explanation = AddressMap.from_dict(worker.events["explained"]["explanation"])
     known = list_lines(explanation)
@@ -68,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         return refuse(options, said)
 
     def draw_svg(place: Path) -> None:
-        from gemmproof.report.explain_plot import draw
+        from gemmproof.explain.plot import draw
 
         draw(worker.events["explained"]["picture"], place)
 
@@ -83,7 +76,7 @@ def is_word(text: str) -> bool:
 
 def _explain_word(options: argparse.Namespace) -> int:
     from gemmproof.properties.help.pages import FAULT_PAGES, PAGES, find_pages
-    from gemmproof.report.help_text import lines
+    from gemmproof.report.text import page_lines
 
     for name in ("svg", "case", "line", "config"):
         if getattr(options, name) is not None:
@@ -99,7 +92,7 @@ def _explain_word(options: argparse.Namespace) -> int:
         return refuse(options, f"property: got {options.target!r}, expected {expected}{close}")
     (page,) = pages
     written: dict[str, Writer] = {"json": lambda place: write_json(place, asdict(page))}
-    return answer(options, EXIT["pass"], lines(page), written)
+    return answer(options, EXIT["pass"], page_lines(page), written)
 
 
 def _without_answer(options: argparse.Namespace, worker: WorkerExit, name: str) -> int:

@@ -10,14 +10,13 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from gemmproof.calling import Calling, write_lambda
 from gemmproof.commands.check import calling_of, contract_of
-from gemmproof.commands.console import answer, refuse
+from gemmproof.commands.output import answer, refuse
 from gemmproof.properties.contract import Contract
 from gemmproof.report.files import find_obstacle, replace_file
-from gemmproof.report.report import EXIT
+from gemmproof.report.record import EXIT
 from gemmproof.report.text import clean
-from gemmproof.target import Target, TargetError, package_of, parse
+from gemmproof.target import Calling, Target, TargetError, package_of, parse, write_lambda
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits, watch
 

@@ -10,13 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gemmproof.commands.console import answer, limits_of, refuse, unwritable
-from gemmproof.desk.wrappers import Wrapper, find_wrappers
-from gemmproof.report.command import write_command
+from gemmproof.commands.output import answer, limits_of, refuse, unwritable
 from gemmproof.report.files import Writer, write_json
-from gemmproof.report.report import EXIT
+from gemmproof.report.record import EXIT
 from gemmproof.report.text import Line, clean
-from gemmproof.target import EXPECTED
+from gemmproof.spelling import write_command
+from gemmproof.target import TARGET_FORM
+from gemmproof.wrappers import Wrapper, find_wrappers
 
 HOOK = b"pytest_gemm_kernels"
 
@@ -60,7 +60,7 @@ def find_only_wrapper(file: str) -> tuple[str, list[Line]]:
     found = find_wrappers(_require_file(file, "target"))
     if not found:
         why = "which has no function that takes two tensors and launches a kernel"
-        raise ValueError(f"target: got {file!r}, {why}, expected {EXPECTED}")
+        raise ValueError(f"target: got {file!r}, {why}, expected {TARGET_FORM}")
     if len(found) == 1 and found[0].launches:
         return f"{file}:{found[0].name}", []
     return file, list_wrappers(file, found)

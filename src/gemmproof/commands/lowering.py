@@ -9,22 +9,20 @@ import time
 from dataclasses import asdict, replace
 
 from gemmproof.commands.check import calling_of
-from gemmproof.commands.console import answer, limits_of, refuse, show_end, unwritable
-from gemmproof.desk.progress import progress
-from gemmproof.lowering.preview.ask import ask_preview, refuse_without_dot
-from gemmproof.lowering.preview.table import tabulate_dots
+from gemmproof.commands.output import answer, limits_of, refuse, show_end, unwritable
+from gemmproof.lowering import sweep_text as sweep
+from gemmproof.lowering.preview import ask_preview, refuse_without_dot, tabulate_dots
 from gemmproof.lowering.record import document
 from gemmproof.lowering.run import lower
-from gemmproof.lowering.sweep import text as sweep
+from gemmproof.lowering.text import MOST_BLOCKS, lines, tabulate
 from gemmproof.options.registered import CALLING, ask_registered, is_registered
 from gemmproof.properties.cases.case import Case
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.gpus import DEFAULT
 from gemmproof.report.files import Writer, write_json
-from gemmproof.report.lowering_table import tabulate
-from gemmproof.report.lowering_text import MOST_BLOCKS, lines
-from gemmproof.report.report import EXIT
+from gemmproof.report.record import EXIT
 from gemmproof.target import TargetError, parse
+from gemmproof.terminal import progress
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import preload
 

@@ -8,25 +8,17 @@ import sys
 from dataclasses import asdict
 
 from gemmproof.commands.check import calling_of, contract_of
-from gemmproof.commands.console import answer, limits_of, refuse, unwritable
-from gemmproof.interrupts import Interrupted
-from gemmproof.mutation.generate import OPERATORS
-from gemmproof.mutation.record import (
-    Baseline,
-    Judgement,
-    Score,
-    document,
-    exit_code,
-    find_drops,
-)
+from gemmproof.commands.output import answer, limits_of, refuse, unwritable
+from gemmproof.mutate.generate import OPERATORS
+from gemmproof.mutate.record import Baseline, Judgement, Score, document, exit_code, find_drops
+from gemmproof.mutate.text import summarise
 from gemmproof.options.registered import ask_registered, is_registered
 from gemmproof.report.files import Writer, write_json
-from gemmproof.report.mutation_text import summarise
-from gemmproof.report.report import EXIT
+from gemmproof.report.record import EXIT
 from gemmproof.report.text import STYLES, clean
 from gemmproof.spelling import suggest
-from gemmproof.streams import say
 from gemmproof.target import TargetError, parse
+from gemmproof.terminal import Interrupted, say
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import preload
 
@@ -105,7 +97,7 @@ def _ask(options: argparse.Namespace, **of: object) -> Request:
 
 
 def _mutate(options: argparse.Namespace, request: Request) -> tuple[Score, Interrupted | None]:
-    from gemmproof.mutation.run import mutate
+    from gemmproof.mutate.run import mutate
 
     jobs = options.jobs or os.cpu_count() or 1
     shows = sys.stderr.isatty()

@@ -9,29 +9,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gemmproof.calling import Calling
 from gemmproof.commands.check import calling_of, reproduce_line, request_of
-from gemmproof.commands.console import answer, limits_of, refuse, replay_registered, show_end
 from gemmproof.commands.init import find_import, is_taken
-from gemmproof.desk.progress import progress
+from gemmproof.commands.output import answer, limits_of, refuse, replay_registered, show_end
+from gemmproof.engine.assemble import judge, judge_compiled
+from gemmproof.engine.saved_cases import find_store, list_formats
 from gemmproof.options.registered import ask_registered, is_registered, name_registered
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import PROMISED
 from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
-from gemmproof.report.command import write_command
 from gemmproof.report.files import STDOUT, find_obstacle, replace_file
-from gemmproof.report.report import EXIT, Report
+from gemmproof.report.record import EXIT, Report
 from gemmproof.report.text import STYLES, clean
-from gemmproof.reproduction.bug import Bug
-from gemmproof.reproduction.place import Found, Place
-from gemmproof.reproduction.words import Outcomes, tell_gpu
-from gemmproof.reproduction.write import write_test
-from gemmproof.streams import say
-from gemmproof.target import Target, TargetError, parse
-from gemmproof.worker.kept import find_store, list_formats
+from gemmproof.reproduce.bug import Bug, Found, Place
+from gemmproof.reproduce.write import Outcomes, tell_gpu, write_test
+from gemmproof.spelling import write_command
+from gemmproof.target import Calling, Target, TargetError, parse
+from gemmproof.terminal import progress, say
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import watch
-from gemmproof.worker.verdict import judge, judge_compiled
 
 DEATHS = ("crash", "hang", "memory", "exit")  # of a worker, which would die again
 

@@ -11,26 +11,22 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from gemmproof.commands import forms
-from gemmproof.commands.console import answer, limits_of, note_unpredicted, replay_registered
-from gemmproof.desk.progress import Course, progress
-from gemmproof.interrupts import Interrupted
+from gemmproof.commands import output
+from gemmproof.commands.output import answer, limits_of, note_unpredicted, replay_registered
+from gemmproof.engine.assemble import make_unjudged
+from gemmproof.engine.saved_cases import find_store, judge_kept, note_kept
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.files import Writer, write_early
-from gemmproof.report.report import EXIT, GRAVEST_FIRST, Report
+from gemmproof.report.record import EXIT, GRAVEST_FIRST, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_besides, table
-from gemmproof.signoff.drifted import add_drift
+from gemmproof.signoff.pages import lines as say_signed
+from gemmproof.signoff.pages import list_lost, list_uncounted, list_unused, list_writers, sign_off
 from gemmproof.signoff.record import ACCUMULATOR, INCOMPLETE, REFUSED, DriftClass, Signoff, weigh
-from gemmproof.signoff.show import lines as say_signed
-from gemmproof.signoff.show import list_uncounted, list_unused
-from gemmproof.signoff.verdict import ALONE
-from gemmproof.signoff.writers import list_lost, list_writers, sign_off
-from gemmproof.streams import say
+from gemmproof.signoff.verdict import ALONE, add_drift
 from gemmproof.target import Target
-from gemmproof.worker.kept import find_store, judge_kept, note_kept
+from gemmproof.terminal import Course, Interrupted, progress, say
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import open_pool, preload, watch
-from gemmproof.worker.verdict import make_unjudged
 
 Drifts = dict[str, tuple[DriftClass, ...]]  # by the kernel's name
 
@@ -50,10 +46,10 @@ def run(options: argparse.Namespace) -> int:
     """
     if not options.watch:
         return _prepare(options)()
-    from gemmproof.desk.watching import explain_no_watch, keep_judging
+    from gemmproof.watch import explain_no_watch, keep_judging
 
     if problem := explain_no_watch() or _find_mistake(options):
-        return forms.refuse(options, problem)
+        return output.refuse_with_annotation(options, problem)
     conftest = Target(options.conftest, "pytest_gemm_kernels", is_file=True)
     with preload(limits=limits_of(options)):
         why = keep_judging(conftest, partial(_prepare, options), options.quiet)
@@ -63,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _find_mistake(options: argparse.Namespace) -> str | None:
     """One line on options with which no kernel can be judged."""
-    if problem := forms.find_mistake(options, "html", "markdown"):
+    if problem := output.find_mistake(options, "html", "markdown"):
         return problem
     if options.case:
         try:
@@ -81,14 +77,14 @@ def _find_mistake(options: argparse.Namespace) -> str | None:
 def _prepare(options: argparse.Namespace) -> Callable[[], int]:
     """Judge the kernels; what gives the answer, writes the reports and has the exit code."""
     if mistake := _find_mistake(options):
-        return partial(forms.refuse, options, mistake)
+        return partial(output.refuse_with_annotation, options, mistake)
     # a conftest that is to meet the GPU is imported by each worker: no process that uses one forks
     imported = options.conftest if options.device == "cpu" else None
     with nullcontext() if options.watch else preload(imported, limits_of(options)):
         try:
             kernels, left_out = _kernels(options)
         except ValueError as problem:
-            return partial(forms.refuse, options, str(problem))
+            return partial(output.refuse_with_annotation, options, str(problem))
         names = list(kernels)
         drifts: Drifts = {}
         keep = partial(_keep, options, names, left_out, drifts)
@@ -235,9 +231,9 @@ def _answer(
     notes += [*list_unused(signed, options.accept), *list_uncounted(signed)]
     told = (options, reports, reproduce, list_lost(signed))
     said += [*say_signed(signed), *_summarise(options, reports, signed), *notes]
-    said += forms.list_notes(*told)
+    said += output.list_notes(*told)
     code = answer(options, EXIT[verdict], said, _list_writers(signed, reports, reproduce))
-    return forms.summarise(code, verdict, *told)
+    return output.summarise(code, verdict, *told)
 
 
 def _complete(names: list[str], judged: dict[str, Report], why: str) -> list[Report]:
@@ -251,7 +247,7 @@ def _list_writers(
     """What writes each report that can be asked for, by its option."""
     return {
         **list_writers(signed, reproduce),
-        **forms.list_forms(reports, reproduce, list_lost(signed)),
+        **output.list_forms(reports, reproduce, list_lost(signed)),
     }
 
 

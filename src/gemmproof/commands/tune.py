@@ -7,11 +7,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from gemmproof.bench.records import CONTROL, BenchReport
+from gemmproof.bench.record import CONTROL, BenchReport
 from gemmproof.commands import bench
-from gemmproof.commands.console import answer, refuse, unwritable
+from gemmproof.commands.output import answer, refuse, unwritable
 from gemmproof.report.files import Writer
-from gemmproof.report.report import EXIT
+from gemmproof.report.record import EXIT
 
 SCHEMA = 1
 #: Those among which gemm chooses.

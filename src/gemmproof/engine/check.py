@@ -1,55 +1,103 @@
-"""A check: draw cases, observe each once, judge it by every property, shrink what fails."""
+"""A check: proof, saved cases, drawn cases, shrinking, explanation."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.backends.alone import check_alone
-from gemmproof.backends.cuda import launch_cases
+from gemmproof.backends.cuda import check_alone, launch_cases
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
-from gemmproof.engine.compiled import judge_compiled
+from gemmproof.engine.contract_limits import find_limits, find_needed, sharpen
 from gemmproof.engine.draw import list_cases, require_arguments
-from gemmproof.engine.exact import find_needed, sharpen
-from gemmproof.engine.findings.causes import join, name_axis, same_fault
-from gemmproof.engine.findings.dedupe import dedupe, find_no_launch
-from gemmproof.engine.findings.explain import (
+from gemmproof.engine.findings import (
     DIAGNOSED,
     INEXACT,
+    dedupe,
     explain,
+    find_no_launch,
+    join,
     keep,
+    name_axis,
     name_configuration,
     name_line,
+    name_missing,
     on_integers,
+    same_fault,
 )
-from gemmproof.engine.findings.missing import name_missing
-from gemmproof.engine.first import try_first
-from gemmproof.engine.judge import Judged, judge
-from gemmproof.engine.limits import find_limits
-from gemmproof.engine.observe import make_related_calls, observe
-from gemmproof.engine.premises import add_premises, open_premises
-from gemmproof.engine.proof import NOTHING, Attempt, Prover, attempt, conclude
-from gemmproof.engine.tally import find_unexpected, make_report, tell_claims, tell_passes
-from gemmproof.engine.wrapper_state import State, keep_state
+from gemmproof.engine.observe import Judged, State, judge, keep_state, make_related_calls, observe
+from gemmproof.engine.proofs import NOTHING, Attempt, Prover, attempt, conclude
+from gemmproof.engine.sections import (
+    add_premises,
+    find_unexpected,
+    judge_compiled,
+    make_report,
+    open_premises,
+    tell_claims,
+    tell_passes,
+)
 from gemmproof.properties.cases.beyond import Beyond
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.generate import Survey
+from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.kernel import KernelUnderTest, Misstated
 from gemmproof.properties.observation import Observation
 from gemmproof.properties.proof import SECONDS as PROOF_SECONDS
 from gemmproof.reference.work import counted_seconds
-from gemmproof.report.report import Limit, Report
+from gemmproof.report.record import Limit, Report
 from gemmproof.settings import EXAMPLES
 
 if TYPE_CHECKING:
-    from gemmproof.backends.device import Gpu
+    from gemmproof.backends.cuda_device import Gpu
 
+
+# -- saved cases first ---------------------------------------------------------------------------
+def try_first(
+    kernel: KernelUnderTest,
+    cases: Iterable[Case],
+    judge: Callable[[Case, str], Judged],
+    tell: Callable[[dict[str, Any]], None],
+) -> list[Judged]:
+    """Judge the cases that the contract still admits, and tell which need not be kept any longer.
+
+    Those are the ones that it does not admit, and the ones that hold now. A case of which nothing
+    is known now stays.
+    """
+    tried, dropped = [], []
+    for case in cases:
+        judged = _judge_saved(kernel, case, judge)
+        if judged is None or (judged.applied and not judged.findings):
+            dropped.append(case.to_json())
+        if judged is not None:
+            tried.append(judged)
+    if tried or dropped:
+        tell({"event": "kept", "tried": len(tried), "dropped": dropped})
+    return tried
+
+
+def _judge_saved(
+    kernel: KernelUnderTest, case: Case, judge: Callable[[Case, str], Judged]
+) -> Judged | None:
+    """What becomes of a case; None where the kernel no longer takes it."""
+    try:
+        kernel.require(case)
+    except ValueError:
+        return None
+    if not is_admitted(case, kernel.contract):
+        return None
+    try:
+        judged = judge(case, "kept")
+        judged.require_config()
+    except Misstated:
+        return None
+    return judged
+
+
+# -- check ---------------------------------------------------------------------------------------
 Listener = Callable[[dict[str, Any]], None]
 MORE = 12  # cases that are still drawn after the first finding, for faults of another kind
 RUNS_TO_SHRINK = 60  # per fault

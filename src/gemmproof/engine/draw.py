@@ -1,16 +1,20 @@
-"""Which cases a check tries, in order: the smallest, what a proof asks for, corners, then draws."""
+"""Drawn cases, and the constants of a wrapper that they aim at."""
 
 from __future__ import annotations
 
+import ast
+import functools
 import random
+import types
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
+from pathlib import Path
 from typing import Any
 
-from gemmproof.engine.constants import find_constants
-from gemmproof.engine.judge import Judged
-from gemmproof.engine.proof import Attempt
+from gemmproof.engine.observe import Judged
+from gemmproof.engine.proofs import Attempt
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
 from gemmproof.properties.cases.generate import (
@@ -23,8 +27,181 @@ from gemmproof.properties.cases.generate import (
     smallest,
 )
 from gemmproof.properties.kernel import KernelUnderTest, require_kernel
+from gemmproof.reference.provenance import owner
+
+# -- constants -----------------------------------------------------------------------------------
+MOST_FUNCTIONS = 200  # of a package, the nearest to the wrapper
+MOST_VALUES = 16  # of one expression: configurations multiply
+LEAST, LARGEST = 5, 2**26  # what lies below is drawn anyway; no case has more elements
+
+Names = Mapping[str, frozenset[int]]
+
+_OPERATORS: dict[type[ast.operator], Any] = {
+    ast.Add: lambda x, y: x + y,
+    ast.Sub: lambda x, y: x - y,
+    ast.Mult: lambda x, y: x * y,
+    ast.FloorDiv: lambda x, y: x // y if y else 0,
+    ast.LShift: lambda x, y: x << y if 0 <= y < 64 else 0,
+    ast.Pow: lambda x, y: x**y if 0 <= y < 64 and abs(x) <= LARGEST else 0,
+}
+# functions whose arguments are compared, divide, or are the side of a tile
+_COMPARING = ("min", "max", "minimum", "maximum", "clamp", "cdiv", "range", "arange")
 
 
+def find_constants(wrapper: object, given: Iterable[tuple[str, Any]] = ()) -> tuple[int, ...]:
+    """The constants, nearest to the wrapper first; `given` are constexprs of its launches."""
+    keywords: list[tuple[str, Any]] = list(given)
+    functions = list(_walk(wrapper, keywords))
+    found: dict[int, None] = {}
+    for function in functions:
+        for node in _definitions(function.__code__.co_filename).get(_first_line(function), ()):
+            found |= dict.fromkeys(_compared(node, _names(function, node, keywords)))
+    return tuple(n for n in found if LEAST <= n <= LARGEST)
+
+
+def _walk(wrapper: object, keywords: list[tuple[str, Any]]) -> Iterator[types.FunctionType]:
+    """The functions that a wrapper reaches by name, breadth first, and what partials give them."""
+    waiting, seen, count = [wrapper], set(), 0
+    while waiting and count < MOST_FUNCTIONS:
+        value: Any = waiting.pop(0)
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, functools.partial):
+            waiting += [value.func, *value.args, *value.keywords.values()]
+            keywords += value.keywords.items()
+        elif isinstance(value, types.MethodType):
+            waiting += [value.__func__, type(value.__self__)]
+        elif isinstance(value, types.FunctionType):
+            if owner(value.__code__.co_filename) != "library":
+                count += 1
+                yield value
+                waiting += _named(value)
+            else:  # a library's decorator
+                waiting += [getattr(value, "__wrapped__", None)]
+        elif isinstance(value, staticmethod | classmethod):
+            waiting += [value.__func__]
+        elif isinstance(value, type):
+            waiting += [part for part in vars(value).values() if _is_code(part)]
+        elif not isinstance(value, types.ModuleType):
+            # what triton.jit, triton.autotune and functools.cache make of a function, or an object
+            parts = vars(value) if hasattr(value, "__dict__") else {}
+            waiting += [*(parts.get(name) for name in ("fn", "__wrapped__")), type(value)]
+
+
+def _is_code(part: object) -> bool:
+    return isinstance(part, types.FunctionType | staticmethod | classmethod)
+
+
+def _named(function: types.FunctionType) -> list[Any]:
+    """What a function's code names: globals, members of modules, variables of a closure."""
+    names: list[str] = []
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        names += code.co_names
+        codes += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
+    values = [function.__globals__[n] for n in dict.fromkeys(names) if n in function.__globals__]
+    modules = [vars(value) for value in values if isinstance(value, types.ModuleType)]
+    values += [module[n] for module in modules for n in dict.fromkeys(names) if n in module]
+    found = (*values, *_cells(function).values())
+    return [x for x in found if callable(x) or hasattr(x, "fn")]  # a tuner cannot be called
+
+
+def _cells(function: types.FunctionType) -> dict[str, Any]:
+    cells = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            cells[name] = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+    return cells
+
+
+def _first_line(function: types.FunctionType) -> int:
+    return function.__code__.co_firstlineno
+
+
+@functools.lru_cache(maxsize=64)
+def _definitions(filename: str) -> Mapping[int, list[ast.AST]]:
+    """The functions of a file by their first line, that of a decorator included."""
+    found: dict[int, list[ast.AST]] = defaultdict(list)
+    try:
+        tree = ast.parse(Path(filename).read_bytes())
+    except (OSError, SyntaxError, ValueError):  # code that was made without a file
+        return found
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min(part.lineno for part in (node, *node.decorator_list))
+            found[first].append(node)
+        elif isinstance(node, ast.Lambda):
+            found[node.lineno].append(node)
+    return found
+
+
+def _names(
+    function: types.FunctionType, node: ast.AST, keywords: Iterable[tuple[str, Any]]
+) -> Names:
+    """The integers that names stand for in a function: its module's, its defaults, its own."""
+    code = function.__code__
+    positional = code.co_varnames[: code.co_argcount]
+    defaults = function.__defaults__ or ()
+    values = [
+        *((n, x) for n, x in function.__globals__.items()),
+        *_cells(function).items(),
+        *zip(positional[len(positional) - len(defaults) :], defaults, strict=True),
+        *(function.__kwdefaults__ or {}).items(),
+        *keywords,
+    ]
+    names: dict[str, frozenset[int]] = defaultdict(frozenset)
+    for name, value in values:
+        number = getattr(value, "value", value)  # a tl.constexpr holds one
+        if type(number) is int:
+            names[name] |= {number}
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Name):
+            names[inner.targets[0].id] |= _evaluate(inner.value, names)
+    return names
+
+
+def _evaluate(node: ast.AST, names: Names) -> frozenset[int]:
+    """The integers that an expression of constants may be; none for anything else."""
+    if isinstance(node, ast.Constant):
+        return frozenset({node.value}) if type(node.value) is int else frozenset()
+    if isinstance(node, ast.Name):
+        return names.get(node.id, frozenset())
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return names.get(str(node.slice.value), frozenset())  # meta["BLOCK_M"]
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return frozenset().union(*(_evaluate(item, names) for item in node.elts))
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        apply = _OPERATORS[type(node.op)]
+        pairs = product(_evaluate(node.left, names), _evaluate(node.right, names))
+        return frozenset(sorted({apply(x, y) for x, y in pairs})[:MOST_VALUES])
+    return frozenset()
+
+
+def _compared(node: ast.AST, names: Names) -> Iterator[int]:
+    """What is compared with, or divides, in a function's source."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Compare):
+            for side in (inner.left, *inner.comparators):
+                yield from sorted(_evaluate(side, names))
+        elif isinstance(inner, ast.BinOp):
+            divisors = sorted(_evaluate(inner.right, names))
+            if isinstance(inner.op, ast.FloorDiv | ast.Mod | ast.Div):
+                yield from divisors
+            elif isinstance(inner.op, ast.BitAnd):  # x & 15 is x % 16
+                yield from (n + 1 for n in divisors if n & (n + 1) == 0)
+            elif isinstance(inner.op, ast.RShift):
+                yield from (1 << n for n in divisors if 0 <= n < 64)
+        elif isinstance(inner, ast.Call):
+            called = getattr(inner.func, "attr", getattr(inner.func, "id", ""))
+            for argument in inner.args if called in _COMPARING else ():
+                yield from sorted(_evaluate(argument, names))
+
+
+# -- draw ----------------------------------------------------------------------------------------
 def list_cases(
     kernel: KernelUnderTest,
     judged: Mapping[Case, Judged],

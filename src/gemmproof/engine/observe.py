@@ -1,19 +1,24 @@
-"""One case on a backend: the wrapper is called, and the related calls of the case are made."""
+"""The observation of a case and its judgment, and the state that a wrapper keeps."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import operator
+import sys
 import traceback
-from collections.abc import Mapping
-from dataclasses import replace
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
-from gemmproof.engine.wrapper_state import State
 from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import as_array, as_tensor, format_of_tensor, overwrite
+from gemmproof.properties.cases.generate import Tile
 from gemmproof.properties.cases.operands import (
     PlacedOperand,
     Touched,
@@ -22,8 +27,9 @@ from gemmproof.properties.cases.operands import (
     stored_elements,
     tensors_of,
 )
-from gemmproof.properties.judges import exact_values
-from gemmproof.properties.kernel import READ, KernelUnderTest
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.judges import exact_values, memory_use
+from gemmproof.properties.kernel import READ, KernelUnderTest, Misstated
 from gemmproof.properties.observation import (
     UNKNOWN,
     Call,
@@ -33,11 +39,12 @@ from gemmproof.properties.observation import (
     list_given,
 )
 from gemmproof.reference.arithmetic import Array
-from gemmproof.reference.provenance import is_ours, raising_line, words_of
+from gemmproof.reference.provenance import is_ours, owner, raising_line, words_of
 from gemmproof.reference.simulation import (
     CompileError,
     Exhausted,
     KernelError,
+    Launch,
     LimitExceeded,
     Run,
     SimulatorError,
@@ -45,7 +52,251 @@ from gemmproof.reference.simulation import (
     Unsupported,
 )
 
+# -- wrapper state -------------------------------------------------------------------------------
+MAX_ELEMENTS = 2**24  # a larger tensor is left as it is
 
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Ways to put back every container, tensor and module variable that a kernel can reach."""
+
+    undo: tuple[Callable[[], None], ...]
+
+    def restore(self) -> None:
+        """Put everything back as it was when it was kept."""
+        for step in self.undo:
+            step()
+
+
+_KEPT: dict[int, tuple[object, State]] = {}
+
+
+def keep_state(function: object) -> State:
+    """The state of a wrapper's modules as it was when this was first asked for that wrapper."""
+    key = id(function)
+    if key not in _KEPT:
+        undo = (*_walk(function, set()), *_allocator())
+        _KEPT[key] = (function, State(undo))
+    return _KEPT[key][1]
+
+
+def _allocator() -> Iterator[Callable[[], None]]:
+    """What triton.set_allocator keeps for the whole process, where Triton is used."""
+    module = sys.modules.get("triton.runtime._allocation")
+    if module is not None:
+        yield functools.partial(module._allocator.set, module._allocator.get())
+
+
+def _walk(value: Any, seen: set[int]) -> Iterator[Callable[[], None]]:
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    parts: Iterable[Any] = ()
+    if isinstance(value, functools.partial):
+        parts = (value.func, value.args, value.keywords)
+    elif isinstance(value, types.MethodType):
+        parts = (value.__self__, value.__func__)
+    elif isinstance(value, types.FunctionType):
+        yield from _function(value, seen)
+    elif isinstance(value, types.ModuleType):
+        if _theirs(value.__name__):
+            yield from _variables(value.__dict__, seen)
+    elif isinstance(value, torch.Tensor):
+        if value.device.type == "cpu" and value.numel() <= MAX_ELEMENTS:
+            yield functools.partial(_fill, value.detach(), value.detach().clone())
+    elif isinstance(value, dict | list | set):
+        yield functools.partial(_refill, value, value.copy())
+        parts = _parts(value)
+    elif isinstance(value, tuple):
+        parts = value
+    elif hasattr(value, "cache_clear") and hasattr(value, "__wrapped__"):
+        yield value.cache_clear
+        parts = (value.__wrapped__,)
+    elif _theirs(type(value).__module__) and isinstance(getattr(value, "__dict__", None), dict):
+        yield from _variables(value.__dict__, seen)
+    for part in parts:
+        yield from _walk(part, seen)
+
+
+def _function(value: types.FunctionType, seen: set[int]) -> Iterator[Callable[[], None]]:
+    if not _theirs(value.__module__):
+        return
+    # attributes, default arguments and closures outlive a call as well as globals do
+    yield from _variables(value.__dict__, seen)
+    yield from _walk(value.__defaults__ or (), seen)
+    yield from _walk(value.__kwdefaults__ or {}, seen)
+    for cell in value.__closure__ or ():
+        try:
+            inside = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+        yield functools.partial(setattr, cell, "cell_contents", inside)
+        yield from _walk(inside, seen)
+    yield from _variables(value.__globals__, seen)
+
+
+def _variables(names: dict[str, Any], seen: set[int]) -> Iterator[Callable[[], None]]:
+    """Variables of a module or an object: which value each name has, and what is in the values."""
+    if id(names) in seen:
+        return
+    seen.add(id(names))
+    plain = {name: value for name, value in names.items() if not _is_dunder(name)}
+    yield functools.partial(_rebind, names, plain)
+    for value in plain.values():
+        yield from _walk(value, seen)
+
+
+def _rebind(names: dict[str, Any], before: dict[str, Any]) -> None:
+    for name in [k for k in names if k not in before and not _is_dunder(k)]:
+        del names[name]
+    names.update(before)
+
+
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _refill(value: Any, before: Any) -> None:
+    now, then = _parts(value), _parts(before)
+    if len(now) == len(then) and all(map(operator.is_, now, then)):
+        return
+    value.clear()
+    if isinstance(value, list):
+        value.extend(before)
+    else:
+        value.update(before)
+
+
+def _parts(value: dict[Any, Any] | list[Any] | set[Any]) -> list[Any]:
+    return [*value, *value.values()] if isinstance(value, dict) else list(value)
+
+
+def _fill(tensor: torch.Tensor, before: torch.Tensor) -> None:
+    if tensor.shape == before.shape:
+        overwrite(tensor, before)
+
+
+def _theirs(name: str | None) -> bool:
+    """Whether a module is of a project, and neither an installed library nor the suite."""
+    file = getattr(sys.modules.get(name), "__file__", None) if isinstance(name, str) else None
+    return isinstance(file, str) and owner(file) == "user"
+
+
+# -- judge ---------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One case judged by every property that applies; the observation's memory is not kept.
+
+    `tiles` are those of the dots of all `launches`. `bits` is a hash of what the first call
+    returned, "" where it gave no result. `asked_sms`: whether the wrapper asked how many
+    multiprocessors there are. `followed`: whether every call was followed to its end; one of a
+    sampled case may not be.
+    """
+
+    case: Case
+    backend: str
+    findings: tuple[Finding, ...]
+    applied: frozenset[str]
+    ratios: dict[str, float]
+    raised: Raised | None
+    tiles: tuple[Tile, ...]
+    launches: tuple[Launch, ...]
+    asked_sms: bool
+    followed: bool
+    bits: str = ""
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether it is in a language of which the simulator sees nothing."""
+        return self.raised is not None and self.raised.kind == "unseen"
+
+    @property
+    def constants(self) -> list[tuple[str, Any]]:
+        """The names and values of the constexprs of all launches."""
+        return [pair for launch in self.launches for pair in launch.constexprs.items()]
+
+    def require_config(self) -> None:
+        """Raise Misstated for a configuration that none of the kernels launched has."""
+        most = max((launch.written for launch in self.launches), default=1)
+        if 1 < most <= self.case.config:
+            got = f"got {self.case.config}, expected one of the {most}: 0..{most - 1}"
+            raise Misstated(f"case config: {got}")
+
+    def to_event(self, index: int, seconds: float) -> dict[str, Any]:
+        """The event for a listener."""
+        facts = {"examples": sorted(self.applied), "ratios": self.ratios, "backend": self.backend}
+        return {"event": "judged", "index": index, "seconds": seconds, **facts}
+
+
+def judge(observation: Observation) -> Judged:
+    """Every finding of one observation, root causes first, consequences marked as such."""
+    findings: list[Finding] = []
+    applied, ratios = set[str](), dict[str, float]()
+    for each in table.list_required(observation.kernel, not observation.is_simulated):
+        spoiled = any(f.property not in table.HARMLESS for f in findings)
+        shown = observation.split() if each.by_result else [observation]
+        shown = [one for one in shown if each.applies(one)]
+        if not shown or (each.sound and spoiled):
+            continue
+        if observation.case.is_sampled and not each.sampled:
+            continue
+        applied.add(each.name)
+        for one in shown:
+            assert each.judge is not None  # those without one are judged on no backend
+            findings += (_with_cause(f, findings, observation) for f in each.judge(one))
+            ratio = each.ratio(one) if each.ratio is not None else None
+            if ratio is not None:
+                ratios[each.name] = max(ratio, ratios.get(each.name, 0.0))
+    return Judged(
+        case=observation.case,
+        backend=observation.backend,
+        findings=tuple(findings),
+        applied=frozenset(applied),
+        ratios=ratios,
+        raised=observation.raised,
+        tiles=observation.tiles,
+        launches=tuple(observation.launches),
+        asked_sms=observation.asked_sms,
+        followed=all(c.run.result is not None for c in observation.calls),
+        bits=_hash_bits(observation),
+    )
+
+
+def _hash_bits(observation: Observation) -> str:
+    """A hash of the first call's results: their types, shapes and bits."""
+    results = observation.calls[0].results if observation.calls else ()
+    if not results or observation.raised is not None:
+        return ""
+    made = hashlib.sha256()
+    for result in results:
+        if result is None:
+            return ""
+        made.update(f"{result.dtype} {result.shape} ".encode())
+        made.update(result.tobytes())
+    return made.hexdigest()[:16]
+
+
+def _with_cause(finding: Finding, before: list[Finding], observation: Observation) -> Finding:
+    """The finding, marked as a consequence of an earlier one of the same observation.
+
+    Only a stray store moves what is stored where. A stray load explains a wrong value only through
+    lanes that reach a store, and then the simulator says so.
+    """
+    stray_store = any(
+        fault.kind == "out_of_bounds" and fault.access != "load" for fault in observation.faults
+    )
+    if finding.cause is not None or (finding.property == memory_use.ONCE and not stray_store):
+        return finding
+    if finding.fault == "never_stored" and any(f.fault == "stored_twice" for f in before):
+        return finding.caused_by(memory_use.ONCE)  # it was stored in another's place
+    known = {f.property for f in before}
+    for cause in table.BY_NAME[finding.property].follows:
+        if cause in known:
+            return finding.caused_by(cause)
+    return finding
+
+
+# -- observe -------------------------------------------------------------------------------------
 class Backend(Protocol):
     """Where wrappers are called: the simulator, or a device.
 

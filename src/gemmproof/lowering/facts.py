@@ -11,13 +11,21 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gemmproof.lowering.binary import amdgcn, ir
-from gemmproof.lowering.binary.cubin import read_cubin
-from gemmproof.lowering.binary.ptx import NOWHERE, Place, PtxProgram, PtxStatement, read_ptx
-from gemmproof.lowering.binary.ptx_access import list_accesses
-from gemmproof.lowering.binary.ptx_dots import CoreInstruction, list_core_instructions
-from gemmproof.lowering.binary.ptx_sums import find_promotion
+from gemmproof.lowering import assembly as amdgcn
+from gemmproof.lowering import assembly as ir
+from gemmproof.lowering.assembly import read_cubin
 from gemmproof.lowering.compile import CompiledLaunch
+from gemmproof.lowering.ptx import (
+    UNKNOWN_PLACE,
+    CoreInstruction,
+    Place,
+    PtxProgram,
+    PtxStatement,
+    find_promotion,
+    list_accesses,
+    list_core_instructions,
+    read_ptx,
+)
 from gemmproof.lowering.record import (
     FMA,
     UNKNOWN,
@@ -265,4 +273,4 @@ def _list_unrecognised(dots: tuple[DotLowering, ...]) -> tuple[str, ...]:
 
 def show(place: Place) -> str:
     """A line as it is told, "" where the compiler keeps none."""
-    return "" if place == NOWHERE or not place[0] else f"{display_path(place[0])}:{place[1]}"
+    return "" if place == UNKNOWN_PLACE or not place[0] else f"{display_path(place[0])}:{place[1]}"

@@ -1,11 +1,14 @@
-"""What is told of a compiled launch, as records, and their JSON (schema 1)."""
+"""The records of compiled launches, and the limits of a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from gemmproof.reference.gpus import GPU
+
+# -- record --------------------------------------------------------------------------------------
 SCHEMA = 1
 FMA = "fused multiply-adds"
 UNKNOWN = "not recognised"
@@ -177,3 +180,22 @@ def document(name: str, lowerings: list[LoweredLaunch], failures: list[str]) -> 
         "launches": [one.to_dict() for one in lowerings],
         "failures": failures,
     }
+
+
+# -- limits of a GPU -----------------------------------------------------------------------------
+MOST_COLUMNS = 512  # of tensor memory: PTX ISA, tcgen05.alloc
+
+
+def list_excess(needs: Resources, gpu: GPU) -> Iterator[tuple[int, int, str]]:
+    """What is needed, what there is of it at most, and the words for it."""
+    threads = needs.threads or 0
+    # the register file of an AMD GPU is counted in other units
+    held = 0 if gpu.is_amd else threads * (needs.registers or 0)
+    for need, has, what in (
+        (needs.shared, needs.shared_limit, "bytes of shared memory"),
+        (threads, gpu.block_threads, "threads"),
+        (held, gpu.registers, "registers"),
+        (needs.tensor_memory, MOST_COLUMNS, "columns of tensor memory"),
+    ):
+        if need > has:
+            yield need, has, what

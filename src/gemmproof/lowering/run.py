@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gemmproof.lowering.captured_output import find_last_words
 from gemmproof.lowering.record import LoweredLaunch
-from gemmproof.lowering.said import find_last_words
-from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Listener, Request, WorkerExit
-from gemmproof.worker.supervisor import open_pool, watch
+from gemmproof.worker.supervisor import Limits, open_pool, watch
 
 Follow = Callable[[str], AbstractContextManager[Listener]]
 

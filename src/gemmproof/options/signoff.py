@@ -63,25 +63,25 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _read_baseline(name: str) -> Any:
     # at once: --json may name the same file
-    from gemmproof.signoff.baseline import read_baseline
+    from gemmproof.signoff.verdict import read_baseline
 
     return _read(read_baseline, name)
 
 
 def _read_bench(name: str) -> Any:
-    from gemmproof.signoff.timed import read_bench
+    from gemmproof.signoff.verdict import read_bench
 
     return _read(read_bench, name)
 
 
 def _read_mutation(name: str) -> Any:
-    from gemmproof.signoff.mutated import read_mutation
+    from gemmproof.signoff.verdict import read_mutation
 
     return _read(read_mutation, name)
 
 
 def _read_accepted(text: str) -> str:
-    from gemmproof.signoff.compare import ACCEPTED
+    from gemmproof.signoff.rules import ACCEPTED
 
     one_of(*ACCEPTED)(text.partition(":")[0])
     return text

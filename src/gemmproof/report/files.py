@@ -20,10 +20,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gemmproof.report.ci.lost import LostSince
-from gemmproof.report.report import Report
+from gemmproof.report.record import LostSince, Report
 from gemmproof.report.text import Reproduce
-from gemmproof.streams import write_all
+from gemmproof.terminal import write_all
 
 Writer = Callable[[Path], object]
 STDOUT = "-"  # the name of a report that goes there, in place of the answer
@@ -43,7 +42,7 @@ def write_junit(
     """Write one JUnit document; `reproduce` is looked up by a report's target."""
     from gemmproof.report import junit  # brings what few need
 
-    junit.write(place, reports, reproduce, lost)
+    junit.write_junit(place, reports, reproduce, lost)
 
 
 def replace_file(name: str, write: Writer) -> str:

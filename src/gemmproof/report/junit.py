@@ -8,12 +8,11 @@ from typing import Any
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from gemmproof.report.ci.lost import LostSince
-from gemmproof.report.report import PropertyResult, Report
+from gemmproof.report.record import LostSince, PropertyResult, Report
 from gemmproof.report.text import Reproduce, clean, finding_text, kernel_name, proof_text
 
 
-def write(
+def write_junit(
     path: Path,
     reports: list[Report],
     reproduce: dict[str, Reproduce],

@@ -1,16 +1,46 @@
-"""A sign-off as records, and their JSON."""
+"""The record of a sign-off, and its seal."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gemmproof.report.report import Report
+from gemmproof.report.record import Report
 from gemmproof.report.text import Reproduce, document
-from gemmproof.signoff.seal import FIELD, seal
 
-SCHEMA = 3  # 2 had neither facts of the kernels nor a hash
+# -- seal ----------------------------------------------------------------------------------------
+FIELD = "hash"
+TIMES = "seconds"  # no input and no result: two runs that agree in all else have one hash
+
+
+def seal(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with its hash, in place of any that it has."""
+    return {**document, FIELD: find_hash(document)}
+
+
+def is_sealed(document: dict[str, Any]) -> bool:
+    """Whether the hash is that of what the document says."""
+    return document.get(FIELD) == find_hash(document)
+
+
+def find_hash(document: dict[str, Any]) -> str:
+    """The SHA-256 of the document as canonical JSON: keys sorted, no spaces, ASCII."""
+    said = {name: value for name, value in document.items() if name != FIELD}
+    text = json.dumps(_plain(said), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(x) for name, x in value.items() if name != TIMES}
+    return [_plain(x) for x in value] if isinstance(value, list | tuple) else value
+
+
+# -- record --------------------------------------------------------------------------------------
+SIGNOFF_SCHEMA = 3  # 2 had neither facts of the kernels nor a hash
 SIGNED, REFUSED, INCOMPLETE = VERDICTS = ("signed off", "refused", "incomplete")
 GRAVEST = (REFUSED, INCOMPLETE, SIGNED)
 NOT_MEASURED, NOT_RUN = "not measured", "not run"
@@ -221,7 +251,7 @@ class Signoff:
             for k in self.kernels
         ]
         said = {
-            "schema": SCHEMA,
+            "schema": SIGNOFF_SCHEMA,
             "verdict": self.code,
             "signoff": self.verdict,
             "reasons": _list(self.reasons),

@@ -1,30 +1,304 @@
-"""The verdict of a sign-off, and why: findings, what was not judged, what a baseline shows."""
+"""The verdict of a sign-off, from its baseline, benchmark, mutants and drift."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
 
+from gemmproof.bench.record import BENCH_SCHEMA, BenchReport, TimedRow
+from gemmproof.mutate.record import EQUIVALENT, KILLED, MUTANTS_SCHEMA, SURVIVED, UNSEEN
 from gemmproof.properties.finding import list_by_cause
-from gemmproof.report.report import GRAVEST_FIRST, Report
+from gemmproof.properties.help.pages import CLAIMS
+from gemmproof.reference.gpus import DEFAULT, UNMODELLED
+from gemmproof.report.record import GRAVEST_FIRST, Identity, PropertyResult, Report
 from gemmproof.report.text import list_expected
-from gemmproof.signoff.compare import compare
-from gemmproof.signoff.mutated import Mutated
 from gemmproof.signoff.record import (
+    ACCUMULATOR,
+    FIELD,
     GRAVEST,
     INCOMPLETE,
     REFUSED,
     SIGNED,
+    SIGNOFF_SCHEMA,
+    Benchmark,
     DriftClass,
     Inputs,
     KernelRecord,
+    MutationScore,
+    Ratios,
     Reason,
     Signoff,
+    is_sealed,
     list_accepting,
     weigh,
 )
-from gemmproof.signoff.timed import Timed
+from gemmproof.signoff.rules import compare
+from gemmproof.worker.protocol import Listener, Request, WorkerExit
+from gemmproof.worker.supervisor import Limits, watch
 
+# -- baseline ------------------------------------------------------------------------------------
+BASELINE_FORM = "a report of `gemmproof signoff --json`"
+
+
+def read_baseline(name: str) -> Signoff:
+    """The sign-off in a file. Raises ValueError, in one line, for what is none or was edited."""
+
+    def refuse(why: str) -> ValueError:
+        return ValueError(f"got {name!r} ({why}), expected {BASELINE_FORM}")
+
+    data = read_json(name, BASELINE_FORM)
+    if not isinstance(data, dict) or "kernels" not in data:
+        raise refuse("no sign-off")
+    if data.get("schema") != SIGNOFF_SCHEMA:
+        raise refuse(f"schema {data.get('schema')!r}, not {SIGNOFF_SCHEMA}: sign off again")
+    if FIELD not in data:
+        raise refuse("it has no hash")
+    try:
+        if not is_sealed(data):
+            raise refuse("edited: its hash is not that of what it says")
+    except RecursionError:
+        raise refuse("nested too deep") from None
+    try:
+        found = Signoff.from_dict(data)
+        _try_out(found)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        why = " ".join(f"{type(error).__name__} {error}".split())
+        raise refuse(f"not as it is written: {why}") from None
+    if found.inputs.case is not None:
+        raise refuse("of one case only")
+    return found
+
+
+def _try_out(found: Signoff) -> None:
+    """Compare it with itself: whoever seals a report may write anything, which is told at once."""
+    held = [replace(k, report=replace(k.report, verdict="pass")) for k in found.kernels]
+    passed = replace(found, kernels=tuple(held))
+    list(compare(passed, passed))
+
+
+def read_json(name: str, expected: str) -> Any:
+    """What a file holds. Raises ValueError, in one line, where that is no JSON."""
+    try:
+        return json.loads(Path(name).read_text(encoding="utf-8"))
+    except OSError as error:
+        why = error.strerror or str(error)
+    except RecursionError:
+        why = "nested too deep"
+    except ValueError as error:
+        why = f"broken JSON: {' '.join(str(error).split())}"
+    raise ValueError(f"got {name!r} ({why}), expected {expected}")
+
+
+# -- benchmarks ----------------------------------------------------------------------------------
+BENCH_FORM = "a report of `gemmproof bench --json`"
+SOURCE = "source of "  # a fact of a benchmark: the hashes of the parts that a kernel can reach
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """The benchmark that a file holds."""
+
+    name: str
+    report: BenchReport
+
+    def find(self, kernel: str, facts: Identity | None) -> tuple[Benchmark | None, str]:
+        """What was measured of a kernel, or None and why that is not taken.
+
+        Each part that the timed function can reach is one that the judged wrapper can reach, with
+        the same text: it may be that function itself, or what is registered may call it.
+        """
+        rows = [row for row in self.report.rows if row.kernel == kernel and row.ratio is not None]
+        if not rows:
+            return None, f"{self.name} has no ratio of it"
+        run = self.report.facts
+        stated = run.get(f"{SOURCE}{kernel}", "").split()
+        if not stated:
+            return None, f"{self.name} does not say of which source"
+        if facts is None or not facts.source:
+            return None, "its source is not known"
+        if not set(stated) <= {word for text in facts.source.values() for word in text.split()}:
+            return None, f"{self.name} is of another source"
+        return Benchmark(run["device"], run["date"], _summarise(rows)), ""
+
+
+def read_bench(name: str) -> Timed:
+    """The benchmark in a file. Raises ValueError, in one line, for what is none."""
+    data = read_json(name, BENCH_FORM)
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != BENCH_SCHEMA or "rows" not in data:
+        raise ValueError(f"got {name!r} (no benchmark), expected {BENCH_FORM}")
+    try:
+        return Timed(name, BenchReport.from_dict(data))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        why = f"{type(error).__name__} {error}"
+        raise ValueError(
+            f"got {name!r} (not as it is written: {why}), expected {BENCH_FORM}"
+        ) from None
+
+
+def _summarise(rows: list[TimedRow]) -> tuple[Ratios, ...]:
+    def key(row: TimedRow) -> tuple[str, str]:
+        return row.format, row.peer
+
+    found = []
+    for (fmt, peer), group in groupby(sorted(rows, key=key), key):
+        ratios = [row.ratio.median for row in group if row.ratio is not None]
+        mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+        found.append(Ratios(fmt, peer, len(ratios), mean, min(ratios), max(ratios)))
+    return tuple(found)
+
+
+# -- mutants -------------------------------------------------------------------------------------
+#: In the order of a score's fields.
+_COUNTED = (KILLED, EQUIVALENT, SURVIVED, UNSEEN)
+MUTANTS_FORM = "a record of `gemmproof mutate --json`"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutated:
+    """The record that a file holds, by the name of the kernel."""
+
+    name: str
+    kernels: Mapping[str, Mapping[str, Any]]
+
+    def find(self, kernel: str, facts: Identity | None) -> tuple[MutationScore | None, str]:
+        """The score of a kernel, or None and why it is not taken."""
+        if kernel not in self.kernels:
+            return None, f"{self.name} has no mutants of it"
+        found = self.kernels[kernel]
+        if not found["source"]:
+            return None, f"{self.name} does not say of which source"
+        if facts is None or not facts.source:
+            return None, "its source is not known"
+        if found["source"] != facts.digest:
+            return None, f"{self.name} is of another source"
+        if not found["whole"]:
+            return None, f"{self.name} was cut short"
+        counts = found["counts"]
+        killed, equivalent, survivors, unseen = (counts[outcome] for outcome in _COUNTED)
+        asked, reached = found["asked"], found["reached"]
+        return MutationScore(killed, equivalent, survivors, unseen, asked, reached), ""
+
+
+def read_mutation(name: str) -> Mutated:
+    """The record in a file. Raises ValueError, in one line, for what is none."""
+    data = read_json(name, MUTANTS_FORM)
+    if not isinstance(data, dict) or data.get("schema") != MUTANTS_SCHEMA or "kernels" not in data:
+        raise ValueError(f"got {name!r} (no record of mutants), expected {MUTANTS_FORM}")
+    try:
+        found = Mutated(name, {one["target"]: {"source": "", **one} for one in data["kernels"]})
+        for record in found.kernels.values():
+            _require_counts(record)
+    except (KeyError, TypeError, AttributeError) as error:
+        why = f"{type(error).__name__} {error}"
+        raise ValueError(
+            f"got {name!r} (not as it is written: {why}), expected {MUTANTS_FORM}"
+        ) from None
+    return found
+
+
+def _require_counts(record: Mapping[str, Any]) -> None:
+    """Raise what malformed data make Python raise."""
+    counts = (record["counts"][outcome] for outcome in _COUNTED)
+    if not all(type(n) is int for n in (*counts, record["asked"], record["reached"])):
+        raise TypeError("a count that is no integer")
+    if not isinstance(record["source"], str) or type(record["whole"]) is not bool:
+        raise TypeError("source or whole")
+
+
+# -- drift ---------------------------------------------------------------------------------------
+def add_drift(
+    report: Report, request: Request, formats: Sequence[str], limits: Limits, listener: Listener
+) -> tuple[Report, tuple[DriftClass, ...]]:
+    """The report of a check with what the drift adds to it, and what that is in each format.
+
+    `request` asked for the check. Sums that are worse than declared are findings; what was to be
+    measured and could not be leaves the report incomplete.
+    """
+    if why := _explain_unmeasured(report, request):
+        return report, tuple(DriftClass(name, why=why) for name in formats)
+    asked = Request(
+        ask="drift", name=request.name, conftest=request.conftest, gpu=request.gpu or DEFAULT
+    )
+    classes: list[DriftClass] = []
+    made: list[Report] = []
+    for name in formats:
+        worker = watch(replace(asked, format=name), limits, listener)
+        if "report" in worker.events:
+            made.append(Report.from_dict(worker.events["report"]["report"]))
+            classes.append(_classify(name, made[-1]))
+        else:
+            classes.append(_tell_missing(name, request.name, worker))
+        report = replace(report, seconds=round(report.seconds + worker.seconds, 2))
+    return _join(report, made, [one for one in classes if one.missed]), tuple(classes)
+
+
+def _explain_unmeasured(report: Report, request: Request) -> str:
+    """Why no drift is measured of any format, "" where there is no such reason."""
+    if report.verdict != "pass":
+        return f"its check: {report.verdict}"
+    if report.expected:  # which sums of a kernel that fails are its own?
+        return "its check fails as expected"
+    if request.gpu in UNMODELLED:
+        return f"{request.gpu} has no model of its matrix cores"
+    return ""
+
+
+def _classify(name: str, measured: Report) -> DriftClass:
+    from gemmproof.properties.judges.accumulator_drift import (
+        find_kept,  # brings numpy, as its report does
+    )
+
+    drift = measured.drift
+    assert drift is not None
+    found = drift.accumulator
+    stated = DriftClass(name, drift.gpu, drift.declared)
+    if found is None:
+        return replace(stated, why=measured.findings[0].message)
+    return replace(
+        stated,
+        name=found.name,
+        is_kept=measured.verdict == "pass",
+        keeps=find_kept(found, name),
+        reads=found.read,
+        truncated=found.output == "truncated",
+    )
+
+
+def _tell_missing(name: str, kernel: str, worker: WorkerExit) -> DriftClass:
+    if "unmeasured" in worker.events:
+        return DriftClass(name, why=worker.events["unmeasured"]["why"])
+    case = worker.events.get("case", {"case": kernel})["case"]
+    why = worker.explain_failure(kernel) or f"{case}: {worker.how}"
+    return DriftClass(name, why=why if worker.end != "halted" else worker.how, missed=True)
+
+
+def _join(report: Report, made: Sequence[Report], missed: Sequence[DriftClass]) -> Report:
+    """The report of the check with the property that the drift judges, if it judges any."""
+    results = [result for one in made for result in one.properties]
+    findings = tuple(finding for one in made for finding in one.findings)
+    if not results and not missed:
+        return report
+    ratio = max((result.ratio for result in results if result.ratio is not None), default=None)
+    status = "fail" if findings else "pass" if results else "not run"
+    # of each format one, as a sign-off counts cases
+    added = PropertyResult(ACCUMULATOR, CLAIMS[ACCUMULATOR], status, len(results), ratio)
+    lacks = [f"its drift in {one.format} was not measured: {one.why}" for one in missed]
+    return replace(
+        report,
+        verdict="fail" if findings else "incomplete" if missed else report.verdict,
+        properties=(*report.properties, added),
+        findings=(*report.findings, *findings),
+        note="; ".join(filter(None, [report.note, *lacks])) or None,
+    )
+
+
+# -- verdict -------------------------------------------------------------------------------------
 ALONE = "left out: registered device_only, it is judged with --device cuda"
 _CODES = {REFUSED: "fail", INCOMPLETE: "incomplete", SIGNED: "pass"}
 

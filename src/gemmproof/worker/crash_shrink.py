@@ -11,8 +11,8 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.contract import Contract
 from gemmproof.reference.provenance import SignOfLife
-from gemmproof.worker.clock import Clock
 from gemmproof.worker.processes import die_with_parent, resident
+from gemmproof.worker.supervisor import Clock
 
 SURVIVED = 86  # exit status of a child that came to its end
 TICK = 0.01  # seconds between two looks at a child

@@ -40,12 +40,12 @@ class Request:
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
     dies as `end` says, "drift", "explain" it in configuration `config`, "bench" what `plan` says
     (commands/bench.py), "reproduce" the finding of `plan`, "locate" its wrapper, "try" the test of
-    `plan`, "mutate" as it says (mutation/run.py), tell of its "lowering" (lowering/serve.py),
-    "sweep" what Triton knows of its arguments (lowering/sweep/serve.py), "preview" dots that no
-    kernel has (lowering/preview/serve.py), or compile what its "claims" are judged by
-    (lowering/claims). The kernel is the one that `conftest` registers as `name`, or the function
-    that `target` (fields of a Target) names, under `contract` (fields of a Contract), called as
-    `calling` (fields of a Calling) says.
+    `plan`, "mutate" as it says (mutate/run.py), tell of its "lowering" (lowering/task.py),
+    "sweep" what Triton knows of its arguments (lowering/task.py), "preview" dots that no
+    kernel has (lowering/task.py), or compile what its "claims" are judged by
+    (lowering/guarantees.py). The kernel is the one that `conftest` registers as `name`, or the
+    function that `target` (fields of a Target) names, under `contract` (fields of a Contract),
+    called as `calling` (fields of a Calling) says.
     `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
     `--device cuda`, `limits` for what lies beyond the contract, `proof` for what a solver decides
     in `proof_seconds`, `premise` for what is predicted to be compiled as well, `declared` and

@@ -15,11 +15,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.calling import Calling
 from gemmproof.fake_device import Wanted, fake_device
 from gemmproof.reference.provenance import SignOfLife, tell_error, words_of
 from gemmproof.settings import find_pythonpath
 from gemmproof.target import (
+    Calling,
     Target,
     TargetError,
     call_theirs,
@@ -75,47 +75,47 @@ def serve(request: Request, emit: Listener) -> None:
     sys.path[:] = dict.fromkeys([*request.path, *sys.path])
     SignOfLife.send = staticmethod(lambda: emit({"event": "advanced"}))
     if request.ask == "drift":
-        from gemmproof.worker.drift import serve as serve_drift
+        from gemmproof.drift.task import serve as serve_drift
 
         return serve_drift(request, _find_kernel, emit)
     if request.ask == "explain":
-        from gemmproof.worker.explain import serve as serve_explain
+        from gemmproof.explain.task import serve as serve_explain
 
         return serve_explain(request, _find_kernel, _read_case, emit)
     if request.ask == "reproduce":
-        from gemmproof.worker.reproduce import serve as serve_reproduce
+        from gemmproof.reproduce.task import serve as serve_reproduce
 
         return serve_reproduce(request, _find_kernel, emit)
     if request.ask == "locate":
-        from gemmproof.worker.reproduce import locate
+        from gemmproof.reproduce.task import locate
 
         return locate(request, _find_kernel, emit)
     if request.ask == "try":
-        from gemmproof.worker.reproduce import try_test
+        from gemmproof.reproduce.task import try_test
 
         return try_test(request, emit)
     if request.ask == "mutate":
-        from gemmproof.mutation.serve import serve as serve_mutant
+        from gemmproof.mutate.task import serve as serve_mutant
 
         return serve_mutant(request, _find_kernel, emit)
     if request.ask == "lowering":
-        from gemmproof.lowering.serve import serve as serve_lowering
+        from gemmproof.lowering.task import serve as serve_lowering
 
         return serve_lowering(request, _find_kernel, emit)
     if request.ask == "claims":
-        from gemmproof.lowering.claims.serve import serve as serve_claims
+        from gemmproof.lowering.guarantee_check import serve as serve_claims
 
         return serve_claims(request, _find_kernel, emit)
     if request.ask == "sweep":
-        from gemmproof.lowering.sweep.serve import serve as serve_sweep
+        from gemmproof.lowering.task import serve_sweep
 
         return serve_sweep(request, _find_kernel, emit)
     if request.ask == "preview":
-        from gemmproof.lowering.preview.serve import serve as serve_preview
+        from gemmproof.lowering.task import serve_preview
 
         return serve_preview(request, emit)
     if request.ask == "bench":
-        from gemmproof.worker.bench import serve as serve_bench
+        from gemmproof.bench.task import serve as serve_bench
 
         return serve_bench(request, emit)
     if request.ask in ("list", "load"):
@@ -125,13 +125,13 @@ def serve(request: Request, emit: Listener) -> None:
         told = {"names": [k.name for k in found], "formats": [k.contract.formats for k in found]}
         return emit({"event": "kernels", **told, "alone": alone})
     from gemmproof.properties.contract import WITHOUT, list_gpus, list_promised
-    from gemmproof.signoff.facts import describe
+    from gemmproof.signoff.source import describe
 
     place, _, function = request.engine.partition(":")
     check = getattr(import_module(place), function)
     emit({"event": "ready"})
     kernel = _find_kernel(request)
-    # what it promises of compiled code is judged by workers of their own (lowering/claims)
+    # what it promises of compiled code is judged by workers of their own (lowering/guarantees.py)
     judged = replace(kernel, contract=replace(kernel.contract, **WITHOUT))
     engine = partial(check, judged, target=request.gpu, seconds=request.seconds)
     case = _read_case(request.case, kernel)
@@ -156,7 +156,7 @@ def serve(request: Request, emit: Listener) -> None:
     if request.proof:
         options |= {"proof": True, "proof_seconds": request.proof_seconds}
     if request.launch:
-        from gemmproof.backends.device import find_gpu
+        from gemmproof.backends.cuda_device import find_gpu
 
         options |= {"launch": True, "device": find_gpu()}
     from gemmproof.properties.kernel import Misstated

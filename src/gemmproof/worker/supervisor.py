@@ -1,4 +1,4 @@
-"""Runs a worker, watches its time and memory, and ends it with all that it started."""
+"""The supervisor of a worker: its limits, its clock, its stack when it hangs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,171 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gemmproof.worker import fork_client, processes
-from gemmproof.worker.clock import Clock
-from gemmproof.worker.fork_client import ForkedWorker, ForkServer, Lost
-from gemmproof.worker.limits import Limits, explain_end, find_broken
+from gemmproof.reference.provenance import is_ours, owner, say_count
+from gemmproof.worker import fork_server, processes
+from gemmproof.worker.fork_server import ForkedWorker, ForkServer, Lost
+from gemmproof.worker.processes import look_at
 from gemmproof.worker.protocol import EVENTS, STACK, WHERE_SIGNAL, Listener, Request, WorkerExit
-from gemmproof.worker.stack import find_line, find_own_line
 
+# -- limits --------------------------------------------------------------------------------------
+SLOWNESS = 3  # seconds on a slow machine for a counted one
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds for loading the target, for one case and for all, and bytes of memory.
+
+    The seconds are those of Clock. A case that gives a sign of life has them anew; a call
+    that is simulated has as many that are counted (reference/work.py). All cases together may take
+    `total`, or `each` for every case asked for, if that is more. `memory` was asked for, `free` is
+    what the machine has.
+    """
+
+    load: float = 120.0
+    case: float = 30.0
+    total: float = 600.0
+    each: float = 3.0
+    memory: int = 8 << 30
+    free: int = field(default_factory=lambda: int(0.8 * processes.available_memory()))
+
+
+def find_broken(
+    limits: Limits, worker: WorkerExit, used: int, still: float, total: float
+) -> str | None:
+    """The limit that the worker broke: "memory", "hang" or "time"."""
+    # what gemmproof itself imports is not the target's
+    if "ready" in worker.events and used > min(limits.memory, limits.free):
+        return "memory"
+    if still > _find_allowed(limits, worker):
+        return "hang"
+    asked = worker.events.get("start", {}).get("examples", 0)
+    asked += worker.events.get("premise", {}).get("of", 0)
+    return "time" if total > max(limits.total, limits.each * asked) else None
+
+
+def _find_allowed(limits: Limits, worker: WorkerExit) -> float:
+    """The seconds that a worker may take until its next sign of life."""
+    if worker.is_proving:  # the prover counts its own time, which may be longer here
+        return SLOWNESS * float(worker.events["proof"]["seconds"]) + limits.case
+    return limits.case if worker.cases else limits.load
+
+
+def explain_end(
+    worker: WorkerExit, broken: str, limits: Limits, used: int, total: float, own: str | None
+) -> None:
+    """What a worker that broke a limit is said to have died of.
+
+    `own` is the line of gemmproof's own that ran: then nothing is known of the kernel.
+    """
+    launched = worker.events.get("case", {}).get("phase") == "launch"
+    if broken == "time":
+        worker.end, worker.how = "time", f"{say_count(worker.cases, 'case')} took {total:.0f} s"
+    elif broken == "hang" and own and not launched:
+        allowed = _find_allowed(limits, worker)
+        worker.end = "slow"
+        worker.how = f"no sign of progress for {allowed:g} s in gemmproof's own code, at {own}"
+    elif broken == "hang":
+        allowed = _find_allowed(limits, worker)
+        worker.end, worker.how = "hang", f"no end after {allowed:g} s"
+    else:
+        _explain_memory(worker, limits, used, own)
+
+
+def _explain_memory(worker: WorkerExit, limits: Limits, used: int, own: str | None) -> None:
+    """The kernel is to blame where most was allocated in its own case, by code of its own."""
+    allowed = min(limits.memory, limits.free)
+    asked = limits.memory <= limits.free
+    whose = "by --memory-limit" if asked else "by what this machine has free"
+    worker.how = f"{_gib(used)} of memory in use ({allowed / 2**30:.3g} allowed)"
+    ready = worker.events["ready"]["held"]
+    before = worker.events["case"]["held"] if worker.cases else ready
+    worker.end = "memory" if asked and not own and used - before > used / 2 else "full"
+    if ready > allowed:
+        needs = f"more than the {_gib(ready)} that gemmproof holds before it loads a kernel"
+        message = f"memory: got {allowed / 2**30:.3g} GiB allowed {whose}, expected {needs}"
+        worker.events["error"] = {"event": "error", "message": message}
+    elif worker.end == "full":
+        worker.how += f" {whose}, of which {_gib(before)} before this case"
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"
+
+
+# -- clock ---------------------------------------------------------------------------------------
+LONGEST = 0.1  # seconds between two looks, of which a sleeper is believed to have slept them all
+
+
+class Clock:
+    """Counts the seconds in which processes worked or slept.
+
+    CPU time counts, up to the time that passed. A process that sleeps waits for nothing that the
+    machine owes it: there the time that passed counts. One that could run but is not given a CPU,
+    waits for a disk, or was stopped, spends nothing.
+    """
+
+    def __init__(self, processes: Callable[[], Iterable[int]]) -> None:
+        self._processes = processes
+        self._looked = time.monotonic()
+        self._cpu = 0.0
+
+    def advance(self, waits_for_us: bool = False) -> float:
+        """The seconds since the last look that count: only CPU time, where one waits for us."""
+        now = time.monotonic()
+        passed, self._looked = now - self._looked, now
+        seen = look_at(self._processes())
+        if seen is None:  # no /proc here
+            return passed
+        worked, self._cpu = seen.cpu - self._cpu, seen.cpu
+        counts = min(passed, max(0.0, worked))
+        return counts if seen.is_busy or waits_for_us else max(counts, min(passed, LONGEST))
+
+
+# -- stacks --------------------------------------------------------------------------------------
+# Code of ours that stands between the target and torch: what it calls was called by the target.
+_HOOKS = ("reference/fake_cuda/", "reference/simulator/call.py", "gemmproof/fake_device.py")
+
+
+def find_line(stack: Path) -> tuple[str, str] | None:
+    """The line of the innermost frame of the target, and the path of its file.
+
+    It is the user's, or else an installed package's.
+    """
+    installed = None
+    for name, line in _frames(stack):
+        if (whose := owner(name)) != "library":
+            where = f"{os.path.basename(name)}:{line}", name
+            if whose == "user":
+                return where
+            installed = installed or where
+    return installed
+
+
+def find_own_line(stack: Path) -> str | None:
+    """The line of gemmproof's own that was running, None where the target was, or its libraries."""
+    for name, line in _frames(stack):
+        if owner(name) != "library":
+            return None
+        if is_ours(name) and not any(hook in os.path.realpath(name) for hook in _HOOKS):
+            return f"{os.path.basename(name)}:{line}"
+    return None
+
+
+def _frames(stack: Path) -> Iterator[tuple[str, str]]:
+    for text in stack.read_text(errors="replace").splitlines():
+        head, quote, rest = text.partition('"')
+        name, quote, place = rest.partition('", line ')
+        if head.strip() == "File" and quote:
+            yield name, place.split()[0]
+
+
+# -- supervisor ----------------------------------------------------------------------------------
 Worker = subprocess.Popen[bytes] | ForkedWorker
 TICK = 0.05  # seconds between two looks at the worker
 KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
@@ -44,7 +196,7 @@ def watch(
     request = replace(request, seconds=limits.case, memory=request.memory or limits.memory)
     started = time.monotonic()
     # a test is tried with Triton's interpreter, for which Triton must not have been imported
-    server = None if request.ask == "try" else fork_client.find_server()
+    server = None if request.ask == "try" else fork_server.find_server()
     worker = _watch(request, limits, listener, server)
     if worker is None:  # the server died, for no reason of the worker's
         worker = _watch(request, limits, listener, None)
@@ -73,7 +225,7 @@ def preload(
 
     For those who watch several workers. Enter it in the main thread; other threads may watch.
     """
-    return fork_client.preload(_root(), conftest, (limits or Limits()).memory)
+    return fork_server.preload(_root(), conftest, (limits or Limits()).memory)
 
 
 @contextlib.contextmanager

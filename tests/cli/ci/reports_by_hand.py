@@ -2,7 +2,7 @@
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
-from gemmproof.report.report import SCHEMA, PropertyResult, Report
+from gemmproof.report.record import SCHEMA, PropertyResult, Report
 
 CLAIMS = {
     "stays_in_bounds": "every unmasked lane addresses an element of its operand",

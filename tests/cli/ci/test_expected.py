@@ -17,17 +17,17 @@ from gemmproof import Contract, KernelUnderTest
 from gemmproof.backends.cuda import launch_cases
 from gemmproof.cli import EXIT, main
 from gemmproof.commands.init import write_contract
-from gemmproof.engine.tally import tell_passes
+from gemmproof.engine import assemble
+from gemmproof.engine.sections import tell_passes
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import UNEXPECTED, find_reasons
 from gemmproof.properties.kernel import Misstated
-from gemmproof.report.ci.placed import list_placed
-from gemmproof.report.ci.sarif import make_document
-from gemmproof.report.report import Report
+from gemmproof.report.ci import make_document
+from gemmproof.report.located_findings import list_placed
+from gemmproof.report.record import Report
 from gemmproof.report.text import document, lines
-from gemmproof.worker import verdict
-from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Request, WorkerExit
+from gemmproof.worker.supervisor import Limits
 
 BOUNDS, WHY = "stays_in_bounds", "reads past K by one, issue 12"
 EXPECTS = Contract(expected={BOUNDS: WHY})
@@ -200,8 +200,8 @@ def test_no_smaller_crash_is_sought_where_one_is_expected(monkeypatch):
     ):
         worker.take(event)
     asked = []
-    monkeypatch.setattr(verdict, "watch", lambda request, *more: asked.append(request) or worker)
-    told, _ = verdict.judge(Request(ask="check", name="matmul"), Limits())
+    monkeypatch.setattr(assemble, "watch", lambda request, *more: asked.append(request) or worker)
+    told, _ = assemble.judge(Request(ask="check", name="matmul"), Limits())
     assert [request.ask for request in asked] == ["check"]
     assert (told.verdict, told.findings) == ("fail", (other,))
     assert [f.fault for f in told.expected] == ["crash"]

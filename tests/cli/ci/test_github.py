@@ -13,11 +13,11 @@ from cli_project import (
 from reports_by_hand import finding, report, reproduce
 
 from gemmproof.cli import EXIT, main
-from gemmproof.report.ci.github import append_summary, fit, list_annotations, write_command
-from gemmproof.report.ci.lost import LostSince
-from gemmproof.report.ci.placed import list_placed
-from gemmproof.report.ci.sarif import make_document
+from gemmproof.report.ci import make_document
 from gemmproof.report.files import write_junit
+from gemmproof.report.github import append_summary, fit, list_annotations, write_command
+from gemmproof.report.located_findings import list_placed
+from gemmproof.report.record import LostSince
 
 ANNOTATION = re.compile(r"::(error|warning) ([^:]*)::(.*)")
 

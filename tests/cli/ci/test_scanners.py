@@ -9,9 +9,8 @@ import pytest
 from reports_by_hand import CLAIMS, finding, report, reproduce
 
 from gemmproof.cli import EXIT, main
-from gemmproof.report.ci.codequality import make_issues
-from gemmproof.report.ci.placed import find_root, list_placed
-from gemmproof.report.ci.sarif import make_document
+from gemmproof.report.ci import make_document, make_issues
+from gemmproof.report.located_findings import find_root, list_placed
 
 SOURCE = "x = 1\n\n    a = load(a_ptr)\n    b = load(b_ptr)\n    a = load(a_ptr)\n"
 

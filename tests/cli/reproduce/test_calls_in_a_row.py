@@ -7,16 +7,14 @@ import re
 import pytest
 from written_tests import RIGHT, find_first, require_formatted, run_pytest
 
-from gemmproof.calling import Calling
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest, Operand
-from gemmproof.reproduction.bug import ALWAYS, ENDS, NEVER, Bug
-from gemmproof.reproduction.find import find_bug
-from gemmproof.reproduction.place import Place, Unreproducible
-from gemmproof.reproduction.write import write_test
-from gemmproof.target import load_file
+from gemmproof.reproduce.bug import ALWAYS, ENDS, NEVER, Bug, Place, Unreproducible
+from gemmproof.reproduce.find import find_bug
+from gemmproof.reproduce.write import write_test
+from gemmproof.target import Calling, load_file
 
 ORDER, AGAIN = {"compare": "order"}, {"calls": 3}
 # the body of a wrapper, whose module keeps `count` and `kept`; its case; what its test says

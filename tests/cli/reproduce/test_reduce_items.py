@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmproof.reproduction.reduce import reduce_items
+from gemmproof.reproduce.needed_calls import reduce_items
 
 
 @given(st.integers(1, 60), st.sets(st.integers(0, 59), min_size=1, max_size=4))

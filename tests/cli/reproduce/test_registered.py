@@ -13,7 +13,7 @@ from gemmproof.cli import main, parser
 from gemmproof.commands.reproduce import _place_found, _tell_claims
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
-from gemmproof.reproduction.place import Place, Unreproducible, find_wrapper
+from gemmproof.reproduce.bug import Place, Unreproducible, find_wrapper
 from gemmproof.target import load_file
 
 CONFTEST = """

@@ -11,7 +11,7 @@ from cli_project import refuse
 from written_tests import RIGHT, ROOT
 
 from gemmproof.cli import main
-from gemmproof.worker import kept
+from gemmproof.engine import saved_cases
 
 FEW = ("--max-examples", "40")
 
@@ -23,7 +23,7 @@ def _in_a_project(tmp_path, monkeypatch):
     for name in ("no_k_mask", "right"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "path", [x for x in sys.path if Path(x).name != "examples"])
-    kept._say_once.cache_clear()
+    saved_cases._say_once.cache_clear()
     Path("pyproject.toml").touch()
     shutil.copy(ROOT / "docs" / "examples" / "no_k_mask.py", tmp_path)
     Path("right.py").write_text(RIGHT)

@@ -6,15 +6,13 @@ import re
 import pytest
 from written_tests import RIGHT, Wrong, find_first, require_formatted, run_pytest, state_bug, write
 
-from gemmproof.calling import Calling
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest, OneOf, Operand
-from gemmproof.reproduction import parts
-from gemmproof.reproduction.find import find_bug
-from gemmproof.reproduction.place import Place
-from gemmproof.reproduction.write import write_test
-from gemmproof.target import load_file
+from gemmproof.reproduce.bug import Place
+from gemmproof.reproduce.find import find_bug
+from gemmproof.reproduce.write import NAMES, write_test
+from gemmproof.target import Calling, load_file
 
 MASK_A, MASK_B = "(offs_m < M) & (offs_k[None, :] < K)", "(offs_k[:, None] < K) & (offs_n < N)"
 ACC = "acc = tl.dot(a, b, acc)"
@@ -172,4 +170,4 @@ def test_the_names_that_a_written_test_binds_are_known(folder, bugs):
         taken = {"a", "b", f"test_{path.stem[5:]}", "test_matmul"}
         inner = {"reach", "first", "fill", "memory", "where", "bits", "value", "shape", "name"}
         inner |= {"before", "own", "changed", "made", "kinds", "kind", "held", "new", "n", "step"}
-        assert bound - inner - taken <= parts.NAMES
+        assert bound - inner - taken <= NAMES

@@ -8,17 +8,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmproof.calling import Calling
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reproduction.bug import Bug
-from gemmproof.reproduction.find import find_bug
-from gemmproof.reproduction.place import Place
-from gemmproof.reproduction.write import write_test
-from gemmproof.target import load_file
+from gemmproof.reproduce.bug import Bug, Place
+from gemmproof.reproduce.find import find_bug
+from gemmproof.reproduce.write import write_test
+from gemmproof.target import Calling, load_file
 
 ROOT = Path(__file__).parents[3]
 RIGHT = (ROOT / "docs" / "examples" / "right.py").read_text()

@@ -8,8 +8,16 @@ from typing import Any
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
-from gemmproof.report.facts import Bits, Coverage, Identity
-from gemmproof.report.report import SCHEMA, Limit, ProofResult, PropertyResult, Report
+from gemmproof.report.record import (
+    SCHEMA,
+    Bits,
+    Coverage,
+    Identity,
+    Limit,
+    ProofResult,
+    PropertyResult,
+    Report,
+)
 from gemmproof.signoff.record import DriftClass, Inputs, Signoff
 from gemmproof.signoff.verdict import sign
 

@@ -8,17 +8,22 @@ import pytest
 from cli_project import project_folder, refuse, register  # noqa: F401
 from made_signoffs import INPUTS, PROPERTIES, identity, report, signed
 
-from gemmproof.bench.records import BenchReport, Interval, TimedRow
+from gemmproof.bench.record import BenchReport, Interval, TimedRow
 from gemmproof.cli import EXIT, main
-from gemmproof.mutation.record import Judgement, Score
+from gemmproof.mutate.record import Judgement, Score
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
-from gemmproof.signoff.baseline import read_baseline
-from gemmproof.signoff.mutated import read_mutation
-from gemmproof.signoff.record import SCHEMA, MutationScore, Ratios, Signoff
-from gemmproof.signoff.seal import find_hash, is_sealed, seal
-from gemmproof.signoff.show import say_mutation
-from gemmproof.signoff.timed import SOURCE, read_bench
+from gemmproof.signoff.pages import say_mutation
+from gemmproof.signoff.record import (
+    SIGNOFF_SCHEMA,
+    MutationScore,
+    Ratios,
+    Signoff,
+    find_hash,
+    is_sealed,
+    seal,
+)
+from gemmproof.signoff.verdict import SOURCE, read_baseline, read_bench, read_mutation
 
 COMMAND = ["signoff", "--max-examples", "2"]
 
@@ -94,12 +99,13 @@ def test_a_baseline_that_was_only_laid_out_anew_is_taken(baseline):
 BROKEN = {
     "{": "broken JSON: ",
     "[]": "no sign-off",
-    '{"schema": 2, "kernels": []}': f"schema 2, not {SCHEMA}: sign off again",
-    f'{{"schema": {SCHEMA}, "kernels": []}}': "it has no hash",
-    json.dumps(seal({"schema": SCHEMA, "kernels": [{}]})): "not as it is written: KeyError",
+    '{"schema": 2, "kernels": []}': f"schema 2, not {SIGNOFF_SCHEMA}: sign off again",
+    f'{{"schema": {SIGNOFF_SCHEMA}, "kernels": []}}': "it has no hash",
+    json.dumps(seal({"schema": SIGNOFF_SCHEMA, "kernels": [{}]})): "not as it is written: KeyError",
     "[" * 100_000: "nested too deep",
     # deeper than Python's functions call each other, which of them meets it differs by version
-    f'{{"schema": {SCHEMA}, "kernels": [], "hash": "", "x": {"[" * 2000 + "]" * 2000}}}': "nested",
+    f'{{"schema": {SIGNOFF_SCHEMA}, "kernels": [], "hash": "",'
+    f' "x": {"[" * 2000 + "]" * 2000}}}': "nested",
 }
 FORGED = {
     "source": lambda k: k["facts"].update(source=[1]),

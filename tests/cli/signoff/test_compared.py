@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from made_signoffs import FINDING, INPUTS, LIMITS, change, identity, report, signed
 
-from gemmproof.report.facts import Bits, Coverage
-from gemmproof.report.report import ProofResult
+from gemmproof.report.record import Bits, Coverage, ProofResult
 from gemmproof.signoff.record import INCOMPLETE, REFUSED, SIGNED, MutationScore, Signoff
 
 
@@ -167,7 +166,7 @@ def test_a_survivor_more_is_refused():
         kernel = replace(made.kernels[0], mutation=MutationScore(60, 3, survivors))
         return replace(made, kernels=(kernel,))
 
-    from gemmproof.signoff.compare import compare
+    from gemmproof.signoff.rules import compare
 
     assert [one.weight for one in compare(score(0), score(1))] == [REFUSED]
     assert list(compare(score(1), score(1))) == []

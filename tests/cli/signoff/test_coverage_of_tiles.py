@@ -6,12 +6,11 @@ import pytest
 from tiled import plain
 
 from gemmproof.engine.check import check
-from gemmproof.engine.coverage import KEPT, cover
+from gemmproof.engine.sections import KEPT, cover
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.report.facts import Coverage
-from gemmproof.report.report import Report
+from gemmproof.report.record import Coverage, Report
 
 
 def launch(tiles=((1, 1, 1),), **blocks):

@@ -13,8 +13,8 @@ from made_signoffs import FINDING, NARROW_CLASS, PROPERTIES, WIDE_CLASS, identit
 from gemmproof.cli import EXIT, main
 from gemmproof.properties.judges.accumulator_drift import find_kept
 from gemmproof.reference.accumulator import Accumulator
-from gemmproof.report.report import PropertyResult
-from gemmproof.signoff.drifted import add_drift
+from gemmproof.report.record import PropertyResult
+from gemmproof.signoff.pages import say_drift
 from gemmproof.signoff.record import (
     ACCUMULATOR,
     INCOMPLETE,
@@ -23,9 +23,9 @@ from gemmproof.signoff.record import (
     DriftClass,
     Signoff,
 )
-from gemmproof.signoff.show import say_drift
-from gemmproof.worker.limits import Limits
+from gemmproof.signoff.verdict import add_drift
 from gemmproof.worker.protocol import Request
+from gemmproof.worker.supervisor import Limits
 
 CONFTEST = """
 import os

@@ -11,12 +11,10 @@ from xml.etree import ElementTree
 import pytest
 from made_signoffs import FINDING, LIMITS, ODD, PROPERTIES, identity, report, signed
 
-from gemmproof.report.facts import Coverage, Identity
-from gemmproof.report.report import ProofResult
+from gemmproof.report.record import Coverage, Identity, ProofResult
 from gemmproof.report.text import clean
-from gemmproof.signoff import show
-from gemmproof.signoff.pages import html, markdown
-from gemmproof.signoff.pages.grid import make_panels
+from gemmproof.signoff import pages
+from gemmproof.signoff.pages import make_panels
 from gemmproof.signoff.record import VERDICTS, Benchmark, MutationScore, Ratios
 
 ROOT = Path(__file__).parents[3]
@@ -43,7 +41,8 @@ def odd_signoff():
 
 
 def page(made):
-    return html.write(made, {k.report.target: lambda case: f"say {ODD}" for k in made.kernels})
+    reproduce = {k.report.target: lambda case: f"say {ODD}" for k in made.kernels}
+    return pages.format_html(made, reproduce)
 
 
 class Reader(HTMLParser):
@@ -95,7 +94,7 @@ def test_what_is_refused_stands_first_among_reasons_that_have_no_room():
     unjudged = [report(f"k{i}", verdict="incomplete", note="no time") for i in range(40)]
     made = signed(*unjudged, report(verdict="fail", findings=(FINDING,)))
     assert [one.weight for one in made.reasons[:2]] == ["refused", "incomplete"]
-    assert "- **refused**: matmul: no_races" in markdown.write(made)
+    assert "- **refused**: matmul: no_races" in pages.format_markdown(made)
 
 
 def test_the_page_fetches_and_runs_nothing():
@@ -119,7 +118,7 @@ def test_the_pictures_are_drawings():
 
 
 def test_the_comment_has_one_line_for_each_thing_and_no_marks_of_users():
-    said = markdown.write(odd_signoff())
+    said = pages.format_markdown(odd_signoff())
     assert not re.search(r"[<>]|(?<!`)`code|\[link|@all|#1\b|\x1b", said)
     rows = [line for line in said.splitlines() if line.startswith("|")]
     assert {row.count("|") for row in rows} == {12}
@@ -139,16 +138,16 @@ def test_the_comment_has_one_line_for_each_thing_and_no_marks_of_users():
     ],
 )
 def test_marks_are_escaped_and_words_are_left(text, shown):
-    assert markdown.escape(text) == shown
+    assert pages.escape(text) == shown
 
 
 def test_both_say_what_was_not_measured():
-    said, shown = markdown.write(signed()), Reader(page(signed())).text
+    said, shown = pages.format_markdown(signed()), Reader(page(signed())).text
     for words in ("not run", "not measured", VERDICTS[0]):
         assert words in said
         assert words in shown
     made = odd_signoff()
-    assert "60 of 61 mutants killed, 2 equivalent" in markdown.write(made)
+    assert "60 of 61 mutants killed, 2 equivalent" in pages.format_markdown(made)
     assert "1.000 of " in Reader(page(made)).text
 
 
@@ -167,7 +166,7 @@ def test_the_template_is_in_the_package():
     patterns = settings["tool"]["setuptools"]["package-data"]["gemmproof"]
     package = ROOT / "src" / "gemmproof"
     shipped = {place for pattern in patterns for place in package.glob(pattern)}
-    assert package / "signoff" / "pages" / html.TEMPLATE in shipped
+    assert package / "signoff" / "pages" / pages.TEMPLATE in shipped
 
 
 @pytest.mark.parametrize(
@@ -178,9 +177,9 @@ def test_the_template_is_in_the_package():
     ],
 )
 def test_an_error_within_its_bound_does_not_look_like_one_at_it(ratio, shown):
-    assert show.say_ratio(ratio) == shown
+    assert pages.say_ratio(ratio) == shown
 
 
 def test_what_weighs_nothing_is_no_reason():
-    assert "**Not covered**" in markdown.write(signed(left_out=("ws",)))
-    assert "**Reasons**" in markdown.write(signed(report(verdict="error", note="no")))
+    assert "**Not covered**" in pages.format_markdown(signed(left_out=("ws",)))
+    assert "**Reasons**" in pages.format_markdown(signed(report(verdict="error", note="no")))

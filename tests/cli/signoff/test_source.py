@@ -7,9 +7,8 @@ import time
 import pytest
 
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.report.facts import Identity
-from gemmproof.signoff.facts import describe
-from gemmproof.signoff.source import trace
+from gemmproof.report.record import Identity
+from gemmproof.signoff.source import describe, trace
 from gemmproof.target import load_file
 
 FILES = {
@@ -114,9 +113,9 @@ def project(tmp_path, monkeypatch):
         for name in list_loaded():
             monkeypatch.delitem(sys.modules, name)
         sys.dont_write_bytecode = True
-        from gemmproof.signoff import parts
+        from gemmproof.signoff import source
 
-        parts.find_file.cache_clear()
+        source.find_file.cache_clear()
         module = load_file(tmp_path / "kernels.py")
         return Identity(source=trace(getattr(module, function))).digest
 

@@ -10,7 +10,7 @@ import pytest
 from cli_project import project_folder  # noqa: F401
 
 from gemmproof.cli import EXIT, main
-from gemmproof.report.command import write_command
+from gemmproof.spelling import write_command
 
 NAMES = ("red\x1b[31m", "two\nlines\r", "bytes\udcff9", "turned\u202ex", "it's\ta\\b\x07")
 CONFTEST = f"""

@@ -13,13 +13,13 @@ import pytest
 from pytest_project import EXAMPLES, HEAD, run_pytest, write_project
 
 from gemmproof.cli import main
+from gemmproof.engine import saved_cases
 from gemmproof.engine.check import check
+from gemmproof.engine.saved_cases import MOST, Store
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.target import load_file
-from gemmproof.worker import kept
-from gemmproof.worker.kept import MOST, Store
 
 # wrong where no smallest case and no probe shows it
 WRONG = """
@@ -36,7 +36,7 @@ FEW = ("--no-proof", "--max-examples")
 @pytest.fixture(autouse=True)
 def _in_a_project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    kept._say_once.cache_clear()
+    saved_cases._say_once.cache_clear()
     shutil.copy(EXAMPLES / "right.py", tmp_path)
     Path("pyproject.toml").touch()
     Path("wrong.py").write_text(WRONG)
@@ -136,7 +136,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
 import sys
 from pathlib import Path
 from gemmproof.properties.cases.case import Case
-from gemmproof.worker.kept import Store
+from gemmproof.engine.saved_cases import Store
 for M in range(1, 6):
     Store(Path("kept"), "f", "code").update((), [Case(M, int(sys.argv[1]), 1)])
 """

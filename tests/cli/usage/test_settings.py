@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from cli_project import project_folder  # noqa: F401
 
-from gemmproof.calling import read_operand
 from gemmproof.cli import EXIT, _parse, main
 from gemmproof.reference.formats import FORMATS
 from gemmproof.settings import find_pythonpath, list_words
 from gemmproof.spelling import find_format, suggest
+from gemmproof.target import read_operand
 
 
 def write(text):

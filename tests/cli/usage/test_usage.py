@@ -13,7 +13,7 @@ from cli_project import (
 
 from gemmproof import Contract, KernelUnderTest, check, kernels
 from gemmproof.cli import EXIT, main
-from gemmproof.engine.drift import drift, drift_of
+from gemmproof.drift.run import drift, drift_of
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import Misstated
 

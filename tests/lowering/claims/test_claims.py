@@ -6,8 +6,7 @@ from lanes import first_of_each
 
 from gemmproof.engine.check import check
 from gemmproof.lowering import compile
-from gemmproof.lowering.claims.plan import list_cases, plan_launches
-from gemmproof.lowering.claims.weigh import weigh
+from gemmproof.lowering.guarantees import list_cases, plan_launches, weigh
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import (
     COMPILER,

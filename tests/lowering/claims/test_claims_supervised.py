@@ -17,15 +17,15 @@ from warm_process import run_module
 from gemmproof.cli import main, parser
 from gemmproof.commands.check import contract_of, reproduce_line
 from gemmproof.engine.check import check
-from gemmproof.lowering.claims.supervise import add_claims
+from gemmproof.lowering.guarantee_check import add_claims
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract, list_promised
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.report.report import SCHEMA, Report
+from gemmproof.report.record import SCHEMA, Report
 from gemmproof.settings import list_words
 from gemmproof.target import parse
-from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Request
+from gemmproof.worker.supervisor import Limits
 
 KERNELS = "claimed_kernels.py"
 ONE = "--sizes M=64,N=64,K=64 --max-examples 1 --no-proof --no-kept --quiet"
@@ -261,7 +261,7 @@ triton.compile = refuse
 contract = gemmproof.Contract(M=64, N=64, K=64)
 kernel = gemmproof.KernelUnderTest("k", kernels.right, contract)
 print(gemmproof.check(kernel, max_examples=1).verdict)
-print(*(name for name in sys.modules if name.startswith("gemmproof.lowering.claims")))
+print(*(name for name in sys.modules if name.startswith("gemmproof.lowering.guarantees")))
 """
 
 

@@ -6,7 +6,7 @@ import claimed_kernels as kernels
 import pytest
 
 from gemmproof.engine.check import check
-from gemmproof.lowering.claims import plan, weigh
+from gemmproof.lowering import guarantees
 from gemmproof.lowering.record import FMA, UNKNOWN
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import COMPILER, FITS, SPILLS, TENSOR_CORES, Contract
@@ -26,13 +26,13 @@ def fared(report):
 
 def change(monkeypatch, **fields):
     """Has the facts of each launch changed: a function of what stands there, by its name."""
-    tell = weigh.tell
+    tell = guarantees.tell
 
     def changed(made):
         told = tell(made)
         return told | {name: function(told[name]) for name, function in fields.items()}
 
-    monkeypatch.setattr(weigh, "tell", changed)
+    monkeypatch.setattr(guarantees, "tell", changed)
 
 
 def with_unit(name, unit):
@@ -125,7 +125,7 @@ def test_what_a_kernel_needs_is_told_at_its_def(monkeypatch):
 
 @pytest.mark.lane("full")
 def test_launches_beyond_the_most_are_told_and_leave_it_open(monkeypatch):
-    monkeypatch.setattr(plan, "LEAST_MOST", 1)
+    monkeypatch.setattr(guarantees, "LEAST_MOST", 1)
     contract = replace(ALL, tensor_cores=False)
     report = judge(kernels.one_configuration_without_a_dot, contract, max_examples=1)
     assert (report.verdict, report.findings) == ("incomplete", ())

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from gemmproof.engine.assemble import judge
 from gemmproof.properties.contract import Contract
 from gemmproof.target import parse
-from gemmproof.worker.limits import Limits
 from gemmproof.worker.protocol import Request
-from gemmproof.worker.supervisor import halt, resume
-from gemmproof.worker.verdict import judge
+from gemmproof.worker.supervisor import Limits, halt, resume
 
 ONE = {"M": 64, "N": 64, "K": 64}
 

@@ -1,1 +1,0 @@
-"""What torch has for each kind of kernel, by name: products, epilogues, packed weights."""

@@ -1,0 +1,123 @@
+"""The records of a benchmark."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+BENCH_SCHEMA = 1
+FASTER, SLOWER, NOISE = "faster", "slower", "within noise"
+CONTROL, WRONG, RIGHT = "control", "wrong", "right"  # RIGHT: verified, and not timed
+GRAPH, EAGER = "CUDA graph", "eager calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The median of some ratios, and its 95 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What this GPU reached in the same run: bytes/s of a large copy, FLOP/s of a large product.
+
+    `product_flops` is None where torch has no product of the format. `peak_bytes` and `peak_flops`
+    are what its clocks and units allow, None where that is unknown.
+    """
+
+    format: str
+    copy_bytes: float
+    product_flops: float | None
+    peak_bytes: float | None = None
+    peak_flops: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRow:
+    """One kernel on one shape in one format.
+
+    `seconds` and `peer_seconds` are medians over the rounds of one call, `samples` the kernel's
+    seconds in each round. `ratio` is the peer's time over the kernel's, so above 1 is faster.
+    `floor` is the lowest and the highest ratio of the peer to itself. `roofline` and `ceiling` are
+    shares of what the GPU's figures and what its own measured ceiling allow, None where unknown.
+    `sets` buffers of `set_bytes` each rotate; `clocks` were read before and after the rounds.
+    `wrong` says in one line what was wrong with the result: then nothing was timed. `operands` are
+    those that were stated, by name; `peer_differs` says in one line where the peer's result is not
+    what the formula gives.
+    """
+
+    kernel: str
+    peer: str
+    format: str
+    out_format: str
+    shape: str
+    M: int
+    N: int
+    K: int
+    batch: int | None
+    verdict: str
+    how: str = ""
+    wrong: str = ""
+    seconds: float | None = None
+    peer_seconds: float | None = None
+    ratio: Interval | None = None
+    floor: tuple[float, float] | None = None
+    tflops: float | None = None
+    gbytes: float | None = None
+    roofline: float | None = None
+    ceiling: float | None = None
+    equal_bits: bool | None = None
+    configs: tuple[str, ...] = ()
+    sets: int = 0
+    set_bytes: int = 0
+    l2_bytes: int = 0
+    repeats: int = 0
+    clocks: dict[str, Any] = field(default_factory=dict)
+    samples: tuple[float, ...] = ()
+    operands: dict[str, str] = field(default_factory=dict)
+    peer_differs: str = ""
+
+    @property
+    def problem(self) -> str:
+        """The shape as reports name it."""
+        lead = "" if self.batch is None else f"{self.batch}x"
+        return f"{self.shape} {lead}{self.M}x{self.N}x{self.K}".strip()
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> TimedRow:
+        """The row that `asdict` and JSON made plain."""
+        ratio, floor = data["ratio"], data["floor"]
+        return TimedRow(
+            **{
+                **{f.name: data[f.name] for f in fields(TimedRow) if f.name in data},
+                "ratio": None if ratio is None else Interval(**ratio),
+                "floor": None if floor is None else (floor[0], floor[1]),
+                "configs": tuple(data["configs"]),
+                "samples": tuple(data["samples"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BenchReport:
+    """A run: where it was made (`facts`), what the GPU reached, and a row for each measurement."""
+
+    facts: dict[str, str]
+    ceilings: tuple[Ceiling, ...]
+    rows: tuple[TimedRow, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data for JSON."""
+        return {"schema": BENCH_SCHEMA, **asdict(self)}
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> BenchReport:
+        """The report that `to_dict` and JSON made plain."""
+        return BenchReport(
+            dict(data["facts"]),
+            tuple(Ceiling(**one) for one in data["ceilings"]),
+            tuple(TimedRow.from_dict(one) for one in data["rows"]),
+        )

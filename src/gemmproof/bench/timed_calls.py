@@ -1,0 +1,246 @@
+"""The calls that a benchmark times."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gemmproof.bench.device_operands import Buffers
+from gemmproof.bench.problems import Problem
+from gemmproof.bench.record import EAGER, GRAPH
+from gemmproof.bench.statistics import Run
+from gemmproof.properties.cases.data import TORCH_DTYPES, format_of_tensor
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.reference.formats import FORMATS, Format
+from gemmproof.reference.provenance import tell_error
+from gemmproof.target import TargetError, call_theirs
+
+
+# -- calls ---------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Callee:
+    """A function of a, b and operands by name, under its name in reports.
+
+    `takes`: the operands that it is given, None for all. `takes_out`: whether it takes a result to
+    write to, None where its signature does not tell; `out_name` by which name, and `out_format` in
+    which format where it cannot do without. `prepare` makes the operands that it is given from a
+    set, once and outside of what is timed; None where they are the set's own.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    takes_out: bool | None = None
+    takes: frozenset[str] | None = None
+    out_name: str = "out"
+    out_format: Format | None = None
+    prepare: Callable[[Buffers], Buffers] | None = None
+
+    def __call__(self, buffers: Buffers, out: torch.Tensor | None) -> Any:
+        """Its result for one set; it writes to `out` where it can."""
+        takes, named = self.takes, buffers.named
+        given = named if takes is None else {n: x for n, x in named.items() if n in takes}
+        if out is None or self.takes_out is False:
+            return self.function(buffers.a, buffers.b, **given)
+        result = self.function(buffers.a, buffers.b, **given, **{self.out_name: out})
+        return out if result is None or self.out_format is not None else result
+
+
+def make_callee(
+    name: str, function: Callable[..., Any], kernel: KernelUnderTest | None = None
+) -> Callee:
+    """A kernel's wrapper: whether it takes `out=` is told by its signature, or stated."""
+    try:
+        takes_out = "out" in inspect.signature(function).parameters
+    except (ValueError, TypeError):  # a built-in one without a signature: a call will tell
+        takes_out = None
+    if kernel is None or not kernel.written:
+        return Callee(name, function, takes_out)
+    (written,) = kernel.written
+    fmt = FORMATS[kernel.tensors[written].format]
+    return Callee(name, function, True, out_name=written, out_format=fmt)
+
+
+def make_target_peer(name: str, function: Callable[..., Any], kernel: KernelUnderTest) -> Callee:
+    """A peer of the user's: it is given the operands that it has a name for."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (ValueError, TypeError):
+        return Callee(name, function, takes=frozenset())
+    if set(kernel.written) & set(parameters):
+        made = make_callee(name, function, kernel)
+    else:
+        made = make_callee(name, function)
+    if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
+        made.takes = frozenset(parameters)
+    return made
+
+
+def probe(
+    callee: Callee, buffers: Buffers, problem: Problem, fmt: Format, device: Any
+) -> tuple[Format, bool]:
+    """The format of the result of one call without `out`, and whether the callee takes `out`.
+
+    Compiles and tunes what the callee launches. Raises TargetError, in one line, where it raises,
+    or returns anything but a c of the right shape in a format that a result may have.
+    """
+    where = f"{callee.name} at {problem} {fmt.name}"
+
+    def call(out: torch.Tensor | None) -> Any:
+        def run() -> Any:
+            result = callee(buffers, out)
+            device.synchronize()
+            return result
+
+        return call_theirs(callee.name, f"calling {callee.name} at {problem} {fmt.name}", run)
+
+    def make(dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(problem.shapes[2], dtype=dtype, device=buffers.a.device)
+
+    if callee.out_format is not None:
+        written = call(make(TORCH_DTYPES[callee.out_format.name]))
+        return _require_result(where, written, problem), True
+    result = call(None)
+    found = _require_result(where, result, problem)
+    if callee.takes_out is None:
+        try:
+            callee(buffers, torch.empty_like(result))
+            takes_out = True
+        except (TypeError, RuntimeError):
+            takes_out = False
+        device.synchronize()
+    else:
+        takes_out = callee.takes_out
+        if takes_out:
+            _require_result(where, call(make(result.dtype)), problem)
+    return found, takes_out
+
+
+def _require_result(where: str, result: Any, problem: Problem) -> Format:
+    if not isinstance(result, torch.Tensor):
+        got = type(result).__name__
+        raise TargetError(f"{where}: got {got}, expected a tensor {problem.shapes[2]}")
+    if tuple(result.shape) != problem.shapes[2]:
+        raise TargetError(
+            f"{where}: got a result of shape {tuple(result.shape)}, expected {problem.shapes[2]}"
+        )
+    found = format_of_tensor(result)
+    if found is None:
+        known = " ".join(f.name for f in FORMATS.values() if f.result)
+        raise TargetError(f"{where}: got a result of {result.dtype}, expected one of {known}")
+    return found
+
+
+# -- legs ----------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Leg:
+    """A callee on `sets`: `eager` calls it once on each, `graph` replays these calls.
+
+    Where the callee prepares its operands, `sets` are those, made from `sources`.
+
+    `graph` is None where they cannot be captured, for the reason in `why`. `outs` are what it
+    writes to, [] where it allocates its results. `made` are the results of the last eager run,
+    `captured` those that a replay writes.
+    """
+
+    callee: Callee
+    sources: Sequence[Buffers]
+    sets: Sequence[Buffers]
+    outs: list[torch.Tensor]
+    made: list[torch.Tensor] = field(default_factory=list)
+    captured: list[torch.Tensor] = field(default_factory=list)
+    graph: Run | None = None
+    why: str = ""
+
+    def eager(self) -> None:
+        """Call it once on every set."""
+        outs: list[Any] = [*self.outs] or [None] * len(self.sets)
+        self.made = []  # their memory is free for the new ones
+        for buffers, out in zip(self.sets, outs, strict=True):
+            self.made.append(self.callee(buffers, out))
+
+    def refresh(self) -> None:
+        """Prepare the operands again, in the same memory: the sources hold other data."""
+        if self.callee.prepare is None:
+            return
+        for source, own in zip(self.sources, self.sets, strict=True):
+            for x, y in zip(
+                own.tensors.values(), self.callee.prepare(source).tensors.values(), strict=True
+            ):
+                if x is not y:
+                    # as bytes where an element is one: few operations take fp8
+                    kind = torch.uint8 if x.element_size() == 1 else x.dtype
+                    x.view(kind).copy_(y.view(kind))
+
+    def results(self, how: str) -> list[torch.Tensor]:
+        """What a run leaves, a result for each set."""
+        return self.captured if how == GRAPH and self.graph is not None else self.made
+
+    def run(self, how: str) -> Run:
+        """What is timed."""
+        return self.graph if how == GRAPH and self.graph is not None else self.eager
+
+    @property
+    def how(self) -> str:
+        """The best way in which it can be timed."""
+        return EAGER if self.graph is None else GRAPH
+
+
+def make_leg(
+    callee: Callee,
+    sources: Sequence[Buffers],
+    shape: Sequence[int],
+    out: Format,
+    place: str,
+    device: Any,
+) -> Leg:
+    """The leg, called once on every set and then captured; results have this shape and format.
+
+    A wrapper that waits for the device or reads from it cannot be captured, which is no fault.
+    Raises TargetError where a call fails, torch.OutOfMemoryError where there is no room.
+    """
+    sets = [prepare(callee, buffers, place) for buffers in sources]
+    outs = []
+    if callee.takes_out:
+        where = sources[0].a.device
+        outs = [torch.empty(shape, dtype=TORCH_DTYPES[out.name], device=where) for _ in sets]
+    leg = Leg(callee, sources, sets, outs)
+    call_theirs(callee.name, f"calling {callee.name} at {place}", lambda: device.warm(leg.eager))
+    try:
+        leg.graph = device.capture(leg.eager)
+        leg.captured, leg.made = leg.made, []
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        leg.why = tell_error(error)
+        call_theirs(
+            callee.name, f"calling {callee.name} at {place}", lambda: device.warm(leg.eager)
+        )
+    return leg
+
+
+def prepare(callee: Callee, buffers: Buffers, place: str) -> Buffers:
+    """What a callee is given of a set. Raises TargetError where it cannot be prepared."""
+    make = callee.prepare
+    if make is None:
+        return buffers
+    doing = f"preparing the operands of {callee.name} at {place}"
+    made: Buffers = call_theirs(callee.name, doing, lambda: make(buffers))
+    return made
+
+
+def poison(results: Sequence[torch.Tensor]) -> None:
+    """Fill results with NaN, integers with the lowest one, which no product of ours is."""
+    for result in results:
+        if result.is_floating_point():
+            fmt = format_of_tensor(result)
+            if fmt is not None and fmt.is_fp8:
+                result.view(torch.uint8).fill_(fmt.nan_bits)
+            else:
+                result.fill_(math.nan)
+        else:
+            result.fill_(torch.iinfo(result.dtype).min)

@@ -1,1 +1,0 @@
-"""What makes commands pleasant at the desk: wrappers found, progress, files watched."""

@@ -1,0 +1,1 @@
+"""Drift: how far an accumulator is off as K grows."""

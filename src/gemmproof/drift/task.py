@@ -1,0 +1,80 @@
+"""What a worker does for `gemmproof drift`: the request's function, probed and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from gemmproof.drift.run import (
+    Listener,
+    drift,
+    drift_of,
+    explain_unmeasurable,
+    launch_product,
+    simulate_product,
+    unbatch,
+)
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.reference.accumulator import Unprobed
+from gemmproof.reference.provenance import tell_error
+from gemmproof.reference.simulator import SimulatorError
+from gemmproof.report.record import Report
+from gemmproof.target import Target, TargetError, line_of, load
+from gemmproof.worker.protocol import Request
+
+
+def serve(
+    request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
+) -> None:
+    """In the worker: the drift of the function, or of the registered kernel, that is named."""
+    emit({"event": "ready"})
+    measure: Callable[[], Report]
+    if request.conftest is not None:
+        kernel = find_kernel(request)
+        if why := explain_unmeasurable(kernel, request.format):
+            return emit({"event": "unmeasured", "why": why})
+        measure = partial(drift_of, kernel, request.format, target=request.gpu, listener=emit)
+    else:
+        measure = _prepare(request, emit)
+    try:
+        report = measure()
+    except SimulatorError as error:
+        raise TargetError(str(error)) from None
+    except Unprobed as error:
+        if request.conftest is not None:
+            return emit({"event": "unmeasured", "why": str(error)})
+        raise TargetError(f"{request.name}: {error}") from None
+    except Exception as error:
+        where = line_of(error)
+        if where is None:  # no line of the target's is to blame
+            raise
+        raise TargetError(f"{where}: got {tell_error(error)}, expected a product") from None
+    emit({"event": "report", "report": report.to_dict()})
+    return None
+
+
+def _prepare(request: Request, emit: Listener) -> Callable[[], Report]:
+    """The measurement of the function that TARGET names, on the device that is asked for."""
+    function = load(Target(**(request.target or {})))
+    if request.contract["batched"]:
+        function = unbatch(function)
+    device = None
+    if request.launch:
+        import torch
+
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    emit({"event": "device", "gpu": device})
+    if device is None:
+        product = simulate_product(function, request.format, request.gpu)
+    else:
+        product = launch_product(function, request.format)
+    return partial(
+        drift,
+        product,
+        request.format,
+        declared=request.declared,
+        sizes=request.sizes,
+        name=request.name,
+        gpu=device or request.gpu or "ieee",
+        listener=emit,
+    )

@@ -1,0 +1,190 @@
+"""A report from what a worker wrote, whatever its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gemmproof import __version__
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import Finding, find_reasons
+from gemmproof.properties.proof import DEATH, NOT_DECIDED
+from gemmproof.reference.provenance import say_count
+from gemmproof.report.record import SCHEMA, Identity, Limit, ProofResult, PropertyResult, Report
+from gemmproof.target import display_path
+from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
+from gemmproof.worker.supervisor import Limits, watch
+
+
+def judge(
+    request: Request,
+    limits: Limits,
+    listener: Listener = lambda event: None,
+    compiles: bool = True,
+) -> tuple[Report, WorkerExit]:
+    """The report on the kernel that `request` names, and what its worker left.
+
+    Unless it `compiles`, it says nothing of what is promised of compiled code.
+    """
+    worker = watch(request, limits, listener)
+    report = _tell_undecided(make_report(worker, request.name), worker.undecided)
+    findings, excused = (tuple(map(_shorten_path, x)) for x in (report.findings, report.expected))
+    report = replace(report, findings=findings, expected=excused)
+    seconds = worker.seconds
+    # what dies on a GPU does not when simulated, so there is nothing to shrink
+    launched = worker.events.get("case", {}).get("phase") == "launch"
+    died = worker.end in ("crash", "hang", "memory") and report.findings and not launched
+    # a death that is expected is not among the findings
+    if died and request.case is None and report.findings[0].fault == worker.end:
+        death, *others = report.findings
+        # The worker and its child together stay below the limit of the group.
+        again = request.shrink(death.case.to_json(), worker.end, limits.memory // 2)
+        found = watch(again, limits, listener)
+        if "shrunk" in found.events:
+            death = replace(death, case=Case.from_json(found.events["shrunk"]["case"]))
+            report = replace(report, findings=(death, *others))
+        seconds += found.seconds
+    report = replace(report, seconds=seconds)
+    if compiles:
+        report = judge_compiled(report, worker, request, limits, listener)
+    told = worker.events.get("source")
+    facts = None if told is None else Identity.from_dict(told["facts"])
+    return replace(report, seconds=round(report.seconds, 2), facts=facts), worker
+
+
+def judge_compiled(
+    report: Report, worker: WorkerExit, request: Request, limits: Limits, listener: Listener
+) -> Report:
+    """The report with what becomes of what the kernel promises of compiled code, if anything.
+
+    Where that is interrupted, the `worker` that judged the cases counts as interrupted, too.
+    """
+    promised = worker.events.get("promises")
+    # an interruption ends all of it, and of what could not be judged at all there is no more to say
+    if not promised or worker.end == "halted" or not report.properties:
+        return report
+    from gemmproof.lowering.guarantee_check import add_claims
+
+    report, halted = add_claims(report, promised, request, limits, listener)
+    if halted:
+        worker.end, worker.how = "halted", "interrupted"
+    return report
+
+
+def _shorten_path(finding: Finding) -> Finding:
+    """The finding with its file as it is named here: reports of two machines are the same."""
+    return finding if finding.file is None else replace(finding, file=display_path(finding.file))
+
+
+def _tell_undecided(report: Report, why: dict[str, str]) -> Report:
+    """The report with why of some properties nothing is proved."""
+    properties = (
+        replace(p, proof=ProofResult(NOT_DECIDED, why=why[p.name], cut=DEATH))
+        if p.name in why and p.backend == "simulator"
+        else p
+        for p in report.properties
+    )
+    return replace(report, properties=tuple(properties))
+
+
+def make_report(worker: WorkerExit, name: str) -> Report:
+    """The worker's own report, or what can be said where it made none."""
+    if "report" in worker.events:
+        return replace(Report.from_dict(worker.events["report"]["report"]), target=name)
+    if "promised" in worker.events:
+        return _report_promised(worker, name)
+    if worker.end in UNKNOWN_ENDS and "error" not in worker.events:
+        return _report_stopped(worker, name, "incomplete", ())
+    if failure := worker.explain_failure(name):
+        return make_error(name, failure)
+    return _report_stopped(worker, name, "fail", (_make_death(worker, name),))
+
+
+def _report_promised(worker: WorkerExit, name: str) -> Report:
+    """The report on what was promised, where the worker died beyond that.
+
+    What was found before it died is told, and the step at which it died.
+    """
+    report = Report.from_dict(worker.events["promised"]["report"])
+    if report.premises is None and "premise" in worker.events:
+        return _report_unfounded(report, worker, name)
+    limits = [Limit.from_dict(data) for data in worker.limits]
+    case = worker.events["case"]
+    if "limit" in case and case["limit"][0] not in {limit.name for limit in limits}:
+        how = f"{worker.where or name}: got {worker.how}, expected a result"
+        status = "not tried" if worker.end in (*UNKNOWN_ENDS, "done") else "limit"
+        step, option = case["limit"]
+        limits.append(Limit(step, option, status, how, Case.from_json(case["case"])))
+    notes = (report.note, "what lies further beyond the contract was not tried")
+    note = "; ".join(filter(None, notes))
+    return replace(report, target=name, limits=tuple(limits), note=note)
+
+
+def _report_unfounded(report: Report, worker: WorkerExit, name: str) -> Report:
+    """The report of a run that died where it compiled what was predicted."""
+    launch = worker.events["premise"]["launch"]
+    how = worker.how or worker.explain_failure(name)
+    why = f"premises: {launch}: got {how}, expected a binary; no other launch was compiled"
+    verdict = "incomplete" if report.verdict == "pass" else report.verdict
+    note = "; ".join(filter(None, (report.note, why)))
+    return replace(report, target=name, verdict=verdict, note=note)
+
+
+def make_error(name: str, note: str) -> Report:
+    """A report of nothing but the reason why there is none."""
+    return Report(SCHEMA, name, "error", (), (), 0.0, {"gemmproof": __version__}, note)
+
+
+def make_unjudged(name: str, why: str) -> Report:
+    """The report on a kernel that was not judged, for no reason of its own."""
+    return Report(SCHEMA, name, "incomplete", (), (), 0.0, {"gemmproof": __version__}, why)
+
+
+def _make_death(worker: WorkerExit, name: str) -> Finding:
+    where = worker.where or name
+    launched = worker.events["case"].get("phase") == "launch"
+    got, expected = worker.how, "a result"
+    return Finding(
+        property="runs_to_completion",
+        fault="exit" if worker.end == "left" else worker.end,
+        message=f"{where}: got {got}, expected {expected}",
+        case=Case.from_json(worker.events["case"]["case"]),
+        where=worker.where,
+        file=worker.file,
+        got=got,
+        expected=expected,
+        backend="cuda" if launched else "simulator",
+    )
+
+
+def _report_stopped(
+    worker: WorkerExit, name: str, verdict: str, deaths: tuple[Finding, ...]
+) -> Report:
+    """The report on a run that was cut short: what was found before, and what was not judged."""
+    found = (*deaths, *(Finding.from_dict(data) for data in worker.findings))
+    properties = []
+    held_to = worker.events.get("properties", {"claims": []})
+    expected = held_to.get("expected", {})
+    reasons = find_reasons(found, expected)
+    failed = {(f.property, f.backend) for f in found if f not in reasons}
+    excused = {(f.property, f.backend): why for f, why in reasons.items()}
+    for property_name, claim, backend in held_to["claims"]:
+        key = (property_name, backend)
+        count = worker.examples[key]
+        status = "expected" if key in excused else "pass" if count else "not run"
+        status = "fail" if key in failed else status
+        ratio, why = worker.ratios.get(key), {**excused, key: expected.get(property_name)}
+        result = PropertyResult(property_name, claim, status, count, ratio, backend)
+        properties.append(replace(result, reason=why[key] or excused.get(key)))
+    return Report(
+        SCHEMA,
+        name,
+        # a kernel that dies as is expected is not judged beyond that
+        "fail" if failed else "incomplete" if reasons else verdict,
+        tuple(properties),
+        tuple(f for f in found if f not in reasons),
+        worker.seconds,
+        {"gemmproof": __version__},
+        f"stopped after {say_count(worker.cases, 'case')}: {worker.how}",
+        names=held_to.get("names", {}),
+        expected=tuple(reasons),
+    )

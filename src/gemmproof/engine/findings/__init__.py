@@ -1,1 +1,0 @@
-"""What becomes of findings: one of each fault, explained, joined by their causes."""

@@ -1,0 +1,217 @@
+"""A proof within a check: what it asks to be tried, and whether the judged cases agree with it.
+
+Of each property that a solver decides for every admitted size, one of three things is said. What is
+proved has no finding of its own. What is refuted shows at a case, which is judged like any other:
+only then is it a finding. Everything else is not decided, and the cases stand alone; one of them
+may be where a property is suspected not to hold, which is refuted once that shows. Where a judged
+case says otherwise, gemmproof contradicts itself, which is an error of its own and no finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gemmproof.engine.observe import Judged
+from gemmproof.properties import table
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import is_admitted, smallest
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.judges import exact_values, memory_use
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.observation import SIMULATOR
+from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, Proof, Proofs
+from gemmproof.reference.provenance import tell_error
+from gemmproof.report.record import ProofResult, Report
+
+Prover = Callable[[KernelUnderTest, str | None, float], Proofs]
+
+# what a proof may be about: where there is none for an outward reason, the report says so of each
+PROVABLE = (
+    memory_use.BOUNDS,
+    memory_use.FIT,
+    memory_use.HINTS,
+    memory_use.ONCE,
+    memory_use.LANES,
+    exact_values.EXACT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What was proved of a kernel, and the cases that this asks for.
+
+    `refuting`: by property, the admitted case at which a refutation, or what is suspected, is to
+    show; `cases`: those on either side of a guard that the contract admits; `paths`: what takes
+    the paths that have words.
+    """
+
+    proofs: Proofs = field(default_factory=Proofs)
+    refuting: Mapping[str, Case] = field(default_factory=dict)
+    cases: tuple[Case, ...] = ()
+    paths: tuple[tuple[str, Case], ...] = ()
+
+    def list_refuting(self, kernel: KernelUnderTest, dtype: str) -> list[Case]:
+        """The cases of one format at which refutations show, besides the smallest."""
+        cases = dict.fromkeys(case for case in self.refuting.values() if case.dtype == dtype)
+        return [case for case in cases if case != smallest(kernel.contract, dtype)]
+
+    def is_spent_on(self, judged: Judged) -> bool:
+        """Whether a case was tried for a refutation, and took more time or memory than it has."""
+        tried = judged.case in self.refuting.values() and not judged.applied
+        return tried and judged.raised is not None and judged.raised.kind == "exhausted"
+
+
+NOTHING = Attempt()
+
+
+def attempt(
+    kernel: KernelUnderTest,
+    target: str | None,
+    seconds: float,
+    tell: Callable[[dict[str, Any]], None],
+    prove: Prover | None = None,
+) -> Attempt:
+    """What the prover says; whatever it raises, nothing is decided then.
+
+    Between the two events a worker may die: worker/supervisor.py runs the check again without it.
+    """
+    event = {"event": "proof", "properties": PROVABLE, "seconds": seconds}
+    tell({**event, "done": False})
+    try:
+        made = _read(kernel, (prove or _load())(kernel, target, seconds))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # it runs the wrapper, which may raise anything
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == "z3"
+        why = (
+            "z3-solver is not installed" if is_missing else f"the proof raised {tell_error(error)}"
+        )
+        made = Attempt(Proofs(tuple(Proof(name, NOT_DECIDED, why=why) for name in PROVABLE)))
+    tell({**event, "done": True})
+    return made
+
+
+def _load() -> Prover:
+    from gemmproof.properties.proof.prove import prove  # brings the solver, which takes a while
+
+    return prove
+
+
+def _read(kernel: KernelUnderTest, proofs: Proofs) -> Attempt:
+    """The proofs with their cases as records. Raises ValueError or KeyError for what is none."""
+    verdicts, refuting = [], {}
+    for proof in proofs.verdicts:
+        table.BY_NAME[proof.property]
+        if proof.status == REFUTED:
+            case = None if proof.case is None else Case.from_json(proof.case)
+            if case is None or not _is_admitted(kernel, case):
+                lack = "no case" if case is None else "a case that the contract does not admit"
+                proof = _undecided(proof, f"{proof.why or 'refuted'}: shown by {lack}")
+            else:
+                refuting[proof.property] = case
+        elif proof.status == NOT_DECIDED and proof.case is not None:
+            case = Case.from_json(proof.case)
+            if _is_admitted(kernel, case):
+                refuting[proof.property] = case
+        verdicts.append(proof)
+    cases = map(Case.from_json, proofs.cases)
+    admitted = (case for case in cases if _is_admitted(kernel, case))
+    paths = tuple((words, Case.from_json(case)) for words, case in proofs.paths if words)
+    return Attempt(replace(proofs, verdicts=tuple(verdicts)), refuting, tuple(admitted), paths)
+
+
+def _is_admitted(kernel: KernelUnderTest, case: Case) -> bool:
+    try:
+        kernel.require(case)
+    except ValueError:
+        return False
+    return is_admitted(case, kernel.contract)
+
+
+def conclude(report: Report, attempt: Attempt, judged: Mapping[Case, Judged]) -> Report:
+    """The report with what was proved of each simulated property, and with our own mistakes.
+
+    A mistake is an error where nothing was found; beside findings it is a note, since no proof
+    hides what a case shows.
+    """
+    results, mistakes = [], []
+    for result in report.properties:
+        proof = attempt.proofs.find(result.name)
+        if proof is not None and result.backend == SIMULATOR:
+            case = attempt.refuting.get(result.name)
+            one = None if case is None else judged.get(case)
+            failed = result.status in ("fail", "expected")
+            if proof.status == REFUTED and case is not None:
+                proof, mistake = _weigh(proof, case, one)
+            elif one is not None and proof.status == NOT_DECIDED and failed:
+                proof, mistake = _confirm(proof, one), None
+            else:
+                mistake = _contradict(proof, (*report.findings, *report.expected))
+            mistakes += [mistake] if mistake else []
+            result = replace(
+                result, proof=ProofResult(proof.status, proof.scope, proof.why, proof.cut)
+            )
+        results.append(result)
+    unvisited = (*attempt.proofs.unvisited, *_list_unvisited(attempt, judged))
+    report = replace(report, properties=tuple(results), unvisited=unvisited)
+    if not mistakes:
+        return report
+    said = f"gemmproof is wrong about itself: {'; '.join(mistakes)}; please report it"
+    note = "; ".join(filter(None, [said, report.note]))
+    return replace(report, verdict="fail" if report.findings else "error", note=note)
+
+
+def _list_unvisited(attempt: Attempt, judged: Mapping[Case, Judged]) -> list[str]:
+    """The paths of which no case was run, each with one that takes it."""
+    visited = {words for words, case in attempt.paths if case in judged}
+    found: dict[str, Case] = {}
+    for words, case in attempt.paths:
+        if words not in visited:
+            found.setdefault(words, case)
+    return [f"{words}: not tried at {case}" for words, case in found.items()]
+
+
+def _contradict(proof: Proof, findings: Iterable[Finding]) -> str | None:
+    """What a case shows of a property that is proved, None if nothing.
+
+    What follows from another property's finding is no contradiction: a proof may rest on that one.
+    """
+    key = (proof.property, SIMULATOR, None)
+    own = (f for f in findings if (f.property, f.backend, f.cause) == key)
+    found = next(own, None) if proof.status == PROVED else None
+    if found is None:
+        return None
+    scope = f" for {proof.scope}" if proof.scope else ""
+    said = f"{proof.property} is proved{scope}, and yet the simulation says"
+    return f"{said} at {found.case}: {found.message}"
+
+
+def _weigh(proof: Proof, case: Case, judged: Judged | None) -> tuple[Proof, str | None]:
+    """A refutation after its case was judged, and how that contradicts it, None if it does not."""
+    if judged is None:
+        return _undecided(proof, f"its case was not run: {case}"), None
+    found = {finding.property for finding in judged.findings}
+    if proof.property in found:
+        return proof, None
+    causes = [name for name in table.BY_NAME[proof.property].follows if name in found]
+    if causes:
+        return _undecided(proof, f"{causes[0]} does not hold, at {case}"), None
+    if judged.raised is not None or not judged.followed or case.is_sampled:
+        return _undecided(proof, f"its case could not be run: {case}"), None
+    if proof.property not in judged.applied:
+        return _undecided(proof, f"its case could not be judged: {case}"), None
+    why = f"{proof.property} is refuted" if not proof.why else proof.why
+    return proof, f"the proof says {why} at {case}, the simulation does not"
+
+
+def _confirm(proof: Proof, judged: Judged) -> Proof:
+    """What was suspected, after its case was judged: refuted where that shows it."""
+    own = (f for f in judged.findings if f.property == proof.property and f.cause is None)
+    found = next(own, None)
+    return proof if found is None else replace(proof, status=REFUTED, why=found.message, cut="")
+
+
+def _undecided(proof: Proof, why: str) -> Proof:
+    return replace(proof, status=NOT_DECIDED, scope="", why=why, case=None, cut="")

@@ -1,0 +1,204 @@
+"""Failing cases saved for the next check."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gemmproof.engine import assemble
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import UNEXPECTED
+from gemmproof.reference.formats import OPERANDS
+from gemmproof.reference.provenance import say_count
+from gemmproof.report.files import lock_file, write_whole
+from gemmproof.report.record import Report
+from gemmproof.terminal import say
+from gemmproof.worker.protocol import Listener, Request, WorkerExit
+from gemmproof.worker.supervisor import Limits
+
+FOLDER = ".gemmproof"
+SCHEMA = 1
+MOST = 20  # cases of one kernel and format; the oldest go
+MOST_BYTES = 1 << 20  # no file of ours is as large
+PATIENCE = 5.0  # seconds for another process that writes, too
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The files of one kernel, one a format: `stem` begins their names, `kernel` says which."""
+
+    folder: Path
+    stem: str
+    kernel: str
+
+    def read(self, formats: Iterable[str]) -> tuple[str, ...]:
+        """The cases that are kept, as JSON. A file that is not ours is a line on stderr."""
+        return tuple(text for name in formats for text in self._read(name)[:MOST])
+
+    def update(self, dropped: Iterable[str], failing: Iterable[Case]) -> None:
+        """Forget some cases and keep others, each first among those of its format."""
+        gone, new = set(dropped), list(dict.fromkeys(failing))
+        formats = {Case.from_json(text).dtype for text in gone} | {case.dtype for case in new}
+        if not formats:
+            return
+        try:
+            self._make_folder()
+            with lock_file(self.folder / "lock", PATIENCE) as held:
+                if not held:
+                    raise OSError("another process has its lock")
+                for name in sorted(formats):
+                    first = [case.to_json() for case in new if case.dtype == name]
+                    others = (text for text in self._read(name) if text not in gone)
+                    self._write(name, list(dict.fromkeys([*first, *others]))[:MOST])
+        except OSError as error:
+            why = error.strerror or str(error)
+            _say_once(f"{self.folder}: {why}: no failing case is kept for the next time")
+
+    def locate(self, dtype: str) -> Path:
+        """The file of a format."""
+        return self.folder / f"{self.stem}-{dtype}.json"
+
+    def _read(self, dtype: str) -> list[str]:
+        place = self.locate(dtype)
+        try:
+            text = _read_small(place)
+            cases = [] if text is None else self._parse(text, dtype)
+        except OSError as error:
+            _say_once(f"{place}: got {error.strerror}, expected kept cases; it is ignored")
+            return []
+        except (ValueError, TypeError, LookupError, RecursionError) as mistake:
+            why = " ".join(str(mistake).split())[:100]
+            _say_once(f"{place}: got no kept cases of gemmproof's ({why}); it is ignored")
+            return []
+        return [case.to_json() for case in cases]
+
+    def _parse(self, text: str, dtype: str) -> list[Case]:
+        """The cases of a file. Raises ValueError for one that we did not write as it is."""
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise ValueError("another schema")
+        digest = data.pop("digest", None)
+        if digest != _digest(data) or (data["kernel"], data["format"]) != (self.kernel, dtype):
+            raise ValueError("it was edited")
+        cases = [Case.from_dict(one) for one in data["cases"]]
+        if any(case.dtype != dtype for case in cases):
+            raise ValueError("cases of another format")
+        return cases
+
+    def _write(self, dtype: str, cases: list[str]) -> None:
+        place = self.locate(dtype)
+        if not cases:
+            place.unlink(missing_ok=True)
+            return
+        found = [json.loads(text) for text in cases]
+        data = {"schema": SCHEMA, "kernel": self.kernel, "format": dtype, "cases": found}
+        write_whole(place, json.dumps({**data, "digest": _digest(data)}, indent=1) + "\n")
+
+    def _make_folder(self) -> None:
+        if not self.folder.is_dir():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / ".gitignore").write_text("# made by gemmproof\n*\n")
+
+
+def find_store(kept: str | bool | None, request: Request) -> Store | None:
+    """Where failing cases of the kernel that is asked for are kept; None where none are.
+
+    `kept` is False, a folder, or None for the project's own: beside the nearest pyproject.toml or
+    conftest.py above the kernel's conftest.py, or above the current folder.
+    """
+    if kept is False or request.case is not None:
+        return None
+    start = Path(request.conftest).resolve().parent if request.conftest else Path.cwd()
+    project = _find_project(start)
+    about: dict[str, Any] = {"name": request.name, "gpu": request.gpu}
+    if request.conftest:
+        about["conftest"] = os.path.relpath(os.path.realpath(request.conftest), project)
+    elif request.target is not None:
+        about |= {"target": request.target, "calling": request.calling}
+        if request.target["is_file"]:
+            place = os.path.relpath(os.path.realpath(request.target["place"]), project)
+            about["target"] = {**request.target, "place": place}
+    code = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    stem = f"{re.sub(r'[^A-Za-z0-9_]', '_', request.name)[:60]}-{code[:12]}"
+    folder = project / FOLDER if kept is None else Path(str(kept))
+    return Store(folder, stem, code)
+
+
+def judge_kept(
+    request: Request,
+    limits: Limits,
+    store: Store | None,
+    listener: Listener = lambda event: None,
+) -> tuple[Report, WorkerExit]:
+    """As verdict.judge, with the kept cases tried first; those that fail are kept."""
+    if store is None:
+        return assemble.judge(request, limits, listener)
+    kept = store.read(list_formats(request))
+    report, worker = assemble.judge(replace(request, kept=kept), limits, listener)
+    store.update(worker.events.get("kept", {"dropped": ()})["dropped"], list_failing(report))
+    return report, worker
+
+
+def list_formats(request: Request) -> tuple[str, ...]:
+    """The formats that are to be judged; any that there are where only a conftest.py knows them."""
+    if request.format:
+        return (request.format,)
+    return tuple(request.contract.get("formats", OPERANDS))
+
+
+def list_failing(report: Report) -> list[Case]:
+    """The cases of what was found where it was simulated: where they hold, nothing is launched.
+
+    None of what held, and was expected to fail.
+    """
+    simulated = (one for one in report.findings if one.backend == "simulator")
+    return [finding.case for finding in simulated if finding.fault != UNEXPECTED]
+
+
+def note_kept(report: Report, worker: WorkerExit) -> Report:
+    """The report with how many kept cases were tried first."""
+    notes = filter(None, [say_kept(worker), report.note])
+    return replace(report, note="; ".join(notes) or None)
+
+
+def say_kept(worker: WorkerExit) -> str:
+    """How many kept cases a worker tried first, in words; "" for none."""
+    tried = worker.events.get("kept", {"tried": 0})["tried"]
+    return f"{say_count(tried, 'kept case')} tried first" if tried else ""
+
+
+def _find_project(start: Path) -> Path:
+    for marker in ("pyproject.toml", "conftest.py"):
+        for folder in (start, *start.parents):
+            if (folder / marker).is_file():
+                return folder
+    return start
+
+
+def _digest(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def _read_small(place: Path) -> str | None:
+    """The text of a file, None where there is none. Raises OSError or ValueError, never waits."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        found = file.read(MOST_BYTES + 1)
+    if len(found) > MOST_BYTES:
+        raise ValueError("it is too large")
+    return found.decode()
+
+
+@cache
+def _say_once(line: str) -> None:
+    say(f"gemmproof: {line}")

@@ -1,0 +1,275 @@
+"""The sections of a report: tally, coverage, assumptions, compiled code."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gemmproof.engine.observe import Judged
+from gemmproof.lowering.assumption_check import PremiseCheck, Tell
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import probe, smallest
+from gemmproof.properties.contract import Contract, list_promised
+from gemmproof.properties.finding import UNEXPECTED, Finding, find_reasons
+from gemmproof.properties.kernel import KernelUnderTest, Misstated
+from gemmproof.properties.observation import SIMULATOR, parameters_of
+from gemmproof.properties.table import BY_NAME, Property, list_required
+from gemmproof.reference.gpus import TARGETS
+from gemmproof.reference.provenance import say_count
+from gemmproof.report.record import (
+    AXES,
+    SCHEMA,
+    UNKNOWN,
+    Bits,
+    Coverage,
+    PropertyResult,
+    Report,
+    join_residues,
+    versions,
+)
+from gemmproof.settings import EXAMPLES
+from gemmproof.spelling import require_one
+
+
+# -- compiled code -------------------------------------------------------------------------------
+def judge_compiled(
+    report: Report,
+    kernel: KernelUnderTest,
+    target: str | None,
+    case: Case | None,
+    most: int,
+    began: float,
+) -> Report:
+    """The report with what becomes of these claims, and the seconds of all; at once without any.
+
+    At most so many launches of a format and a GPU are compiled, or a few more (claims/plan.py).
+    """
+    if list_promised(kernel.contract):
+        from gemmproof.lowering.guarantee_check import compile_claims  # brings what few need
+
+        report = compile_claims(report, kernel, target, case, most)
+    return replace(report, seconds=time.perf_counter() - began)
+
+
+# -- coverage ------------------------------------------------------------------------------------
+KEPT = 4  # cases of a format whose bits are kept, besides the smallest and the one of middle size
+
+
+def cover(contract: Contract, judged: Sequence[Judged]) -> Coverage:
+    """The coverage of the cases that some property bore on."""
+    bore = [one for one in judged if one.applied]
+    words = (join_residues(_name(one, axis) for axis in AXES) for one in bore)
+    found = {fmt: _keep_bits(contract, fmt, bore) for fmt in contract.formats}
+    return Coverage(dict(sorted(Counter(words).items())), {k: v for k, v in found.items() if v})
+
+
+def _name(judged: Judged, axis: str) -> str:
+    """What the size leaves beside the tile of the launch that multiplies, by its constexprs."""
+    size = getattr(judged.case, axis)
+    # a launch that only adds up or copies has tiles of another meaning
+    launches = sorted(judged.launches, key=lambda launch: not launch.tiles)
+    for launch in launches:
+        for name in (f"BLOCK_{axis}", f"BLOCK_SIZE_{axis}"):
+            block = launch.constexprs.get(name)
+            if type(block) is int and block > 0:
+                rest = size % block
+                # the simpler name counts where two are true of a small tile
+                return {block - 1: "BLOCK-1", 1: "1", 0: "0"}.get(rest, "other")
+    return UNKNOWN
+
+
+def _keep_bits(contract: Contract, fmt: str, judged: Iterable[Judged]) -> tuple[Bits, ...]:
+    """The bits of cases that are the same in every run, as far as their sets have cases in common.
+
+    Cases besides those that every check begins with are chosen by their own hash, not by their
+    place: what a proof asks for comes first, and as much as there was time for. Of special data the
+    bits of a NaN would be the machine's.
+    """
+    # whatever a case is compared with, and however often it is called: the first call is the same
+    known = {
+        replace(one.case, calls=1, compare=None): one.bits
+        for one in judged
+        if one.bits and one.case.dtype == fmt
+    }
+    always = [case for case in (smallest(contract, fmt), probe(contract, fmt)) if case in known]
+    others = [
+        case for case in known if case not in always and case.fill not in ("index", "special")
+    ]
+    chosen = [*always, *sorted(others, key=_hash)[:KEPT]]
+    return tuple(Bits(case.to_json(), known[case]) for case in chosen)
+
+
+def _hash(case: Case) -> str:
+    return hashlib.sha256(case.to_json().encode()).hexdigest()
+
+
+# -- assumptions ---------------------------------------------------------------------------------
+def open_premises(
+    asked: bool,
+    target: str | None,
+    launch: bool,
+    seconds: float,
+    memory: int | None,
+    tell: Tell,
+    room: str | None = None,
+) -> PremiseCheck:
+    """What compiles the launches of a check. Raises ValueError where none would be predicted."""
+    if asked and target not in TARGETS and not launch:
+        expected = f"one of {' '.join(TARGETS)}"
+        raise ValueError(f"premise: got target {target}, expected {expected}, which are predicted")
+    made = PremiseCheck(tell, seconds, every=asked)
+    made.memory, made.room = memory or made.memory, room
+    return made
+
+
+def add_premises(
+    report: Report, premises: PremiseCheck, target: str | None, judged: Iterable[Judged]
+) -> Report:
+    """The report with what became of the premises; incomplete where one does not hold.
+
+    The report is told before any launch is compiled, so that it outlives the compiler.
+    """
+    if premises.every and report.verdict != "error":
+        for one in judged:
+            premises.note(target, one.launches)
+        premises.tell({"event": "promised", "report": report.to_dict()})
+        premises.check_noted()
+    found = premises.conclude()
+    if found is None:
+        return report
+    report = replace(report, premises=found)
+    if found.is_kept or report.verdict == "error":
+        return report
+    said = report.note or ""  # a launch whose bits differ told its own
+    told = (line for line in (*found.contradicted[:1], *found.failed[:1]) if line not in said)
+    verdict = "incomplete" if report.verdict == "pass" else report.verdict
+    return replace(report, verdict=verdict, note="; ".join(filter(None, (said, *told))))
+
+
+# -- tally ---------------------------------------------------------------------------------------
+def tally(
+    properties: Iterable[Property],
+    judged: Sequence[Judged],
+    findings: Sequence[Finding],
+    backend: str,
+    expected: Mapping[str, str] | None = None,
+) -> tuple[PropertyResult, ...]:
+    """How each property fared over the cases that a backend ran; why it is `expected` to fail."""
+    reasons = find_reasons(findings, expected or {})
+    failed = {f.property for f in findings if f.backend == backend and f not in reasons}
+    excused = {f.property: why for f, why in reasons.items() if f.backend == backend}
+    stated = {**excused, **(expected or {})}
+    results = []
+    for each in properties:
+        bore = [j for j in judged if each.name in j.applied]
+        ratio = max((j.ratios[each.name] for j in bore if each.name in j.ratios), default=None)
+        status = "pass" if bore else "not run"
+        status = "fail" if each.name in failed else "expected" if each.name in excused else status
+        result = PropertyResult(each.name, each.claim, status, len(bore), ratio, backend)
+        results.append(replace(result, reason=stated.get(each.name)))
+    return tuple(results)
+
+
+def tell_claims(kernel: KernelUnderTest, launched: bool) -> dict[str, Any]:
+    """The event that tells what a kernel is held to, and what it calls a and b.
+
+    Raises Misstated where the contract expects what is no property to fail.
+    """
+    require_properties(kernel)
+    names, expected = parameters_of(kernel.launch), kernel.contract.reasons
+    claims = list_claims(kernel, launched)
+    return {"event": "properties", "claims": claims, "names": names, "expected": expected}
+
+
+def list_claims(kernel: KernelUnderTest, launched: bool) -> list[list[str]]:
+    """The name, claim and backend of each property that a kernel is held to."""
+    claims = [[p.name, p.claim, SIMULATOR] for p in list_required(kernel)]
+    if launched:
+        claims += [[p.name, p.claim, "cuda"] for p in list_required(kernel, launched=True)]
+    return claims
+
+
+def make_report(kernel: KernelUnderTest, drawn: list[Judged], findings: list[Finding]) -> Report:
+    """The report of the simulated cases."""
+    expected = kernel.contract.reasons
+    results = tally(list_required(kernel), drawn, findings, SIMULATOR, expected)
+    unexpected = find_unexpected(findings, kernel)
+    lack, note = _find_unknown(drawn, results)
+    return Report(
+        schema=SCHEMA,
+        target=kernel.name,
+        verdict="fail" if unexpected else lack,
+        properties=results,
+        findings=unexpected,
+        seconds=0.0,
+        versions=versions(),
+        note=note,
+        names=parameters_of(kernel.launch),
+        expected=tuple(find_reasons(findings, expected)),
+        coverage=cover(kernel.contract, drawn),
+    )
+
+
+def find_unexpected(findings: Sequence[Finding], kernel: KernelUnderTest) -> tuple[Finding, ...]:
+    """The findings that the contract does not expect."""
+    reasons = find_reasons(findings, kernel.contract.reasons)
+    return tuple(finding for finding in findings if finding not in reasons)
+
+
+def require_properties(kernel: KernelUnderTest) -> None:
+    """Raise Misstated, in one line, for a property expected to fail that there is not."""
+    for name in kernel.contract.reasons:
+        try:
+            require_one(name, BY_NAME)
+        except ValueError as mistake:
+            raise Misstated(f"contract expected: {mistake}") from None
+
+
+def tell_passes(
+    report: Report, kernel: KernelUnderTest, cases: Collection[Case], asked: int
+) -> Report:
+    """The report with a finding for each property that held and was expected not to.
+
+    Only a run that reached its end says so: one with other findings draws fewer cases. `cases` are
+    those that were drawn, of `asked` for each format: fewer than by default would miss a failure
+    that is rare. Where another failure that is expected hides what a property compares, that it
+    held says nothing.
+    """
+    if report.verdict != "pass" or not cases or asked < EXAMPLES:
+        return report
+    case = min(cases, key=lambda one: one.rank)
+    findings, properties = [], []
+    for result in report.properties:
+        fares = {one.status for one in report.properties if one.name == result.name}
+        hidden = bool(report.expected) and BY_NAME[result.name].sound
+        expected = kernel.contract.reasons.get(result.name)
+        if expected is not None and fares == {"pass"} and not hidden:
+            got, wanted = say_count(result.examples, "case") + " that held", "it to fail"
+            message = f"all cases: got {got}, expected {wanted}: {expected}"
+            more: dict[str, Any] = {"got": got, "expected": wanted, "backend": result.backend}
+            findings.append(Finding(result.name, UNEXPECTED, message, case, **more))
+            result = replace(result, status="fail")
+        properties.append(result)
+    verdict = "fail" if findings else report.verdict
+    told = tuple(findings)
+    return replace(report, verdict=verdict, findings=told, properties=tuple(properties))
+
+
+def _find_unknown(drawn: list[Judged], results: Iterable[PropertyResult]) -> tuple[str, str | None]:
+    """The verdict without findings, and what was not known of some case; None if nothing."""
+    unknown = [(j.case, j.raised) for j in drawn if j.raised is not None and not j.applied]
+    for case, raised in unknown:
+        if raised.kind == "internal":
+            return "error", f"gemmproof itself failed at {case}: {raised.text}"
+        if raised.kind != "exhausted":
+            ran = [r.name for r in results if r.examples]
+            return "error", f"{raised.text}; judged before: {', '.join(ran) or 'no property'}"
+    if not unknown:
+        return "pass", None
+    (case, raised), *more = unknown
+    others = f", nor {say_count(len(more), 'case')} more" if more else ""
+    return "incomplete", f"not judged: {case}{others}: {raised.text}"

@@ -1,0 +1,316 @@
+"""Triton's IR, AMD's assembly and cubins, read for facts."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import BytesIO
+
+from gemmproof.lowering.ptx import UNKNOWN_PLACE, Place
+from gemmproof.lowering.record import FMA, UNKNOWN
+
+# -- Triton's IR ---------------------------------------------------------------------------------
+_DOT = re.compile(
+    r"\b(tt\.dot|tt\.dot_scaled|ttng\.warp_group_dot|ttng\.tc_gen5_mma|ttng\.tc_gen5_mma_scaled)"
+    r"\s+(%.*)$",
+    re.MULTILINE,
+)
+_ALIAS = re.compile(r"^#([\w.]+) = (.*)$", re.MULTILINE)
+_LINE = re.compile(r'loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)\)')
+_NAMED = re.compile(r'loc\("(?:[^"\\]|\\.)*"\((.*)\)\)$')
+_CALL = re.compile(r"loc\(callsite\((.*) at .*\)\)$")
+_FUSED = re.compile(r"loc\(fused(?:<.*?>)?\[(.*?)[,\]].*\)$")
+_REF = re.compile(r"#loc\d*$")
+_TENSOR = re.compile(r"(?:tensor|memdesc)<((?:\d+x)*)(!?[\w.]+)(.*)>$", re.DOTALL)
+_PRECISION = re.compile(r"inputPrecision = (\w+)")
+_ALLOCATED = re.compile(
+    r"ttg\.local_alloc\b[^\n]*memdesc<((?:\d+x)+)(\w+),[^\n>]*>[^\n]*? (loc\(.*\))$", re.MULTILINE
+)
+_BUFFERS = re.compile(r"ttg\.memdesc_index %[^:]*: !ttg\.memdesc<(\d+)x((?:\d+x)+)([a-z]\w*)")
+
+
+@dataclass(frozen=True, slots=True)
+class IrDot:
+    """A dot: (M, N, K), formats and layouts of a, b and c in the IR's words, and its place."""
+
+    place: Place
+    tile: tuple[int, ...]
+    formats: tuple[str, str, str]
+    layouts: tuple[str, str, str]
+    precision: str
+
+
+def list_dots(text: str) -> list[IrDot]:
+    """Every dot of a text in TTIR or TTGIR, in its order; one that cannot be read raises."""
+    aliases = dict(_ALIAS.findall(text))
+    found = []
+    for name, rest in _DOT.findall(text):
+        body, _, loc = rest.rpartition(" loc(")
+        types = [_split_type(x) for x in _list_types(body)]
+        if "scaled" in name and len(types) > 3 and "gen5" not in name:  # scales stand between
+            types = _skip_scales(body)
+        if len(types) < 3:
+            raise ValueError(f"{name}: got {len(types)} types, expected those of a, b and c")
+        a, b, c = types[:3]
+        tile = (*a[0][:-2], a[0][-2], b[0][-1], a[0][-1])
+        if name == "tt.dot_scaled":  # of which two elements of four bits are a byte
+            packed = "lhs = e2m1" in body and "lhs_k_pack = false" not in body
+            tile = (*c[0], a[0][-1] * (2 if packed else 1))
+        layouts = tuple(_resolve_layout(x[2], aliases) for x in (a, b, c))
+        precision = found_[1] if (found_ := _PRECISION.search(body)) else ""
+        place = _resolve_place(f"loc({loc.strip()}", aliases)
+        found.append(IrDot(place, tile, (a[1], b[1], c[1]), layouts, precision))  # type: ignore[arg-type]
+    return found
+
+
+def list_buffers(text: str) -> list[tuple[Place, tuple[int, ...], str]]:
+    """Shared memory by its shape and format, each with the line that it is for, as of a load."""
+    aliases = dict(_ALIAS.findall(text))
+    return [
+        (_resolve_place(loc, aliases), tuple(int(n) for n in shape.split("x") if n), kind)
+        for shape, kind, loc in _ALLOCATED.findall(text)
+    ]
+
+
+def count_buffers(text: str) -> int:
+    """The most buffers that a loop goes around in, for its operands; 0 for none."""
+    sizes = [int(n) for n, _, element in _BUFFERS.findall(text) if element != "i64"]
+    return max(sizes, default=0)
+
+
+def has_specialised_warps(text: str) -> bool:
+    """Whether some warps run other code than others."""
+    return "ttg.warp_specialize" in text
+
+
+def _list_types(body: str) -> list[str]:
+    """The types after the last " : " that no bracket holds, tensors and memory alone."""
+    found, depth, start = [], 0, None
+    at = _find_types(body)
+    for i in range(at, len(body)):
+        c = body[i]
+        if c == "<":
+            if depth == 0:
+                start = max(body.rfind(" ", at, i), body.rfind("!", at, i), at - 1) + 1
+            depth += 1
+        elif c == ">" and body[i - 1] != "-":
+            depth -= 1
+            if depth == 0 and start is not None:
+                found.append(body[start : i + 1])
+    kinds = ("tensor<", "memdesc<", "ttg.memdesc<")
+    return [x.removeprefix("ttg.") for x in found if x.startswith(kinds)]
+
+
+def _find_types(body: str) -> int:
+    depth, at = 0, 0
+    for i, c in enumerate(body):
+        depth += (c in "{[(<") - (c in "}])" or (c == ">" and body[i - 1] != "-"))
+        if c == ":" and depth == 0 and body[i - 1 : i + 2] == " : ":
+            at = i + 2
+    return at
+
+
+def _skip_scales(body: str) -> list[tuple[tuple[int, ...], str, str]]:
+    """Of `A, scale * B, scale -> C` those of a, b and c."""
+    types = body[_find_types(body) :]
+    left, _, rest = types.partition(" * ")
+    right, _, result = rest.partition(" -> ")
+    firsts = (_list_types(f" : {x.strip()}")[:1] for x in (left, right, result))
+    return [_split_type(x[0]) for x in firsts if x]
+
+
+def _split_type(text: str) -> tuple[tuple[int, ...], str, str]:
+    """The shape, the format and the layout of `tensor<128x32xf16, #blocked>`."""
+    found = _TENSOR.match(text)
+    if found is None:
+        return (), "", ""
+    shape = tuple(int(n) for n in found[1].split("x") if n)
+    return shape, found[2], found[3].lstrip(", ")
+
+
+def _resolve_layout(text: str, aliases: dict[str, str]) -> str:
+    """A layout with what its names stand for, without its dialects' prefixes."""
+    text = text.removesuffix(", mutable")
+    for _ in range(4):
+        text = re.sub(r"#(\w+)(?![\w.<])", lambda x: aliases.get(x[1], f"#{x[1]}"), text)
+    return re.sub(r"#(?:ttg|ttng)\.", "", text)
+
+
+def _resolve_place(loc: str, aliases: dict[str, str]) -> Place:
+    """The line of a location: of what is inlined the inner one, as PTX has it."""
+    for _ in range(32):
+        if found := _LINE.match(loc):
+            return found[1], int(found[2]), int(found[3])
+        inner = next((x[1] for kind in (_CALL, _FUSED, _NAMED) if (x := kind.match(loc))), None)
+        if inner is None and loc.startswith("loc(#"):
+            inner = loc[4:-1]
+        if inner is None:
+            return UNKNOWN_PLACE
+        loc = aliases.get(inner[1:], "") if _REF.match(inner) else inner
+        loc = loc if loc.startswith("loc(") else f"loc({loc})"
+    return UNKNOWN_PLACE
+
+
+# -- AMD's assembly ------------------------------------------------------------------------------
+_FILE = re.compile(r'\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
+_LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
+_INSTRUCTION = re.compile(r"\s+([a-z]\w*)(?:\s+([^;]*?))?\s*(?:;.*)?$")
+_MATRIX = re.compile(
+    r"v_(?:mfma|smfmac)_(?:scale_)?(f64|f32|i32)_(\d+)x(\d+)x(\d+)(?:_\d+b)?_?(\w*)$"
+)
+_WMMA = re.compile(r"v_s?wmma\w*?_(f32|f16|bf16|i32)_(\d+)x(\d+)x(\d+)_(\w+)$")
+_FORMATS = re.compile(r"bf16|xf32|fp8|bf8|f8f6f4|f64|f32|f16|i8|iu8|u8|iu4")
+_ENCODING = re.compile(r"_(?:e32|e64|dpp|sdwa)$")
+_AMD_FUSED = re.compile(
+    r"v_(?:pk_)?(?:fma|fmac|mad|mac|fma_mix|mad_mix)(?:lo|hi)?_(f64|f32|f16|bf16)|v_dot\w+"
+)
+_ACCESS = re.compile(r"(buffer|global|flat)_(load|store|atomic)_(\w+)")
+_WIDTHS = {"ubyte": 1, "sbyte": 1, "byte": 1, "ushort": 2, "sshort": 2, "short": 2, "dword": 4,
+           "u8": 1, "i8": 1, "b8": 1, "u16": 2, "i16": 2, "b16": 2, "b32": 4, "b64": 8, "b96": 12,
+           "b128": 16}  # fmt: skip
+_COUNT = re.compile(r"^\s+(?:- )?\.(\w+):\s+(\d+)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class AmdInstruction:
+    """A matrix instruction or a fused multiply-add: as `record.DotInstruction`, at its place."""
+
+    place: Place
+    name: str
+    unit: str
+    shape: tuple[int, int, int] | None = None
+    a: str = ""
+    b: str = ""
+    accumulator: str = ""
+    from_zero: bool = False
+
+
+@dataclass(slots=True)
+class AmdAssembly:
+    """The instructions that matter of a text, and the counts of its metadata by their names."""
+
+    products: list[AmdInstruction] = field(default_factory=list)
+    accesses: list[tuple[Place, str, int]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def read_amdgcn(text: str) -> AmdAssembly:
+    """The assembly of one kernel."""
+    files: dict[int, str] = {}
+    found, place = AmdAssembly(), UNKNOWN_PLACE
+    code, _, metadata = text.partition(".amdgpu_metadata")
+    for line in code.splitlines():
+        if named := _FILE.match(line):
+            files[int(named[1])] = "/".join(x for x in (named[2], named[3]) if x)
+        elif loc := _LOC.match(line):
+            place = (files.get(int(loc[1]), ""), int(loc[2]), int(loc[3]))
+        elif (one := _INSTRUCTION.match(line)) and not line.lstrip().startswith("."):
+            product = _read_product(one[1], one[2] or "", place)
+            if product is not None:
+                found.products.append(product)
+            access = _read_access(one[1], one[2] or "")
+            if access is not None:
+                found.accesses.append((place, *access))
+    found.counts = {name: int(count) for name, count in _COUNT.findall(metadata)}
+    return found
+
+
+def _read_product(name: str, operands: str, place: Place) -> AmdInstruction | None:
+    if name.startswith(("v_mfma", "v_smfmac", "v_wmma", "v_swmmac")):
+        known = _MATRIX.match(name) or _WMMA.match(name)
+        if known is None:
+            return AmdInstruction(place, name, UNKNOWN)
+        shape = (int(known[2]), int(known[3]), int(known[4]))
+        formats = _FORMATS.findall(known[5])
+        a, b = (formats * 2)[:2] if formats else ("", "")
+        added = operands.split(", ")[3:4]
+        unit = name.split("_")[1]
+        return AmdInstruction(place, name, unit, shape, a, b, known[1], added == ["0"])
+    bare = _ENCODING.sub("", name)
+    if found := _AMD_FUSED.fullmatch(bare):
+        return AmdInstruction(place, bare, FMA, None, "", "", found[1] or "")
+    return None
+
+
+def _read_access(name: str, operands: str) -> tuple[str, int] | None:
+    found = _ACCESS.match(name)
+    if found is None:
+        return None
+    kind = "lds load" if found[2] == "load" and re.search(r"\blds\b", operands) else found[2]
+    return kind, _count_bytes(found[3])
+
+
+def _count_bytes(word: str) -> int:
+    """The bytes of "dwordx4", "short_d16_hi", "lds_dwordx4"; 0 where they are not known."""
+    parts = word.removeprefix("lds_").split("_")
+    if vector := re.fullmatch(r"dwordx(\d+)", parts[0]):
+        return 4 * int(vector[1])
+    return _WIDTHS.get(parts[0], 0)
+
+
+def list_kinds(assembly: AmdAssembly) -> Iterator[str]:
+    """The names of matrix instructions that were not recognised."""
+    yield from sorted({x.name for x in assembly.products if x.unit == UNKNOWN})
+
+
+# -- cubin ---------------------------------------------------------------------------------------
+_BYTES_FOLLOW = 4  # EIFMT_SVAL
+_REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE, _REGCOUNT = 0x10, 0x11, 0x12, 0x2F
+
+
+@dataclass(frozen=True, slots=True)
+class CubinFacts:
+    """Of one kernel: registers of a thread, bytes of its stack, static shared memory, threads."""
+
+    registers: int
+    stack: int
+    shared: int
+    threads: int | None
+
+
+def read_cubin(binary: bytes, kernel: str) -> CubinFacts:
+    """The facts of a kernel by its name. Raises ValueError, in one line, where they are missing."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
+
+    try:
+        elf = ELFFile(BytesIO(binary))
+        sections = {section.name: section for section in elf.iter_sections()}
+        symbols = next(x for x in sections.values() if isinstance(x, SymbolTableSection))
+        of_all = list(_list_attributes(sections[".nv.info"].data()))
+        own = list(_list_attributes(sections[f".nv.info.{kernel}"].data()))
+    except (ELFError, KeyError, StopIteration, struct.error) as error:
+        raise ValueError(f"cubin: got {error}, expected an ELF with .nv.info.{kernel}") from None
+
+    def find(name: int) -> int:
+        for attribute, value in of_all:
+            if attribute == name and len(value) == 8:
+                index, number = struct.unpack("<II", value)
+                if symbols.get_symbol(index).name == kernel:
+                    return int(number)
+        raise ValueError(f"cubin: got no attribute {name:#x} of {kernel}, expected one")
+
+    shared = sections.get(f".nv.shared.{kernel}")
+    threads = next((_product(x) for name, x in own if name == _REQNTID and len(x) == 12), None)
+    stack = max(find(_FRAME_SIZE), find(_MIN_STACK_SIZE))  # the other has what it calls in it
+    return CubinFacts(
+        find(_REGCOUNT), stack, 0 if shared is None else int(shared["sh_size"]), threads
+    )
+
+
+def _list_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at + 4 <= len(data):
+        form, name, size = struct.unpack_from("<BBH", data, at)
+        at += 4
+        if form == _BYTES_FOLLOW:
+            yield name, data[at : at + size]
+            at += size
+
+
+def _product(value: bytes) -> int:
+    x, y, z = struct.unpack("<III", value)
+    return int(x * y * z)

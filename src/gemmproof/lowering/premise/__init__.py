@@ -1,1 +1,0 @@
-"""Whether predictions stand on what the compiler does: each model of a dot beside its compile."""

@@ -1,0 +1,204 @@
+"""A preview of dots, before there is a kernel: the request, the table."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+
+from gemmproof.lowering.record import FMA, UNKNOWN, LoweredLaunch
+from gemmproof.lowering.text import describe_needs, name_dot
+from gemmproof.reference.formats import FNUZ, FORMATS, FP8, OPERANDS
+from gemmproof.reference.gpus import DEFAULT, GPUS
+from gemmproof.report.text import STYLES, Line, clean
+from gemmproof.worker.protocol import Request
+
+# -- dot -----------------------------------------------------------------------------------------
+PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+#: Formats of a and b: those of a contract, and those that tl.dot takes besides.
+PREVIEWED = (*OPERANDS, "fp64", *(fmt.name for fmt in FNUZ[:2]))
+ENOUGH = 64  # elements of a side: every instruction of a tensor core has a tile that is no larger
+USUAL_WARPS = 4
+WARPS = (1, 2, 4, 8, 16, 32)  # of a block: powers of two, as Triton wants them
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """acc = tl.dot(a, b, acc) of a tile (M, N, K) in a loop.
+
+    `accumulator` is the format of acc; `precision` and `imprecise` what is said of fp32 operands
+    and of fp8 sums (input_precision, max_num_imprecise_acc), None for nothing. `a` and `b` are
+    "row" or "column". Without `stages` it has as many as the target's backend gives.
+    """
+
+    tile: tuple[int, int, int]
+    dtype: str = "fp16"
+    warps: int = USUAL_WARPS
+    stages: int | None = None
+    precision: str | None = None
+    acc: str | None = None
+    imprecise: int | None = None
+    a: str = "row"
+    b: str = "row"
+
+    @property
+    def accumulator(self) -> str:
+        """The format of the sums: what is stated, or the usual one."""
+        return self.acc or sums_of(self.dtype)[0]
+
+
+def sums_of(dtype: str) -> tuple[str, ...]:
+    """What tl.dot adds products of a format in, the usual one first."""
+    return FORMATS[dtype].sums if dtype in FORMATS else ("fp32",)
+
+
+def is_fp32(dtype: str) -> bool:
+    """Whether operands of a format lie in memory as fp32."""
+    return dtype in FORMATS and FORMATS[dtype].stored.name == "fp32"
+
+
+def list_changes(dot: Dot) -> Iterator[tuple[str, Dot]]:
+    """One thing changed that may keep a dot from tensor cores, and what it is in words."""
+    if is_fp32(dot.dtype) and dot.precision != "tf32":
+        yield "input_precision=tf32", replace(dot, precision="tf32")
+    M, N, K = dot.tile
+    yield from ((f"M={n}", replace(dot, tile=(n, N, K))) for n in _double(M))
+    yield from ((f"N={n}", replace(dot, tile=(M, n, K))) for n in _double(N))
+    yield from ((f"K={n}", replace(dot, tile=(M, N, n))) for n in _double(K))
+    if dot.warps != USUAL_WARPS:
+        yield f"{USUAL_WARPS} warps", replace(dot, warps=USUAL_WARPS)
+    if dot.accumulator == "fp16":
+        yield "an accumulator of fp32", replace(dot, acc="fp32")
+
+
+def _double(size: int) -> Iterator[int]:
+    while size < ENOUGH:
+        size *= 2
+        yield size
+
+
+# -- request -------------------------------------------------------------------------------------
+#: Options of a kernel, by their usual values, and those of a dot: neither goes with the other.
+OF_A_KERNEL: dict[str, object] = {
+    "kernel": None, "sizes": {}, "case": None, "batched": False, "config": "first",
+    "sweep": False, "operand": [], "spec": None, "call": None,
+}  # fmt: skip
+OF_A_DOT = {
+    "warps": None, "stages": None, "precision": None, "acc": None, "max_num_imprecise_acc": None,
+}  # fmt: skip
+
+
+def ask_preview(options: argparse.Namespace) -> Request:
+    """What the workers are asked. Raises ValueError, in one line, for what does not go together."""
+    if options.target is not None:
+        got = f"{options.target!r} and --dot"
+        raise ValueError(f"target: got {got}, expected one of them")
+    for name, usual in OF_A_KERNEL.items():
+        if getattr(options, name) != usual:
+            raise ValueError(f"--{name}: got it with --dot, expected it with TARGET")
+    for name, layout in options.layouts.items():
+        if layout not in ("row", "column"):
+            raise ValueError(f"--layouts: got {name}={layout} with --dot, expected row or column")
+    tile = tuple(options.dot)
+    formats = dict.fromkeys(options.dtype or ["fp16"])
+    for dtype in formats:
+        sums = sums_of(dtype)
+        if options.acc and options.acc not in sums:
+            expected = " or ".join(sums)
+            raise ValueError(f"--acc: got {options.acc} for {dtype}, expected {expected}")
+        if options.precision and not is_fp32(dtype):
+            got = f"{options.precision} for {dtype}"
+            raise ValueError(f"--precision: got {got}, expected it for fp32 alone")
+    if options.max_num_imprecise_acc is not None:
+        _require_promotion(options, formats)
+    dots = [
+        Dot(
+            tile,
+            dtype,
+            warps,
+            options.stages,
+            options.precision or ("tf32" if dtype == "tf32" else None),
+            options.acc,
+            options.max_num_imprecise_acc,
+            **options.layouts,
+        )
+        for dtype, warps in product(formats, dict.fromkeys(options.warps or [USUAL_WARPS]))
+    ]
+    name = f"dot {'x'.join(map(str, tile))}"
+    plan = {"dots": [asdict(dot) for dot in dots], "remedies": True, "done": 0}
+    return Request(ask="preview", name=name, plan=plan)
+
+
+def _require_promotion(options: argparse.Namespace, formats: Iterable[str]) -> None:
+    """Refuse max_num_imprecise_acc where Triton compiles the same whatever it says, or refuses it.
+
+    Only wgmma of fp8 onto fp32 is promoted; a test compiles the others with it and without.
+    """
+    said, most = options.max_num_imprecise_acc, options.dot[2]
+    name = f"--max-num-imprecise-acc: got {said}"
+    for dtype in formats:
+        if dtype not in FP8:
+            raise ValueError(f"{name} for {dtype}, expected it for {' or '.join(FP8)} alone")
+    if options.acc == "fp16":
+        raise ValueError(f"{name} for sums of fp16, expected it for those of fp32 alone")
+    for gpu in options.gpus or [DEFAULT]:
+        if GPUS[gpu].core("wgmma") is None:
+            known = " or ".join(x.name for x in GPUS.values() if x.core("wgmma"))
+            raise ValueError(f"{name} for {gpu}, expected it for {known} alone, which has wgmma")
+    if said > most:
+        raise ValueError(f"{name}, expected at most K = {most}")
+
+
+def refuse_without_dot(options: argparse.Namespace) -> None:
+    """Raises ValueError, in one line, for an option that only --dot has."""
+    for name, usual in OF_A_DOT.items():
+        if getattr(options, name) != usual:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option}: got it without --dot, expected it with --dot M N K")
+
+
+# -- table ---------------------------------------------------------------------------------------
+_REFUSES = re.compile(r"^(?:Triton refuses to compile|compiling) dot_kernel(?: for \w+)?: ")
+_HEADS = (
+    *("target", "a and b", "warps", "instructions", "sums", "operands from", "registers"),
+    *("spilled", "shared", "fits", "loads"),
+)
+
+
+def tabulate_dots(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
+    """The table, and below it what was tried for those that miss the tensor cores.
+
+    A dot that is refused has the compiler's words in its row.
+    """
+    rows = [_HEADS, *(_describe(one) for one in lowerings)]
+    whole = [row for row in rows if len(row) == len(_HEADS)]
+    widths = [max(len(row[i]) for row in whole) for i in range(len(_HEADS))]
+    widths[:3] = [max(len(row[i]) for row in rows) for i in range(3)]
+    for i, row in enumerate(rows):
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False))
+        style = "bold" if i == 0 else STYLES["fail"] if row not in whole else ""
+        if i and not style and (FMA in row[3] or UNKNOWN in row[3] or row[9] == "no"):
+            style = STYLES["incomplete"]
+        yield (clean("  ".join(cells).rstrip()), style)
+    for one in lowerings:
+        head = f"{one.target} {one.dtype} warps={one.warps}"
+        yield from ((clean(f"{head}: {line}"), "") for line in one.remedies)
+        yield from (
+            (clean(f"{head}: {UNKNOWN}: {line}"), STYLES["incomplete"]) for line in one.unrecognised
+        )
+    yield ("", "")
+
+
+def _describe(one: LoweredLaunch) -> tuple[str, ...]:
+    head = (one.target, one.dtype, str(one.warps))
+    if one.error or one.resources is None:
+        return (*head, f"not compiled: {_REFUSES.sub('', one.error)}")
+    sums = dict.fromkeys(x.accumulator for dot in one.dots for x in dot.instructions)
+    return (
+        *head,
+        " + ".join(name_dot(dot) for dot in one.dots),
+        ", ".join(filter(None, sums)) or "-",
+        *describe_needs(one),
+    )

@@ -1,1 +1,0 @@
-"""What arguments cost of which Triton knows less: launches specialised otherwise, compared."""

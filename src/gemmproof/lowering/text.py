@@ -1,0 +1,252 @@
+"""The text of `lowering`: tables of launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from gemmproof.lowering.record import (
+    FMA,
+    UNKNOWN,
+    DotInstruction,
+    DotLowering,
+    GlobalAccess,
+    LoweredLaunch,
+    Resources,
+    list_excess,
+)
+from gemmproof.lowering.run import LoweredTarget
+from gemmproof.reference.gpus import GPUS
+from gemmproof.reference.provenance import say_count
+from gemmproof.report.text import STYLES, Line, clean
+
+# -- lowering table ------------------------------------------------------------------------------
+_HEADS = (
+    *("target", "configuration", "instructions", "operands from", "registers", "spilled"),
+    *("shared", "fits", "loads", "stores", "CPU s"),
+)
+LOADS = ("load", "async copy", "tma load", "lds load")
+
+
+def tabulate(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
+    """The tables, those of each kernel and format together; what is refused has its message."""
+    kinds = dict.fromkeys((x.kernel, x.dtype) for x in lowerings)
+    for kernel, dtype in kinds:
+        same = [x for x in lowerings if (x.kernel, x.dtype) == (kernel, dtype)]
+        yield (clean(f"{kernel} {dtype}"), "bold")
+        rows = [_HEADS, *(_describe(x) for x in same if not x.error)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADS))]
+        for i, row in enumerate(rows):
+            cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+            fails = i > 0 and (row[7] == "no" or FMA in row[2] or UNKNOWN in row[2])
+            yield (clean("  ".join(cells).rstrip()), STYLES["incomplete"] if fails else "")
+        for one in same:
+            head = f"{one.target} {_configure(one)}"
+            for line in one.unrecognised:
+                yield (clean(f"{head}: {UNKNOWN}: {line}"), STYLES["incomplete"])
+            if one.error:
+                place = f"{one.where.rpartition('/')[2]}: " if one.where else ""
+                yield (clean(f"{head}: not compiled: {place}{one.error}"), STYLES["fail"])
+        yield ("", "")
+
+
+def describe_needs(one: LoweredLaunch) -> tuple[str, ...]:
+    """Where operands come from, registers, spills, shared memory, whether it fits, and loads."""
+    needs = one.resources
+    assert needs is not None
+    instructions = [x for dot in one.dots for x in dot.instructions]
+    sources = dict.fromkeys(source for x in instructions for source in x.operands if source)
+    spilled = needs.spills if needs.spills is not None else needs.spilled_registers
+    return (
+        ", ".join(sources) or "-",
+        str(needs.registers),
+        f"{spilled} B" if spilled else "-",
+        str(needs.shared),
+        "no" if any(list_excess(needs, GPUS[one.target])) else "yes",
+        list_widths(one, LOADS),
+    )
+
+
+def _describe(one: LoweredLaunch) -> tuple[str, ...]:
+    return (
+        one.target,
+        _configure(one),
+        " + ".join(name_dot(dot) for dot in one.dots) or "no dot",
+        *describe_needs(one),
+        list_widths(one, ("store", "tma store")),
+        f"{one.seconds:.1f}",
+    )
+
+
+def _configure(one: LoweredLaunch) -> str:
+    told = [f"{name}={x}" for name, x in one.configuration.items()]
+    return " ".join([*told, f"warps={one.warps}", f"stages={one.stages}"])
+
+
+def name_dot(dot: DotLowering) -> str:
+    """Its instructions, and how far they sum before that is added to other sums."""
+    promoted = f", added every {dot.promoted_k} of k" if dot.promoted_k else ""
+    return " + ".join(map(_name, dot.instructions)) + promoted
+
+
+def _name(one: DotInstruction) -> str:
+    if one.unit in (FMA, UNKNOWN):
+        return f"{one.count} {one.unit}" if one.count else one.unit
+    m, n, k = one.shape or ("?", "?", "?")
+    return f"{one.count} {one.unit} m{m}n{n}k{k} {one.a}"
+
+
+def list_widths(one: LoweredLaunch, kinds: tuple[str, ...]) -> str:
+    """The widths in bytes of accesses of these kinds, each once; of tiles the engine's name."""
+    found = {"TMA" if not x.bytes else f"{x.bytes} B" for x in one.accesses if x.kind in kinds}
+    return ", ".join(sorted(found, key=lambda x: (len(x), x))) or "-"
+
+
+# -- lowering text -------------------------------------------------------------------------------
+MOST_BLOCKS = 4  # launches with some lines each: more are rows of a table
+SHOWN_ACCESSES = 8
+WIDTH = 22  # of the first column
+Tabulate = Callable[[Sequence[LoweredLaunch]], Iterator[Line]]
+_COPIES = {"async copy": "cp.async", "lds load": "loads into shared memory"}
+
+
+def lines(
+    name: str,
+    made: Sequence[LoweredTarget],
+    seconds: float,
+    tabulate: Tabulate = tabulate,
+    most: int = MOST_BLOCKS,
+) -> list[Line]:
+    """What `lowering` prints: a block for each launch, failures, and a line on all of it.
+
+    Beyond `most` launches each is a row of a table.
+    """
+    every = [x for one in made for x in one.lowerings]
+    blocks = ([*describe(x), ("", "")] for x in every)
+    out = [line for block in blocks for line in block]
+    if len(every) > most:
+        out = list(tabulate(every))
+    for one in made:
+        out += [(clean(line), STYLES["fail"]) for line in one.failures]
+        if one.mistake:
+            out.append((clean(f"{one.gpu}: {one.mistake}"), STYLES["fail"]))
+    compiled = sum(not x.error for x in every)
+    others = len(every) - compiled + sum(len(x.failures) + bool(x.mistake) for x in made)
+    words = f"{say_count(compiled, 'launch')} compiled for {' '.join(x.gpu for x in made)}"
+    words += f", {others} not" if others else ""
+    style = STYLES["incomplete" if others else "pass"]
+    return [*out, (clean(f"{name}: {words} ({seconds:.1f} s)"), style)]
+
+
+def describe(lowering: LoweredLaunch) -> Iterator[Line]:
+    """The lines of one launch."""
+    told = " ".join(f"{name}={x}" for name, x in lowering.configuration.items())
+    of = f", one of {lowering.configurations}" if lowering.configurations > 1 else ""
+    head = f"{lowering.kernel} {lowering.dtype} for {lowering.target}: {told or 'no constants'}{of}"
+    yield (clean(head), "bold")
+    if lowering.error:
+        place = f"{_short(lowering.where)}: " if lowering.where else ""
+        yield (clean(f"  not compiled: {place}{lowering.error}"), STYLES["fail"])
+        return
+    for dot in lowering.dots:
+        yield from _describe_dot(dot)
+    yield from (_row("", line) for line in lowering.remedies)
+    if not lowering.dots:
+        yield _row("no dot", "")
+    shown = lowering.accesses[:SHOWN_ACCESSES]
+    yield from (_row(_short(x.where), say_access(x)) for x in shown)
+    if more := len(lowering.accesses) - len(shown):
+        yield _row("", f"and {more} more accesses: --json has all")
+    odd = [name for name, known in lowering.specialised.items() if not known]
+    if odd:
+        yield _row("arguments", f"neither 1 nor known to be divisible by 16: {' '.join(odd)}")
+    yield from _describe_needs(lowering)
+    yield from (
+        (clean(f"  {UNKNOWN}: {line}"), STYLES["incomplete"]) for line in lowering.unrecognised
+    )
+
+
+def _describe_dot(dot: DotLowering) -> Iterator[Line]:
+    tile = "x".join(map(str, dot.tile))
+    asked = f" of {dot.asked[0]} x {dot.asked[1]}" if dot.asked[0] else ""
+    for i, one in enumerate(dot.instructions):
+        what = f"dot {tile}{asked}: " if i == 0 else "  and "
+        style = "" if one.unit not in (FMA, UNKNOWN) else STYLES["incomplete"]
+        text, _ = _row(_short(dot.where) if i == 0 else "", f"{what}{_say_instruction(one)}")
+        yield text, style
+    cores = {(x.a, x.b) for x in dot.instructions if x.unit not in (FMA, UNKNOWN)}
+    if cores == {("tf32", "tf32")} and dot.asked[0] == "f32":
+        yield _row("", f"fp32 operands are cut to tf32 (input_precision={dot.precision})")
+        if dot.precision == "ieee":
+            yield (_row("", "which the source does not ask for")[0], STYLES["fail"])
+    if dot.promoted and dot.promoted_k:
+        added = say_count(dot.promoted, "addition")
+        yield _row("", f"sums of {dot.promoted_k} of k are added in fp32: {added} a thread")
+
+
+def _say_instruction(one: DotInstruction) -> str:
+    if one.unit == UNKNOWN:
+        return f"{UNKNOWN}: {one.name}" if one.name else UNKNOWN
+    if one.unit == FMA:
+        return f"{one.count} {one.name}: {FMA}, no tensor core"
+    m, n, k = one.shape or ("?", "?", "?")
+    name = one.name if one.name.startswith("v_") else f"{one.unit} m{m}n{n}k{k}"
+    formats = f"{one.a or '?'} x {one.b or '?'} + {one.accumulator or '?'}"
+    a, b = one.operands
+    source = a if a == b else f"{a} and {b}"
+    places = source.replace("shared", "shared memory")
+    return f"{one.count} {name}, {formats}, from {places}"
+
+
+def say_access(access: GlobalAccess) -> str:
+    """How many of them, of which kind and how wide."""
+    kind = _COPIES.get(access.kind, access.kind.replace("tma", "TMA"))
+    count = f"{access.count} {kind}" if access.kind == "async copy" else _plural(access, kind)
+    size = "1 byte" if access.bytes == 1 else f"{access.bytes} bytes"
+    return f"{count} of {size}" if access.bytes else count
+
+
+def _plural(access: GlobalAccess, kind: str) -> str:
+    return f"{access.count} {kind}" if kind.endswith("memory") else say_count(access.count, kind)
+
+
+def _describe_needs(lowering: LoweredLaunch) -> Iterator[Line]:
+    needs = lowering.resources
+    assert needs is not None
+    yield _row("a thread", ", ".join(_list_registers(needs)))
+    room = f"{needs.shared} of {needs.shared_limit} bytes of shared memory"
+    threads = f", {say_count(needs.threads, 'thread')}" if needs.threads else ""
+    split = ", some of other code" if lowering.specialised_warps else ""
+    tensor = f", {needs.tensor_memory} columns of tensor memory" if needs.tensor_memory else ""
+    text, style = _row(
+        "a block", f"{say_count(lowering.warps, 'warp')}{split}{threads}, {room}{tensor}"
+    )
+    excess = [f"{need} of {has} {x}" for need, has, x in list_excess(needs, GPUS[lowering.target])]
+    if excess:
+        untold = ", ".join(x for x in excess if x not in text)
+        text, style = f"{text}: does not fit{untold and f': {untold}'}", STYLES["fail"]
+    yield text, style
+    buffers = f" in {lowering.buffers} buffers" if lowering.buffers else ""
+    stages = say_count(lowering.stages, "stage")
+    yield _row("pipeline", f"{stages}{buffers}; compiled afresh ({lowering.seconds:.1f} s)")
+
+
+def _list_registers(needs: Resources) -> Iterator[str]:
+    yield "registers not told" if needs.registers is None else f"{needs.registers} registers"
+    if needs.accumulation_registers:
+        yield f"{needs.accumulation_registers} of them for accumulation"
+    if needs.spilled_registers:
+        yield f"{needs.spilled_registers} registers spilled"
+    if needs.spills:
+        yield f"{needs.spills} bytes spilled"
+    elif needs.spills == 0 and not needs.spilled_registers:
+        yield "no spills"
+    if needs.declared:
+        yield f"{needs.declared} bytes of its own in memory"
+
+
+def _row(first: str, rest: str) -> Line:
+    return clean(f"  {first:<{WIDTH}} {rest}"), ""
+
+
+def _short(where: str) -> str:
+    return where.rpartition("/")[2] or "line unknown"

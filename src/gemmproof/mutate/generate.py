@@ -1,0 +1,275 @@
+"""The mutants of a kernel, on lines that a check reaches."""
+
+from __future__ import annotations
+
+import ast
+import os
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+from gemmproof.mutate import operators
+from gemmproof.mutate.operators import Rule, Surroundings
+from gemmproof.mutate.source import Function, Mutant, SourceFile, make_diff
+from gemmproof.reference.provenance import owner
+from gemmproof.reference.simulation import Run
+
+# -- generate ------------------------------------------------------------------------------------
+OPERATORS: Mapping[str, Rule] = {
+    **operators.MASK_RULES,
+    **operators.ADDRESS_RULES,
+    **operators.LOOP_RULES,
+    **operators.NUMBER_RULES,
+    **operators.LAUNCH_RULES,
+}
+# what tunes a launch and changes no result
+IRRELEVANT = ("num_stages", "num_warps", "num_ctas", "maxnreg", "eviction_policy", "cache_modifier")
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The lines of one file that a target reaches.
+
+    `compiled`: those that Triton translates; `launching`: those that run on the way to a launch;
+    `grids`: the first lines of functions that a grid is made by.
+    """
+
+    compiled: frozenset[int]
+    launching: frozenset[int]
+    grids: frozenset[int]
+
+    def to_dict(self) -> dict[str, list[int]]:
+        """As plain data."""
+        return {n: sorted(getattr(self, n)) for n in ("compiled", "launching", "grids")}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Iterable[int]]) -> Reached:
+        """What `to_dict` gave."""
+        return Reached(**{name: frozenset(lines) for name, lines in data.items()})
+
+    def join(self, other: Reached) -> Reached:
+        """What either reaches."""
+        return Reached(
+            self.compiled | other.compiled,
+            self.launching | other.launching,
+            self.grids | other.grids,
+        )
+
+
+def list_mutants(reached: Mapping[str, Reached], shown: Mapping[str, str]) -> list[Mutant]:
+    """Every mutant of the files, by their paths, in the order of their lines.
+
+    `shown` has what messages call them.
+    """
+    found: list[Mutant] = []
+    for path in sorted(reached):
+        found += _mutate(SourceFile(path), reached[path], shown[path])
+    return found
+
+
+def sample(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
+    """At most `count` of them, the same for the same seed, in their order."""
+    if count >= len(mutants):
+        return mutants
+    chosen = set(random.Random(f"mutate {seed}").sample(range(len(mutants)), count))
+    return [mutant for i, mutant in enumerate(mutants) if i in chosen]
+
+
+def _mutate(source: SourceFile, reached: Reached, shown: str) -> Iterator[Mutant]:
+    """The mutants of one file; a change that two rules make is the first one's."""
+    places = []
+    for node in ast.walk(source.tree):
+        scope = _find_scope(node, source, reached)
+        if scope is not None:
+            places += [
+                (edit, name, scope.compiled)
+                for name, rule in OPERATORS.items()
+                for edit in rule(node, scope)
+            ]
+    order = {name: i for i, name in enumerate(OPERATORS)}
+    places.sort(key=lambda place: (place[0].start, place[0].end, order[place[1]], place[0].text))
+    known = {ast.dump(source.tree)}
+    for edit, name, compiled in places:
+        text = source.apply(edit)
+        try:
+            meaning = ast.dump(ast.parse(text))
+        except SyntaxError:  # what cannot be written so is no mutant
+            continue
+        if meaning not in known:
+            known.add(meaning)
+            where = "kernel" if compiled else "launch"
+            diff = make_diff(source.text, text, shown)
+            line = source.line_of(edit.start)
+            yield Mutant(source.path, shown, line, name, where, text, diff)
+
+
+def _find_scope(node: ast.AST, source: SourceFile, reached: Reached) -> Surroundings | None:
+    """What surrounds a node that is reached; None for what is not, or is irrelevant."""
+    if not isinstance(node, ast.expr | ast.stmt) or isinstance(node, ast.FunctionDef):
+        return None
+    function = source.enclosing(node, Function.__args__)
+    if function is None or _is_outside(node, function, source):
+        return None
+    lines = _lines_of(node, source)
+    compiled = bool(lines & reached.compiled)
+    if not compiled and not lines & reached.launching:
+        return None
+    maker = node if isinstance(node, ast.Lambda) else function
+    makes_grid = _first_line(maker) in reached.grids
+    assert isinstance(function, Function)
+    return Surroundings(source, function, compiled, makes_grid)
+
+
+def _is_outside(node: ast.AST, function: ast.AST, source: SourceFile) -> bool:
+    """Whether a node is no part of a function's body, tunes it, or decides what it refuses."""
+    inner, above = node, source.parents[node]
+    while above is not function:
+        if isinstance(above, ast.keyword) and above.arg in IRRELEVANT:
+            return True
+        if isinstance(above, ast.Assert | ast.Raise) or _refuses(above, inner):
+            return True
+        inner, above = above, source.parents[above]
+    body = function.body if isinstance(function.body, list) else [function.body]  # type: ignore[attr-defined]
+    return inner not in body
+
+
+def _refuses(statement: ast.AST, part: ast.AST) -> bool:
+    """Whether a part of an `if` is the condition of what is then raised."""
+    if not isinstance(statement, ast.If) or part is not statement.test:
+        return False
+    return any(isinstance(x, ast.Raise) for x in statement.body)
+
+
+def _lines_of(node: ast.AST, source: SourceFile) -> set[int]:
+    """The lines that say whether a node runs: its statement's, or its own in a compound one."""
+    statement = node if isinstance(node, ast.stmt) else source.enclosing(node, ast.stmt)
+    compound = ast.For | ast.While | ast.If | ast.With | ast.FunctionDef | ast.Try
+    if isinstance(node, compound):
+        return {node.lineno}
+    owner = node if isinstance(statement, compound) else statement
+    assert isinstance(owner, ast.expr | ast.stmt)
+    return set(range(owner.lineno, (owner.end_lineno or owner.lineno) + 1))
+
+
+def _first_line(function: ast.AST) -> int:
+    """The first line of a function as its code names it, decorators included."""
+    assert isinstance(function, Function)
+    decorators = getattr(function, "decorator_list", [])
+    return min(part.lineno for part in (function, *decorators))
+
+
+# -- reached lines -------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Reach:
+    """What was seen: lines that were translated, lines that ran by their function, and who called.
+
+    `launching` are the functions that were under way at a launch, `grids` those that Triton, or
+    one of them, calls to make a grid.
+    """
+
+    compiled: set[tuple[str, int]] = field(default_factory=set)
+    ran: dict[CodeType, set[int]] = field(default_factory=lambda: defaultdict(set))
+    launching: set[CodeType] = field(default_factory=set)
+    grids: set[CodeType] = field(default_factory=set)
+
+    def list_files(self, left_out: str) -> dict[str, Reached]:
+        """What was reached by file, one aside: what registers kernels is no part of them."""
+        compiled, launching = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
+        grids = defaultdict[str, set[int]](set)
+        for path, line in self.compiled:
+            compiled[os.path.realpath(path)].add(line)
+        for code in self.launching | self.grids:
+            launching[os.path.realpath(code.co_filename)] |= self.ran[code]
+        for code in self.grids:
+            grids[os.path.realpath(code.co_filename)].add(code.co_firstlineno)
+        files = {*compiled, *launching} - {os.path.realpath(left_out)}
+        return {
+            path: Reached(*map(frozenset, (compiled[path], launching[path], grids[path])))
+            for path in sorted(files)
+            if owner(path) == "user" and os.path.isfile(path)
+        }
+
+
+@contextmanager
+def watch_translation(reach: Reach) -> Iterator[None]:
+    """Within it every line that Triton's frontend visits is noted."""
+    from triton.compiler.code_generator import CodeGenerator
+
+    visit = CodeGenerator.visit
+
+    def note(generator: Any, node: Any) -> Any:
+        if hasattr(node, "lineno"):
+            reach.compiled.add((generator.file_name, generator.begin_line + node.lineno))
+        return visit(generator, node)
+
+    CodeGenerator.visit = note
+    try:
+        yield
+    finally:
+        CodeGenerator.visit = visit
+
+
+@contextmanager
+def watch_launches(reach: Reach) -> Iterator[None]:
+    """Within it the functions that are under way when a kernel is launched are noted."""
+    from gemmproof.reference.simulator.launch import Kernel
+
+    launch = Kernel.run
+
+    def run(kernel: Any, *args: Any) -> None:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if owner(frame.f_code.co_filename) == "user":
+                reach.launching.add(frame.f_code)
+            frame = frame.f_back
+        launch(kernel, *args)
+
+    Kernel.run = run  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        Kernel.run = launch  # type: ignore[method-assign]
+
+
+def watch_calls(runner: Callable[..., Run], reach: Reach) -> Callable[..., Run]:
+    """A runner that notes every line of the user's that runs in a call."""
+
+    def run(function: Callable[..., Any], *tensors: Any, **options: Any) -> Run:
+        def traced(*arguments: Any) -> Any:
+            before = sys.gettrace()
+            sys.settrace(lambda frame, event, _: _enter(reach, frame))
+            try:
+                return function(*arguments)
+            finally:
+                sys.settrace(before)
+
+        return runner(traced, *tensors, **options)
+
+    return run
+
+
+def _enter(reach: Reach, frame: FrameType) -> Callable[..., Any] | None:
+    """What follows a frame that begins; None for one that is not the user's."""
+    code = frame.f_code
+    if owner(code.co_filename) != "user":
+        return None
+    caller = frame.f_back.f_code if frame.f_back is not None else None
+    if caller is not None and (caller in reach.grids or _makes_grids(caller)):
+        reach.grids.add(code)
+    lines = reach.ran[code]
+
+    def follow(frame: FrameType, event: str, _: Any) -> Any:
+        lines.add(frame.f_lineno)
+        return follow
+
+    return follow
+
+
+def _makes_grids(caller: CodeType) -> bool:
+    """Whether it is Triton's launch that calls."""
+    return caller.co_filename.endswith(os.path.join("triton", "runtime", "jit.py"))

@@ -1,0 +1,200 @@
+"""The mutants of one kernel, each in a worker of its own, several at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import as_completed
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gemmproof.engine.assemble import make_report
+from gemmproof.mutate.generate import Reached, list_mutants, sample
+from gemmproof.mutate.record import (
+    EQUIVALENT,
+    INVALID,
+    KILLED,
+    SURVIVED,
+    UNJUDGED,
+    UNSEEN,
+    Judgement,
+    Score,
+)
+from gemmproof.mutate.source import Mutant
+from gemmproof.properties.finding import list_by_cause
+from gemmproof.report.record import Report, versions
+from gemmproof.target import TargetError, display_path
+from gemmproof.terminal import Interrupted
+from gemmproof.worker.protocol import Request, WorkerExit
+from gemmproof.worker.supervisor import Limits, open_pool, watch
+
+Tell = Callable[[int, int, Judgement], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """What a kernel reaches, and what its cases give, before anything is changed."""
+
+    formats: list[str]
+    mutants: list[Mutant]
+    cases: list[list[str]]
+    programs: dict[str, list[str]]
+    source: str
+
+
+def mutate(
+    request: Request,
+    limits: Limits,
+    *,
+    jobs: int,
+    most: int | None = None,
+    operators: Collection[str] = (),
+    tell: Tell = lambda done, of, judgement: None,
+) -> tuple[Score, Interrupted | None]:
+    """The score of the kernel that a request to mutate names, and what interrupted it.
+
+    `most` mutants are judged, drawn by the request's seed; None for all. `operators` are the only
+    ones, or all where there are none. `tell` hears of each.
+    Raises TargetError where the kernel does not pass as it is.
+    """
+    began = time.monotonic()
+    survey = survey_kernel(request, limits, jobs)
+    mutants = [m for m in survey.mutants if not operators or m.operator in operators]
+    if most is not None:
+        mutants = sample(mutants, most, request.seed)
+    judged: dict[int, Judgement] = {}
+    stopped = None
+    try:
+        with open_pool(jobs) as pool:
+            started = {
+                pool.submit(judge_mutant, request, limits, mutant, survey): i
+                for i, mutant in enumerate(mutants)
+            }
+            for future in as_completed(started):
+                found = future.result()
+                if found is not None:
+                    judged[started[future]] = found
+                    tell(len(judged), len(mutants), found)
+    except Interrupted as stop:
+        stopped = stop
+    facts = {
+        "formats": survey.formats,
+        "seed": request.seed,
+        "max_examples": request.max_examples,
+        "proof": request.proof,
+        "reached": len(survey.mutants),
+        "source": survey.source,
+        "versions": versions(),
+    }
+    score = Score(
+        request.name,
+        tuple(judged[i] for i in sorted(judged)),
+        len(mutants),
+        round(time.monotonic() - began, 1),
+        facts,
+        "interrupted" if stopped else "",
+    )
+    return score, stopped
+
+
+def survey_kernel(request: Request, limits: Limits, jobs: int) -> Original:
+    """Judge the kernel as it is, a worker a format, and list its mutants. Raises TargetError."""
+    formats = list(request.contract.get("formats", ())) or _list_formats(request, limits)
+    plan = {"step": "survey"}
+    asked = [narrow(replace(request, plan=plan), fmt) for fmt in formats]
+    with open_pool(min(jobs, len(asked))) as pool:
+        workers = list(pool.map(lambda one: watch(one, limits), asked))
+    reached: dict[str, Reached] = {}
+    cases: list[list[str]] = []
+    programs: dict[str, list[str]] = {}
+    for worker in workers:
+        report = make_report(worker, request.name)
+        if report.verdict != "pass":
+            raise TargetError(f"{request.name}: {_tell_failure(report)}, expected it to pass first")
+        seen = worker.events["surveyed"]
+        for path, lines in seen["reached"].items():
+            one = Reached.from_dict(lines)
+            reached[path] = one.join(reached[path]) if path in reached else one
+        cases += seen["cases"]
+        programs = {**seen["programs"], **programs}
+    shown = {path: display_path(path) for path in reached}
+    source = workers[0].events["surveyed"]["source"]
+    return Original(formats, list_mutants(reached, shown), cases, programs, source)
+
+
+def narrow(request: Request, fmt: str) -> Request:
+    """The request for one format of its kernel."""
+    if request.conftest is not None:
+        return replace(request, format=fmt)
+    return replace(request, contract={**request.contract, "formats": [fmt]})
+
+
+def _list_formats(request: Request, limits: Limits) -> list[str]:
+    """The formats of a registered kernel. Raises TargetError where it cannot be loaded."""
+    worker = watch(replace(request, plan={"step": "formats"}, format=""), limits)
+    if failure := worker.explain_failure(request.name):
+        raise TargetError(failure)
+    formats = list(worker.events["kernels"]["names"])
+    if request.format not in ("", *formats):
+        expected = f"one that {request.name} is registered with: {' '.join(formats)}"
+        raise TargetError(f"--dtype: got {request.format}, expected {expected}")
+    return [request.format] if request.format else formats
+
+
+def _tell_failure(report: Report) -> str:
+    if report.findings:
+        return f"got {report.verdict} ({report.findings[0].message})"
+    return f"got {report.verdict} ({report.note})"
+
+
+def judge_mutant(
+    request: Request, limits: Limits, mutant: Mutant, survey: Original
+) -> Judgement | None:
+    """What becomes of one mutant; None for one whose worker was interrupted."""
+    plan: dict[str, Any] = {
+        "step": "mutant",
+        "file": mutant.file,
+        "text": mutant.text,
+        "compiled": mutant.where == "kernel",
+        "cases": survey.cases,
+        "programs": survey.programs,
+    }
+    worker = watch(replace(request, plan=plan), limits)
+    if worker.end == "halted":
+        return None
+    return conclude(mutant.to_dict(), worker, request.name)
+
+
+def conclude(known: dict[str, Any], worker: WorkerExit, name: str) -> Judgement:
+    """The outcome that a worker's events amount to, for what is `known` of a mutant."""
+    told = worker.events.get("mutated", {"fate": "", "why": "", "proved": ""})
+    fate, why = told["fate"], told["why"]
+    if fate in (EQUIVALENT, INVALID):
+        return Judgement(known, fate, why)
+    if "error" in worker.events and not worker.cases:
+        return Judgement(known, INVALID, str(worker.events["error"]["message"]))
+    report = make_report(worker, name)
+    if report.verdict == "fail":
+        first, _ = list_by_cause(report.findings)[0]
+        return Judgement(known, KILLED, first.message, first.property, first.case.to_json())
+    if report.verdict != "pass":
+        return Judgement(known, UNJUDGED, report.note or worker.how)
+    if fate == "other bits":
+        return Judgement(known, SURVIVED, f"first other bits: {why}")
+    if fate in ("other accesses", "same") and told["proved"]:
+        return Judgement(
+            known, EQUIVALENT, f"proved right for {told['proved']}, with the same bits"
+        )
+    if fate == "same":
+        return Judgement(known, UNSEEN, f"the same accesses and bits {_tell_paths(report)}")
+    if fate == "other accesses":
+        return Judgement(known, SURVIVED, f"the same bits, first other accesses: {why}")
+    return Judgement(known, SURVIVED, f"not compared with the original: {worker.how}")
+
+
+def _tell_paths(report: Report) -> str:
+    """Whether the cases took every path of the wrapper, where the prover found them all."""
+    if report.unvisited:
+        return f"in every case; not visited: {report.unvisited[0]}"
+    found_all = any(p.is_proved for p in report.properties)
+    return "on every path" if found_all else "in every case"

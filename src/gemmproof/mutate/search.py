@@ -1,0 +1,237 @@
+"""The search for a case that kills a mutant, and equivalence by programs and digests."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemmproof.backends.simulate import Simulator
+from gemmproof.engine.draw import list_cases
+from gemmproof.engine.findings import find_no_launch
+from gemmproof.engine.observe import Judged, State, judge, keep_state, make_related_calls, observe
+from gemmproof.engine.proofs import NOTHING, Attempt
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.generate import probe
+from gemmproof.properties.finding import Finding
+from gemmproof.properties.judges.memory_use import COMPILES
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.observation import Observation
+from gemmproof.reference.simulator import launch as simulated
+
+
+# -- programs ------------------------------------------------------------------------------------
+@contextmanager
+def watch_programs(note: Callable[[str, str], object]) -> Iterator[None]:
+    """Within it `note` is told of each specialisation that is translated, and of its TTIR."""
+    compile_program = simulated.compile_program
+
+    def tell(src: Any, *args: Any, **options: Any) -> Any:
+        program = compile_program(src, *args, **options)
+        note(describe(src), program.text)
+        return program
+
+    simulated.compile_program = tell
+    try:
+        yield
+    finally:
+        simulated.compile_program = compile_program
+
+
+@contextmanager
+def run_no_grids() -> Iterator[None]:
+    """Within it kernels are translated and not run: their results stay undefined."""
+    launch = simulated._launch
+    simulated._launch = lambda *args: None
+    try:
+        yield
+    finally:
+        simulated._launch = launch
+
+
+def describe(src: Any) -> str:
+    """A specialisation without its source: the kernel, the types of its arguments, constants."""
+    names = src.fn.arg_names
+    given = {
+        ".".join([names[path[0]], *map(str, path[1:])]): _tell(value)
+        for path, value in src.constants.items()
+    }
+    name = f"{src.fn.__module__}.{src.fn.__qualname__}"
+    return f"{name} {sorted(src.signature.items())} {sorted(given.items())}"
+
+
+def _tell(value: Any) -> str:
+    """A constant in words that are the same in every process."""
+    inner = getattr(value, "value", value)
+    return getattr(inner, "__qualname__", None) or str(inner)
+
+
+@cache
+def optimise(text: str) -> str:
+    """A digest of a TTIR module after Triton's own passes, lines of the source left out.
+
+    Raises RuntimeError where they fail.
+    """
+    from triton._C.libtriton import ir, passes
+
+    context = ir.context()
+    ir.load_dialects(context)
+    _load_backends(context)
+    with tempfile.TemporaryDirectory(prefix="gemmproof-") as folder:
+        place = Path(folder, "module.ttir")
+        place.write_text(text)
+        module = ir.parse_mlir_module(str(place), context)
+    module.context = context
+    manager = ir.pass_manager(context)
+    passes.common.add_inliner(manager)
+    passes.common.add_canonicalizer(manager)
+    passes.ttir.add_combine(manager)
+    passes.ttir.add_reorder_broadcast(manager)
+    passes.common.add_cse(manager)
+    passes.common.add_symbol_dce(manager)
+    manager.run(module, "make_ttir")
+    return hashlib.sha256(module.str_nodebug().encode()).hexdigest()[:24]
+
+
+def _load_backends(context: Any) -> None:
+    from triton.backends import backends
+
+    for found in backends.values():
+        found.compiler.load_dialects(None, context)
+
+
+# -- digest --------------------------------------------------------------------------------------
+def digest(observation: Observation) -> tuple[str, str]:
+    """Of the results of every call, and of the elements of its operands that the first touches.
+
+    The observation is a traced one. Which program touches an element, how often and by what tile
+    is not looked at, nor what a wrapper keeps in memory of its own: that is how a kernel works, not
+    what it does. Zeros have no sign: no property asks for it (properties/judges/exact_values.py). A
+    case of which few programs run shows nothing: another order runs others.
+    """
+    if observation.case.is_sampled:
+        return "", ""
+    bits = hashlib.sha256(repr(observation.raised).encode())
+    for call in observation.calls:
+        for result in call.results:
+            bits.update(b"none" if result is None else _drop_signs(result).tobytes())
+    found: dict[str, list[Any]] = defaultdict(list)
+    for _, _, accesses in observation.trace or ():
+        for access in accesses:
+            if not access.operand.storage.private:
+                found[f"{access.kind} {access.operand.name}"].append(_list_elements(access))
+    touched = hashlib.sha256()
+    for words in sorted(found):
+        elements = np.unique(np.concatenate(found[words]))
+        if elements.size:
+            touched.update(words.encode() + elements.tobytes())
+    return bits.hexdigest()[:16], touched.hexdigest()[:16]
+
+
+def _drop_signs(result: Any) -> Any:
+    """The result with 0 for -0."""
+    return np.ascontiguousarray(np.where(result == 0, np.zeros((), result.dtype), result))
+
+
+def _list_elements(access: Any) -> Any:
+    """The elements that unmasked lanes of any program address, from the storage's first."""
+    offsets, mask = access.offsets, access.mask
+    view, start = access.operand.view, access.operand.storage.start
+    if mask is not None:
+        offsets, mask = np.broadcast_arrays(offsets, mask)
+        offsets = offsets[mask]
+    return np.unique(offsets) + (view.start - start) // view.itemsize
+
+
+# -- search --------------------------------------------------------------------------------------
+FEW = 12  # cases of each format, before more are drawn of any
+ENOUGH = 40  # of what is proved right for every size: only rounding is left to differ
+MOST_SPENT = 3  # cases that may run out of their time or memory
+
+
+@dataclass(slots=True)
+class Search:
+    """A search under way: what calls the kernel, who listens, and every case judged so far.
+
+    `shown` has what each case showed (digest.py), `under_way` is the last one's JSON.
+    """
+
+    kernel: KernelUnderTest
+    backend: Simulator
+    tell: Callable[[dict[str, Any]], None]
+    examples: int
+    seed: int
+    judged: dict[Case, Judged] = field(default_factory=dict)
+    shown: dict[Case, tuple[str, str]] = field(default_factory=dict)
+    under_way: str = ""
+    spent: int = 0
+
+    @property
+    def state(self) -> State:
+        """What is put back before each case."""
+        return keep_state(self.kernel.launch)
+
+    def look(self, case: Case) -> Observation:
+        """Observe a case alone, and keep what it shows."""
+        self.under_way, index = case.to_json(), len(self.shown)
+        self.tell({"event": "case", "phase": "draw", "index": index, "case": self.under_way})
+        observation = self.call(case)
+        self.shown[case] = digest(observation)
+        return observation
+
+    def call(self, case: Case) -> Observation:
+        """Call the wrapper as a case says, and for what that is to be compared with."""
+        self.state.restore()
+        observation = observe(self.kernel, case, self.backend, traced=True)
+        make_related_calls(observation, self.backend, self.state)
+        return observation
+
+    def judge(self, case: Case) -> Judged:
+        """Judge a case, once."""
+        if case not in self.judged:
+            judged = self.judged[case] = judge(self.look(case))
+            self.tell(judged.to_event(len(self.judged), 0.0))
+        return self.judged[case]
+
+    def find(self, examples: int, attempt: Attempt = NOTHING) -> Finding | None:
+        """The first finding among so many cases of each format, or in what a proof asks for."""
+        for dtype in self.kernel.contract.formats:
+            for case in self._draw(dtype, examples, attempt):
+                judged = self.judge(case)
+                if attempt.is_spent_on(judged):
+                    continue
+                if judged.raised is not None and judged.raised.kind == "exhausted":
+                    self.spent += 1  # other cases may need less
+                elif not judged.applied:
+                    return None  # what the simulator does not know says nothing
+                if judged.findings:
+                    roots = (f for f in judged.findings if f.cause is None)
+                    return next(roots, judged.findings[0])
+                if self.spent >= MOST_SPENT:
+                    return None
+        return next(iter(find_no_launch(list(self.judged.values()))), None)
+
+    def never_compiles(self, finding: Finding) -> bool:
+        """Whether no case of the finding's format, a usual one among them, compiles."""
+        if finding.property != COMPILES:
+            return False
+        usual = self.judge(probe(self.kernel.contract, finding.case.dtype))
+        own = [x for case, x in self.judged.items() if case.dtype == usual.case.dtype]
+        return not any(x.launches and x.raised is None for x in own)
+
+    def _draw(self, dtype: str, examples: int, attempt: Attempt) -> Iterator[Case]:
+        rng = random.Random(f"{self.seed} {dtype}")
+        besides = len(attempt.list_refuting(self.kernel, dtype)) + len(attempt.cases)
+        cases = list_cases(self.kernel, self.judged, attempt, dtype, rng, self.examples)
+        # a case may come twice; a contract may admit fewer than are asked for
+        return islice(cases, examples + besides)

@@ -1,1 +1,0 @@
-"""The changes that a mutant may be, by family: each rule gives the edits of one node."""

@@ -1,1 +1,0 @@
-"""What CI systems read: annotations and summaries of GitHub, SARIF, GitLab's code quality."""

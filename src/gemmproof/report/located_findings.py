@@ -1,0 +1,126 @@
+"""Findings with the file and line that CI shows them at."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+
+from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
+from gemmproof.report.record import Report
+from gemmproof.report.text import Reproduce, clean, kernel_name
+
+# What CI systems call the root of the repository that they have checked out.
+ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedFinding:
+    """A finding on a kernel; `path`, from the repository's root, and `line` are None for no place.
+
+    `follows`: another finding is its cause. `fingerprint` stays the same where lines are added
+    above, and differs from all others.
+    """
+
+    kernel: str
+    finding: Finding
+    follows: bool
+    reproduce: str
+    path: str | None
+    line: int | None
+    fingerprint: str
+
+    @property
+    def text(self) -> str:
+        """The message, the case and the command that replays it, in lines that are clean."""
+        cause = self.finding.cause
+        if self.finding.fault == UNEXPECTED:
+            return clean(self.finding.message)
+        lines = [
+            clean(self.finding.message),
+            *([f"follows from {cause}: it goes when that is mended"] if cause else []),
+            clean(f"smallest case: {self.finding.case}"),
+            f"reproduce: {self.reproduce}",
+        ]
+        return "\n".join(lines)
+
+
+def find_root() -> Path:
+    """The root of the repository around the current folder; that folder where there is none."""
+    here = Path.cwd().resolve()
+    stated = [Path(os.environ[name]).resolve() for name in ROOTS if os.environ.get(name)]
+    above = (here, *here.parents)
+    for root in stated:
+        if root in above:
+            return root
+    return next((folder for folder in above if (folder / ".git").exists()), here)
+
+
+def list_placed(reports: Iterable[Report], reproduce: dict[str, Reproduce]) -> list[PlacedFinding]:
+    """The findings of all reports: first a root cause of each, then the others, then what follows.
+
+    `reproduce` is looked up by a report's target.
+    """
+    root = find_root()
+    told = [(report, list_by_cause(report.findings)) for report in reports]
+    causes = zip_longest(*([(report, one, False) for one, _ in groups] for report, groups in told))
+    follow = (
+        (report, one, True) for report, groups in told for _, under in groups for one in under
+    )
+    found = [each for each in chain(chain.from_iterable(causes), follow) if each is not None]
+    places = [_find_place(finding, root) for _, finding, _ in found]
+    prints = _list_fingerprints([(kernel_name(r), f) for r, f, _ in found], places, root)
+    return [
+        PlacedFinding(kernel_name(r), f, follows, reproduce[r.target](f.case), *place, one)
+        for (r, f, follows), place, one in zip(found, places, prints, strict=True)
+    ]
+
+
+def _find_place(finding: Finding, root: Path) -> tuple[str | None, int | None]:
+    """The path and the line; what is not of the repository has no place in it."""
+    _, _, number = (finding.where or "").rpartition(":")
+    if finding.file is None or not number.isdigit():
+        return None, None
+    path = os.path.relpath(os.path.realpath(finding.file), root)
+    outside = path.split(os.sep)[0] == os.pardir
+    return (None, None) if outside else (path, int(number))
+
+
+def _list_fingerprints(
+    found: Sequence[tuple[str, Finding]],
+    places: Sequence[tuple[str | None, int | None]],
+    root: Path,
+) -> Iterator[str]:
+    """Of each finding a hash of what it is about, and of the text of its line, not its number.
+
+    Equal ones are counted in the order of their lines.
+    """
+    keys, sources = [], dict[str, dict[int, str]]()
+    for (kernel, finding), (path, line) in zip(found, places, strict=True):
+        text = ""
+        if path is not None and line is not None:
+            if path not in sources:
+                sources[path] = _read_lines(root / path)
+            text = sources[path].get(line, "")
+        about = (finding.property, finding.fault, finding.backend, finding.operand, finding.axis)
+        keys.append(repr((kernel, *about, finding.result, path, text)))
+    seen = Counter[str]()
+    numbers = [0] * len(keys)
+    for at in sorted(range(len(keys)), key=lambda at: places[at][1] or 0):
+        numbers[at] = seen[keys[at]]
+        seen[keys[at]] += 1
+    for key, number in zip(keys, numbers, strict=True):
+        yield hashlib.sha256(f"{key} {number}".encode(errors="surrogateescape")).hexdigest()
+
+
+def _read_lines(path: Path) -> dict[int, str]:
+    """The lines of a source file by number, without their indentation; none if it is gone."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return {}
+    return {number: " ".join(line.split()) for number, line in enumerate(text.splitlines(), 1)}

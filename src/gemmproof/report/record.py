@@ -1,0 +1,417 @@
+"""The report of a check, and its records."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import Finding
+from gemmproof.reference.provenance import say_count
+
+if TYPE_CHECKING:
+    from gemmproof.properties.judges.accumulator_drift import Drift
+
+
+# -- record --------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Premises:
+    """The launches that were predicted for `target` ("" for none), compiled for it and compared.
+
+    Of `launches` all but those `failed` were compiled, in `seconds`; of their `dots` so many
+    `agreed`, so many `differ`, and the others the compiled program does not show. `contradicted`
+    are lines with both sides, `unknown` lines that say why, each once. `untold` counts, of the dots
+    that agreed, what could not be compared.
+    """
+
+    target: str
+    launches: int
+    dots: int
+    agreed: int
+    differ: int
+    seconds: float = 0.0
+    unknown: tuple[str, ...] = ()
+    contradicted: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    untold: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def not_known(self) -> int:
+        """How many dots the compiled programs do not show."""
+        return self.dots - self.agreed - self.differ
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether every launch was compiled, and nothing is contradicted."""
+        return not self.contradicted and not self.failed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        lines = ("unknown", "contradicted", "failed")
+        data = {name: getattr(self, name) for name in self.__slots__}
+        return data | {name: list(data[name]) for name in lines} | {"untold": dict(self.untold)}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Premises:
+        """The record that `to_dict` gave. Raises ValueError naming what is wrong."""
+        if set(data) != set(Premises.__slots__):
+            got, expected = " ".join(sorted(data)), " ".join(Premises.__slots__)
+            raise ValueError(f"report premises: got fields {got}, expected {expected}")
+        lines = {name: tuple(data[name]) for name in ("unknown", "contradicted", "failed")}
+        return Premises(**{**data, **lines})
+
+    def say(self) -> str:
+        """All of it in a line."""
+        if not self.launches:
+            return "premises: no dot was predicted, so none was compiled"
+        compiled = self.launches - len(self.failed)
+        head = f"premises: {say_count(compiled, 'launch')} compiled for {self.target}"
+        words = [f"{self.agreed} of {say_count(self.dots, 'dot')} as predicted"]
+        if self.differ:
+            words.append(f"{self.differ} not")
+        if lacking := self.not_known:
+            words.append(f"{lacking} not known")
+        if self.failed:
+            words.append(f"{say_count(len(self.failed), 'launch')} not compiled")
+        if len(words) == 1:
+            return f"{head}, all as predicted"
+        return f"{head}: {', '.join(words)}"
+
+    def list_lines(self, most: int) -> Iterator[str]:
+        """What is not as predicted, or not known: up to `most` lines of each kind."""
+        for lines in (self.contradicted, self.failed, self.unknown):
+            yield from (f"  {line}" for line in lines[:most])
+            if len(lines) > most:
+                yield f"  and {len(lines) - most} more: --json has all"
+
+
+# -- facts ---------------------------------------------------------------------------------------
+AXES = ("M", "N", "K")
+UNKNOWN = "not known"
+# what a size leaves beside the tile of its axis; a tile of 1 leaves 0, one of 2 leaves 0 or 1
+RESIDUES = ("0", "1", "BLOCK-1", "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What was judged: by parts of the project, the hashes of their texts; and what is promised.
+
+    `source` are the parts that the wrapper can reach (signoff/source.py), `formula` those of its
+    `spec`. `contract` and `operands` are in words. `lack` says in one line why nothing is known.
+    """
+
+    source: dict[str, str] = field(default_factory=dict)
+    formula: dict[str, str] = field(default_factory=dict)
+    contract: dict[str, Any] = field(default_factory=dict)
+    operands: dict[str, str] = field(default_factory=dict)
+    lack: str = ""
+
+    @property
+    def digest(self) -> str:
+        """One hash of the wrapper, its kernels and what they call; "" where it is not known."""
+        return hash_texts(self.source.values()) if self.source else ""
+
+    def of_formats(self, names: Iterable[str]) -> Identity:
+        """The same kernel under a contract of other formats."""
+        return replace(self, contract={**self.contract, "formats": list(names)})
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Identity:
+        """The facts that `asdict` and JSON made plain."""
+        return Identity(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """What a simulated call returned at a case: a hash of the bits of all its results."""
+
+    case: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Where the judged cases lie beside the tiles, and the bits of a few of them by format.
+
+    `residues`: "0 1 other" -> how many cases had M mod BLOCK_M = 0, N mod BLOCK_N = 1 and so on,
+    "not known" for an axis whose tile no constexpr names.
+    """
+
+    residues: dict[str, int] = field(default_factory=dict)
+    bits: dict[str, tuple[Bits, ...]] = field(default_factory=dict)
+
+    def count(self, axis: str) -> dict[str, int]:
+        """How many cases had each residue along M, N or K."""
+        found = dict.fromkeys((*RESIDUES, UNKNOWN), 0)
+        for word, count in self.residues.items():
+            found[split_residues(word)[AXES.index(axis)]] += count
+        return found
+
+    @staticmethod
+    def merge(parts: Iterable[Coverage | None]) -> Coverage:
+        """The coverage of several checks, each of formats of its own."""
+        known = [part for part in parts if part is not None]
+        residues = sum((Counter(part.residues) for part in known), Counter[str]())
+        bits = {name: found for part in known for name, found in part.bits.items()}
+        return Coverage(dict(sorted(residues.items())), bits)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**asdict(self), "bits": {k: [asdict(x) for x in v] for k, v in self.bits.items()}}
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Coverage:
+        """The coverage that `to_dict` wrote."""
+        bits = {name: tuple(Bits(**x) for x in found) for name, found in data["bits"].items()}
+        return Coverage(dict(data["residues"]), bits)
+
+
+def join_residues(parts: Iterable[str]) -> str:
+    """The residues of M, N and K as one word."""
+    return ", ".join(parts)
+
+
+def split_residues(word: str) -> tuple[str, ...]:
+    """The residues of M, N and K. Raises ValueError for what are none."""
+    parts = tuple(word.split(", "))
+    if len(parts) != len(AXES) or not set(parts) <= {*RESIDUES, UNKNOWN}:
+        raise ValueError(f"residues: got {word!r}, expected one of each axis")
+    return parts
+
+
+def hash_texts(texts: Iterable[str]) -> str:
+    """One hash of some texts, whatever their order, and however often each is there."""
+    return hashlib.sha256("\n".join(sorted(set(texts))).encode()).hexdigest()
+
+
+# -- lost reports --------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class LostSince:
+    """A change that speaks against a run: `kernel` is "" for all, `kind` a word of `--accept`.
+
+    `is_refused`: it fails the run; else the run is incomplete.
+    """
+
+    kernel: str
+    kind: str
+    text: str
+    is_refused: bool
+
+    @property
+    def words(self) -> str:
+        """The change in one line."""
+        where = f"{self.kernel}: " if self.kernel else ""
+        return f"against the baseline: {where}{self.text}"
+
+
+# -- report --------------------------------------------------------------------------------------
+SCHEMA = 2
+PACKAGES = ("gemmproof", "triton", "torch", "numpy", "ml_dtypes")
+# The verdicts, each with the exit code of a command.
+EXIT = {"pass": 0, "fail": 1, "error": 2, "incomplete": 3}
+GRAVEST_FIRST = ("fail", "error", "incomplete", "pass")
+
+
+@dataclass(frozen=True, slots=True)
+class ProofResult:
+    """What a solver says of a property: `status` is "proved", "refuted" or "not decided".
+
+    `scope` says where it is proved ("every M, N, K, any strides"), `why` what was refuted, or the
+    reason for which nothing was decided; `cut` is "time" or "death" where only that is the reason.
+    """
+
+    status: str
+    scope: str = ""
+    why: str = ""
+    cut: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyResult:
+    """What became of one property: `status` is "pass", "fail", "expected" or "not run".
+
+    `reason` is why it is expected to fail, None where it is not; it is "expected" where it does.
+    `examples` is how many cases it judged; `ratio` the largest error over its bound, None where the
+    property has no bound. `backend` is "simulator", "cuda" for what was launched, or "compiler" for
+    what launches were compiled to: then those are counted. `proof` is what was decided for every
+    size, None where that was not tried; `status` is that of the cases.
+    """
+
+    name: str
+    claim: str
+    status: str
+    examples: int
+    ratio: float | None = None
+    backend: str = "simulator"
+    proof: ProofResult | None = None
+    reason: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The name, with the backend where that is a GPU: others have it as well."""
+        return f"{self.name} on {self.backend}" if self.backend == "cuda" else self.name
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether it holds for every size, and no case says otherwise."""
+        held = self.status not in ("fail", "expected")
+        return held and self.proof is not None and self.proof.status == "proved"
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether it is refuted, and no case shows that: an error of gemmproof's own."""
+        held = self.status not in ("fail", "expected")
+        return held and self.proof is not None and self.proof.status == "refuted"
+
+    @staticmethod
+    def from_dict(data: Any) -> PropertyResult:
+        """The result that `asdict` gave. Raises ValueError naming what is wrong."""
+        _require_fields("property", data, PropertyResult)
+        proof = data["proof"]
+        if proof is not None:
+            _require_fields("proof", proof, ProofResult, {"cut"})  # which older reports lack
+            proof = ProofResult(**proof)
+        return PropertyResult(**{**data, "proof": proof})
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a kernel does one step beyond its contract; `option` turns that into a promise.
+
+    `status` is "holds", "limit" (`message` says what happens at `case`), "not tried" (why), or
+    "needed": a narrower promise, of a kernel that breaks its contract. `proof`: where exactly it
+    begins, in words, or "" where no solver decided that.
+    """
+
+    name: str
+    option: str
+    status: str
+    message: str = ""
+    case: Case | None = None
+    proof: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        case = None if self.case is None else self.case.to_dict()
+        return {name: getattr(self, name) for name in self.__slots__} | {"case": case}
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Limit:
+        """The limit that `to_dict` gave."""
+        case = None if data["case"] is None else Case.from_dict(data["case"])
+        return Limit(**{**data, "case": case})
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of one check; findings come root causes first, each with its smallest case.
+
+    `target` is the kernel's name (a command puts TARGET there as it was typed). `note` says in one
+    line why there was an error, what could not run or what was launched where, None otherwise.
+    `versions` are those of the packages involved. `drift` is what `gemmproof drift` found, `limits`
+    what lies beyond the contract, where that was tried: they are no findings. `names` is what the
+    wrapper calls a and b, where that is known: findings and cases say a and b, messages its names.
+    `unvisited` are the paths of wrapper and kernel that no case visited, in words. `expected` are
+    findings that the contract expects: they change no verdict. `facts` say what was judged, where a
+    worker loaded it, `coverage` which tiles and bits the cases reached, `premises` whether what was
+    predicted is what is compiled, where that was asked for.
+    """
+
+    schema: int
+    target: str
+    verdict: str
+    properties: tuple[PropertyResult, ...]
+    findings: tuple[Finding, ...]
+    seconds: float
+    versions: dict[str, str]
+    note: str | None = None
+    drift: Drift | None = None
+    limits: tuple[Limit, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
+    unvisited: tuple[str, ...] = ()
+    expected: tuple[Finding, ...] = ()
+    facts: Identity | None = None
+    coverage: Coverage | None = None
+    premises: Premises | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, `schema` first."""
+        data = {name: getattr(self, name) for name in self.__slots__}
+        data["properties"] = [asdict(p) for p in self.properties]
+        data["findings"] = [f.to_dict() for f in self.findings]
+        data["drift"] = None if self.drift is None else self.drift.to_dict()
+        data["limits"] = [limit.to_dict() for limit in self.limits]
+        data["unvisited"] = list(self.unvisited)
+        data["expected"] = [f.to_dict() for f in self.expected]
+        data["facts"] = None if self.facts is None else asdict(self.facts)
+        data["coverage"] = None if self.coverage is None else self.coverage.to_dict()
+        data["premises"] = None if self.premises is None else self.premises.to_dict()
+        return data
+
+    def to_json(self) -> str:
+        """One JSON document."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @staticmethod
+    def from_json(text: str) -> Report:
+        """The report that `to_json` wrote. Raises ValueError naming what is wrong."""
+        try:
+            return Report.from_dict(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"report: got broken JSON ({error}), expected a report") from None
+
+    @staticmethod
+    def from_dict(data: Any) -> Report:
+        """The report that `to_dict` gave. Raises ValueError naming what is wrong."""
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            got = data.get("schema") if isinstance(data, dict) else data
+            raise ValueError(f"report schema: got {got!r}, expected {SCHEMA}")
+        data = {"premises": None, **data}  # which older reports lack
+        if set(data) != set(Report.__slots__):
+            known = " ".join(Report.__slots__)
+            raise ValueError(f"report: got fields {' '.join(sorted(data))}, expected {known}")
+        if data["verdict"] not in EXIT:
+            raise ValueError(
+                f"report verdict: got {data['verdict']!r}, expected one of {tuple(EXIT)}"
+            )
+        drift = data["drift"]
+        if drift is not None:
+            from gemmproof.properties.judges.accumulator_drift import (
+                Drift,  # brings numpy, which few need
+            )
+
+            drift = Drift.from_dict(drift)
+        properties = tuple(PropertyResult.from_dict(p) for p in data["properties"])
+        findings = tuple(Finding.from_dict(f) for f in data["findings"])
+        limits = tuple(Limit.from_dict(x) for x in data["limits"])
+        records = {"properties": properties, "findings": findings, "drift": drift, "limits": limits}
+        records["expected"] = tuple(Finding.from_dict(f) for f in data["expected"])
+        for name, record in (("facts", Identity), ("coverage", Coverage), ("premises", Premises)):
+            records[name] = None if data[name] is None else record.from_dict(data[name])
+        return Report(**{**data, **records, "unvisited": tuple(data["unvisited"])})
+
+
+def _require_fields(
+    what: str, data: Any, record: type, optional: Collection[str] = frozenset()
+) -> None:
+    known = [f.name for f in fields(record)]
+    if not isinstance(data, dict) or {*data, *optional} != set(known):
+        got = " ".join(map(str, data)) if isinstance(data, dict) else repr(data)
+        raise ValueError(f"report {what}: got fields {got}, expected {' '.join(known)}")
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages involved, where they are installed."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # a source tree on the path
+            continue
+    return found

@@ -1,0 +1,123 @@
+"""The calls that a bug needs, reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.operands import PlacedOperand, operands
+from gemmproof.properties.judges import determinism
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.observation import Observation, RelatedCall
+from gemmproof.reference.arithmetic import Array
+
+# -- reduction -----------------------------------------------------------------------------------
+T = TypeVar("T")
+
+
+def reduce_items(items: Sequence[T], fails: Callable[[Sequence[T]], bool | None]) -> list[T]:
+    """Items of which none can be left out by itself, where `fails` had the time to say so.
+
+    `fails` says whether these alone still fail; None, when no more may be tried, ends the search
+    with what was found so far.
+    """
+    left = list(items)
+    verdict = fails([])
+    if verdict:
+        return []
+    parts = 2
+    while verdict is not None and left and parts <= 2 * len(left):
+        size = max(1, len(left) // parts)
+        for start in range(0, len(left), size):
+            rest = left[:start] + left[start + size :]
+            verdict = fails(rest) if rest else False
+            if verdict is None:
+                return left
+            if verdict:
+                left, parts = rest, max(parts - 1, 2)
+                break
+        else:
+            if size == 1:
+                break
+            parts *= 2
+    return left
+
+
+# -- calls ---------------------------------------------------------------------------------------
+Elements = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A call before that of the case.
+
+    `data` are its elements, None for those of the case. It `shares` the tensors of the case, which
+    hold its elements meanwhile. Where it is `linked`, elements that have a place in the case as
+    well are those of the case.
+    """
+
+    case: Case
+    words: str
+    placed: Mapping[str, PlacedOperand]
+    data: Elements | None = None
+    shares: bool = False
+    linked: bool = False
+
+    def elements(self, own: Elements) -> Elements:
+        """Its elements, where the case has its `own`."""
+        if self.data is None or not self.linked:
+            return own if self.data is None else self.data
+        made = {name: array.copy() for name, array in self.data.items()}
+        for name, array in made.items():
+            sides = zip(array.shape, own[name].shape, strict=True)
+            corner = tuple(slice(min(pair)) for pair in sides)
+            bits = f"u{array.itemsize}"
+            array.view(bits)[corner] = own[name].view(bits)[corner]
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Calls before that of the case; its result is to be the `same` as that of the first of them.
+
+    That is so of as many `rows` as both have, None for all. Else it is to be right by itself.
+    """
+
+    before: tuple[Before, ...]
+    same: bool = False
+    rows: int | None = None
+
+
+ALONE = Series(())
+
+
+def list_series(
+    kernel: KernelUnderTest, case: Case, placed: Mapping[str, PlacedOperand]
+) -> Iterator[Series]:
+    """The calls in a row that may show what a case of several calls was found by."""
+    alone = replace(case, calls=1, compare=None)
+    observation = Observation(kernel, alone, None, placed)
+    if case.compare == "rows":
+        for asked in determinism.call_at_other_m(observation):
+            one = replace(_prepare(kernel, asked), linked=True)
+            yield Series((one,), same=True, rows=min(case.M, asked.case.M))
+    elif case.compare == "order":
+        # the last is the call of the case, in the tensors of the one before it
+        *others, other, _ = determinism.call_in_order(observation)
+        before = [_prepare(kernel, asked) for asked in others]
+        before.append(replace(_prepare(kernel, other), shares=True))
+        yield Series(tuple(before))
+        first = Before(alone, "the call by itself", placed)
+        yield Series((first, *before), same=True)
+    else:
+        own = Before(alone, "the call for the first time", placed, shares=True)
+        again = replace(own, words="the same call again")
+        yield from (Series((own, *[again] * more), same=True) for more in range(case.calls - 1))
+
+
+def _prepare(kernel: KernelUnderTest, asked: RelatedCall) -> Before:
+    placed = operands(asked.case, kernel)
+    data = {name: one.data for name, one in placed.items()}
+    return Before(asked.case, asked.words, placed, data)

@@ -1,0 +1,104 @@
+"""What a worker does for `gemmproof reproduce`: find what a test needs, and try the test."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gemmproof.reference.provenance import owner, tell_error
+from gemmproof.target import TargetError
+from gemmproof.worker.protocol import Listener, Request
+
+if TYPE_CHECKING:
+    from gemmproof.properties.kernel import KernelUnderTest
+
+# what may lie around the operands of a test: floats, integers
+AROUND = {"nan": (float("nan"), 85), "zeros": (0.0, 0)}
+
+
+def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Listener) -> None:
+    """In the worker: the bug of the finding that the request's plan holds, reduced."""
+    from gemmproof.properties.finding import Finding
+    from gemmproof.properties.kernel import Misstated
+    from gemmproof.reference.spec import SpecError
+    from gemmproof.reproduce.bug import Unreproducible
+    from gemmproof.reproduce.find import find_bug
+
+    emit({"event": "ready"})
+    kernel = find(request)
+    finding = Finding.from_dict(request.plan["finding"])
+
+    def tell() -> None:
+        emit({"event": "tried"})
+
+    calls = request.plan["calls"]
+    try:
+        bug = find_bug(kernel, finding, request.gpu, request.seconds, tell, calls)
+    except (SpecError, Misstated, Unreproducible) as error:
+        raise TargetError(f"{request.name}: {error}") from None
+    emit({"event": "reproduced", "bug": bug.to_dict()})
+
+
+def locate(request: Request, find: Callable[[Request], KernelUnderTest], emit: Listener) -> None:
+    """In the worker: where a test finds the wrapper that is registered."""
+    from gemmproof.reproduce.bug import Unreproducible, find_wrapper
+
+    emit({"event": "ready"})
+    kernel = find(request)
+    try:
+        found = find_wrapper(kernel.launch)
+    except Unreproducible as error:
+        raise TargetError(f"{request.name}: {error}") from None
+    emit({"event": "located", "found": asdict(found)})
+
+
+def try_test(request: Request, emit: Listener) -> None:
+    """In a worker of its own: run the test of the request's plan under Triton's interpreter.
+
+    Once with NaN around the operands, once with zeros. Each comes to what the test says where it
+    fails, "" where it passes, or None and why it could not run.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton
+    sys.dont_write_bytecode = True
+    emit({"event": "ready"})
+    code = compile(request.plan["text"], request.plan["path"], "exec")
+    outcomes: dict[str, Any] = {}
+    import torch  # noqa: F401
+    import triton  # noqa: F401
+
+    there = set(sys.modules)
+    for name, around in AROUND.items():
+        outcomes[name] = _run(code, request.plan["path"], around)
+        # what modules of the user's keep of the calls is not to be there the next time
+        for module in [x for x in sys.modules.keys() - there if _is_theirs(x)]:
+            del sys.modules[module]
+        emit({"event": "tried"})
+    emit({"event": "interpreted", "outcomes": outcomes})
+
+
+def _is_theirs(module: str) -> bool:
+    file = getattr(sys.modules[module], "__file__", None)
+    return isinstance(file, str) and owner(file) == "user"
+
+
+def _run(code: Any, path: str, around: tuple[float, int]) -> tuple[str | None, str]:
+    import pytest
+
+    names: dict[str, Any] = {"__file__": path, "__name__": Path(path).stem}
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            exec(code, names)
+            names["AROUND"] = around
+            test = next(names[name] for name in names if name.startswith("test_"))
+            test(*[patch] * test.__code__.co_argcount)
+        except AssertionError as failure:
+            own = traceback.extract_tb(failure.__traceback__)[-1].filename == path
+            return (str(failure) or "an assertion", "") if own else (None, tell_error(failure))
+        except Exception as error:
+            return None, tell_error(error)
+    return "", ""

@@ -1,0 +1,493 @@
+"""The pages of a sign-off: text, Markdown, HTML, a grid of cases."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmproof.properties.contract import COMPILER
+from gemmproof.properties.finding import UNEXPECTED, list_by_cause
+from gemmproof.reference.provenance import say_count
+from gemmproof.report.files import Writer, write_json
+from gemmproof.report.record import (
+    AXES,
+    RESIDUES,
+    UNKNOWN,
+    Coverage,
+    LostSince,
+    PropertyResult,
+    Report,
+    split_residues,
+)
+from gemmproof.report.text import STYLES, Line, Reproduce, clean
+from gemmproof.signoff.record import (
+    GRAVEST,
+    INCOMPLETE,
+    NOT_MEASURED,
+    NOT_RUN,
+    REFUSED,
+    SIGNED,
+    DriftClass,
+    Inputs,
+    KernelRecord,
+    Reason,
+    Signoff,
+    list_accepting,
+    weigh,
+)
+from gemmproof.signoff.rules import group_by_module
+from gemmproof.signoff.verdict import sign
+
+# -- text ----------------------------------------------------------------------------------------
+PREDICTED = "equals_prediction"  # properties/judges/determinism.py brings torch
+BESIDES = "Besides, since the baseline"
+SHORT = 12  # digits of a hash
+CHANGES_SHOWN = 20  # changes that an answer shows: --json has all
+_STYLES = {SIGNED: "", INCOMPLETE: STYLES["incomplete"], REFUSED: STYLES["fail"]}
+
+
+def lines(signed: Signoff) -> list[Line]:
+    """What a command prints of it besides the table: the drift, and what a baseline adds."""
+    drift = _list_drift(signed)
+    if signed.baseline is None:
+        return drift
+    said: list[Line] = [*drift, ("against the baseline:", "bold")]
+    if not signed.changes:
+        said.append(("  nothing changed", ""))
+    for one in _sort(signed.changes)[:CHANGES_SHOWN]:
+        weight = say_weight(one)
+        said.append(
+            (clean(f"  {say_reason(one)}{weight and f'  [{weight}]'}"), _STYLES[weigh(one)])
+        )
+    if len(signed.changes) > CHANGES_SHOWN:
+        said.append((f"  and {len(signed.changes) - CHANGES_SHOWN} more: --json has all", ""))
+    return [*said, ("", "")]
+
+
+def list_unused(signed: Signoff, accepted: Iterable[str]) -> list[Line]:
+    """What --accept says of nothing: of another kernel than was meant, or of what is mended."""
+    used = {word for one in signed.changes if one.accepted for word in list_accepting(one)}
+    why = "no --baseline, which it is about" if signed.baseline is None else "nothing of that kind"
+    unused = [word for word in dict.fromkeys(accepted) if word not in used]
+    return [(clean(f"note: --accept {word}: got {why}, accepted nothing"), "") for word in unused]
+
+
+def list_uncounted(signed: Signoff) -> Iterator[Line]:
+    """The measurements that were given and do not count, with the first reason."""
+    for option, name in (("bench", "why_not_timed"), ("mutation", "why_not_mutated")):
+        lacking = [k for k in signed.kernels if getattr(k, name)]
+        if lacking:
+            of = f"{len(lacking)} of {say_count(len(signed.kernels), 'kernel')}"
+            why = f"{lacking[0].report.target}: {getattr(lacking[0], name)}"
+            yield (clean(f"note: --{option} does not count for {of}: {why}"), "")
+
+
+def _list_drift(signed: Signoff) -> list[Line]:
+    measured = [kernel for kernel in signed.kernels if kernel.drift]
+    width = max((len(clean(kernel.report.target)) for kernel in measured), default=0)
+    said = [f"  {clean(k.report.target):<{width}}  {clean(say_drift(k))}" for k in measured]
+    return [("drift:", "bold"), *((line, "") for line in said), ("", "")] if said else []
+
+
+def _sort(reasons: Iterable[Reason]) -> list[Reason]:
+    """What weighs most first."""
+    return sorted(reasons, key=lambda one: GRAVEST.index(weigh(one)))
+
+
+def say_reason(reason: Reason) -> str:
+    """A reason or a change in one line."""
+    return f"{reason.kernel}: {reason.text}" if reason.kernel else reason.text
+
+
+def say_weight(reason: Reason) -> str:
+    """What it does to the verdict, "" where it is only told."""
+    return "accepted" if reason.accepted else "" if reason.weight == SIGNED else reason.weight
+
+
+def say_head(signed: Signoff) -> str:
+    """What stands above the reasons: without any weight they say what is not covered."""
+    return "Reasons" if any(one.weight != SIGNED for one in signed.reasons) else "Not covered"
+
+
+def say_unchanged(signed: Signoff) -> str:
+    """What is said where a baseline tells nothing besides the reasons."""
+    return "" if signed.changes else "Nothing changed since the baseline."
+
+
+def say_inputs(inputs: Inputs) -> str:
+    """What was asked, in one line."""
+    target = f"bits of {inputs.target}" if inputs.target else "exact IEEE dots"
+    device = "simulated and launched" if inputs.device == "cuda" else "simulated"
+    said = [device, target, f"seed {inputs.seed}", f"{inputs.max_examples} cases of each format"]
+    return ", ".join([*said, "proofs tried" if inputs.proof else "no proofs tried"])
+
+
+def say_versions(versions: dict[str, str]) -> str:
+    """The versions in one line."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def say_proofs(kernel: KernelRecord) -> str:
+    """How many of the properties that a solver looked at are proved."""
+    tried = [p for p in kernel.report.properties if p.proof is not None]
+    return f"{sum(p.is_proved for p in tried)} of {len(tried)}" if tried else "not tried"
+
+
+def find_worst(kernel: KernelRecord) -> float | None:
+    """The worst error over its bound, None where there is none."""
+    return max((p.ratio for p in kernel.report.properties if p.ratio is not None), default=None)
+
+
+def say_worst(kernel: KernelRecord) -> str:
+    """The worst error over its bound."""
+    worst = find_worst(kernel)
+    return NOT_MEASURED if worst is None else say_ratio(worst)
+
+
+def say_ratio(ratio: float) -> str:
+    """An error over its bound, with so many digits that one within it does not look like 1."""
+    if 0 < ratio < 0.0005:
+        return "< 0.001"
+    shown = (f"{ratio:.{places}f}" for places in range(3, 10))
+    return next((x for x in shown if (float(x) == 1) == (ratio == 1)), f"{ratio!r}")
+
+
+def say_cases(kernel: KernelRecord) -> str:
+    """How many cases the property with the most of them judged."""
+    judged = (p.examples for p in kernel.report.properties if p.backend != COMPILER)
+    return str(max(judged, default=0))
+
+
+def say_gpu(kernel: KernelRecord) -> str:
+    """Whether its bits were seen on a GPU, and on how many cases."""
+    ran = [p for p in kernel.report.properties if p.backend == "cuda" and p.status != NOT_RUN]
+    if not ran:
+        return NOT_RUN
+    failed = [p.name for p in ran if p.status == "fail"]
+    device = kernel.report.versions.get("device", "a GPU")
+    cases = say_count(max(p.examples for p in ran), "case")
+    predicted = next((p for p in ran if p.name == PREDICTED), None)
+    said = "as predicted" if predicted is not None and not failed else ", ".join(failed) or "held"
+    return f"{said} in {cases} on {device}"
+
+
+def say_benchmark(kernel: KernelRecord) -> str:
+    """The ratios that were measured, by format."""
+    if kernel.benchmark is None:
+        return NOT_MEASURED + (f" ({kernel.why_not_timed})" if kernel.why_not_timed else "")
+    return "; ".join(
+        f"{r.mean:.3f} of {r.peer} in {r.format} ({r.least:.3f}..{r.most:.3f},"
+        f" {say_count(r.products, 'product')})"
+        for r in kernel.benchmark.ratios
+    )
+
+
+def say_drift(kernel: KernelRecord) -> str:
+    """The classes of its accumulators, each with its formats; where there is none, why."""
+    found = sorted(kernel.drift, key=lambda one: not one.name)  # what was measured first
+    gpu = found[0].gpu if found and found[0].name else ""
+    formats: dict[str, list[str]] = {}
+    for one in found:
+        formats.setdefault(say_class(one), []).append(one.format)
+    of = "{}: ".format if len(formats) > 1 else "".format  # all formats have it
+    said = [f"{of(', '.join(names))}{words}" for words, names in formats.items()]
+    return "; ".join([*said, *[f"on {gpu}"] * bool(gpu)]) or NOT_MEASURED
+
+
+def say_class(one: DriftClass) -> str:
+    """What the sums of one format are, and whether that is as good as the contract says."""
+    if not one.name:
+        return f"{NOT_MEASURED} ({one.why})"
+    return one.name + ("" if one.is_kept else f", worse than the declared {one.declared}")
+
+
+def say_mutation(kernel: KernelRecord) -> str:
+    """The mutation score."""
+    score = kernel.mutation
+    if score is None:
+        return NOT_MEASURED + (f" ({kernel.why_not_mutated})" if kernel.why_not_mutated else "")
+    said = f"{score.killed} of {say_count(score.killed + score.survivors, 'mutant')} killed"
+    besides = {"equivalent": score.equivalent, "without a difference seen": score.unseen}
+    said += "".join(f", {count} {what}" for what, count in besides.items() if count)
+    sampled = f"; a sample of {score.tried} of {score.of}" if score.tried < score.of else ""
+    return said + sampled
+
+
+def say_proof(result: PropertyResult) -> str:
+    """What was decided for every size, "" where that was not tried."""
+    if result.proof is None:
+        return ""
+    if result.is_proved:
+        return f"proved for {result.proof.scope}" if result.proof.scope else "proved"
+    return f"{result.proof.status}: {result.proof.why}".removesuffix(": ")
+
+
+def say_contract(kernel: KernelRecord) -> list[tuple[str, str]]:
+    """The words of the contract that are not the same for everybody, and the operands."""
+    facts = kernel.report.facts
+    if facts is None:
+        return []
+    said = []
+    for name, value in facts.contract.items():
+        if value in (None, False, {}) or (name, value) in _USUAL:
+            continue
+        text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        if isinstance(value, dict):
+            text = "; ".join(f"{key}: {x}" for key, x in value.items())
+        said.append((name, text))
+    return [*said, *facts.operands.items()]
+
+
+_USUAL = (("batch", "1.."), ("deterministic", True), ("symmetric", True), ("accumulator", "fp32"))
+
+
+def list_residues(kernel: KernelRecord) -> list[tuple[str, dict[str, int]]]:
+    """Of each axis, how many cases had each residue; none where nothing is known."""
+    coverage = kernel.report.coverage or Coverage()
+    counts = [(axis, coverage.count(axis)) for axis in AXES]
+    return [(axis, count) for axis, count in counts if any(count[r] for r in RESIDUES)]
+
+
+def say_residues(kernel: KernelRecord) -> str:
+    """The residues in one line: cases with each of them along M, N and K."""
+    rows = list_residues(kernel)
+    if not rows:
+        return UNKNOWN
+    return "; ".join(f"{axis} {'/'.join(str(n[r]) for r in RESIDUES)}" for axis, n in rows)
+
+
+# -- grid ----------------------------------------------------------------------------------------
+# of a panel, in the units of its picture
+CELL, LEFT, TOP, GAP = 34, 62, 40, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One square: where it is, how many cases lie there, and how dark it is, from 0 to 1."""
+
+    x: int
+    y: int
+    count: int
+    shade: float
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """The cases with one residue of K."""
+
+    k: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+    @property
+    def width(self) -> int:
+        """Of the picture."""
+        return LEFT + CELL * len(self.columns)
+
+    @property
+    def height(self) -> int:
+        """Of the picture."""
+        return TOP + CELL * len(self.rows)
+
+
+def make_panels(coverage: Coverage | None) -> tuple[Panel, ...]:
+    """The panels, none where no axis has a tile that is known."""
+    counts = {split_residues(w): n for w, n in (coverage.residues if coverage else {}).items()}
+    if all(set(where) == {UNKNOWN} for where in counts):
+        return ()
+    # what is not known has a place only where there is some
+    axes = [[r for r in (*RESIDUES, UNKNOWN) if _has(counts, axis, r)] for axis in range(3)]
+    most = max(counts.values())
+    panels = []
+    for k in axes[2]:
+        cells = tuple(
+            Cell(
+                LEFT + x * CELL,
+                TOP + y * CELL,
+                found := counts.get((m, n, k), 0),
+                math.log1p(found) / math.log1p(most),
+            )
+            for y, m in enumerate(axes[0])
+            for x, n in enumerate(axes[1])
+        )
+        panels.append(Panel(k, tuple(axes[0]), tuple(axes[1]), cells))
+    return tuple(panels)
+
+
+def _has(counts: dict[tuple[str, ...], int], axis: int, residue: str) -> bool:
+    """Whether an axis shows a residue: all that are known, whether a case has them or not."""
+    seen = {where[axis] for where in counts}
+    return residue in seen if residue == UNKNOWN else seen != {UNKNOWN}
+
+
+# -- HTML ----------------------------------------------------------------------------------------
+TEMPLATE = "page.html.j2"
+
+
+def format_html(signed: Signoff, reproduce: dict[str, Reproduce]) -> str:
+    """The page; `reproduce` is looked up by a kernel's name."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_show,
+    )
+    return environment.get_template(TEMPLATE).render(
+        signed=signed,
+        page=sys.modules[__name__],
+        list_by_cause=list_by_cause,
+        UNEXPECTED=UNEXPECTED,
+        group_by_module=group_by_module,
+        reproduce=lambda kernel, case: reproduce[kernel.report.target](case),
+    )
+
+
+def _show(value: Any) -> Any:
+    """What a page shows of a value: of text no character that moves others (markup is ours)."""
+    return clean(value) if type(value) is str else value
+
+
+# -- Markdown ------------------------------------------------------------------------------------
+HEADS = (
+    "kernel", "verdict", "source", "cases", "M, N, K beside the tile", "proved", "worst error",
+    "on a GPU", "drift", "speed", "mutants",
+)  # fmt: skip
+REASONS_SHOWN = 30  # reasons and changes: a comment has an end, --json has all
+LONGEST = 400  # characters of one
+# what Markdown, HTML in it, or a forge reads as more than text: marks, references and mentions,
+# emoji, and links that need no marks
+_ACTIVE = re.compile(r"[\\`*\[\]<>&#|~@$!%^{}]|\b_\B|\B_\b|:(?=//|[\w+-]+:)|(?<=www)\.", re.ASCII)
+_LEADING = re.compile(r"^[-+=\d]")  # what would begin a list within an item
+
+
+def format_markdown(signed: Signoff) -> str:
+    """The comment."""
+    return "\n".join(_list_lines(signed)) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is, on one line, in a table or not."""
+    return _ACTIVE.sub(_name_character, clean(text))
+
+
+def _name_character(found: re.Match[str]) -> str:
+    return f"&#{ord(found[0])};"
+
+
+def _list_lines(signed: Signoff) -> Iterator[str]:
+    yield f"## gemmproof sign-off: {signed.verdict}"
+    yield ""
+    count = say_count(len(signed.kernels), "kernel")
+    yield f"{count}: {escape(say_inputs(signed.inputs))}."
+    yield escape(say_versions(signed.versions)) or "Versions are not known."
+    yield from _list_reasons(say_head(signed), signed.reasons)
+    if signed.baseline is not None:
+        yield from _list_reasons(BESIDES, signed.told, say_unchanged(signed))
+    yield ""
+    yield f"| {' | '.join(HEADS)} |"
+    yield f"|{' --- |' * len(HEADS)}"
+    for kernel in signed.kernels:
+        yield f"| {' | '.join(_list_cells(kernel, signed.judge(kernel)))} |"
+    for kernel in signed.kernels:
+        if (premises := kernel.report.premises) is not None:
+            yield ""
+            yield escape(f"{kernel.report.target}: {premises.say()}")
+    yield ""
+    classes = ", ".join(RESIDUES)
+    yield f"Beside the tile: cases whose size mod its BLOCK is {classes}. Worst error: over bound."
+    yield ""
+    yield f"`{signed.hash}`"
+
+
+def _list_reasons(head: str, reasons: Iterable[Reason], none: str = "") -> Iterator[str]:
+    known = list(reasons)
+    if known or none:
+        yield ""
+        yield f"**{head}**"
+        yield ""
+    if not known and none:
+        yield none
+    for one in known[:REASONS_SHOWN]:
+        text = say_reason(one)
+        text = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+        weight = say_weight(one)
+        said = _LEADING.sub(_name_character, escape(text))
+        yield f"- {f'**{weight}**: ' * bool(weight)}{said}"
+    if len(known) > REASONS_SHOWN:
+        yield f"- and {len(known) - REASONS_SHOWN} more: the JSON has all"
+
+
+def _list_cells(kernel: KernelRecord, verdict: str) -> list[str]:
+    verdict = verdict if verdict == SIGNED else f"**{verdict}**"
+    cells = [
+        say_cases(kernel),
+        say_residues(kernel),
+        say_proofs(kernel),
+        say_worst(kernel),
+        say_gpu(kernel),
+        say_drift(kernel),
+        say_benchmark(kernel),
+        say_mutation(kernel),
+    ]
+    source = f"`{kernel.source[:SHORT]}`" if kernel.source else "not known"
+    return [escape(kernel.report.target), verdict, source, *map(escape, cells)]
+
+
+# -- writers -------------------------------------------------------------------------------------
+def sign_off(
+    options: argparse.Namespace,
+    reports: Sequence[Report],
+    left_out: Sequence[str],
+    drifts: Mapping[str, tuple[DriftClass, ...]],
+) -> Signoff:
+    """The sign-off of the reports that the options of the command led to."""
+    inputs = Inputs(
+        target=options.gpu,
+        device=options.device,
+        seed=options.seed,
+        max_examples=options.max_examples,
+        proof=options.proof,
+        case=options.case,
+        kernels=tuple(options.kernel or ()),
+    )
+    read = (options.baseline, options.accept, options.bench, options.mutation)
+    return sign(inputs, reports, left_out, *read, drifts)
+
+
+def list_lost(signed: Signoff) -> list[LostSince]:
+    """What its baseline has against it, as reports for CI tell it; what was accepted is none."""
+    return [
+        LostSince(one.kernel, one.kind, one.text, one.weight == REFUSED)
+        for one in signed.changes
+        if weigh(one) != SIGNED
+    ]
+
+
+def list_writers(signed: Signoff, reproduce: Mapping[str, Reproduce]) -> dict[str, Writer]:
+    """What writes it in each form, by option."""
+    known = dict(reproduce)
+    document = signed.to_dict(known)
+
+    def write_html(place: Path) -> None:
+        place.write_text(format_html(signed.with_hash(document), known), encoding="utf-8")
+
+    def write_markdown(place: Path) -> None:
+        place.write_text(format_markdown(signed.with_hash(document)), encoding="utf-8")
+
+    return {
+        "json": lambda place: write_json(place, document),
+        "html": write_html,
+        "markdown": write_markdown,
+    }
