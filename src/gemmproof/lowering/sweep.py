@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gemmproof.lowering.compile import DIVISIBILITY, CapturedLaunch, join_launches
+from gemmproof.lowering.record import say_known
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW, view
 from gemmproof.properties.contract import ROLES
@@ -208,8 +209,3 @@ def alter(launch: CapturedLaunch, name: str, known: str) -> CapturedLaunch:
     attrs[at] = [[DIVISIBILITY, 16], *others] if known == "16" else others
     changed = type(source)(source.fn, signature, constants, attrs)
     return replace(launch, source=changed)
-
-
-def say_known(known: str) -> str:
-    """In words what Triton knows of an argument."""
-    return {"": "neither", "16": "divisible by 16", "1": "equal to 1"}[known]

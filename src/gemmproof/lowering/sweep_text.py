@@ -14,9 +14,9 @@ from gemmproof.lowering.record import (
     GlobalAccess,
     LoweredLaunch,
     list_excess,
+    say_known,
 )
 from gemmproof.lowering.run import LoweredTarget
-from gemmproof.lowering.sweep import say_known
 from gemmproof.lowering.text import name_dot, say_access
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import say_count
