@@ -101,13 +101,13 @@ def explain(a: torch.Tensor, expected: str = "", **others: torch.Tensor) -> str:
         return f"got {torch.cuda.get_device_name(a.device)}, {NO_ENGINE}"
     if a.shape[-1] == 0:
         return "got K=0, expected 1 or more"
-    given = ", ".join(tell_layout(name, x) for name, x in (("a", a), *others.items()))
+    given = ", ".join(describe_layout(name, x) for name, x in (("a", a), *others.items()))
     dense = "k by k" if a.element_size() == 1 else "rows or columns"
     usual = f"dense {dense}, each after a multiple of {ALIGNMENT} bytes, and those of a result"
     return f"got {given}, expected {expected or f'{usual} of such a length'}"
 
 
-def tell_layout(name: str, x: torch.Tensor) -> str:
+def describe_layout(name: str, x: torch.Tensor) -> str:
     """What decides whether a descriptor can be of a matrix."""
     place = f"at {x.data_ptr() % ALIGNMENT} modulo {ALIGNMENT} bytes"
     return f"{name} {tuple(x.shape)} with strides {tuple(x.stride())} {place}"

@@ -22,7 +22,7 @@ READ, WRITTEN, UPDATED = USES = ("read", "written", "updated")
 NONE = "None"  # what a case says of an operand that is left out
 
 
-class Misstated(ValueError):
+class ContractError(ValueError):
     """An operand that no case can have as it is stated, through no fault of the kernel."""
 
 
@@ -324,7 +324,7 @@ class KernelUnderTest:
         """The operands that a call leaves results in."""
         return tuple(name for name, x in self.tensors.items() if x.is_result)
 
-    def name_results(self, count: int) -> tuple[str, ...]:
+    def label_results(self, count: int) -> tuple[str, ...]:
         """What messages call the results: operands that are written, then c or result[i]."""
         returned = count - len(self.written)
         others = ("c",) if returned == 1 else (f"result[{i}]" for i in range(returned))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.operands import PlacedOperand, Touched
+from gemmproof.properties.cases.operands import AllocatedOperand, Touched
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.arithmetic import Array, format_of
@@ -125,7 +125,7 @@ class Observation:
     kernel: KernelUnderTest
     case: Case
     target: str | None
-    operands: Mapping[str, PlacedOperand]
+    operands: Mapping[str, AllocatedOperand]
     unread: frozenset[str] = frozenset()
     backend: str = SIMULATOR
     device: str = ""
@@ -164,7 +164,7 @@ class Observation:
     def result_name(self) -> str:
         """What messages call the result: an operand that is written, else c or result[i]."""
         count = len(self.calls[0].results) if self.calls else max(1, len(self.kernel.written))
-        return self.kernel.name_results(count)[self.part]
+        return self.kernel.label_results(count)[self.part]
 
     @property
     def is_simulated(self) -> bool:

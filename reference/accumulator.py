@@ -25,7 +25,7 @@ class ProbeError(Exception):
     """The results of a probe cannot be those of a product; the message is one line."""
 
 
-class Unprobed(Exception):
+class NotMeasurable(Exception):
     """Results of this format tell too little; the message is one line."""
 
 
@@ -454,8 +454,8 @@ def infer_accumulator(
     """The accumulator of product(a, b) -> c on storage arrays (128, K), (K, 64) -> (128, 64).
 
     It takes about ten products. in_format: "tf32" is fp32 operands. Raises ValueError for
-    integers, whose sums are exact, ProbeError where c cannot be a product, and Unprobed where its
-    format is too coarse.
+    integers, whose sums are exact, ProbeError where c cannot be a product, and
+    NotMeasurable where its format is too coarse.
     """
     if in_format not in FORMATS or FORMATS[in_format].kind != "float":
         raise ValueError(f"in_format: got {in_format!r}, expected a float format")
@@ -519,7 +519,9 @@ def _out_format(p: Probed) -> str:
         raise ProbeError(f"result: got shape {c.shape}, expected {(M, N)}")
     least = FORMATS["fp16"]
     if out.kind != "float" or out.eta > least.eta or out.emax < least.emax:
-        raise Unprobed(f"result: got {out.name}, expected fp16, bf16, fp32 or fp64 to probe with")
+        raise NotMeasurable(
+            f"result: got {out.name}, expected fp16, bf16, fp32 or fp64 to probe with"
+        )
     return out.name
 
 

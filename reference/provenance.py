@@ -33,7 +33,7 @@ def reserve(nbytes: int) -> mmap.mmap:
 _HISSES = ("s", "x", "ch", "sh")
 
 
-def say_count(n: int, noun: str) -> str:
+def format_count(n: int, noun: str) -> str:
     """A number and its noun: "1 case", "2 cases", "0 launches", "3 properties"."""
     if n == 1:
         return f"1 {noun}"
@@ -46,7 +46,7 @@ def say_count(n: int, noun: str) -> str:
 BEAT = 0.5  # seconds between two signs
 
 
-class SignOfLife:
+class Heartbeat:
     """`send` is the watcher's; what advances calls `give`, as often as it likes."""
 
     send: Callable[[], None] = staticmethod(lambda: None)
@@ -86,7 +86,7 @@ def words_of(error: BaseException) -> str:
         return f"its message raises {type(another).__name__}"
 
 
-def tell_error(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """An error's type and what it says, in one line."""
     words = words_of(error)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

@@ -126,7 +126,7 @@ class Unsupported(SimulatorError):
     """The kernel uses an operation that the simulator does not know (exit code 2)."""
 
 
-class Unseen(Unsupported):
+class NotSimulated(Unsupported):
     """The kernel is in a language of which the simulator sees nothing; a GPU alone judges it."""
 
 

@@ -31,7 +31,7 @@ def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
     try:
         text = _translate(src, target, options)
     except RecursionError:
-        raise CompileError(f"{name_of(src)} calls itself without end", _where(src, None)) from None
+        raise CompileError(f"{get_name(src)} calls itself without end", _where(src, None)) from None
     except Exception as error:
         raise _verifier_refusal(src, target, options) or _refusal(src, error) from error
     METER.ttir += text.count("\n")  # not the characters: it has the paths of files
@@ -80,8 +80,8 @@ def _verifier_refusal(src: Any, target: GPUTarget, options: Any) -> CompileError
         found = _DIAGNOSTIC.search(said.read().decode(errors="replace"))
     if found is None:
         return None
-    where = Where(found[1], int(found[2]), name_of(src))
-    words = f"Triton refuses to compile {name_of(src)}: {' '.join(found[3].split())[:300]}"
+    where = Where(found[1], int(found[2]), get_name(src))
+    words = f"Triton refuses to compile {get_name(src)}: {' '.join(found[3].split())[:300]}"
     return CompileError(words, where)
 
 
@@ -94,7 +94,7 @@ def identify(src: Any) -> str:
         src.attrs = attrs
 
 
-def name_of(src: Any) -> str:
+def get_name(src: Any) -> str:
     return getattr(src.fn, "__name__", str(src.name))
 
 
@@ -113,7 +113,7 @@ def _refusal(src: Any, error: Exception) -> CompileError:
     words = " ".join(message.split())
     if asserted := re.fullmatch(r"AssertionError\((['\"])(.*)\1\)", words):
         words = asserted[2]
-    return CompileError(f"Triton refuses to compile {name_of(src)}: {words[:300]}", where)
+    return CompileError(f"Triton refuses to compile {get_name(src)}: {words[:300]}", where)
 
 
 _JITTED = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)

@@ -213,7 +213,7 @@ def unescape(text: str) -> str:
         return raw
 
 
-def name_results(text: str | None) -> list[str]:
+def label_results(text: str | None) -> list[str]:
     names = []
     for part in (text or "").split(","):
         name, _, count = part.strip().partition(":")
@@ -478,7 +478,7 @@ class _Reader:
         if found is None:
             raise ReadError(line)
         results, name, rest = found[1], found[2], found[3].strip()
-        op = Op(name, name_results(results), text=line)
+        op = Op(name, label_results(results), text=line)
         rest, op.loc = self._split_loc(rest)
         opens = rest.endswith("{")
         rest = rest[: -2 if rest.endswith("({") else -1].rstrip() if opens else rest

@@ -19,9 +19,9 @@ from ..descriptors import (
     NO_ENGINE,
     SHARED_MEMORY,
     describe,
+    describe_layout,
     find_layouts,
     has_engine,
-    tell_layout,
 )
 from ..matmul_tma import ROW_BYTES
 from .epilogues import FORMATS, Epilogue, count_tiles, finish, launch_epilogue, make_epilogue
@@ -243,7 +243,7 @@ def _explain(a: torch.Tensor, b: torch.Tensor, epilogue: Epilogue) -> str:
         return f"got {torch.cuda.get_device_name(a.device)}, {NO_ENGINE}"
     added = (("c", epilogue.c), ("residual", epilogue.residual), ("out", epilogue.out))
     given = ", ".join(
-        tell_layout(name, x) for name, x in (("a", a), ("b", b), *added) if x is not None
+        describe_layout(name, x) for name, x in (("a", a), ("b", b), *added) if x is not None
     )
     return (
         f"got {given}, expected dense rows (or columns, of a and b), each after a multiple"

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from ..checks import check_out, join_names
-from ..descriptors import ALIGNMENT, has_engine, tell_layout
+from ..descriptors import ALIGNMENT, describe_layout, has_engine
 
 #: Elements of a tile along K: a row of 128 bytes, the widest swizzle of shared memory. Sums of so
 #: many in fp8 are added in fp32.
@@ -91,7 +91,7 @@ def explain_pointers(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
     """What descriptors cannot address, in one line."""
     if not has_engine(a.device):
         return f"got {torch.cuda.get_device_name(a.device)}, expected a GPU with a copy engine"
-    given = ", ".join(tell_layout(name, x) for name, x in (("a", a), ("b", b), ("c", c)))
+    given = ", ".join(describe_layout(name, x) for name, x in (("a", a), ("b", b), ("c", c)))
     return (
         f"got {given}, expected dense rows of a, columns of b and rows of c, each after a"
         f" multiple of {ALIGNMENT} bytes, and those of c of such a length"

@@ -19,9 +19,9 @@ from gemmproof.properties.address_map import (
     KernelMap,
     Need,
 )
-from gemmproof.properties.kernel import KernelUnderTest, Misstated
+from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import parameters_of
-from gemmproof.properties.proof.domain import Domain, NotSaid, list_domains
+from gemmproof.properties.proof.domain import Domain, NotExpressible, list_domains
 from gemmproof.properties.proof.ledger import Decided, Traced, list_paths
 from gemmproof.reference.symbolic.formulas import (
     Expression,
@@ -32,11 +32,11 @@ from gemmproof.reference.symbolic.formulas import (
     unambiguous,
 )
 from gemmproof.reference.symbolic.interpreter import follow_on
-from gemmproof.reference.symbolic.interpreter.interpret import NotFollowed
+from gemmproof.reference.symbolic.interpreter.interpret import NotInterpretable
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access, Ints
 from gemmproof.reference.symbolic.obligations import indices as verdicts
 from gemmproof.reference.symbolic.obligations.in_bounds import find_places, judge_bounds
-from gemmproof.reference.symbolic.obligations.indices import NoView, Verdict, find_unknown
+from gemmproof.reference.symbolic.obligations.indices import NotAffine, Verdict, find_unknown
 from gemmproof.reference.symbolic.solver import YES, Model, OutOfTime, Solver, fresh_state
 from gemmproof.reference.symbolic.source import NamingMachine, Scene, add_to_mask
 from gemmproof.reference.symbolic.terms import Cond, Poly, every, le, lt
@@ -95,7 +95,7 @@ def explain_access(
 
     try:
         places = find_places(access)
-    except NoView:
+    except NotAffine:
         places = []
     doubt = find_unknown(
         access.path, access.mask, *(x for _, at in places for x in map(_as_cond, at))
@@ -119,7 +119,7 @@ def explain_access(
     else:
         (verdict,) = judge_bounds(solver, access, domain.axes)
     if verdict.status == verdicts.REFUTED:
-        status, sizes = MISSING, _say_sizes(domain, verdict.model)
+        status, sizes = MISSING, _format_sizes(domain, verdict.model)
     elif verdict.status == verdicts.OPEN:
         status, why = OPEN, doubt or verdict.why
     else:
@@ -200,7 +200,7 @@ def _repair(
     return Fix(words, condition, text, True)
 
 
-def _say_sizes(domain: Domain, model: Model | None) -> str:
+def _format_sizes(domain: Domain, model: Model | None) -> str:
     if model is None:
         return ""
     sizes = ((axis, size.atom) for axis, size in domain.sizes.items())
@@ -260,7 +260,7 @@ def follow_all(
                 if paths >= MOST_PATHS:
                     book.leave_all_open(f"more than {MOST_PATHS} paths: the first are shown")
                     return
-    except NotSaid as error:
+    except NotExpressible as error:
         book.leave_all_open(str(error))
     except OutOfTime:
         book.leave_all_open(f"{seconds:g} s were not enough")
@@ -274,7 +274,7 @@ def _follow(domain: Domain, path: Path, deadline: float) -> Iterator[Followed]:
     for number, launch in enumerate(path.launches):
         try:
             machine = follow_on(NamingMachine, launch, number)
-        except NotFollowed as error:
+        except NotInterpretable as error:
             why = f"{error.where}: {error}" if error.where else str(error)
             yield Followed(domain, path, launch, None, inner, why)
             continue
@@ -292,23 +292,23 @@ def explain(
 ) -> AddressMap:
     """The address map of a wrapper in one configuration.
 
-    Raises Misstated for one that none of its kernels has.
+    Raises ContractError for one that none of its kernels has.
     """
     left: list[str] = []
     maps: dict[KernelMap, None] = {}
     scope, most = "", 1
     try:
         for one in follow_all(kernel, target, config, seconds, left.append):
-            scope, most = scope or _say_scope(one.domain), max(most, one.launch.configs)
+            scope, most = scope or _format_scope(one.domain), max(most, one.launch.configs)
             maps[_explain_launch(kernel, one, tell)] = None
     except OutOfTime:
         left.append(f"{seconds:g} s were not enough")
     if 1 < most <= config:
-        raise Misstated(f"--config: got {config}, expected one of the {most}: 0..{most - 1}")
+        raise ContractError(f"--config: got {config}, expected one of the {most}: 0..{most - 1}")
     return AddressMap(_merge(list(maps)), tuple(dict.fromkeys(left)), scope)
 
 
-def _say_scope(domain: Domain) -> str:
+def _format_scope(domain: Domain) -> str:
     said = f"every {', '.join(domain.sizes)}"
     return f"{said}, any strides" if domain.any_strides else said
 
@@ -329,14 +329,14 @@ def _explain_launch(kernel: KernelUnderTest, one: Followed, tell: Callable[[], N
     return KernelMap(
         launch.kernel,
         tuple(grid),
-        say_path(one.path),
+        format_path(one.path),
         tuple(constants.items()),
         tuple(accesses),
         one.failed,
     )
 
 
-def say_path(path: Path) -> str:
+def format_path(path: Path) -> str:
     """The decisions of a wrapper in words."""
     return " and ".join(dict.fromkeys(Namer(()).judge(cond) for cond, _ in path.guards))
 

@@ -17,7 +17,7 @@ from gemmproof.properties.observation import parameters_of
 from gemmproof.properties.proof.domain import Domain
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
 from gemmproof.reference.symbolic.obligations.in_bounds import find_places
-from gemmproof.reference.symbolic.obligations.indices import NoView
+from gemmproof.reference.symbolic.obligations.indices import NotAffine
 from gemmproof.reference.symbolic.solver import fresh_state
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate
 
@@ -114,7 +114,7 @@ def _run(one: Followed, access: Access, grid: list[int], values: Values) -> Iter
     """Every run of an access, program by program."""
     try:
         places = find_places(access)
-    except NoView:
+    except NotAffine:
         return
     lanes = _lanes(access)
     known = one.machine.known if one.machine else {}

@@ -25,7 +25,7 @@ WIDENED = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
+class Extension:
     """One step beyond a contract, in words, and the option that promises it.
 
     `words` are the words of the wider contract, `operands` what the wrapper is given besides,
@@ -44,16 +44,16 @@ class Beyond:
         return replace(kernel, contract=contract, operands={**kernel.operands, **self.operands})
 
 
-def list_beyond(contract: Contract, tile: Tile) -> Iterator[Beyond]:
+def list_beyond(contract: Contract, tile: Tile) -> Iterator[Extension]:
     """Every step beyond a contract that has cases; tile is the kernel's (BLOCK_M, N, K)."""
     for name, option, words, cases in _list_steps(contract, _middle_case(contract, tile), tile):
         wider = replace(contract, **words)
         tried = tuple(case for case in dict.fromkeys(cases) if is_admitted(case, wider))
         if tried:
-            yield Beyond(name, option, words, tried)
+            yield Extension(name, option, words, tried)
 
 
-def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[Beyond]:
+def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[Extension]:
     """What the wrapper has a parameter for and nobody stated: out= and out_dtype=."""
     contract, takes = kernel.contract, list_parameters(kernel.launch)
     case = _middle_case(contract, tile)
@@ -64,13 +64,13 @@ def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[Beyond]:
         shape = ("batch", "M", "N") if contract.batched else ("M", "N")
         option = f"--operand 'out={dtype}[{', '.join(shape)}] written'"
         out = Operand(dtype, shape, use=WRITTEN)
-        yield Beyond("out=", option, {}, (replace(case, calls=3),), {"out": out})
+        yield Extension("out=", option, {}, (replace(case, calls=3),), {"out": out})
     wider = next((x for x in WIDENED if x != case.dtype and contract.out is None), None)
     if "out_dtype" in takes and "out_dtype" not in kernel.operands and wider is not None:
         asked = TORCH_DTYPES[wider]
         tried = (case, replace(case, fill="normal", seed=1))
         option = f"--operand out_dtype={asked} --out-dtype {wider}"
-        yield Beyond("out_dtype=", option, {"out": wider}, tried, {"out_dtype": OneOf(asked)})
+        yield Extension("out_dtype=", option, {"out": wider}, tried, {"out_dtype": OneOf(asked)})
 
 
 def _middle_case(contract: Contract, tile: Tile) -> Case:

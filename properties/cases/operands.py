@@ -14,7 +14,7 @@ from gemmproof.properties.cases.case import MAX_ELEMENTS, Case
 from gemmproof.properties.cases.data import as_tensor, elements, further_elements
 from gemmproof.properties.cases.layouts import GUARD, ROW, OperandView, view
 from gemmproof.properties.contract import ROLES, Role
-from gemmproof.properties.kernel import READ, WRITTEN, KernelUnderTest, Misstated, Operand
+from gemmproof.properties.kernel import READ, WRITTEN, ContractError, KernelUnderTest, Operand
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.reference.provenance import MOST_FILLED, reserve
@@ -27,7 +27,7 @@ SMALL = 2**24  # elements; a larger parent is committed, and watched, near its r
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedOperand:
+class AllocatedOperand:
     """One operand: the tensor a kernel is given, its elements, and the memory around it.
 
     `data` is a copy of the elements, (batch, rows, columns), 1 long where the layout repeats one.
@@ -63,11 +63,11 @@ class Touched:
 
 def operands(
     case: Case, kernel: KernelUnderTest | None = None, unread: Collection[str] = ()
-) -> dict[str, PlacedOperand]:
+) -> dict[str, AllocatedOperand]:
     """The operands of a case, as CPU tensors: a and b, of 2 axes or 3 with a batch, and a kernel's.
 
     Those that are `unread`, whose elements the result does not depend on, hold NaN. Raises
-    Misstated, in one line, where a kernel's shapes or functions give none.
+    ContractError, in one line, where a kernel's shapes or functions give none.
     """
     stated = kernel.tensors if kernel is not None else {}
     made = {name: operand_of(case, name) for name in ROLES if name not in stated}
@@ -93,7 +93,7 @@ def operands(
         except Exception as mistake:  # a function of theirs may raise anything
             kind = "" if isinstance(mistake, ValueError) else f"{type(mistake).__name__}: "
             words = " ".join(str(mistake).split())
-            raise Misstated(f"operand {name}: {kind}{words} (case {case})") from mistake
+            raise ContractError(f"operand {name}: {kind}{words} (case {case})") from mistake
         known[name] = data
         made[name] = _further_operand(case, name, stated[name], data, number)
     return {name: made[name] for name in (*ROLES, *made)}
@@ -113,7 +113,7 @@ def poison(shape: tuple[int, ...], dtype: str) -> Array:
 
 def _further_operand(
     case: Case, name: str, stated: Operand, data: Array, number: int
-) -> PlacedOperand:
+) -> AllocatedOperand:
     """An operand that the kernel states, in the layout that the case has for it."""
     role = _role_of(name, stated, number)
     layout = case.layout(name) if name in ROLES else dict(case.arguments).get(name, ROW)
@@ -129,20 +129,20 @@ def _further_operand(
     return replace(made, use=stated.use)
 
 
-def with_elements(operand: PlacedOperand, data: Array) -> PlacedOperand:
+def with_elements(operand: AllocatedOperand, data: Array) -> AllocatedOperand:
     """The same operand in new memory, with other elements, of the shape of its own `data`."""
     axes = operand.tensor.dim()
     made = _place(operand.role, data, operand.view, operand.dtype, axes)
     return replace(made, use=operand.use)
 
 
-def copy_elements(operand: PlacedOperand) -> Array:
+def copy_elements(operand: AllocatedOperand) -> Array:
     """The elements that the operand was given, (batch, rows, columns), whatever calls did since."""
     code = np.broadcast_to(operand.data.view(f"u{operand.data.itemsize}"), operand.view.shape)
     return np.ascontiguousarray(code).view(operand.data.dtype)
 
 
-def stored_elements(operand: PlacedOperand) -> Array:
+def stored_elements(operand: AllocatedOperand) -> Array:
     """The elements that the operand was given, with as many axes as its tensor."""
     return copy_elements(operand).reshape(operand.view.shape[3 - operand.tensor.dim() :])
 
@@ -155,7 +155,7 @@ def view_strided(parent: Array, place: OperandView) -> Array:
     return np.lib.stride_tricks.as_strided(code, place.shape, strides).view(parent.dtype)
 
 
-def find_changes(operand: PlacedOperand) -> list[Touched]:
+def find_changes(operand: AllocatedOperand) -> list[Touched]:
     """What calls changed of an operand since it was made, at most one entry per kind."""
     name, view, tensor = operand.role.name, operand.view, operand.tensor
     seen: dict[str, list[int]] = defaultdict(list)
@@ -176,7 +176,7 @@ def find_changes(operand: PlacedOperand) -> list[Touched]:
     return found
 
 
-def operand_of(case: Case, name: str, data: Array | None = None) -> PlacedOperand:
+def operand_of(case: Case, name: str, data: Array | None = None) -> AllocatedOperand:
     """One operand of a case, in the case's layout for it, with these elements or the case's own.
 
     `data` is (batch, rows, columns), 1 long where the layout repeats one element.
@@ -199,7 +199,7 @@ def _role_of(name: str, stated: Operand, number: int) -> Role:
 
 def _reserve_operand(
     name: str, stated: Operand, shape: tuple[int, ...], number: int
-) -> PlacedOperand:
+) -> AllocatedOperand:
     """An operand as large as a sampled result: addresses, of whose elements none is known."""
     fmt, role = FORMATS[stated.format], _role_of(name, stated, number)
     batch, height, width = (1, 1, 1, *shape)[-3:]
@@ -210,10 +210,10 @@ def _reserve_operand(
         as_tensor(parent, fmt.name), place.shape[skip:], place.strides[skip:], place.first
     )
     data = parent[:1].reshape(1, 1, 1)
-    return PlacedOperand(role, tensor, place, data, parent, (), (), fmt.name, stated.use)
+    return AllocatedOperand(role, tensor, place, data, parent, (), (), fmt.name, stated.use)
 
 
-def _place(role: Role, data: Array, place: OperandView, dtype: str, axes: int) -> PlacedOperand:
+def _place(role: Role, data: Array, place: OperandView, dtype: str, axes: int) -> AllocatedOperand:
     """The operand in memory of its own: `data` in a view of the last `axes` of three axes."""
     fmt = FORMATS[dtype]
     parent = _parent(place.extent, fmt)
@@ -226,7 +226,7 @@ def _place(role: Role, data: Array, place: OperandView, dtype: str, axes: int) -
         as_tensor(parent, dtype), place.shape[3 - axes :], place.strides[3 - axes :], place.first
     )
     before = tuple(flat[start:stop].copy() for start, stop in watched)
-    return PlacedOperand(role, tensor, place, data, parent, watched, before, dtype)
+    return AllocatedOperand(role, tensor, place, data, parent, watched, before, dtype)
 
 
 def _parent(extent: int, fmt: Format) -> Array:
@@ -281,7 +281,7 @@ def _index(place: OperandView, offset: int) -> tuple[int, int, int] | None:
     return (index[0], index[1], index[2]) if rest == 0 else None
 
 
-def _describe(operand: PlacedOperand, offset: int) -> str:
+def _describe(operand: AllocatedOperand, offset: int) -> str:
     index = _index(operand.view, offset)
     if index is None:
         return f"{operand.role.name} offset {offset - operand.view.first}"

@@ -350,7 +350,7 @@ NUMBERED = ("operand_cut", "operand_strides")
 FEWEST = 4  # elements of c; of fewer, some way explains whatever they are
 
 
-def name_misuse(finding: Finding, observations: Sequence[Observation]) -> Finding:
+def label_misuse(finding: Finding, observations: Sequence[Observation]) -> Finding:
     """The finding with the operand that was misread and how; as it is where no way explains it.
 
     `observations`: of cases with this fault; a way must explain all of them.
@@ -390,7 +390,7 @@ def name_misuse(finding: Finding, observations: Sequence[Observation]) -> Findin
     if finding.got == "nan" and all(_are_finite(observation) for observation in observations):
         message = f"{finding.message}: NaN from finite operands"
         return replace(finding, fault="not_finite", message=message)
-    return _name_block(finding, first)
+    return _label_block(finding, first)
 
 
 def _blame(finding: Finding, use: Use, seen: Observation, where: str = "") -> Finding:
@@ -431,7 +431,7 @@ def _are_finite(observation: Observation) -> bool:
     return all(np.isfinite(widen(stored_elements(x))).all() for x in given)
 
 
-def _name_block(finding: Finding, observation: Observation) -> Finding:
+def _label_block(finding: Finding, observation: Observation) -> Finding:
     """The finding with the axis whose second block it takes to show, where it is a single one.
 
     A finding's case is the smallest that was found.

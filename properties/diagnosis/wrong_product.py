@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from gemmproof.properties.cases.generate import Tile
-from gemmproof.properties.cases.operands import PlacedOperand, view_strided
+from gemmproof.properties.cases.operands import AllocatedOperand, view_strided
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import exact_values
@@ -23,7 +23,7 @@ from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS
 
 
 # -- other readings of an operand ----------------------------------------------------------------
-def list_readings(operand: PlacedOperand) -> Iterator[tuple[str, Array]]:
+def list_readings(operand: AllocatedOperand) -> Iterator[tuple[str, Array]]:
     """The operand as other strides give it, where they stay in its parent."""
     view = operand.view
     _, rows, columns = view.shape
@@ -66,7 +66,7 @@ def list_displaced(own: Array, name: str, tiles: Iterable[Tile]) -> Iterator[tup
                 yield words, other.view(own.dtype)
 
 
-def list_strided(operand: PlacedOperand) -> Iterator[tuple[str, Array]]:
+def list_strided(operand: AllocatedOperand) -> Iterator[tuple[str, Array]]:
     """The operand as other strides give it, made of its sides and its own strides, inside it.
 
     Of three axes either the first one's stride is another or those of the last two.

@@ -93,9 +93,9 @@ def list_shapes(observation: Observation) -> tuple[tuple[int, ...], ...]:
     return tuple(c.shape for c in evaluate_all(observation))
 
 
-def name_results(observation: Observation) -> tuple[str, ...]:
+def label_results(observation: Observation) -> tuple[str, ...]:
     """What messages call the results of a call."""
-    return observation.kernel.name_results(len(list_shapes(observation)))
+    return observation.kernel.label_results(len(list_shapes(observation)))
 
 
 @remember

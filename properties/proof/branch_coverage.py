@@ -13,7 +13,7 @@ from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.cases.layouts import ROW
 from gemmproof.properties.cases.operands import operands
 from gemmproof.properties.contract import ROLES
-from gemmproof.properties.kernel import NONE, KernelUnderTest, Misstated
+from gemmproof.properties.kernel import NONE, ContractError, KernelUnderTest
 from gemmproof.properties.proof.counterexamples import Way, read_sizes
 from gemmproof.properties.proof.domain import Domain
 from gemmproof.reference.symbolic.formulas import Namer
@@ -31,7 +31,7 @@ ELSEWHERE = {"batch": 3, "M": 37, "N": 53, "K": 29}  # sizes whose strides are t
 
 
 @dataclass(slots=True)
-class Visits:
+class BranchCoverage:
     """The paths that have a case, each with its words, and those that have none.
 
     `left`: the counted seconds that are left to seek. `sought`: the sizes of branches, and `placed`
@@ -56,14 +56,14 @@ class Visits:
 
 
 def visit_run(
-    visits: Visits, kernel: KernelUnderTest, domain: Domain, case: Case, run: WrapperRun
+    visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, case: Case, run: WrapperRun
 ) -> None:
     """Keep a case that takes a run's path, or its words."""
     _visit(visits, kernel, domain, case, _say(domain, run.guards), run.guards, run.sizes)
 
 
 def visit_branches(
-    visits: Visits, kernel: KernelUnderTest, way: Way, solver: Solver, given: Cond
+    visits: BranchCoverage, kernel: KernelUnderTest, way: Way, solver: Solver, given: Cond
 ) -> None:
     """Keep a case for each side of each branch of a path's kernels, or its words.
 
@@ -91,7 +91,9 @@ def visit_branches(
             visits.unvisited[f"{words}: {sizes}"] = None
 
 
-def _seek(visits: Visits, way: Way, solver: Solver, branch: Branch) -> Mapping[str, int] | str:
+def _seek(
+    visits: BranchCoverage, way: Way, solver: Solver, branch: Branch
+) -> Mapping[str, int] | str:
     """Sizes at which some program takes a side of a branch, or why not; "" where none does."""
     if visits.left <= 0:
         return "no time was left"
@@ -104,7 +106,7 @@ def _seek(visits: Visits, way: Way, solver: Solver, branch: Branch) -> Mapping[s
 
 
 def _visit(
-    visits: Visits, kernel: KernelUnderTest, domain: Domain, case: Case, words: str,
+    visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, case: Case, words: str,
     guards: Sequence[Guard], sizes: Mapping[str, int],
 ) -> None:  # fmt: skip
     sides: dict[str, Any] = domain.read_sides(sizes, case)
@@ -125,7 +127,11 @@ def _visit(
 
 
 def _list_cases(
-    visits: Visits, kernel: KernelUnderTest, domain: Domain, first: Case, guards: Sequence[Guard]
+    visits: BranchCoverage,
+    kernel: KernelUnderTest,
+    domain: Domain,
+    first: Case,
+    guards: Sequence[Guard],
 ) -> Iterator[Case]:
     """The cases of these sizes, or of usual ones, whose layouts meet a path's guards."""
     named = _list_named(domain, guards)
@@ -137,7 +143,11 @@ def _list_cases(
 
 
 def find_layouts(
-    visits: Visits, kernel: KernelUnderTest, domain: Domain, case: Case, guards: Sequence[Guard]
+    visits: BranchCoverage,
+    kernel: KernelUnderTest,
+    domain: Domain,
+    case: Case,
+    guards: Sequence[Guard],
 ) -> Case | None:
     """The case with layouts, dense ones first, that meet a path's guards; None where none does."""
     named = _list_named(domain, guards)
@@ -147,7 +157,7 @@ def find_layouts(
 
 
 def _lay_out_all(
-    visits: Visits, kernel: KernelUnderTest, domain: Domain, base: Case,
+    visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, base: Case,
     guards: Sequence[Guard], named: Sequence[str],
 ) -> Iterator[Case]:  # fmt: skip
     """The case with every choice of layouts that meets a path's guards."""
@@ -188,14 +198,14 @@ def _list_own(domain: Domain, name: str) -> set[Atom]:
 
 
 def _list_places(
-    visits: Visits, kernel: KernelUnderTest, domain: Domain, base: Case, name: str
+    visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, base: Case, name: str
 ) -> Iterator[tuple[str, str, Mapping[Atom, int]]]:
     """Each layout of an operand, with the values that symbols have there."""
     words = kernel.contract.layout_names if name in ROLES else kernel.list_options().get(name, ())
     for word in dict.fromkeys((ROW, *words)):
         key = (tuple(base.sides.items()), base.arguments, name, word)
         if key not in visits.placed and word != NONE:
-            with suppress(Misstated, ValueError):
+            with suppress(ContractError, ValueError):
                 one = _lay_out(base, name, word)
                 values = read_sizes(domain, one, operands(one, kernel))
                 own = _list_own(domain, name)

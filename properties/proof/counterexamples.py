@@ -14,15 +14,15 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import list_far
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.cases.layouts import HUGE
-from gemmproof.properties.cases.operands import PlacedOperand, operands, stored_elements
+from gemmproof.properties.cases.operands import AllocatedOperand, operands, stored_elements
 from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.judges import exact_values, memory_use
-from gemmproof.properties.kernel import KernelUnderTest, Misstated
+from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.proof.domain import Domain
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.simulation import Where
 from gemmproof.reference.symbolic import concrete_run
-from gemmproof.reference.symbolic.concrete import Elsewhere, Unclear
+from gemmproof.reference.symbolic.concrete import OtherPath, Undetermined
 from gemmproof.reference.symbolic.interpreter.interpret import Machine
 from gemmproof.reference.symbolic.lemmas import list_terms
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, eq, walk
@@ -68,7 +68,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class Counterexample:
     """A case at which a property does not hold; `is_certain`: no simulation must confirm it."""
 
     case: Case
@@ -80,13 +80,13 @@ class Sought:
 def seek(
     kernel: KernelUnderTest, ways: Sequence[Way], wanted: Collection[str], seconds: float,
     until: float = float("inf"),
-) -> dict[str, Sought]:  # fmt: skip
+) -> dict[str, Counterexample]:  # fmt: skip
     """A small case for each of some properties at which it does not hold, and what else was seen.
 
     No more than `seconds` are spent, and none after `until`, both counted.
     """
     until = min(until, counted_seconds() + seconds)
-    found: dict[str, Sought] = {}
+    found: dict[str, Counterexample] = {}
     for domain in {id(way.domain): way.domain for way in ways}.values():
         for config in dict.fromkeys(way.config for way in ways if way.domain is domain):
             mine = [way for way in ways if way.domain is domain and way.config == config]
@@ -130,7 +130,9 @@ def _is_far(case: Case) -> bool:
     return case.is_sampled or any(case.layout(name) in HUGE for name in ROLES)
 
 
-def try_case(kernel: KernelUnderTest, ways: Sequence[Way], case: Case) -> dict[str, Sought] | None:
+def try_case(
+    kernel: KernelUnderTest, ways: Sequence[Way], case: Case
+) -> dict[str, Counterexample] | None:
     """What does not hold at a case: of causes and what follows from them, the causes.
 
     None where the formulas do not say what happens there.
@@ -138,7 +140,7 @@ def try_case(kernel: KernelUnderTest, ways: Sequence[Way], case: Case) -> dict[s
     ways = [way for way in ways if way.domain.fit(case) == case]
     try:
         placed = operands(case, kernel)
-    except Misstated:
+    except ContractError:
         return None
     if not ways:
         return None
@@ -149,18 +151,20 @@ def try_case(kernel: KernelUnderTest, ways: Sequence[Way], case: Case) -> dict[s
     for way in ways:
         if any(n.constant not in (None, case.sides[x]) for x, n in way.domain.sizes.items()):
             continue  # sizes of 0 have a domain of their own
-        trial = concrete_run.Trial(way.path, way.machines, sizes, contents, is_partial=is_far)
+        trial = concrete_run.ConcreteRun(way.path, way.machines, sizes, contents, is_partial=is_far)
         try:
             trial.run()
-        except Elsewhere:
+        except OtherPath:
             continue
-        except Unclear:
+        except Undetermined:
             return None
         return dict(_conclude(kernel, case, trial, contents))
     return {}
 
 
-def read_sizes(domain: Domain, case: Case, placed: Mapping[str, PlacedOperand]) -> dict[Atom, int]:
+def read_sizes(
+    domain: Domain, case: Case, placed: Mapping[str, AllocatedOperand]
+) -> dict[Atom, int]:
     """The values of a domain's symbols in a case."""
     values_ = {size.atom: case.sides[axis] for axis, size in domain.sizes.items() if size.atom}
     for name, declared in domain.operands.items():
@@ -177,9 +181,9 @@ def read_sizes(domain: Domain, case: Case, placed: Mapping[str, PlacedOperand]) 
 def _conclude(
     kernel: KernelUnderTest,
     case: Case,
-    trial: concrete_run.Trial,
+    trial: concrete_run.ConcreteRun,
     contents: Mapping[str, np.ndarray],
-) -> Iterator[tuple[str, Sought]]:
+) -> Iterator[tuple[str, Counterexample]]:
     """The property that a trial shows not to hold."""
     for kind, name in PROPERTY_OF.items():
         seen = next((x for x in trial.sightings if x.kind == kind), None)
@@ -187,19 +191,21 @@ def _conclude(
             continue
         # what a hint says may be false of lanes that reach no result, as beyond a short side are
         if kind != concrete_run.HINT or min(case.sides.values()) > 1:
-            yield name, Sought(case, seen.words, seen.where, kind in CERTAIN)
+            yield name, Counterexample(case, seen.words, seen.where, kind in CERTAIN)
         if kind != concrete_run.HINT:
             return
     if kernel.spec is None and not trial.is_partial and _is_wrong(trial, case, contents):
         launches = trial.path.launches
         where = launches[-1].where if launches else None
-        yield exact_values.EXACT, Sought(case, "c = a b", where, False)
+        yield exact_values.EXACT, Counterexample(case, "c = a b", where, False)
 
 
-def _is_wrong(trial: concrete_run.Trial, case: Case, contents: Mapping[str, np.ndarray]) -> bool:
+def _is_wrong(
+    trial: concrete_run.ConcreteRun, case: Case, contents: Mapping[str, np.ndarray]
+) -> bool:
     """Whether the one result is known not to be the product."""
     views = [x for x in trial.path.results if hasattr(x, "storage")]
-    with suppress(Unclear):
+    with suppress(Undetermined):
         got = trial.read_result(views[0]) if len(views) == 1 else None
         if got is not None and got.shape == case.result_shape:
             return bool((got != exact_product(contents["a"], contents["b"])[0]).any())

@@ -41,7 +41,7 @@ SPAN, HUGE_SPAN = 2**31 - 1, 2**38
 MOST_WAYS = 48  # of calling a wrapper: values, operands left out, formats
 
 
-class NotSaid(Exception):
+class NotExpressible(Exception):
     """A contract, or an operand, that terms cannot say; the message is one line."""
 
 
@@ -91,7 +91,7 @@ class Domain:
 def list_domains(kernel: KernelUnderTest) -> Iterator[Domain]:
     """Every way of calling a wrapper: each format, value, and operand that may be left out.
 
-    Raises NotSaid.
+    Raises NotExpressible.
     """
     options = []
     for name, one in kernel.choices.items():
@@ -101,7 +101,7 @@ def list_domains(kernel: KernelUnderTest) -> Iterator[Domain]:
             options.append([(name, ""), (name, NONE)])
     ways = list(itertools.product(kernel.contract.formats, itertools.product(*options)))
     if len(ways) > MOST_WAYS:
-        raise NotSaid(f"{len(ways)} ways of calling it, where {MOST_WAYS} are tried")
+        raise NotExpressible(f"{len(ways)} ways of calling it, where {MOST_WAYS} are tried")
     for dtype, chosen in ways:
         first = smallest(kernel.contract, dtype)
         said = tuple((name, word) for name, word in chosen if word)
@@ -136,7 +136,7 @@ def _make(kernel: KernelUnderTest, case: Case, sizes: dict[str, Poly]) -> Domain
     conds = [cond for axis in sizes for cond in _admit(contract, axis, sizes[axis])]
     if contract.where is not None:
         if not isinstance(contract.where, str):
-            raise NotSaid("a condition on the sizes that is a function")
+            raise NotExpressible("a condition on the sizes that is a function")
         whole = {**sizes, "batch": sizes.get("batch", term(1))}
         conds.append(_relate(contract.where, whole))
     integers = {n: term(x) for n, x in kernel.values_of(case).items() if type(x) is int}
@@ -264,4 +264,4 @@ def _read(node: ast.expr, sizes: Mapping[str, Poly]) -> Poly | Cond:
             terms = [number(x) for x in (left, *others)]
             pairs = zip(ops, terms, terms[1:], strict=False)
             return every(_COMPARED[type(op)](x, y) for op, x, y in pairs)
-    raise NotSaid(f"{ast.unparse(node)}, which terms cannot say")
+    raise NotExpressible(f"{ast.unparse(node)}, which terms cannot say")

@@ -12,7 +12,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import REFUTED, Proof
-from gemmproof.properties.proof.branch_coverage import Visits
+from gemmproof.properties.proof.branch_coverage import BranchCoverage
 from gemmproof.properties.proof.counterexamples import SECONDS as SEEKING
 from gemmproof.properties.proof.counterexamples import Way
 from gemmproof.properties.proof.domain import Domain
@@ -128,7 +128,7 @@ ABOUT = (
 
 
 @dataclass(slots=True)
-class Book:
+class ProofLedger:
     """What was said of each property so far.
 
     `open`: why a property is not decided, and `late` those of them for which time ran out.
@@ -139,7 +139,7 @@ class Book:
     """
 
     kernel: KernelUnderTest
-    visits: Visits
+    visits: BranchCoverage
     open: dict[str, str] = field(default_factory=dict)
     late: set[str] = field(default_factory=set)
     refuted: dict[str, Proof] = field(default_factory=dict)
@@ -192,7 +192,7 @@ class Asker:
     `small` are the sizes.
     """
 
-    book: Book
+    book: ProofLedger
     whole: Solver
     conds: tuple[Cond, ...]
     guards: Cond

@@ -16,19 +16,19 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, SECONDS, TIME, Proof, Proofs
 from gemmproof.properties.proof.branch_coverage import (
     SHARE,
-    Visits,
+    BranchCoverage,
     find_layouts,
     visit_branches,
     visit_run,
 )
 from gemmproof.properties.proof.counterexamples import SECONDS as SEEKING
 from gemmproof.properties.proof.counterexamples import Way, seek
-from gemmproof.properties.proof.domain import HUGE_SPAN, SPAN, Domain, NotSaid, list_domains
+from gemmproof.properties.proof.domain import HUGE_SPAN, SPAN, Domain, NotExpressible, list_domains
 from gemmproof.properties.proof.ledger import (
     ABOUT,
     MOST_CONFIGS,
     Asker,
-    Book,
+    ProofLedger,
     list_bounds,
     list_claims,
     list_fits,
@@ -36,7 +36,7 @@ from gemmproof.properties.proof.ledger import (
 )
 from gemmproof.properties.proof.stored_results import Made, find_made
 from gemmproof.reference.symbolic.interpreter import follow
-from gemmproof.reference.symbolic.interpreter.interpret import Machine, NotFollowed
+from gemmproof.reference.symbolic.interpreter.interpret import Machine, NotInterpretable
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
 from gemmproof.reference.symbolic.obligations.in_bounds import judge_hint
 from gemmproof.reference.symbolic.obligations.indices import OPEN, Verdict
@@ -60,13 +60,13 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     """
     began = counted_seconds()
     until = began + seconds - min(SEEKING, seconds) / 4  # the rest is for trials
-    book = Book(kernel, Visits(seconds * SHARE))
+    book = ProofLedger(kernel, BranchCoverage(seconds * SHARE))
     scope = ""
     try:
         for domain in list_domains(kernel):
-            scope = scope or _say_scope(domain)
+            scope = scope or _format_scope(domain)
             _prove(book, domain, target, until)
-    except NotSaid as why:
+    except NotExpressible as why:
         book.leave_all_open(str(why))
     except OutOfTime:
         book.leave_all_open(f"{seconds:g} s were not enough", late=True)
@@ -85,7 +85,7 @@ def _is_about(kernel: KernelUnderTest, name: str) -> bool:
     return name != exact_values.EXACT or kernel.spec is None
 
 
-def _say_scope(domain: Domain) -> str:
+def _format_scope(domain: Domain) -> str:
     said = f"every {', '.join(domain.sizes)}"
     return f"{said}, any strides" if domain.any_strides else said
 
@@ -106,7 +106,7 @@ RESTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _conclude(book: Book, name: str, scope: str) -> Proof:
+def _conclude(book: ProofLedger, name: str, scope: str) -> Proof:
     if name in book.refuted:
         return book.refuted[name]
     resting = (x for x in RESTS.get(name, ()) if x in book.open or x in book.refuted)
@@ -119,7 +119,7 @@ def _conclude(book: Book, name: str, scope: str) -> Proof:
     return Proof(name, NOT_DECIDED, why=why, case=shown, cut=cut)
 
 
-def _prove(book: Book, domain: Domain, target: str | None, deadline: float) -> None:
+def _prove(book: ProofLedger, domain: Domain, target: str | None, deadline: float) -> None:
     for config in range(MOST_CONFIGS):
         # of the time that is left, no more than half goes into finding the paths
         soon = (counted_seconds() + deadline) / 2
@@ -144,7 +144,7 @@ def _prove(book: Book, domain: Domain, target: str | None, deadline: float) -> N
     book.leave_all_open(f"more than {MOST_CONFIGS} configurations")
 
 
-def _follow(book: Book, domain: Domain, path: Path, config: int) -> Iterator[Way]:
+def _follow(book: ProofLedger, domain: Domain, path: Path, config: int) -> Iterator[Way]:
     """A path with its launches over symbols, if it can be followed; none where it raises."""
     if path.failed is not None:
         if not path.failed.raised:
@@ -152,13 +152,13 @@ def _follow(book: Book, domain: Domain, path: Path, config: int) -> Iterator[Way
         return
     try:
         machines = [follow(launch, number) for number, launch in enumerate(path.launches)]
-    except NotFollowed as why:
+    except NotInterpretable as why:
         book.leave_all_open(f"{why.where}: {why}" if why.where else str(why))
         return
     yield Way(domain, config, path, machines)
 
 
-def _judge_path(book: Book, way: Way, deadline: float) -> None:
+def _judge_path(book: ProofLedger, way: Way, deadline: float) -> None:
     domain, path, machines = way.domain, way.path, way.machines
     accesses = [access for machine in machines for access in machine.accesses]
     conds = [domain.condition, *list_spans(book.kernel, accesses)]
@@ -189,7 +189,7 @@ def _judge_path(book: Book, way: Way, deadline: float) -> None:
         visit_branches(book.visits, book.kernel, way, looking, inner.domain)
 
 
-def _keep(book: Book, way: Way, name: str, said: Iterator[Verdict], deadline: float) -> None:
+def _keep(book: ProofLedger, way: Way, name: str, said: Iterator[Verdict], deadline: float) -> None:
     """Write what is said of a property on one path into the book."""
     for verdict in said:
         if verdict.status in (OPEN, FAILS) and name not in book.suspected:
@@ -241,7 +241,7 @@ def _say(verdict: Verdict) -> str:
     return f"{where}{verdict.words}: {verdict.why}"
 
 
-def _refute(book: Book, way: Way, name: str, verdict: Verdict) -> None:
+def _refute(book: ProofLedger, way: Way, name: str, verdict: Verdict) -> None:
     case = _make_case(book, way, verdict)
     if case is None:
         book.leave_open(name, f"{_say(verdict)}fails only where no case can be")
@@ -257,7 +257,7 @@ def _refute(book: Book, way: Way, name: str, verdict: Verdict) -> None:
 
 
 def _seek(
-    book: Book, ways: list[Way], wanted: list[str], until: float, most: float = SEEKING
+    book: ProofLedger, ways: list[Way], wanted: list[str], until: float, most: float = SEEKING
 ) -> None:
     """Look for cases, or for simpler ones, at which what is not proved does not hold.
 
@@ -274,7 +274,7 @@ def _seek(
     book.seeking -= counted_seconds() - began
 
 
-def _make_case(book: Book, way: Way, verdict: Verdict) -> Case | None:
+def _make_case(book: ProofLedger, way: Way, verdict: Verdict) -> Case | None:
     """A case of the sizes at which an obligation fails, laid out such that it takes the path."""
     assert verdict.model is not None
     domain = way.domain

@@ -13,14 +13,14 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import PROVED, REFUTED, Proofs
 from gemmproof.properties.proof.counterexamples import Way
-from gemmproof.properties.proof.domain import Domain, NotSaid, list_domains
+from gemmproof.properties.proof.domain import Domain, NotExpressible, list_domains
 from gemmproof.properties.proof.ledger import MOST_CONFIGS, Decided, Traced, list_paths
 from gemmproof.properties.proof.prove import list_spans, prove
 from gemmproof.reference.symbolic.interpreter import follow
 from gemmproof.reference.symbolic.interpreter.integer_rules import fits
-from gemmproof.reference.symbolic.interpreter.interpret import NotFollowed
+from gemmproof.reference.symbolic.interpreter.interpret import NotInterpretable
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
-from gemmproof.reference.symbolic.obligations.indices import NoView, locate
+from gemmproof.reference.symbolic.obligations.indices import NotAffine, locate
 from gemmproof.reference.symbolic.solver import YES, OutOfTime, Solver, find_at, fresh_state
 from gemmproof.reference.symbolic.terms import (
     Atom,
@@ -155,7 +155,7 @@ def find_wraps(kernel: KernelUnderTest, target: str | None, seconds: float) -> t
     None at all where a single one was not decided.
     """
     until, found = counted_seconds() + seconds, dict[tuple[str, str], Wrap]()
-    with suppress(_NotDecided, NotSaid, NotFollowed, NoView, OutOfTime):
+    with suppress(_NotDecided, NotExpressible, NotInterpretable, NotAffine, OutOfTime):
         for domain in list_domains(kernel):
             for way in _list_ways(kernel, domain, target, until):
                 for wrap in _judge_way(kernel, way, until):
@@ -227,7 +227,7 @@ def _find_wrap(
 def _find_top(access: Access, step: Poly) -> tuple[Poly, str]:
     """The largest value that a step of an access's offset takes inside of its operand, and words.
 
-    Whether that is the largest is for the solver to say. Raises _NotDecided, NoView.
+    Whether that is the largest is for the solver to say. Raises _NotDecided, NotAffine.
     """
     tensor = access.tensor
     shape, strides = tensor.owner_shape, tensor.owner_strides

@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmproof.reference.arithmetic import Array, fma_fp64, sum_to_odd
 from gemmproof.reference.formats import Format
-from gemmproof.reference.provenance import SignOfLife
+from gemmproof.reference.provenance import Heartbeat
 
 # -- chains of fused multiply-adds ---------------------------------------------------------------
 # Elements of the accumulator worked on at once, so that it and its scratch stay in a 512 KiB cache.
@@ -55,7 +55,7 @@ def chunks(shape: tuple[int, ...], size: int = FMA_CHUNK) -> Iterator[tuple[slic
     programs = max(1, size // max(1, M * N)) if rows == M else 1
     for p in range(0, P, programs):
         for m in range(0, M, rows):
-            SignOfLife.give()
+            Heartbeat.give()
             yield slice(p, p + programs), slice(m, m + rows)
 
 

@@ -23,9 +23,9 @@ from gemmproof.reference.fake_cuda.tensors import (
     default_device,
     do_bench,
     explain_missing,
+    label_call,
     make_unknown,
     mark_result_host,
-    name_call,
     no_device,
     refusal,
 )
@@ -59,7 +59,7 @@ def _refuse_cuda_type(original: Any) -> Any:
 
     def set_default(kind: Any) -> None:
         if getattr(kind, "__module__", "").startswith("torch.cuda"):
-            raise make_unknown(name_call())
+            raise make_unknown(label_call())
         original(kind)
 
     return set_default

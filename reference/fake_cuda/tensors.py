@@ -138,10 +138,10 @@ def _names_driver(error: OSError) -> bool:
 
 def no_device() -> NoReturn:
     """Refuse, in place of what of torch reaches the real device, by the name that was called."""
-    raise make_unknown(name_call())
+    raise make_unknown(label_call())
 
 
-def name_call() -> str:
+def label_call() -> str:
     """Return what the user's innermost line calls: a function of torch, or its own words."""
     called = _find_called(walk_stack(sys._getframe(1)))
     if called is None:  # a type or a function in C, which has no frame

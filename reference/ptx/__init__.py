@@ -22,7 +22,7 @@ from gemmproof.reference.ptx.instruction_operands import (
     UnknownAsm,
     Vector,
     Words,
-    name_freedom,
+    label_freedom,
     parse_operand,
     split_operands,
 )
@@ -157,7 +157,7 @@ Env = dict[str, Array]
 class Instruction:
     """An operation with its operands, and the predicate under which it writes.
 
-    `freedom` is what a GPU may do in its own way (operation.name_freedom).
+    `freedom` is what a GPU may do in its own way (operation.label_freedom).
     """
 
     text: str
@@ -286,7 +286,7 @@ def _read_instruction(statement: str, scopes: list[Scope]) -> Instruction:
         if not isinstance(operand, Register):
             raise UnknownAsm(f"asm: got {_quote(text)}, expected a predicate as the guard")
         guard = operand
-    freedom = name_freedom(form[2])
+    freedom = label_freedom(form[2])
     return Instruction(text, freedom, operation, parsed[: len(first)], parsed[len(first) :], guard)
 
 

@@ -92,7 +92,7 @@ _FUSED = {"add": "+", "sub": "-", "mul": "*"}
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
-def name_freedom(mnemonic: str) -> str:
+def label_freedom(mnemonic: str) -> str:
     """What a GPU may do in its own way, in the words of Launch.rounds; "" where bits are given.
 
     "math" for an approximation, else the sum or product of floats that may become part of an fma.

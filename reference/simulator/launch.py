@@ -28,8 +28,8 @@ from gemmproof.reference.simulation import (
     CompileError,
     KernelError,
     Launch,
+    NotSimulated,
     SimulatorError,
-    Unseen,
     Unsupported,
     Where,
 )
@@ -39,7 +39,7 @@ from gemmproof.reference.simulator.scheduler import run_grid
 from gemmproof.reference.simulator.session import Context, Session
 from gemmproof.reference.simulator.translate import lower
 from gemmproof.reference.simulator.value import Value
-from gemmproof.reference.triton_frontend import identify, make_ttir, name_of
+from gemmproof.reference.triton_frontend import get_name, identify, make_ttir
 from gemmproof.reference.ttir import ReadError, Type, pointer_to, read_module
 
 # -- arguments -----------------------------------------------------------------------------------
@@ -199,11 +199,11 @@ def compile_program(
         text = make_ttir(src, target, options)
         if src.fn.is_gluon():
             words = "is written in Gluon, of which the simulator sees nothing; judge it on a GPU"
-            raise Unseen(f"{name_of(src)} {words}: --device cuda")
+            raise NotSimulated(f"{get_name(src)} {words}: --device cuda")
         try:
             program = _programs[key] = lower(read_module(text), dots, text, sampled)
         except ReadError as error:
-            words = f"{name_of(src)}: TTIR that the simulator cannot read: {error}"
+            words = f"{get_name(src)}: TTIR that the simulator cannot read: {error}"
             raise Unsupported(words) from None
         if len(_programs) > _MOST_PROGRAMS:
             _programs.popitem(last=False)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.provenance import MOST_FILLED, SignOfLife, calling_line, owner
+from gemmproof.reference.provenance import MOST_FILLED, Heartbeat, calling_line, owner
 from gemmproof.reference.simulation import (
     Exhausted,
     KernelError,
@@ -70,7 +70,7 @@ class Progress:
     def check(self, kernel: str, where: Where | None) -> None:
         """Called at every turn of every loop, and between programs. Raises what `end` gives."""
         now = counted_seconds()
-        SignOfLife.give()
+        Heartbeat.give()
         if self._seen is None and now - self.began > self.seconds / 2:
             self._seen = {}
         if now - self.began > self.seconds:

@@ -13,7 +13,7 @@ import numpy as np
 import triton
 
 from gemmproof.reference.dot.model import SPLITS
-from gemmproof.reference.ptx.instruction_operands import name_freedom
+from gemmproof.reference.ptx.instruction_operands import label_freedom
 from gemmproof.reference.simulation import Unsupported, Where
 from gemmproof.reference.simulator.checks.access import check_defined
 from gemmproof.reference.simulator.ops import OPERATIONS
@@ -103,7 +103,7 @@ def _find_freedom(instr: Instr, constants: Constants, functions: Functions) -> s
         neutral = any(s in constants and _is_neutral(constants[s]) for s in instr.sources)
         return {"*", "+"} if neutral else set()
     if op.name == _ASM:
-        free = {name_freedom(word) for word in _MNEMONIC.findall(op.strings[0])}
+        free = {label_freedom(word) for word in _MNEMONIC.findall(op.strings[0])}
         return {"+" if word == "-" else word for word in free}
     inner = set() if op.name.startswith("scf.") else set(_list_within(op, functions))
     if inner & {"math.fma", _ASM}:  # of anything

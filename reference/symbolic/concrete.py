@@ -25,16 +25,16 @@ Values = Mapping[Atom, Any]
 Shape = tuple[int, ...]
 
 
-class Unclear(Exception):
+class Undetermined(Exception):
     """What a call does is not known from its formulas; the message says why."""
 
 
-class Elsewhere(Exception):
+class OtherPath(Exception):
     """A path is not taken with these sizes."""
 
 
 @dataclass(slots=True)
-class Lattice:
+class IterationSpace:
     """The values that atoms have within a block of `rank` axes, as arrays that broadcast.
 
     `axes` are the sizes of the array's axes from the last one; `when` says which of its places are
@@ -52,24 +52,24 @@ class Lattice:
         return self.axes[::-1]
 
     def evaluate(self, what: Poly | Cond) -> Any:
-        """A term's or condition's values. Raises Unclear."""
+        """A term's or condition's values. Raises Undetermined."""
         self._count(what)
         METER.trials += len(self.values)
         METER.trial_lanes += math.prod(self.axes)
         try:
             return evaluate(what, self.values, self.memo)
         except KeyError as atom:
-            raise Unclear(f"{atom} has no value") from None
+            raise Undetermined(f"{atom} has no value") from None
 
     def along(self, numbers: Any, position: int) -> Any:
         """One number for each place along an axis, counted from the last."""
         return np.asarray(numbers).reshape((-1,) + (1,) * position)
 
-    def bind(self, atom: Atom, size: int, runs: Cond | None = None) -> Lattice:
+    def bind(self, atom: Atom, size: int, runs: Cond | None = None) -> IterationSpace:
         """The same with an axis in front for the values 0 to size - 1 of an atom."""
         axes = (*self.axes, size)
         if math.prod(axes) > MOST_LANES:
-            raise Unclear("too many lanes")
+            raise Undetermined("too many lanes")
         values = {**self.values, atom: self.along(np.arange(size), len(self.axes))}
         made = replace(self, values=values, axes=axes, memo={})
         if runs is not None:
@@ -81,7 +81,7 @@ class Lattice:
             made.when = np.logical_and(here, self.when)
         return made
 
-    def select(self, which: np.ndarray, rank: int) -> Lattice:
+    def select(self, which: np.ndarray, rank: int) -> IterationSpace:
         """The same for some of the programs, where blocks have so many axes."""
 
         def take(x: Any) -> Any:
@@ -93,11 +93,11 @@ class Lattice:
         axes = (*self.axes[:rank], len(which), *self.axes[rank + 1 :])
         return replace(self, values=values, axes=axes, when=take(self.when), memo={})
 
-    def run_trips(self, trip: Atom) -> Lattice:
+    def run_trips(self, trip: Atom) -> IterationSpace:
         """The same with an axis in front for every trip of a loop that some program runs."""
         runs = self.machine.known.get(trip)
         if runs is None:
-            raise Unclear(f"{trip} of no known loop")
+            raise Undetermined(f"{trip} of no known loop")
         size = 4
         while True:
             made = self.bind(trip, size, runs)
@@ -105,7 +105,7 @@ class Lattice:
                 break
             size *= 4
         if size > MOST_TRIPS:
-            raise Unclear("too many trips")
+            raise Undetermined("too many trips")
         ran = np.any(made.when, axis=tuple(range(1, made.when.ndim)))
         return self.bind(trip, max(1, int(ran.sum())), runs)
 
@@ -116,7 +116,7 @@ class Lattice:
             if count in self.values:
                 continue
             if count not in self.machine.known:
-                raise Unclear("a loop that is not known")
+                raise Undetermined("a loop that is not known")
             others = (x for x in walk(self.machine.known[count]) if x is not count)
             self._count(every(le(0, term(x)) for x in others if x.args[0] == "trips"))
             for n in range(MOST_TRIPS):
@@ -127,14 +127,14 @@ class Lattice:
                     self.memo.clear()
                     break
             else:
-                raise Unclear("too many trips")
+                raise Undetermined("too many trips")
 
 
-def make_lattice(machine: Machine, values: Values, programs: Any, shape: Shape) -> Lattice:
+def make_lattice(machine: Machine, values: Values, programs: Any, shape: Shape) -> IterationSpace:
     """The lattice of a block of a launch's programs, given as three lists of coordinates."""
-    made = Lattice(machine, dict(values), (*reversed(shape), len(programs[0])))
+    made = IterationSpace(machine, dict(values), (*reversed(shape), len(programs[0])))
     if math.prod(made.axes) > MOST_LANES:
-        raise Unclear("too many lanes")
+        raise Undetermined("too many lanes")
     for pid, at in zip(machine.pids, programs, strict=True):
         if pid.atom is not None:
             made.values[pid.atom] = made.along(at, len(shape))
@@ -145,7 +145,7 @@ def make_lattice(machine: Machine, values: Values, programs: Any, shape: Shape) 
     return made
 
 
-def run_loops(lattice: Lattice, trips: Iterable[Atom]) -> Lattice:
+def run_loops(lattice: IterationSpace, trips: Iterable[Atom]) -> IterationSpace:
     """The lattice within loops, from the outermost."""
     for trip in trips:
         lattice = lattice.run_trips(trip)
@@ -176,8 +176,8 @@ class Numbers:
 
     read: Read
 
-    def of(self, data: Data, lattice: Lattice) -> Number:
-        """Numbers, and whether each depends on an undefined lane. Raises Unclear."""
+    def of(self, data: Data, lattice: IterationSpace) -> Number:
+        """Numbers, and whether each depends on an undefined lane. Raises Undetermined."""
         match data.kind:
             case "number":
                 return _parse(data.word), False
@@ -206,16 +206,16 @@ class Numbers:
                 return _join(_COMPUTED[kind], [self.of(part, lattice) for part in data.parts])
             case "undefined":
                 return 0.0, True
-        raise Unclear(f"{data.kind} of numbers")
+        raise Undetermined(f"{data.kind} of numbers")
 
-    def _load(self, access: Access, lattice: Lattice) -> Number:
+    def _load(self, access: Access, lattice: IterationSpace) -> Number:
         here = lattice.evaluate(access.path) & lattice.evaluate(access.mask) & lattice.when
         at = np.where(here, lattice.evaluate(access.term), -1)
         x, bad = self.read(access, at)
         other: Number = (0.0, True) if access.other is None else self.of(access.other, lattice)
         return np.where(here, x, other[0]), np.where(here, bad, other[1])
 
-    def _sum(self, inner: Lattice, x: Any, bad: Any) -> Number:
+    def _sum(self, inner: IterationSpace, x: Any, bad: Any) -> Number:
         """The sum over the front axis of a lattice, of the places that are there."""
         x, bad, when = (
             np.broadcast_to(part, _shape(inner, x, bad)) for part in (x, bad, inner.when)
@@ -223,7 +223,7 @@ class Numbers:
         return np.where(when, x, 0).sum(axis=0), (bad & when).any(axis=0)
 
 
-def _shape(inner: Lattice, *parts: Any) -> tuple[int, ...]:
+def _shape(inner: IterationSpace, *parts: Any) -> tuple[int, ...]:
     """The shape of a sum's parts, axes that none of them has left 1 long but for the front."""
     shape = np.broadcast_shapes(*(np.shape(x) for x in (*parts, inner.when)))
     missing = len(inner.axes) - len(shape)
@@ -243,22 +243,22 @@ def _parse(word: str) -> float:
     try:
         return float(word)
     except ValueError:
-        raise Unclear(f"the number {word}") from None
+        raise Undetermined(f"the number {word}") from None
 
 
 def keep(x: Any, name: str) -> Any:
-    """Numbers that a type holds as they are. Raises Unclear where it may not."""
+    """Numbers that a type holds as they are. Raises Undetermined where it may not."""
     kind = DTYPES.get(name)
     fmt = FORMATS.get(kind.format) if kind is not None else None
     if kind is None or fmt is None:
-        raise Unclear(f"a cast to {name}")
+        raise Undetermined(f"a cast to {name}")
     held = np.isnan(x)
     if kind.is_float:
         held |= (np.abs(x) <= min(2.0**fmt.p, fmt.max)) & (x == np.floor(x))
     else:
         held |= np.abs(x) < 2 ** (kind.bits - 1)
     if not np.all(held):
-        raise Unclear(f"numbers that {name} does not hold")
+        raise Undetermined(f"numbers that {name} does not hold")
     return x
 
 
@@ -281,9 +281,9 @@ class Buffer:
 
 
 def make_buffer(span: int, defined: bool) -> Buffer:
-    """A memory of so many elements. Raises Unclear for one that is too large."""
+    """A memory of so many elements. Raises Undetermined for one that is too large."""
     if span > MOST_ELEMENTS:
-        raise Unclear("a memory of too many elements")
+        raise Undetermined("a memory of too many elements")
     return Buffer(np.zeros(span), np.full(span, not defined), np.full(span, not defined))
 
 
@@ -293,7 +293,7 @@ def place(view: Any, count: Count, own: bool = False) -> np.ndarray:
     strides = view.owner_strides if own else view.strides
     sides = tuple(map(count, shape))
     if np.prod(sides, dtype=np.float64) > MOST_ELEMENTS:
-        raise Unclear("a view of too many elements")
+        raise Undetermined("a view of too many elements")
     total: Any = np.zeros(sides, np.int64) + (0 if own else count(view.offset))
     for axis, (n, step) in enumerate(zip(sides, map(count, strides), strict=True)):
         total = total + (np.arange(n) * step).reshape((-1,) + (1,) * (len(sides) - axis - 1))
@@ -312,7 +312,7 @@ def measure(memory: Any, count: Count) -> int:
 @dataclass(frozen=True, slots=True)
 class _Store:
     access: Access
-    lattice: Lattice
+    lattice: IterationSpace
     here: np.ndarray
     at: np.ndarray
 
@@ -341,7 +341,9 @@ class Stores:
 
     found: list[_Store] = field(default_factory=list)
 
-    def add(self, access: Access, lattice: Lattice, here: np.ndarray, at: np.ndarray) -> None:
+    def add(
+        self, access: Access, lattice: IterationSpace, here: np.ndarray, at: np.ndarray
+    ) -> None:
         self.found.append(_Store(access, lattice, here, at))
 
     @property
@@ -369,7 +371,7 @@ class Stores:
 
     def write(
         self, find: Callable[[Any], Buffer], numbers: Numbers
-    ) -> Iterator[tuple[Access, Unclear]]:
+    ) -> Iterator[tuple[Access, Undetermined]]:
         """Leave what is stored in the buffers; what is not known is handed on."""
         stored: dict[int, np.ndarray] = {}
         for one in self.found:
@@ -380,15 +382,15 @@ class Stores:
                 if access.kind == "store":
                     before = stored.get(access.tensor.storage, at[:0])
                     if np.isin(at, before).any():
-                        raise Unclear("elements that two lines store")
+                        raise Undetermined("elements that two lines store")
                     stored[access.tensor.storage] = np.concatenate([before, at])
                     held.data[at], held.bad[at] = x, bad
                 elif access.word in ("add", "fadd"):
                     np.add.at(held.data, at, x)
                     np.logical_or.at(held.bad, at, bad)
                 else:
-                    raise Unclear(f"atomic {access.word}")
-            except Unclear as why:
+                    raise Undetermined(f"atomic {access.word}")
+            except Undetermined as why:
                 held.unclear = held.unclear or str(why)
                 yield access, why
             if access.kind == "store":

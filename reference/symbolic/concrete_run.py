@@ -15,11 +15,11 @@ from gemmproof.reference.simulation import Where
 from gemmproof.reference.symbolic.concrete import (
     Buffer,
     Count,
-    Elsewhere,
-    Lattice,
+    IterationSpace,
     Numbers,
+    OtherPath,
     Stores,
-    Unclear,
+    Undetermined,
     keep,
     make_buffer,
     make_lattice,
@@ -44,10 +44,10 @@ _KNOWN = (
 
 
 def calculate(call: TorchCall, find: Callable[[TensorView], Buffer], count: Count) -> None:
-    """Do what a call does. Raises Unclear for one that is not known."""
+    """Do what a call does. Raises Undetermined for one that is not known."""
     namespace, name, overload = (*call.name.split("."), "default")[:3]
     if namespace != "aten" or name not in _KNOWN or len(call.outputs) != 1:
-        raise Unclear("an operation that is not known")
+        raise Undetermined("an operation that is not known")
     (view,) = call.outputs
     held, at = find(view), place(view, count)
     undefined = False
@@ -56,7 +56,7 @@ def calculate(call: TorchCall, find: Callable[[TensorView], Buffer], count: Coun
         nonlocal undefined
         given, here = find(view), place(view, count)
         if given.unclear:
-            raise Unclear(given.unclear)
+            raise Undetermined(given.unclear)
         undefined |= bool(given.bad[here].any())
         return torch.from_numpy(given.data[here])
 
@@ -99,7 +99,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Trial:
+class ConcreteRun:
     """One call of a wrapper on a path, with values for its symbols.
 
     `contents` are the numbers of operands, by name. Of a grid with many programs the corners are
@@ -117,9 +117,9 @@ class Trial:
     unclear: str = ""
 
     def run(self) -> None:
-        """Follow the path. Raises Elsewhere, or Unclear where not even addresses are known."""
+        """Follow the path. Raises OtherPath, or Undetermined where not even addresses are known."""
         if not bool(evaluate_at(self.path.condition, self.values)):
-            raise Elsewhere
+            raise OtherPath
         for call in self.path.operations:
             if call.name == LAUNCH:
                 number = call.args[0]
@@ -148,7 +148,7 @@ class Trial:
         self._require_arguments(launch)
         grid = [self.count(n) for n in machine.grid]
         if not bool(evaluate_at(machine.launched, self.values)):
-            raise Unclear("a launch that is refused")
+            raise Undetermined("a launch that is refused")
         if min(grid) < 1:
             return
         programs = self._list_programs(grid)
@@ -171,7 +171,7 @@ class Trial:
         """An argument that 32 bits do not hold is of another type, and its kernel another one."""
         for x in launch.arguments:
             if isinstance(x, Poly) and x.constant is None and not -(2**31) <= self.count(x) < 2**31:
-                raise Unclear("an argument of more than 32 bits")
+                raise Undetermined("an argument of more than 32 bits")
 
     def _list_programs(self, grid: list[int]) -> list[Any]:
         sides: list[Any] = [range(n) for n in grid]
@@ -185,7 +185,7 @@ class Trial:
         """Whether a claim holds in every lane; what is not known of a hint is let be."""
         try:
             holds = self._holds(machine, claim, programs)
-        except Unclear:
+        except Undetermined:
             if claim.kind == "fit":  # the formulas rest on it
                 raise
             return
@@ -201,7 +201,9 @@ class Trial:
         wrong = ~_truth(lattice.evaluate(claim.cond)) & lattice.evaluate(claim.path)
         return not np.any(wrong & lattice.when)
 
-    def _judge_access(self, access: Access, lattice: Lattice) -> tuple[np.ndarray, np.ndarray]:
+    def _judge_access(
+        self, access: Access, lattice: IterationSpace
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Which places touch memory, and the elements from the memory's first."""
         mask = _truth(lattice.evaluate(access.path)) & lattice.evaluate(access.mask) & lattice.when
         here = np.broadcast_to(mask, lattice.shape)
@@ -239,7 +241,7 @@ class Trial:
     # -- numbers ---------------------------------------------------------------------------------
     def _buffer(self, view: TensorView) -> Buffer:
         if view.dtype != view.memory.dtype:
-            raise Unclear(f"{view.memory.dtype} read as {view.dtype}")
+            raise Undetermined(f"{view.memory.dtype} read as {view.dtype}")
         if view.storage not in self.buffers:
             made = make_buffer(measure(view.memory, self.count), view.defined)
             if view.name in self.contents and view.memory.is_operand:
@@ -255,10 +257,10 @@ class Trial:
 
         def read(access: Access, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             if access.kind != "load" or access.tensor.storage in written:
-                raise Unclear("what a launch stores and reads")
+                raise Undetermined("what a launch stores and reads")
             held = self._buffer(access.tensor)
             if held.unclear:
-                raise Unclear(held.unclear)
+                raise Undetermined(held.unclear)
             if not held.data.size:
                 return np.zeros(at.shape), np.ones(at.shape, np.bool_)
             at = at + self.count(access.tensor.offset) * (at >= 0)
@@ -276,7 +278,7 @@ class Trial:
     def _calculate(self, call: TorchCall) -> None:
         try:
             calculate(call, self._buffer, self.count)
-        except Unclear as why:
+        except Undetermined as why:
             self.unclear = self.unclear or f"{call.name}: {why}"
             for view in call.outputs:
                 self._forget(view, f"{call.name}: {why}")
@@ -286,13 +288,13 @@ class Trial:
         made.unclear = made.unclear or why
 
     def read_result(self, view: TensorView) -> np.ndarray:
-        """The numbers of a result. Raises Unclear where they are not known."""
+        """The numbers of a result. Raises Undetermined where they are not known."""
         held = self._buffer(view)
         if held.unclear:
-            raise Unclear(held.unclear)
+            raise Undetermined(held.unclear)
         at = place(view, self.count)
         if held.bad[at].any():
-            raise Unclear("an undefined lane")
+            raise Undetermined("an undefined lane")
         return held.data[at]
 
     def _judge_result(self, view: TensorView) -> None:
@@ -306,11 +308,11 @@ class Trial:
 
 
 def evaluate_at(what: Poly | Cond, values: Mapping[Atom, int]) -> Any:
-    """A term of sizes alone. Raises Unclear for one of others."""
+    """A term of sizes alone. Raises Undetermined for one of others."""
     try:
         return evaluate(what, values)
     except KeyError as atom:
-        raise Unclear(f"{atom} has no value") from None
+        raise Undetermined(f"{atom} has no value") from None
 
 
 def _truth(x: Any) -> Any:

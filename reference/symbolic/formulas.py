@@ -76,15 +76,15 @@ class Namer:
     # -- text ------------------------------------------------------------------------------------
     def judge(self, cond: Cond) -> str:
         """A condition in words."""
-        return self._say_cond(self._cond(cond))
+        return self._format_cond(self._cond(cond))
 
-    def _say_cond(self, cond: Cond, inner: bool = False) -> str:
+    def _format_cond(self, cond: Cond, inner: bool = False) -> str:
         if cond.term is not None:
             return self._compare(cond.kind, cond.term)
         if not cond.parts:
             return "always" if cond.kind == "all" else "never"
         word = " and " if cond.kind == "all" else " or "
-        text = word.join(dict.fromkeys(self._say_cond(part, True) for part in cond.parts))
+        text = word.join(dict.fromkeys(self._format_cond(part, True) for part in cond.parts))
         return f"({text})" if inner else text
 
     def _compare(self, kind: str, what: Poly) -> str:
@@ -123,10 +123,10 @@ class Namer:
         if atom.kind == "unknown":
             return f"<{str(atom.args[0]).partition(' at ')[0]}>"
         if atom.kind == "flag":
-            return f"({self._say_cond(atom.args[0])})"
+            return f"({self._format_cond(atom.args[0])})"
         if atom.kind == "choice":
             cond, x, y = atom.args
-            return f"({self._sum(x)} if {self._say_cond(cond)} else {self._sum(y)})"
+            return f"({self._sum(x)} if {self._format_cond(cond)} else {self._sum(y)})"
         x, y = atom.args
         if atom.kind in ("min", "max"):
             return f"{atom.kind}({self._sum(x)}, {self._sum(y)})"

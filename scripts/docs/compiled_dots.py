@@ -81,7 +81,7 @@ def compile_cells(cells: dict[str, list[Dot]], jobs: int) -> Iterator[Row]:
             parts = [dots[i::jobs] for i in range(jobs)]
             found = _compile(gpu, [part for part in parts if part], room)
             for dot in dots:
-                yield {"gpu": gpu, **_state(dot), **tell_cell(found[dot])}
+                yield {"gpu": gpu, **_state(dot), **describe_cell(found[dot])}
 
 
 def _compile(gpu: str, parts: list[list[Dot]], room: str) -> dict[Dot, LoweredLaunch]:
@@ -105,7 +105,7 @@ def _follow(name: str) -> Iterator[Listener]:
     yield lambda event: None
 
 
-def tell_cell(made: LoweredLaunch) -> Row:
+def describe_cell(made: LoweredLaunch) -> Row:
     """Of a compiled dot what the page is made of: its instructions, or the compiler's message."""
     if made.error:
         return {"refused": made.error}

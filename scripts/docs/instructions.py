@@ -56,17 +56,17 @@ def make_tables(data: Row) -> dict[str, str]:
     cells = {(row["gpu"], dot_of(row)): row for row in data["cells"]}
     count, gpus = len(cells), len({gpu for gpu, _ in cells})
     made = f"{count} dots for {gpus} GPUs, compiled with Triton {data['triton']} on {data['date']}."
-    tables = {"made": made, "usual": tell_usual(cells), "smallest": tell_smallest(cells)}
+    tables = {"made": made, "usual": describe_usual(cells), "smallest": describe_smallest(cells)}
     for name, values, change in CHANGES:
-        tables[name] = tell_changes(cells, name, values, change)
+        tables[name] = describe_changes(cells, name, values, change)
     return tables | {
-        "fp32": tell_precisions(cells),
-        "fp8": tell_promotion(cells),
-        "sums": tell_sums(cells),
+        "fp32": describe_precisions(cells),
+        "fp8": describe_promotion(cells),
+        "sums": describe_sums(cells),
     }
 
 
-def name_cell(row: Row | None, short: bool = False) -> str:
+def label_cell(row: Row | None, short: bool = False) -> str:
     """A cell in a word or two: the instruction, and the format where it is not the operands' own.
 
     If `short`, without the k that an instruction of the same kind has for each width of elements.
@@ -102,26 +102,26 @@ def list_kinds(cells: Cells) -> list[Kind]:
     return [*kinds[:at], ("fp32", "ieee"), *kinds[at:]]
 
 
-def name_kind(kind: Kind) -> str:
+def label_kind(kind: Kind) -> str:
     """A format in words."""
     return f"`{kind[0]}`{', ' if kind[1] else ''}{kind[1] or ''}"
 
 
-def tell_usual(cells: Cells) -> str:
+def describe_usual(cells: Cells) -> str:
     """By format and GPU what a tile that limits nothing becomes; equal GPUs share a column."""
 
     def tell(gpu: str, kind: Kind) -> str:
         dot = replace(USUAL, dtype=kind[0], precision=kind[1])
-        return name_cell(cells.get((gpu, dot)))
+        return label_cell(cells.get((gpu, dot)))
 
     kinds = list_kinds(cells)
     columns = group((tuple(tell(gpu, kind) for kind in kinds), gpu) for gpu in GPUS)
-    rows = group((tuple(x[i] for x in columns), name_kind(kind)) for i, kind in enumerate(kinds))
+    rows = group((tuple(x[i] for x in columns), label_kind(kind)) for i, kind in enumerate(kinds))
     head = ("a and b", *(" ".join(gpus) for gpus in columns.values()))
     return make_table(head, [[" ".join(names), *found] for found, names in rows.items()])
 
 
-def tell_smallest(cells: Cells) -> str:
+def describe_smallest(cells: Cells) -> str:
     """Of each side the smallest one that reaches the tensor cores, and what is below it."""
     found = []
     for gpu in GPUS:
@@ -129,7 +129,7 @@ def tell_smallest(cells: Cells) -> str:
             dot = replace(USUAL, dtype=kind[0], precision=kind[1])
             if has_cores(cells.get((gpu, dot))):
                 sides = tuple(_find_smallest(cells, gpu, dot, side) for side in "MNK")
-                found.append((sides, (gpu, name_kind(kind))))
+                found.append((sides, (gpu, label_kind(kind))))
     return make_table(("GPU", "a and b", "M", "N", "K"), _join(group(found)))
 
 
@@ -140,7 +140,7 @@ def _find_smallest(cells: Cells, gpu: str, dot: Dot, side: str) -> str:
         row = cells.get((gpu, replace(dot, tile=(*dot.tile[:at], n, *dot.tile[at + 1 :]))))  # type: ignore[arg-type]
         if has_cores(row):
             return f"{n}{f', {below} below' if below else ''}"
-        below = name_cell(row)
+        below = label_cell(row)
     return NONE
 
 
@@ -157,7 +157,7 @@ CHANGES: tuple[tuple[str, Sequence[int], Callable[[Dot, int], Dot]], ...] = (
 )
 
 
-def tell_changes(
+def describe_changes(
     cells: Cells, name: str, values: Sequence[int], change: Callable[[Dot, int], Dot]
 ) -> str:
     """By GPU and format what each value gives, where that is not one instruction for all.
@@ -169,55 +169,55 @@ def tell_changes(
         for kind in list_kinds(cells):
             dot = replace(USUAL, dtype=kind[0], precision=kind[1])
             rows = [cells.get((gpu, change(dot, n))) for n in values]
-            told = tuple(name_cell(row, short=name != "K") for row in rows)
+            told = tuple(label_cell(row, short=name != "K") for row in rows)
             if len(set(told) - {REFUSED, NONE, "fma"}) > 1 and NONE not in told:
-                found.append((told, (gpu, name_kind(kind))))
+                found.append((told, (gpu, label_kind(kind))))
     return make_table(("GPU", "a and b", *(f"{name} = {n}" for n in values)), _join(group(found)))
 
 
-def tell_precisions(cells: Cells) -> str:
+def describe_precisions(cells: Cells) -> str:
     """What fp32 operands are multiplied as, by what is said of them."""
     found = []
     for gpu in GPUS:
         said = (None, *PRECISIONS)
         dots = [replace(USUAL, dtype="fp32", precision=x) for x in said]
-        found.append((tuple(name_cell(cells.get((gpu, dot))) for dot in dots), gpu))
+        found.append((tuple(label_cell(cells.get((gpu, dot))) for dot in dots), gpu))
     head = ("GPU", "nothing said", *(f"`{x}`" for x in PRECISIONS))
     return make_table(head, [[" ".join(gpus), *told] for told, gpus in group(found).items()])
 
 
-def tell_promotion(cells: Cells) -> str:
+def describe_promotion(cells: Cells) -> str:
     """fp8 sums in `acc = tl.dot(a, b, acc)`, by what max_num_imprecise_acc says."""
     deep = replace(USUAL, tile=(64, 64, 128), dtype="fp8e4m3")
     found = []
     for gpu in GPUS:
         rows = [cells.get((gpu, replace(deep, imprecise=n))) for n in (None, *IMPRECISE)]
         if any(map(has_cores, rows)):
-            found.append((tuple(map(_tell_sum, rows)), gpu))
+            found.append((tuple(map(_describe_sum, rows)), gpu))
     head = ("GPU", "nothing said", *(f"max_num_imprecise_acc={n}" for n in IMPRECISE))
     return make_table(head, [[" ".join(gpus), *told] for told, gpus in group(found).items()])
 
 
-def _tell_sum(row: Row | None) -> str:
+def _describe_sum(row: Row | None) -> str:
     every = row and row.get("promoted_k")
     added = f", added in fp32 every {every} of k" if every else ""
-    return f"{name_cell(row)}{added}"
+    return f"{label_cell(row)}{added}"
 
 
-def tell_sums(cells: Cells) -> str:
+def describe_sums(cells: Cells) -> str:
     """What an accumulator of fp16 becomes, by the format that the instruction adds in."""
     found = []
     for gpu in GPUS:
         rows = [cells.get((gpu, replace(USUAL, dtype=x, acc="fp16"))) for x in ("fp16", "fp8e4m3")]
         if any(rows):
-            found.append((tuple(_name_sum(row) for row in rows), gpu))
+            found.append((tuple(_label_sum(row) for row in rows), gpu))
     rows = [[" ".join(gpus), *told] for told, gpus in group(found).items()]
     return make_table(("GPU", "`fp16` added in", "`fp8e4m3` added in"), rows)
 
 
-def _name_sum(row: Row | None) -> str:
+def _label_sum(row: Row | None) -> str:
     if row is None or "refused" in row:
-        return name_cell(row)
+        return label_cell(row)
     return ", ".join(dict.fromkeys(acc for *_, acc, _ in row["instructions"]))
 
 

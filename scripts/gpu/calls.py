@@ -6,15 +6,15 @@ from scripts.gpu.evidence import Row, list_kernels
 from tests.witnesses.recorded.calls import TARGET, bits_of, list_calls, predict_call
 
 from gemmproof.backends.cuda_device import Gpu, Launches
-from gemmproof.engine.observe import PassedOver, observe
-from gemmproof.fake_device import Wanted
+from gemmproof.engine.observe import CaseNotRunnable, observe
+from gemmproof.fake_device import DeviceRequest
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 
 
 def find_calls() -> dict[str, tuple[KernelUnderTest, Case]]:
     """Registered kernels, whose modules meet this machine's GPU, and the cases to be recorded."""
-    Wanted.device = True
+    DeviceRequest.device = True
     return list_calls(list_kernels("kernels"))
 
 
@@ -28,7 +28,7 @@ def launch_call(name: str) -> Row:
     try:
         launches = Launches(Gpu(), TARGET, made.choices, lambda event: None)
         observation = observe(kernel, case, launches)
-    except PassedOver as reason:
+    except CaseNotRunnable as reason:
         return {**row, "failed": f"no room for {reason}"}
     if observation.raised is not None:
         return {**row, "failed": observation.raised.text}

@@ -16,7 +16,7 @@ import torch
 import triton
 
 from gemmproof.backends.cuda_device import Gpu
-from gemmproof.fake_device import Wanted
+from gemmproof.fake_device import DeviceRequest
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.worker.serve import load_registered
@@ -85,7 +85,7 @@ def list_tasks(
 
 def find_kernel(name: str) -> KernelUnderTest:
     """A registered kernel, whose module meets this machine's GPU."""
-    Wanted.device = True
+    DeviceRequest.device = True
     return next(kernel for kernel in list_kernels("measure") if kernel.name == name)
 
 

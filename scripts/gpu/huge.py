@@ -20,7 +20,7 @@ from scripts.gpu.evidence import (
 from scripts.gpu.products import PRODUCTS
 
 from gemmproof.backends.autotune import Choice, force
-from gemmproof.engine.observe import PassedOver
+from gemmproof.engine.observe import CaseNotRunnable
 from gemmproof.properties.cases.data import TORCH_DTYPES
 
 FORMATS = ("fp16", "fp8e4m3")
@@ -112,7 +112,7 @@ def call(
                 c = launch(a, b)
                 c[-1:, -1:].cpu()  # a CUDA error shows here
                 return c, ran
-            except PassedOver:
+            except CaseNotRunnable:
                 index += 1
                 if index >= ran[-1].among:
                     raise ValueError("no configuration fits the device") from None

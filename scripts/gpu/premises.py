@@ -21,7 +21,7 @@ from scripts.gpu.evidence import (
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.observe import observe
-from gemmproof.lowering.assumption_check import PremiseCheck
+from gemmproof.lowering.assumption_check import AssumptionCheck
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.gpus import TARGETS
@@ -95,7 +95,7 @@ def _kernels(set: str) -> dict[str, KernelUnderTest]:
 def compare(set: str, name: str, target: str) -> Row:
     """What became of the predictions of one kernel for one target, over all of its formats."""
     kernel = _kernels(set)[name]
-    premises = PremiseCheck(lambda event: None, SECONDS, every=True)
+    premises = AssumptionCheck(lambda event: None, SECONDS, every=True)
     refused: Counter[str] = Counter()
     for dtype in kernel.contract.formats:
         _note_launches(kernel, dtype, target, premises, refused)
@@ -117,7 +117,11 @@ def compare(set: str, name: str, target: str) -> Row:
 
 
 def _note_launches(
-    kernel: KernelUnderTest, dtype: str, target: str, premises: PremiseCheck, refused: Counter[str]
+    kernel: KernelUnderTest,
+    dtype: str,
+    target: str,
+    premises: AssumptionCheck,
+    refused: Counter[str],
 ) -> None:
     """Take in the launches of each configuration on whole tiles, and of the first on odd sizes."""
     sides = [x for x in (_admit(kernel, WHOLE), _admit(kernel, ODD)) if x is not None]

@@ -23,7 +23,7 @@ from scripts.gpu.sanitize import place
 from triton.runtime.jit import JITFunction
 
 from gemmproof.backends.autotune import force
-from gemmproof.fake_device import Wanted
+from gemmproof.fake_device import DeviceRequest
 from gemmproof.lowering.compile import (
     CapturedLaunch,
     capture_launches,
@@ -147,7 +147,7 @@ def compare_facts(told: dict[str, Any], said: dict[str, int], driver: CudaDriver
 
 def launch_kernel(kernel: KernelUnderTest, case: Case, binaries: set[str]) -> Row:
     """What Triton is told of the functions of a real call, and how many are the very binaries."""
-    Wanted.device = True
+    DeviceRequest.device = True
     loaded: list[Any] = []
     compile_, device = JITFunction._do_compile, torch.device("cuda")
 

@@ -27,7 +27,7 @@ from scripts.gpu.evidence import (
 )
 
 from gemmproof.backends.autotune import force, multiprocessors
-from gemmproof.engine.observe import PassedOver
+from gemmproof.engine.observe import CaseNotRunnable
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.cases.layouts import ROW
@@ -173,7 +173,7 @@ def call_kernel(kernel: str = "", format: str = "fp16") -> int:
                     try:
                         found.call(case, tensors)
                         count += 1
-                    except PassedOver:  # as its tuner does
+                    except CaseNotRunnable:  # as its tuner does
                         pass
                 torch.cuda.synchronize()
                 among = max([choice.among for choice in ran], default=1)

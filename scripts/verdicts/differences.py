@@ -25,7 +25,7 @@ def _compare(where: str, old: Any, new: Any) -> Iterator[str]:
     if old == new:
         return
     if isinstance(old, list) and isinstance(new, list):
-        old, new = _name_items(old), _name_items(new)
+        old, new = _label_items(old), _label_items(new)
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*old, *(x for x in new if x not in old)]:
             place = f"{where}: {name}"
@@ -41,7 +41,7 @@ def _compare(where: str, old: Any, new: Any) -> Iterator[str]:
     yield f"{where}: got {_show(new)}, expected {_show(old)}"
 
 
-def _name_items(items: list[Any]) -> dict[str, Any]:
+def _label_items(items: list[Any]) -> dict[str, Any]:
     """Return the items of a list by what tells them apart: findings by fault, others by place."""
     named: dict[str, Any] = {}
     for i, item in enumerate(items):

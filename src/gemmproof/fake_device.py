@@ -12,7 +12,7 @@ SECONDS = 60.0
 REMEDY = 'put what a script runs by itself under `if __name__ == "__main__":`'
 
 
-class Wanted:
+class DeviceRequest:
     """`device`: whether this process goes on to launch on a GPU, so that modules shall meet it."""
 
     device = False
@@ -32,7 +32,11 @@ def fake_device() -> Iterator[None]:
     Nothing is imagined where there is no torch, and where the process is to launch on the GPU that
     it has. Otherwise a GPU of this machine is not touched.
     """
-    if find_spec("torch") is None or find_spec("triton") is None or (Wanted.device and _gpu()):
+    if (
+        find_spec("torch") is None
+        or find_spec("triton") is None
+        or (DeviceRequest.device and _gpu())
+    ):
         yield
         return
     from gemmproof.reference.fake_cuda import fake_gpu

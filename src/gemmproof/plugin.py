@@ -140,9 +140,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[OPTIONS] = options = read_options(config)
     config.stash[LEFT_OUT] = {}
     if options.device is not None:
-        from gemmproof.fake_device import Wanted
+        from gemmproof.fake_device import DeviceRequest
 
-        Wanted.device = True
+        DeviceRequest.device = True
     if is_wanted(options.annotations):
         config.pluginmanager.register(Annotations(), "gemmproof annotations")
     config.addinivalue_line("markers", "gemm: an item of gemmproof: one kernel, format, property")
@@ -269,13 +269,13 @@ def _require_properties(kernels: Iterable[KernelUnderTest]) -> None:
 
 
 def _ask(hook: Callable[[], Any]) -> Any:
-    from gemmproof.reference.provenance import tell_error
+    from gemmproof.reference.provenance import format_error
     from gemmproof.target import line_of
 
     try:
         return hook()
     except Exception as error:
-        raised = f"pytest_gemm_kernels() raised {tell_error(error)}"
+        raised = f"pytest_gemm_kernels() raised {format_error(error)}"
         raise _make_refusal(f"{line_of(error) or 'pytest_gemm_kernels'}: {raised}") from None
 
 

@@ -97,7 +97,7 @@ def choose_judge(options: Options, closes: contextlib.ExitStack) -> Judge:
 
 def _judge_in_worker(item: GemmItem, options: Options) -> Report:
     """The report on a kernel, as check and signoff make it."""
-    from gemmproof.engine.saved_cases import find_store, judge_kept, say_kept
+    from gemmproof.engine.saved_cases import find_store, format_saved, judge_kept
 
     request = replace(
         _ask("check", item, options.target),
@@ -110,7 +110,7 @@ def _judge_in_worker(item: GemmItem, options: Options) -> Report:
     )
     store = find_store(options.kept, request)
     report, worker = judge_kept(request, _limit(options), store)
-    if said := say_kept(worker):
+    if said := format_saved(worker):
         print(said)
     if report.verdict != "pass":
         print(worker.output, end="")  # which pytest shows beside the failure
@@ -181,13 +181,13 @@ def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
 def _measure_here(item: GemmItem, options: Options) -> Report:
     from gemmproof.drift.run import drift_of
     from gemmproof.engine.assemble import make_error
-    from gemmproof.reference.accumulator import Unprobed
+    from gemmproof.reference.accumulator import NotMeasurable
     from gemmproof.reference.gpus import DEFAULT
     from gemmproof.reference.simulator import SimulatorError
 
     try:
         return drift_of(item.kernel, item.format, target=options.target or DEFAULT)
-    except (SimulatorError, Unprobed) as error:
+    except (SimulatorError, NotMeasurable) as error:
         return make_error(item.kernel.name, f"{item.kernel.name} at {item.format}: {error}")
 
 

@@ -233,11 +233,11 @@ class Course:
                 (one,) = running or [_Part()]
                 said, left = one.tell(), one.estimate(now)
             else:
-                said, left = self._tell_parts(running), self._estimate(running, now)
-            about = "" if left is None else f", about {say_seconds(left)} left"
+                said, left = self._describe_parts(running), self._estimate(running, now)
+            about = "" if left is None else f", about {format_seconds(left)} left"
             return clean(f"{self.title}: {said}{about}")
 
-    def _tell_parts(self, running: list[_Part]) -> str:
+    def _describe_parts(self, running: list[_Part]) -> str:
         said = f"{self.ended} of {self.parts} {self.noun}"
         if len(running) == 1:
             return f"{said}; {running[0].tell()}"
@@ -263,7 +263,7 @@ class Course:
         return spent * max(0.0, self.parts - done) / done
 
 
-def say_seconds(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """A time as a person would say it: 7 s, 25 s, 4 min."""
     if seconds < 10:
         return f"{max(1, math.ceil(seconds))} s"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
 
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.target import Target, display_path, package_of
 from gemmproof.terminal import say, write_all
 from gemmproof.worker import supervisor
@@ -137,7 +137,7 @@ def keep_judging(target: Target, judge: Callable[[], Answer], quiet: bool) -> st
                     answer()
                     there = sum(path.is_file() for path in files)
                     if not quiet:
-                        say(f"watching {say_count(there, 'file')}; Ctrl-C ends it")
+                        say(f"watching {format_count(there, 'file')}; Ctrl-C ends it")
                 seen.wait()
             if seen.why:
                 return seen.why

@@ -174,7 +174,7 @@ def _list_calls(one: _Found, known: _Known) -> Iterator[_Handing]:
             _follow(node.targets[0], node.value, holders)
     for node in ast.walk(one.node):
         if isinstance(node, ast.Call):
-            callee, given = _name_callee(node.func, known.tables), list(_list_given(node))
+            callee, given = _label_callee(node.func, known.tables), list(_list_given(node))
             has_kernel = any(getattr(x, "id", None) in known.kernels for x in given)
             if callee is not None or has_kernel:
                 handed = {p for x in given if (p := _trace(x, holders))}
@@ -213,7 +213,7 @@ def _trace(value: ast.expr, holders: dict[str, str]) -> str | None:
                 return None
 
 
-def _name_callee(func: ast.expr, tables: set[str]) -> str | None:
+def _label_callee(func: ast.expr, tables: set[str]) -> str | None:
     """Whom a call calls: a name of the file, or _LAUNCH for `kernel[grid](...)`."""
     match func:
         case ast.Name(id=name):

@@ -11,7 +11,7 @@ from scripts.command import run
 from scripts.gpu import calls, corpora
 from tests.witnesses.recorded.calls import bits_of, predict_call
 
-from gemmproof.fake_device import Wanted
+from gemmproof.fake_device import DeviceRequest
 
 RIGHT = [
     *("rows_in_two_launches", "batch_on_the_third_axis", "packed_bytes_interleaved"),
@@ -79,7 +79,7 @@ def test_parameters_are_options(monkeypatch):
 @pytest.fixture(autouse=True)
 def wanted_as_before(monkeypatch):
     """What a recording sets for its process, a test takes back."""
-    monkeypatch.setattr(Wanted, "device", Wanted.device)
+    monkeypatch.setattr(DeviceRequest, "device", DeviceRequest.device)
 
 
 @pytest.mark.parametrize("name", ["matmul-fp16", "bmm-bf16", "matmul_w4-fp16"])

@@ -16,14 +16,14 @@ CONFTEST = """
 import os, sys
 sys.path[:0] = [{here!r}, {support!r}]
 import fake_gpu, launched_kernels as kernels
-from gemmproof.backends import device
+from gemmproof.backends import cuda_device
 
 def fault(call, result, tensors):
     if {dies} and call > 3:
         os._exit(5)
     return result
 
-device.find_gpu = lambda: fake_gpu.FakeGpu(fault)
+cuda_device.find_gpu = lambda: fake_gpu.FakeGpu(fault)
 
 def pytest_gemm_kernels():
     from gemmproof import Contract, KernelUnderTest

@@ -22,12 +22,12 @@ from fake_gpu import (
 from wide import wide
 
 from gemmproof.backends import cuda as lane
-from gemmproof.backends.autotune import PassedOver
+from gemmproof.backends.autotune import CaseNotRunnable
 from gemmproof.backends.cuda import FILLS, launch_cases
 from gemmproof.backends.predict import predict
 from gemmproof.cli import EXIT, main
 from gemmproof.engine.check import check
-from gemmproof.lowering.assumption_check import PremiseCheck
+from gemmproof.lowering.assumption_check import AssumptionCheck
 from gemmproof.properties.cases.case import Case
 from gemmproof.reference.simulator.ops import dots
 from gemmproof.report.record import Report
@@ -163,7 +163,7 @@ def test_a_configuration_that_does_not_fit_is_passed_over_with_a_note():
     class Small(FakeGpu):
         def call(self, function, tensors, index, choices, beat):
             if choices:
-                raise PassedOver("configuration BLOCK_M: 32: out of resource: shared memory")
+                raise CaseNotRunnable("configuration BLOCK_M: 32: out of resource: shared memory")
             return super().call(function, tensors, index, choices, beat)
 
     report, *_ = launch(kernels.tuned, CASES[1:2], Small())
@@ -256,7 +256,7 @@ def test_other_faults_of_the_same_launch_are_told_all_the_same(told_wrong):
 def test_what_is_as_predicted_is_compiled_only_where_that_is_asked_for():
     events = launch(kernels.plain, FLIPPED)[2]
     assert not any(e["event"] == "premise" for e in events)
-    one = PremiseCheck(events.append, every=True)
+    one = AssumptionCheck(events.append, every=True)
     launch_cases(*make_kernel(kernels.plain, CONTRACT), FLIPPED, FakeGpu(), events.append, one)
     one.check_noted()
     premises = one.conclude()

@@ -14,7 +14,7 @@ from gemmproof.backends.autotune import force
 from gemmproof.backends.cuda import MOST_CASES, select_cases
 from gemmproof.backends.cuda_device import find_changes, place
 from gemmproof.backends.predict import _find_freedom, find_target
-from gemmproof.engine.observe import PassedOver
+from gemmproof.engine.observe import CaseNotRunnable
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import operands
 from gemmproof.properties.judges.determinism import agree
@@ -101,7 +101,7 @@ class Tuner:
         raise OutOfResources(300, 200, "shared memory")
 
 
-@pytest.mark.parametrize(("count", "raised"), [(2, PassedOver), (1, OutOfResources)])
+@pytest.mark.parametrize(("count", "raised"), [(2, CaseNotRunnable), (1, OutOfResources)])
 def test_only_a_tuner_with_a_choice_passes_over_a_configuration(count, raised):
     from triton.runtime.autotuner import Autotuner
 

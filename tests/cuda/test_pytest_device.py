@@ -13,13 +13,13 @@ from pytest_project import ROOT, list_failed, run_pytest, write_project
 PATHS = (Path(__file__).parent, ROOT / "tests" / "support")
 CONFTEST = """
 import fake_gpu, torch
-from gemmproof.backends import device
+from gemmproof.backends import cuda_device
 
 def fault(call, result, tensors):
     {fault}
     return result
 
-device.find_gpu = lambda: fake_gpu.FakeGpu(fault)
+cuda_device.find_gpu = lambda: fake_gpu.FakeGpu(fault)
 
 def pytest_gemm_kernels():
     from gemmproof import Contract, KernelUnderTest

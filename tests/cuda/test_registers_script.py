@@ -98,7 +98,7 @@ def test_what_the_system_keeps_of_a_block_may_be_left_out(tmp_path):
 @pytest.mark.lane("full")
 def test_a_registered_kernel_is_compared_and_a_call_that_fails_is_told(tmp_path, monkeypatch):
     """There is no GPU here, which is told; on one it is called."""
-    monkeypatch.setattr(registers.Wanted, "device", False)
+    monkeypatch.setattr(registers.DeviceRequest, "device", False)
     row = compare(tmp_path, "matmul_splitk", "fp16")
     assert row["expected"]
     assert [x["name"] for x in row["launches"]] == ["matmul_splitk_kernel"]

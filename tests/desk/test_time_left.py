@@ -1,6 +1,6 @@
 """Progress: what is done of what was asked, and the time left where there is a basis for it."""
 
-from gemmproof.terminal import Course, say_seconds
+from gemmproof.terminal import Course, format_seconds
 
 
 class Clock:
@@ -188,7 +188,7 @@ def test_premises_of_a_check_have_a_time_left():
 
 def test_times_are_those_that_a_person_would_say():
     said = {0: "1 s", 0.2: "1 s", 8.1: "9 s", 12: "15 s", 51: "55 s", 61: "1 min", 400: "7 min"}
-    assert {seconds: say_seconds(seconds) for seconds in said} == said
+    assert {seconds: format_seconds(seconds) for seconds in said} == said
 
 
 def test_names_cannot_move_the_cursor():

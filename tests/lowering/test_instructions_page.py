@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from scripts.docs.compiled_dots import USUAL, compile_cells, dot_of, list_dots, read_data
-from scripts.docs.instructions import PAGE, has_cores, make_page, make_tables, name_cell
+from scripts.docs.instructions import PAGE, has_cores, label_cell, make_page, make_tables
 from triton_versions import DIFFERENCES, version_of
 
 from gemmproof.reference.gpus import GPUS
@@ -87,15 +87,15 @@ def test_what_the_page_says_in_words_is_so():
     for gpu in ("sm_70", "sm_75"):
         assert not any(has_cores(row) for (name, _), row in CELLS.items() if name == gpu)
     for gpu in NVIDIA:
-        assert "of tf32" in name_cell(cell(gpu, dtype="fp32"))
-        assert name_cell(cell(gpu, dtype="fp32", precision="ieee")) == "fma"
+        assert "of tf32" in label_cell(cell(gpu, dtype="fp32"))
+        assert label_cell(cell(gpu, dtype="fp32", precision="ieee")) == "fma"
         assert has_cores(cell(gpu, dtype="int8"))
         assert ("refused" in cell(gpu, dtype="fp8e4m3")) == (gpu in ("sm_80", "sm_86"))
         assert has_cores(cell(gpu, dtype="fp64")) == (gpu in ("sm_80", "sm_90", "sm_100"))
         # no tile is too small in M or N
         for (name, dot), row in CELLS.items():
             if name == gpu and dot.dtype not in ("fp8e4m3", "fp64") and dot.precision != "ieee":
-                told = name_cell(row)
+                told = label_cell(row)
                 assert "fma" not in told
                 assert told != "refused" or dot.tile[2] < 32 or (gpu, dot.tile[1]) == ("sm_100", 8)
     refused = {gpu for (gpu, _), row in CELLS.items() if "refused" in row and GPUS[gpu].is_amd}
@@ -106,10 +106,10 @@ def test_what_the_page_says_in_words_is_so():
         if gpu in ("sm_90", "sm_100") and dot.dtype in formats - {"fp64"} and dot.imprecise != 0:
             few = dot.tile[0] < 64 or dot.tile[1] < 8 or dot.warps % 4
             if has_cores(row):
-                assert name_cell(row).startswith("mma") == bool(few), (gpu, dot)
-    assert name_cell(cell("sm_90", warps=8)) == "wgmma m64n32k16"
+                assert label_cell(row).startswith("mma") == bool(few), (gpu, dot)
+    assert label_cell(cell("sm_90", warps=8)) == "wgmma m64n32k16"
     deep = {"tile": (64, 64, 128), "dtype": "fp8e4m3"}
-    assert name_cell(cell("sm_90", **deep, imprecise=0)).endswith("of f16")
+    assert label_cell(cell("sm_90", **deep, imprecise=0)).endswith("of f16")
     assert [cell("sm_90", **deep, imprecise=n)["promoted_k"] for n in (32, 64)] == [32, 64]
     assert all(cell("sm_89", **deep, imprecise=n)["promoted_k"] is None for n in (32, 64, 0))
     assert all(cell(gpu, **deep)["promoted_k"] is None for gpu in NVIDIA[2:])

@@ -13,7 +13,7 @@ import torch
 
 from gemmproof.cli import EXIT, main
 from gemmproof.engine.check import check
-from gemmproof.lowering.assumption_check import PremiseCheck
+from gemmproof.lowering.assumption_check import AssumptionCheck
 from gemmproof.lowering.assumptions import join_lines
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
@@ -138,7 +138,7 @@ class Compiler:
 
 def premises(tmp_path, fault=lambda launch: None, **words):
     compiler = Compiler(tmp_path / "log", fault)
-    return PremiseCheck(lambda event: None, compiler=compiler, **words)
+    return AssumptionCheck(lambda event: None, compiler=compiler, **words)
 
 
 def test_launches_that_compile_to_the_same_are_compiled_once(tmp_path):
@@ -197,8 +197,8 @@ def test_what_takes_a_compiler_down_costs_one_launch(fault, how, tmp_path):
 
 def test_a_launch_that_is_not_compiled_leaves_a_check_incomplete(monkeypatch):
     monkeypatch.setattr(
-        "gemmproof.engine.sections.PremiseCheck",
-        lambda tell, seconds, every: PremiseCheck(tell, seconds, every=every, compiler=fail),
+        "gemmproof.engine.sections.AssumptionCheck",
+        lambda tell, seconds, every: AssumptionCheck(tell, seconds, every=every, compiler=fail),
     )
     report = judge()
     assert report.verdict == "incomplete"

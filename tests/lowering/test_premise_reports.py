@@ -13,7 +13,7 @@ from warm_process import run_module
 from gemmproof.cli import EXIT, main
 from gemmproof.engine.assemble import make_report
 from gemmproof.properties.cases.case import Case
-from gemmproof.report.record import SCHEMA, Premises, Report
+from gemmproof.report.record import SCHEMA, ModelCheck, Report
 from gemmproof.terminal import _Part
 from gemmproof.worker.protocol import WorkerExit
 from gemmproof.worker.supervisor import Limits, find_broken
@@ -26,7 +26,7 @@ def pytest_gemm_kernels():
     import right
     return [KernelUnderTest("right", right.matmul, Contract())]
 """
-KEPT = Premises("sm_90", 14, 20, 20, 0)
+KEPT = ModelCheck("sm_90", 14, 20, 20, 0)
 BROKEN = replace(KEPT, agreed=17, differ=1, contradicted=("file.py:70: predicted as ...",))
 BROKEN = replace(BROKEN, unknown=("file.py:90: no instruction",), failed=("f: got no end",))
 
@@ -59,9 +59,9 @@ def test_a_line_says_it():
 
 def test_the_record_is_what_its_json_says():
     for one in (KEPT, BROKEN, replace(KEPT, untold={"promotion": 3})):
-        assert Premises.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+        assert ModelCheck.from_dict(json.loads(json.dumps(one.to_dict()))) == one
     with pytest.raises(ValueError, match="report premises: got fields target, expected target la"):
-        Premises.from_dict({"target": "sm_90"})
+        ModelCheck.from_dict({"target": "sm_90"})
 
 
 @pytest.mark.lane("full")

@@ -9,7 +9,7 @@ from gemmproof.mutate.record import Baseline, Judgement, Score, document, exit_c
 from gemmproof.mutate.run import conclude
 from gemmproof.mutate.source import Mutant
 from gemmproof.mutate.task import find_scope
-from gemmproof.mutate.text import say_score, summarise
+from gemmproof.mutate.text import format_score, summarise
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.proof import Proof
@@ -151,14 +151,14 @@ def test_the_score_is_of_those_that_live_or_die():
     assert score("equivalent", "invalid").value is None
     seen = score("killed", "no difference seen")
     assert (seen.value, seen.least) == (1.0, 0.5)
-    assert "score 0.500 with those" in say_score(seen)
+    assert "score 0.500 with those" in format_score(seen)
 
 
 def test_what_was_not_judged_is_told_and_makes_the_answer_incomplete():
     cut_short = score("killed", asked=2), score("killed", note="interrupted")
     for one in (score("killed", "not judged"), *cut_short):
         assert exit_code([one], []) == 3
-    assert "incomplete: 1 mutant not judged" in say_score(score("killed", "not judged"))
+    assert "incomplete: 1 mutant not judged" in format_score(score("killed", "not judged"))
     assert exit_code([score("killed", "survived")], []) == 0
     assert exit_code([score("killed")], ["too low"]) == 1
     assert exit_code([], []) == 3

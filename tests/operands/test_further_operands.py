@@ -11,7 +11,7 @@ from families.row_scales import FAMILY, scaled_mm
 
 from gemmproof import Contract, KernelUnderTest, Operand, check, multiple_of
 from gemmproof.kernels import matmul
-from gemmproof.properties.kernel import Misstated
+from gemmproof.properties.kernel import ContractError
 from gemmproof.reference.spec import SpecError
 
 OPERANDS, formula = FAMILY.right.operands, FAMILY.right.spec
@@ -181,7 +181,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(made, said):
     ],
 )
 def test_an_operand_that_no_case_can_have_is_no_fault_of_the_kernel(stated, said):
-    with pytest.raises(Misstated, match=re.escape(said)):
+    with pytest.raises(ContractError, match=re.escape(said)):
         judge(lambda a, b, s: matmul(a, b), operands={"s": stated}, spec=lambda a, b, s: a @ b)
 
 

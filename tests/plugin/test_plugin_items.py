@@ -99,7 +99,7 @@ KERNELS = """
         K("twice", right.matmul, both),
     ]
 """
-FEW_ENOUGH = "from gemmproof.engine import tally\ntally.EXAMPLES = 1\n"
+FEW_ENOUGH = "from gemmproof.engine import sections\nsections.EXAMPLES = 1\n"
 REASON = "reads past K, \x1b issue 12"
 WHY = REASON.replace("\x1b", r"\x1b")  # as it is shown
 ITEM = re.compile(r"::test_gemm\[(\S+)-stays_in_bounds\] (\w+)")

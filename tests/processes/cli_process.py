@@ -13,7 +13,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 SOURCE = SUPPORT.parents[1] / "src"
 COMMAND = (
     "import sys; from gemmproof.worker import protocol; protocol.ENGINE = 'fake_engine:check';"
-    "from gemmproof.watch import progress; progress.EVERY = 3600.0;"
+    "from gemmproof import terminal; terminal.EVERY = 3600.0;"
     "from gemmproof.cli import main; sys.exit(main())"
 )
 

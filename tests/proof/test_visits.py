@@ -13,8 +13,8 @@ from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.judges import memory_use
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, TIME
 from gemmproof.properties.proof import prove as prove_module
-from gemmproof.properties.proof.branch_coverage import Visits
-from gemmproof.properties.proof.ledger import ABOUT, Book
+from gemmproof.properties.proof.branch_coverage import BranchCoverage
+from gemmproof.properties.proof.ledger import ABOUT, ProofLedger
 from gemmproof.properties.proof.prove import _conclude, prove
 from gemmproof.reference.symbolic.solver import OutOfTime
 from gemmproof.reference.symbolic.tracing import paths, symbolic_shapes
@@ -127,12 +127,12 @@ def test_a_property_that_takes_too_long_by_itself_says_so(monkeypatch):
 
 
 def test_what_rests_on_what_is_cut_short_is_so_too():
-    book = Book(KernelUnderTest("mine", plain), Visits(0.0))
+    book = ProofLedger(KernelUnderTest("mine", plain), BranchCoverage(0.0))
     book.leave_open(memory_use.FIT, "it takes too much of the time", late=True)
     made = {name: _conclude(book, name, "every M") for name in ABOUT}
     assert {proof.cut for proof in made.values()} == {TIME}
     assert made[memory_use.BOUNDS].why == f"it rests on {memory_use.FIT}"
-    book = Book(KernelUnderTest("mine", plain), Visits(0.0))
+    book = ProofLedger(KernelUnderTest("mine", plain), BranchCoverage(0.0))
     book.leave_open(memory_use.FIT, "a sum")
     book.leave_open(memory_use.FIT, "no time either", late=True)  # the first reason is the one told
     book.leave_open(memory_use.ONCE, "no time", late=True)

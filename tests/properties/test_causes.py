@@ -9,7 +9,7 @@ import triton.language as tl
 from fake_simulator import HERE, check_with, fake_run, right, stray_load
 
 from gemmproof.engine.check import check
-from gemmproof.engine.findings import join, name_axis
+from gemmproof.engine.findings import join, label_axis
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding, list_by_cause
@@ -95,11 +95,11 @@ def test_the_simplest_of_one_fault_is_the_root_whatever_came_first():
 def test_an_axis_is_named_at_the_smallest_case_if_it_is_the_only_one():
     drawn = replace(NEVER, axis="M", got="row 16 of c never stored", case=Case(17, 5, 1))
     small = replace(NEVER, case=SMALL)
-    named = name_axis(small, drawn, [drawn])
+    named = label_axis(small, drawn, [drawn])
     assert (named.axis, named.case) == ("M", SMALL)
     assert named.message.endswith("(along M at M=17 N=5 K=1: row 16 of c never stored)")
-    assert name_axis(small, drawn, [drawn, replace(drawn, axis="N")]) == small
-    assert name_axis(STRAY_LOAD, replace(STRAY_LOAD, axis="M"), [STRAY_LOAD]) == STRAY_LOAD
+    assert label_axis(small, drawn, [drawn, replace(drawn, axis="N")]) == small
+    assert label_axis(STRAY_LOAD, replace(STRAY_LOAD, axis="M"), [STRAY_LOAD]) == STRAY_LOAD
 
 
 def test_what_follows_is_listed_under_its_own_cause():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from gemmproof.reference.provenance import say_count
     ],
 )
 def test_a_count_agrees_with_its_noun(n, noun, said):
-    assert say_count(n, noun) == said
+    assert format_count(n, noun) == said

@@ -46,7 +46,7 @@ FLOATS = (tl.float16, tl.bfloat16, tl.float32, tl.float64, tl.float8e4nv, tl.flo
 ALL = (tl.int1, *INTEGERS, *FLOATS)
 
 
-def name_of(dtype):
+def get_name(dtype):
     return dtype.name
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.observe import keep_state, observe
 from gemmproof.properties.cases.generate import is_admitted
-from gemmproof.properties.proof.domain import NotSaid, list_domains
+from gemmproof.properties.proof.domain import NotExpressible, list_domains
 from gemmproof.properties.proof.ledger import list_paths
 from gemmproof.reference.symbolic.interpreter import follow
-from gemmproof.reference.symbolic.interpreter.interpret import NotFollowed
+from gemmproof.reference.symbolic.interpreter.interpret import NotInterpretable
 from gemmproof.reference.symbolic.lemmas import LANE
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import evaluate, walk
@@ -45,7 +45,7 @@ def follow_all(path):
     for number, launch in enumerate(path.launches):
         try:
             machines.append(follow(launch, number))
-        except NotFollowed as why:
+        except NotInterpretable as why:
             raise Left(f"not followed: {why}") from None
     for machine in machines:
         for access in machine.accesses:
@@ -163,7 +163,7 @@ def compare(kernel, draws, seed=0, seconds=20.0, most=40, target=None):
         deadline = counted_seconds() + seconds
         solver = Solver(domain.condition, deadline=deadline)
         paths = list(list_paths(book, domain, target, config, solver, deadline))
-    except (NotSaid, OutOfTime) as why:
+    except (NotExpressible, OutOfTime) as why:
         found.left[f"no paths: {why}"] += draws
         return found
     finally:

@@ -249,7 +249,7 @@ MUTATIONS = {
     "behind the loop one trip late": (
         control, "_finish", one_trip_more, agrees("carried_from_trip_to_trip")),
     "what a trip adds is forgotten": (
-        symbolic_values.Hole, "fill", lambda self, added: self.init,
+        symbolic_values.LoopVariable, "fill", lambda self, added: self.init,
         agrees("carried_from_trip_to_trip")),
     "any step is the same for all trips": (
         control, "_is_constant", lambda *given: True, agrees("carried_from_trip_to_trip")),

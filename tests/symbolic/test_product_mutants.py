@@ -171,7 +171,7 @@ MUTATIONS = {
         interpret, "keep_hints", lambda machine, op, values, results: results,
         unproved("wider", HINTS)),
     "each lane of a run stands for itself": (
-        interpret, "_say_of_lane", lambda machine, word, value, axis, cond: cond,
+        interpret, "_format_lane", lambda machine, word, value, axis, cond: cond,
         unproved("begun_before", HINTS)),
     "loops say nothing of what they carry": (
         control, "claim_hints", lambda machine, op, value, argument: value,

@@ -26,7 +26,7 @@ BOUNDS, FIT, HINTS, ONCE = memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS, 
 LANES, EXACT = memory_use.LANES, exact_values.EXACT
 
 
-class Book:
+class ProofLedger:
     def __init__(self, kernel):
         self.kernel, self.cases, self.unvisited, self.decided = kernel, {}, {}, {}
         self.traced = {}
@@ -40,7 +40,7 @@ def list_ways(kernel, target=None, configs=1):
     found = []
     for domain, config in itertools.product(list_domains(kernel), range(configs)):
         solver = Solver(domain.condition, deadline=until)
-        for path in list_paths(Book(kernel), domain, target, config, solver, until):
+        for path in list_paths(ProofLedger(kernel), domain, target, config, solver, until):
             if path.failed is None:
                 found.append(Way(domain, config, path, follow_all(path)))
     return found

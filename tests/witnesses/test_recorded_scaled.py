@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded.scaled import cases, inputs, kept, launch, name_of
+from recorded.scaled import cases, get_name, inputs, kept, launch
 
 from gemmproof.reference.simulator import run
 
 RECORDED = dict(np.load(Path(__file__).parent / "recorded" / "scaled-h200.npz"))
-CASES = {name_of(case): case for case in cases()}
+CASES = {get_name(case): case for case in cases()}
 
 
 @pytest.mark.parametrize("key", sorted(RECORDED))

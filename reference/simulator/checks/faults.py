@@ -13,10 +13,10 @@ from gemmproof.reference.simulation import NOWHERE, Fault, Where
 from gemmproof.reference.simulator import session as context
 from gemmproof.reference.simulator.checks.access import STRAY
 from gemmproof.reference.simulator.checks.messages import (
-    Sighting,
+    Violation,
     count_programs,
     gather,
-    name_range,
+    label_range,
 )
 from gemmproof.reference.simulator.memory import view_of
 from gemmproof.reference.simulator.scheduler import KINDS
@@ -57,7 +57,7 @@ def conclude(session: Session, result: Any, names: Sequence[str] = ("c",)) -> No
 
 
 def _fault(
-    kind: str, kernel: str, name: str, hit: np.ndarray, sightings: list[Sighting], **words: Any
+    kind: str, kernel: str, name: str, hit: np.ndarray, sightings: list[Violation], **words: Any
 ) -> Fault:
     """The fault of the marked elements of a result; `words` override its defaults."""
     facts = {"access": "store", "operand": name, "axis": _ragged_axis(name, hit), **words}
@@ -75,11 +75,11 @@ def _mark_elements(session: Session, tensor: torch.Tensor, elements: np.ndarray)
 
 
 def _find_stored_twice(
-    session: Session, kernel: str, sightings: list[Sighting], result: Result
+    session: Session, kernel: str, sightings: list[Violation], result: Result
 ) -> Iterator[Fault]:
     name, tensor = result
     storage = session.memory.storage_of(tensor)
-    lines: dict[Where | None, list[Sighting]] = {}
+    lines: dict[Where | None, list[Violation]] = {}
     for e in sightings:
         if e.kind == "stored_twice" and e.storage is storage:
             lines.setdefault(e.where, []).append(e)
@@ -92,7 +92,7 @@ def _find_stored_twice(
 
 
 def _find_undefined_stored(
-    session: Session, kernel: str, sightings: list[Sighting], result: Result
+    session: Session, kernel: str, sightings: list[Violation], result: Result
 ) -> Iterator[Fault]:
     """One fault for each origin of the undefined lanes that the result still holds."""
     name, tensor = result
@@ -127,18 +127,18 @@ def _find_undefined_stored(
 def span(hit: np.ndarray) -> str:
     """The bounding ranges of the marked elements: "rows 0..3, columns 16..31"."""
     at = [np.flatnonzero(_hit_along(hit, axis)).tolist() for axis in range(hit.ndim)]
-    return ", ".join(name_range(i, hit.ndim, x[0], x[-1]) for i, x in enumerate(at))
+    return ", ".join(label_range(i, hit.ndim, x[0], x[-1]) for i, x in enumerate(at))
 
 
 def _lanes_behind(
-    session: Session, sightings: list[Sighting], tensor: torch.Tensor
-) -> tuple[list[Sighting], Callable[[int], np.ndarray]]:
+    session: Session, sightings: list[Violation], tensor: torch.Tensor
+) -> tuple[list[Violation], Callable[[int], np.ndarray]]:
     """The sightings that stored undefined lanes into a tensor or into what torch made it from.
 
     The function gives, for poison bits, the elements of the tensor that such lanes hit; of a source
     of another shape all elements count as hit.
     """
-    found: list[tuple[torch.Tensor, list[Sighting]]] = []
+    found: list[tuple[torch.Tensor, list[Violation]]] = []
     for part in _lineage(session, tensor):
         storage = session.memory.storage_of(part)
         mine = [e for e in sightings if e.kind == "undefined_stored" and e.storage is storage]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.reference.simulation import NOWHERE, Fault, Where
 from gemmproof.reference.simulator import session
 from gemmproof.reference.simulator.memory import Argument, Storage, StridedView
@@ -64,7 +64,7 @@ def through(box: Box) -> Iterator[None]:
 
 # -- sightings -----------------------------------------------------------------------------------
 @dataclass(slots=True)
-class Sighting:
+class Violation:
     """One thing seen at one access of some programs.
 
     `low`..`high` are the stray indices along the operand's axis; `between` says that lanes step by
@@ -97,7 +97,7 @@ class Sighting:
 def note(kind: str, access: str, programs: np.ndarray, lanes: int, **more: Any) -> None:
     """Note a sighting of the running launch, on the line that runs where no other is given."""
     where = more.pop("where", session.where())
-    session.current().sightings.append(Sighting(kind, access, programs, lanes, where, **more))
+    session.current().sightings.append(Violation(kind, access, programs, lanes, where, **more))
 
 
 def note_lanes(kind: str, access: str, marked: np.ndarray, **more: Any) -> None:
@@ -105,7 +105,7 @@ def note_lanes(kind: str, access: str, marked: np.ndarray, **more: Any) -> None:
     note(kind, access, programs_of(marked), int((marked != 0).sum()), **more)
 
 
-def count_programs(sightings: list[Sighting]) -> int:
+def count_programs(sightings: list[Violation]) -> int:
     """How many programs the sightings involve."""
     return len(np.unique(np.concatenate([s.programs for s in sightings])))
 
@@ -274,15 +274,15 @@ def _decode(offset: np.ndarray, view: StridedView) -> list[np.ndarray] | None:
 _VERB = {"load": "read", "store": "written", "atomic": "updated"}
 
 
-def gather(kernel: str, sightings: list[Sighting]) -> list[Fault]:
+def gather(kernel: str, sightings: list[Violation]) -> list[Fault]:
     """Join the sightings of one call that say the same of the same line, operand and axis."""
-    groups: dict[Any, list[Sighting]] = {}
+    groups: dict[Any, list[Violation]] = {}
     for s in sightings:
         groups.setdefault((s.kind, s.where, id(s.operand), s.access, s.axis), []).append(s)
     return [_fault(kernel, group) for group in groups.values()]
 
 
-def _fault(kernel: str, group: list[Sighting]) -> Fault:
+def _fault(kernel: str, group: list[Violation]) -> Fault:
     s = group[0]
     programs = count_programs(group)
     got, expected = s.got, s.expected
@@ -304,10 +304,10 @@ def _fault(kernel: str, group: list[Sighting]) -> Fault:
     )
 
 
-def _bounds_words(group: list[Sighting], programs: int) -> tuple[str, str]:
+def _bounds_words(group: list[Violation], programs: int) -> tuple[str, str]:
     """Both halves of a message on lanes out of bounds, all of one operand and axis."""
     s = group[0]
-    by = f"{_VERB[s.access]} by {say_count(programs, 'program')}"
+    by = f"{_VERB[s.access]} by {format_count(programs, 'program')}"
     if s.operand is None:
         return f"an address outside every tensor is {by}", "an address of an operand"
     low, high = min(g.low for g in group), max(g.high for g in group)
@@ -327,7 +327,7 @@ def _bounds_words(group: list[Sighting], programs: int) -> tuple[str, str]:
     n = view.shape[s.axis]
     label = s.operand.axes[s.axis]
     size = f"{n} {one if n == 1 else many}" if label.isdigit() else f"{_equals(label)}{n}"
-    what = name_range(s.axis, len(view.shape), low, high)
+    what = label_range(s.axis, len(view.shape), low, high)
     tests = {(g.masked, g.tests) for g in group}
     tail = _mask_words(s, *tests.pop()) if len(tests) == 1 else ""
     tail = _box_words(s) or tail
@@ -347,17 +347,17 @@ def _axis_words(axis: int, rank: int) -> tuple[str, str]:
     return {0: ("column", "columns"), 1: ("row", "rows")}.get(from_end, ("batch", "batches"))
 
 
-def name_range(axis: int, rank: int, low: int, high: int) -> str:
+def label_range(axis: int, rank: int, low: int, high: int) -> str:
     """Indices along an axis in words: "row 3", "columns 16..31"."""
     one, many = _axis_words(axis, rank)
     return f"{one} {low}" if low == high else f"{many} {low}..{high}"
 
 
-def _box_words(s: Sighting) -> str:
+def _box_words(s: Violation) -> str:
     return f" through a {s.box}" if s.box else ""
 
 
-def _mask_words(s: Sighting, masked: bool, tests: tuple[int, ...] | None) -> str:
+def _mask_words(s: Violation, masked: bool, tests: tuple[int, ...] | None) -> str:
     if not masked:
         return "; there is no mask"
     if tests is None or s.operand is None:

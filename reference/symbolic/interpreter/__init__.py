@@ -9,7 +9,7 @@ from gemmproof.reference.symbolic.interpreter import (  # noqa: F401  they regis
     integer_rules,
     memory_rules,
 )
-from gemmproof.reference.symbolic.interpreter.interpret import Machine, NotFollowed
+from gemmproof.reference.symbolic.interpreter.interpret import Machine, NotInterpretable
 from gemmproof.reference.symbolic.interpreter.memory_rules import NAN, ZERO
 from gemmproof.reference.symbolic.interpreter.symbolic_values import (
     BlockWindow,
@@ -28,15 +28,15 @@ M = TypeVar("M", bound=Machine)
 
 
 def follow(launch: TracedLaunch, number: int) -> Machine:
-    """What a launch accesses and claims. Raises NotFollowed, with the kernel's line."""
+    """What a launch accesses and claims. Raises NotInterpretable, with the kernel's line."""
     return follow_on(Machine, launch, number)
 
 
 def follow_on(kind: type[M], launch: TracedLaunch, number: int) -> M:
-    """The same on a machine of another kind. Raises NotFollowed."""
+    """The same on a machine of another kind. Raises NotInterpretable."""
     kernel = next((f for f in launch.functions.values() if f.public), None)
     if kernel is None:
-        raise NotFollowed("the module has no public function")
+        raise NotInterpretable("the module has no public function")
     machine = kind(launch.functions, launch.grid, number)
     kinds = [kind for _, kind in kernel.args]
     machine.run([_value(x, kind) for x, kind in zip(launch.arguments, kinds, strict=True)])
@@ -47,7 +47,7 @@ def _point(view: TensorView) -> Pointers:
     own, seen = (DTYPES.get(name) for name in (view.memory.dtype, view.dtype))
     if own is None or seen is None or own.itemsize != seen.itemsize:
         words = f"{view.name} of {view.memory.dtype} read as {view.dtype}"
-        raise NotFollowed(words)
+        raise NotInterpretable(words)
     return Pointers(view, term(0))
 
 

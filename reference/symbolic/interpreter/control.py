@@ -10,7 +10,7 @@ from gemmproof.reference.symbolic.interpreter.integer_rules import require_fit
 from gemmproof.reference.symbolic.interpreter.interpret import (
     Invocation,
     Machine,
-    NotFollowed,
+    NotInterpretable,
     choose,
     claim_hints,
     control,
@@ -20,8 +20,8 @@ from gemmproof.reference.symbolic.interpreter.memory_rules import names_hole, su
 from gemmproof.reference.symbolic.interpreter.symbolic_values import (
     BlockWindow,
     Data,
-    Hole,
     Ints,
+    LoopVariable,
     Pointers,
     fixed_of,
     list_named,
@@ -50,7 +50,7 @@ from gemmproof.reference.ttir import Op
 def _call(machine: Machine, op: Op, frame: Invocation) -> list[Any]:
     callee = machine.functions.get(op.words[0])
     if callee is None:
-        raise NotFollowed(f"a call of {op.words[0]}, which the module lacks", machine.where)
+        raise NotInterpretable(f"a call of {op.words[0]}, which the module lacks", machine.where)
     return machine.call(callee, [frame.values[x] for x in op.operands], machine.where)
 
 
@@ -91,7 +91,7 @@ class _Loop:
 
     def summarise(self) -> Values:
         """The carried values at the generic trip."""
-        holes = [Hole(x) for x in self.init]
+        holes = [LoopVariable(x) for x in self.init]
         self.machine.muted += 1
         after = self.body([hole.value for hole in holes])
         self.machine.muted -= 1
@@ -107,13 +107,13 @@ class _Loop:
         return known
 
     def _resolve(
-        self, hole: Hole, new: Any, holes: list[Hole], swaps: dict[Atom, Poly]
+        self, hole: LoopVariable, new: Any, holes: list[LoopVariable], swaps: dict[Atom, Poly]
     ) -> Any | None:
         """What a carried value is at the trip, None where that is not known yet."""
         if isinstance(hole.init, Data) or isinstance(new, Data):
             return self._resolve_data(hole, new, holes, swaps)
         if fixed_of(hole.init) != fixed_of(new):
-            raise NotFollowed("a pointer or window that trips exchange", self.machine.where)
+            raise NotInterpretable("a pointer or window that trips exchange", self.machine.where)
         mine = set(hole.atoms)
         others = {x for other in holes for x in other.atoms} - set(swaps)
         terms, changed = terms_of(new), [term(0)] * len(hole.atoms)
@@ -137,7 +137,7 @@ class _Loop:
         return _steps_of_trips(self.machine, hole.fill(changed), hole, new, self.trip)
 
     def _resolve_data(
-        self, hole: Hole, new: Any, holes: list[Hole], swaps: dict[Atom, Poly]
+        self, hole: LoopVariable, new: Any, holes: list[LoopVariable], swaps: dict[Atom, Poly]
     ) -> Data | None:
         """A number: what the trip before handed on, where that does not depend on others."""
         if not isinstance(new, Data) or not isinstance(hole.init, Data) or names_hole(new):
@@ -168,7 +168,7 @@ def _is_of_a_trip(atom: Atom) -> bool:
     return atom.kind == "symbol" and atom.args[0] == "trips"
 
 
-def _steps_of_trips(machine: Machine, value: Any, hole: Hole, new: Any, trip: Atom) -> Any:
+def _steps_of_trips(machine: Machine, value: Any, hole: LoopVariable, new: Any, trip: Atom) -> Any:
     """A pointer with the 32-bit steps that earlier trips added to it."""
     if not isinstance(value, Pointers) or not isinstance(new, Pointers):
         return value
@@ -273,7 +273,7 @@ def _as_data(machine: Machine, init: Values, body: Callable[[Values], Values]) -
     if not any(isinstance(x, Ints) and x.shape for x in init):
         return init
     machine.muted += 1
-    after = body([Hole(x).value for x in init])
+    after = body([LoopVariable(x).value for x in init])
     machine.muted -= 1
     pairs = zip(init, after, strict=True)
     return [machine.data(x) if isinstance(new, Data) else x for x, new in pairs]

@@ -68,7 +68,7 @@ class Branch:
     is_taken: bool
 
 
-class NotFollowed(Exception):
+class NotInterpretable(Exception):
     """An operation that is not known over symbols; `where` is its line."""
 
     def __init__(self, words: str, where: Where | None = None) -> None:
@@ -143,7 +143,7 @@ def choose(machine: Machine, cond: Cond, x: Any, y: Any) -> Any:
         return _choose_window(machine, cond, x, y)
     if isinstance(x, Pointers) and isinstance(y, Pointers):
         if x.tensor != y.tensor:
-            raise NotFollowed("a pointer that is one of two tensors'", machine.where)
+            raise NotInterpretable("a pointer that is one of two tensors'", machine.where)
         steps = tuple(dict.fromkeys((*x.steps, *y.steps)))
         number = make("choice", cond, x.term, y.term)
         return Pointers(x.tensor, number, shape, steps, _choose_hints(cond, x, y))
@@ -199,7 +199,7 @@ def claim_hints(machine: Machine, op: Op, value: Any, argument: str = "") -> Any
             cond = _hint(word, value, axis, n) if n > 1 else TRUE
             number = (machine.launch, next(machine.numbers))
             machine.claim("hint", f"tl.{word}({n})", cond, number)
-            hints.append((number, _say_of_lane(machine, word, value, axis, cond)))
+            hints.append((number, _format_lane(machine, word, value, axis, cond)))
     return replace(value, hints=(*value.hints, *hints)) if hints else value
 
 
@@ -224,7 +224,7 @@ def keep_hints(machine: Machine, op: Op, values: Sequence[Any], results: list[An
     return results
 
 
-def _say_of_lane(machine: Machine, word: str, value: Ints, axis: int, cond: Cond) -> Cond:
+def _format_lane(machine: Machine, word: str, value: Ints, axis: int, cond: Cond) -> Cond:
     """What must hold for a lane not to be misdescribed: of a multiple, for all its run.
 
     That is more than needed: every lane up to it, whichever that is, begins a run at a multiple or
@@ -307,12 +307,12 @@ class Machine:
         self.pids = tuple(pids)
 
     def run(self, arguments: Sequence[Any]) -> None:
-        """Run the kernel on its arguments, if it has any program. Raises NotFollowed."""
+        """Run the kernel on its arguments, if it has any program. Raises NotInterpretable."""
         if self.path == FALSE:
             return
         kernel = next((f for f in self.functions.values() if f.public), None)
         if kernel is None:
-            raise NotFollowed("the module has no public function")
+            raise NotInterpretable("the module has no public function")
         self.call(kernel, arguments, None)
 
     # -- functions, blocks, operations -----------------------------------------------------------
@@ -357,7 +357,7 @@ class Machine:
                 self.part(condition)
             for (label, names_), cond in zip(last.targets, chosen, strict=True):
                 if position[label] <= i:
-                    raise NotFollowed("a loop of branches", self.where)
+                    raise NotInterpretable("a loop of branches", self.where)
                 reached = self.path & cond
                 if reached != FALSE:
                     edge = (reached, [frame.values[x] for x in names_])
@@ -377,7 +377,7 @@ class Machine:
             elif op.types and all(kind.kind == "value" for kind in op.types):
                 results = [self.opaque(op, values, kind) for kind in op.types]
             else:
-                raise NotFollowed(f"{op.name} is not known over symbols", self.where)
+                raise NotInterpretable(f"{op.name} is not known over symbols", self.where)
         if not isinstance(results, list):
             results = [] if results is None else [results]
         if op.name not in CONTROL:
@@ -429,7 +429,7 @@ class Machine:
             and op.name != "tt.ptr_to_int"
         )
         if kind.dtype.is_pointer or moved:
-            raise NotFollowed(f"{op.name} is not known over symbols", self.where)
+            raise NotInterpretable(f"{op.name} is not known over symbols", self.where)
         parts = tuple(self.data(x) for x in values if not isinstance(x, BlockWindow))
         if any(isinstance(x, Data) for x in values) or kind.dtype.is_float:
             return Data(op.name, kind.shape, parts)
@@ -450,7 +450,7 @@ class Machine:
             return Ints(
                 self.unknown(f"an integer from {describe(value)}", value.shape), value.shape
             )
-        raise NotFollowed("a pointer where an integer is expected", self.where)
+        raise NotInterpretable("a pointer where an integer is expected", self.where)
 
     def bools(self, value: Any) -> Bools:
         """A value as conditions."""

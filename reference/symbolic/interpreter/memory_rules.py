@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gemmproof.reference.symbolic.interpreter.integer_rules import is_zero, require_fit, reshape
-from gemmproof.reference.symbolic.interpreter.interpret import Machine, NotFollowed, rule
+from gemmproof.reference.symbolic.interpreter.interpret import Machine, NotInterpretable, rule
 from gemmproof.reference.symbolic.interpreter.symbolic_values import (
     Access,
     BlockWindow,
@@ -187,7 +187,7 @@ ALIGNMENT = 16  # bytes, of a descriptor's strides but the last
 def _move(machine: Machine, op: Op, values: Sequence[Any]) -> Pointers:
     pointer, offset = values[0], machine.ints(values[1])
     if not isinstance(pointer, Pointers):
-        raise NotFollowed("an offset from what is no pointer", machine.where)
+        raise NotInterpretable("an offset from what is no pointer", machine.where)
     steps = pointer.steps
     if offset.bits < 32:
         require_fit(machine, offset, "an offset")
@@ -201,7 +201,9 @@ def _cast_pointers(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
     if isinstance(values[0], Pointers):
         after = op.types[0].dtype.pointee
         if after is None or after.name != values[0].tensor.dtype:
-            raise NotFollowed("a pointer read as one to elements of another type", machine.where)
+            raise NotInterpretable(
+                "a pointer read as one to elements of another type", machine.where
+            )
         return values[0]
     return machine.opaque(op, values, op.types[0])
 
@@ -210,7 +212,7 @@ def _access(
     machine: Machine, kind: str, pointers: Any, mask: Cond, shape: tuple[int, ...], **rest: Any
 ) -> Access:
     if not isinstance(pointers, Pointers):
-        raise NotFollowed(f"a {kind} through what is no pointer", machine.where)
+        raise NotInterpretable(f"a {kind} through what is no pointer", machine.where)
     access = Access(
         kind, pointers.tensor, pointers.term, mask, machine.path, shape, machine.where,
         machine.trips, pointers.steps, launch=machine.launch, number=next(machine.numbers),
@@ -285,7 +287,7 @@ def _window(machine: Machine, op: Op, values: Sequence[Any]) -> BlockWindow:
 def claim_rules(machine: Machine, base: Any, strides: Sequence[Poly]) -> None:
     """Claim what the copy engine asks of a descriptor that the kernel makes."""
     if not isinstance(base, Pointers):
-        raise NotFollowed("a descriptor of what is no pointer", machine.where)
+        raise NotInterpretable("a descriptor of what is no pointer", machine.where)
     size = DTYPES[base.tensor.dtype].itemsize
     rules = [eq(strides[-1], 1)]
     rules += [eq(make("mod", x * size, ALIGNMENT), 0) for x in strides[:-1]]

@@ -260,7 +260,7 @@ def fixed_of(value: Any) -> Any:
     return None
 
 
-class Hole:
+class LoopVariable:
     """A carried value with a symbol for what the trips before added to it."""
 
     def __init__(self, init: Any) -> None:

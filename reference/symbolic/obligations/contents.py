@@ -23,7 +23,7 @@ from gemmproof.reference.symbolic.obligations.in_bounds import (
 from gemmproof.reference.symbolic.obligations.in_bounds import is_dense as is_row_major
 from gemmproof.reference.symbolic.obligations.indices import (
     PROVED,
-    NoView,
+    NotAffine,
     copy_free,
     list_free,
     list_programs,
@@ -94,7 +94,7 @@ def _is_dense(solver: Solver, axes: list[tuple[Poly, Poly]], steps: list[Poly]) 
 
 
 def find_box(solver: Solver, view: TensorView, at: Sequence[Poly]) -> Cutout:
-    """Where the element `at` of a memory lies in a view of it. Raises NotCopied and NoView."""
+    """Where the element `at` of a memory lies in a view of it. Raises NotCopied and NotAffine."""
     memory = view.memory
     axes, starts = _match(solver, view)
     inside = []
@@ -134,7 +134,7 @@ def _is_empty(solver: Solver, view: TensorView) -> bool:
 
 
 def locate_in(solver: Solver, view: TensorView, at: Sequence[Poly]) -> Index:
-    """The index in its memory of a view's element. Raises NotCopied and NoView."""
+    """The index in its memory of a view's element. Raises NotCopied and NotAffine."""
     axes, starts = _match(solver, view)
     found = list(starts)
     for axis, x in zip(axes, at, strict=True):
@@ -147,7 +147,7 @@ def list_filled(
 ) -> Iterator[Part]:
     """What an operation leaves at an index of its output, in each case: where no memory, 0.
 
-    Raises NotCopied and NoView.
+    Raises NotCopied and NotAffine.
     """
     base = get_base(call)
     if is_zeros(call):
@@ -256,7 +256,7 @@ class Question:
 def find_indices(
     solver: Solver, access: Access, view: Any = None
 ) -> list[tuple[Cond, tuple[Poly, ...]]]:
-    """The index of an access along each axis, in each case. Raises NoView.
+    """The index of an access along each axis, in each case. Raises NotAffine.
 
     Where it counts through a dense tensor as through a single row, what runs over an axis is
     carried to the axis before.
@@ -313,7 +313,7 @@ class Contents:
             for case, at in find_indices(self.solver, load):
                 cond = every((load.path, load.mask, case))
                 yield from self._trace(load, memory, at, end, cond, given)
-        except (NoView, NotCopied) as why:
+        except (NotAffine, NotCopied) as why:
             raise NoProduct(f"{memory.name}: {why}") from None
 
     def _find_launch(self, number: int) -> int:

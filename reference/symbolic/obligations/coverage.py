@@ -19,7 +19,7 @@ from gemmproof.reference.symbolic.obligations.indices import (
     OPEN,
     PROVED,
     REFUTED,
-    NoView,
+    NotAffine,
     Verdict,
     copy_free,
     count_programs,
@@ -34,7 +34,7 @@ from gemmproof.reference.symbolic.obligations.indices import (
     new_element,
     split_equal,
 )
-from gemmproof.reference.symbolic.obligations.inversion import Inversion, NoInverse
+from gemmproof.reference.symbolic.obligations.inversion import Inversion, NotInvertible
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import (
     TRUE,
@@ -68,7 +68,7 @@ def find_gap(
     for splits in (False, True):
         ways: list[tuple[Cond, Cond]] = []
         for source in sources:
-            with suppress(NoInverse):
+            with suppress(NotInvertible):
                 ways += _list_ways(solver, source, targets, splits)
         if ways and _covers(solver, ways, within):
             return ""
@@ -122,7 +122,7 @@ def reach(
     if any(x.kind not in DEFINED for x in inverse.digits) or any(
         x.kind == "unknown" for x in named
     ):
-        raise NoInverse
+        raise NotInvertible
     defined = [cond for atom in values for cond in pin(atom)]
     met = [eq(substitute(left, values), right) for left, right in equations]
     return every((*met, *(substitute(cond, values) for cond in (*conds, *ranges, *defined))))
@@ -220,7 +220,7 @@ def _judge_twice(
 ) -> Iterator[Verdict]:
     try:
         places = [(x, *place) for x in (first, second) for place in find_places(x, view)]
-    except NoView as error:
+    except NotAffine as error:
         yield Verdict(OPEN, words, first.where, f"its layout: {error}")
         return
     ours = [place for place in places if place[0] is first]
@@ -388,5 +388,5 @@ def _are_tiled(solver: Solver, stores: Sequence[Access], view: Any, whole: bool 
 def _find_indices(store: Access, view: Any) -> list[tuple[Cond, tuple[Poly, ...]]]:
     try:
         return find_places(store, view)
-    except NoView:
+    except NotAffine:
         return []

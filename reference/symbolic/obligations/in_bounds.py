@@ -13,7 +13,7 @@ from gemmproof.reference.symbolic.obligations.indices import (
     OPEN,
     PROVED,
     REFUTED,
-    NoView,
+    NotAffine,
     Verdict,
     ask,
     find_walk,
@@ -167,7 +167,7 @@ Place = tuple[Cond, tuple[Poly, ...]]
 
 
 def find_places(access: Access, view: Any = None) -> list[Place]:
-    """The index of an access along each axis of its operand, in each case. Raises NoView.
+    """The index of an access along each axis of its operand, in each case. Raises NotAffine.
 
     `view`: of the same memory, where not the operand's own view is meant.
     """
@@ -211,7 +211,7 @@ def _judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...], words
             for index, size in zip(indices, tensor.owner_shape, strict=True):
                 for goal in (le(0, index), lt(index, size)):
                     missing += [goal] if solver.follows(goal, *given, case) != YES else []
-    except NoView:
+    except NotAffine:
         missing = [FALSE]
     if not missing:
         return Verdict(PROVED, words, access.where)

@@ -71,12 +71,12 @@ def find_unknown(*conds: Cond) -> str:
 
 
 # -- coordinates ---------------------------------------------------------------------------------
-class NoView(Exception):
+class NotAffine(Exception):
     """An offset that is no sum of indices times the view's strides, as far as terms show."""
 
 
 def locate(offset: Poly, shape: Sequence[Poly], strides: Sequence[Poly]) -> tuple[Poly, ...]:
-    """The index along each axis whose strides give the offset. Raises NoView.
+    """The index along each axis whose strides give the offset. Raises NotAffine.
 
     Any answer will do for a proof: the offset is their sum, whichever way it is written.
     """
@@ -86,7 +86,7 @@ def locate(offset: Poly, shape: Sequence[Poly], strides: Sequence[Poly]) -> tupl
     for axis in sorted(axes, key=lambda i: _rank(strides[i]), reverse=True):
         found[axis], rest = _divide(rest, strides[axis])
     if rest.terms:
-        raise NoView(f"{rest} elements are along no axis")
+        raise NotAffine(f"{rest} elements are along no axis")
     return tuple(found)
 
 

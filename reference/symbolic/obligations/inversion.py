@@ -23,7 +23,7 @@ _PAIR = {"floordiv": "mod", "mod": "floordiv", "div": "rem", "rem": "div"}
 MOST_STEPS = 64
 
 
-class NoInverse(Exception):
+class NotInvertible(Exception):
     """An index that is no sum of digits."""
 
 
@@ -39,7 +39,7 @@ class Inversion:
         self.digits: dict[Atom, Poly] = {}
 
     def solve(self, equations: Sequence[tuple[Poly, Poly]]) -> None:
-        """Find a value for every free atom and every atom made of them. Raises NoInverse."""
+        """Find a value for every free atom and every atom made of them. Raises NotInvertible."""
         waiting = list(equations)
         for _ in range(MOST_STEPS):
             progress = False
@@ -58,7 +58,7 @@ class Inversion:
             if is_done or not (progress or undone or self._settle() or self._guess(waiting)):
                 break
         if waiting:
-            raise NoInverse
+            raise NotInvertible
         for atom in self.free:
             self.leaves.setdefault(atom, term(0))
 

@@ -20,7 +20,7 @@ from gemmproof.reference.symbolic.obligations.coverage import judge_separate, re
 from gemmproof.reference.symbolic.obligations.indices import (
     OPEN,
     PROVED,
-    NoView,
+    NotAffine,
     Verdict,
     ask,
     copy_free,
@@ -28,7 +28,7 @@ from gemmproof.reference.symbolic.obligations.indices import (
     list_free,
     new_element,
 )
-from gemmproof.reference.symbolic.obligations.inversion import Inversion, NoInverse
+from gemmproof.reference.symbolic.obligations.inversion import Inversion, NotInvertible
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import (
     FALSE,
@@ -304,7 +304,7 @@ def judge_product(
             for second in shares[i:]:
                 yield _judge_once(stored, first, second)
         yield _judge_all(stored, shares)
-    except (NoProduct, NoView, NoInverse) as error:
+    except (NoProduct, NotAffine, NotInvertible) as error:
         why = str(error) or "an index that is no sum of digits"
         yield Verdict(OPEN, wanted.words, store.where, why)
 
@@ -414,7 +414,7 @@ def _judge_all(stored: _Stored, shares: Sequence[_Share]) -> Verdict:
         inverse = Inversion(_list_adding(stored, (share,)))
         try:
             inverse.solve([*equations, *share.over.ties])
-        except NoInverse:
+        except NotInvertible:
             continue
         goals.append(reach(solver, inverse, equations, inner))
     words = f"{wanted.words}: every k"

@@ -180,7 +180,7 @@ def _run(
             stack.enter_context(watch)
             stack.enter_context(Answers(watch))
             stack.enter_context(trace_launches(watch, target, config))
-            results = watch.name_results(call(tensors))
+            results = watch.label_results(call(tensors))
     except Exception as error:
         failed = sizes.failure or _explain(error)
     values = {str(atom): value for atom, value in sizes.hints.items()}

@@ -218,7 +218,7 @@ class Watch(TorchDispatchMode):
         view = self.view(tensor)
         return self.sizes.decide(are_dense(view.shape, view.strides))
 
-    def name_results(self, result: Any) -> list[Any]:
+    def label_results(self, result: Any) -> list[Any]:
         """What the wrapper returned, with the memories named by their places in it."""
         leaves = tree_leaves(result)
         tensors = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]

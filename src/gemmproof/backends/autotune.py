@@ -14,7 +14,7 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from gemmproof.engine.observe import PassedOver
+from gemmproof.engine.observe import CaseNotRunnable
 from gemmproof.reference.fake_cuda.tensors import Facts, Table
 
 
@@ -96,8 +96,8 @@ def choose(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]
 def force(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]:
     """Within it a tuned launch measures nothing: it runs in `choices`, in turn, then the index-th.
 
-    Yields the list of what was chosen. A launch raises PassedOver where the tuner would pass over
-    the configuration.
+    Yields the list of what was chosen. A launch raises CaseNotRunnable where the tuner would
+    pass over the configuration.
     """
     made: list[Choice] = []
 
@@ -113,7 +113,9 @@ def force(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]:
         except (OutOfResources, PTXASError, CompileTimeAssertionFailure) as error:
             if choice.among == 1:
                 raise
-            raise PassedOver(f"configuration {config}: {' '.join(str(error).split())}") from None
+            raise CaseNotRunnable(
+                f"configuration {config}: {' '.join(str(error).split())}"
+            ) from None
         self.nargs = None
         return result
 

@@ -16,18 +16,18 @@ from gemmproof.backends.predict import Prediction, find_target, predict
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.draw import list_cases
 from gemmproof.engine.findings import dedupe
-from gemmproof.engine.observe import Judged, PassedOver, judge, keep_state, observe
+from gemmproof.engine.observe import CaseNotRunnable, CaseResult, judge, keep_state, observe
 from gemmproof.engine.proofs import NOTHING
 from gemmproof.engine.sections import (
     add_premises,
+    describe_claims,
+    describe_passes,
     find_unexpected,
     judge_compiled,
     make_report,
     tally,
-    tell_claims,
-    tell_passes,
 )
-from gemmproof.lowering.assumption_check import PremiseCheck
+from gemmproof.lowering.assumption_check import AssumptionCheck
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import find_reasons
 from gemmproof.properties.judges.determinism import PREDICTED, count_predicted
@@ -36,7 +36,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR, Observation
 from gemmproof.properties.table import BY_NAME, is_predicted, list_required, list_unseen
 from gemmproof.reference.arithmetic import Array
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import PropertyResult, Report
 
 # -- selection of a backend ----------------------------------------------------------------------
@@ -82,8 +82,8 @@ class _Lane:
     device: Any
     emit: Emit
     target: str | None
-    premises: PremiseCheck
-    judged: list[Judged] = field(default_factory=list)
+    premises: AssumptionCheck
+    judged: list[CaseResult] = field(default_factory=list)
     cases: int = 0
     launches: int = 0
     lacks: list[str] = field(default_factory=list)
@@ -101,7 +101,7 @@ def launch_cases(
     cases: Iterable[Case],
     device: Any,
     emit: Emit,
-    premises: PremiseCheck | None = None,
+    premises: AssumptionCheck | None = None,
 ) -> Report:
     """The report of the simulated cases with that of their launches; `device` None: there is none.
 
@@ -119,7 +119,7 @@ def launch_cases(
         why += ": what fails when simulated could damage its memory"
         return explain_no_launch(report, f"--device cuda: {why}")
     target = find_target(device.capability)
-    lane = _Lane(kernel, device, emit, target, premises or PremiseCheck(emit))
+    lane = _Lane(kernel, device, emit, target, premises or AssumptionCheck(emit))
     if lane.target is None:
         capability = ".".join(map(str, device.capability or ("none",)))
         lane.lacks.append(f"no model of a device of capability {capability}")
@@ -171,7 +171,7 @@ def _launch(
     backend = Launches(lane.device, lane.target, choices, lane.emit)
     try:
         observation = observe(lane.kernel, case, backend)
-    except PassedOver as reason:
+    except CaseNotRunnable as reason:
         lane.passed_over[str(reason)] += 1
         return backend
     observation.device = lane.device.name
@@ -215,7 +215,7 @@ def _compare(
         )
 
 
-def _keep_grounded(lane: _Lane, judged: Judged, prediction: Prediction | None) -> Judged:
+def _keep_grounded(lane: _Lane, judged: CaseResult, prediction: Prediction | None) -> CaseResult:
     """Without the bits that differ from a prediction which rests on what is not compiled.
 
     That is an error of gemmproof's own: nothing is known of the kernel's bits.
@@ -239,7 +239,7 @@ def _comparable(result: Array | None, expected: Array | None) -> Array | None:
     return result if getattr(result, "dtype", None) == getattr(expected, "dtype", 0) else None
 
 
-def _take(lane: _Lane, judged: Judged) -> None:
+def _take(lane: _Lane, judged: CaseResult) -> None:
     known = {f.key for one in lane.judged for f in one.findings}
     lane.judged.append(judged)
     for finding in judged.findings:
@@ -291,9 +291,9 @@ def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
     """What was launched where, and whatever was not compared, in a line."""
     facts = ", ".join(f"{k} {v}" for k, v in lane.device.facts.items() if k != "device" and v)
     target = lane.target or "no model"
-    cases = f"{lane.cases} of {say_count(drawn, 'case')}"
+    cases = f"{lane.cases} of {format_count(drawn, 'case')}"
     yield (
-        f"{say_count(lane.launches, 'launch')} of {cases} on the {lane.device.name}"
+        f"{format_count(lane.launches, 'launch')} of {cases} on the {lane.device.name}"
         f" ({', '.join(filter(None, [target, facts]))})"
     )
     if lane.outputs:
@@ -323,7 +323,7 @@ def check_alone(
     launch: bool,
     device: Any,
     tell: Emit,
-    premises: PremiseCheck,
+    premises: AssumptionCheck,
 ) -> Report:
     """Judge a `device_only` kernel over what is launched on `device`; incomplete without `launch`.
 
@@ -331,7 +331,7 @@ def check_alone(
     has one.
     """
     began, state = time.perf_counter(), keep_state(kernel.launch)
-    tell(tell_claims(kernel, launch))
+    tell(describe_claims(kernel, launch))
     report = make_report(kernel, [], [])
     target = simulator.target
     if not launch:
@@ -347,14 +347,14 @@ def check_alone(
             cases += _draw(kernel, seen, dtype, max_examples, random.Random(f"{seed} {dtype}"))
     try:
         report = launch_cases(kernel, report, cases, device, tell, premises)
-        report = tell_passes(report, kernel, () if case else cases, max_examples)
+        report = describe_passes(report, kernel, () if case else cases, max_examples)
         report = add_premises(report, premises, None, ())
     finally:
         state.restore()
     return judge_compiled(report, kernel, target, case, max_examples, began)
 
 
-class _Seen(dict[Case, Judged]):
+class _Seen(dict[Case, CaseResult]):
     """What the simulator sees of a case, looked at when it is first asked for."""
 
     def __init__(self, kernel: KernelUnderTest, simulator: Simulator) -> None:
@@ -363,7 +363,7 @@ class _Seen(dict[Case, Judged]):
         self._kernel = replace(kernel, launch=launch, device_only=False, predicted_by=None)
         self._simulator = simulator
 
-    def __missing__(self, case: Case) -> Judged:
+    def __missing__(self, case: Case) -> CaseResult:
         self[case] = judged = judge(observe(self._kernel, case, self._simulator))
         return judged
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from gemmproof.backends.autotune import Choice, force, multiprocessors, watch_tuners
-from gemmproof.engine.observe import PassedOver, keep_state
+from gemmproof.engine.observe import CaseNotRunnable, keep_state
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import TORCH_DTYPES
-from gemmproof.properties.cases.operands import POISON_FLOAT, POISON_INT, PlacedOperand, Touched
+from gemmproof.properties.cases.operands import POISON_FLOAT, POISON_INT, AllocatedOperand, Touched
 from gemmproof.properties.cases.operands import find_changes as find_host_changes
 from gemmproof.properties.judges.exact_values import list_shapes
 from gemmproof.properties.observation import Observation, list_given
@@ -35,13 +35,13 @@ class Placed:
     Memory of a huge parent that the operand does not watch holds `poison` here.
     """
 
-    operand: PlacedOperand
+    operand: AllocatedOperand
     tensor: torch.Tensor
     storage: torch.Tensor
     poison: int
 
 
-def place(operand: PlacedOperand, dtype: str, device: torch.device) -> Placed:
+def place(operand: AllocatedOperand, dtype: str, device: torch.device) -> Placed:
     """The operand as it is, on `device`. Raises torch.OutOfMemoryError if it has no room there."""
     poison = POISON_INT if FORMATS[dtype].kind == "int" else POISON_FLOAT
     storage = torch.full((operand.parent.nbytes,), poison, dtype=torch.uint8, device=device)
@@ -87,7 +87,7 @@ class Launches:
     """Calls a wrapper on `device`, its tuned launches in `choices`; None leaves that to the tuner.
 
     `ran` are the configurations that the first call ran in. Operands without room there, and a
-    configuration that does not fit, raise PassedOver.
+    configuration that does not fit, raise CaseNotRunnable.
     """
 
     name = CUDA
@@ -99,7 +99,7 @@ class Launches:
         self._placed: dict[str, Placed] = {}
         self._failed = False
 
-    def place(self, operand: PlacedOperand, case: Case) -> torch.Tensor:
+    def place(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
         """The operand in the device's memory, between the same guards."""
         wanted = operand.parent.nbytes
         try:
@@ -107,7 +107,7 @@ class Launches:
                 raise torch.OutOfMemoryError
             placed: Placed = self.device.place(operand, operand.dtype)
         except torch.OutOfMemoryError:
-            raise PassedOver(f"an operand of {wanted / 2**30:.1f} GiB") from None
+            raise CaseNotRunnable(f"an operand of {wanted / 2**30:.1f} GiB") from None
         self._placed[operand.role.name] = placed
         return placed.tensor
 
@@ -131,7 +131,7 @@ class Launches:
                 launch, tuple(tensors.values()), case.config, self.choices, self._beat
             )
         except torch.OutOfMemoryError:
-            raise PassedOver("operands that leave no memory for the result") from None
+            raise CaseNotRunnable("operands that leave no memory for the result") from None
         self._failed = False
         self._beat()
         self.ran = self.ran or ran
@@ -146,7 +146,7 @@ class Launches:
         by = "the tuner's configuration" if self.choices is None else "configuration"
         return how and f", in {by} {how}"
 
-    def find_changes(self, operand: PlacedOperand) -> list[Touched]:
+    def find_changes(self, operand: AllocatedOperand) -> list[Touched]:
         """What launches changed of an operand; after a failed call the memory may be unreadable."""
         return [] if self._failed else find_changes(self._placed[operand.role.name])
 
@@ -188,7 +188,7 @@ class Gpu:
         torch.cuda.empty_cache()
         return int(0.8 * torch.cuda.mem_get_info()[0])
 
-    def place(self, operand: PlacedOperand, dtype: str) -> Placed:
+    def place(self, operand: AllocatedOperand, dtype: str) -> Placed:
         """The operand on the device. Raises torch.OutOfMemoryError."""
         return place(operand, dtype, torch.device("cuda"))
 
@@ -216,7 +216,7 @@ class Gpu:
         """The wrapper's result, waited for, and the configurations that it ran in.
 
         They are `choices`, then the index-th; if `choices` is None, the tuner's own, and `beat`
-        is called before it measures one. Raises whatever the wrapper raises, and PassedOver.
+        is called before it measures one. Raises whatever the wrapper raises, and CaseNotRunnable.
         """
         with watch_tuners(beat) if choices is None else force(index, choices) as made:
             try:

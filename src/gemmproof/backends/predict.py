@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemmproof.backends.autotune import Choice, choose
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.observe import Judged, judge, observe
+from gemmproof.engine.observe import CaseResult, judge, observe
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
@@ -29,7 +29,7 @@ class Prediction:
     """
 
     observation: Observation
-    judged: Judged
+    judged: CaseResult
     choices: list[Choice]
     lacks: str | None
     free: str | None

@@ -9,8 +9,8 @@ import torch
 
 from gemmproof.backends.autotune import multiprocessors
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.operands import PlacedOperand, Touched, find_changes
-from gemmproof.properties.judges.exact_values import name_results
+from gemmproof.properties.cases.operands import AllocatedOperand, Touched, find_changes
+from gemmproof.properties.judges.exact_values import label_results
 from gemmproof.properties.kernel import WRITTEN
 from gemmproof.properties.observation import SIMULATOR, Observation, axes_of, words_of
 from gemmproof.reference.simulation import Run
@@ -36,7 +36,7 @@ class Simulator:
         self.seconds = seconds
         self._run = runner
 
-    def place(self, operand: PlacedOperand, case: Case) -> torch.Tensor:
+    def place(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
         """The operand's own tensor."""
         return operand.tensor
 
@@ -55,7 +55,7 @@ class Simulator:
         if own and number == 0:
             trace = observation.trace
 
-        results = name_results(observation)
+        results = label_results(observation)
 
         def launch(*arguments: torch.Tensor) -> object:
             given = dict(zip(tensors, arguments, strict=True))
@@ -81,6 +81,6 @@ class Simulator:
             **({"sampled": True} if case.is_sampled else {}),
         )
 
-    def find_changes(self, operand: PlacedOperand) -> list[Touched]:
+    def find_changes(self, operand: AllocatedOperand) -> list[Touched]:
         """What calls changed of an operand."""
         return find_changes(operand)

@@ -102,7 +102,7 @@ def _read_nvml() -> dict[str, Any]:
 
 def _read_smi() -> dict[str, Any]:
     command = shutil.which("nvidia-smi")
-    name = _name_device()
+    name = _label_device()
     if command is None or name is None:
         return {}
     words = [command, "-i", name, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
@@ -121,7 +121,7 @@ def _read_smi() -> dict[str, Any]:
     return {**told, "source": "nvidia-smi"} if told else {}
 
 
-def _name_device() -> str | None:
+def _label_device() -> str | None:
     """What nvidia-smi calls the current device, None where torch does not tell.
 
     Not its number: CUDA_VISIBLE_DEVICES gives other numbers to torch than to nvidia-smi.

@@ -48,7 +48,7 @@ def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[Step]:
     from gemmproof.engine.check import check
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.cases.operands import tensors_of
-    from gemmproof.properties.kernel import Misstated
+    from gemmproof.properties.kernel import ContractError
     from gemmproof.reference.simulator import run
     from gemmproof.reference.spec import SpecError
 
@@ -61,7 +61,7 @@ def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[Step]:
 
     try:
         report = judge()
-    except (SpecError, Misstated) as mistake:
+    except (SpecError, ContractError) as mistake:
         raise TargetError(f"{name} at {problem} {dtype}: {mistake}") from None
     if report.verdict != "pass":
         said = report.findings[0].message if report.findings else report.note
@@ -131,7 +131,7 @@ class Entries:
     ) -> None:
         """Time `call`, or take the samples for its times, under the test's name and `entry`."""
         one, self._next = self._next, copy.copy(self._unused)
-        one.name, one.fullname = (_name_entry(x, entry) for x in (one.name, one.fullname))
+        one.name, one.fullname = (_label_entry(x, entry) for x in (one.name, one.fullname))
         one.extra_info = info
         if samples:
             self._clock.load(samples)
@@ -248,7 +248,7 @@ def _time_on_gpu(
     device = CudaDevice()
     peer: Any = against
     if callable(against):
-        peer = make_target_peer(_name_of(against), against, kernel)
+        peer = make_target_peer(_get_name(against), against, kernel)
     (dtype,), title = kernel.contract.formats, kernel.name
     callees, out = [make_callee(title, kernel.launch, kernel)], kernel.contract.out
     plan = Plan(callees, peer, problems, [dtype], out, **words, stated=kernel)
@@ -289,7 +289,7 @@ def _time_simulator(
     return told
 
 
-def _name_entry(test: str, entry: str) -> str:
+def _label_entry(test: str, entry: str) -> str:
     """test_speed[matmul-fp16-llama/qkv-...], after what the test is parametrized with."""
     part = entry.replace(" ", "-")
     return f"{test[:-1]}-{part}]" if test.endswith("]") else f"{test}[{part}]"
@@ -299,7 +299,7 @@ def _nothing() -> None:
     """What is called while the samples of the GPU pass by."""
 
 
-def _name_of(function: Callable[..., Any]) -> str:
+def _get_name(function: Callable[..., Any]) -> str:
     module = getattr(function, "__module__", None) or getattr(function, "__qualname__", "")
     name = getattr(function, "__name__", type(function).__name__)
     import torch

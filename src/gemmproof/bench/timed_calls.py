@@ -17,7 +17,7 @@ from gemmproof.bench.statistics import Run
 from gemmproof.properties.cases.data import TORCH_DTYPES, format_of_tensor
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, Format
-from gemmproof.reference.provenance import tell_error
+from gemmproof.reference.provenance import format_error
 from gemmproof.target import TargetError, call_theirs
 
 
@@ -216,7 +216,7 @@ def make_leg(
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        leg.why = tell_error(error)
+        leg.why = format_error(error)
         call_theirs(
             callee.name, f"calling {callee.name} at {place}", lambda: device.warm(leg.eager)
         )

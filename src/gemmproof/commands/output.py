@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from importlib import util
 from io import StringIO
 
-from gemmproof.options.registered import name_registered
+from gemmproof.options.registered import label_registered
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report import ci, github
 from gemmproof.report.files import STDOUT, Writer, find_obstacle, replace_file, write_junit
 from gemmproof.report.located_findings import list_placed
-from gemmproof.report.record import EXIT, LostSince, Report
+from gemmproof.report.record import EXIT, Regression, Report
 from gemmproof.report.text import Line, Reproduce, clean
 from gemmproof.spelling import write_command
 from gemmproof.terminal import say, write_all
@@ -66,7 +66,7 @@ def undrawable(options: argparse.Namespace, extra: str = "plots") -> str | None:
 
 def replay_registered(options: argparse.Namespace, name: str, *asks: str) -> str:
     """A command that judges a kernel of the conftest.py by what it `asks`, to be pasted."""
-    words = ["gemmproof", "signoff", *name_registered(options, name)]
+    words = ["gemmproof", "signoff", *label_registered(options, name)]
     if options.gpu:
         words += ["--target", options.gpu]
     if options.device != "cpu":
@@ -152,7 +152,7 @@ def find_mistake(options: argparse.Namespace, *others: str) -> str | None:
 
 
 def list_forms(
-    reports: Sequence[Report], reproduce: dict[str, Reproduce], lost: Sequence[LostSince] = ()
+    reports: Sequence[Report], reproduce: dict[str, Reproduce], lost: Sequence[Regression] = ()
 ) -> dict[str, Writer]:
     """What writes each form but the JSON; `reproduce` is looked up by a report's target.
 
@@ -170,7 +170,7 @@ def list_notes(
     options: argparse.Namespace,
     reports: Sequence[Report],
     reproduce: dict[str, Reproduce],
-    lost: Sequence[LostSince] = (),
+    lost: Sequence[Regression] = (),
 ) -> list[Line]:
     """The lines of the answer on what some form has no place for, and GitHub's annotations."""
     asked = [f"--{option}" for option in PLACED if getattr(options, option)]
@@ -181,10 +181,10 @@ def list_notes(
     lacking = sum(one.path is None for one in placed)
     notes = []
     if asked and lacking:
-        of = f"without {lacking} of {say_count(len(placed), 'finding')}"
+        of = f"without {lacking} of {format_count(len(placed), 'finding')}"
         notes.append(f"{' and '.join(asked)}: {of}, for want of a line in the repository")
     if asked and lost:
-        of = f"without {say_count(len(lost), 'change')} against the baseline"
+        of = f"without {format_count(len(lost), 'change')} against the baseline"
         notes.append(f"{' and '.join(asked)}: {of}, of no line")
     if annotated:
         notes += github.list_annotations(options.command, reports, placed, lost)
@@ -197,7 +197,7 @@ def summarise(
     options: argparse.Namespace,
     reports: Sequence[Report],
     reproduce: dict[str, Reproduce],
-    lost: Sequence[LostSince] = (),
+    lost: Sequence[Regression] = (),
 ) -> int:
     """Append to the job's summary where GitHub has one; the exit code, incomplete if it failed."""
     if not github.is_wanted(options.annotations):

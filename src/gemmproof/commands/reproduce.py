@@ -14,15 +14,15 @@ from gemmproof.commands.init import find_import, is_taken
 from gemmproof.commands.output import answer, limits_of, refuse, replay_registered, show_end
 from gemmproof.engine.assemble import judge, judge_compiled
 from gemmproof.engine.saved_cases import find_store, list_formats
-from gemmproof.options.registered import ask_registered, is_registered, name_registered
+from gemmproof.options.registered import ask_registered, is_registered, label_registered
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import PROMISED
 from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.report.files import STDOUT, find_obstacle, replace_file
 from gemmproof.report.record import EXIT, Report
 from gemmproof.report.text import STYLES, clean
-from gemmproof.reproduce.bug import Bug, Found, Place
-from gemmproof.reproduce.write import Outcomes, tell_gpu, write_test
+from gemmproof.reproduce.bug import Bug, Place, WrapperLocation
+from gemmproof.reproduce.write import Outcomes, describe_gpu, write_test
 from gemmproof.spelling import write_command
 from gemmproof.target import Calling, Target, TargetError, parse
 from gemmproof.terminal import progress, say
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     bug = Bug.from_dict(worker.events["reproduced"]["bug"])
     line = _write_replay(options, bug.case)
     draft = write_test(bug, asked.place, asked.calling, line, [])
-    words = tell_gpu(bug, _try_test(options, draft, str(_place_of(name))))
+    words = describe_gpu(bug, _try_test(options, draft, str(_place_of(name))))
     text = write_test(bug, asked.place, asked.calling, line, words)
 
     def write(place: Path) -> None:
@@ -101,7 +101,7 @@ def _ask_registered(options: argparse.Namespace) -> _Asked:
     worker = watch(replace(request, ask="locate", case=None), limits_of(options))
     if "located" not in worker.events:
         raise TargetError(worker.explain_failure(request.name) or f"{request.name}: {worker.how}")
-    found = Found(**worker.events["located"]["found"])
+    found = WrapperLocation(**worker.events["located"]["found"])
     place = _place_found(found, options.output)
     return _Asked(request, Calling(), place, (options.conftest, found.file))
 
@@ -160,7 +160,7 @@ def _refuse_report(options: argparse.Namespace, report: Report, worker: WorkerEx
     label = options.target or options.kernel
     if claims := [f for f in (*report.findings, *report.expected) if f.property in PROMISED]:
         gpus = worker.events["promises"]["gpus"]
-        said = _tell_claims(options, [f for f in claims if f.fault != UNEXPECTED], gpus)
+        said = _describe_claims(options, [f for f in claims if f.fault != UNEXPECTED], gpus)
         if said:
             return refuse(options, clean(f"{label}: {said}"))
     if report.verdict == "incomplete":
@@ -173,12 +173,12 @@ def _refuse_report(options: argparse.Namespace, report: Report, worker: WorkerEx
     return refuse(options, f"{label}: nothing to reproduce: {cases} holds")
 
 
-def _tell_claims(options: argparse.Namespace, found: list[Finding], gpus: list[str]) -> str:
+def _describe_claims(options: argparse.Namespace, found: list[Finding], gpus: list[str]) -> str:
     """Which claims of compiled code fail, and the command that shows the first; "" for none."""
     if not found:
         return ""
     first, names = found[0], list(dict.fromkeys(one.property for one in found))
-    named = [options.target] if options.target else name_registered(options, options.kernel)
+    named = [options.target] if options.target else label_registered(options, options.kernel)
     words = ["gemmproof", "lowering", *named, *calling_of(options, "kernel").words()]
     told = [gpu for gpu in gpus if re.search(rf"\b{gpu}\b", first.message)]
     words += [word for gpu in told or gpus for word in ("--target", gpu)]
@@ -229,7 +229,7 @@ def _find_place(target: Target, output: str) -> Place:
     return Place(kernels, module, target.function)
 
 
-def _place_found(found: Found, output: str) -> Place:
+def _place_found(found: WrapperLocation, output: str) -> Place:
     """The same of a wrapper that is registered."""
     folder = _place_of(output).parent
     if not found.module or (found.root and is_taken(found.module, Path(found.file))):

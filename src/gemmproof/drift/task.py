@@ -15,8 +15,8 @@ from gemmproof.drift.run import (
     unbatch,
 )
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.accumulator import Unprobed
-from gemmproof.reference.provenance import tell_error
+from gemmproof.reference.accumulator import NotMeasurable
+from gemmproof.reference.provenance import format_error
 from gemmproof.reference.simulator import SimulatorError
 from gemmproof.report.record import Report
 from gemmproof.target import Target, TargetError, line_of, load
@@ -40,7 +40,7 @@ def serve(
         report = measure()
     except SimulatorError as error:
         raise TargetError(str(error)) from None
-    except Unprobed as error:
+    except NotMeasurable as error:
         if request.conftest is not None:
             return emit({"event": "unmeasured", "why": str(error)})
         raise TargetError(f"{request.name}: {error}") from None
@@ -48,7 +48,7 @@ def serve(
         where = line_of(error)
         if where is None:  # no line of the target's is to blame
             raise
-        raise TargetError(f"{where}: got {tell_error(error)}, expected a product") from None
+        raise TargetError(f"{where}: got {format_error(error)}, expected a product") from None
     emit({"event": "report", "report": report.to_dict()})
     return None
 

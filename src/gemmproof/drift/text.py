@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemmproof.properties.judges.accumulator_drift import DATA, Drift
 from gemmproof.reference.accumulator import Accumulator
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import Report
 from gemmproof.report.text import STYLES, Line, clean, kernel_name
 
@@ -30,7 +30,7 @@ def summarise(report: Report, drift: Drift) -> str:
     worst = max((m.ratio for m in drift.measures), default=0.0)
     words = {
         "pass": f"pass: accumulates in {drift.declared}, worst error {worst:.3g} of its bound",
-        "fail": f"fail: {say_count(len(report.findings), 'finding')}",
+        "fail": f"fail: {format_count(len(report.findings), 'finding')}",
         "incomplete": f"incomplete: accumulates in {drift.declared} where simulated",
     }[report.verdict]
     note = f"; {report.note}" if report.note else ""

@@ -8,7 +8,7 @@ from gemmproof import __version__
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding, find_reasons
 from gemmproof.properties.proof import DEATH, NOT_DECIDED
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import SCHEMA, Identity, Limit, ProofResult, PropertyResult, Report
 from gemmproof.target import display_path
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
@@ -26,7 +26,7 @@ def judge(
     Unless it `compiles`, it says nothing of what is promised of compiled code.
     """
     worker = watch(request, limits, listener)
-    report = _tell_undecided(make_report(worker, request.name), worker.undecided)
+    report = _describe_undecided(make_report(worker, request.name), worker.undecided)
     findings, excused = (tuple(map(_shorten_path, x)) for x in (report.findings, report.expected))
     report = replace(report, findings=findings, expected=excused)
     seconds = worker.seconds
@@ -75,7 +75,7 @@ def _shorten_path(finding: Finding) -> Finding:
     return finding if finding.file is None else replace(finding, file=display_path(finding.file))
 
 
-def _tell_undecided(report: Report, why: dict[str, str]) -> Report:
+def _describe_undecided(report: Report, why: dict[str, str]) -> Report:
     """The report with why of some properties nothing is proved."""
     properties = (
         replace(p, proof=ProofResult(NOT_DECIDED, why=why[p.name], cut=DEATH))
@@ -184,7 +184,7 @@ def _report_stopped(
         tuple(f for f in found if f not in reasons),
         worker.seconds,
         {"gemmproof": __version__},
-        f"stopped after {say_count(worker.cases, 'case')}: {worker.how}",
+        f"stopped after {format_count(worker.cases, 'case')}: {worker.how}",
         names=held_to.get("names", {}),
         expected=tuple(reasons),
     )

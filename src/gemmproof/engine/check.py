@@ -21,30 +21,37 @@ from gemmproof.engine.findings import (
     find_no_launch,
     join,
     keep,
-    name_axis,
-    name_configuration,
-    name_line,
-    name_missing,
+    label_axis,
+    label_configuration,
+    label_line,
+    label_missing,
     on_integers,
     same_fault,
 )
-from gemmproof.engine.observe import Judged, State, judge, keep_state, make_related_calls, observe
-from gemmproof.engine.proofs import NOTHING, Attempt, Prover, attempt, conclude
+from gemmproof.engine.observe import (
+    CaseResult,
+    State,
+    judge,
+    keep_state,
+    make_related_calls,
+    observe,
+)
+from gemmproof.engine.proofs import NOTHING, ProofAttempt, Prover, attempt, conclude
 from gemmproof.engine.sections import (
     add_premises,
+    describe_claims,
+    describe_passes,
     find_unexpected,
     judge_compiled,
     make_report,
     open_premises,
-    tell_claims,
-    tell_passes,
 )
-from gemmproof.properties.cases.beyond import Beyond
+from gemmproof.properties.cases.beyond import Extension
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.kernel import KernelUnderTest, Misstated
+from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import Observation
 from gemmproof.properties.proof import SECONDS as PROOF_SECONDS
 from gemmproof.reference.work import counted_seconds
@@ -59,9 +66,9 @@ if TYPE_CHECKING:
 def try_first(
     kernel: KernelUnderTest,
     cases: Iterable[Case],
-    judge: Callable[[Case, str], Judged],
+    judge: Callable[[Case, str], CaseResult],
     tell: Callable[[dict[str, Any]], None],
-) -> list[Judged]:
+) -> list[CaseResult]:
     """Judge the cases that the contract still admits, and tell which need not be kept any longer.
 
     Those are the ones that it does not admit, and the ones that hold now. A case of which nothing
@@ -80,8 +87,8 @@ def try_first(
 
 
 def _judge_saved(
-    kernel: KernelUnderTest, case: Case, judge: Callable[[Case, str], Judged]
-) -> Judged | None:
+    kernel: KernelUnderTest, case: Case, judge: Callable[[Case, str], CaseResult]
+) -> CaseResult | None:
     """What becomes of a case; None where the kernel no longer takes it."""
     try:
         kernel.require(case)
@@ -92,7 +99,7 @@ def _judge_saved(
     try:
         judged = judge(case, "kept")
         judged.require_config()
-    except Misstated:
+    except ContractError:
         return None
     return judged
 
@@ -108,7 +115,7 @@ SHRUNK_FAULTS = 8  # the rest are reported by the smallest case that was drawn
 
 
 @dataclass(slots=True)
-class _Bench:
+class _CheckState:
     """One check under way: what calls the kernel, who listens, and every case judged so far.
 
     `before` are those that came before any was drawn, `kept` the observations of wrong values that
@@ -119,10 +126,10 @@ class _Bench:
     backend: Simulator
     listener: Listener
     state: State
-    judged: dict[Case, Judged] = field(default_factory=dict)
-    before: dict[Case, Judged] = field(default_factory=dict)
+    judged: dict[Case, CaseResult] = field(default_factory=dict)
+    before: dict[Case, CaseResult] = field(default_factory=dict)
     kept: dict[Case, Observation] = field(default_factory=dict)
-    attempt: Attempt = NOTHING
+    attempt: ProofAttempt = NOTHING
 
 
 def check(
@@ -170,8 +177,8 @@ def check(
 
     if kernel.device_only:
         return alone()
-    bench = _Bench(kernel, backend, tell, keep_state(kernel.launch))
-    tell(tell_claims(kernel, launch))
+    bench = _CheckState(kernel, backend, tell, keep_state(kernel.launch))
+    tell(describe_claims(kernel, launch))
     began = time.perf_counter()
     try:
         decides = proof and _run is None and _prove is None
@@ -182,13 +189,13 @@ def check(
         if launch and not findings and any(judged.is_unseen for judged in drawn):
             return alone()
         if proof and _run is None:
-            findings = name_missing(findings, kernel, target, bench.state.restore)
+            findings = label_missing(findings, kernel, target, bench.state.restore)
         report = make_report(kernel, drawn, findings)
         if launch:
             cases = [judged.case for judged in drawn]
             report = launch_cases(kernel, report, cases, device, tell, premises)
         report = conclude(report, bench.attempt, bench.judged)
-        report = tell_passes(report, kernel, () if case else bench.judged, max_examples)
+        report = describe_passes(report, kernel, () if case else bench.judged, max_examples)
         report = add_premises(report, premises, target, bench.judged.values())
         if limits and report.verdict in ("pass", "fail") and case is None:
             tell({"event": "promised", "report": report.to_dict()})
@@ -200,8 +207,8 @@ def check(
 
 
 def _check(
-    bench: _Bench, max_examples: int, seed: int, case: Case | None, first: Sequence[Case]
-) -> tuple[list[Judged], list[Finding]]:
+    bench: _CheckState, max_examples: int, seed: int, case: Case | None, first: Sequence[Case]
+) -> tuple[list[CaseResult], list[Finding]]:
     """The cases that were drawn, and the faults that cases show, each shrunk and explained."""
     formats = bench.kernel.contract.formats
     bench.listener({"event": "start", "examples": 1 if case else max_examples * len(formats)})
@@ -224,7 +231,7 @@ def _check(
         beyond = (f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None)
         seen += [_judge(bench, on_integers(finding.case), "shrink") for finding in beyond]
 
-    def judge_more(one: Case) -> Judged:
+    def judge_more(one: Case) -> CaseResult:
         return _judge(bench, one, "shrink")
 
     def recall(one: Case) -> Observation:
@@ -233,14 +240,14 @@ def _check(
     faults = dedupe(seen)
     for position, finding in enumerate(faults):
         if case is None and position < SHRUNK_FAULTS:
-            finding = name_axis(_shrink(bench, finding), finding, faults)
+            finding = label_axis(_shrink(bench, finding), finding, faults)
         finding = explain(finding, bench.kernel, judge_more, recall)
-        findings.append(name_configuration(finding, bench.judged))
+        findings.append(label_configuration(finding, bench.judged))
     findings = join(findings, judge_more, recall)
-    return drawn, [name_line(f, lambda one: _observe(bench, one, traced=True)) for f in findings]
+    return drawn, [label_line(f, lambda one: _observe(bench, one, traced=True)) for f in findings]
 
 
-def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -> bool:
+def _explore(bench: _CheckState, dtype: str, max_examples: int, rng: random.Random) -> bool:
     """Judge up to max_examples cases of one format; False where no property applies to one."""
     besides = bench.attempt.list_refuting(bench.kernel, dtype)
     stop_at = len(bench.judged) + max_examples + len(besides)
@@ -269,7 +276,7 @@ def _explore(bench: _Bench, dtype: str, max_examples: int, rng: random.Random) -
     return True
 
 
-def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
+def _judge(bench: _CheckState, case: Case, phase: str) -> CaseResult:
     if case in bench.judged:
         return bench.judged[case]
     known = {f.key for one in (bench.before | bench.judged).values() for f in one.findings}
@@ -291,10 +298,10 @@ def _judge(bench: _Bench, case: Case, phase: str) -> Judged:
     return judged
 
 
-def _find_limits(bench: _Bench, report: Report, decides: bool) -> tuple[Limit, ...]:
+def _find_limits(bench: _CheckState, report: Report, decides: bool) -> tuple[Limit, ...]:
     tiles = (tile for judged in bench.judged.values() for tile in judged.tiles)
 
-    def try_beyond(kernel: KernelUnderTest, case: Case, step: Beyond) -> Judged:
+    def try_beyond(kernel: KernelUnderTest, case: Case, step: Extension) -> CaseResult:
         event = {"event": "case", "phase": "limit", "index": len(bench.judged)}
         bench.listener({**event, "case": case.to_json(), "limit": [step.name, step.option]})
         bench.state.restore()
@@ -311,19 +318,19 @@ def _find_limits(bench: _Bench, report: Report, decides: bool) -> tuple[Limit, .
     return tuple(sharpen(bench.kernel, target, stop, try_beyond) for stop in found)
 
 
-def _find_needed(bench: _Bench, report: Report, decides: bool) -> tuple[Limit, ...]:
+def _find_needed(bench: _CheckState, report: Report, decides: bool) -> tuple[Limit, ...]:
     if not decides:
         return ()
     tiles = {tile for judged in bench.judged.values() for tile in judged.tiles}
 
-    def judge_one(case: Case) -> Judged:
+    def judge_one(case: Case) -> CaseResult:
         return _judge(bench, case, "limit")
 
     target, findings = bench.backend.target, (*report.findings, *report.expected)
     return find_needed(bench.kernel, target, findings, sorted(tiles), judge_one)
 
 
-def _observe(bench: _Bench, case: Case, traced: bool = False) -> Observation:
+def _observe(bench: _CheckState, case: Case, traced: bool = False) -> Observation:
     # what earlier cases left in the wrapper's modules is no part of this one
     bench.state.restore()
     observation = observe(bench.kernel, case, bench.backend, traced=traced)
@@ -331,10 +338,10 @@ def _observe(bench: _Bench, case: Case, traced: bool = False) -> Observation:
     return observation
 
 
-def _shrink(bench: _Bench, finding: Finding) -> Finding:
+def _shrink(bench: _CheckState, finding: Finding) -> Finding:
     runs, until = len(bench.judged), counted_seconds() + PATIENCE
 
-    def instance(judged: Judged) -> Finding | None:
+    def instance(judged: CaseResult) -> Finding | None:
         found = [f for f in judged.findings if same_fault(f, finding)]
         found.sort(key=lambda f: f.key != finding.key)  # along the same axis, where it shows so
         return next((f for f in found if (f.cause is None) >= (finding.cause is None)), None)

@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gemmproof.engine.observe import Judged
-from gemmproof.properties.cases.beyond import Beyond, list_beyond, list_keywords
+from gemmproof.engine.observe import CaseResult
+from gemmproof.properties.cases.beyond import Extension, list_beyond, list_keywords
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Tile, smallest
 from gemmproof.properties.cases.layouts import ANY
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import memory_use
-from gemmproof.properties.kernel import KernelUnderTest, Misstated
+from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.reference.spec import SpecError
 from gemmproof.reference.work import counted_seconds
 from gemmproof.report.record import Limit
@@ -24,19 +24,19 @@ from gemmproof.report.record import Limit
 # counted, for all that lies beyond; what is not reached is reported as not tried
 LIMIT_SECONDS = 20.0
 
-Judge = Callable[[KernelUnderTest, Case, Beyond], Judged]
+Judge = Callable[[KernelUnderTest, Case, Extension], CaseResult]
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class LimitFound:
     """A step beyond a contract with what became of it, and the finding where it is a limit."""
 
-    step: Beyond
+    step: Extension
     limit: Limit
     finding: Finding | None = None
 
 
-def find_limits(kernel: KernelUnderTest, tile: Tile, judge: Judge) -> Iterator[Stop]:
+def find_limits(kernel: KernelUnderTest, tile: Tile, judge: Judge) -> Iterator[LimitFound]:
     """For every step beyond the contract, whether it holds, or the first case that shows a limit.
 
     Where other strides are a limit, a misaligned base and spans are not tried: they are views too.
@@ -46,7 +46,7 @@ def find_limits(kernel: KernelUnderTest, tile: Tile, judge: Judge) -> Iterator[S
         if "any strides" in limited and step.words.get("layouts") == ANY:
             continue
         if counted_seconds() > until:
-            yield Stop(step, Limit(step.name, step.option, "not tried", "no time was left"))
+            yield LimitFound(step, Limit(step.name, step.option, "not tried", "no time was left"))
             continue
         stop = _try(kernel, step, judge)
         if stop.limit.status != "holds":
@@ -54,15 +54,15 @@ def find_limits(kernel: KernelUnderTest, tile: Tile, judge: Judge) -> Iterator[S
         yield stop
 
 
-def _try(kernel: KernelUnderTest, step: Beyond, judge: Judge) -> Stop:
-    def say(status: str, why: str = "", case: Case | None = None) -> Stop:
-        return Stop(step, Limit(step.name, step.option, status, why, case))
+def _try(kernel: KernelUnderTest, step: Extension, judge: Judge) -> LimitFound:
+    def say(status: str, why: str = "", case: Case | None = None) -> LimitFound:
+        return LimitFound(step, Limit(step.name, step.option, status, why, case))
 
     wider = step.widen(kernel)
     for case in step.cases:
         try:
             judged = judge(wider, case, step)
-        except (Misstated, SpecError) as mistake:  # it need not hold where nothing is promised
+        except (ContractError, SpecError) as mistake:  # it need not hold where nothing is promised
             return say("not tried", str(mistake), case)
         root = next((f for f in judged.findings if f.cause is None), None)
         if root is not None:
@@ -80,7 +80,7 @@ EXACT_SECONDS = 5.0  # counted, for the place of one limit
 MOST_STEP = 1024  # that sizes are asked to be multiples of
 
 
-def sharpen(kernel: KernelUnderTest, target: str | None, stop: Stop, judge: Judge) -> Limit:
+def sharpen(kernel: KernelUnderTest, target: str | None, stop: LimitFound, judge: Judge) -> Limit:
     """A limit with where it begins, as far as that is decided."""
     try:
         return _sharpen(kernel, target, stop, judge)
@@ -88,7 +88,7 @@ def sharpen(kernel: KernelUnderTest, target: str | None, stop: Stop, judge: Judg
         return stop.limit
 
 
-def _sharpen(kernel: KernelUnderTest, target: str | None, stop: Stop, judge: Judge) -> Limit:
+def _sharpen(kernel: KernelUnderTest, target: str | None, stop: LimitFound, judge: Judge) -> Limit:
     step, limit = stop.step, stop.limit
     if stop.finding is None or limit.case is None:
         return limit
@@ -101,9 +101,9 @@ def _sharpen(kernel: KernelUnderTest, target: str | None, stop: Stop, judge: Jud
     axis = next((axis for axis in step.words if axis in ("M", "N", "K", "batch")), None)
     said = ""
     if stop.finding.property == memory_use.FIT:
-        said = _say_wraps(wider, target, fails)
+        said = _format_wraps(wider, target, fails)
     elif axis is not None and kernel.contract.sizes(axis).step > 1:
-        said = _say_divisor(wider, target, axis, kernel.contract.sizes(axis).step, fails)[1]
+        said = _format_divisor(wider, target, axis, kernel.contract.sizes(axis).step, fails)[1]
     return replace(limit, proof=said)
 
 
@@ -112,7 +112,7 @@ def find_needed(
     target: str | None,
     findings: Sequence[Finding],
     tiles: Sequence[Tile],
-    judge: Callable[[Case], Judged],
+    judge: Callable[[Case], CaseResult],
 ) -> tuple[Limit, ...]:
     """The multiples that a kernel needs which breaks its contract, where it is right with them."""
     try:
@@ -126,7 +126,7 @@ def _find_needed(
     target: str | None,
     findings: Sequence[Finding],
     tiles: Sequence[Tile],
-    judge: Callable[[Case], Judged],
+    judge: Callable[[Case], CaseResult],
 ) -> Iterator[Limit]:
     roots = [finding for finding in findings if finding.cause is None]
     axes = dict.fromkeys(finding.axis for finding in roots if finding.axis in ("M", "N", "K"))
@@ -145,7 +145,7 @@ def _find_needed(
         one = kernel
         for other, n in sides.items():
             one = one if other == axis else narrow(one, other, n)
-        step, words = _say_divisor(one, target, axis, sides[axis], fails)
+        step, words = _format_divisor(one, target, axis, sides[axis], fails)
         if not words:
             return
         sides[axis] = step
@@ -155,7 +155,7 @@ def _find_needed(
     yield Limit(name, f"--sizes {sizes}", "needed", proof="; ".join(said))
 
 
-def _say_wraps(
+def _format_wraps(
     kernel: KernelUnderTest, target: str | None, fails: Callable[[Case], bool | None]
 ) -> str:
     """Up to where offsets fit, and that they wrap there; "" where that is not decided."""
@@ -172,7 +172,7 @@ def _say_wraps(
     return f"proved of offsets: {'; '.join(map(str, wraps))}" if wraps else ""
 
 
-def _say_divisor(
+def _format_divisor(
     kernel: KernelUnderTest,
     target: str | None,
     axis: str,
@@ -195,7 +195,7 @@ def _say_divisor(
     return found.step, f"{enough}, and not of less: {less} fails" if less else enough
 
 
-def _fails(judged: Judged) -> bool | None:
+def _fails(judged: CaseResult) -> bool | None:
     """Whether a case shows a fault; None where it could not be followed."""
     if any(finding.cause is None for finding in judged.findings):
         return True

@@ -13,8 +13,8 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from gemmproof.engine.observe import Judged
-from gemmproof.engine.proofs import Attempt
+from gemmproof.engine.observe import CaseResult
+from gemmproof.engine.proofs import ProofAttempt
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
 from gemmproof.properties.cases.generate import (
@@ -204,8 +204,8 @@ def _compared(node: ast.AST, names: Names) -> Iterator[int]:
 # -- draw ----------------------------------------------------------------------------------------
 def list_cases(
     kernel: KernelUnderTest,
-    judged: Mapping[Case, Judged],
-    attempt: Attempt,
+    judged: Mapping[Case, CaseResult],
+    attempt: ProofAttempt,
     dtype: str,
     rng: random.Random,
     max_examples: int,
@@ -231,7 +231,7 @@ def list_cases(
     for one in probes:
         yield one
         tiles[one.config] = tuple(dict.fromkeys((*tiles[one.config], *judged[one].tiles)))
-        if one is whole and _name_kernels(judged[whole]) - _name_kernels(seen):
+        if one is whole and _label_kernels(judged[whole]) - _label_kernels(seen):
             probes += [replace(whole, config=config) for config in range(1, len(tiles))]
         if one is whole and judged[whole].asked_sms:
             probes.append(replace(whole, sms=1))
@@ -254,7 +254,7 @@ def list_cases(
         yield draw_case(rng.choice, contract, survey, dtype)
 
 
-def _name_kernels(judged: Judged) -> set[str]:
+def _label_kernels(judged: CaseResult) -> set[str]:
     return {launch.kernel for launch in judged.launches}
 
 

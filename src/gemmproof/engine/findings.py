@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gemmproof.engine.observe import Judged
+from gemmproof.engine.observe import CaseResult
 from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted, vary
-from gemmproof.properties.diagnosis.wrong_formula import name_misuse
+from gemmproof.properties.diagnosis.wrong_formula import label_misuse
 from gemmproof.properties.diagnosis.wrong_product import diagnose, locate
 from gemmproof.properties.finding import Finding, Key
 from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
@@ -20,7 +20,7 @@ from gemmproof.properties.observation import SIMULATOR, Observation
 
 
 # -- deduplication -------------------------------------------------------------------------------
-def dedupe(judged: Iterable[Judged]) -> list[Finding]:
+def dedupe(judged: Iterable[CaseResult]) -> list[Finding]:
     """The simplest instance of every fault, root causes first, in the table's order.
 
     An instance that is a root cause comes before any that is a consequence.
@@ -51,7 +51,7 @@ def _rank(finding: Finding) -> tuple[Any, ...]:
     return (finding.cause is not None, finding.case.rank)
 
 
-def find_no_launch(judged: Sequence[Judged]) -> list[Finding]:
+def find_no_launch(judged: Sequence[CaseResult]) -> list[Finding]:
     """One finding if no case with any work launched a kernel: then nothing was checked.
 
     A wrapper may leave some sizes to torch: only where all cases did is that a finding.
@@ -77,7 +77,7 @@ def find_no_launch(judged: Sequence[Judged]) -> list[Finding]:
 SECONDS = 5.0  # counted, for all findings of a kernel
 
 
-def name_missing(
+def label_missing(
     findings: list[Finding],
     kernel: KernelUnderTest,
     target: str | None,
@@ -140,7 +140,7 @@ def on_integers(case: Case) -> Case:
 def explain(
     finding: Finding,
     kernel: KernelUnderTest,
-    judge: Callable[[Case], Judged],
+    judge: Callable[[Case], CaseResult],
     recall: Callable[[Case], Observation],
 ) -> Finding:
     """A value finding with its cause or its class; any other finding as it is.
@@ -160,7 +160,7 @@ def explain(
     if finding.property not in DIAGNOSED:
         return finding
     if kernel.spec is not None:
-        return name_misuse(finding, _list_shown(finding, kernel, judge, recall))
+        return label_misuse(finding, _list_shown(finding, kernel, judge, recall))
     larger = vary(finding.case, kernel.contract, M=finding.case.M + 2, N=finding.case.N + 3)
     explained = diagnose(finding, recall(finding.case))
     if explained and math.prod(finding.case.result_shape) > 1:
@@ -178,7 +178,7 @@ def explain(
 def _list_shown(
     finding: Finding,
     kernel: KernelUnderTest,
-    judge: Callable[[Case], Judged],
+    judge: Callable[[Case], CaseResult],
     recall: Callable[[Case], Observation],
 ) -> list[Observation]:
     """What cases with this fault gave: one a little larger, as few elements fit too many ways, and
@@ -211,11 +211,11 @@ def _list_shown(
     return [recall(c).showing(finding.result) for c in (*shown, *wrong)]
 
 
-def _list_roots(judged: Judged) -> list[Finding]:
+def _list_roots(judged: CaseResult) -> list[Finding]:
     return [f for f in judged.findings if f.cause is None]
 
 
-def name_line(finding: Finding, trace: Callable[[Case], Observation]) -> Finding:
+def label_line(finding: Finding, trace: Callable[[Case], Observation]) -> Finding:
     """A root cause among the findings of values with the line that it comes from.
 
     `trace(case)` observes a case once more, with a trace.
@@ -225,7 +225,7 @@ def name_line(finding: Finding, trace: Callable[[Case], Observation]) -> Finding
     return locate(finding, trace(finding.case).showing(finding.result))
 
 
-def name_configuration(finding: Finding, judged: Mapping[Case, Judged]) -> Finding:
+def label_configuration(finding: Finding, judged: Mapping[Case, CaseResult]) -> Finding:
     """The finding with the constants of its configuration, where the first one does not show it."""
     config = finding.case.config
     own, first = (judged.get(replace(finding.case, config=i)) for i in (config, 0))
@@ -256,7 +256,7 @@ def same_fault(finding: Finding, other: Finding) -> bool:
     )
 
 
-def name_axis(small: Finding, finding: Finding, faults: Sequence[Finding]) -> Finding:
+def label_axis(small: Finding, finding: Finding, faults: Sequence[Finding]) -> Finding:
     """A fault at its smallest case, along the axis that larger cases show it along.
 
     One element has no axis. `finding` is the fault as it was drawn, `faults` are all that were; the
@@ -272,7 +272,7 @@ def name_axis(small: Finding, finding: Finding, faults: Sequence[Finding]) -> Fi
 
 def join(
     findings: Sequence[Finding],
-    judge: Callable[[Case], Judged],
+    judge: Callable[[Case], CaseResult],
     recall: Callable[[Case], Observation],
 ) -> list[Finding]:
     """The findings, each root cause once, what follows from another one marked so.
@@ -368,7 +368,7 @@ RULES: tuple[Rule, ...] = (
 
 def _compares_inexact(
     finding: Finding,
-    judge: Callable[[Case], Judged],
+    judge: Callable[[Case], CaseResult],
     recall: Callable[[Case], Observation],
 ) -> bool:
     """Whether a call that this case is compared with is not exact on index data by itself."""

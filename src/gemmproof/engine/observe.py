@@ -20,7 +20,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import as_array, as_tensor, format_of_tensor, overwrite
 from gemmproof.properties.cases.generate import Tile
 from gemmproof.properties.cases.operands import (
-    PlacedOperand,
+    AllocatedOperand,
     Touched,
     find_unread,
     operands,
@@ -29,7 +29,7 @@ from gemmproof.properties.cases.operands import (
 )
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import exact_values, memory_use
-from gemmproof.properties.kernel import READ, KernelUnderTest, Misstated
+from gemmproof.properties.kernel import READ, ContractError, KernelUnderTest
 from gemmproof.properties.observation import (
     UNKNOWN,
     Call,
@@ -46,9 +46,9 @@ from gemmproof.reference.simulation import (
     KernelError,
     Launch,
     LimitExceeded,
+    NotSimulated,
     Run,
     SimulatorError,
-    Unseen,
     Unsupported,
 )
 
@@ -184,7 +184,7 @@ def _theirs(name: str | None) -> bool:
 
 # -- judge ---------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Judged:
+class CaseResult:
     """One case judged by every property that applies; the observation's memory is not kept.
 
     `tiles` are those of the dots of all `launches`. `bits` is a hash of what the first call
@@ -216,11 +216,11 @@ class Judged:
         return [pair for launch in self.launches for pair in launch.constexprs.items()]
 
     def require_config(self) -> None:
-        """Raise Misstated for a configuration that none of the kernels launched has."""
+        """Raise ContractError for a configuration that none of the kernels launched has."""
         most = max((launch.written for launch in self.launches), default=1)
         if 1 < most <= self.case.config:
             got = f"got {self.case.config}, expected one of the {most}: 0..{most - 1}"
-            raise Misstated(f"case config: {got}")
+            raise ContractError(f"case config: {got}")
 
     def to_event(self, index: int, seconds: float) -> dict[str, Any]:
         """The event for a listener."""
@@ -228,7 +228,7 @@ class Judged:
         return {"event": "judged", "index": index, "seconds": seconds, **facts}
 
 
-def judge(observation: Observation) -> Judged:
+def judge(observation: Observation) -> CaseResult:
     """Every finding of one observation, root causes first, consequences marked as such."""
     findings: list[Finding] = []
     applied, ratios = set[str](), dict[str, float]()
@@ -247,7 +247,7 @@ def judge(observation: Observation) -> Judged:
             ratio = each.ratio(one) if each.ratio is not None else None
             if ratio is not None:
                 ratios[each.name] = max(ratio, ratios.get(each.name, 0.0))
-    return Judged(
+    return CaseResult(
         case=observation.case,
         backend=observation.backend,
         findings=tuple(findings),
@@ -307,7 +307,7 @@ class Backend(Protocol):
     target: str | None
     fills: tuple[str, ...]
 
-    def place(self, operand: PlacedOperand, case: Case) -> torch.Tensor:
+    def place(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
         """The tensor that the wrapper is given for an operand."""
 
     def call(
@@ -315,7 +315,7 @@ class Backend(Protocol):
     ) -> Run:
         """Call the wrapper for the number-th time (from 0), as `case` says."""
 
-    def find_changes(self, operand: PlacedOperand) -> list[Touched]:
+    def find_changes(self, operand: AllocatedOperand) -> list[Touched]:
         """What calls changed of an operand."""
 
 
@@ -325,7 +325,7 @@ def observe(
     backend: Backend,
     *,
     traced: bool = False,
-    made: Mapping[str, PlacedOperand] | None = None,
+    made: Mapping[str, AllocatedOperand] | None = None,
 ) -> Observation:
     """Call a kernel `case.calls` times over different uninitialised memory.
 
@@ -382,7 +382,7 @@ def _call(
     """One call: what it gave, or what it raised."""
     try:
         run = backend.call(observation, case, tensors, number)
-    except (KeyboardInterrupt, PassedOver):
+    except (KeyboardInterrupt, CaseNotRunnable):
         raise
     except BaseException as error:  # sys.exit in a wrapper is the wrapper's fault too
         return None, describe_error(error)
@@ -406,7 +406,7 @@ def _renew(observation: Observation, tensors: Mapping[str, torch.Tensor]) -> Non
             overwrite(tensors[name], before.to(tensors[name].device))
 
 
-class PassedOver(BaseException):
+class CaseNotRunnable(BaseException):
     """A case that a device cannot run, through no fault of the kernel; the message says why.
 
     No Exception, because a wrapper that catches those would never see this one from a tuner.
@@ -423,7 +423,7 @@ def read_result(result: object, shape: tuple[int, ...] | None) -> Array | None:
 
 
 _KINDS: dict[str, type[Exception] | tuple[type[Exception], ...]] = {
-    "unseen": Unseen,
+    "unseen": NotSimulated,
     "unsupported": Unsupported,
     "compile_error": CompileError,
     "kernel_error": KernelError,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gemmproof.engine.observe import Judged
+from gemmproof.engine.observe import CaseResult
 from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted, smallest
@@ -22,7 +22,7 @@ from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, Proof, Proofs
-from gemmproof.reference.provenance import tell_error
+from gemmproof.reference.provenance import format_error
 from gemmproof.report.record import ProofResult, Report
 
 Prover = Callable[[KernelUnderTest, str | None, float], Proofs]
@@ -39,7 +39,7 @@ PROVABLE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ProofAttempt:
     """What was proved of a kernel, and the cases that this asks for.
 
     `refuting`: by property, the admitted case at which a refutation, or what is suspected, is to
@@ -57,13 +57,13 @@ class Attempt:
         cases = dict.fromkeys(case for case in self.refuting.values() if case.dtype == dtype)
         return [case for case in cases if case != smallest(kernel.contract, dtype)]
 
-    def is_spent_on(self, judged: Judged) -> bool:
+    def is_spent_on(self, judged: CaseResult) -> bool:
         """Whether a case was tried for a refutation, and took more time or memory than it has."""
         tried = judged.case in self.refuting.values() and not judged.applied
         return tried and judged.raised is not None and judged.raised.kind == "exhausted"
 
 
-NOTHING = Attempt()
+NOTHING = ProofAttempt()
 
 
 def attempt(
@@ -72,7 +72,7 @@ def attempt(
     seconds: float,
     tell: Callable[[dict[str, Any]], None],
     prove: Prover | None = None,
-) -> Attempt:
+) -> ProofAttempt:
     """What the prover says; whatever it raises, nothing is decided then.
 
     Between the two events a worker may die: worker/supervisor.py runs the check again without it.
@@ -86,9 +86,11 @@ def attempt(
     except BaseException as error:  # it runs the wrapper, which may raise anything
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == "z3"
         why = (
-            "z3-solver is not installed" if is_missing else f"the proof raised {tell_error(error)}"
+            "z3-solver is not installed"
+            if is_missing
+            else f"the proof raised {format_error(error)}"
         )
-        made = Attempt(Proofs(tuple(Proof(name, NOT_DECIDED, why=why) for name in PROVABLE)))
+        made = ProofAttempt(Proofs(tuple(Proof(name, NOT_DECIDED, why=why) for name in PROVABLE)))
     tell({**event, "done": True})
     return made
 
@@ -99,7 +101,7 @@ def _load() -> Prover:
     return prove
 
 
-def _read(kernel: KernelUnderTest, proofs: Proofs) -> Attempt:
+def _read(kernel: KernelUnderTest, proofs: Proofs) -> ProofAttempt:
     """The proofs with their cases as records. Raises ValueError or KeyError for what is none."""
     verdicts, refuting = [], {}
     for proof in proofs.verdicts:
@@ -119,7 +121,7 @@ def _read(kernel: KernelUnderTest, proofs: Proofs) -> Attempt:
     cases = map(Case.from_json, proofs.cases)
     admitted = (case for case in cases if _is_admitted(kernel, case))
     paths = tuple((words, Case.from_json(case)) for words, case in proofs.paths if words)
-    return Attempt(replace(proofs, verdicts=tuple(verdicts)), refuting, tuple(admitted), paths)
+    return ProofAttempt(replace(proofs, verdicts=tuple(verdicts)), refuting, tuple(admitted), paths)
 
 
 def _is_admitted(kernel: KernelUnderTest, case: Case) -> bool:
@@ -130,7 +132,7 @@ def _is_admitted(kernel: KernelUnderTest, case: Case) -> bool:
     return is_admitted(case, kernel.contract)
 
 
-def conclude(report: Report, attempt: Attempt, judged: Mapping[Case, Judged]) -> Report:
+def conclude(report: Report, attempt: ProofAttempt, judged: Mapping[Case, CaseResult]) -> Report:
     """The report with what was proved of each simulated property, and with our own mistakes.
 
     A mistake is an error where nothing was found; beside findings it is a note, since no proof
@@ -163,7 +165,7 @@ def conclude(report: Report, attempt: Attempt, judged: Mapping[Case, Judged]) ->
     return replace(report, verdict="fail" if report.findings else "error", note=note)
 
 
-def _list_unvisited(attempt: Attempt, judged: Mapping[Case, Judged]) -> list[str]:
+def _list_unvisited(attempt: ProofAttempt, judged: Mapping[Case, CaseResult]) -> list[str]:
     """The paths of which no case was run, each with one that takes it."""
     visited = {words for words, case in attempt.paths if case in judged}
     found: dict[str, Case] = {}
@@ -188,7 +190,7 @@ def _contradict(proof: Proof, findings: Iterable[Finding]) -> str | None:
     return f"{said} at {found.case}: {found.message}"
 
 
-def _weigh(proof: Proof, case: Case, judged: Judged | None) -> tuple[Proof, str | None]:
+def _weigh(proof: Proof, case: Case, judged: CaseResult | None) -> tuple[Proof, str | None]:
     """A refutation after its case was judged, and how that contradicts it, None if it does not."""
     if judged is None:
         return _undecided(proof, f"its case was not run: {case}"), None
@@ -206,7 +208,7 @@ def _weigh(proof: Proof, case: Case, judged: Judged | None) -> tuple[Proof, str 
     return proof, f"the proof says {why} at {case}, the simulation does not"
 
 
-def _confirm(proof: Proof, judged: Judged) -> Proof:
+def _confirm(proof: Proof, judged: CaseResult) -> Proof:
     """What was suspected, after its case was judged: refuted where that shows it."""
     own = (f for f in judged.findings if f.property == proof.property and f.cause is None)
     found = next(own, None)

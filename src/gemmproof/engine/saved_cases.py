@@ -16,7 +16,7 @@ from gemmproof.engine import assemble
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import UNEXPECTED
 from gemmproof.reference.formats import OPERANDS
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.files import lock_file, write_whole
 from gemmproof.report.record import Report
 from gemmproof.terminal import say
@@ -59,7 +59,7 @@ class Store:
                     self._write(name, list(dict.fromkeys([*first, *others]))[:MOST])
         except OSError as error:
             why = error.strerror or str(error)
-            _say_once(f"{self.folder}: {why}: no failing case is kept for the next time")
+            _warn_once(f"{self.folder}: {why}: no failing case is kept for the next time")
 
     def locate(self, dtype: str) -> Path:
         """The file of a format."""
@@ -71,11 +71,11 @@ class Store:
             text = _read_small(place)
             cases = [] if text is None else self._parse(text, dtype)
         except OSError as error:
-            _say_once(f"{place}: got {error.strerror}, expected kept cases; it is ignored")
+            _warn_once(f"{place}: got {error.strerror}, expected kept cases; it is ignored")
             return []
         except (ValueError, TypeError, LookupError, RecursionError) as mistake:
             why = " ".join(str(mistake).split())[:100]
-            _say_once(f"{place}: got no kept cases of gemmproof's ({why}); it is ignored")
+            _warn_once(f"{place}: got no kept cases of gemmproof's ({why}); it is ignored")
             return []
         return [case.to_json() for case in cases]
 
@@ -164,14 +164,14 @@ def list_failing(report: Report) -> list[Case]:
 
 def note_kept(report: Report, worker: WorkerExit) -> Report:
     """The report with how many kept cases were tried first."""
-    notes = filter(None, [say_kept(worker), report.note])
+    notes = filter(None, [format_saved(worker), report.note])
     return replace(report, note="; ".join(notes) or None)
 
 
-def say_kept(worker: WorkerExit) -> str:
+def format_saved(worker: WorkerExit) -> str:
     """How many kept cases a worker tried first, in words; "" for none."""
     tried = worker.events.get("kept", {"tried": 0})["tried"]
-    return f"{say_count(tried, 'kept case')} tried first" if tried else ""
+    return f"{format_count(tried, 'kept case')} tried first" if tried else ""
 
 
 def _find_project(start: Path) -> Path:
@@ -200,5 +200,5 @@ def _read_small(place: Path) -> str | None:
 
 
 @cache
-def _say_once(line: str) -> None:
+def _warn_once(line: str) -> None:
     say(f"gemmproof: {line}")

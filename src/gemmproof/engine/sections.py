@@ -9,17 +9,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gemmproof.engine.observe import Judged
-from gemmproof.lowering.assumption_check import PremiseCheck, Tell
+from gemmproof.engine.observe import CaseResult
+from gemmproof.lowering.assumption_check import AssumptionCheck, Tell
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import probe, smallest
 from gemmproof.properties.contract import Contract, list_promised
 from gemmproof.properties.finding import UNEXPECTED, Finding, find_reasons
-from gemmproof.properties.kernel import KernelUnderTest, Misstated
+from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR, parameters_of
 from gemmproof.properties.table import BY_NAME, Property, list_required
 from gemmproof.reference.gpus import TARGETS
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import (
     AXES,
     SCHEMA,
@@ -59,7 +59,7 @@ def judge_compiled(
 KEPT = 4  # cases of a format whose bits are kept, besides the smallest and the one of middle size
 
 
-def cover(contract: Contract, judged: Sequence[Judged]) -> Coverage:
+def cover(contract: Contract, judged: Sequence[CaseResult]) -> Coverage:
     """The coverage of the cases that some property bore on."""
     bore = [one for one in judged if one.applied]
     words = (join_residues(_name(one, axis) for axis in AXES) for one in bore)
@@ -67,7 +67,7 @@ def cover(contract: Contract, judged: Sequence[Judged]) -> Coverage:
     return Coverage(dict(sorted(Counter(words).items())), {k: v for k, v in found.items() if v})
 
 
-def _name(judged: Judged, axis: str) -> str:
+def _name(judged: CaseResult, axis: str) -> str:
     """What the size leaves beside the tile of the launch that multiplies, by its constexprs."""
     size = getattr(judged.case, axis)
     # a launch that only adds up or copies has tiles of another meaning
@@ -82,7 +82,7 @@ def _name(judged: Judged, axis: str) -> str:
     return UNKNOWN
 
 
-def _keep_bits(contract: Contract, fmt: str, judged: Iterable[Judged]) -> tuple[Bits, ...]:
+def _keep_bits(contract: Contract, fmt: str, judged: Iterable[CaseResult]) -> tuple[Bits, ...]:
     """The bits of cases that are the same in every run, as far as their sets have cases in common.
 
     Cases besides those that every check begins with are chosen by their own hash, not by their
@@ -116,18 +116,18 @@ def open_premises(
     memory: int | None,
     tell: Tell,
     room: str | None = None,
-) -> PremiseCheck:
+) -> AssumptionCheck:
     """What compiles the launches of a check. Raises ValueError where none would be predicted."""
     if asked and target not in TARGETS and not launch:
         expected = f"one of {' '.join(TARGETS)}"
         raise ValueError(f"premise: got target {target}, expected {expected}, which are predicted")
-    made = PremiseCheck(tell, seconds, every=asked)
+    made = AssumptionCheck(tell, seconds, every=asked)
     made.memory, made.room = memory or made.memory, room
     return made
 
 
 def add_premises(
-    report: Report, premises: PremiseCheck, target: str | None, judged: Iterable[Judged]
+    report: Report, premises: AssumptionCheck, target: str | None, judged: Iterable[CaseResult]
 ) -> Report:
     """The report with what became of the premises; incomplete where one does not hold.
 
@@ -153,7 +153,7 @@ def add_premises(
 # -- tally ---------------------------------------------------------------------------------------
 def tally(
     properties: Iterable[Property],
-    judged: Sequence[Judged],
+    judged: Sequence[CaseResult],
     findings: Sequence[Finding],
     backend: str,
     expected: Mapping[str, str] | None = None,
@@ -174,10 +174,10 @@ def tally(
     return tuple(results)
 
 
-def tell_claims(kernel: KernelUnderTest, launched: bool) -> dict[str, Any]:
+def describe_claims(kernel: KernelUnderTest, launched: bool) -> dict[str, Any]:
     """The event that tells what a kernel is held to, and what it calls a and b.
 
-    Raises Misstated where the contract expects what is no property to fail.
+    Raises ContractError where the contract expects what is no property to fail.
     """
     require_properties(kernel)
     names, expected = parameters_of(kernel.launch), kernel.contract.reasons
@@ -193,7 +193,9 @@ def list_claims(kernel: KernelUnderTest, launched: bool) -> list[list[str]]:
     return claims
 
 
-def make_report(kernel: KernelUnderTest, drawn: list[Judged], findings: list[Finding]) -> Report:
+def make_report(
+    kernel: KernelUnderTest, drawn: list[CaseResult], findings: list[Finding]
+) -> Report:
     """The report of the simulated cases."""
     expected = kernel.contract.reasons
     results = tally(list_required(kernel), drawn, findings, SIMULATOR, expected)
@@ -221,15 +223,15 @@ def find_unexpected(findings: Sequence[Finding], kernel: KernelUnderTest) -> tup
 
 
 def require_properties(kernel: KernelUnderTest) -> None:
-    """Raise Misstated, in one line, for a property expected to fail that there is not."""
+    """Raise ContractError, in one line, for a property expected to fail that there is not."""
     for name in kernel.contract.reasons:
         try:
             require_one(name, BY_NAME)
         except ValueError as mistake:
-            raise Misstated(f"contract expected: {mistake}") from None
+            raise ContractError(f"contract expected: {mistake}") from None
 
 
-def tell_passes(
+def describe_passes(
     report: Report, kernel: KernelUnderTest, cases: Collection[Case], asked: int
 ) -> Report:
     """The report with a finding for each property that held and was expected not to.
@@ -248,7 +250,7 @@ def tell_passes(
         hidden = bool(report.expected) and BY_NAME[result.name].sound
         expected = kernel.contract.reasons.get(result.name)
         if expected is not None and fares == {"pass"} and not hidden:
-            got, wanted = say_count(result.examples, "case") + " that held", "it to fail"
+            got, wanted = format_count(result.examples, "case") + " that held", "it to fail"
             message = f"all cases: got {got}, expected {wanted}: {expected}"
             more: dict[str, Any] = {"got": got, "expected": wanted, "backend": result.backend}
             findings.append(Finding(result.name, UNEXPECTED, message, case, **more))
@@ -259,7 +261,9 @@ def tell_passes(
     return replace(report, verdict=verdict, findings=told, properties=tuple(properties))
 
 
-def _find_unknown(drawn: list[Judged], results: Iterable[PropertyResult]) -> tuple[str, str | None]:
+def _find_unknown(
+    drawn: list[CaseResult], results: Iterable[PropertyResult]
+) -> tuple[str, str | None]:
     """The verdict without findings, and what was not known of some case; None if nothing."""
     unknown = [(j.case, j.raised) for j in drawn if j.raised is not None and not j.applied]
     for case, raised in unknown:
@@ -271,5 +275,5 @@ def _find_unknown(drawn: list[Judged], results: Iterable[PropertyResult]) -> tup
     if not unknown:
         return "pass", None
     (case, raised), *more = unknown
-    others = f", nor {say_count(len(more), 'case')} more" if more else ""
+    others = f", nor {format_count(len(more), 'case')} more" if more else ""
     return "incomplete", f"not judged: {case}{others}: {raised.text}"

@@ -22,7 +22,7 @@ def serve(
     """In the worker: the address map of the kernel that the request names."""
     from gemmproof.properties.address_map.explain_access import explain
     from gemmproof.properties.address_map.picture import NoPicture, make_picture
-    from gemmproof.properties.kernel import Misstated
+    from gemmproof.properties.kernel import ContractError
 
     emit({"event": "ready"})
     kernel = find(request)
@@ -33,7 +33,7 @@ def serve(
 
     try:
         explanation = explain(kernel, request.gpu, request.config, tell=tell)
-    except Misstated as error:
+    except ContractError as error:
         raise TargetError(f"{request.name}: {error}") from None
     picture = None
     if request.format == "svg":

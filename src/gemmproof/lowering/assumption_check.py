@@ -26,9 +26,9 @@ from gemmproof.lowering.assumptions import (
 )
 from gemmproof.lowering.captured_output import find_last_words
 from gemmproof.lowering.compile import CapturedLaunch, compile_launch
-from gemmproof.reference.provenance import tell_error
+from gemmproof.reference.provenance import format_error
 from gemmproof.reference.simulation import CompileError, Launch, PredictedDot
-from gemmproof.report.record import Premises
+from gemmproof.report.record import ModelCheck
 from gemmproof.target import display_path
 from gemmproof.worker.processes import die_with_parent, group_of, memory_of_group
 from gemmproof.worker.supervisor import Clock
@@ -50,7 +50,7 @@ def compile_dots(launch: CapturedLaunch, room: Path) -> list[CompiledDot]:
 
 
 @dataclass(slots=True)
-class Apart:
+class ForkedCompiler:
     """How launches are compiled apart: each may take `seconds` and `memory`.
 
     `began` is called with the number of each before it is compiled, `advanced` now and then.
@@ -139,7 +139,7 @@ def _answer(launch: CapturedLaunch, room: Path, compiler: Compiler) -> dict[str,
         place = error.where and f"{display_path(error.where.file)}:{error.where.line}"
         return {"error": f"{place}: {error.message}" if place else error.message}
     except BaseException as error:
-        return {"error": tell_error(error)}
+        return {"error": format_error(error)}
 
 
 def _read(told: dict[str, Any]) -> list[CompiledDot] | NotCompiled:
@@ -159,7 +159,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(slots=True)
-class PremiseCheck:
+class AssumptionCheck:
     """What was predicted, launch by launch, and what is known of it.
 
     A compilation may take `seconds` and `memory`, and leaves its files in a folder of `room` (None:
@@ -190,7 +190,7 @@ class PremiseCheck:
                 found[key] = None
         return list(found)
 
-    def check(self, target: str, launches: Iterable[Launch]) -> Premises:
+    def check(self, target: str, launches: Iterable[Launch]) -> ModelCheck:
         """What becomes of these launches; each is compiled that no earlier call has compiled."""
         keys = self.note(target, launches)
         self._compile_all(keys)
@@ -200,7 +200,7 @@ class PremiseCheck:
         """Compile every launch that was taken in."""
         self._compile_all(self._launches)
 
-    def conclude(self) -> Premises | None:
+    def conclude(self) -> ModelCheck | None:
         """What became of all that were compiled; None where none was to be."""
         keys = [key for key in self._launches if key in self._compiled]
         return self._conclude(keys) if keys or self.every else None
@@ -222,12 +222,14 @@ class PremiseCheck:
             def advance() -> None:
                 self.tell({"event": "advanced"})
 
-            apart = Apart(Path(room), self.seconds, self.memory, begin, advance, self.compiler)
+            apart = ForkedCompiler(
+                Path(room), self.seconds, self.memory, begin, advance, self.compiler
+            )
             made = apart.compile([self._launches[key] for key in new])
         self._compiled.update(zip(new, made, strict=True))
         self.spent += time.perf_counter() - began
 
-    def _conclude(self, keys: Iterable[Key]) -> Premises:
+    def _conclude(self, keys: Iterable[Key]) -> ModelCheck:
         lines: dict[str, dict[str, None]] = {NOT_KNOWN: {}, CONTRADICTED: {}}
         counts: Counter[str] = Counter()
         untold: Counter[str] = Counter()
@@ -246,7 +248,7 @@ class PremiseCheck:
                 untold.update(one.open)
                 if one.status != AGREED:
                     lines[one.status][one.line] = None
-        return Premises(
+        return ModelCheck(
             " ".join(targets),
             sum(targets.values()),
             counts["dots"],

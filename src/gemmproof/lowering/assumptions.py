@@ -235,10 +235,10 @@ UNIT, STEP, FORMAT, ACCUMULATOR = "the unit", "k of a step", "formats", "the acc
 ORDER, SATURATION = "the order of k", "saturation"
 PROMOTION, ZERO, SPLIT, PRECISION = "promotion", "sums from zero", "split", "precision"
 
-Judged = tuple[tuple[str, ...], tuple[str, ...]]  # what differs, and what is not told
+CaseResult = tuple[tuple[str, ...], tuple[str, ...]]  # what differs, and what is not told
 
 
-def compare_instruction(one: Predicted, made: DotInstruction, dot: CompiledDot) -> Judged:
+def compare_instruction(one: Predicted, made: DotInstruction, dot: CompiledDot) -> CaseResult:
     """What an instruction does otherwise than the model, and what it does not tell."""
     unit = "fma" if made.unit == FMA else made.unit
     if unit != one.model.instruction:
@@ -299,7 +299,7 @@ def compare_order(one: Predicted, made: DotInstruction, dot: CompiledDot) -> boo
 
 def compare_sums(
     one: Predicted, dot: CompiledDot, instructions: Sequence[DotInstruction]
-) -> Judged:
+) -> CaseResult:
     """The same of what is added to what, of all instructions of a dot together.
 
     A chain that begins at zero and is added may be longer than a dot's k: the source itself may sum
@@ -329,7 +329,7 @@ def compare_sums(
 
 def _compare_chains(
     one: Predicted, dot: CompiledDot, instructions: Sequence[DotInstruction]
-) -> Judged:
+) -> CaseResult:
     if sum(any(y.name for y in x.instructions) for x in dot.lowerings) > 1:
         return (), (PROMOTION,)  # a chain may go from one place to another
     promoted = {x.promoted_k for x in dot.lowerings if x.promoted_k is not None}

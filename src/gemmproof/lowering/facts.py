@@ -103,7 +103,7 @@ def _join_dots(
                 show(place),
                 first.formats if first else ("", "", ""),
                 first.tile if first else (),
-                _tell_precision(first),
+                _describe_precision(first),
                 laid.layouts if laid else ("", "", ""),
                 instructions,
                 *promoted.get(compiled, (0, None)),
@@ -128,7 +128,7 @@ def _find_moved(asked: list[ir.IrDot], optimised: list[ir.IrDot]) -> dict[Place,
     return found
 
 
-def _tell_precision(dot: ir.IrDot | None) -> str:
+def _describe_precision(dot: ir.IrDot | None) -> str:
     """How fp32 operands are asked to be multiplied, "" for others."""
     if dot is None or dot.formats[0] != "f32":
         return ""

@@ -11,13 +11,13 @@ from typing import Any
 
 from gemmproof.lowering.captured_output import find_last_words
 from gemmproof.lowering.compile import can_compile_here
-from gemmproof.lowering.guarantees import LaunchPlan, Weighed, plan_launches, weigh
+from gemmproof.lowering.guarantees import LaunchAssessment, LaunchPlan, plan_launches, weigh
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import COMPILER, TENSOR_CORES, list_promised
 from gemmproof.properties.finding import UNEXPECTED, Finding, Key, find_reasons
 from gemmproof.properties.help.pages import CLAIMS
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import PropertyResult, Report
 from gemmproof.worker.protocol import Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import Limits, watch
@@ -33,7 +33,7 @@ class Outcome:
     """
 
     plan: LaunchPlan = field(default_factory=LaunchPlan)
-    weighed: dict[int, Weighed] = field(default_factory=dict)
+    weighed: dict[int, LaunchAssessment] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
     mistake: str = ""
     halted: bool = False
@@ -133,7 +133,7 @@ def conclude(
         expected=(*report.expected, *reasons),
         note="; ".join(notes) or None,
     )
-    return _tell_passes(report, outcome, expected) if is_whole else report
+    return _describe_passes(report, outcome, expected) if is_whole else report
 
 
 def _tell(
@@ -161,14 +161,14 @@ def _gather(found: list[tuple[int, Finding]], plan: LaunchPlan) -> list[Finding]
     for (number, first), *others in groups.values():
         gpus = dict.fromkeys(plan.launches[x].gpu for x, _ in others)
         gpus.pop(plan.launches[number].gpu, None)
-        count = say_count(len(others), "launch").replace(" ", " more ")
+        count = format_count(len(others), "launch").replace(" ", " more ")
         more = f"; the same in {count}" if others else ""
         more += f", on {' '.join(gpus)} too" if gpus else ""
         told.append(replace(first, message=f"{first.message}{more}"))
     return told
 
 
-def _tell_passes(report: Report, outcome: Outcome, expected: Mapping[str, str]) -> Report:
+def _describe_passes(report: Report, outcome: Outcome, expected: Mapping[str, str]) -> Report:
     """The report with a finding for each claim that held and was expected not to."""
     if report.verdict != "pass" or not outcome.plan.launches:
         return report
@@ -176,7 +176,7 @@ def _tell_passes(report: Report, outcome: Outcome, expected: Mapping[str, str]) 
     for result in report.properties:
         why = expected.get(result.name)
         if result.backend == COMPILER and result.status == "pass" and why is not None:
-            got = f"{say_count(result.examples, 'launch')} that held"
+            got = f"{format_count(result.examples, 'launch')} that held"
             message = f"all launches: got {got}, expected it to fail: {why}"
             case = Case.from_json(outcome.plan.launches[0].case)
             more = {"got": got, "expected": "it to fail", "backend": COMPILER}
@@ -283,7 +283,7 @@ def _compile(request: Request, limits: Limits, listener: Listener) -> Outcome:
         if event["event"] == "planned":
             outcome.plan = LaunchPlan.from_dict(event["plan"])
         elif event["event"] == "weighed":
-            outcome.weighed[event["index"]] = Weighed.from_dict(event["weighed"])
+            outcome.weighed[event["index"]] = LaunchAssessment.from_dict(event["weighed"])
         listener(event)
 
     while True:
@@ -306,12 +306,12 @@ def _compile(request: Request, limits: Limits, listener: Listener) -> Outcome:
             return outcome
         planned = outcome.plan.launches[index]
         said = find_last_words(Path(request.plan["room"]), planned.gpu)
-        how = f"{_tell_end(worker, limits)}{said and f' ({said})'}"
+        how = f"{_describe_end(worker, limits)}{said and f' ({said})'}"
         outcome.failed[index] = f"{planned.name}: got {how}, expected a binary"
         done = index + 1
 
 
-def _tell_end(worker: WorkerExit, limits: Limits) -> str:
+def _describe_end(worker: WorkerExit, limits: Limits) -> str:
     """How a worker ended while it compiled."""
     late = f"no end after {limits.case:g} s, with a larger --time-limit more"
     return late if worker.end in ("slow", "hang", "time") else worker.how

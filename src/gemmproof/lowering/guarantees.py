@@ -39,10 +39,10 @@ from gemmproof.properties.contract import (
     list_promised,
 )
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.kernel import KernelUnderTest, Misstated
+from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.provenance import say_count, tell_error
+from gemmproof.reference.provenance import format_count, format_error
 from gemmproof.reference.simulation import CompileError, SimulatorError
 from gemmproof.reference.triton_frontend import find_def_line
 from gemmproof.target import display_path, line_of
@@ -90,7 +90,7 @@ class LaunchPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class LaunchAssessment:
     """What one compiled launch says of the claims: of those that it bears on, what is wrong.
 
     `unknown` is why nothing is known of one, by its name. `has_dot`: whether anything in it
@@ -108,10 +108,10 @@ class Weighed:
         return {**asdict(self), "findings": found}
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Weighed:
+    def from_dict(data: Mapping[str, Any]) -> LaunchAssessment:
         """What `to_dict` gave, also after JSON."""
         found = tuple(Finding.from_dict(one) for one in data["findings"])
-        return Weighed(tuple(data["judged"]), found, data["unknown"], data["has_dot"])
+        return LaunchAssessment(tuple(data["judged"]), found, data["unknown"], data["has_dot"])
 
 
 # -- reasons -------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def plan_launches(
                 if min(one.M, one.N, one.K) > 1:
                     calls.append(tuple(dict.fromkeys(call)))
             if left_out:
-                got = f"{say_count(len(left_out), 'launch')} more than {most}"
+                got = f"{format_count(len(left_out), 'launch')} more than {most}"
                 lacks.append(f"{dtype} for {gpu}: got {got}, compiled with a larger --max-examples")
     state.restore()
     return LaunchPlan(tuple(planned), tuple(calls), tuple(lacks)), captured
@@ -273,19 +273,19 @@ def _capture(kernel: KernelUnderTest, case: Case, gpu: str) -> tuple[list[Captur
         with capture_launches(gpu) as made, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kernel.call(case, tensors)
-    except Misstated:
+    except ContractError:
         raise
     except MemoryError:
         raise
     except Exception as error:  # a wrapper may raise anything
-        said = str(error) if isinstance(error, SimulatorError) else tell_error(error)
+        said = str(error) if isinstance(error, SimulatorError) else format_error(error)
         where = line_of(error)
         place = f"{where}: " if where and not said.startswith(where) else ""
         return [], f"{place}got {said} at {case}, expected launches for {gpu}"
     return made, ""
 
 
-def tell_configuration(launch: CapturedLaunch) -> str:
+def describe_configuration(launch: CapturedLaunch) -> str:
     """What a tuner chose for a launch, in words; "" where there is none to choose from."""
     if launch.configurations < 2:
         return ""
@@ -295,7 +295,7 @@ def tell_configuration(launch: CapturedLaunch) -> str:
 
 
 def _describe(launch: CapturedLaunch, case: Case) -> PlannedLaunch:
-    tuned = tell_configuration(launch)
+    tuned = describe_configuration(launch)
     own = replace(case, config=launch.index if launch.configurations > 1 else case.config)
     name = f"{launch.kernel} {case.dtype} for {launch.gpu}{tuned and f', {tuned}'}"
     return PlannedLaunch(
@@ -320,7 +320,7 @@ _MISSING = ("Cannot find", "No such file", "not found", ".version", "ISA version
 
 def weigh(
     contract: Contract, launch: CapturedLaunch, planned: PlannedLaunch, room: Path
-) -> Weighed:
+) -> LaunchAssessment:
     """Compile a launch, and judge it by what the contract promises of it."""
     promised = list_promised(contract)
     try:
@@ -341,7 +341,7 @@ def weigh(
         except _Unknown as why:
             unknown[name] = f"{planned.name}: {why}"
     findings = tuple(finding for of_one in found.values() for finding in of_one)
-    return Weighed(tuple(found), findings, unknown, judged.has_dot)
+    return LaunchAssessment(tuple(found), findings, unknown, judged.has_dot)
 
 
 class _Unknown(Exception):
@@ -350,12 +350,12 @@ class _Unknown(Exception):
 
 def _weigh_refusal(
     promised: tuple[str, ...], error: CompileError, planned: PlannedLaunch
-) -> Weighed:
+) -> LaunchAssessment:
     """Of a launch that is not compiled: a finding of `fits`, unless the tools are at fault."""
     said = error.message.removeprefix(f"compiling {planned.kernel} for {planned.gpu}: ")
     unknown = dict.fromkeys(promised, f"{planned.name}: not compiled: {said}")
     if FITS not in promised or is_of_tools(error):
-        return Weighed(unknown=unknown)
+        return LaunchAssessment(unknown=unknown)
     del unknown[FITS]
     where = error.where
     # an assembler has lines of its own
@@ -365,7 +365,9 @@ def _weigh_refusal(
         place = (display_path(where.file), where.line)
     got = f'"{said}" from the compiler for {planned.gpu}'
     expected = f"{planned.kernel} to compile for it"
-    return Weighed((FITS,), (_find(planned, FITS, "refused", place, got, expected),), unknown)
+    return LaunchAssessment(
+        (FITS,), (_find(planned, FITS, "refused", place, got, expected),), unknown
+    )
 
 
 def is_of_tools(error: CompileError) -> bool:

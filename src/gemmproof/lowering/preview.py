@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 
 from gemmproof.lowering.record import FMA, UNKNOWN, LoweredLaunch
-from gemmproof.lowering.text import describe_needs, name_dot
+from gemmproof.lowering.text import describe_needs, label_dot
 from gemmproof.reference.formats import FNUZ, FORMATS, FP8, OPERANDS
 from gemmproof.reference.gpus import DEFAULT, GPUS
 from gemmproof.report.text import STYLES, Line, clean
@@ -198,7 +198,7 @@ def _describe(one: LoweredLaunch) -> tuple[str, ...]:
     sums = dict.fromkeys(x.accumulator for dot in one.dots for x in dot.instructions)
     return (
         *head,
-        " + ".join(name_dot(dot) for dot in one.dots),
+        " + ".join(label_dot(dot) for dot in one.dots),
         ", ".join(filter(None, sums)) or "-",
         *describe_needs(one),
     )

@@ -201,6 +201,6 @@ def list_excess(needs: Resources, gpu: GPU) -> Iterator[tuple[int, int, str]]:
             yield need, has, what
 
 
-def say_known(known: str) -> str:
+def format_known(known: str) -> str:
     """In words what Triton knows of an argument."""
     return {"": "neither", "16": "divisible by 16", "1": "equal to 1"}[known]

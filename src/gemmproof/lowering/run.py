@@ -77,14 +77,14 @@ def _lower(request: Request, limits: Limits, listener: Listener) -> LoweredTarge
             made.output = worker.output if "internal" in worker.events else ""
             return made
         said = find_last_words(Path(request.plan["room"]), made.gpu)
-        how = f"{_tell_end(worker, limits)}{said and f' ({said})'}"
+        how = f"{_describe_end(worker, limits)}{said and f' ({said})'}"
         made.failures.append(f"{case['case']}: got {how}, expected a binary")
         if worker.end == "halted":
             return made
         done = index + 1
 
 
-def _tell_end(worker: WorkerExit, limits: Limits) -> str:
+def _describe_end(worker: WorkerExit, limits: Limits) -> str:
     """How a worker ended while it compiled."""
     is_late = worker.end in ("slow", "hang", "time")
     return f"no end after {limits.case:g} s" if is_late else worker.how

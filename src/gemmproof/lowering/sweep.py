@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gemmproof.lowering.compile import DIVISIBILITY, CapturedLaunch, join_launches
-from gemmproof.lowering.record import say_known
+from gemmproof.lowering.record import format_known
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW, view
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.target import TargetError
 
 # -- changes -------------------------------------------------------------------------------------
@@ -126,24 +126,24 @@ def find_variants(
             continue
         if len(launches) != len(bases):
             kernels = " ".join(x.kernel for x in launches) or "none"
-            count = say_count(len(launches), "launch")
+            count = format_count(len(launches), "launch")
             notes.append(f"{words}: got {count} ({kernels}), expected {len(bases)} to compare")
             continue
         for i, (base, launch) in enumerate(zip(bases, launches, strict=True)):
-            variant = Variant(launch, i, words, False, *tell_difference(base, launch))
+            variant = Variant(launch, i, words, False, *describe_difference(base, launch))
             first = found.setdefault((i, *launch.key), variant)
             if first is not variant and first.change:
                 first.also.append(words)
     for i, base in enumerate(bases):
         for name, before, after in list_alterations(base):
             launch = alter(base, name, after)
-            words = f"{name} {say_known(after)}"
+            words = f"{name} {format_known(after)}"
             made = Variant(launch, i, words, True, {name: (before, after)})
             found.setdefault((i, *launch.key), made)  # a real call's, where there is one
     return sorted(found.values(), key=lambda v: (bool(v.change), v.base))
 
 
-def tell_difference(
+def describe_difference(
     base: CapturedLaunch, launch: CapturedLaunch
 ) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
     """What is known of arguments, and which constants of the source are others."""

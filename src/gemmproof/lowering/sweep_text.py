@@ -13,13 +13,13 @@ from gemmproof.lowering.record import (
     DotLowering,
     GlobalAccess,
     LoweredLaunch,
+    format_known,
     list_excess,
-    say_known,
 )
 from gemmproof.lowering.run import LoweredTarget
-from gemmproof.lowering.text import name_dot, say_access
+from gemmproof.lowering.text import format_access, label_dot
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.text import STYLES, Line, clean
 
 # -- compare -------------------------------------------------------------------------------------
@@ -88,11 +88,11 @@ def _change_kernel(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]
     yield f"{after.kernel} in place of {before.kernel}"
     for way in ("loads", "stores"):
         ours, theirs = (
-            _say_accesses([x for x in one.accesses if _WAYS.get(x.kind) == way])
+            _format_accesses([x for x in one.accesses if _WAYS.get(x.kind) == way])
             for one in (before, after)
         )
         yield f"{way}: {ours} -> {theirs}"
-    was, now = (", ".join(_name_dots(one).values()) or "no dot" for one in (before, after))
+    was, now = (", ".join(_label_dots(one).values()) or "no dot" for one in (before, after))
     if was != now:
         yield f"dots: {was} -> {now}"
 
@@ -122,18 +122,19 @@ def _change_accesses(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[st
     lines = dict.fromkeys(x.where for one in (before, after) for x in one.accesses)
     for where in lines:
         ours, theirs = (
-            _say_accesses([x for x in one.accesses if x.where == where]) for one in (before, after)
+            _format_accesses([x for x in one.accesses if x.where == where])
+            for one in (before, after)
         )
         if ours != theirs:
             yield f"{_shorten(where)}  {ours} -> {theirs}"
 
 
-def _say_accesses(found: Iterable[GlobalAccess]) -> str:
+def _format_accesses(found: Iterable[GlobalAccess]) -> str:
     counts: Counter[tuple[str, int]] = Counter()
     for x in found:
         counts[x.kind, x.bytes] += x.count
     said = (GlobalAccess("", kind, width, n) for (kind, width), n in sorted(counts.items()))
-    return ", ".join(map(say_access, said)) or "none"
+    return ", ".join(map(format_access, said)) or "none"
 
 
 def _shorten(where: str) -> str:
@@ -141,17 +142,17 @@ def _shorten(where: str) -> str:
 
 
 def _change_dots(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
-    ours, theirs = (_name_dots(one) for one in (before, after))
+    ours, theirs = (_label_dots(one) for one in (before, after))
     for where in dict.fromkeys((*ours, *theirs)):
         was, now = (found.get(where, "no dot") for found in (ours, theirs))
         if was != now:
             yield f"{where}  {was} -> {now}"
 
 
-def _name_dots(one: LoweredLaunch) -> dict[str, str]:
+def _label_dots(one: LoweredLaunch) -> dict[str, str]:
     def say(dot: DotLowering) -> str:
         sources = dict.fromkeys(x for i in dot.instructions for x in i.operands if x)
-        return f"{name_dot(dot)} from {' and '.join(sources)}" if sources else name_dot(dot)
+        return f"{label_dot(dot)} from {' and '.join(sources)}" if sources else label_dot(dot)
 
     return {_shorten(dot.where): say(dot) for dot in one.dots}
 
@@ -228,7 +229,7 @@ def lines(name: str, made: Sequence[LoweredTarget], seconds: float) -> list[Line
         if target.mistake:
             out.append((clean(f"{target.gpu}: {target.mistake}"), STYLES["fail"]))
         refused += len(target.failures) + bool(target.mistake)
-    told = f"{say_count(compared, 'change')} compared for {' '.join(x.gpu for x in made)}: "
+    told = f"{format_count(compared, 'change')} compared for {' '.join(x.gpu for x in made)}: "
     told += f"{losing} cost something, {same} give the same binary"
     told += f", {refused} not compiled" if refused else ""
     style = STYLES["incomplete" if refused else "pass"]
@@ -261,7 +262,7 @@ def _describe(base: LoweredLaunch, variants: Sequence[dict[str, Any]]) -> Iterat
     for known in ("16", "1", ""):
         names = [name for name, x in base.specialised.items() if x == known]
         if names:
-            yield _row(say_known(known), " ".join(names))
+            yield _row(format_known(known), " ".join(names))
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for one in variants:
         if one["losses"]:
@@ -293,14 +294,14 @@ def _describe_loss(changes: Sequence[str], group: Sequence[dict[str, Any]]) -> I
         needs = one["launch"].resources
         told = f"{needs.registers} registers" if needs is not None else ""
         spilled = [x for x in one["losses"] if "spilled" in x or "fit" in x]
-        yield _row(f"  {one['change']}", ", ".join([told, *spilled]) + _say_why(one))
+        yield _row(f"  {one['change']}", ", ".join([told, *spilled]) + _format_reason(one))
 
 
 def _say(one: dict[str, Any]) -> str:
-    return f"{one['change']}{_say_why(one)}"
+    return f"{one['change']}{_format_reason(one)}"
 
 
-def _say_why(one: dict[str, Any]) -> str:
+def _format_reason(one: dict[str, Any]) -> str:
     """Of which arguments something else is known, and what else gives the same."""
     groups: dict[tuple[str, str], list[str]] = {}
     for name, (before, after) in one["arguments"].items():

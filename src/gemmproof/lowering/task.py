@@ -27,11 +27,11 @@ from gemmproof.lowering.sweep import Variant, find_variants, list_case_changes, 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import LAYOUTS
 from gemmproof.properties.cases.operands import operands
-from gemmproof.properties.kernel import KernelUnderTest, Misstated
+from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.reference.fake_cuda import explain_lack
 from gemmproof.reference.formats import FNUZ, FORMATS
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.provenance import tell_error
+from gemmproof.reference.provenance import format_error
 from gemmproof.reference.simulation import CompileError, SimulatorError
 from gemmproof.target import TargetError, display_path, line_of, require_case
 from gemmproof.worker.protocol import Listener, Request
@@ -169,7 +169,7 @@ def explain_capture(name: str, gpu: str) -> Iterator[None]:
     """Within it what a wrapper raises becomes a TargetError, in one line with its place."""
     try:
         yield
-    except Misstated as error:
+    except ContractError as error:
         raise TargetError(f"{name}: {error}") from None
     except SimulatorError as error:
         raise TargetError(str(error)) from None
@@ -180,7 +180,7 @@ def explain_capture(name: str, gpu: str) -> Iterator[None]:
         where = line_of(error)
         if where is None:  # no line of the target's is to blame
             raise
-        said = f"{where}: got {tell_error(error)}, expected launches for {gpu}"
+        said = f"{where}: got {format_error(error)}, expected launches for {gpu}"
         raise TargetError(said) from None
 
 
@@ -267,7 +267,7 @@ def _find_remedies(dot: Dot, gpu: str, plan: dict[str, Any], emit: Listener) -> 
             continue
         emit({"event": "advanced"})
         tried[what] = words
-        if named := _name_core(lower_dot(changed, gpu, plan)):
+        if named := _label_core(lower_dot(changed, gpu, plan)):
             helped.add(what)
             yield f"with {words}: {named}"
     if helped:
@@ -277,12 +277,12 @@ def _find_remedies(dot: Dot, gpu: str, plan: dict[str, Any], emit: Listener) -> 
     for other in GPUS.values():
         if other.is_amd == GPUS[gpu].is_amd and other.name != gpu:
             emit({"event": "advanced"})
-            if named := _name_core(lower_dot(dot, other.name, plan)):
+            if named := _label_core(lower_dot(dot, other.name, plan)):
                 yield f"for {other.name}: {named}"
                 return
 
 
-def _name_core(made: LoweredLaunch) -> str:
+def _label_core(made: LoweredLaunch) -> str:
     """The first instruction of a tensor core, "" for none."""
     if made.error:
         return ""

@@ -16,7 +16,7 @@ from gemmproof.lowering.record import (
 )
 from gemmproof.lowering.run import LoweredTarget
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.text import STYLES, Line, clean
 
 # -- lowering table ------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def _describe(one: LoweredLaunch) -> tuple[str, ...]:
     return (
         one.target,
         _configure(one),
-        " + ".join(name_dot(dot) for dot in one.dots) or "no dot",
+        " + ".join(label_dot(dot) for dot in one.dots) or "no dot",
         *describe_needs(one),
         list_widths(one, ("store", "tma store")),
         f"{one.seconds:.1f}",
@@ -82,7 +82,7 @@ def _configure(one: LoweredLaunch) -> str:
     return " ".join([*told, f"warps={one.warps}", f"stages={one.stages}"])
 
 
-def name_dot(dot: DotLowering) -> str:
+def label_dot(dot: DotLowering) -> str:
     """Its instructions, and how far they sum before that is added to other sums."""
     promoted = f", added every {dot.promoted_k} of k" if dot.promoted_k else ""
     return " + ".join(map(_name, dot.instructions)) + promoted
@@ -131,7 +131,7 @@ def lines(
             out.append((clean(f"{one.gpu}: {one.mistake}"), STYLES["fail"]))
     compiled = sum(not x.error for x in every)
     others = len(every) - compiled + sum(len(x.failures) + bool(x.mistake) for x in made)
-    words = f"{say_count(compiled, 'launch')} compiled for {' '.join(x.gpu for x in made)}"
+    words = f"{format_count(compiled, 'launch')} compiled for {' '.join(x.gpu for x in made)}"
     words += f", {others} not" if others else ""
     style = STYLES["incomplete" if others else "pass"]
     return [*out, (clean(f"{name}: {words} ({seconds:.1f} s)"), style)]
@@ -153,7 +153,7 @@ def describe(lowering: LoweredLaunch) -> Iterator[Line]:
     if not lowering.dots:
         yield _row("no dot", "")
     shown = lowering.accesses[:SHOWN_ACCESSES]
-    yield from (_row(_short(x.where), say_access(x)) for x in shown)
+    yield from (_row(_short(x.where), format_access(x)) for x in shown)
     if more := len(lowering.accesses) - len(shown):
         yield _row("", f"and {more} more accesses: --json has all")
     odd = [name for name, known in lowering.specialised.items() if not known]
@@ -171,7 +171,7 @@ def _describe_dot(dot: DotLowering) -> Iterator[Line]:
     for i, one in enumerate(dot.instructions):
         what = f"dot {tile}{asked}: " if i == 0 else "  and "
         style = "" if one.unit not in (FMA, UNKNOWN) else STYLES["incomplete"]
-        text, _ = _row(_short(dot.where) if i == 0 else "", f"{what}{_say_instruction(one)}")
+        text, _ = _row(_short(dot.where) if i == 0 else "", f"{what}{_format_instruction(one)}")
         yield text, style
     cores = {(x.a, x.b) for x in dot.instructions if x.unit not in (FMA, UNKNOWN)}
     if cores == {("tf32", "tf32")} and dot.asked[0] == "f32":
@@ -179,11 +179,11 @@ def _describe_dot(dot: DotLowering) -> Iterator[Line]:
         if dot.precision == "ieee":
             yield (_row("", "which the source does not ask for")[0], STYLES["fail"])
     if dot.promoted and dot.promoted_k:
-        added = say_count(dot.promoted, "addition")
+        added = format_count(dot.promoted, "addition")
         yield _row("", f"sums of {dot.promoted_k} of k are added in fp32: {added} a thread")
 
 
-def _say_instruction(one: DotInstruction) -> str:
+def _format_instruction(one: DotInstruction) -> str:
     if one.unit == UNKNOWN:
         return f"{UNKNOWN}: {one.name}" if one.name else UNKNOWN
     if one.unit == FMA:
@@ -197,7 +197,7 @@ def _say_instruction(one: DotInstruction) -> str:
     return f"{one.count} {name}, {formats}, from {places}"
 
 
-def say_access(access: GlobalAccess) -> str:
+def format_access(access: GlobalAccess) -> str:
     """How many of them, of which kind and how wide."""
     kind = _COPIES.get(access.kind, access.kind.replace("tma", "TMA"))
     count = f"{access.count} {kind}" if access.kind == "async copy" else _plural(access, kind)
@@ -206,7 +206,7 @@ def say_access(access: GlobalAccess) -> str:
 
 
 def _plural(access: GlobalAccess, kind: str) -> str:
-    return f"{access.count} {kind}" if kind.endswith("memory") else say_count(access.count, kind)
+    return f"{access.count} {kind}" if kind.endswith("memory") else format_count(access.count, kind)
 
 
 def _describe_needs(lowering: LoweredLaunch) -> Iterator[Line]:
@@ -214,11 +214,11 @@ def _describe_needs(lowering: LoweredLaunch) -> Iterator[Line]:
     assert needs is not None
     yield _row("a thread", ", ".join(_list_registers(needs)))
     room = f"{needs.shared} of {needs.shared_limit} bytes of shared memory"
-    threads = f", {say_count(needs.threads, 'thread')}" if needs.threads else ""
+    threads = f", {format_count(needs.threads, 'thread')}" if needs.threads else ""
     split = ", some of other code" if lowering.specialised_warps else ""
     tensor = f", {needs.tensor_memory} columns of tensor memory" if needs.tensor_memory else ""
     text, style = _row(
-        "a block", f"{say_count(lowering.warps, 'warp')}{split}{threads}, {room}{tensor}"
+        "a block", f"{format_count(lowering.warps, 'warp')}{split}{threads}, {room}{tensor}"
     )
     excess = [f"{need} of {has} {x}" for need, has, x in list_excess(needs, GPUS[lowering.target])]
     if excess:
@@ -226,7 +226,7 @@ def _describe_needs(lowering: LoweredLaunch) -> Iterator[Line]:
         text, style = f"{text}: does not fit{untold and f': {untold}'}", STYLES["fail"]
     yield text, style
     buffers = f" in {lowering.buffers} buffers" if lowering.buffers else ""
-    stages = say_count(lowering.stages, "stage")
+    stages = format_count(lowering.stages, "stage")
     yield _row("pipeline", f"{stages}{buffers}; compiled afresh ({lowering.seconds:.1f} s)")
 
 

@@ -65,10 +65,10 @@ class Surroundings:
 
 def is_called(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
     """Whether a node calls what has this name, in whatever module."""
-    return isinstance(node, ast.Call) and name_of(node.func) == name
+    return isinstance(node, ast.Call) and get_name(node.func) == name
 
 
-def name_of(node: ast.AST) -> str:
+def get_name(node: ast.AST) -> str:
     """The last part of a dotted name, "" for what is none."""
     if isinstance(node, ast.Attribute):
         return node.attr
@@ -205,9 +205,9 @@ def take_other_dimension(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     if scope.compiled:
         return
     index: ast.AST | None = None
-    if isinstance(node, ast.Call) and name_of(node.func) in ("stride", "size") and node.args:
+    if isinstance(node, ast.Call) and get_name(node.func) in ("stride", "size") and node.args:
         index = node.args[0]
-    elif isinstance(node, ast.Subscript) and name_of(node.value) == "shape":
+    elif isinstance(node, ast.Subscript) and get_name(node.value) == "shape":
         index = node.slice
     words = {"0": "1", "1": "0", "-1": "-2", "-2": "-1"}
     if index is not None and scope.source.segment(index) in words:
@@ -218,7 +218,7 @@ def drop_zeros(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     """`torch.empty` for `torch.zeros`: what a kernel adds to is not defined."""
     if isinstance(node, ast.Call) and not scope.compiled:
         words = {"zeros": "empty", "zeros_like": "empty_like", "new_zeros": "new_empty"}
-        if name_of(node.func) in words and isinstance(node.func, ast.Attribute):
+        if get_name(node.func) in words and isinstance(node.func, ast.Attribute):
             whole = scope.source.segment(node.func)
             text = whole.removesuffix(node.func.attr) + words[node.func.attr]
             yield scope.source.replace(node.func, text)
@@ -266,9 +266,9 @@ def _is_one(node: ast.AST) -> bool:
 def _kind(node: ast.AST) -> str:
     """What an argument of a launch is: a stride, a size or something else."""
     if isinstance(node, ast.Call):
-        return name_of(node.func) if name_of(node.func) in ("stride", "size") else ""
+        return get_name(node.func) if get_name(node.func) in ("stride", "size") else ""
     if isinstance(node, ast.Subscript):
-        return "size" if name_of(node.value) == "shape" else ""
+        return "size" if get_name(node.value) == "shape" else ""
     return "size" if isinstance(node, ast.Name) and node.id.isupper() else ""
 
 
@@ -295,7 +295,7 @@ def move_loop(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call):
         return
     call = node.iter
-    if name_of(call.func) not in ("range", "static_range") or not scope.compiled or not call.args:
+    if get_name(call.func) not in ("range", "static_range") or not scope.compiled or not call.args:
         return
     first = call.args[0] if len(call.args) > 1 else None
     last = call.args[1] if len(call.args) > 1 else call.args[0]
@@ -337,7 +337,7 @@ def forget_sum(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
 def drop_clamp(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     """`minimum(x, GROUP_M)` with either side alone."""
     names = ("minimum", "min", "maximum", "max")
-    if isinstance(node, ast.Call) and name_of(node.func) in names and len(node.args) == 2:
+    if isinstance(node, ast.Call) and get_name(node.func) in names and len(node.args) == 2:
         for side in node.args:
             yield scope.source.replace(node, scope.source.operand(side))
 
@@ -479,7 +479,7 @@ def narrow_type(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     if wide is None or is_called(scope.source.parents[node], "to"):
         return
     assert isinstance(node, ast.Attribute)
-    if name_of(node.value) in ("tl", "language"):
+    if get_name(node.value) in ("tl", "language"):
         module = scope.source.segment(node.value)
         yield scope.source.replace(node, f"{module}.{wide[1]}{int(wide[2]) // 2}")
 

@@ -110,7 +110,9 @@ def survey_kernel(request: Request, limits: Limits, jobs: int) -> Original:
     for worker in workers:
         report = make_report(worker, request.name)
         if report.verdict != "pass":
-            raise TargetError(f"{request.name}: {_tell_failure(report)}, expected it to pass first")
+            raise TargetError(
+                f"{request.name}: {_describe_failure(report)}, expected it to pass first"
+            )
         seen = worker.events["surveyed"]
         for path, lines in seen["reached"].items():
             one = Reached.from_dict(lines)
@@ -141,7 +143,7 @@ def _list_formats(request: Request, limits: Limits) -> list[str]:
     return [request.format] if request.format else formats
 
 
-def _tell_failure(report: Report) -> str:
+def _describe_failure(report: Report) -> str:
     if report.findings:
         return f"got {report.verdict} ({report.findings[0].message})"
     return f"got {report.verdict} ({report.note})"
@@ -186,13 +188,13 @@ def conclude(known: dict[str, Any], worker: WorkerExit, name: str) -> Judgement:
             known, EQUIVALENT, f"proved right for {told['proved']}, with the same bits"
         )
     if fate == "same":
-        return Judgement(known, UNSEEN, f"the same accesses and bits {_tell_paths(report)}")
+        return Judgement(known, UNSEEN, f"the same accesses and bits {_describe_paths(report)}")
     if fate == "other accesses":
         return Judgement(known, SURVIVED, f"the same bits, first other accesses: {why}")
     return Judgement(known, SURVIVED, f"not compared with the original: {worker.how}")
 
 
-def _tell_paths(report: Report) -> str:
+def _describe_paths(report: Report) -> str:
     """Whether the cases took every path of the wrapper, where the prover found them all."""
     if report.unvisited:
         return f"in every case; not visited: {report.unvisited[0]}"

@@ -19,8 +19,15 @@ import numpy as np
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.draw import list_cases
 from gemmproof.engine.findings import find_no_launch
-from gemmproof.engine.observe import Judged, State, judge, keep_state, make_related_calls, observe
-from gemmproof.engine.proofs import NOTHING, Attempt
+from gemmproof.engine.observe import (
+    CaseResult,
+    State,
+    judge,
+    keep_state,
+    make_related_calls,
+    observe,
+)
+from gemmproof.engine.proofs import NOTHING, ProofAttempt
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import probe
 from gemmproof.properties.finding import Finding
@@ -171,7 +178,7 @@ class Search:
     tell: Callable[[dict[str, Any]], None]
     examples: int
     seed: int
-    judged: dict[Case, Judged] = field(default_factory=dict)
+    judged: dict[Case, CaseResult] = field(default_factory=dict)
     shown: dict[Case, tuple[str, str]] = field(default_factory=dict)
     under_way: str = ""
     spent: int = 0
@@ -196,14 +203,14 @@ class Search:
         make_related_calls(observation, self.backend, self.state)
         return observation
 
-    def judge(self, case: Case) -> Judged:
+    def judge(self, case: Case) -> CaseResult:
         """Judge a case, once."""
         if case not in self.judged:
             judged = self.judged[case] = judge(self.look(case))
             self.tell(judged.to_event(len(self.judged), 0.0))
         return self.judged[case]
 
-    def find(self, examples: int, attempt: Attempt = NOTHING) -> Finding | None:
+    def find(self, examples: int, attempt: ProofAttempt = NOTHING) -> Finding | None:
         """The first finding among so many cases of each format, or in what a proof asks for."""
         for dtype in self.kernel.contract.formats:
             for case in self._draw(dtype, examples, attempt):
@@ -229,7 +236,7 @@ class Search:
         own = [x for case, x in self.judged.items() if case.dtype == usual.case.dtype]
         return not any(x.launches and x.raised is None for x in own)
 
-    def _draw(self, dtype: str, examples: int, attempt: Attempt) -> Iterator[Case]:
+    def _draw(self, dtype: str, examples: int, attempt: ProofAttempt) -> Iterator[Case]:
         rng = random.Random(f"{self.seed} {dtype}")
         besides = len(attempt.list_refuting(self.kernel, dtype)) + len(attempt.cases)
         cases = list_cases(self.kernel, self.judged, attempt, dtype, rng, self.examples)

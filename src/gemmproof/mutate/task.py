@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.proofs import NOTHING, Attempt, attempt, conclude
+from gemmproof.engine.proofs import NOTHING, ProofAttempt, attempt, conclude
 from gemmproof.engine.sections import list_claims, make_report
 from gemmproof.mutate.generate import Reach, watch_calls, watch_launches, watch_translation
 from gemmproof.mutate.search import ENOUGH, FEW, Search, optimise, run_no_grids, watch_programs
@@ -105,7 +105,7 @@ def _announce(kernel: KernelUnderTest, request: Request, emit: Listener) -> None
     emit({"event": "start", "examples": 2 * count})
 
 
-def _answer(search: Search, finding: Finding | None, made: Attempt, emit: Listener) -> Report:
+def _answer(search: Search, finding: Finding | None, made: ProofAttempt, emit: Listener) -> Report:
     drawn = [judged for judged in search.judged.values() if not made.is_spent_on(judged)]
     report = make_report(search.kernel, drawn, [] if finding is None else [finding])
     if finding is None:

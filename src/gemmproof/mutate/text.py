@@ -15,7 +15,7 @@ from gemmproof.mutate.record import (
     Judgement,
     Score,
 )
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.text import Line, clean
 
 SHOWN = 12  # mutants of an outcome whose lines are printed; --json has all
@@ -31,10 +31,10 @@ def summarise(score: Score) -> Iterator[Line]:
     yield from _list(score, UNJUDGED, "not judged", "bold yellow")
     counts = score.counts
     style = "bold green" if score.is_whole and not counts[SURVIVED] else "bold yellow"
-    yield (clean(f"{score.target}: {say_score(score)}"), style)
+    yield (clean(f"{score.target}: {format_score(score)}"), style)
 
 
-def say_score(score: Score) -> str:
+def format_score(score: Score) -> str:
     """The score in a line."""
     counts, value, least = score.counts, score.value, score.least
     if value is None:
@@ -48,9 +48,9 @@ def say_score(score: Score) -> str:
     words += f"; aside: {', '.join(aside)}"
     left = score.asked - len(score.judged) + counts[UNJUDGED]
     if left:
-        words += f"; incomplete: {say_count(left, 'mutant')} not judged"
+        words += f"; incomplete: {format_count(left, 'mutant')} not judged"
         words += f", {score.note}" if score.note else ""
-    return f"{words} ({say_count(len(score.judged), 'mutant')}, {score.seconds:.1f} s)"
+    return f"{words} ({format_count(len(score.judged), 'mutant')}, {score.seconds:.1f} s)"
 
 
 def _tabulate(score: Score) -> Iterator[str]:

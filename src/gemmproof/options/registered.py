@@ -71,7 +71,7 @@ def ask_registered(options: argparse.Namespace, name: str) -> dict[str, Any]:
     return {"name": name, "conftest": options.conftest, "format": (options.dtype or [""])[0]}
 
 
-def name_registered(options: argparse.Namespace, name: str) -> list[str]:
+def label_registered(options: argparse.Namespace, name: str) -> list[str]:
     """The words of a command line that name it."""
     # a name that looks like an option is taken as one, where it stands alone
     words = [f"--kernel={name}"] if name.startswith("-") else ["--kernel", name]

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from gemmproof import __version__
 from gemmproof.report.files import write_json
 from gemmproof.report.located_findings import PlacedFinding
-from gemmproof.report.record import LostSince, Report
+from gemmproof.report.record import Regression, Report
 from gemmproof.report.text import clean, kernel_name
 
 
@@ -45,14 +45,14 @@ def write_sarif(
     place: Path,
     reports: Sequence[Report],
     placed: Sequence[PlacedFinding],
-    lost: Sequence[LostSince] = (),
+    lost: Sequence[Regression] = (),
 ) -> None:
     """Write one document."""
     write_json(place, make_document(reports, placed, lost))
 
 
 def make_document(
-    reports: Sequence[Report], placed: Sequence[PlacedFinding], lost: Sequence[LostSince] = ()
+    reports: Sequence[Report], placed: Sequence[PlacedFinding], lost: Sequence[Regression] = ()
 ) -> dict[str, Any]:
     """The document as plain data; what has no line is told by a notification."""
     claims = {result.name: result.claim for report in reports for result in report.properties}
@@ -131,7 +131,7 @@ def _notify_unplaced(placed: Sequence[PlacedFinding]) -> list[dict[str, Any]]:
     ]
 
 
-def _notify_lost(lost: Sequence[LostSince]) -> list[dict[str, Any]]:
+def _notify_lost(lost: Sequence[Regression]) -> list[dict[str, Any]]:
     """What a baseline has against the run: it is of no line."""
     return [
         {"level": "error" if one.is_refused else "warning", "message": {"text": clean(one.words)}}

@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gemmproof.report.record import LostSince, Report
+from gemmproof.report.record import Regression, Report
 from gemmproof.report.text import Reproduce
 from gemmproof.terminal import write_all
 
@@ -37,7 +37,7 @@ def write_junit(
     place: Path,
     reports: list[Report],
     reproduce: dict[str, Reproduce],
-    lost: Sequence[LostSince] = (),
+    lost: Sequence[Regression] = (),
 ) -> None:
     """Write one JUnit document; `reproduce` is looked up by a report's target."""
     from gemmproof.report import junit  # brings what few need

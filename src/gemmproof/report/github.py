@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from gemmproof.report.located_findings import PlacedFinding
-from gemmproof.report.record import LostSince, Report
+from gemmproof.report.record import Regression, Report
 from gemmproof.report.text import Reproduce, clean, kernel_name, lines
 
 MOST_ANNOTATIONS = 10  # GitHub shows no more of a step
@@ -27,7 +27,7 @@ def list_annotations(
     command: str,
     reports: Sequence[Report],
     placed: Sequence[PlacedFinding],
-    lost: Sequence[LostSince] = (),
+    lost: Sequence[Regression] = (),
 ) -> Iterator[str]:
     """Workflow commands, the gravest first, and a line on what is not annotated.
 
@@ -65,7 +65,7 @@ def _annotate_finding(one: PlacedFinding) -> str:
     return write_command("error", one.text, **place, title=f"{one.kernel}: {one.finding.property}")
 
 
-def _annotate_lost(command: str, one: LostSince) -> str:
+def _annotate_lost(command: str, one: Regression) -> str:
     title = f"gemmproof {command}: {one.kind}"
     return write_command("error" if one.is_refused else "warning", one.words, title=title)
 
@@ -89,7 +89,7 @@ def append_summary(
     verdict: str,
     reports: Sequence[Report],
     reproduce: dict[str, Reproduce],
-    lost: Sequence[LostSince] = (),
+    lost: Sequence[Regression] = (),
 ) -> tuple[str, str]:
     """Append the page to the file that GitHub names; that name and why it failed, or "".
 
@@ -128,7 +128,7 @@ def _write_page(
     verdict: str,
     reports: Sequence[Report],
     reproduce: dict[str, Reproduce],
-    lost: Sequence[LostSince],
+    lost: Sequence[Regression],
 ) -> Iterator[str]:
     """Markdown, in parts that can be left out from the end: a row of the table, a kernel's text."""
     yield f"## gemmproof {command}: {verdict}\n\n| kernel | verdict | cases | findings |\n"

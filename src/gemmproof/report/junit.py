@@ -8,7 +8,7 @@ from typing import Any
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from gemmproof.report.record import LostSince, PropertyResult, Report
+from gemmproof.report.record import PropertyResult, Regression, Report
 from gemmproof.report.text import Reproduce, clean, finding_text, kernel_name, proof_text
 
 
@@ -16,7 +16,7 @@ def write_junit(
     path: Path,
     reports: list[Report],
     reproduce: dict[str, Reproduce],
-    lost: Sequence[LostSince] = (),
+    lost: Sequence[Regression] = (),
 ) -> None:
     """Write one document; `reproduce` is looked up by a report's target."""
     xml = JUnitXml("gemmproof")
@@ -42,7 +42,7 @@ def _suite(report: Report, reproduce: Reproduce) -> TestSuite:
     return suite
 
 
-def _suite_of_lost(lost: Sequence[LostSince]) -> TestSuite:
+def _suite_of_lost(lost: Sequence[Regression]) -> TestSuite:
     """What a baseline has against the run: its kernels may all be green, or gone."""
     suite = TestSuite("baseline")
     for one in lost:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 
 if TYPE_CHECKING:
     from gemmproof.properties.judges.accumulator_drift import Drift
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # -- record --------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Premises:
+class ModelCheck:
     """The launches that were predicted for `target` ("" for none), compiled for it and compared.
 
     Of `launches` all but those `failed` were compiled, in `seconds`; of their `dots` so many
@@ -58,27 +58,27 @@ class Premises:
         return data | {name: list(data[name]) for name in lines} | {"untold": dict(self.untold)}
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Premises:
+    def from_dict(data: Mapping[str, Any]) -> ModelCheck:
         """The record that `to_dict` gave. Raises ValueError naming what is wrong."""
-        if set(data) != set(Premises.__slots__):
-            got, expected = " ".join(sorted(data)), " ".join(Premises.__slots__)
+        if set(data) != set(ModelCheck.__slots__):
+            got, expected = " ".join(sorted(data)), " ".join(ModelCheck.__slots__)
             raise ValueError(f"report premises: got fields {got}, expected {expected}")
         lines = {name: tuple(data[name]) for name in ("unknown", "contradicted", "failed")}
-        return Premises(**{**data, **lines})
+        return ModelCheck(**{**data, **lines})
 
     def say(self) -> str:
         """All of it in a line."""
         if not self.launches:
             return "premises: no dot was predicted, so none was compiled"
         compiled = self.launches - len(self.failed)
-        head = f"premises: {say_count(compiled, 'launch')} compiled for {self.target}"
-        words = [f"{self.agreed} of {say_count(self.dots, 'dot')} as predicted"]
+        head = f"premises: {format_count(compiled, 'launch')} compiled for {self.target}"
+        words = [f"{self.agreed} of {format_count(self.dots, 'dot')} as predicted"]
         if self.differ:
             words.append(f"{self.differ} not")
         if lacking := self.not_known:
             words.append(f"{lacking} not known")
         if self.failed:
-            words.append(f"{say_count(len(self.failed), 'launch')} not compiled")
+            words.append(f"{format_count(len(self.failed), 'launch')} not compiled")
         if len(words) == 1:
             return f"{head}, all as predicted"
         return f"{head}: {', '.join(words)}"
@@ -192,7 +192,7 @@ def hash_texts(texts: Iterable[str]) -> str:
 
 # -- lost reports --------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class LostSince:
+class Regression:
     """A change that speaks against a run: `kernel` is "" for all, `kind` a word of `--accept`.
 
     `is_refused`: it fails the run; else the run is incomplete.
@@ -338,7 +338,7 @@ class Report:
     expected: tuple[Finding, ...] = ()
     facts: Identity | None = None
     coverage: Coverage | None = None
-    premises: Premises | None = None
+    premises: ModelCheck | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, `schema` first."""
@@ -392,7 +392,7 @@ class Report:
         limits = tuple(Limit.from_dict(x) for x in data["limits"])
         records = {"properties": properties, "findings": findings, "drift": drift, "limits": limits}
         records["expected"] = tuple(Finding.from_dict(f) for f in data["expected"])
-        for name, record in (("facts", Identity), ("coverage", Coverage), ("premises", Premises)):
+        for name, record in (("facts", Identity), ("coverage", Coverage), ("premises", ModelCheck)):
             records[name] = None if data[name] is None else record.from_dict(data[name])
         return Report(**{**data, **records, "unvisited": tuple(data["unvisited"])})
 

@@ -13,7 +13,7 @@ from gemmproof.properties.contract import COMPILER
 from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.properties.help import Example, FaultPage, Page
 from gemmproof.properties.help.pages import PAGES
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import PropertyResult, Report
 
 # -- text ----------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
         out.append(("", ""))
     if len(groups) > SHOWN_FINDINGS:
         more = len(groups) - SHOWN_FINDINGS
-        out += [(f"and {say_count(more, 'more finding')}: --json has all", ""), ("", "")]
+        out += [(f"and {format_count(more, 'more finding')}: --json has all", ""), ("", "")]
     if not report.findings:
         width = max([30, *(len(p.label) for p in report.properties)])
         out += [(clean(_describe(p, width)), "") for p in report.properties]
@@ -114,7 +114,7 @@ def list_expected(report: Report) -> Iterable[Line]:
             if names := [name for name, cause in with_it.items() if cause == result.name]:
                 yield (f"  and with it: {', '.join(names)}", "dim")
         elif result.status in ("not run", "pass"):
-            held = f"held in the {_say_examples(result)} that it was judged in"
+            held = f"held in the {_format_examples(result)} that it was judged in"
             how = held if result.status == "pass" else "was not run"
             yield (clean(f"{result.label}, expected to fail, {how}: {result.reason}"), "")
 
@@ -198,12 +198,12 @@ def _describe(result: PropertyResult, width: int) -> str:
     if result.status == "expected":
         return f"  {result.label:<{width}} fails as expected"
     worst = "" if result.ratio is None else f", worst error {result.ratio:.3g} of its bound"
-    held = f"{proved and f'{proved}; held in '}{_say_examples(result)}"
+    held = f"{proved and f'{proved}; held in '}{_format_examples(result)}"
     return f"  {result.label:<{width}} {held}{worst}"
 
 
-def _say_examples(result: PropertyResult) -> str:
-    return say_count(result.examples, "launch" if result.backend == COMPILER else "case")
+def _format_examples(result: PropertyResult) -> str:
+    return format_count(result.examples, "launch" if result.backend == COMPILER else "case")
 
 
 def proof_text(result: PropertyResult) -> str:
@@ -231,7 +231,7 @@ def _list_undecided(report: Report) -> Iterable[Line]:
         yield (clean(f"not decided for every size: {_cut(why)} ({names[0]}{others})"), "dim")
     if len(named) > SHOWN_REASONS:
         more = len(named) - SHOWN_REASONS
-        yield (f"and for {say_count(more, 'more reason')}: --json has all", "dim")
+        yield (f"and for {format_count(more, 'more reason')}: --json has all", "dim")
     if report.unvisited:
         more = len(report.unvisited) - 1
         others = f" and {more} more: --json has all" if more else ""
@@ -245,21 +245,22 @@ def _cut(text: str) -> str:
 
 def _summarise(report: Report) -> str:
     """The verdict in a line."""
+    total = format_count(len(report.properties), "property")
     failed = sum(p.status == "fail" for p in report.properties)
     judged = sum(p.status not in ("not run", "expected") for p in report.properties)
     expected = sum(p.status == "expected" for p in report.properties)
     cases = max((p.examples for p in report.properties if p.backend != COMPILER), default=0)
-    do = "does" if failed == 1 else "do"
+    fails = f"{failed} {'does' if failed == 1 else 'do'} not hold"
     every = "all " * (judged > 1 and not expected)
     words = {
-        "pass": f"pass: {every}{say_count(judged, 'property')} held",
-        "fail": f"fail: {failed} of {say_count(len(report.properties), 'property')} {do} not hold",
-        "incomplete": f"incomplete: {say_count(judged, 'property')} judged, {failed} {do} not hold",
+        "pass": f"pass: {every}{format_count(judged, 'property')} held",
+        "fail": f"fail: {failed} of {total} {'does' if failed == 1 else 'do'} not hold",
+        "incomplete": f"incomplete: {format_count(judged, 'property')} judged, {fails}",
     }[report.verdict]
     note = f"; {report.note}" if report.note else ""
     if expected:
         words += f", {expected} {'fails' if expected == 1 else 'fail'} as expected"
-    return f"{words} ({say_count(cases, 'case')}, {report.seconds:.1f} s){note}"
+    return f"{words} ({format_count(cases, 'case')}, {report.seconds:.1f} s){note}"
 
 
 def table(reports: list[Report], width: int) -> list[str]:

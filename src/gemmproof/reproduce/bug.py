@@ -145,7 +145,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WrapperLocation:
     """A wrapper as a name in a file.
 
     `module` is what the file is imported as, "" where it was loaded by its path; `root` the folder
@@ -158,7 +158,7 @@ class Found:
     root: str = ""
 
 
-def find_wrapper(launch: Any) -> Found:
+def find_wrapper(launch: Any) -> WrapperLocation:
     """The module and the name there of a registered wrapper. Raises Unreproducible."""
     for module in _list_modules(launch):
         if name := _find_name(module, launch):
@@ -192,15 +192,15 @@ def _find_name(module: types.ModuleType, launch: Any) -> str:
     return next((name for name, x in list(vars(module).items()) if x is launch), "")
 
 
-def _find_import(module: types.ModuleType, function: str) -> Found:
+def _find_import(module: types.ModuleType, function: str) -> WrapperLocation:
     file = os.path.abspath(str(module.__file__))
     if owner(file) != "user":
-        return Found(file, function, module.__name__)
+        return WrapperLocation(file, function, module.__name__)
     path, parts = Path(file), tuple(module.__name__.split("."))
     place = path.parent if path.stem == "__init__" else path.with_suffix("")
     if place.parts[-len(parts) :] != parts:  # a file that was loaded by its path has any name
-        return Found(file, function)
-    return Found(file, function, module.__name__, str(place.parents[len(parts) - 1]))
+        return WrapperLocation(file, function)
+    return WrapperLocation(file, function, module.__name__, str(place.parents[len(parts) - 1]))
 
 
 def _describe(launch: Any) -> str:

@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.observe import Judged, State, judge, keep_state, observe
+from gemmproof.engine.observe import CaseResult, State, judge, keep_state, observe
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import TORCH_DTYPES, overwrite
 from gemmproof.properties.cases.layouts import GUARD
-from gemmproof.properties.cases.operands import PlacedOperand, find_unread, operands, with_elements
+from gemmproof.properties.cases.operands import (
+    AllocatedOperand,
+    find_unread,
+    operands,
+    with_elements,
+)
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding, Mismatch
 from gemmproof.properties.judges import (
@@ -65,14 +70,14 @@ class Wrong:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenCall:
+class ReproducedCall:
     """A call on stated elements, judged; `first` is what it is to be the same as, if anything.
 
     Of that it is to have the bits in as many `rows`, None for all.
     """
 
     observation: Observation
-    judged: Judged
+    judged: CaseResult
     first: Observation | None = None
     rows: int | None = None
 
@@ -112,7 +117,9 @@ class Bench:
     state: State
     series: Series = ALONE
 
-    def look(self, operands: Mapping[str, PlacedOperand], data: Mapping[str, Array]) -> SeenCall:
+    def look(
+        self, operands: Mapping[str, AllocatedOperand], data: Mapping[str, Array]
+    ) -> ReproducedCall:
         """Call it on `data` in the places of `operands`, in new memory."""
         self.state.restore()
         made = {name: with_elements(x, data[name]) for name, x in operands.items()}
@@ -121,13 +128,13 @@ class Bench:
             observation = self._call(one, made, data)
             first = observation if first is None else first
             if observation.raised is not None:
-                return SeenCall(observation, judge(observation))
+                return ReproducedCall(observation, judge(observation))
         observation = observe(self.kernel, self.case, self.backend, made=made)
         compared = (first, self.series.rows) if self.series.same else (None, None)
-        return SeenCall(observation, judge(observation), *compared)
+        return ReproducedCall(observation, judge(observation), *compared)
 
     def _call(
-        self, one: Before, made: Mapping[str, PlacedOperand], data: Mapping[str, Array]
+        self, one: Before, made: Mapping[str, AllocatedOperand], data: Mapping[str, Array]
     ) -> Observation:
         """A call before that of the case, whose tensors have its elements again afterwards."""
         elements = one.elements(data)
@@ -143,7 +150,7 @@ class Bench:
         return observation
 
 
-def _find_wrong(one: Observation, judged: Judged) -> Wrong | None:
+def _find_wrong(one: Observation, judged: CaseResult) -> Wrong | None:
     if not one.has_result or one.case.is_sampled:
         return None
     for applies, find in (
@@ -216,9 +223,9 @@ MOST_LISTED = 64  # elements of a result that a test lists
 def state(
     finding: Finding,
     kernel: KernelUnderTest,
-    placed: Mapping[str, PlacedOperand],
+    placed: Mapping[str, AllocatedOperand],
     data: Mapping[str, Array],
-    seen: SeenCall | None,
+    seen: ReproducedCall | None,
     shown: str,
     given: int,
     room: bool,
@@ -263,7 +270,7 @@ def _state_call(kernel: KernelUnderTest, one: Before, data: Mapping[str, Array])
 def _state_operands(
     kernel: KernelUnderTest,
     case: Case,
-    placed: Mapping[str, PlacedOperand],
+    placed: Mapping[str, AllocatedOperand],
     data: Mapping[str, Array],
 ) -> tuple[tuple[StatedOperand, ...], dict[str, str]]:
     """The tensors of a call, and its Python values in words."""
@@ -302,7 +309,7 @@ def _list_wanted(
     )
 
 
-def _place(operand: PlacedOperand, data: Array) -> StatedOperand:
+def _place(operand: AllocatedOperand, data: Array) -> StatedOperand:
     skip = 3 - operand.tensor.dim()
     wide = widen(data) if FORMATS[operand.dtype].kind == "float" else data
     unset = operand.use == WRITTEN
@@ -317,7 +324,7 @@ def _place(operand: PlacedOperand, data: Array) -> StatedOperand:
     return StatedOperand(name, dtype, shape, strides, offset, elements, operand.use)
 
 
-def count(placed: Mapping[str, PlacedOperand], data: Mapping[str, Array]) -> int:
+def count(placed: Mapping[str, AllocatedOperand], data: Mapping[str, Array]) -> int:
     read = (name for name, operand in placed.items() if operand.use == READ)
     return sum(int(np.count_nonzero(data[n].view(f"u{data[n].itemsize}"))) for n in read)
 
@@ -425,7 +432,7 @@ def find_bug(
     return state(finding, kernel, placed, data, seen, shown, given, room, bench.series)
 
 
-def _require_small(case: Case, placed: Mapping[str, PlacedOperand]) -> None:
+def _require_small(case: Case, placed: Mapping[str, AllocatedOperand]) -> None:
     """Raise Unreproducible for what is too large for a test."""
     large = [x.role.name for x in placed.values() if x.view.extent > MOST_PLACED]
     if case.is_sampled or large:
@@ -437,9 +444,9 @@ def _look(
     nan: Bench,
     zeros: Bench,
     finding: Finding,
-    placed: Mapping[str, PlacedOperand],
+    placed: Mapping[str, AllocatedOperand],
     data: Mapping[str, Array],
-) -> tuple[Bench, str, SeenCall] | None:
+) -> tuple[Bench, str, ReproducedCall] | None:
     """Whether values show it, on which simulator, and what that saw. Raises Unreproducible.
 
     None where a call by itself shows nothing of a finding that takes several.
@@ -465,10 +472,10 @@ def _look_at_series(
     nan: Bench,
     zeros: Bench,
     finding: Finding,
-    placed: Mapping[str, PlacedOperand],
+    placed: Mapping[str, AllocatedOperand],
     data: Mapping[str, Array],
     tell: Callable[[], None],
-) -> tuple[Bench, str, SeenCall]:
+) -> tuple[Bench, str, ReproducedCall]:
     """The same of the first calls in a row that show it. Raises Unreproducible where none do."""
     every = list(list_series(nan.kernel, finding.case, placed))
     for one in (before for series in every for before in series.before):
@@ -527,13 +534,13 @@ def _reduce_elements(
     return make(reduce_items(items, lambda left: shows(make(left))))
 
 
-def _require_known(seen: SeenCall) -> None:
+def _require_known(seen: ReproducedCall) -> None:
     raised = seen.observation.raised
     if raised is not None and not seen.observation.is_known:
         raise Unreproducible(f"got {raised.text}, expected a case that can be judged")
 
 
-def _is_shown(seen: SeenCall, finding: Finding, shown: str, bench: Bench) -> bool:
+def _is_shown(seen: ReproducedCall, finding: Finding, shown: str, bench: Bench) -> bool:
     """Whether what was seen is the same fault, shown by values where it was."""
     if bench.series.before and shown in (ENDS, NEVER):
         return seen.ends if shown == ENDS else len(seen.observation.touched) > 0
@@ -546,7 +553,7 @@ def _is_shown(seen: SeenCall, finding: Finding, shown: str, bench: Bench) -> boo
     return _is_among(finding, seen)
 
 
-def _is_among(finding: Finding, seen: SeenCall) -> bool:
+def _is_among(finding: Finding, seen: ReproducedCall) -> bool:
     about = (finding.property, finding.fault, finding.operand)
     return any((f.property, f.fault, f.operand) == about for f in seen.judged.findings)
 
@@ -556,7 +563,7 @@ def _is_store(finding: Finding) -> bool:
 
 
 def _list_items(
-    kernel: KernelUnderTest, placed: Mapping[str, PlacedOperand], data: Mapping[str, Array]
+    kernel: KernelUnderTest, placed: Mapping[str, AllocatedOperand], data: Mapping[str, Array]
 ) -> Iterator[Item]:
     """The elements that are not zero and may be: those of floats that no function makes."""
     for name, operand in placed.items():
@@ -569,7 +576,7 @@ def _list_items(
 
 
 def _keep(
-    placed: Mapping[str, PlacedOperand],
+    placed: Mapping[str, AllocatedOperand],
     data: Mapping[str, Array],
     items: Collection[Item],
     left: Collection[Item],

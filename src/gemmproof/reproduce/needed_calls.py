@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.operands import PlacedOperand, operands
+from gemmproof.properties.cases.operands import AllocatedOperand, operands
 from gemmproof.properties.judges import determinism
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation, RelatedCall
@@ -60,7 +60,7 @@ class Before:
 
     case: Case
     words: str
-    placed: Mapping[str, PlacedOperand]
+    placed: Mapping[str, AllocatedOperand]
     data: Elements | None = None
     shares: bool = False
     linked: bool = False
@@ -94,7 +94,7 @@ ALONE = Series(())
 
 
 def list_series(
-    kernel: KernelUnderTest, case: Case, placed: Mapping[str, PlacedOperand]
+    kernel: KernelUnderTest, case: Case, placed: Mapping[str, AllocatedOperand]
 ) -> Iterator[Series]:
     """The calls in a row that may show what a case of several calls was found by."""
     alone = replace(case, calls=1, compare=None)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.reference.provenance import owner, tell_error
+from gemmproof.reference.provenance import format_error, owner
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import Listener, Request
 
@@ -24,7 +24,7 @@ AROUND = {"nan": (float("nan"), 85), "zeros": (0.0, 0)}
 def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Listener) -> None:
     """In the worker: the bug of the finding that the request's plan holds, reduced."""
     from gemmproof.properties.finding import Finding
-    from gemmproof.properties.kernel import Misstated
+    from gemmproof.properties.kernel import ContractError
     from gemmproof.reference.spec import SpecError
     from gemmproof.reproduce.bug import Unreproducible
     from gemmproof.reproduce.find import find_bug
@@ -39,7 +39,7 @@ def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Li
     calls = request.plan["calls"]
     try:
         bug = find_bug(kernel, finding, request.gpu, request.seconds, tell, calls)
-    except (SpecError, Misstated, Unreproducible) as error:
+    except (SpecError, ContractError, Unreproducible) as error:
         raise TargetError(f"{request.name}: {error}") from None
     emit({"event": "reproduced", "bug": bug.to_dict()})
 
@@ -98,7 +98,7 @@ def _run(code: Any, path: str, around: tuple[float, int]) -> tuple[str | None, s
             test(*[patch] * test.__code__.co_argcount)
         except AssertionError as failure:
             own = traceback.extract_tb(failure.__traceback__)[-1].filename == path
-            return (str(failure) or "an assertion", "") if own else (None, tell_error(failure))
+            return (str(failure) or "an assertion", "") if own else (None, format_error(failure))
         except Exception as error:
-            return None, tell_error(error)
+            return None, format_error(error)
     return "", ""

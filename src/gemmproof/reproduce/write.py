@@ -22,15 +22,15 @@ _GOT = re.compile(r": got (\S+), expected ")
 Outcomes = Mapping[str, tuple[str | None, str]]
 
 
-def tell_gpu(bug: Bug, outcomes: Outcomes | str) -> list[str]:
+def describe_gpu(bug: Bug, outcomes: Outcomes | str) -> list[str]:
     """Two lines: on a GPU, and under Triton's interpreter; a text is why that was not tried."""
     return [
-        f"On a GPU: {_tell_gpu(bug, outcomes)}",
-        f"Triton's interpreter: {tell_try(bug, outcomes)}",
+        f"On a GPU: {_describe_gpu(bug, outcomes)}",
+        f"Triton's interpreter: {describe_try(bug, outcomes)}",
     ]
 
 
-def _tell_gpu(bug: Bug, outcomes: Outcomes | str) -> str:
+def _describe_gpu(bug: Bug, outcomes: Outcomes | str) -> str:
     tried = (
         {} if isinstance(outcomes, str) else {name: said for name, (said, _) in outcomes.items()}
     )
@@ -64,7 +64,7 @@ def _tell_gpu(bug: Bug, outcomes: Outcomes | str) -> str:
     )
 
 
-def tell_try(bug: Bug, outcomes: Outcomes | str) -> str:
+def describe_try(bug: Bug, outcomes: Outcomes | str) -> str:
     """What became of the test under Triton's interpreter."""
     if isinstance(outcomes, str):
         return f"the test ends there: {clean(outcomes)}"
@@ -376,7 +376,7 @@ def _write_operand(operand: StatedOperand, name: str, long: _Long) -> Iterator[s
     if operand.use == WRITTEN:
         elements = "None"
     elif len(pairs) > SHOWN:
-        elements = f"read_numbers({_name_long(operand, long)})"
+        elements = f"read_numbers({_label_long(operand, long)})"
     items = [quote(operand.name), elements, operand.dtype]
     items += [f"shape={operand.shape}", f"strides={operand.strides}"]
     items += [f"offset={operand.offset}"] * bool(operand.offset)
@@ -390,12 +390,12 @@ def _write_operand(operand: StatedOperand, name: str, long: _Long) -> Iterator[s
 
 def _write_long(operand: StatedOperand, long: _Long) -> Iterator[str]:
     words = (f"{','.join(map(str, at))}={_write_plain(x)}" for at, x in operand.elements)
-    yield f'{_name_long(operand, long)} = """'
+    yield f'{_label_long(operand, long)} = """'
     yield from textwrap.wrap(" ".join(words), WIDTH, break_on_hyphens=False)
     yield '"""'
 
 
-def _name_long(operand: StatedOperand, long: _Long) -> str:
+def _label_long(operand: StatedOperand, long: _Long) -> str:
     alike = [x for x in long if x.name == operand.name]
     number = f"_{alike.index(operand) + 1}" if len(alike) > 1 else ""
     return f"ELEMENTS_OF_{operand.name.upper()}{number}"

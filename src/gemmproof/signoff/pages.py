@@ -13,15 +13,15 @@ from typing import Any
 
 from gemmproof.properties.contract import COMPILER
 from gemmproof.properties.finding import UNEXPECTED, list_by_cause
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import (
     AXES,
     RESIDUES,
     UNKNOWN,
     Coverage,
-    LostSince,
     PropertyResult,
+    Regression,
     Report,
     split_residues,
 )
@@ -61,9 +61,9 @@ def lines(signed: Signoff) -> list[Line]:
     if not signed.changes:
         said.append(("  nothing changed", ""))
     for one in _sort(signed.changes)[:CHANGES_SHOWN]:
-        weight = say_weight(one)
+        weight = format_weight(one)
         said.append(
-            (clean(f"  {say_reason(one)}{weight and f'  [{weight}]'}"), _STYLES[weigh(one)])
+            (clean(f"  {format_reason(one)}{weight and f'  [{weight}]'}"), _STYLES[weigh(one)])
         )
     if len(signed.changes) > CHANGES_SHOWN:
         said.append((f"  and {len(signed.changes) - CHANGES_SHOWN} more: --json has all", ""))
@@ -83,7 +83,7 @@ def list_uncounted(signed: Signoff) -> Iterator[Line]:
     for option, name in (("bench", "why_not_timed"), ("mutation", "why_not_mutated")):
         lacking = [k for k in signed.kernels if getattr(k, name)]
         if lacking:
-            of = f"{len(lacking)} of {say_count(len(signed.kernels), 'kernel')}"
+            of = f"{len(lacking)} of {format_count(len(signed.kernels), 'kernel')}"
             why = f"{lacking[0].report.target}: {getattr(lacking[0], name)}"
             yield (clean(f"note: --{option} does not count for {of}: {why}"), "")
 
@@ -91,7 +91,7 @@ def list_uncounted(signed: Signoff) -> Iterator[Line]:
 def _list_drift(signed: Signoff) -> list[Line]:
     measured = [kernel for kernel in signed.kernels if kernel.drift]
     width = max((len(clean(kernel.report.target)) for kernel in measured), default=0)
-    said = [f"  {clean(k.report.target):<{width}}  {clean(say_drift(k))}" for k in measured]
+    said = [f"  {clean(k.report.target):<{width}}  {clean(format_drift(k))}" for k in measured]
     return [("drift:", "bold"), *((line, "") for line in said), ("", "")] if said else []
 
 
@@ -100,27 +100,27 @@ def _sort(reasons: Iterable[Reason]) -> list[Reason]:
     return sorted(reasons, key=lambda one: GRAVEST.index(weigh(one)))
 
 
-def say_reason(reason: Reason) -> str:
+def format_reason(reason: Reason) -> str:
     """A reason or a change in one line."""
     return f"{reason.kernel}: {reason.text}" if reason.kernel else reason.text
 
 
-def say_weight(reason: Reason) -> str:
+def format_weight(reason: Reason) -> str:
     """What it does to the verdict, "" where it is only told."""
     return "accepted" if reason.accepted else "" if reason.weight == SIGNED else reason.weight
 
 
-def say_head(signed: Signoff) -> str:
+def format_head(signed: Signoff) -> str:
     """What stands above the reasons: without any weight they say what is not covered."""
     return "Reasons" if any(one.weight != SIGNED for one in signed.reasons) else "Not covered"
 
 
-def say_unchanged(signed: Signoff) -> str:
+def format_unchanged(signed: Signoff) -> str:
     """What is said where a baseline tells nothing besides the reasons."""
     return "" if signed.changes else "Nothing changed since the baseline."
 
 
-def say_inputs(inputs: Inputs) -> str:
+def format_inputs(inputs: Inputs) -> str:
     """What was asked, in one line."""
     target = f"bits of {inputs.target}" if inputs.target else "exact IEEE dots"
     device = "simulated and launched" if inputs.device == "cuda" else "simulated"
@@ -128,12 +128,12 @@ def say_inputs(inputs: Inputs) -> str:
     return ", ".join([*said, "proofs tried" if inputs.proof else "no proofs tried"])
 
 
-def say_versions(versions: dict[str, str]) -> str:
+def format_versions(versions: dict[str, str]) -> str:
     """The versions in one line."""
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def say_proofs(kernel: KernelRecord) -> str:
+def format_proofs(kernel: KernelRecord) -> str:
     """How many of the properties that a solver looked at are proved."""
     tried = [p for p in kernel.report.properties if p.proof is not None]
     return f"{sum(p.is_proved for p in tried)} of {len(tried)}" if tried else "not tried"
@@ -144,13 +144,13 @@ def find_worst(kernel: KernelRecord) -> float | None:
     return max((p.ratio for p in kernel.report.properties if p.ratio is not None), default=None)
 
 
-def say_worst(kernel: KernelRecord) -> str:
+def format_worst(kernel: KernelRecord) -> str:
     """The worst error over its bound."""
     worst = find_worst(kernel)
-    return NOT_MEASURED if worst is None else say_ratio(worst)
+    return NOT_MEASURED if worst is None else format_ratio(worst)
 
 
-def say_ratio(ratio: float) -> str:
+def format_ratio(ratio: float) -> str:
     """An error over its bound, with so many digits that one within it does not look like 1."""
     if 0 < ratio < 0.0005:
         return "< 0.001"
@@ -158,68 +158,68 @@ def say_ratio(ratio: float) -> str:
     return next((x for x in shown if (float(x) == 1) == (ratio == 1)), f"{ratio!r}")
 
 
-def say_cases(kernel: KernelRecord) -> str:
+def format_cases(kernel: KernelRecord) -> str:
     """How many cases the property with the most of them judged."""
     judged = (p.examples for p in kernel.report.properties if p.backend != COMPILER)
     return str(max(judged, default=0))
 
 
-def say_gpu(kernel: KernelRecord) -> str:
+def format_gpu(kernel: KernelRecord) -> str:
     """Whether its bits were seen on a GPU, and on how many cases."""
     ran = [p for p in kernel.report.properties if p.backend == "cuda" and p.status != NOT_RUN]
     if not ran:
         return NOT_RUN
     failed = [p.name for p in ran if p.status == "fail"]
     device = kernel.report.versions.get("device", "a GPU")
-    cases = say_count(max(p.examples for p in ran), "case")
+    cases = format_count(max(p.examples for p in ran), "case")
     predicted = next((p for p in ran if p.name == PREDICTED), None)
     said = "as predicted" if predicted is not None and not failed else ", ".join(failed) or "held"
     return f"{said} in {cases} on {device}"
 
 
-def say_benchmark(kernel: KernelRecord) -> str:
+def format_benchmark(kernel: KernelRecord) -> str:
     """The ratios that were measured, by format."""
     if kernel.benchmark is None:
         return NOT_MEASURED + (f" ({kernel.why_not_timed})" if kernel.why_not_timed else "")
     return "; ".join(
         f"{r.mean:.3f} of {r.peer} in {r.format} ({r.least:.3f}..{r.most:.3f},"
-        f" {say_count(r.products, 'product')})"
+        f" {format_count(r.products, 'product')})"
         for r in kernel.benchmark.ratios
     )
 
 
-def say_drift(kernel: KernelRecord) -> str:
+def format_drift(kernel: KernelRecord) -> str:
     """The classes of its accumulators, each with its formats; where there is none, why."""
     found = sorted(kernel.drift, key=lambda one: not one.name)  # what was measured first
     gpu = found[0].gpu if found and found[0].name else ""
     formats: dict[str, list[str]] = {}
     for one in found:
-        formats.setdefault(say_class(one), []).append(one.format)
+        formats.setdefault(format_class(one), []).append(one.format)
     of = "{}: ".format if len(formats) > 1 else "".format  # all formats have it
     said = [f"{of(', '.join(names))}{words}" for words, names in formats.items()]
     return "; ".join([*said, *[f"on {gpu}"] * bool(gpu)]) or NOT_MEASURED
 
 
-def say_class(one: DriftClass) -> str:
+def format_class(one: DriftClass) -> str:
     """What the sums of one format are, and whether that is as good as the contract says."""
     if not one.name:
         return f"{NOT_MEASURED} ({one.why})"
     return one.name + ("" if one.is_kept else f", worse than the declared {one.declared}")
 
 
-def say_mutation(kernel: KernelRecord) -> str:
+def format_mutation(kernel: KernelRecord) -> str:
     """The mutation score."""
     score = kernel.mutation
     if score is None:
         return NOT_MEASURED + (f" ({kernel.why_not_mutated})" if kernel.why_not_mutated else "")
-    said = f"{score.killed} of {say_count(score.killed + score.survivors, 'mutant')} killed"
+    said = f"{score.killed} of {format_count(score.killed + score.survivors, 'mutant')} killed"
     besides = {"equivalent": score.equivalent, "without a difference seen": score.unseen}
     said += "".join(f", {count} {what}" for what, count in besides.items() if count)
     sampled = f"; a sample of {score.tried} of {score.of}" if score.tried < score.of else ""
     return said + sampled
 
 
-def say_proof(result: PropertyResult) -> str:
+def format_proof(result: PropertyResult) -> str:
     """What was decided for every size, "" where that was not tried."""
     if result.proof is None:
         return ""
@@ -228,7 +228,7 @@ def say_proof(result: PropertyResult) -> str:
     return f"{result.proof.status}: {result.proof.why}".removesuffix(": ")
 
 
-def say_contract(kernel: KernelRecord) -> list[tuple[str, str]]:
+def format_contract(kernel: KernelRecord) -> list[tuple[str, str]]:
     """The words of the contract that are not the same for everybody, and the operands."""
     facts = kernel.report.facts
     if facts is None:
@@ -254,7 +254,7 @@ def list_residues(kernel: KernelRecord) -> list[tuple[str, dict[str, int]]]:
     return [(axis, count) for axis, count in counts if any(count[r] for r in RESIDUES)]
 
 
-def say_residues(kernel: KernelRecord) -> str:
+def format_residues(kernel: KernelRecord) -> str:
     """The residues in one line: cases with each of them along M, N and K."""
     rows = list_residues(kernel)
     if not rows:
@@ -379,22 +379,22 @@ def format_markdown(signed: Signoff) -> str:
 
 def escape(text: str) -> str:
     """Text that Markdown shows as it is, on one line, in a table or not."""
-    return _ACTIVE.sub(_name_character, clean(text))
+    return _ACTIVE.sub(_label_character, clean(text))
 
 
-def _name_character(found: re.Match[str]) -> str:
+def _label_character(found: re.Match[str]) -> str:
     return f"&#{ord(found[0])};"
 
 
 def _list_lines(signed: Signoff) -> Iterator[str]:
     yield f"## gemmproof sign-off: {signed.verdict}"
     yield ""
-    count = say_count(len(signed.kernels), "kernel")
-    yield f"{count}: {escape(say_inputs(signed.inputs))}."
-    yield escape(say_versions(signed.versions)) or "Versions are not known."
-    yield from _list_reasons(say_head(signed), signed.reasons)
+    count = format_count(len(signed.kernels), "kernel")
+    yield f"{count}: {escape(format_inputs(signed.inputs))}."
+    yield escape(format_versions(signed.versions)) or "Versions are not known."
+    yield from _list_reasons(format_head(signed), signed.reasons)
     if signed.baseline is not None:
-        yield from _list_reasons(BESIDES, signed.told, say_unchanged(signed))
+        yield from _list_reasons(BESIDES, signed.told, format_unchanged(signed))
     yield ""
     yield f"| {' | '.join(HEADS)} |"
     yield f"|{' --- |' * len(HEADS)}"
@@ -420,10 +420,10 @@ def _list_reasons(head: str, reasons: Iterable[Reason], none: str = "") -> Itera
     if not known and none:
         yield none
     for one in known[:REASONS_SHOWN]:
-        text = say_reason(one)
+        text = format_reason(one)
         text = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
-        weight = say_weight(one)
-        said = _LEADING.sub(_name_character, escape(text))
+        weight = format_weight(one)
+        said = _LEADING.sub(_label_character, escape(text))
         yield f"- {f'**{weight}**: ' * bool(weight)}{said}"
     if len(known) > REASONS_SHOWN:
         yield f"- and {len(known) - REASONS_SHOWN} more: the JSON has all"
@@ -432,14 +432,14 @@ def _list_reasons(head: str, reasons: Iterable[Reason], none: str = "") -> Itera
 def _list_cells(kernel: KernelRecord, verdict: str) -> list[str]:
     verdict = verdict if verdict == SIGNED else f"**{verdict}**"
     cells = [
-        say_cases(kernel),
-        say_residues(kernel),
-        say_proofs(kernel),
-        say_worst(kernel),
-        say_gpu(kernel),
-        say_drift(kernel),
-        say_benchmark(kernel),
-        say_mutation(kernel),
+        format_cases(kernel),
+        format_residues(kernel),
+        format_proofs(kernel),
+        format_worst(kernel),
+        format_gpu(kernel),
+        format_drift(kernel),
+        format_benchmark(kernel),
+        format_mutation(kernel),
     ]
     source = f"`{kernel.source[:SHORT]}`" if kernel.source else "not known"
     return [escape(kernel.report.target), verdict, source, *map(escape, cells)]
@@ -466,10 +466,10 @@ def sign_off(
     return sign(inputs, reports, left_out, *read, drifts)
 
 
-def list_lost(signed: Signoff) -> list[LostSince]:
+def list_lost(signed: Signoff) -> list[Regression]:
     """What its baseline has against it, as reports for CI tell it; what was accepted is none."""
     return [
-        LostSince(one.kernel, one.kind, one.text, one.weight == REFUSED)
+        Regression(one.kernel, one.kind, one.text, one.weight == REFUSED)
         for one in signed.changes
         if weigh(one) != SIGNED
     ]

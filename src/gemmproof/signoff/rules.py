@@ -9,7 +9,7 @@ from typing import Any
 
 from gemmproof.properties.contract import AXES, WITHOUT, Contract, Sizes
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.provenance import say_count
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import Identity, Limit, PropertyResult
 from gemmproof.signoff.record import (
     ACCUMULATOR,
@@ -222,7 +222,7 @@ class _Pair:
             why = self.new.why_not_mutated or "--mutation was left out"
             yield self.say("mutation", INCOMPLETE, f"its mutants had a score; now none: {why}")
         if old is not None and new is not None and new.survivors > old.survivors:
-            words = f"{say_count(new.survivors, 'mutant')} survive, {old.survivors} did"
+            words = f"{format_count(new.survivors, 'mutant')} survive, {old.survivors} did"
             yield self.say("mutation", REFUSED, words)
 
     def _compare_drift(self) -> Iterator[Reason]:
@@ -253,7 +253,7 @@ class _Pair:
         results = {p.label: p for p in self.new.report.properties}
         on_gpu = [p for p in self.old.report.properties if p.backend == "cuda" and _ran(p)]
         if on_gpu and self.now.inputs.device == "cpu":
-            words = f"{say_count(len(on_gpu), 'property')} ran on a GPU, none does now"
+            words = f"{format_count(len(on_gpu), 'property')} ran on a GPU, none does now"
             yield self.say("property", INCOMPLETE, words)
         for old in self.old.report.properties:
             new = results.get(old.label)
@@ -321,7 +321,7 @@ class _Pair:
         changed = [one.case for one in made if one.digest != kept[one.case]]
         if changed:
             shown = " ".join(changed[:CASES_SHOWN]) + " ..." * (len(changed) > CASES_SHOWN)
-            words = f"bits changed at {len(changed)} of {say_count(len(made), 'case')}: {shown}"
+            words = f"bits changed at {len(changed)} of {format_count(len(made), 'case')}: {shown}"
             weight = SIGNED
             if self.is_same_kernel and self.before.versions == self.now.versions:
                 weight, words = INCOMPLETE, f"{words}, though source, contract and versions did not"

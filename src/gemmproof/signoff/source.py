@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmproof.properties.kernel import KernelUnderTest, Operand, is_triton
-from gemmproof.reference.provenance import owner, tell_error
+from gemmproof.reference.provenance import format_error, owner
 from gemmproof.report.record import Identity, hash_texts
 
 # -- parts ---------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ class _Walk:
 
     def _enter_line(self, filename: str, line: int, module: str) -> None:
         path = realpath(filename)
-        name = _name_module(path, module)
+        name = _label_module(path, module)
         if not self.seen and owner(path) == "installed":
             self._package = name.partition(".")[0]
         source = self._read(path, name)
@@ -361,7 +361,7 @@ class _Walk:
                     self._take(part)
 
 
-def _name_module(path: str, module: str) -> str:
+def _label_module(path: str, module: str) -> str:
     """The module's name where the file is its own, else that of the file."""
     file = getattr(sys.modules.get(module), "__file__", None)
     is_own = isinstance(file, str) and realpath(file) == path
@@ -390,7 +390,7 @@ def describe(kernel: KernelUnderTest, imported: float = math.inf) -> Identity:
     except Rewritten as why:
         return Identity(lack=str(why))
     except Exception as error:  # its objects may do anything when they are looked at
-        return Identity(lack=f"its source was not read: {tell_error(error)}")
+        return Identity(lack=f"its source was not read: {format_error(error)}")
 
 
 def _describe(kernel: KernelUnderTest, imported: float) -> Identity:

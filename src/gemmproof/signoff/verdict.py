@@ -233,7 +233,7 @@ def add_drift(
             made.append(Report.from_dict(worker.events["report"]["report"]))
             classes.append(_classify(name, made[-1]))
         else:
-            classes.append(_tell_missing(name, request.name, worker))
+            classes.append(_describe_missing(name, request.name, worker))
         report = replace(report, seconds=round(report.seconds + worker.seconds, 2))
     return _join(report, made, [one for one in classes if one.missed]), tuple(classes)
 
@@ -270,7 +270,7 @@ def _classify(name: str, measured: Report) -> DriftClass:
     )
 
 
-def _tell_missing(name: str, kernel: str, worker: WorkerExit) -> DriftClass:
+def _describe_missing(name: str, kernel: str, worker: WorkerExit) -> DriftClass:
     if "unmeasured" in worker.events:
         return DriftClass(name, why=worker.events["unmeasured"]["why"])
     case = worker.events.get("case", {"case": kernel})["case"]

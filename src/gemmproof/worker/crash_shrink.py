@@ -10,7 +10,7 @@ from collections.abc import Callable
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.contract import Contract
-from gemmproof.reference.provenance import SignOfLife
+from gemmproof.reference.provenance import Heartbeat
 from gemmproof.worker.processes import die_with_parent, resident
 from gemmproof.worker.supervisor import Clock
 
@@ -66,7 +66,7 @@ def _end_of(run: Callable[[Case], object], case: Case, seconds: float, memory: i
     if child == 0:
         try:
             die_with_parent()
-            SignOfLife.send = staticmethod(lambda: None)  # the parent's to give
+            Heartbeat.send = staticmethod(lambda: None)  # the parent's to give
             run(case)
         finally:
             os._exit(SURVIVED)

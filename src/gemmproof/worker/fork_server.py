@@ -83,7 +83,7 @@ class _Server:
                 elif key.fileobj is self.woken:
                     with contextlib.suppress(BlockingIOError):
                         self.woken.recv(4096)
-                    self._tell_ended()
+                    self._describe_ended()
                 else:
                     self._forget(key.data)
 
@@ -138,7 +138,7 @@ class _Server:
         finally:
             os._exit(1)
 
-    def _tell_ended(self) -> None:
+    def _describe_ended(self) -> None:
         """Tell the status of the workers that have ended, and leave them as zombies."""
         for pid in self.workers.keys() - self.told:
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -15,8 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.fake_device import Wanted, fake_device
-from gemmproof.reference.provenance import SignOfLife, tell_error, words_of
+from gemmproof.fake_device import DeviceRequest, fake_device
+from gemmproof.reference.provenance import Heartbeat, format_error, words_of
 from gemmproof.settings import find_pythonpath
 from gemmproof.target import (
     Calling,
@@ -63,7 +63,7 @@ def main(folder: str) -> None:
         emit({"event": "full", "how": how})
     except BaseException as error:  # the engine's own mistake: told apart from the target's
         traceback.print_exc()
-        emit({"event": "internal", "message": tell_error(error)})
+        emit({"event": "internal", "message": format_error(error)})
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -71,9 +71,9 @@ def main(folder: str) -> None:
 
 def serve(request: Request, emit: Listener) -> None:
     """Do what the request asks: list a project's kernels, load or judge one, find what kills it."""
-    Wanted.device = request.launch
+    DeviceRequest.device = request.launch
     sys.path[:] = dict.fromkeys([*request.path, *sys.path])
-    SignOfLife.send = staticmethod(lambda: emit({"event": "advanced"}))
+    Heartbeat.send = staticmethod(lambda: emit({"event": "advanced"}))
     if request.ask == "drift":
         from gemmproof.drift.task import serve as serve_drift
 
@@ -159,12 +159,12 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.backends.cuda_device import find_gpu
 
         options |= {"launch": True, "device": find_gpu()}
-    from gemmproof.properties.kernel import Misstated
+    from gemmproof.properties.kernel import ContractError
     from gemmproof.reference.spec import SpecError
 
     try:
         report = engine(case=case, listener=emit, **options)
-    except (SpecError, Misstated) as error:
+    except (SpecError, ContractError) as error:
         raise TargetError(f"{kernel.name}: {error}") from None
     emit({"event": "report", "report": report.to_dict()})
     return None

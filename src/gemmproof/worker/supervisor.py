@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gemmproof.reference.provenance import is_ours, owner, say_count
+from gemmproof.reference.provenance import format_count, is_ours, owner
 from gemmproof.worker import fork_server, processes
 from gemmproof.worker.fork_server import ForkedWorker, ForkServer, Lost
 from gemmproof.worker.processes import look_at
@@ -77,7 +77,7 @@ def explain_end(
     """
     launched = worker.events.get("case", {}).get("phase") == "launch"
     if broken == "time":
-        worker.end, worker.how = "time", f"{say_count(worker.cases, 'case')} took {total:.0f} s"
+        worker.end, worker.how = "time", f"{format_count(worker.cases, 'case')} took {total:.0f} s"
     elif broken == "hang" and own and not launched:
         allowed = _find_allowed(limits, worker)
         worker.end = "slow"

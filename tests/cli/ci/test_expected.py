@@ -18,10 +18,10 @@ from gemmproof.backends.cuda import launch_cases
 from gemmproof.cli import EXIT, main
 from gemmproof.commands.init import write_contract
 from gemmproof.engine import assemble
-from gemmproof.engine.sections import tell_passes
+from gemmproof.engine.sections import describe_passes
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import UNEXPECTED, find_reasons
-from gemmproof.properties.kernel import Misstated
+from gemmproof.properties.kernel import ContractError
 from gemmproof.report.ci import make_document
 from gemmproof.report.located_findings import list_placed
 from gemmproof.report.record import Report
@@ -57,7 +57,9 @@ def test_a_contract_without_a_reason_is_refused(wrong):
 
 
 def test_what_is_no_property_is_refused_with_what_was_meant():
-    with pytest.raises(Misstated, match=r"got 'stay_in_bounds'.*; did you mean 'stays_in_bounds'"):
+    with pytest.raises(
+        ContractError, match=r"got 'stay_in_bounds'.*; did you mean 'stays_in_bounds'"
+    ):
         strays(Contract(expected={"stay_in_bounds": WHY}), max_examples=1)
 
 
@@ -130,7 +132,7 @@ def judged(verdict, status, name=BOUNDS, hides=False, others=()):
     results = (replace(first, name=name, status=status), *others, *rest)
     made = replace(made, properties=results, expected=hidden)
     contract = Contract(expected={name: WHY})
-    return tell_passes(made, KernelUnderTest("matmul", len, contract), [CASE], 100).verdict
+    return describe_passes(made, KernelUnderTest("matmul", len, contract), [CASE], 100).verdict
 
 
 def test_only_what_ran_to_its_end_passes_unexpectedly():

@@ -17,7 +17,7 @@ from gemmproof.report.ci import make_document
 from gemmproof.report.files import write_junit
 from gemmproof.report.github import append_summary, fit, list_annotations, write_command
 from gemmproof.report.located_findings import list_placed
-from gemmproof.report.record import LostSince
+from gemmproof.report.record import Regression
 
 ANNOTATION = re.compile(r"::(error|warning) ([^:]*)::(.*)")
 
@@ -170,9 +170,9 @@ def pytest_gemm_kernels():
 """
 SEARCH = ["signoff", "--no-proof", "--max-examples", "2", "--quiet"]
 LOST = [
-    LostSince("matmul", "proof", "stays_in_bounds was proved; now\nnot", True),
-    LostSince("matmul", "proof", "offsets_fit was proved; now that was not tried", False),
-    LostSince("", "bits", "::error::<b>", False),
+    Regression("matmul", "proof", "stays_in_bounds was proved; now\nnot", True),
+    Regression("matmul", "proof", "offsets_fit was proved; now that was not tried", False),
+    Regression("", "bits", "::error::<b>", False),
 ]
 
 

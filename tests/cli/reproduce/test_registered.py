@@ -10,7 +10,7 @@ from cli_project import refuse
 from written_tests import ROOT
 
 from gemmproof.cli import main, parser
-from gemmproof.commands.reproduce import _place_found, _tell_claims
+from gemmproof.commands.reproduce import _describe_claims, _place_found
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
 from gemmproof.reproduce.bug import Place, Unreproducible, find_wrapper
@@ -121,7 +121,7 @@ def test_of_several_claims_the_first_is_shown_on_the_gpus_where_it_fails():
         Finding("spills_no_more", "spilled", "k.py:1: got 8 bytes on sm_80; on sm_90 too", case),
         Finding("fits_on_its_gpus", "too_large", "k.py:1: got 300000 bytes on sm_86", case),
     ]
-    said = _tell_claims(options, found, ["sm_80", "sm_86", "sm_90"])
+    said = _describe_claims(options, found, ["sm_80", "sm_86", "sm_90"])
     about, _, shows = said.partition("; see: ")
     assert about.startswith("no test of values shows that spills_no_more and fits_on_its_gpus fail")
     lowering = parser().parse_args(shlex.split(shows)[1:])

@@ -23,7 +23,7 @@ def _in_a_project(tmp_path, monkeypatch):
     for name in ("no_k_mask", "right"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "path", [x for x in sys.path if Path(x).name != "examples"])
-    saved_cases._say_once.cache_clear()
+    saved_cases._warn_once.cache_clear()
     Path("pyproject.toml").touch()
     shutil.copy(ROOT / "docs" / "examples" / "no_k_mask.py", tmp_path)
     Path("right.py").write_text(RIGHT)

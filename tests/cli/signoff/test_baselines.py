@@ -13,7 +13,7 @@ from gemmproof.cli import EXIT, main
 from gemmproof.mutate.record import Judgement, Score
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
-from gemmproof.signoff.pages import say_mutation
+from gemmproof.signoff.pages import format_mutation
 from gemmproof.signoff.record import (
     SIGNOFF_SCHEMA,
     MutationScore,
@@ -211,7 +211,7 @@ def test_the_score_of_the_same_source_stands_in_the_sign_off():
     write()
     made = signed(mutated=read_mutation(NAME))
     assert made.kernels[0].mutation == MutationScore(5, 1, 1, unseen=1, tried=9, of=20)
-    assert say_mutation(made.kernels[0]) == (
+    assert format_mutation(made.kernels[0]) == (
         "5 of 6 mutants killed, 1 equivalent, 1 without a difference seen; a sample of 9 of 20"
     )
     document = made.to_dict({"matmul": lambda case: "line"})
@@ -232,7 +232,7 @@ def test_another_score_does_not_and_it_is_said_why(why, given):
     write(**given)
     (kernel,) = signed(mutated=read_mutation(NAME)).kernels
     assert (kernel.mutation, kernel.why_not_mutated) == (None, why)
-    assert say_mutation(kernel) == f"not measured ({why})"
+    assert format_mutation(kernel) == f"not measured ({why})"
 
 
 @pytest.mark.parametrize(

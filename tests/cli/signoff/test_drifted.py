@@ -14,7 +14,7 @@ from gemmproof.cli import EXIT, main
 from gemmproof.properties.judges.accumulator_drift import find_kept
 from gemmproof.reference.accumulator import Accumulator
 from gemmproof.report.record import PropertyResult
-from gemmproof.signoff.pages import say_drift
+from gemmproof.signoff.pages import format_drift
 from gemmproof.signoff.record import (
     ACCUMULATOR,
     INCOMPLETE,
@@ -88,7 +88,7 @@ def test_the_drift_stands_in_every_form(project, capsys):
     assert (right["keeps"], right["is_kept"]) == (23, True)
     assert (narrow["keeps"], narrow["is_kept"], narrow["declared"]) == (10, False, "fp32")
     read = Signoff.from_dict(document)
-    assert [say_drift(k) for k in read.kernels[:5]] == list(SAID.values())
+    assert [format_drift(k) for k in read.kernels[:5]] == list(SAID.values())
     for place in ("x.html", "x.md"):
         text = Path(place).read_text()
         assert all(words in text for words in ("tensor core F", "no plain product", "SIGABRT"))

@@ -166,7 +166,7 @@ def test_the_template_is_in_the_package():
     patterns = settings["tool"]["setuptools"]["package-data"]["gemmproof"]
     package = ROOT / "src" / "gemmproof"
     shipped = {place for pattern in patterns for place in package.glob(pattern)}
-    assert package / "signoff" / "pages" / pages.TEMPLATE in shipped
+    assert package / "signoff" / "templates" / pages.TEMPLATE in shipped
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_the_template_is_in_the_package():
     ],
 )
 def test_an_error_within_its_bound_does_not_look_like_one_at_it(ratio, shown):
-    assert pages.say_ratio(ratio) == shown
+    assert pages.format_ratio(ratio) == shown
 
 
 def test_what_weighs_nothing_is_no_reason():

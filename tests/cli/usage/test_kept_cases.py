@@ -36,7 +36,7 @@ FEW = ("--no-proof", "--max-examples")
 @pytest.fixture(autouse=True)
 def _in_a_project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    saved_cases._say_once.cache_clear()
+    saved_cases._warn_once.cache_clear()
     shutil.copy(EXAMPLES / "right.py", tmp_path)
     Path("pyproject.toml").touch()
     Path("wrong.py").write_text(WRONG)

@@ -15,7 +15,7 @@ from gemmproof import Contract, KernelUnderTest, check, kernels
 from gemmproof.cli import EXIT, main
 from gemmproof.drift.run import drift, drift_of
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.kernel import Misstated
+from gemmproof.properties.kernel import ContractError
 
 USAGE = [
     ("", "the following arguments are required: command"),
@@ -170,7 +170,7 @@ def test_a_configuration_that_is_not_there(command, said, capsys):
 def test_the_last_configuration_is_judged():
     matmul = KernelUnderTest("matmul", kernels.matmul, Contract())
     assert check(matmul, case=Case(8, 8, 8, config=4)).verdict == "pass"
-    with pytest.raises(Misstated, match=r"got 5, expected one of the 5: 0\.\.4"):
+    with pytest.raises(ContractError, match=r"got 5, expected one of the 5: 0\.\.4"):
         check(matmul, case=Case(8, 8, 8, config=5))
 
 

@@ -89,9 +89,9 @@ def test_the_trace_is_the_same_in_smaller_groups(monkeypatch):
 LARGE = """
 import resource, sys
 import torch, triton, triton.language as tl
-from gemmproof.reference.simulator import context, run
+from gemmproof.reference.simulator import session, run
 
-context.VALUE_BYTES = int(sys.argv[1])
+session.VALUE_BYTES = int(sys.argv[1])
 
 @triton.jit
 def gemm(a, b, c, K, S: tl.constexpr):

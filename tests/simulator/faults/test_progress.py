@@ -13,7 +13,7 @@ from simulator_lanes import launcher
 
 from gemmproof.reference.dot.tensor_core import fma_chain
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.provenance import BEAT, SignOfLife
+from gemmproof.reference.provenance import BEAT, Heartbeat
 from gemmproof.reference.simulator import Exhausted, LimitExceeded, run, session
 from gemmproof.reference.work import METER
 
@@ -130,7 +130,7 @@ def test_a_call_ends_after_the_same_work_at_any_load(monkeypatch):
         return METER.values - before
 
     turns = [count_turns() for _ in range(3)]
-    monkeypatch.setattr(SignOfLife, "_given", 0.0)
+    monkeypatch.setattr(Heartbeat, "_given", 0.0)
     monkeypatch.setattr(time, "monotonic", partial(next, count(0.0, 1.0)))  # a busy machine's
     assert turns[1:] == [count_turns()] * 2  # the first translates the kernel
 
@@ -138,9 +138,9 @@ def test_a_call_ends_after_the_same_work_at_any_load(monkeypatch):
 def test_what_advances_gives_signs_of_life(monkeypatch):
     """One for each BEAT, however often it looks at the clock."""
     looks, signs = count(1), []
-    monkeypatch.setattr(SignOfLife, "_given", 0.0)
+    monkeypatch.setattr(Heartbeat, "_given", 0.0)
     monkeypatch.setattr(time, "monotonic", lambda: 0.6 * BEAT * next(looks))
-    monkeypatch.setattr(SignOfLife, "send", lambda: signs.append(True))
+    monkeypatch.setattr(Heartbeat, "send", lambda: signs.append(True))
     with pytest.raises(Exhausted):
         run(launcher(counts, (2,), 3), seconds=0.2)
     assert len(signs) == (next(looks) - 1) // 2 > 1
@@ -149,7 +149,7 @@ def test_what_advances_gives_signs_of_life(monkeypatch):
 def test_a_wide_product_gives_signs_of_life(monkeypatch):
     given = []
     monkeypatch.setattr("gemmproof.reference.provenance.BEAT", -1.0)
-    monkeypatch.setattr(SignOfLife, "send", lambda: given.append(1))
+    monkeypatch.setattr(Heartbeat, "send", lambda: given.append(1))
     ones, fmt = np.ones((300, 16, 16), np.float32), FORMATS["fp32"]
     fma_chain(ones, ones, ones, fmt, fmt, fmt)
     assert len(given) >= 3

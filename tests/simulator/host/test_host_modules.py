@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gemmproof.cli import EXIT, main
-from gemmproof.fake_device import Wanted, fake_device
+from gemmproof.fake_device import DeviceRequest, fake_device
 from gemmproof.reference.fake_cuda.driver import changes
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.simulator import run, simulate
@@ -160,7 +160,7 @@ def test_a_real_gpu_is_seen_only_by_launches_on_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with fake_device():
         assert torch.cuda.get_device_name() == "NVIDIA H200"
-    monkeypatch.setattr(Wanted, "device", True)
+    monkeypatch.setattr(DeviceRequest, "device", True)
     with fake_device():
         assert torch.cuda.get_device_name() == "the real one"
 

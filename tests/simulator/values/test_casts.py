@@ -9,7 +9,7 @@ import torch
 import triton.language as tl
 from lanes import first_of_each
 from rational import round_exactly
-from simulator_lanes import NUMPY, cast, compute, every, finite_values, limits, name_of, same
+from simulator_lanes import NUMPY, cast, compute, every, finite_values, get_name, limits, same
 
 from gemmproof.reference.simulator import CompileError, KernelError
 
@@ -45,7 +45,7 @@ def pairs_of(sources, targets):
     return [p for p in found if set(p) != set(FP8) and not (tl.float64 in p and {*p} & {*FP8})]
 
 
-@pytest.mark.parametrize(("source", "target"), pairs_of(NARROW, NARROW), ids=name_of)
+@pytest.mark.parametrize(("source", "target"), pairs_of(NARROW, NARROW), ids=get_name)
 def test_casts_between_narrow_floats_are_exact_or_nearest_even(source, target):
     """Every bit pattern of the source; fp8 saturates as PTX's cvt.satfinite does."""
     x = every(source)
@@ -58,7 +58,7 @@ def test_casts_between_narrow_floats_are_exact_or_nearest_even(source, target):
     assert not wrong.any(), f"{x[wrong][:5]}: got {cast(x, source, target)[wrong][:5]}"
 
 
-@pytest.mark.parametrize(("source", "target"), pairs_of(WIDE, NARROW), ids=name_of)
+@pytest.mark.parametrize(("source", "target"), pairs_of(WIDE, NARROW), ids=get_name)
 def test_casts_from_wide_floats_round_once(source, target):
     """Midpoints of all neighbours, their two neighbours in the source, and special values."""
     values = finite_values(target)
@@ -75,7 +75,7 @@ def test_casts_from_wide_floats_round_once(source, target):
     assert not wrong.any(), f"{x[wrong][:5]}: expected {expected[wrong][:5]}"
 
 
-@pytest.mark.parametrize("target", [tl.float16, tl.bfloat16, tl.float8e5], ids=name_of)
+@pytest.mark.parametrize("target", [tl.float16, tl.bfloat16, tl.float8e5], ids=get_name)
 def test_rtz_cuts_toward_zero(target):
     """The largest value of the target not beyond the source's, overflow to the largest finite."""
     rng = np.random.default_rng(0)
@@ -88,15 +88,15 @@ def test_rtz_cuts_toward_zero(target):
     assert same(got, np.copysign(down, x)).all()
 
 
-@pytest.mark.parametrize(("source", "target"), pairs_of(NARROW, WIDE), ids=name_of)
+@pytest.mark.parametrize(("source", "target"), pairs_of(NARROW, WIDE), ids=get_name)
 def test_widening_is_exact(source, target):
     x = every(source)
     assert same(cast(x, source, target), x.astype(np.float64)).all()
 
 
-@pytest.mark.parametrize("target", simulator_lanes.INTEGERS, ids=name_of)
+@pytest.mark.parametrize("target", simulator_lanes.INTEGERS, ids=get_name)
 @pytest.mark.parametrize(
-    "source", first_of_each([tl.float16, tl.bfloat16, tl.float32]), ids=name_of
+    "source", first_of_each([tl.float16, tl.bfloat16, tl.float32]), ids=get_name
 )
 def test_floats_to_integers_are_cut_and_saturate(source, target):
     """PTX's cvt.rzi: toward zero, the nearest limit beyond the range of at least 16 bits.
@@ -120,8 +120,8 @@ def test_floats_to_integers_are_cut_and_saturate(source, target):
     assert cast(x, source, target).tolist() == [simulator_lanes.wrap(v, target) for v in expected]
 
 
-@pytest.mark.parametrize("target", [tl.float16, tl.bfloat16, tl.float32], ids=name_of)
-@pytest.mark.parametrize("source", simulator_lanes.INTEGERS, ids=name_of)
+@pytest.mark.parametrize("target", [tl.float16, tl.bfloat16, tl.float32], ids=get_name)
+@pytest.mark.parametrize("source", simulator_lanes.INTEGERS, ids=get_name)
 def test_integers_to_floats_round_once_to_nearest_even(source, target):
     """Also 64-bit integers, whose way over float64 would round twice."""
     low, high = limits(source)
@@ -139,7 +139,7 @@ def test_integers_to_floats_round_once_to_nearest_even(source, target):
     assert wrong == []
 
 
-@pytest.mark.parametrize("source", simulator_lanes.INTEGERS, ids=name_of)
+@pytest.mark.parametrize("source", simulator_lanes.INTEGERS, ids=get_name)
 def test_integers_to_integers_keep_the_low_bits(source):
     x = simulator_lanes.samples(source, 6)
     for target in simulator_lanes.INTEGERS:
@@ -147,7 +147,7 @@ def test_integers_to_integers_keep_the_low_bits(source):
         assert got.tolist() == [simulator_lanes.wrap(v, target) for v in x]
 
 
-@pytest.mark.parametrize("source", [t for t in simulator_lanes.ALL if t not in FP8], ids=name_of)
+@pytest.mark.parametrize("source", [t for t in simulator_lanes.ALL if t not in FP8], ids=get_name)
 def test_to_bool_is_unequal_to_zero(source):
     if source == tl.int1:
         x = np.array([False, True])

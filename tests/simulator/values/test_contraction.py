@@ -139,18 +139,18 @@ FIXED = (*(kernel_of(*row) for row in FIXED_EXPRESSIONS.items()), apart_in_a_loo
 UNFUSED = ("chosen", "in_a_branch", "carried")
 
 
-def name_of(kernel):
+def get_name(kernel):
     return kernel.fn.__name__
 
 
-@pytest.mark.parametrize("kernel", FREE + FIXED, ids=name_of)
+@pytest.mark.parametrize("kernel", FREE + FIXED, ids=get_name)
 def test_only_what_a_compiler_may_fuse_is_told(kernel):
     x, y = torch.ones(1024), torch.zeros(64 * 64)
     seen = run(lambda a: kernel[(1,)](a, y, 5), x, target="sm_90")
     assert ("fma" in seen.launches[0].rounds) == (kernel in FREE)
 
 
-@pytest.mark.parametrize("kernel", first_of_each(FREE + FIXED), ids=name_of)
+@pytest.mark.parametrize("kernel", first_of_each(FREE + FIXED), ids=get_name)
 def test_a_cubin_has_fmas_of_the_compilers_own_only_there(kernel, tmp_path):
     signature = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32"}
     source = triton.compiler.ASTSource(kernel, signature)
@@ -161,7 +161,7 @@ def test_a_cubin_has_fmas_of_the_compilers_own_only_there(kernel, tmp_path):
     sass = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     count = {name: len(re.findall(rf"\b{name}\b", sass)) for name in ("FFMA", "FADD", "FMUL")}
     if kernel in FREE:
-        assert count["FFMA"] > 0 or name_of(kernel) in UNFUSED, count
+        assert count["FFMA"] > 0 or get_name(kernel) in UNFUSED, count
     else:
         assert count["FADD"] + count["FMUL"] > 0, count
         assert (count["FFMA"] > 0) == ("fma" in made.asm["ttir"]), count

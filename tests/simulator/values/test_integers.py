@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 from lanes import first_of_each
-from simulator_lanes import compute, limits, name_of, pairs, samples, store_rows, tensor, wrap
+from simulator_lanes import compute, get_name, limits, pairs, samples, store_rows, tensor, wrap
 
 from gemmproof.reference.simulator import CompileError
 
@@ -45,7 +45,7 @@ def test_a_literal_out_of_range_is_refused():
 
 
 @pytest.mark.parametrize(
-    "dtype", first_of_each(simulator_lanes.INTEGERS, lambda x: x.primitive_bitwidth), ids=name_of
+    "dtype", first_of_each(simulator_lanes.INTEGERS, lambda x: x.primitive_bitwidth), ids=get_name
 )
 @pytest.mark.parametrize("text", EXACT)
 def test_integers_wrap_at_their_width(dtype, text):
@@ -58,7 +58,7 @@ def c_divide(p, q):
     return abs(p) // abs(q) * (1 if (p < 0) == (q < 0) else -1)
 
 
-@pytest.mark.parametrize("dtype", simulator_lanes.INTEGERS, ids=name_of)
+@pytest.mark.parametrize("dtype", simulator_lanes.INTEGERS, ids=get_name)
 def test_division_truncates_and_the_remainder_has_the_dividends_sign(dtype):
     """C's rules, 8-bit types exhaustively."""
     low, high = limits(dtype)
@@ -86,7 +86,7 @@ def test_cdiv_is_c_division_of_the_sum():
     assert_exact("tl.cdiv(x, y)", lambda p, q: c_divide(p + q - 1, q), tl.int32, x, y)
 
 
-@pytest.mark.parametrize("dtype", simulator_lanes.INTEGERS, ids=name_of)
+@pytest.mark.parametrize("dtype", simulator_lanes.INTEGERS, ids=get_name)
 def test_shifts_inside_the_width(dtype):
     """Left wraps, right keeps the sign of signed types."""
     x, y = pairs(samples(dtype, 3), list(range(dtype.int_bitwidth)))
@@ -102,7 +102,7 @@ def test_comparison_across_types_happens_in_the_common_type():
     assert got.tolist() == [True]
 
 
-@pytest.mark.parametrize("dtype", [tl.uint32, tl.uint64], ids=name_of)
+@pytest.mark.parametrize("dtype", [tl.uint32, tl.uint64], ids=get_name)
 def test_umulhi_is_the_upper_half(dtype):
     exact = lambda p, q: p * q >> dtype.int_bitwidth  # noqa: E731
     assert_exact("tl.umulhi(x, y)", exact, dtype, *pairs(samples(dtype, 5)))

@@ -13,7 +13,7 @@ import triton.language as tl
 from simulator_lanes import (
     NUMPY,
     compute,
-    name_of,
+    get_name,
     pairs,
     result_of,
     round_once,
@@ -28,7 +28,7 @@ from gemmproof.reference.ttir import DTYPES
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
-@pytest.mark.parametrize("dtype", [tl.float16, tl.bfloat16], ids=name_of)
+@pytest.mark.parametrize("dtype", [tl.float16, tl.bfloat16], ids=get_name)
 @pytest.mark.parametrize("op", ["+", "-", "*"])
 def test_narrow_float_arithmetic_rounds_once(dtype, op):
     """Against the exact result rounded once, on random pairs and on values far apart."""
@@ -61,7 +61,7 @@ def test_fp32_arithmetic_is_ieee():
     assert got.tobytes() == np.fmod(x, y).tobytes()
 
 
-@pytest.mark.parametrize("dtype", [tl.float16, tl.float32, tl.bfloat16], ids=name_of)
+@pytest.mark.parametrize("dtype", [tl.float16, tl.float32, tl.bfloat16], ids=get_name)
 def test_fma_rounds_once(dtype):
     """x * y - 1 where the product's low bits decide."""
     step = {"fp16": 2.0**-10, "bf16": 2.0**-7, "fp32": 2.0**-23}[dtype.name]

@@ -105,7 +105,7 @@ def cases() -> Iterator[Scaled | Batched]:
         yield Batched("fp16", "int8", *sizes, widened=True)
 
 
-def name_of(case: Scaled | Batched) -> str:
+def get_name(case: Scaled | Batched) -> str:
     return "|".join(map(str, case))
 
 
@@ -175,7 +175,7 @@ if __name__ == "__main__":
         try:
             on_gpu = launch(case, *(x.cuda() for x in inputs(case, seed)))
         except Exception as error:  # what this Triton does not compile for this GPU
-            print(f"{name_of(case)}: {str(error).splitlines()[-1][:100]}")
+            print(f"{get_name(case)}: {str(error).splitlines()[-1][:100]}")
             continue
-        found[f"{name_of(case)}|{seed}"] = kept(on_gpu.cpu().numpy())
+        found[f"{get_name(case)}|{seed}"] = kept(on_gpu.cpu().numpy())
     np.savez_compressed(sys.argv[1], **found)
