@@ -1,1 +1,1 @@
-"""How fast a kernel is: verified first, timed beside a peer, with the noise of the same run."""
+"""Benchmarks: verified first, timed against a peer, with the noise of the same run."""

@@ -20,18 +20,18 @@ from gemmproof.reference.gpus import GPU, GPUS
 
 # -- roofline ------------------------------------------------------------------------------------
 def find_record(capability: tuple[int, int]) -> GPU | None:
-    """The record of the GPUs of a compute capability of NVIDIA's, None for an unknown one."""
+    """Return the record of the GPUs of an NVIDIA compute capability, None if it is unknown."""
     return next((g for g in GPUS.values() if g.capability == capability and not g.is_amd), None)
 
 
 def find_peaks(
     name: str, capability: tuple[int, int], figures: Any, fmt: Format
 ) -> tuple[float | None, float | None]:
-    """The highest bytes/s and FLOP/s of a device by its figures, None for what is not known.
+    """Return the peak bytes/s and FLOP/s of a device by its figures, None for what is not known.
 
     Bytes: two transfers a clock of the memory over the width of its bus. FLOP: those of a
     multiprocessor and clock (reference/gpus.py) times the multiprocessors and the highest clock.
-    What torch does not tell of the device is that of the record, if the card is the record's own.
+    Figures that torch does not report are those of the record, if the card is the record's own.
     """
     record = find_record(capability)
     if record is None:
@@ -52,7 +52,7 @@ def share_of(
     bytes_per_second: float | None,
     flops_per_second: float | None,
 ) -> float | None:
-    """The shortest time that both rates allow, over the time that it took; None if one is unknown.
+    """Return the shortest time that both rates allow, over the time taken; None if one is unknown.
 
     max(FLOP / rate, bytes / bandwidth), where the `moved` bytes of operands and result pass the
     memory once (Williams, Waterman and Patterson, Roofline, CACM 52(4), 2009).
@@ -65,7 +65,7 @@ def share_of(
 def share_of_ceiling(
     problem: Problem, moved: int, seconds: float, ceiling: Ceiling
 ) -> float | None:
-    """The share of what the GPU reached in the same run."""
+    """Return the share of the rates that the GPU reached in the same run."""
     return share_of(problem, moved, seconds, ceiling.copy_bytes, ceiling.product_flops)
 
 
@@ -76,10 +76,10 @@ _QUERY = "clocks.sm,temperature.gpu,power.draw"
 
 
 def read_clocks() -> dict[str, Any]:
-    """The SM clock in MHz, the temperature in degrees Celsius, the power in watts, and the source.
+    """Read the SM clock in MHz, the temperature in degrees Celsius, the power in watts, the source.
 
-    Through NVML where its bindings are installed, else by one call of nvidia-smi; what neither
-    tells is left out, and without anything the source is "not read".
+    Through NVML if its bindings are installed, else by one call of nvidia-smi; values that neither
+    reports are omitted, and without any the source is "not read".
     """
     return _read_nvml() or _read_smi() or dict(NOT_READ)
 
@@ -105,26 +105,26 @@ def _read_smi() -> dict[str, Any]:
     name = _label_device()
     if command is None or name is None:
         return {}
-    words = [command, "-i", name, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
+    arguments = [command, "-i", name, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+        answer = subprocess.run(arguments, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return {}
     if answer.returncode != 0:
         return {}
-    told = {}
+    readings = {}
     for field, text in zip(_FIELDS, answer.stdout.strip().split(","), strict=False):
         try:
-            told[field] = float(text)
-        except ValueError:  # "[N/A]": this card does not tell
+            readings[field] = float(text)
+        except ValueError:  # "[N/A]": this card does not report it
             continue
-    return {**told, "source": "nvidia-smi"} if told else {}
+    return {**readings, "source": "nvidia-smi"} if readings else {}
 
 
 def _label_device() -> str | None:
-    """What nvidia-smi calls the current device, None where torch does not tell.
+    """Return nvidia-smi's name of the current device, None if torch does not report it.
 
-    Not its number: CUDA_VISIBLE_DEVICES gives other numbers to torch than to nvidia-smi.
+    Not its index: CUDA_VISIBLE_DEVICES gives other indices to torch than to nvidia-smi.
     """
     import torch
 
@@ -139,7 +139,7 @@ Reader = Callable[[], dict[str, Any]]
 class CudaDevice:
     """The current CUDA device of torch.
 
-    `name`, `where`, `l2_bytes`, `capability` and `figures` say which one; the tests have another
+    `name`, `where`, `l2_bytes`, `capability` and `figures` describe it; the tests have another
     object with the same names and methods, on the CPU.
     """
 
@@ -152,14 +152,14 @@ class CudaDevice:
         self.l2_bytes = int(self.figures.L2_cache_size)
 
     def synchronize(self) -> None:
-        """Wait for all that was launched; an illegal address shows here."""
+        """Wait for all launches; an illegal address is reported here."""
         torch.cuda.synchronize()
 
     def capture(self, body: Run) -> Run:
         """A run that replays what `body` launches; the wrapper's own cost stays out of it.
 
         `body` has run before, so that nothing is compiled or tuned within the capture. Raises
-        whatever CUDA or the body says where that cannot be captured.
+        whatever CUDA or the body raises if that cannot be captured.
         """
         torch.cuda.synchronize()
         stream = torch.cuda.current_stream()
@@ -178,7 +178,7 @@ class CudaDevice:
         return replay
 
     def warm(self, body: Run) -> None:
-        """Run `body` on a stream of its own, as a capture would: libraries set themselves up."""
+        """Run `body` on a separate stream, as a capture would, to initialize libraries."""
         torch.cuda.synchronize()
         with torch.cuda.stream(torch.cuda.Stream()):
             body()
@@ -195,19 +195,19 @@ class CudaDevice:
         return float(begin.elapsed_time(end)) / 1e3 / repeats
 
     def read_busy(self, read: Reader, run: Run, seconds: float) -> dict[str, Any]:
-        """What `read` tells while runs of `seconds` are under way, after some of them.
+        """Return what `read` reports while runs of `seconds` are under way, after some of them.
 
-        A GPU that is read at rest tells of a rest.
+        A GPU that is read when idle reports its idle state.
         """
         half = max(1, min(10_000, int(0.25 / max(seconds, 1e-6))))
         self.time(run, half)
         for _ in range(half):
             run()
-        told = read()
+        readings = read()
         torch.cuda.synchronize()
-        return told
+        return readings
 
     def release(self) -> None:
-        """Give back the memory of buffers and graphs that nobody holds any more."""
+        """Free the memory of buffers and graphs that are no longer referenced."""
         gc.collect()
         torch.cuda.empty_cache()

@@ -14,12 +14,12 @@ from gemmproof.properties.cases.data import TORCH_DTYPES
 from gemmproof.properties.judges.exact_values import integer_range
 from gemmproof.reference.formats import FORMATS, Format
 
-MOST_SETS = 1024  # of tiny shapes; their rows say that they were found in the cache
+MOST_SETS = 1024  # of tiny shapes; their rows report that they fit in the cache
 
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """One set of operands: a, b, and what else is given by name, tensors and Python values."""
+    """One set of operands: a, b, and further tensors and Python values by name."""
 
     a: torch.Tensor
     b: torch.Tensor
@@ -32,17 +32,17 @@ class Buffers:
         return {"a": self.a, "b": self.b, **further}
 
     def count_bytes(self) -> int:
-        """The bytes of all of them."""
+        """Return the bytes of all tensors."""
         return sum(x.numel() * x.element_size() for x in self.tensors.values())
 
 
 def count_sets(set_bytes: int, l2_bytes: int) -> int:
-    """How many sets together exceed twice the L2 cache, at least 2, at most MOST_SETS."""
+    """Return how many sets together exceed twice the L2 cache, at least 2, at most MOST_SETS."""
     return min(MOST_SETS, max(2, 2 * l2_bytes // set_bytes + 1))
 
 
 def make_buffers(problem: Problem, fmt: Format, device: str) -> Buffers:
-    """One set without data. Raises torch.OutOfMemoryError where there is no room for it."""
+    """Allocate one set without data. Raises torch.OutOfMemoryError if there is no room for it."""
     dtype = TORCH_DTYPES[fmt.name]
     a, b = (torch.empty(shape, dtype=dtype, device=device) for shape in problem.shapes[:2])
     return Buffers(a, b)
@@ -53,17 +53,17 @@ def draw_uniform(
 ) -> None:
     """Fill a tensor of a format with uniform data: (-1, 1), or integers from low to high.
 
-    Without `values` those are all of the format, or of 64 bits those within 2**62. Data decide how
-    much power a product takes, and so the clocks: zeros and small integers make every kernel look
-    fast.
+    Without `values` the range is that of the format, for 64 bits within 2**62. The data determine
+    the power that a product draws, and so the clocks: zeros and small integers make every kernel
+    look fast.
     """
-    place: Any = {"generator": generator, "device": x.device}
+    options: Any = {"generator": generator, "device": x.device}
     if fmt.kind == "float":
-        x.copy_((2 * torch.rand(x.shape, dtype=torch.float32, **place) - 1).to(x.dtype))
+        x.copy_((2 * torch.rand(x.shape, dtype=torch.float32, **options) - 1).to(x.dtype))
         return
     low, high = values or (max(integer_range(fmt)[0], -(2**62)), min(int(fmt.max), 2**62))
     wide = torch.int32 if -(2**31) <= low and high < 2**31 - 1 else torch.int64
-    x.copy_(torch.randint(low, high + 1, x.shape, dtype=wide, **place))
+    x.copy_(torch.randint(low, high + 1, x.shape, dtype=wide, **options))
 
 
 def fill_integers(buffers: Buffers, fmt: Format, out: Format, seed: int) -> torch.Tensor:
@@ -72,17 +72,17 @@ def fill_integers(buffers: Buffers, fmt: Format, out: Format, seed: int) -> torc
     Every sum of products stays at most 2**p, where p are the bits of the accumulator that the
     format's sums may be kept in (14 for fp8, whose units keep no more): no addition is rounded, in
     any order. With |a| <= h_a and |b| <= h_b that is (K / stride) h_a h_b <= 2**p, where only every
-    stride-th k of a row of a (or a column of b, if there are more of them) is not zero, each row at
-    another place, so that every k counts. c is rounded once.
+    stride-th k of a row of a (or a column of b, if there are more of them) is not zero, at another
+    offset in each row, so that every k counts. c is rounded once.
     """
     generator = torch.Generator(buffers.a.device).manual_seed(seed)
     (M, K), N = buffers.a.shape[-2:], buffers.b.shape[-1]
     heights, stride = choose_heights(fmt, out, K)
     # the wider numbers are those of b in every second set
     for x, height in zip((buffers.a, buffers.b), heights[:: -1 if seed % 2 else 1], strict=True):
-        place: Any = {"generator": generator, "device": x.device}
-        drawn = torch.randint(-height, height + 1, x.shape, dtype=torch.int32, **place)
-        x.copy_(drawn.float().to(x.dtype))  # there are few ways to fp8
+        options: Any = {"generator": generator, "device": x.device}
+        drawn = torch.randint(-height, height + 1, x.shape, dtype=torch.int32, **options)
+        x.copy_(drawn.float().to(x.dtype))  # few conversions to fp8 exist
     if stride > 1:
         x = buffers.a if M >= N else buffers.b.transpose(-1, -2)
         rows, ks = (torch.arange(n, device=x.device) for n in x.shape[-2:])
@@ -90,12 +90,12 @@ def fill_integers(buffers: Buffers, fmt: Format, out: Format, seed: int) -> torc
         x.copy_((x.float() * kept).to(x.dtype))
     exact = _double(buffers.a) @ _double(buffers.b)
     dtype = TORCH_DTYPES[out.name]
-    # what sums in fp32 hold is exact in fp32, so this rounds once; few conversions know fp8
+    # sums kept in fp32 are exact in fp32, so this rounds once; few conversions support fp8
     return exact.to(dtype) if out.kind == "int" else exact.float().to(dtype)
 
 
 def choose_heights(fmt: Format, out: Format, K: int) -> tuple[tuple[int, int], int]:
-    """The largest integers of both operands, and of how many k of a row only one is not zero.
+    """Return the largest integers of both operands, and the stride of the nonzero k in a row.
 
     Integers that are exact in the format, six standard deviations sqrt(K) h**2 / 3 of whose
     products do not overflow c. A format as wide as its accumulator has wide integers on one side

@@ -24,14 +24,14 @@ SECONDS = 300.0  # of CPU time for a call
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is timed of a problem: `name` "simulate" or "judge", and the call that does it."""
+    """A timed step of a problem: `name` "simulate" or "judge", and the call that does it."""
 
     name: str
     call: Callable[[], object]
 
 
 def shrink(kernel: KernelUnderTest, problem: Problem) -> Problem:
-    """A small version of a problem, of sizes that the kernel's contract admits if it has any."""
+    """Return a small version of a problem, of sizes that the contract admits if it has any."""
     small = problem.shrink()
     lead = {} if small.batch is None else {"batch": small.batch}
     sides = {"M": small.M, "N": small.N, "K": small.K, **lead}
@@ -40,7 +40,7 @@ def shrink(kernel: KernelUnderTest, problem: Problem) -> Problem:
 
 
 def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[Step]:
-    """The simulated call on a small problem, and the judgement of that case.
+    """Return the simulated call on a small problem, and the judgement of that case.
 
     The case is judged once before: a kernel that is wrong is not timed. Raises TargetError with the
     first finding, or with what the simulator cannot run.
@@ -61,11 +61,11 @@ def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[Step]:
 
     try:
         report = judge()
-    except (SpecError, ContractError) as mistake:
-        raise TargetError(f"{name} at {problem} {dtype}: {mistake}") from None
+    except (SpecError, ContractError) as error:
+        raise TargetError(f"{name} at {problem} {dtype}: {error}") from None
     if report.verdict != "pass":
-        said = report.findings[0].message if report.findings else report.note
-        raise TargetError(f"{kernel_name(report)} at {problem} {dtype}, {said}")
+        message = report.findings[0].message if report.findings else report.note
+        raise TargetError(f"{kernel_name(report)} at {problem} {dtype}, {message}")
     tensors = tensors_of(case, kernel)
 
     def launch(*arguments: Any) -> Any:
@@ -85,7 +85,7 @@ SIMULATED_ROUNDS = 5
 
 
 class SampleClock:
-    """A clock by which the n-th timed call takes as long as the n-th of the loaded samples says.
+    """A clock by which the n-th timed call takes as long as the n-th loaded sample.
 
     pytest-benchmark reads its timer before and after each call: the first reading of a pair is the
     time so far, the second one adds the next sample. Without samples it is the real clock. Raises
@@ -100,7 +100,7 @@ class SampleClock:
         self._is_running = False
 
     def load(self, samples: Iterable[float]) -> None:
-        """From now on calls take these seconds."""
+        """Let the next calls take these seconds."""
         self._samples, self._is_running = iter(samples), False
 
     def __call__(self) -> float:
@@ -113,13 +113,13 @@ class SampleClock:
 
 
 class Entries:
-    """Stores several entries of pytest-benchmark for one test, whose own fixture works but once."""
+    """Stores several entries of pytest-benchmark for one test, whose fixture works only once."""
 
     def __init__(self, benchmark: Any, clock: SampleClock) -> None:
         self.enabled: bool = benchmark.enabled
         self._clock = clock
         self._unused = copy.copy(benchmark)
-        self._next = benchmark  # the first entry is its own, or it would say that it was not used
+        self._next = benchmark  # the first entry uses it, or it would report that it was not used
 
     def store(
         self,
@@ -130,17 +130,19 @@ class Entries:
         samples: Sequence[float] = (),
     ) -> None:
         """Time `call`, or take the samples for its times, under the test's name and `entry`."""
-        one, self._next = self._next, copy.copy(self._unused)
-        one.name, one.fullname = (_label_entry(x, entry) for x in (one.name, one.fullname))
-        one.extra_info = info
+        fixture, self._next = self._next, copy.copy(self._unused)
+        fixture.name, fixture.fullname = (
+            _label_entry(x, entry) for x in (fixture.name, fixture.fullname)
+        )
+        fixture.extra_info = info
         if samples:
             self._clock.load(samples)
-        one.pedantic(call, rounds=rounds, iterations=1)
+        fixture.pedantic(call, rounds=rounds, iterations=1)
 
 
 @pytest.fixture
 def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[dict[str, Any]]]:
-    """Verify a GEMM kernel, then time it beside a peer: `gemm_benchmark(matmul, shapes="llama")`.
+    """Verify a GEMM kernel, then time it against a peer: `gemm_benchmark(matmul, shapes="llama")`.
 
     Returns a dictionary for each entry, the one that JSON has as extra_info.
     """
@@ -149,7 +151,7 @@ def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[dict[st
             "gemm_benchmark: got no pytest-benchmark, expected it: pip install 'gemmproof[bench]'",
             pytrace=False,
         )
-    if "benchmark" in request.fixturenames:  # it would keep a clock of its own
+    if "benchmark" in request.fixturenames:  # it would keep a separate clock
         pytest.fail("gemm_benchmark: got benchmark beside it, expected one of both", pytrace=False)
     clock = SampleClock()
     marker = request.node.get_closest_marker("benchmark")
@@ -171,12 +173,12 @@ def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[dict[st
         rounds: int = 20,
         settle: float = 2.0,
     ) -> list[dict[str, Any]]:
-        """Time `function(a, b)`, or `function(a, b, out=c)` where it takes `out`.
+        """Time `function(a, b)`, or `function(a, b, out=c)` if it takes `out`.
 
         `against` is the peer: a function, or the name of one of torch's (default: its product of
         the format). `shapes` are suites or MxNxK, `dtype` the format of a and b. `operands` and
-        `spec` are those of a KernelUnderTest, which may stand in the function's place. A result
-        that is wrong, or bad arguments, fail the test.
+        `spec` are those of a KernelUnderTest, which may replace the function. A wrong result, or
+        bad arguments, fail the test.
         """
         from gemmproof.bench.problems import read_problems
         from gemmproof.target import TargetError
@@ -189,11 +191,11 @@ def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[dict[st
 
                 require_known("against", against)
             if _has_gpu():
-                words = {"rounds": rounds, "settle": settle, "timed": entries.enabled}
-                return _time_on_gpu(entries, kernel, against, problems, words)
+                settings = {"rounds": rounds, "settle": settle, "timed": entries.enabled}
+                return _time_on_gpu(entries, kernel, against, problems, settings)
             return _time_simulator(entries, kernel, problems)
-        except (TargetError, ValueError) as mistake:
-            pytest.fail(str(mistake), pytrace=False)
+        except (TargetError, ValueError) as error:
+            pytest.fail(str(error), pytrace=False)
 
     return measure
 
@@ -211,7 +213,7 @@ def _state(
     operands: Mapping[str, Any] | None,
     spec: Callable[..., Any] | None,
 ) -> KernelUnderTest:
-    """The kernel, with a contract of one format. Raises ValueError, in one line."""
+    """Return the kernel, with a contract of one format. Raises ValueError, in one line."""
     from dataclasses import replace
 
     from gemmproof.properties.contract import Contract
@@ -235,7 +237,7 @@ def _time_on_gpu(
     kernel: KernelUnderTest,
     against: Callable[..., Any] | str | None,
     problems: Sequence[Any],
-    words: dict[str, Any],
+    settings: dict[str, Any],
 ) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
@@ -251,19 +253,19 @@ def _time_on_gpu(
         peer = make_target_peer(_get_name(against), against, kernel)
     (dtype,), title = kernel.contract.formats, kernel.name
     callees, out = [make_callee(title, kernel.launch, kernel)], kernel.contract.out
-    plan = Plan(callees, peer, problems, [dtype], out, **words, stated=kernel)
+    plan = Plan(callees, peer, problems, [dtype], out, **settings, stated=kernel)
     ceilings, rows = run_plan(device, plan, lambda event: None)
-    if mistakes := [row.wrong for row in rows if row.wrong]:
-        raise TargetError(mistakes[0])
-    told = []
+    if errors := [row.wrong for row in rows if row.wrong]:
+        raise TargetError(errors[0])
+    infos = []
     for row in rows:
         info = {"device": device.name, **asdict(row), "ceilings": [asdict(c) for c in ceilings]}
         del info["samples"]  # pytest-benchmark has them as its data
-        told.append(info)
+        infos.append(info)
         if row.verdict != CONTROL:
             rounds = max(1, len(row.samples))
             entries.store(f"{title} {dtype} {row.problem}", info, _nothing, rounds, row.samples)
-    return told
+    return infos
 
 
 def _time_simulator(
@@ -272,9 +274,9 @@ def _time_simulator(
 
     (dtype,), title = kernel.contract.formats, kernel.name
     small = dict.fromkeys(shrink(kernel, problem) for problem in problems)
-    known = [(problem, step) for problem in small for step in list_steps(kernel, problem)]
-    told = []
-    for problem, step in known:
+    steps = [(problem, step) for problem in small for step in list_steps(kernel, problem)]
+    infos = []
+    for problem, step in steps:
         info: dict[str, Any] = {
             "device": DEVICE,
             "kernel": title,
@@ -283,20 +285,20 @@ def _time_simulator(
         }
         info |= {"shape": problem.name, "M": problem.M, "N": problem.N, "K": problem.K}
         info["batch"] = problem.batch
-        told.append(info)
+        infos.append(info)
         entry = f"{title} {dtype} {problem} {step.name}"
         entries.store(entry, info, step.call, SIMULATED_ROUNDS)
-    return told
+    return infos
 
 
 def _label_entry(test: str, entry: str) -> str:
-    """test_speed[matmul-fp16-llama/qkv-...], after what the test is parametrized with."""
+    """Return e.g. test_speed[matmul-fp16-llama/qkv-...], after the parameters of the test."""
     part = entry.replace(" ", "-")
     return f"{test[:-1]}-{part}]" if test.endswith("]") else f"{test}[{part}]"
 
 
 def _nothing() -> None:
-    """What is called while the samples of the GPU pass by."""
+    """Do nothing: called while the samples of the GPU are replayed."""
 
 
 def _get_name(function: Callable[..., Any]) -> str:

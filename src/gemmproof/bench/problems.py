@@ -1,4 +1,4 @@
-"""The shapes that are timed: named suites, and MxNxK as it is typed."""
+"""The shapes that are timed: named suites, and MxNxK as typed."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ class Problem:
         return 2 * self.M * self.N * self.K * (1 if self.batch is None else self.batch)
 
     def count_results(self) -> int:
-        """The elements of c."""
+        """Return the number of elements of c."""
         return math.prod(self.shapes[2])
 
     def shrink(self) -> Problem:
-        """A version that is simulated in seconds, of the same proportions; 1 stays 1."""
-        by = 1
-        while max(self.M, self.N, self.K) > LARGEST_SIMULATED * by:
-            by *= 2
-        M, N, K = (-(-side // by) for side in (self.M, self.N, self.K))
+        """Return a version that is simulated in seconds, of the same proportions; 1 stays 1."""
+        factor = 1
+        while max(self.M, self.N, self.K) > LARGEST_SIMULATED * factor:
+            factor *= 2
+        M, N, K = (-(-side // factor) for side in (self.M, self.N, self.K))
         return Problem(M, N, K, None if self.batch is None else min(self.batch, 2), self.name)
 
 
 def _suite(name: str, **parts: tuple[int, ...]) -> tuple[Problem, ...]:
-    made = []
+    problems = []
     for part, sides in parts.items():
         batch, (M, N, K) = (sides[0] if len(sides) == 4 else None), sides[-3:]
-        made.append(Problem(M, N, K, batch, f"{name}/{part.strip('_')}"))
-    return tuple(made)
+        problems.append(Problem(M, N, K, batch, f"{name}/{part.strip('_')}"))
+    return tuple(problems)
 
 
-# Layers of public models as their configurations state them: Llama 3.1 8B on 4096 tokens, Mixtral
+# Layers of public models, from their configurations: Llama 3.1 8B on 4096 tokens, Mixtral
 # 8x7B on 4096 tokens, of which an expert gets 1024, and GPT-3 175B on 2048.
 SUITES: Mapping[str, tuple[Problem, ...]] = MappingProxyType(
     {
@@ -110,23 +110,23 @@ SUITES: Mapping[str, tuple[Problem, ...]] = MappingProxyType(
 )  # fmt: skip
 
 
-def read_problems(stated: str | Iterable[str | Sequence[int] | Problem]) -> tuple[Problem, ...]:
-    """The problems of a text such as "llama,4096x4096x4096", or of a list of such words.
+def read_problems(shapes: str | Iterable[str | Sequence[int] | Problem]) -> tuple[Problem, ...]:
+    """Parse the problems of a text such as "llama,4096x4096x4096", or of a list of such words.
 
     A word is the name of a suite, one of its parts (llama/qkv), MxNxK, or batchxMxNxK; in a list
     also a tuple of these numbers. Raises ValueError, in one line, for anything else.
     """
-    words = stated.split(",") if isinstance(stated, str) else list(stated)
-    found = [problem for word in words for problem in _read_word(word)]
-    if not found:
+    items = shapes.split(",") if isinstance(shapes, str) else list(shapes)
+    problems = [problem for item in items for problem in _read_word(item)]
+    if not problems:
         raise ValueError(f"shapes: got none, expected {_expected()}")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(problems))
 
 
-def _read_word(word: str | Sequence[int] | Problem) -> tuple[Problem, ...]:
-    if isinstance(word, Problem):
-        return (word,)
-    text = word.strip() if isinstance(word, str) else "x".join(map(str, word))
+def _read_word(item: str | Sequence[int] | Problem) -> tuple[Problem, ...]:
+    if isinstance(item, Problem):
+        return (item,)
+    text = item.strip() if isinstance(item, str) else "x".join(map(str, item))
     if text in SUITES:
         return SUITES[text]
     named = {problem.name: problem for suite in SUITES.values() for problem in suite}

@@ -22,10 +22,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """What this GPU reached in the same run: bytes/s of a large copy, FLOP/s of a large product.
+    """The rates that this GPU reached in the same run, in a large copy and a large product.
 
-    `product_flops` is None where torch has no product of the format. `peak_bytes` and `peak_flops`
-    are what its clocks and units allow, None where that is unknown.
+    `copy_bytes` are bytes/s. `product_flops` are FLOP/s, None if torch has no product of the
+    format. `peak_bytes` and `peak_flops` are what its clocks and units allow, None if unknown.
     """
 
     format: str
@@ -44,9 +44,9 @@ class TimedRow:
     `floor` is the lowest and the highest ratio of the peer to itself. `roofline` and `ceiling` are
     shares of what the GPU's figures and what its own measured ceiling allow, None where unknown.
     `sets` buffers of `set_bytes` each rotate; `clocks` were read before and after the rounds.
-    `wrong` says in one line what was wrong with the result: then nothing was timed. `operands` are
-    those that were stated, by name; `peer_differs` says in one line where the peer's result is not
-    what the formula gives.
+    `wrong` describes in one line what was wrong with the result: then nothing was timed. `operands`
+    are the declared ones, by name; `peer_differs` describes in one line where the peer's result
+    differs from the formula.
     """
 
     kernel: str
@@ -88,7 +88,7 @@ class TimedRow:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> TimedRow:
-        """The row that `asdict` and JSON made plain."""
+        """Return the row of plain data from `asdict` or JSON."""
         ratio, floor = data["ratio"], data["floor"]
         return TimedRow(
             **{
@@ -103,21 +103,21 @@ class TimedRow:
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """A run: where it was made (`facts`), what the GPU reached, and a row for each measurement."""
+    """A run: its environment (`facts`), the ceilings, and a row for each measurement."""
 
     facts: dict[str, str]
     ceilings: tuple[Ceiling, ...]
     rows: tuple[TimedRow, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain data for JSON."""
+        """Return the report as plain data for JSON."""
         return {"schema": BENCH_SCHEMA, **asdict(self)}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> BenchReport:
-        """The report that `to_dict` and JSON made plain."""
+        """Return the report of plain data from `to_dict` or JSON."""
         return BenchReport(
             dict(data["facts"]),
-            tuple(Ceiling(**one) for one in data["ceilings"]),
-            tuple(TimedRow.from_dict(one) for one in data["rows"]),
+            tuple(Ceiling(**ceiling) for ceiling in data["ceilings"]),
+            tuple(TimedRow.from_dict(row) for row in data["rows"]),
         )

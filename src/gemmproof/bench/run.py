@@ -1,4 +1,4 @@
-"""A benchmark: verified calls, timed in rounds, beside their ceilings."""
+"""A benchmark: verified calls, timed in rounds, with their ceilings."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ TRIES = 5
 def measure_ceiling(
     device: Any, fmt: Format, beat: Run, copied: int = COPIED, sides: Sequence[int] = LARGE
 ) -> Ceiling:
-    """The bandwidth (bytes read and written) and the FLOP/s of torch's own product in a format.
+    """Measure the bandwidth (bytes read and written) and the FLOP/s of torch's product in a format.
 
-    Where the GPU or torch has no product of this format, another peer may still be compared with.
+    If the GPU or torch has no product of this format, another peer may still be compared with.
     """
     beat()
     bandwidth = _time_copy(device, copied)
@@ -78,11 +78,11 @@ def _time_copy(device: Any, count: int) -> float:
 def _time_product(device: Any, fmt: Format, side: int) -> float:
     problem = Problem(side, side, side)
     out = FORMATS["bf16" if fmt.is_fp8 else "int32" if fmt.kind == "int" else fmt.stored.name]
-    stated = Stated(KernelUnderTest("product", torch.matmul), problem, fmt)
-    peer = make_peer(None, stated, out)
-    sets = [stated.make(device.where) for _ in range(2)]
+    declared = Stated(KernelUnderTest("product", torch.matmul), problem, fmt)
+    peer = make_peer(None, declared, out)
+    sets = [declared.make(device.where) for _ in range(2)]
     for seed, buffers in enumerate(sets):
-        stated.fill(buffers, seed)
+        declared.fill(buffers, seed)
     leg = make_leg(peer, sets, problem.shapes[2], out, f"{problem} {fmt.name}", device)
     seconds = _time_best(device, leg.run(GRAPH), 10) / len(sets)
     return problem.flops / seconds
@@ -96,7 +96,7 @@ def _time_best(device: Any, run: Run, repeats: int) -> float:
 # -- calls of a benchmark ------------------------------------------------------------------------
 @dataclass(slots=True)
 class BenchScene:
-    """What is measured: `set_bytes` are those of the operands of one set and of its result."""
+    """A measurement's context; `set_bytes` are those of the operands of one set and its result."""
 
     device: Any
     kernel: KernelUnderTest
@@ -130,7 +130,7 @@ def make_row(
     ratio: Interval | None = None,
     **more: Any,
 ) -> TimedRow:
-    """A row; times are those of one call, of which a run makes one for each set."""
+    """Return a row; times are those of one call, of which a run makes one for each set."""
     problem = scene.problem
     times: dict[str, Any] = {}
     if rounds is not None:
@@ -178,11 +178,11 @@ PLAIN = KernelUnderTest("kernel", torch.matmul)  # f(a, b) -> a @ b
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is timed: kernels against one peer on problems in formats.
+    """The plan of a benchmark: kernels against one peer on problems in formats.
 
     The peer is a callee, or the name of one of torch's (peers.PEERS), None for the usual one.
     `out` is the format that results must have, None for whatever the kernels return. `rounds` and
-    `settle` are those of rounds.time_rounds. With `timed` False results are verified only.
+    `settle` are those of statistics.time_rounds. With `timed` False results are verified only.
     `stated` has the operands, the formula and the accumulator of all kernels. With `columns` b is
     in column-major memory.
     """
@@ -200,10 +200,10 @@ class Plan:
 
 
 def run_plan(device: Any, plan: Plan, emit: Emit) -> tuple[list[Ceiling], list[TimedRow]]:
-    """Measure all of it. Raises TargetError, in one line, for what cannot be called or compared.
+    """Run a plan. Raises TargetError, in one line, for what cannot be called or compared.
 
-    `emit` gets an event before each case, for each ceiling and row, and as a sign of life. Wrong
-    results make a row without times.
+    `emit` gets an event before each case, for each ceiling and row, and as a heartbeat. Wrong
+    results give a row without times.
     """
 
     def beat() -> None:
@@ -211,8 +211,8 @@ def run_plan(device: Any, plan: Plan, emit: Emit) -> tuple[list[Ceiling], list[T
 
     try:
         require_simple(plan.stated)
-    except ValueError as mistake:
-        raise TargetError(str(mistake)) from None
+    except ValueError as error:
+        raise TargetError(str(error)) from None
     ceilings: list[Ceiling] = []
     rows: list[TimedRow] = []
     cases = len(plan.formats) * (len(plan.problems) + plan.timed)
@@ -227,20 +227,20 @@ def run_plan(device: Any, plan: Plan, emit: Emit) -> tuple[list[Ceiling], list[T
                 ceilings.append(ceiling)
             for problem in plan.problems:
                 emit({"event": "case", "phase": "launch", "case": f"{problem} {name}"})
-                made = _measure(device, plan, problem, fmt, ceiling, beat)
-                for row in made:
+                measured = _measure(device, plan, problem, fmt, ceiling, beat)
+                for row in measured:
                     emit({"event": "timed", "row": row})
-                rows += made
+                rows += measured
                 device.release()
     return ceilings, rows
 
 
 @contextmanager
 def _full_precision(fmt: Format) -> Iterator[None]:
-    """torch's products sum in fp32, as kernels do; it reads fp32 as tf32 only if that is asked."""
+    """Let torch's products sum in fp32, as kernels do; it reads fp32 as tf32 only if asked to."""
     matmul = torch.backends.cuda.matmul
     names = ["allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction"]
-    if fmt.stored.name == "fp32":  # to read it raises where a program uses its newer name
+    if fmt.stored.name == "fp32":  # reading it raises if a program uses its newer name
         names.append("allow_tf32")
     before = {name: getattr(matmul, name) for name in names}
     try:
@@ -260,81 +260,83 @@ def _measure(
     ceiling: Ceiling | None,
     beat: Callable[[], None],
 ) -> list[TimedRow]:
-    """The rows of one problem: the control first, then each kernel."""
+    """Return the rows of one problem: the control first, then each kernel."""
     configs: dict[str, tuple[str, ...]] = {}
-    stated = Stated(plan.stated, problem, fmt, plan.columns)
-    place = f"{problem} {fmt.name}"
+    declared = Stated(plan.stated, problem, fmt, plan.columns)
+    label = f"{problem} {fmt.name}"
     try:
-        out = _find_out(device, plan, stated, configs, beat)
+        out = _find_out(device, plan, declared, configs, beat)
         peer = plan.peer
         if not isinstance(peer, Callee):
-            peer = make_peer(peer, stated, out)
-        sets = [_make_set(stated, 0, device)]
+            peer = make_peer(peer, declared, out)
+        sets = [_make_set(declared, 0, device)]
         beat()
-        own = prepare(peer, sets[0], place)
-        found, peer.takes_out = probe(peer, own, problem, fmt, device)
+        own = prepare(peer, sets[0], label)
+        peer_out, peer.takes_out = probe(peer, own, problem, fmt, device)
         # a formula's peer may round, or not, what it computes differently
-        if found is not out and plan.stated.spec is None:
+        if peer_out is not out and plan.stated.spec is None:
             raise TargetError(
-                f"{peer.name} at {place}: got a result in {found.name}, expected {out.name},"
+                f"{peer.name} at {label}: got a result in {peer_out.name}, expected {out.name},"
                 f" the format of {plan.kernels[0].name}"
             )
         least = min(x.count_bytes() for x in (sets[0], own))
         result = problem.count_results() * out.itemsize
         count = count_sets(least + result, device.l2_bytes)
         del own
-        sets += [_make_set(stated, seed, device) for seed in range(1, count)]
+        sets += [_make_set(declared, seed, device) for seed in range(1, count)]
         moved = sets[0].count_bytes() + result
         scene = BenchScene(
-            device, plan.stated, problem, fmt, out, found, sets, moved, ceiling, beat
+            device, plan.stated, problem, fmt, out, peer_out, sets, moved, ceiling, beat
         )
         return _compare(scene, plan, peer, configs)
     except torch.OutOfMemoryError as error:
-        why = str(error).partition(". ")[0]
-        raise TargetError(f"{place}: got {why}, expected room for the rotating buffers") from None
+        reason = str(error).partition(". ")[0]
+        raise TargetError(
+            f"{label}: got {reason}, expected room for the rotating buffers"
+        ) from None
 
 
-def _make_set(stated: Stated, seed: int, device: Any) -> Buffers:
+def _make_set(declared: Stated, seed: int, device: Any) -> Buffers:
     try:
-        buffers = stated.make(device.where)
-    except ValueError as mistake:  # a shape that is none at these sizes
-        raise TargetError(f"operands at {stated.problem}: {mistake}") from None
-    stated.fill(buffers, seed)
+        buffers = declared.make(device.where)
+    except ValueError as error:  # an invalid shape at these sizes
+        raise TargetError(f"operands at {declared.problem}: {error}") from None
+    declared.fill(buffers, seed)
     return buffers
 
 
 def _find_out(
     device: Any,
     plan: Plan,
-    stated: Stated,
+    declared: Stated,
     configs: dict[str, tuple[str, ...]],
     beat: Callable[[], None],
 ) -> Format:
-    """The format that all kernels give; each is tuned on the way. Raises TargetError."""
-    problem, fmt = stated.problem, stated.fmt
-    buffers = _make_set(stated, 0, device)
+    """Return the result format of all kernels; each is tuned on the way. Raises TargetError."""
+    problem, fmt = declared.problem, declared.fmt
+    buffers = _make_set(declared, 0, device)
     for name in plan.stated.written:
-        sides = plan.stated.tensors[name].sides(stated.sizes)
+        sides = plan.stated.tensors[name].sides(declared.sizes)
         if sides != problem.shapes[2]:
             raise TargetError(
                 f"operand {name} at {problem}: got {sides}, expected {problem.shapes[2]}"
             )
-    wanted = None if plan.out is None else FORMATS[plan.out]
-    whose = "--out-dtype"
+    expected = None if plan.out is None else FORMATS[plan.out]
+    source = "--out-dtype"
     for kernel in plan.kernels:
         beat()
         with watch_tuners(beat) as chosen:
-            found, kernel.takes_out = probe(kernel, buffers, problem, fmt, device)
+            actual, kernel.takes_out = probe(kernel, buffers, problem, fmt, device)
         configs[kernel.name] = tuple(dict.fromkeys(map(str, chosen)))
-        if wanted is None:
-            wanted, whose = found, f"the format of {kernel.name}"
-        if found is not wanted:
+        if expected is None:
+            expected, source = actual, f"the format of {kernel.name}"
+        if actual is not expected:
             raise TargetError(
-                f"{kernel.name} at {problem} {fmt.name}: got a result in {found.name}, expected"
-                f" {wanted.name}, {whose}"
+                f"{kernel.name} at {problem} {fmt.name}: got a result in {actual.name}, expected"
+                f" {expected.name}, {source}"
             )
-    assert wanted is not None
-    return wanted
+    assert expected is not None
+    return expected
 
 
 def _compare(
@@ -356,14 +358,14 @@ def _compare(
     # one way for both sides, or launches would be counted on one side only
     hows = [EAGER if EAGER in (leg.how, theirs.how) else leg.how for leg in legs]
     wrong, differs = _verify(scene, samples, list(zip(legs, hows, strict=True)))
-    if mistake := wrong[0] or wrong[1]:  # nothing can be compared with it
-        raise TargetError(mistake)
+    if error := wrong[0] or wrong[1]:  # nothing can be compared with it
+        raise TargetError(error)
     floors: dict[str, tuple[float, float]] = {}
     rows: list[TimedRow] = []
-    for leg, how, mistake in zip(ours, hows[2:], wrong[2:], strict=True):
-        if mistake or not plan.timed:
-            verdict = WRONG if mistake else RIGHT
-            more: dict[str, Any] = {"wrong": mistake, "peer_differs": differs}
+    for leg, how, error in zip(ours, hows[2:], wrong[2:], strict=True):
+        if error or not plan.timed:
+            verdict = WRONG if error else RIGHT
+            more: dict[str, Any] = {"wrong": error, "peer_differs": differs}
             rows.append(make_row(scene, leg, peer.name, verdict, how, **more))
             continue
         if how not in floors:
@@ -384,7 +386,7 @@ def _compare(
 
 
 def _sample(scene: BenchScene) -> list[Sample]:
-    """What a formula gives, before any call could change an operand; [] without one."""
+    """Sample the formula before any call could change an operand; [] without a formula."""
     if scene.kernel.spec is None:
         return []
     record = find_record(scene.device.capability)
@@ -395,9 +397,9 @@ def _sample(scene: BenchScene) -> list[Sample]:
 def _verify(
     scene: BenchScene, samples: list[Sample], legs: list[tuple[Leg, str]]
 ) -> tuple[list[str], str]:
-    """What is wrong with each leg, and how the peer differs from a formula, "" if it does not.
+    """Return what is wrong with each leg, and where the peer differs from a formula, or "".
 
-    Of a formula's peer no more is required than that it gives a result.
+    The peer of a formula is only required to return a result.
     """
     scene.beat()
     if not samples:
@@ -416,19 +418,19 @@ def _time_control(
     rounds, clocks = _time(scene, plan, control, theirs, how)
     floor = find_floor(rounds.ratios)
     ratio = find_interval(rounds.ratios)
-    words = {"floor": floor, "clocks": clocks}
-    row = make_row(scene, control, theirs.callee.name, CONTROL, how, rounds, ratio, **words)
+    facts = {"floor": floor, "clocks": clocks}
+    row = make_row(scene, control, theirs.callee.name, CONTROL, how, rounds, ratio, **facts)
     return floor, row
 
 
 def _time(
     scene: BenchScene, plan: Plan, ours: Leg, theirs: Leg, how: str
 ) -> tuple[Rounds, dict[str, Any]]:
-    """The rounds, and the clocks before and after them, read while the GPU works."""
+    """Time the rounds, and read the clocks before and after them while the GPU works."""
     device = scene.device
-    mine, others = ours.run(how), theirs.run(how)
-    once = device.time(others, 3)
-    before = device.read_busy(read_clocks, others, once)
-    rounds = time_rounds(device.time, mine, others, plan.rounds, plan.settle, scene.beat)
-    after = device.read_busy(read_clocks, others, once)
+    our_run, their_run = ours.run(how), theirs.run(how)
+    once = device.time(their_run, 3)
+    before = device.read_busy(read_clocks, their_run, once)
+    rounds = time_rounds(device.time, our_run, their_run, plan.rounds, plan.settle, scene.beat)
+    after = device.read_busy(read_clocks, their_run, once)
     return rounds, {"before": before, "after": after}

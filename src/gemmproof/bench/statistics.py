@@ -17,9 +17,9 @@ LEVEL = 95  # per cent
 
 
 def find_interval(ratios: Sequence[float]) -> Interval:
-    """The median of the ratios of the rounds, and the percentile bootstrap interval of it.
+    """Return the median of the ratios of the rounds, and its percentile bootstrap interval.
 
-    The rounds are drawn anew with replacement RESAMPLES times, from a fixed seed: the same rounds
+    The rounds are resampled with replacement RESAMPLES times, from a fixed seed: the same rounds
     give the same interval (Efron and Tibshirani, An Introduction to the Bootstrap, section 13.3).
     Raises ValueError for no ratios.
     """
@@ -34,7 +34,7 @@ def find_interval(ratios: Sequence[float]) -> Interval:
 
 
 def find_floor(control: Sequence[float]) -> tuple[float, float]:
-    """The lowest and the highest ratio of the rounds in which the peer ran against itself.
+    """Return the lowest and the highest ratio of the rounds of the peer against itself.
 
     1 always lies within: a control that is shifted as a whole shows a bias, and no difference.
     """
@@ -42,7 +42,7 @@ def find_floor(control: Sequence[float]) -> tuple[float, float]:
 
 
 def judge_ratio(ratio: Interval, floor: tuple[float, float]) -> str:
-    """FASTER or SLOWER where the interval lies beyond the noise floor, else NOISE."""
+    """Return FASTER or SLOWER if the interval lies beyond the noise floor, else NOISE."""
     if ratio.low > floor[1]:
         return FASTER
     return SLOWER if ratio.high < floor[0] else NOISE
@@ -52,7 +52,7 @@ def judge_ratio(ratio: Interval, floor: tuple[float, float]) -> str:
 Run = Callable[[], None]
 Timer = Callable[[Run, int], float]
 
-LEG = 0.01  # seconds that a leg lasts at least, so that a launch is small in it
+LEG = 0.01  # minimum seconds of a leg, so that a launch is a small part of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Rounds:
 
     @property
     def ratios(self) -> list[float]:
-        """The peer's time over ours, round by round: what drifts is the same for both."""
+        """The peer's time over ours, round by round: a drift affects both alike."""
         return [theirs / ours for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
 
@@ -80,9 +80,9 @@ def time_rounds(
 ) -> Rounds:
     """Time two runs against each other; `timer(run, repeats)` gives the seconds of one run.
 
-    Both run in turn for `settle` seconds first: clocks take as long to find their level under load.
-    A drift that is linear in time cancels in ABBA, and what BAAB changes in it is its sign. `beat`
-    is called before each round, and while both settle.
+    Both run in turn for `settle` seconds first: clocks take that long to settle under load. A drift
+    that is linear in time cancels in ABBA, and BAAB reverses its sign. `beat` is called before each
+    round, and while both settle.
     """
     fastest = min(timer(run, 3) for run in (ours, theirs))
     repeats = max(1, math.ceil(LEG / max(fastest, 1e-7)))
@@ -91,12 +91,12 @@ def time_rounds(
         beat()
         timer(ours, repeats)
         timer(theirs, repeats)
-    mine: list[float] = []
-    others: list[float] = []
+    our_seconds: list[float] = []
+    their_seconds: list[float] = []
     for number in range(rounds):
         beat()
         order = (ours, theirs, theirs, ours) if number % 2 else (theirs, ours, ours, theirs)
         legs = [(run is ours, timer(run, repeats)) for run in order]
-        mine.append(sum(seconds for is_ours, seconds in legs if is_ours) / 2)
-        others.append(sum(seconds for is_ours, seconds in legs if not is_ours) / 2)
-    return Rounds(tuple(mine), tuple(others), repeats)
+        our_seconds.append(sum(seconds for is_ours, seconds in legs if is_ours) / 2)
+        their_seconds.append(sum(seconds for is_ours, seconds in legs if not is_ours) / 2)
+    return Rounds(tuple(our_seconds), tuple(their_seconds), repeats)

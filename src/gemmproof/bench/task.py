@@ -1,4 +1,4 @@
-"""What a worker does for `gemmproof bench`: the kernels of the request, verified and timed."""
+"""The worker of `gemmproof bench`: verify and time the kernels of the request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_GPU = "device: got no CUDA GPU that torch can use, expected one"
 
 
 def serve(request: Request, emit: Listener) -> None:
-    """In the worker: the measurements that the request's `plan` asks for. Raises TargetError."""
+    """Emit the measurements of the request's `plan`; runs in the worker. Raises TargetError."""
     import torch
 
     emit({"event": "ready"})
@@ -33,42 +33,42 @@ def serve(request: Request, emit: Listener) -> None:
 
 
 def serve_on(device: Any, request: Request, emit: Listener) -> None:
-    """The same on a device that is there. Raises TargetError."""
+    """Emit the measurements on an available device. Raises TargetError."""
     emit({"event": "device", "gpu": device.name})
-    stated = request.plan
+    requested = request.plan
     calling = Calling(**{**request.calling, "operands": tuple(request.calling["operands"])})
     operands, contract = calling.read(), Contract.from_dict(request.contract)
     names, kernels = [n for n in operands if n not in ROLES], []
     judged: dict[str, KernelUnderTest] = {}
-    for one in stated["targets"]:
-        launch = load(_target(one), calling.call, names)
+    for target in requested["targets"]:
+        launch = load(_target(target), calling.call, names)
         kernel = KernelUnderTest(
-            one["name"], launch, contract, operands=operands, spec=calling.make_spec()
+            target["name"], launch, contract, operands=operands, spec=calling.make_spec()
         )
         judged[kernel.name] = kernel
         kernels.append(make_callee(kernel.name, kernel.launch, kernel))
-    peer = stated["against"]
+    peer = requested["against"]
     if isinstance(peer, dict):
         peer = make_target_peer(peer["name"], load(_target(peer), None, names, False), kernel)
     plan = Plan(
         kernels,
         peer,
-        [Problem(**one) for one in stated["problems"]],
-        stated["formats"],
-        stated["out"],
-        stated["rounds"],
-        stated["settle"],
+        [Problem(**problem) for problem in requested["problems"]],
+        requested["formats"],
+        requested["out"],
+        requested["rounds"],
+        requested["settle"],
         stated=kernel,
-        columns=stated["columns"],
+        columns=requested["columns"],
     )
 
-    def tell(event: dict[str, Any]) -> None:
+    def forward(event: dict[str, Any]) -> None:
         row = event.get("row")
         emit({**event, "row": asdict(row)} if isinstance(row, TimedRow) else event)
 
-    ceilings, rows = run_plan(device, plan, tell)
+    ceilings, rows = run_plan(device, plan, forward)
     facts = {"device": device.name, **versions(), "date": datetime.now(UTC).date().isoformat()}
-    # of which source the times are: a sign-off takes them for no other
+    # the source that was timed: a sign-off accepts the times for no other
     facts |= {
         f"{SOURCE}{name}": " ".join(describe(k).source.values()) for name, k in judged.items()
     }
@@ -76,5 +76,5 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
     emit({"event": "report", "report": report.to_dict()})
 
 
-def _target(stated: dict[str, Any]) -> Target:
-    return Target(**{name: stated[name] for name in ("place", "function", "is_file")})
+def _target(fields: dict[str, Any]) -> Target:
+    return Target(**{name: fields[name] for name in ("place", "function", "is_file")})

@@ -9,7 +9,7 @@ from typing import Any
 from gemmproof.bench.record import CONTROL, NOISE, WRONG, BenchReport, Ceiling, TimedRow
 from gemmproof.report.text import STYLES, Line, clean
 
-MEMORY_BOUND = 1e3  # microseconds below which a time is shown in them
+MEMORY_BOUND = 1e3  # times below it are shown in microseconds
 _HEADS = (
     "kernel", "format", "shape", "ratio", "95 % interval", "", "time", "TFLOP/s", "GB/s",
     "of roofline", "of ceiling",
@@ -17,7 +17,7 @@ _HEADS = (
 
 
 def lines(report: BenchReport) -> list[Line]:
-    """The table, what the GPU reached, how it was timed, and wrong results last."""
+    """Return the table, the ceilings, how it was timed, and wrong results last."""
     out = tabulate(report.rows)
     out.append(("", ""))
     out += [(clean(_describe_ceiling(ceiling)), "") for ceiling in report.ceilings]
@@ -31,7 +31,7 @@ def lines(report: BenchReport) -> list[Line]:
 
 
 def tabulate(rows: Iterable[TimedRow]) -> list[Line]:
-    """The table, as wide as it needs to be."""
+    """Return the table, as wide as it needs to be."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -68,7 +68,7 @@ def _list_cells(row: TimedRow) -> tuple[str, ...]:
 
 
 def show_seconds(seconds: float) -> str:
-    """Microseconds, or milliseconds from one of them on."""
+    """Format as microseconds, or as milliseconds from 1 ms on."""
     micro = seconds * 1e6
     return f"{micro:.1f} us" if micro < MEMORY_BOUND else f"{micro / 1e3:.2f} ms"
 
@@ -88,7 +88,7 @@ def _describe_ceiling(ceiling: Ceiling) -> str:
 
 
 def _list_notes(rows: Sequence[TimedRow]) -> list[str]:
-    """What a reader must know of the times, each thing once."""
+    """List the notes that a reader of the times needs, each once."""
     timed = [row for row in rows if row.ratio is not None]
     notes = []
     if timed:
@@ -107,10 +107,10 @@ def _list_notes(rows: Sequence[TimedRow]) -> list[str]:
 
 
 def _describe_clocks(rows: Iterable[TimedRow]) -> str:
-    read: list[dict[str, Any]] = [one for row in rows for one in row.clocks.values()]
-    told = []
+    read: list[dict[str, Any]] = [clocks for row in rows for clocks in row.clocks.values()]
+    readings = []
     for name, unit in (("sm_clock_mhz", "MHz"), ("temperature_c", "C"), ("power_w", "W")):
-        values = [one[name] for one in read if name in one]
+        values = [clocks[name] for clocks in read if name in clocks]
         if values:
-            told.append(f"{min(values):.0f}..{max(values):.0f} {unit}")
-    return f"under load: {', '.join(told) or 'clocks and temperature not read'}"
+            readings.append(f"{min(values):.0f}..{max(values):.0f} {unit}")
+    return f"under load: {', '.join(readings) or 'clocks and temperature not read'}"

@@ -26,10 +26,10 @@ from gemmproof.target import TargetError, call_theirs
 class Callee:
     """A function of a, b and operands by name, under its name in reports.
 
-    `takes`: the operands that it is given, None for all. `takes_out`: whether it takes a result to
-    write to, None where its signature does not tell; `out_name` by which name, and `out_format` in
-    which format where it cannot do without. `prepare` makes the operands that it is given from a
-    set, once and outside of what is timed; None where they are the set's own.
+    `takes`: the operands that it is passed, None for all. `takes_out`: whether it takes a result to
+    write to, None if its signature does not show that; `out_name` is the name of that parameter,
+    `out_format` its format if it is required. `prepare` makes the operands that it is passed from a
+    set, once and untimed; None if they are the set's own.
     """
 
     name: str
@@ -41,22 +41,22 @@ class Callee:
     prepare: Callable[[Buffers], Buffers] | None = None
 
     def __call__(self, buffers: Buffers, out: torch.Tensor | None) -> Any:
-        """Its result for one set; it writes to `out` where it can."""
+        """Return its result for one set; it writes to `out` if it can."""
         takes, named = self.takes, buffers.named
-        given = named if takes is None else {n: x for n, x in named.items() if n in takes}
+        arguments = named if takes is None else {n: x for n, x in named.items() if n in takes}
         if out is None or self.takes_out is False:
-            return self.function(buffers.a, buffers.b, **given)
-        result = self.function(buffers.a, buffers.b, **given, **{self.out_name: out})
+            return self.function(buffers.a, buffers.b, **arguments)
+        result = self.function(buffers.a, buffers.b, **arguments, **{self.out_name: out})
         return out if result is None or self.out_format is not None else result
 
 
 def make_callee(
     name: str, function: Callable[..., Any], kernel: KernelUnderTest | None = None
 ) -> Callee:
-    """A kernel's wrapper: whether it takes `out=` is told by its signature, or stated."""
+    """Return the callee of a kernel's wrapper; it takes `out=` by its signature or declaration."""
     try:
         takes_out = "out" in inspect.signature(function).parameters
-    except (ValueError, TypeError):  # a built-in one without a signature: a call will tell
+    except (ValueError, TypeError):  # a built-in without a signature: a call will show
         takes_out = None
     if kernel is None or not kernel.written:
         return Callee(name, function, takes_out)
@@ -66,27 +66,27 @@ def make_callee(
 
 
 def make_target_peer(name: str, function: Callable[..., Any], kernel: KernelUnderTest) -> Callee:
-    """A peer of the user's: it is given the operands that it has a name for."""
+    """Return the callee of a user's peer, passed the operands that it has parameters for."""
     try:
         parameters = inspect.signature(function).parameters
     except (ValueError, TypeError):
         return Callee(name, function, takes=frozenset())
     if set(kernel.written) & set(parameters):
-        made = make_callee(name, function, kernel)
+        callee = make_callee(name, function, kernel)
     else:
-        made = make_callee(name, function)
+        callee = make_callee(name, function)
     if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
-        made.takes = frozenset(parameters)
-    return made
+        callee.takes = frozenset(parameters)
+    return callee
 
 
 def probe(
     callee: Callee, buffers: Buffers, problem: Problem, fmt: Format, device: Any
 ) -> tuple[Format, bool]:
-    """The format of the result of one call without `out`, and whether the callee takes `out`.
+    """Return the format of the result of a call without `out`, and whether the callee takes `out`.
 
-    Compiles and tunes what the callee launches. Raises TargetError, in one line, where it raises,
-    or returns anything but a c of the right shape in a format that a result may have.
+    Compiles and tunes what the callee launches. Raises TargetError, in one line, if it raises, or
+    returns anything but a c of the right shape in a format that a result may have.
     """
     where = f"{callee.name} at {problem} {fmt.name}"
 
@@ -105,7 +105,7 @@ def probe(
         written = call(make(TORCH_DTYPES[callee.out_format.name]))
         return _require_result(where, written, problem), True
     result = call(None)
-    found = _require_result(where, result, problem)
+    result_format = _require_result(where, result, problem)
     if callee.takes_out is None:
         try:
             callee(buffers, torch.empty_like(result))
@@ -117,7 +117,7 @@ def probe(
         takes_out = callee.takes_out
         if takes_out:
             _require_result(where, call(make(result.dtype)), problem)
-    return found, takes_out
+    return result_format, takes_out
 
 
 def _require_result(where: str, result: Any, problem: Problem) -> Format:
@@ -128,11 +128,11 @@ def _require_result(where: str, result: Any, problem: Problem) -> Format:
         raise TargetError(
             f"{where}: got a result of shape {tuple(result.shape)}, expected {problem.shapes[2]}"
         )
-    found = format_of_tensor(result)
-    if found is None:
+    fmt = format_of_tensor(result)
+    if fmt is None:
         known = " ".join(f.name for f in FORMATS.values() if f.result)
         raise TargetError(f"{where}: got a result of {result.dtype}, expected one of {known}")
-    return found
+    return fmt
 
 
 # -- legs ----------------------------------------------------------------------------------------
@@ -140,11 +140,11 @@ def _require_result(where: str, result: Any, problem: Problem) -> Format:
 class Leg:
     """A callee on `sets`: `eager` calls it once on each, `graph` replays these calls.
 
-    Where the callee prepares its operands, `sets` are those, made from `sources`.
+    If the callee prepares its operands, `sets` are those, made from `sources`.
 
-    `graph` is None where they cannot be captured, for the reason in `why`. `outs` are what it
-    writes to, [] where it allocates its results. `made` are the results of the last eager run,
-    `captured` those that a replay writes.
+    `graph` is None if they cannot be captured, for the reason in `why`. `outs` are what it writes
+    to, [] if it allocates its results. `made` are the results of the last eager run, `captured`
+    those that a replay writes.
     """
 
     callee: Callee
@@ -177,11 +177,11 @@ class Leg:
                     x.view(kind).copy_(y.view(kind))
 
     def results(self, how: str) -> list[torch.Tensor]:
-        """What a run leaves, a result for each set."""
+        """Return the results of a run, one for each set."""
         return self.captured if how == GRAPH and self.graph is not None else self.made
 
     def run(self, how: str) -> Run:
-        """What is timed."""
+        """Return the run that is timed."""
         return self.graph if how == GRAPH and self.graph is not None else self.eager
 
     @property
@@ -195,21 +195,21 @@ def make_leg(
     sources: Sequence[Buffers],
     shape: Sequence[int],
     out: Format,
-    place: str,
+    label: str,
     device: Any,
 ) -> Leg:
-    """The leg, called once on every set and then captured; results have this shape and format.
+    """Return a leg, called once on every set and then captured; `shape`, `out`: of the results.
 
     A wrapper that waits for the device or reads from it cannot be captured, which is no fault.
-    Raises TargetError where a call fails, torch.OutOfMemoryError where there is no room.
+    Raises TargetError if a call fails, torch.OutOfMemoryError if memory is exhausted.
     """
-    sets = [prepare(callee, buffers, place) for buffers in sources]
+    sets = [prepare(callee, buffers, label) for buffers in sources]
     outs = []
     if callee.takes_out:
         where = sources[0].a.device
         outs = [torch.empty(shape, dtype=TORCH_DTYPES[out.name], device=where) for _ in sets]
     leg = Leg(callee, sources, sets, outs)
-    call_theirs(callee.name, f"calling {callee.name} at {place}", lambda: device.warm(leg.eager))
+    call_theirs(callee.name, f"calling {callee.name} at {label}", lambda: device.warm(leg.eager))
     try:
         leg.graph = device.capture(leg.eager)
         leg.captured, leg.made = leg.made, []
@@ -218,23 +218,23 @@ def make_leg(
     except Exception as error:
         leg.why = format_error(error)
         call_theirs(
-            callee.name, f"calling {callee.name} at {place}", lambda: device.warm(leg.eager)
+            callee.name, f"calling {callee.name} at {label}", lambda: device.warm(leg.eager)
         )
     return leg
 
 
-def prepare(callee: Callee, buffers: Buffers, place: str) -> Buffers:
-    """What a callee is given of a set. Raises TargetError where it cannot be prepared."""
+def prepare(callee: Callee, buffers: Buffers, label: str) -> Buffers:
+    """Return the operands of a set for a callee. Raises TargetError if it cannot be prepared."""
     make = callee.prepare
     if make is None:
         return buffers
-    doing = f"preparing the operands of {callee.name} at {place}"
-    made: Buffers = call_theirs(callee.name, doing, lambda: make(buffers))
-    return made
+    doing = f"preparing the operands of {callee.name} at {label}"
+    prepared: Buffers = call_theirs(callee.name, doing, lambda: make(buffers))
+    return prepared
 
 
 def poison(results: Sequence[torch.Tensor]) -> None:
-    """Fill results with NaN, integers with the lowest one, which no product of ours is."""
+    """Fill results with NaN, integers with the lowest one, which no product here is."""
     for result in results:
         if result.is_floating_point():
             fmt = format_of_tensor(result)

@@ -1,1 +1,1 @@
-"""From a failing case to a test that stands alone: found, reduced, tried and written."""
+"""From a failing case to a stand-alone test: found, reduced, tried and written."""

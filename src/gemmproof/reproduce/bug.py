@@ -16,8 +16,8 @@ from gemmproof.properties.finding import Finding
 from gemmproof.reference.provenance import owner
 
 # -- bug -----------------------------------------------------------------------------------------
-# Whether values show it on a GPU, as the simulator says: whatever lies around the operands; or as
-# what lies there, or undefined lanes hold, decides; or not at all. Or the call does not return.
+# How values show it on a GPU, according to the simulator: whatever surrounds the operands; or
+# depending on that, or on undefined lanes; or not at all. Or the call does not return.
 ALWAYS, BY_CHANCE, NEVER, ENDS = "always", "by chance", "never", "ends"
 Index = tuple[int, ...]
 
@@ -40,10 +40,10 @@ class StatedOperand:
 
 @dataclass(frozen=True, slots=True)
 class StatedCall:
-    """A call that a test makes before the one of the case; `words` say which it is.
+    """A call that a test makes before that of the case; `words` describe it.
 
-    `values` are as those of a Bug. It `shares` the tensors of the case, which have other elements
-    for it where its `operands` say so; else it has tensors of its own.
+    `values` are as in a Bug. If it `shares` the tensors of the case, they hold the elements of its
+    `operands` where these differ; else it has separate tensors.
     """
 
     words: str
@@ -54,17 +54,17 @@ class StatedCall:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """What a test needs to show a finding.
+    """The inputs and expected elements of a test that shows a finding.
 
-    `values` are the words of Python values by name. `at` is the wrong element that is shown, None
-    where the values show none; `wanted` are the elements that the test compares, with what they may
-    be off by, () for all of an exact product. `result` is the number of the result among `results`,
-    `written` the operands that a call leaves results in. `shown` is whether values show it, a word
-    of the above; `exact` whether float64 holds the whole product. `kept` of `given` elements are
-    not zero. `tuned` names the tuned kernels of the target's module, each with the number of the
-    configuration that is to run. `room`: whether the results need memory around them as well.
-    `before` are calls that are made first, in order. The result is to have the bits of the first of
-    them where it is the `same`, at least in as many `rows` as both have; None for all of it.
+    `values` are the Python values as text, by name. `at` is the wrong element that is shown, None
+    if values show none; `wanted` are the elements that the test compares, with their allowed
+    errors, () for all of an exact product. `result` is the index of the result among `results`,
+    `written` the operands that a call stores results in. `shown` is how values show it, one of the
+    constants above; `exact` whether float64 holds the whole product. `kept` of `given` elements are
+    not zero. `tuned` names the tuned kernels of the target's module, each with the index of the
+    configuration to run. `room`: whether the results need memory around them as well. `before` are
+    the preceding calls, in order. If it is the `same`, the result must have the bits of the first
+    of them, at least in as many `rows` as both have; None for all of it.
     """
 
     finding: Finding
@@ -88,55 +88,55 @@ class Bug:
 
     @property
     def case(self) -> Case:
-        """The case that it is a bug at."""
+        """The case of the finding."""
         return self.finding.case
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {**asdict(self), "finding": self.finding.to_dict()}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Bug:
-        """The bug that `to_dict` gave."""
-        stated: dict[str, Any] = {
+        """Return the bug that `to_dict` serialized."""
+        parsed: dict[str, Any] = {
             "finding": Finding.from_dict(data["finding"]),
             "operands": _read_operands(data["operands"]),
             "before": tuple(
-                StatedCall(**{**one, "operands": _read_operands(one["operands"])})
-                for one in data["before"]
+                StatedCall(**{**call, "operands": _read_operands(call["operands"])})
+                for call in data["before"]
             ),
             "at": None if data["at"] is None else tuple(data["at"]),
             "wanted": tuple((tuple(at), x, off) for at, x, off in data["wanted"]),
             "written": tuple(data["written"]),
         }
-        return Bug(**{**data, **stated})
+        return Bug(**{**data, **parsed})
 
 
 def _read_operands(data: list[dict[str, Any]]) -> tuple[StatedOperand, ...]:
     return tuple(
         StatedOperand(
             **{
-                **one,
-                "shape": tuple(one["shape"]),
-                "strides": tuple(one["strides"]),
-                "elements": tuple((tuple(at), x) for at, x in one["elements"]),
+                **operand,
+                "shape": tuple(operand["shape"]),
+                "strides": tuple(operand["strides"]),
+                "elements": tuple((tuple(at), x) for at, x in operand["elements"]),
             }
         )
-        for one in data
+        for operand in data
     )
 
 
 # -- import paths --------------------------------------------------------------------------------
 class Unreproducible(Exception):
-    """What no test that stands alone shows; the message says why, in one line."""
+    """A finding that no stand-alone test shows; the message gives the reason, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a test finds the wrapper.
+    """The import path of the wrapper in a test.
 
-    `kernels` is the path, from the test's folder, of the folder to import `module` from, None for
-    what is installed; without a `module`, that of the file to load, which no import would find.
+    `kernels` is the path, from the test's folder, of the folder to import `module` from, None if it
+    is installed; without a `module`, that of the file to load, which no import would find.
     """
 
     kernels: str | None
@@ -148,8 +148,8 @@ class Place:
 class WrapperLocation:
     """A wrapper as a name in a file.
 
-    `module` is what the file is imported as, "" where it was loaded by its path; `root` the folder
-    that it is imported from, "" for what is installed.
+    `module` is the name that the file is imported as, "" if it was loaded by its path; `root` the
+    folder that it is imported from, "" if it is installed.
     """
 
     file: str
@@ -159,7 +159,7 @@ class WrapperLocation:
 
 
 def find_wrapper(launch: Any) -> WrapperLocation:
-    """The module and the name there of a registered wrapper. Raises Unreproducible."""
+    """Return the module of a registered wrapper, and its name there. Raises Unreproducible."""
     for module in _list_modules(launch):
         if name := _find_name(module, launch):
             return _find_import(module, name)
@@ -170,24 +170,24 @@ def find_wrapper(launch: Any) -> WrapperLocation:
 
 
 def _list_modules(launch: Any) -> Iterator[types.ModuleType]:
-    """The modules that may hold it: its own first, then those of the user's."""
+    """Yield the modules that may hold it: its own first, then the user's."""
     own = getattr(launch, "__module__", None)
-    every = dict(sys.modules)
-    names = [*([own] if isinstance(own, str) and own in every else ()), *every]
+    modules = dict(sys.modules)
+    names = [*([own] if isinstance(own, str) and own in modules else ()), *modules]
     for name in dict.fromkeys(names):
-        file = getattr(every[name], "__file__", None)
+        file = getattr(modules[name], "__file__", None)
         if isinstance(file, str) and (name == own or owner(file) == "user"):
-            yield every[name]
+            yield modules[name]
 
 
 def _find_name(module: types.ModuleType, launch: Any) -> str:
-    """What it is called in a module, "" where it is not there."""
-    said = getattr(launch, "__qualname__", "")
-    parts = said.split(".") if isinstance(said, str) else [""]
-    found = vars(module).get(parts[0])
+    """Return its name in a module, "" if it is not there."""
+    qualname = getattr(launch, "__qualname__", "")
+    parts = qualname.split(".") if isinstance(qualname, str) else [""]
+    value = vars(module).get(parts[0])
     for part in parts[1:]:
-        found = getattr(found, part, None) if part.isidentifier() else None
-    if found is launch:
+        value = getattr(value, part, None) if part.isidentifier() else None
+    if value is launch:
         return ".".join(parts)
     return next((name for name, x in list(vars(module).items()) if x is launch), "")
 
@@ -197,10 +197,10 @@ def _find_import(module: types.ModuleType, function: str) -> WrapperLocation:
     if owner(file) != "user":
         return WrapperLocation(file, function, module.__name__)
     path, parts = Path(file), tuple(module.__name__.split("."))
-    place = path.parent if path.stem == "__init__" else path.with_suffix("")
-    if place.parts[-len(parts) :] != parts:  # a file that was loaded by its path has any name
+    location = path.parent if path.stem == "__init__" else path.with_suffix("")
+    if location.parts[-len(parts) :] != parts:  # a file that was loaded by its path has any name
         return WrapperLocation(file, function)
-    return WrapperLocation(file, function, module.__name__, str(place.parents[len(parts) - 1]))
+    return WrapperLocation(file, function, module.__name__, str(location.parents[len(parts) - 1]))
 
 
 def _describe(launch: Any) -> str:

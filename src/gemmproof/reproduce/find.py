@@ -336,7 +336,7 @@ def _write_value(value: Any) -> str:
 
 
 def _find_tuned(kernel: KernelUnderTest, config: int, obs: Observation | None) -> dict[str, int]:
-    """Return the tuned kernels of the wrapper's module, and the configuration that ran."""
+    """Return the wrapper module's tuned kernels by name, with the configuration that ran."""
     from triton.runtime.autotuner import Autotuner
 
     ran = list(obs.launches) if obs is not None else []
@@ -355,7 +355,7 @@ def _find_tuned(kernel: KernelUnderTest, config: int, obs: Observation | None) -
 
 
 def _list_names(launch: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names in the modules that hold a wrapper, which may be a partial."""
+    """Yield names and values of the modules that hold a wrapper, which may be a partial."""
     holders = (vars(module) for module in list(sys.modules.values()) if module is not None)
     for holder in [x for x in holders if any(value is launch for value in list(x.values()))]:
         yield from list(holder.items())
@@ -455,9 +455,9 @@ def _look(
     allocated: Mapping[str, AllocatedOperand],
     data: Mapping[str, Array],
 ) -> tuple[Bench, str, ReproducedCall] | None:
-    """Reproduce a finding by a single call, and return how it shows. Raises Unreproducible.
+    """Return the simulator on which a single call shows a finding, how, and that call.
 
-    Returns None if a single call shows nothing of a finding that takes several.
+    None if a single call shows nothing of a finding that takes several. Raises Unreproducible.
     """
     with_zeros, with_nan = zeros.look(allocated, data), nan.look(allocated, data)
     _require_known(with_zeros)
@@ -573,7 +573,7 @@ def _is_store(finding: Finding) -> bool:
 def _list_items(
     kernel: KernelUnderTest, allocated: Mapping[str, AllocatedOperand], data: Mapping[str, Array]
 ) -> Iterator[Item]:
-    """Yield the nonzero elements that may be zeroed: of floats that no function makes."""
+    """Yield the nonzero elements that may be zeroed: of floats that no function generates."""
     for name, operand in allocated.items():
         declared = kernel.tensors.get(name)
         generated = declared is not None and (declared.values is not None or declared.use != READ)

@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 def reduce_items(items: Sequence[T], fails: Callable[[Sequence[T]], bool | None]) -> list[T]:
-    """Items of which none can be left out by itself, where `fails` had the time to say so.
+    """Return items of which no single one can be dropped, unless the time ran out.
 
-    `fails` says whether these alone still fail; None, when no more may be tried, ends the search
-    with what was found so far.
+    `fails` returns whether these alone still fail; None, when no more may be tried, ends the search
+    with the items found so far.
     """
     left = list(items)
     verdict = fails([])
@@ -53,8 +53,8 @@ Elements = Mapping[str, Array]
 class Before:
     """A call before that of the case.
 
-    `data` are its elements, None for those of the case. It `shares` the tensors of the case, which
-    hold its elements meanwhile. Where it is `linked`, elements that have a place in the case as
+    `data` are its elements, None for those of the case. If it `shares` the tensors of the case,
+    they hold its elements meanwhile. If it is `linked`, elements at indices that the case has as
     well are those of the case.
     """
 
@@ -66,23 +66,23 @@ class Before:
     linked: bool = False
 
     def elements(self, own: Elements) -> Elements:
-        """Its elements, where the case has its `own`."""
+        """Return its elements, given the case's `own`."""
         if self.data is None or not self.linked:
             return own if self.data is None else self.data
-        made = {name: array.copy() for name, array in self.data.items()}
-        for name, array in made.items():
+        copies = {name: array.copy() for name, array in self.data.items()}
+        for name, array in copies.items():
             sides = zip(array.shape, own[name].shape, strict=True)
             corner = tuple(slice(min(pair)) for pair in sides)
             bits = f"u{array.itemsize}"
             array.view(bits)[corner] = own[name].view(bits)[corner]
-        return made
+        return copies
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Calls before that of the case; its result is to be the `same` as that of the first of them.
+    """Calls before that of the case; its result must be the `same` as that of the first of them.
 
-    That is so of as many `rows` as both have, None for all. Else it is to be right by itself.
+    This applies to as many `rows` as both have, None for all. Otherwise it must be right alone.
     """
 
     before: tuple[Before, ...]
@@ -94,30 +94,30 @@ ALONE = Series(())
 
 
 def list_series(
-    kernel: KernelUnderTest, case: Case, placed: Mapping[str, AllocatedOperand]
+    kernel: KernelUnderTest, case: Case, allocated: Mapping[str, AllocatedOperand]
 ) -> Iterator[Series]:
-    """The calls in a row that may show what a case of several calls was found by."""
+    """Yield the series of calls that may show the finding of a case of several calls."""
     alone = replace(case, calls=1, compare=None)
-    observation = Observation(kernel, alone, None, placed)
+    observation = Observation(kernel, alone, None, allocated)
     if case.compare == "rows":
-        for asked in determinism.call_at_other_m(observation):
-            one = replace(_prepare(kernel, asked), linked=True)
-            yield Series((one,), same=True, rows=min(case.M, asked.case.M))
+        for related in determinism.call_at_other_m(observation):
+            call = replace(_prepare(kernel, related), linked=True)
+            yield Series((call,), same=True, rows=min(case.M, related.case.M))
     elif case.compare == "order":
         # the last is the call of the case, in the tensors of the one before it
         *others, other, _ = determinism.call_in_order(observation)
-        before = [_prepare(kernel, asked) for asked in others]
+        before = [_prepare(kernel, related) for related in others]
         before.append(replace(_prepare(kernel, other), shares=True))
         yield Series(tuple(before))
-        first = Before(alone, "the call by itself", placed)
+        first = Before(alone, "the call by itself", allocated)
         yield Series((first, *before), same=True)
     else:
-        own = Before(alone, "the call for the first time", placed, shares=True)
+        own = Before(alone, "the call for the first time", allocated, shares=True)
         again = replace(own, words="the same call again")
         yield from (Series((own, *[again] * more), same=True) for more in range(case.calls - 1))
 
 
-def _prepare(kernel: KernelUnderTest, asked: RelatedCall) -> Before:
-    placed = operands(asked.case, kernel)
-    data = {name: one.data for name, one in placed.items()}
-    return Before(asked.case, asked.words, placed, data)
+def _prepare(kernel: KernelUnderTest, related: RelatedCall) -> Before:
+    allocated = operands(related.case, kernel)
+    data = {name: operand.data for name, operand in allocated.items()}
+    return Before(related.case, related.words, allocated, data)

@@ -1,4 +1,4 @@
-"""What a worker does for `gemmproof reproduce`: find what a test needs, and try the test."""
+"""The worker of `gemmproof reproduce`: find what a test needs, and try the test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AROUND = {"nan": (float("nan"), 85), "zeros": (0.0, 0)}
 
 
 def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Listener) -> None:
-    """In the worker: the bug of the finding that the request's plan holds, reduced."""
+    """Emit the reduced bug of the finding in the request's plan; runs in the worker."""
     from gemmproof.properties.finding import Finding
     from gemmproof.properties.kernel import ContractError
     from gemmproof.reference.spec import SpecError
@@ -33,35 +33,35 @@ def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Li
     kernel = find(request)
     finding = Finding.from_dict(request.plan["finding"])
 
-    def tell() -> None:
+    def heartbeat() -> None:
         emit({"event": "tried"})
 
     calls = request.plan["calls"]
     try:
-        bug = find_bug(kernel, finding, request.gpu, request.seconds, tell, calls)
+        bug = find_bug(kernel, finding, request.gpu, request.seconds, heartbeat, calls)
     except (SpecError, ContractError, Unreproducible) as error:
         raise TargetError(f"{request.name}: {error}") from None
     emit({"event": "reproduced", "bug": bug.to_dict()})
 
 
 def locate(request: Request, find: Callable[[Request], KernelUnderTest], emit: Listener) -> None:
-    """In the worker: where a test finds the wrapper that is registered."""
+    """Emit the location of the registered wrapper for a test; runs in the worker."""
     from gemmproof.reproduce.bug import Unreproducible, find_wrapper
 
     emit({"event": "ready"})
     kernel = find(request)
     try:
-        found = find_wrapper(kernel.launch)
+        location = find_wrapper(kernel.launch)
     except Unreproducible as error:
         raise TargetError(f"{request.name}: {error}") from None
-    emit({"event": "located", "found": asdict(found)})
+    emit({"event": "located", "found": asdict(location)})
 
 
 def try_test(request: Request, emit: Listener) -> None:
-    """In a worker of its own: run the test of the request's plan under Triton's interpreter.
+    """Run the test of the request's plan under Triton's interpreter, in a separate worker.
 
-    Once with NaN around the operands, once with zeros. Each comes to what the test says where it
-    fails, "" where it passes, or None and why it could not run.
+    Once with NaN around the operands, once with zeros. Each returns the message of the test if it
+    fails, "" if it passes, or None and the reason why it could not run.
     """
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton
     sys.dont_write_bytecode = True
@@ -71,11 +71,11 @@ def try_test(request: Request, emit: Listener) -> None:
     import torch  # noqa: F401
     import triton  # noqa: F401
 
-    there = set(sys.modules)
+    preloaded = set(sys.modules)
     for name, around in AROUND.items():
         outcomes[name] = _run(code, request.plan["path"], around)
-        # what modules of the user's keep of the calls is not to be there the next time
-        for module in [x for x in sys.modules.keys() - there if _is_theirs(x)]:
+        # state that the user's modules keep of the calls must be gone the next time
+        for module in [x for x in sys.modules.keys() - preloaded if _is_theirs(x)]:
             del sys.modules[module]
         emit({"event": "tried"})
     emit({"event": "interpreted", "outcomes": outcomes})

@@ -1,4 +1,4 @@
-"""A bug written as a test of its own."""
+"""A bug written as a stand-alone test."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from gemmproof.target import Calling
 
 # -- texts ---------------------------------------------------------------------------------------
 _GOT = re.compile(r": got (\S+), expected ")
-# of a test under Triton's interpreter, by what lay around the operands: what it said where it
-# failed, "" where it passed, or None and why it could not run
+# of a test under Triton's interpreter, by what surrounds the operands: its message if it failed,
+# "" if it passed, or None and the reason why it could not run
 Outcomes = Mapping[str, tuple[str | None, str]]
 
 
 def describe_gpu(bug: Bug, outcomes: Outcomes | str) -> list[str]:
-    """Two lines: on a GPU, and under Triton's interpreter; a text is why that was not tried."""
+    """Return two lines: on a GPU, and under Triton's interpreter.
+
+    `outcomes` as a text is the reason why that was not tried.
+    """
     return [
         f"On a GPU: {_describe_gpu(bug, outcomes)}",
         f"Triton's interpreter: {describe_try(bug, outcomes)}",
@@ -32,14 +35,16 @@ def describe_gpu(bug: Bug, outcomes: Outcomes | str) -> list[str]:
 
 def _describe_gpu(bug: Bug, outcomes: Outcomes | str) -> str:
     tried = (
-        {} if isinstance(outcomes, str) else {name: said for name, (said, _) in outcomes.items()}
+        {}
+        if isinstance(outcomes, str)
+        else {name: message for name, (message, _) in outcomes.items()}
     )
     if bug.shown == ENDS:
         return "the call itself fails, as it did when it was simulated"
     if bug.shown == ALWAYS:
-        place = f"{bug.finding.result}{list(bug.at or ())}"
+        element = f"{bug.finding.result}{list(bug.at or ())}"
         amid = "with zeros where nothing is defined as well"
-        return f"values show it, {amid}: simulated, {place} is {bug.got}"
+        return f"values show it, {amid}: simulated, {element} is {bug.got}"
     if tried.get("zeros"):
         return "values show it, even with zeros around the operands"
     if tried.get("nan") and bug.finding.message.startswith(("store", "atomic")):
@@ -65,23 +70,23 @@ def _describe_gpu(bug: Bug, outcomes: Outcomes | str) -> str:
 
 
 def describe_try(bug: Bug, outcomes: Outcomes | str) -> str:
-    """What became of the test under Triton's interpreter."""
+    """Return the outcome of the test under Triton's interpreter."""
     if isinstance(outcomes, str):
         return f"the test ends there: {clean(outcomes)}"
-    (nan, why), (zeros, _) = outcomes["nan"], outcomes["zeros"]
+    (nan, reason), (zeros, _) = outcomes["nan"], outcomes["zeros"]
     if nan is None:
-        return f"the test stops there: {clean(why)}"
+        return f"the test stops there: {clean(reason)}"
     if nan:
-        amid = "" if zeros else " (with zeros around the operands it passes)"
-        seen = _GOT.search(zeros or "")
-        if bug.shown == ALWAYS and bug.got is not None and seen and float(seen[1]) != bug.got:
-            amid = f"; simulated it was {bug.got}: the interpreter computes otherwise"
-        return f"the test fails: {clean(nan)}{amid}"
+        note = "" if zeros else " (with zeros around the operands it passes)"
+        match = _GOT.search(zeros or "")
+        if bug.shown == ALWAYS and bug.got is not None and match and float(match[1]) != bug.got:
+            note = f"; simulated it was {bug.got}: the interpreter computes otherwise"
+        return f"the test fails: {clean(nan)}{note}"
     return "the test passes there"
 
 
 # -- parts of a test -----------------------------------------------------------------------------
-# What a written test itself binds, besides the operands: tests/cli/reproduce holds it to these.
+# The names that a written test binds, apart from the operands, as tests/cli/reproduce checks.
 NAMES = frozenset(
     (
         *("importlib", "os", "Path", "pytest", "torch", "TorchFunctionMode", "monkeypatch"),
@@ -196,7 +201,7 @@ for at, (expected, allowed) in WANTED.items():
     assert near, f"NAME{list(at)}: got {got}, expected {expected} +- {allowed}"
 """
 
-# where NaN or Inf belongs; stores of 8 bits may saturate NaN, too, and NaN may stand for Inf
+# where NaN or Inf is expected; 8-bit stores may saturate NaN too, and NaN may replace Inf
 NOT_FINITE = """\
 largest = torch.finfo(c.dtype).max
 for at, expected in WANTED.items():
@@ -209,24 +214,24 @@ for at, expected in WANTED.items():
 
 
 # -- test ----------------------------------------------------------------------------------------
-WIDTH = 88  # of ruff and black, where nobody says otherwise
-SHOWN = 24  # elements that are listed one a line; more are a text
+WIDTH = 88  # the default of ruff and black
+SHOWN = 24  # elements that are listed one a line; more are written as a text
 
 StatedOperands = tuple[StatedOperand, ...]
 _Long = Sequence[StatedOperand]  # those whose elements are texts
 
 
 def write_test(
-    bug: Bug, place: Place, calling: Calling, reproduce: str, words: Sequence[str]
+    bug: Bug, location: Place, calling: Calling, reproduce: str, notes: Sequence[str]
 ) -> str:
-    """The test file. `reproduce` is the command that judges the case, `words` are on GPUs."""
-    name = place.function.rpartition(".")[2]
-    every = [x for one in bug.before for x in one.operands] + list(bug.operands)
+    """Write the test file. `reproduce` is the command that judges the case, `notes` are on GPUs."""
+    name = location.function.rpartition(".")[2]
+    every = [x for call in bug.before for x in call.operands] + list(bug.operands)
     long = list(dict.fromkeys(x for x in every if len(x.elements) > SHOWN))
-    body = list(_indent(_write_body(bug, place, calling, long)))
+    body = list(_indent(_write_body(bug, location, calling, long)))
     renews = any("overwrite(" in line for line in body)
-    needs_patches = bool(bug.tuned) or None not in (place.kernels, place.module)
-    used = [
+    needs_patches = bool(bug.tuned) or None not in (location.kernels, location.module)
+    helpers = [
         HEAD,
         *[RENEW] * renews,
         *[ROOM] * bug.room,
@@ -235,19 +240,19 @@ def write_test(
     lines = [
         f'"""A call of {name} that goes wrong, found by gemmproof {__version__}."""',
         "",
-        *_comment(_list_facts(bug, reproduce, words)),
+        *_comment(_list_facts(bug, reproduce, notes)),
         "",
-        *["import importlib.util"] * (place.module is None),
+        *["import importlib.util"] * (location.module is None),
         "import os",
-        *["from pathlib import Path"] * (place.kernels is not None),
+        *["from pathlib import Path"] * (location.kernels is not None),
         "",
         "import pytest",
         "import torch",
         *["from torch.overrides import TorchFunctionMode"] * bug.room,
         "",
-        *_write_paths(place),
+        *_write_paths(location),
         *(line for operand in long for line in _write_long(operand, long)),
-        "\n\n\n".join(used),
+        "\n\n\n".join(helpers),
         "",
         "",
         SKIP,
@@ -258,7 +263,7 @@ def write_test(
     return "\n".join(lines)
 
 
-def _list_facts(bug: Bug, reproduce: str, words: Sequence[str]) -> Iterator[str]:
+def _list_facts(bug: Bug, reproduce: str, notes: Sequence[str]) -> Iterator[str]:
     finding = bug.finding
     yield f"{finding.property}: {finding.message}"
     if finding.where and finding.where not in finding.message:
@@ -271,10 +276,10 @@ def _list_facts(bug: Bug, reproduce: str, words: Sequence[str]) -> Iterator[str]
     )
     yield f"Case: {bug.case}{fewer}"
     if bug.at is not None:
-        wanted = next((x for at, x, _ in bug.wanted if at == bug.at), None)
-        so = "" if wanted is None else f", expected {wanted}"
-        yield f"Here, simulated: {finding.result}{list(bug.at)}: got {bug.got}{so}"
-    yield from words
+        expected = next((x for at, x, _ in bug.wanted if at == bug.at), None)
+        expectation = "" if expected is None else f", expected {expected}"
+        yield f"Here, simulated: {finding.result}{list(bug.at)}: got {bug.got}{expectation}"
+    yield from notes
     yield "With a GPU: pytest THIS_FILE. Without one: TRITON_INTERPRET=1 pytest THIS_FILE"
     yield f"Hypothesis: @example(case={bug.case!r})"
     yield f"gemmproof:  {reproduce}"
@@ -287,75 +292,77 @@ def _comment(facts: Iterable[str]) -> Iterator[str]:
         yield from (f"# {line}".rstrip() for line in wrapped)
 
 
-def _write_body(bug: Bug, place: Place, calling: Calling, long: _Long) -> Iterator[str]:
-    first = place.function.partition(".")[0]
+def _write_body(bug: Bug, location: Place, calling: Calling, long: _Long) -> Iterator[str]:
+    first = location.function.partition(".")[0]
     names = [first] if calling.call is None else _list_names(bug, calling.call) or [first]
-    own = {*NAMES, *bug.values, *(x.name for x in bug.operands)}
-    taken = {n: _find_free(n, own) for n in dict.fromkeys([*names, *bug.tuned])}
-    yield from _write_import(place, taken)
+    reserved = {*NAMES, *bug.values, *(x.name for x in bug.operands)}
+    aliases = {n: _find_free(n, reserved) for n in dict.fromkeys([*names, *bug.tuned])}
+    yield from _write_import(location, aliases)
     for name, number in bug.tuned.items():
         yield f"# the configuration of the case, number {number} of those that are tried"
-        yield f"configs = {taken[name]}.configs[{number}:{number + 1}]"
-        yield f'monkeypatch.setattr({taken[name]}, "configs", configs)'
-    there: StatedOperands = ()
-    for number, one in enumerate(bug.before):
-        yield from _comment([f"{one.words}:"])
-        yield from _write_operands(one.operands, there, long)
+        yield f"configs = {aliases[name]}.configs[{number}:{number + 1}]"
+        yield f'monkeypatch.setattr({aliases[name]}, "configs", configs)'
+    previous: StatedOperands = ()
+    for number, call in enumerate(bug.before):
+        yield from _comment([f"{call.words}:"])
+        yield from _write_operands(call.operands, previous, long)
         compared = bug.same and number == 0
-        yield from _write_call(bug, one, place, calling, taken, "c" * compared)
+        yield from _write_call(bug, call, location, calling, aliases, "c" * compared)
         yield from ["first_c = c.clone()"] * compared
         yield ""
-        there = one.operands if one.shares else ()
+        previous = call.operands if call.shares else ()
     yield from ["# the call of the case:"] * bool(bug.before)
-    yield from _write_operands(bug.operands, there, long)
-    yield from _write_call(bug, bug, place, calling, taken, "c")
+    yield from _write_operands(bug.operands, previous, long)
+    yield from _write_call(bug, bug, location, calling, aliases, "c")
     yield from _write_comparison(bug, calling.spec)
     yield "assert_memory_unchanged()"
 
 
-def _write_operands(operands: StatedOperands, there: StatedOperands, long: _Long) -> Iterator[str]:
-    """The operands of a call; those that are `there`, of the call before it, get new elements."""
+def _write_operands(
+    operands: StatedOperands, previous: StatedOperands, long: _Long
+) -> Iterator[str]:
+    """Yield the operands of a call; those of the `previous` call get new elements."""
     for operand in operands:
-        if operand.use == READ and operand in there:
+        if operand.use == READ and operand in previous:
             continue
-        if there:
+        if previous:
             yield from _write_operand(operand, "renewed", long)
             yield f"overwrite({operand.name}, renewed)"
         else:
             yield from _write_operand(operand, operand.name, long)
 
 
-def _find_free(name: str, own: set[str]) -> str:
-    """What a name of the target's module is called in the test, whose `own` names it leaves."""
-    while name in own or hasattr(builtins, name):
+def _find_free(name: str, reserved: set[str]) -> str:
+    """Return an alias of a name of the target that is not `reserved` by the test."""
+    while name in reserved or hasattr(builtins, name):
         name = f"the_{name}"
     return name
 
 
-def _write_paths(place: Place) -> Iterator[str]:
-    if place.kernels is not None:
-        yield f"# where the {'file' if place.module is None else 'module'} is, from this folder"
-        yield f"KERNELS = {quote(place.kernels)}"
+def _write_paths(location: Place) -> Iterator[str]:
+    if location.kernels is not None:
+        yield f"# where the {'file' if location.module is None else 'module'} is, from this folder"
+        yield f"KERNELS = {quote(location.kernels)}"
 
 
-def _write_import(place: Place, names: Mapping[str, str]) -> Iterator[str]:
-    """The names of the module, each with what it is called in the test."""
-    if place.module is None:
+def _write_import(location: Place, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield the import of the module's names, each under its alias in the test."""
+    if location.module is None:
         yield "path = Path(__file__).resolve().parent / KERNELS"
         yield 'spec = importlib.util.spec_from_file_location("the_kernels", path)'
         yield "module = importlib.util.module_from_spec(spec)"
         yield "spec.loader.exec_module(module)"
-        yield from (f"{here} = module.{name}" for name, here in names.items())
+        yield from (f"{alias} = module.{name}" for name, alias in names.items())
     else:
-        if place.kernels is not None:
+        if location.kernels is not None:
             yield "monkeypatch.syspath_prepend(Path(__file__).resolve().parent / KERNELS)"
-        taken = [n if n == here else f"{n} as {here}" for n, here in names.items()]
-        yield from _list_parts(f"from {place.module} import ", "", taken, "")
+        imports = [n if n == alias else f"{n} as {alias}" for n, alias in names.items()]
+        yield from _list_parts(f"from {location.module} import ", "", imports, "")
     yield ""
 
 
 def quote(text: str) -> str:
-    """A literal as ruff and black write it: in double quotes unless they need more escapes."""
+    """Write a literal as ruff and black do: in double quotes unless they need more escapes."""
     shown = repr(text)
     if shown[0] == '"' or '"' in text:
         return shown
@@ -363,7 +370,7 @@ def quote(text: str) -> str:
 
 
 def _list_names(bug: Bug, call: str) -> list[str]:
-    """The names of the target's module that a call uses."""
+    """Return the names of the target's module that a call uses."""
     own = {"a", "b", "torch", *bug.values, *(x.name for x in bug.operands)}
     tree = ast.parse(call.strip(), mode="eval")
     used = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
@@ -389,9 +396,9 @@ def _write_operand(operand: StatedOperand, name: str, long: _Long) -> Iterator[s
 
 
 def _write_long(operand: StatedOperand, long: _Long) -> Iterator[str]:
-    words = (f"{','.join(map(str, at))}={_write_plain(x)}" for at, x in operand.elements)
+    items = (f"{','.join(map(str, at))}={_write_plain(x)}" for at, x in operand.elements)
     yield f'{_label_long(operand, long)} = """'
-    yield from textwrap.wrap(" ".join(words), WIDTH, break_on_hyphens=False)
+    yield from textwrap.wrap(" ".join(items), WIDTH, break_on_hyphens=False)
     yield '"""'
 
 
@@ -412,30 +419,30 @@ def _write_plain(x: float) -> str:
 
 def _write_call(
     bug: Bug,
-    one: Bug | StatedCall,
-    place: Place,
+    call: Bug | StatedCall,
+    location: Place,
     calling: Calling,
     names: Mapping[str, str],
     result: str,
 ) -> Iterator[str]:
-    """One of the calls of a bug; its result is called so, "" where nobody looks at it."""
-    others = [x.name for x in one.operands if x.name not in ("a", "b")]
+    """Yield one of the calls of a bug; `result` is the name of its result, "" if unused."""
+    others = [x.name for x in call.operands if x.name not in ("a", "b")]
     into = next(iter(bug.written[bug.result : bug.result + 1]), "")
-    taken = "" if into or not result else f"{result} = "
+    target = "" if into or not result else f"{result} = "
     if calling.call is not None:
-        made = [f"{name} = {value}" for name, value in one.values.items()]
+        lines = [f"{name} = {value}" for name, value in call.values.items()]
         tree = ast.parse(calling.call.strip(), mode="eval")
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
                 node.id = names.get(node.id, node.id)
-        made.append(f"{taken}{ast.unparse(tree)}")
+        lines.append(f"{target}{ast.unparse(tree)}")
     else:
-        named = [f"{n}={n}" for n in others] + [f"{n}={x}" for n, x in one.values.items()]
-        first, dot, rest = place.function.partition(".")
-        head = f"{taken}{names[first]}{dot}{rest}"
-        made = list(_list_parts(head, "(", ["a", "b", *named], ")"))
+        named = [f"{n}={n}" for n in others] + [f"{n}={x}" for n, x in call.values.items()]
+        first, dot, rest = location.function.partition(".")
+        head = f"{target}{names[first]}{dot}{rest}"
+        lines = list(_list_parts(head, "(", ["a", "b", *named], ")"))
     yield from ["with Room():"] * bug.room
-    yield from _indent(made) if bug.room else made
+    yield from _indent(lines) if bug.room else lines
     if not result:
         return
     if into:
@@ -471,7 +478,7 @@ def _write_comparison(bug: Bug, formula: str | None) -> Iterator[str]:
 
 
 def _list_parts(head: str, opening: str, items: Sequence[str], closing: str) -> Iterator[str]:
-    """Items on one line, or, where that is too long, a line each."""
+    """Yield the items on one line, or on a line each if that is too long."""
     line = f"{head}{opening}{', '.join(items)}{closing}"
     if len(line) + 8 <= WIDTH:
         yield line
