@@ -13,23 +13,23 @@ from gemmproof.report.text import Reproduce, document
 
 # -- seal ----------------------------------------------------------------------------------------
 FIELD = "hash"
-TIMES = "seconds"  # no input and no result: two runs that agree in all else have one hash
+TIMES = "seconds"  # neither input nor result: two runs that agree in all else have one hash
 
 
 def seal(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with its hash, in place of any that it has."""
+    """Return the document with its hash, replacing any that it has."""
     return {**document, FIELD: find_hash(document)}
 
 
 def is_sealed(document: dict[str, Any]) -> bool:
-    """Whether the hash is that of what the document says."""
+    """Return whether the hash is that of the document's content."""
     return document.get(FIELD) == find_hash(document)
 
 
 def find_hash(document: dict[str, Any]) -> str:
-    """The SHA-256 of the document as canonical JSON: keys sorted, no spaces, ASCII."""
-    said = {name: value for name, value in document.items() if name != FIELD}
-    text = json.dumps(_plain(said), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    """Return the SHA-256 of the document as canonical JSON: keys sorted, no spaces, ASCII."""
+    content = {name: value for name, value in document.items() if name != FIELD}
+    text = json.dumps(_plain(content), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
@@ -44,15 +44,15 @@ SIGNOFF_SCHEMA = 3  # 2 had neither facts of the kernels nor a hash
 SIGNED, REFUSED, INCOMPLETE = VERDICTS = ("signed off", "refused", "incomplete")
 GRAVEST = (REFUSED, INCOMPLETE, SIGNED)
 NOT_MEASURED, NOT_RUN = "not measured", "not run"
-ACCUMULATOR = "accumulator_as_declared"  # properties/judges/accumulator_drift.py brings numpy
+ACCUMULATOR = "accumulator_as_declared"  # properties/judges/accumulator_drift.py imports numpy
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a sign-off is not, or what it does not cover: `weight` is the verdict that it asks for.
+    """A reason against a sign-off, or a gap in it: `weight` is the verdict that it asks for.
 
-    `kind` is a word of `--accept` for what a baseline shows; else "finding", "error" and the like.
-    `accepted`: it was there, and was accepted.
+    `kind` is a value of `--accept` for a change from a baseline; else "finding", "error" and the
+    like. `accepted`: it occurred, and was accepted.
     """
 
     kernel: str
@@ -64,7 +64,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """How fast a kernel was in one format: the peer's time over its own, above 1 is faster.
+    """The speed of a kernel in one format: the peer's time over its own, above 1 is faster.
 
     `products` were timed; `mean` is the geometric mean of their ratios.
     """
@@ -79,7 +79,7 @@ class Ratios:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What `gemmproof bench` measured of a kernel, and on what."""
+    """The measurements of a kernel by `gemmproof bench`, and their device."""
 
     device: str
     date: str
@@ -87,17 +87,17 @@ class Benchmark:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Benchmark:
-        """The benchmark that `asdict` and JSON made plain."""
-        ratios = tuple(Ratios(**one) for one in data["ratios"])
+        """Return the benchmark of plain data from `asdict` or JSON."""
+        ratios = tuple(Ratios(**ratios) for ratios in data["ratios"])
         return Benchmark(data["device"], data["date"], ratios)
 
 
 @dataclass(frozen=True, slots=True)
 class MutationScore:
-    """How many mutants of a kernel's source a check kills; `equivalent` ones are no mutants.
+    """The mutants of a kernel's source that a check kills; `equivalent` ones are no mutants.
 
-    `unseen` show no difference, and nothing proves that there is none; `tried` were judged, a
-    sample of the `of` that there are, or all.
+    `unseen` show no difference, without a proof that there is none; `tried` were judged, a sample
+    of the `of` that exist, or all.
     """
 
     killed: int
@@ -110,12 +110,12 @@ class MutationScore:
 
 @dataclass(frozen=True, slots=True)
 class DriftClass:
-    """What the sums of a kernel are in one format, as its results show: `name` is that in words.
+    """The class of a kernel's sums in one format, as its results show: `name` is its description.
 
     `gpu`: whose dot products were predicted. `is_kept`: whether the sums are as good as `declared`,
-    the accumulator of the contract. `keeps`: the bits that a contract may promise of them; `reads`:
-    the significant bits of the operands that count; `truncated`: whether c is. Where nothing was
-    measured `name` is "" and `why` says why; it is `missed` where there was something to measure.
+    the accumulator of the contract. `keeps`: the bits that a contract may guarantee; `reads`: the
+    significant bits of the operands that count; `truncated`: whether c is. If nothing was measured,
+    `name` is "" and `why` the reason; it is `missed` if there was something to measure.
     """
 
     format: str
@@ -132,10 +132,10 @@ class DriftClass:
 
 @dataclass(frozen=True, slots=True)
 class KernelRecord:
-    """What is said of one kernel: its report, and what was measured elsewhere.
+    """The record of one kernel: its report, and the measurements of other commands.
 
-    `why_not_timed` and `why_not_mutated` say why what was given is not taken. `drift` has a record
-    for each format, none where it was not asked for.
+    `why_not_timed` and `why_not_mutated` are the reasons why measurements do not count. `drift` has
+    a record for each format, none if it was not requested.
     """
 
     report: Report
@@ -147,48 +147,50 @@ class KernelRecord:
 
     @property
     def verdict(self) -> str:
-        """The kernel by itself, whatever a baseline says."""
+        """The verdict on the kernel alone, without a baseline."""
         return {"pass": SIGNED, "fail": REFUSED}.get(self.report.verdict, INCOMPLETE)
 
     @property
     def is_held(self) -> bool:
-        """Whether its check held, whatever its drift is: that is measured of no other kernel."""
-        return self.report.verdict == "pass" or any(one.name or one.missed for one in self.drift)
+        """True if its check held, whatever its drift, which is measured of no other kernel."""
+        return self.report.verdict == "pass" or any(
+            drift.name or drift.missed for drift in self.drift
+        )
 
     @property
     def source(self) -> str:
-        """The hash of what was judged, "" where it is not known."""
+        """The hash of the judged source, "" if it is not known."""
         return "" if self.report.facts is None else self.report.facts.digest
 
     def to_dict(self, verdict: str) -> dict[str, Any]:
-        """What stands beside the report in JSON."""
+        """Return the part of the JSON that is not in the report."""
         measured = {"benchmark": self.benchmark, "mutation": self.mutation}
-        said = {n: NOT_MEASURED if x is None else asdict(x) for n, x in measured.items()}
+        external = {n: NOT_MEASURED if x is None else asdict(x) for n, x in measured.items()}
         ran = [p for p in self.report.properties if p.backend == "cuda" and p.status != NOT_RUN]
         return {
             "verdict": verdict,
             "source": self.source,
             "gpu": {p.name: p.examples for p in ran} or NOT_RUN,
-            "drift": [asdict(one) for one in self.drift] or NOT_MEASURED,
-            **said,
+            "drift": [asdict(drift) for drift in self.drift] or NOT_MEASURED,
+            **external,
             "why_not_timed": self.why_not_timed,
             "why_not_mutated": self.why_not_mutated,
         }
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> KernelRecord:
-        """The record that a sign-off's JSON holds. Raises what malformed data make Python raise."""
+        """Return the record in a sign-off's JSON. Raises what Python raises for malformed data."""
         own = data["signoff"]
-        said = {name: x for name, x in data.items() if name != "signoff"}
-        for found in ("findings", "expected"):
-            said[found] = [
-                {name: x for name, x in one.items() if name != "reproduce"} for one in data[found]
+        report = {name: x for name, x in data.items() if name != "signoff"}
+        for key in ("findings", "expected"):
+            report[key] = [
+                {name: x for name, x in entry.items() if name != "reproduce"} for entry in data[key]
             ]
         mutation, benchmark = (
             None if own[name] == NOT_MEASURED else own[name] for name in ("mutation", "benchmark")
         )
         return KernelRecord(
-            Report.from_dict(said),
+            Report.from_dict(report),
             None if benchmark is None else Benchmark.from_dict(benchmark),
             own["why_not_timed"],
             None if mutation is None else MutationScore(**mutation),
@@ -199,7 +201,7 @@ class KernelRecord:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What was asked of the check of every kernel; `case` is the only one judged, if it is one."""
+    """The inputs of the check of every kernel; `case` is the only one judged, if it is set."""
 
     target: str | None
     device: str
@@ -207,11 +209,11 @@ class Inputs:
     max_examples: int
     proof: bool
     case: str | None = None
-    kernels: tuple[str, ...] = ()  # the only ones that were asked for, none for all
+    kernels: tuple[str, ...] = ()  # the only ones requested, none for all
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Inputs:
-        """The inputs that `asdict` and JSON made plain."""
+        """Return the inputs of plain data from `asdict` or JSON."""
         return Inputs(**{**data, "kernels": tuple(data["kernels"])})
 
 
@@ -219,7 +221,7 @@ class Inputs:
 class Signoff:
     """The sign-off of some kernels; `verdict` is one of VERDICTS, `code` names its exit code.
 
-    `changes` are what is different from a baseline, whose hash is `baseline`, None without one.
+    `changes` are the differences from a baseline, whose hash is `baseline`, None without one.
     """
 
     verdict: str
@@ -235,22 +237,24 @@ class Signoff:
 
     @property
     def told(self) -> tuple[Reason, ...]:
-        """The changes that are no reasons."""
-        return tuple(one for one in self.changes if one.weight == SIGNED)
+        """The changes that are no reasons for a verdict."""
+        return tuple(change for change in self.changes if change.weight == SIGNED)
 
     def judge(self, kernel: KernelRecord) -> str:
-        """The verdict on one kernel, what a baseline says of it included."""
+        """Return the verdict on one kernel, its changes from a baseline included."""
         name = kernel.report.target
-        found = {weigh(one) for one in self.reasons if one.kernel == name} | {kernel.verdict}
-        return next(v for v in GRAVEST if v in found)
+        weights = {weigh(reason) for reason in self.reasons if reason.kernel == name} | {
+            kernel.verdict
+        }
+        return next(v for v in GRAVEST if v in weights)
 
     def to_dict(self, reproduce: dict[str, Reproduce]) -> dict[str, Any]:
-        """The JSON document, sealed; `reproduce` is looked up by a kernel's name."""
+        """Return the sealed JSON document; `reproduce` is looked up by a kernel's name."""
         kernels = [
             {**document(k.report, reproduce[k.report.target]), "signoff": k.to_dict(self.judge(k))}
             for k in self.kernels
         ]
-        said = {
+        content = {
             "schema": SIGNOFF_SCHEMA,
             "verdict": self.code,
             "signoff": self.verdict,
@@ -262,23 +266,23 @@ class Signoff:
             "kernels": kernels,
             "left_out": list(self.left_out),
         }
-        return seal(said)
+        return seal(content)
 
     def with_hash(self, document: dict[str, Any]) -> Signoff:
-        """The same with the hash that its JSON bears, for pages that name it."""
+        """Return the sign-off with the hash of its JSON, for pages that show it."""
         return replace(self, hash=document[FIELD])
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Signoff:
-        """The sign-off of a JSON document. Raises what malformed data make Python raise."""
+        """Return the sign-off of a JSON document. Raises what Python raises for malformed data."""
         return Signoff(
             data["signoff"],
             data["verdict"],
             Inputs.from_dict(data["inputs"]),
-            tuple(KernelRecord.from_dict(one) for one in data["kernels"]),
+            tuple(KernelRecord.from_dict(kernel) for kernel in data["kernels"]),
             tuple(data["left_out"]),
-            tuple(Reason(**one) for one in data["reasons"]),
-            tuple(Reason(**one) for one in data["changes"]),
+            tuple(Reason(**reason) for reason in data["reasons"]),
+            tuple(Reason(**change) for change in data["changes"]),
             data["baseline"],
             dict(data["versions"]),
             data[FIELD],
@@ -286,14 +290,14 @@ class Signoff:
 
 
 def list_accepting(reason: Reason) -> tuple[str, str]:
-    """The words of --accept that accept it."""
+    """Return the values of --accept that accept it."""
     return reason.kind, f"{reason.kind}:{reason.kernel}"
 
 
 def weigh(reason: Reason) -> str:
-    """What a reason weighs, once it is accepted or not."""
+    """Return the weight of a reason, which is SIGNED once it is accepted."""
     return SIGNED if reason.accepted else reason.weight
 
 
 def _list(reasons: Iterable[Reason]) -> list[dict[str, Any]]:
-    return [asdict(one) for one in reasons]
+    return [asdict(reason) for reason in reasons]

@@ -46,10 +46,10 @@ BASELINE_FORM = "a report of `gemmproof signoff --json`"
 
 
 def read_baseline(name: str) -> Signoff:
-    """The sign-off in a file. Raises ValueError, in one line, for what is none or was edited."""
+    """Read the sign-off in a file. Raises ValueError, in one line, if it is none or was edited."""
 
-    def refuse(why: str) -> ValueError:
-        return ValueError(f"got {name!r} ({why}), expected {BASELINE_FORM}")
+    def refuse(reason: str) -> ValueError:
+        return ValueError(f"got {name!r} ({reason}), expected {BASELINE_FORM}")
 
     data = read_json(name, BASELINE_FORM)
     if not isinstance(data, dict) or "kernels" not in data:
@@ -64,70 +64,70 @@ def read_baseline(name: str) -> Signoff:
     except RecursionError:
         raise refuse("nested too deep") from None
     try:
-        found = Signoff.from_dict(data)
-        _try_out(found)
+        signoff = Signoff.from_dict(data)
+        _try_out(signoff)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        why = " ".join(f"{type(error).__name__} {error}".split())
-        raise refuse(f"not as it is written: {why}") from None
-    if found.inputs.case is not None:
+        reason = " ".join(f"{type(error).__name__} {error}".split())
+        raise refuse(f"not as it is written: {reason}") from None
+    if signoff.inputs.case is not None:
         raise refuse("of one case only")
-    return found
+    return signoff
 
 
-def _try_out(found: Signoff) -> None:
-    """Compare it with itself: whoever seals a report may write anything, which is told at once."""
-    held = [replace(k, report=replace(k.report, verdict="pass")) for k in found.kernels]
-    passed = replace(found, kernels=tuple(held))
+def _try_out(signoff: Signoff) -> None:
+    """Compare it with itself: a sealed report may hold anything, which is reported at once."""
+    held = [replace(k, report=replace(k.report, verdict="pass")) for k in signoff.kernels]
+    passed = replace(signoff, kernels=tuple(held))
     list(compare(passed, passed))
 
 
 def read_json(name: str, expected: str) -> Any:
-    """What a file holds. Raises ValueError, in one line, where that is no JSON."""
+    """Read the JSON in a file. Raises ValueError, in one line, if it is none."""
     try:
         return json.loads(Path(name).read_text(encoding="utf-8"))
     except OSError as error:
-        why = error.strerror or str(error)
+        reason = error.strerror or str(error)
     except RecursionError:
-        why = "nested too deep"
+        reason = "nested too deep"
     except ValueError as error:
-        why = f"broken JSON: {' '.join(str(error).split())}"
-    raise ValueError(f"got {name!r} ({why}), expected {expected}")
+        reason = f"broken JSON: {' '.join(str(error).split())}"
+    raise ValueError(f"got {name!r} ({reason}), expected {expected}")
 
 
 # -- benchmarks ----------------------------------------------------------------------------------
 BENCH_FORM = "a report of `gemmproof bench --json`"
-SOURCE = "source of "  # a fact of a benchmark: the hashes of the parts that a kernel can reach
+SOURCE = "source of "  # a fact of a benchmark: hashes of the parts that a kernel can reach
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The benchmark that a file holds."""
+    """The benchmark in a file."""
 
     name: str
     report: BenchReport
 
     def find(self, kernel: str, facts: Identity | None) -> tuple[Benchmark | None, str]:
-        """What was measured of a kernel, or None and why that is not taken.
+        """Return the benchmark of a kernel, or None and the reason why it does not count.
 
         Each part that the timed function can reach is one that the judged wrapper can reach, with
-        the same text: it may be that function itself, or what is registered may call it.
+        the same text: it may be that function itself, or the registered one may call it.
         """
         rows = [row for row in self.report.rows if row.kernel == kernel and row.ratio is not None]
         if not rows:
             return None, f"{self.name} has no ratio of it"
         run = self.report.facts
-        stated = run.get(f"{SOURCE}{kernel}", "").split()
-        if not stated:
+        declared = run.get(f"{SOURCE}{kernel}", "").split()
+        if not declared:
             return None, f"{self.name} does not say of which source"
         if facts is None or not facts.source:
             return None, "its source is not known"
-        if not set(stated) <= {word for text in facts.source.values() for word in text.split()}:
+        if not set(declared) <= {word for text in facts.source.values() for word in text.split()}:
             return None, f"{self.name} is of another source"
         return Benchmark(run["device"], run["date"], _summarise(rows)), ""
 
 
 def read_bench(name: str) -> Timed:
-    """The benchmark in a file. Raises ValueError, in one line, for what is none."""
+    """Read the benchmark in a file. Raises ValueError, in one line, if it is none."""
     data = read_json(name, BENCH_FORM)
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != BENCH_SCHEMA or "rows" not in data:
@@ -135,9 +135,9 @@ def read_bench(name: str) -> Timed:
     try:
         return Timed(name, BenchReport.from_dict(data))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        why = f"{type(error).__name__} {error}"
+        reason = f"{type(error).__name__} {error}"
         raise ValueError(
-            f"got {name!r} (not as it is written: {why}), expected {BENCH_FORM}"
+            f"got {name!r} (not as it is written: {reason}), expected {BENCH_FORM}"
         ) from None
 
 
@@ -145,12 +145,12 @@ def _summarise(rows: list[TimedRow]) -> tuple[Ratios, ...]:
     def key(row: TimedRow) -> tuple[str, str]:
         return row.format, row.peer
 
-    found = []
+    summaries = []
     for (fmt, peer), group in groupby(sorted(rows, key=key), key):
         ratios = [row.ratio.median for row in group if row.ratio is not None]
         mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
-        found.append(Ratios(fmt, peer, len(ratios), mean, min(ratios), max(ratios)))
-    return tuple(found)
+        summaries.append(Ratios(fmt, peer, len(ratios), mean, min(ratios), max(ratios)))
+    return tuple(summaries)
 
 
 # -- mutants -------------------------------------------------------------------------------------
@@ -161,49 +161,51 @@ MUTANTS_FORM = "a record of `gemmproof mutate --json`"
 
 @dataclass(frozen=True, slots=True)
 class Mutated:
-    """The record that a file holds, by the name of the kernel."""
+    """The record in a file, by the name of the kernel."""
 
     name: str
     kernels: Mapping[str, Mapping[str, Any]]
 
     def find(self, kernel: str, facts: Identity | None) -> tuple[MutationScore | None, str]:
-        """The score of a kernel, or None and why it is not taken."""
+        """Return the score of a kernel, or None and the reason why it does not count."""
         if kernel not in self.kernels:
             return None, f"{self.name} has no mutants of it"
-        found = self.kernels[kernel]
-        if not found["source"]:
+        record = self.kernels[kernel]
+        if not record["source"]:
             return None, f"{self.name} does not say of which source"
         if facts is None or not facts.source:
             return None, "its source is not known"
-        if found["source"] != facts.digest:
+        if record["source"] != facts.digest:
             return None, f"{self.name} is of another source"
-        if not found["whole"]:
+        if not record["whole"]:
             return None, f"{self.name} was cut short"
-        counts = found["counts"]
+        counts = record["counts"]
         killed, equivalent, survivors, unseen = (counts[outcome] for outcome in _COUNTED)
-        asked, reached = found["asked"], found["reached"]
+        asked, reached = record["asked"], record["reached"]
         return MutationScore(killed, equivalent, survivors, unseen, asked, reached), ""
 
 
 def read_mutation(name: str) -> Mutated:
-    """The record in a file. Raises ValueError, in one line, for what is none."""
+    """Read the record in a file. Raises ValueError, in one line, if it is none."""
     data = read_json(name, MUTANTS_FORM)
     if not isinstance(data, dict) or data.get("schema") != MUTANTS_SCHEMA or "kernels" not in data:
         raise ValueError(f"got {name!r} (no record of mutants), expected {MUTANTS_FORM}")
     try:
-        found = Mutated(name, {one["target"]: {"source": "", **one} for one in data["kernels"]})
-        for record in found.kernels.values():
+        mutated = Mutated(
+            name, {kernel["target"]: {"source": "", **kernel} for kernel in data["kernels"]}
+        )
+        for record in mutated.kernels.values():
             _require_counts(record)
     except (KeyError, TypeError, AttributeError) as error:
-        why = f"{type(error).__name__} {error}"
+        reason = f"{type(error).__name__} {error}"
         raise ValueError(
-            f"got {name!r} (not as it is written: {why}), expected {MUTANTS_FORM}"
+            f"got {name!r} (not as it is written: {reason}), expected {MUTANTS_FORM}"
         ) from None
-    return found
+    return mutated
 
 
 def _require_counts(record: Mapping[str, Any]) -> None:
-    """Raise what malformed data make Python raise."""
+    """Raise what Python raises for malformed data."""
     counts = (record["counts"][outcome] for outcome in _COUNTED)
     if not all(type(n) is int for n in (*counts, record["asked"], record["reached"])):
         raise TypeError("a count that is no integer")
@@ -215,34 +217,34 @@ def _require_counts(record: Mapping[str, Any]) -> None:
 def add_drift(
     report: Report, request: Request, formats: Sequence[str], limits: Limits, listener: Listener
 ) -> tuple[Report, tuple[DriftClass, ...]]:
-    """The report of a check with what the drift adds to it, and what that is in each format.
+    """Return the report of a check with its drift added, and the drift class in each format.
 
-    `request` asked for the check. Sums that are worse than declared are findings; what was to be
-    measured and could not be leaves the report incomplete.
+    `request` is that of the check. Sums that are worse than declared are findings; a drift that
+    could not be measured as requested leaves the report incomplete.
     """
-    if why := _explain_unmeasured(report, request):
-        return report, tuple(DriftClass(name, why=why) for name in formats)
+    if reason := _explain_unmeasured(report, request):
+        return report, tuple(DriftClass(name, why=reason) for name in formats)
     asked = Request(
         ask="drift", name=request.name, conftest=request.conftest, gpu=request.gpu or DEFAULT
     )
     classes: list[DriftClass] = []
-    made: list[Report] = []
+    reports: list[Report] = []
     for name in formats:
         worker = watch(replace(asked, format=name), limits, listener)
         if "report" in worker.events:
-            made.append(Report.from_dict(worker.events["report"]["report"]))
-            classes.append(_classify(name, made[-1]))
+            reports.append(Report.from_dict(worker.events["report"]["report"]))
+            classes.append(_classify(name, reports[-1]))
         else:
             classes.append(_describe_missing(name, request.name, worker))
         report = replace(report, seconds=round(report.seconds + worker.seconds, 2))
-    return _join(report, made, [one for one in classes if one.missed]), tuple(classes)
+    return _join(report, reports, [drift for drift in classes if drift.missed]), tuple(classes)
 
 
 def _explain_unmeasured(report: Report, request: Request) -> str:
-    """Why no drift is measured of any format, "" where there is no such reason."""
+    """Return why no drift is measured in any format, "" if there is no reason."""
     if report.verdict != "pass":
         return f"its check: {report.verdict}"
-    if report.expected:  # which sums of a kernel that fails are its own?
+    if report.expected:  # which sums of a failing kernel are its own?
         return "its check fails as expected"
     if request.gpu in UNMODELLED:
         return f"{request.gpu} has no model of its matrix cores"
@@ -251,22 +253,22 @@ def _explain_unmeasured(report: Report, request: Request) -> str:
 
 def _classify(name: str, measured: Report) -> DriftClass:
     from gemmproof.properties.judges.accumulator_drift import (
-        find_kept,  # brings numpy, as its report does
+        find_kept,  # imports numpy, as its report does
     )
 
     drift = measured.drift
     assert drift is not None
-    found = drift.accumulator
-    stated = DriftClass(name, drift.gpu, drift.declared)
-    if found is None:
-        return replace(stated, why=measured.findings[0].message)
+    accumulator = drift.accumulator
+    declared = DriftClass(name, drift.gpu, drift.declared)
+    if accumulator is None:
+        return replace(declared, why=measured.findings[0].message)
     return replace(
-        stated,
-        name=found.name,
+        declared,
+        name=accumulator.name,
         is_kept=measured.verdict == "pass",
-        keeps=find_kept(found, name),
-        reads=found.read,
-        truncated=found.output == "truncated",
+        keeps=find_kept(accumulator, name),
+        reads=accumulator.read,
+        truncated=accumulator.output == "truncated",
     )
 
 
@@ -274,27 +276,27 @@ def _describe_missing(name: str, kernel: str, worker: WorkerExit) -> DriftClass:
     if "unmeasured" in worker.events:
         return DriftClass(name, why=worker.events["unmeasured"]["why"])
     case = worker.events.get("case", {"case": kernel})["case"]
-    why = worker.explain_failure(kernel) or f"{case}: {worker.how}"
-    return DriftClass(name, why=why if worker.end != "halted" else worker.how, missed=True)
+    reason = worker.explain_failure(kernel) or f"{case}: {worker.how}"
+    return DriftClass(name, why=reason if worker.end != "halted" else worker.how, missed=True)
 
 
-def _join(report: Report, made: Sequence[Report], missed: Sequence[DriftClass]) -> Report:
-    """The report of the check with the property that the drift judges, if it judges any."""
-    results = [result for one in made for result in one.properties]
-    findings = tuple(finding for one in made for finding in one.findings)
+def _join(report: Report, drifts: Sequence[Report], missed: Sequence[DriftClass]) -> Report:
+    """Add the property that the drift judges, if any, to the report of the check."""
+    results = [result for drift in drifts for result in drift.properties]
+    findings = tuple(finding for drift in drifts for finding in drift.findings)
     if not results and not missed:
         return report
     ratio = max((result.ratio for result in results if result.ratio is not None), default=None)
     status = "fail" if findings else "pass" if results else "not run"
-    # of each format one, as a sign-off counts cases
+    # one for each format, as a sign-off counts cases
     added = PropertyResult(ACCUMULATOR, CLAIMS[ACCUMULATOR], status, len(results), ratio)
-    lacks = [f"its drift in {one.format} was not measured: {one.why}" for one in missed]
+    notes = [f"its drift in {drift.format} was not measured: {drift.why}" for drift in missed]
     return replace(
         report,
         verdict="fail" if findings else "incomplete" if missed else report.verdict,
         properties=(*report.properties, added),
         findings=(*report.findings, *findings),
-        note="; ".join(filter(None, [report.note, *lacks])) or None,
+        note="; ".join(filter(None, [report.note, *notes])) or None,
     )
 
 
@@ -313,10 +315,10 @@ def sign(
     mutated: Mutated | None = None,
     drifts: Mapping[str, tuple[DriftClass, ...]] | None = None,
 ) -> Signoff:
-    """The sign-off of these reports.
+    """Return the sign-off of the reports.
 
-    `accepted`: kinds of changes that do not speak against it, "proof", or "proof:KERNEL" of one.
-    `drifts`: the drift of kernels, by name, where it was asked for.
+    `accepted`: kinds of changes that do not count against it, "proof", or "proof:KERNEL" of one.
+    `drifts`: the drift of kernels, by name, if requested.
     """
     kernels = tuple(
         replace(_record(report, timed, mutated), drift=(drifts or {}).get(report.target, ()))
@@ -324,14 +326,14 @@ def sign(
     )
     codes = {report.verdict for report in reports} or {"incomplete"}
     versions = next((r.versions for r in reports if len(r.versions) > 1), {})
-    made = Signoff(SIGNED, "pass", inputs, kernels, tuple(left_out), versions=versions)
-    changes = tuple(_accept(compare(baseline, made), accepted)) if baseline else ()
-    reasons = [*_list_reasons(made, baseline), *(c for c in changes if c.weight != SIGNED)]
-    reasons.sort(key=lambda one: GRAVEST.index(weigh(one)))  # pages show the first of them
+    signoff = Signoff(SIGNED, "pass", inputs, kernels, tuple(left_out), versions=versions)
+    changes = tuple(_accept(compare(baseline, signoff), accepted)) if baseline else ()
+    reasons = [*_list_reasons(signoff, baseline), *(c for c in changes if c.weight != SIGNED)]
+    reasons.sort(key=lambda reason: GRAVEST.index(weigh(reason)))  # pages show the first ones
     weights = {reason.weight for reason in reasons if not reason.accepted} or {SIGNED}
-    codes |= {_CODES[one.weight] for one in changes if not one.accepted}
+    codes |= {_CODES[change.weight] for change in changes if not change.accepted}
     return replace(
-        made,
+        signoff,
         verdict=next(v for v in GRAVEST if v in weights),
         code=next(v for v in GRAVEST_FIRST if v in codes),
         reasons=tuple(reasons),
@@ -348,38 +350,38 @@ def _record(report: Report, timed: Timed | None, mutated: Mutated | None) -> Ker
 
 
 def _accept(changes: Iterable[Reason], accepted: Collection[str]) -> Iterator[Reason]:
-    for one in changes:
-        is_accepted = bool(set(list_accepting(one)) & set(accepted))
-        yield replace(one, accepted=is_accepted and one.weight != SIGNED)
+    for change in changes:
+        is_accepted = bool(set(list_accepting(change)) & set(accepted))
+        yield replace(change, accepted=is_accepted and change.weight != SIGNED)
 
 
-def _list_reasons(made: Signoff, baseline: Signoff | None) -> Iterator[Reason]:
-    """What speaks for itself, and what the sign-off does not cover."""
-    if not made.kernels:
+def _list_reasons(signoff: Signoff, baseline: Signoff | None) -> Iterator[Reason]:
+    """Yield the reasons that need no baseline, and what the sign-off does not cover."""
+    if not signoff.kernels:
         yield Reason("", "incomplete", INCOMPLETE, "no kernel was judged")
-    if made.inputs.case is not None:
+    if signoff.inputs.case is not None:
         yield Reason("", "incomplete", INCOMPLETE, "only one case was judged (--case)")
-    if made.inputs.kernels:
+    if signoff.inputs.kernels:
         yield Reason("", "inputs", SIGNED, "only the kernels that --kernel names were judged")
     known = {k.report.target: k.report for k in baseline.kernels} if baseline else {}
-    for kernel in made.kernels:
+    for kernel in signoff.kernels:
         yield from _explain(kernel.report, known.get(kernel.report.target))
-    for name in made.left_out:
+    for name in signoff.left_out:
         yield Reason(name, "left out", SIGNED, ALONE)
 
 
 def _explain(report: Report, before: Report | None) -> Iterator[Reason]:
-    found = {_key(f) for f in before.findings} if before else set()
+    previous = {_key(f) for f in before.findings} if before else set()
     for finding, _ in list_by_cause(report.findings):
-        is_new = "" if before is None else "known: " if _key(finding) in found else "new: "
-        said = f"{is_new}{finding.property}: {finding.message}"
-        yield Reason(report.target, "finding", REFUSED, said)
+        is_new = "" if before is None else "known: " if _key(finding) in previous else "new: "
+        text = f"{is_new}{finding.property}: {finding.message}"
+        yield Reason(report.target, "finding", REFUSED, text)
     for known, _ in list_expected(report):
-        if not known.startswith(" "):  # of what is told of it, the reason
+        if not known.startswith(" "):  # the reason, not its details
             yield Reason(report.target, "expected", SIGNED, known)
     if report.verdict in ("error", "incomplete"):
-        said = report.note or "it was not judged"
-        yield Reason(report.target, report.verdict, INCOMPLETE, said)
+        text = report.note or "it was not judged"
+        yield Reason(report.target, report.verdict, INCOMPLETE, text)
     elif report.verdict == "fail" and not report.findings:
         yield Reason(report.target, "finding", REFUSED, report.note or "it fails")
 
