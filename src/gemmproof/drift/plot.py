@@ -1,4 +1,4 @@
-"""The picture of a drift report: errors and bias against K, beside the bound."""
+"""The picture of a drift report: errors and bias against K, with the bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gemmproof.reference.formats import FORMATS
 from gemmproof.report.record import Report
 from gemmproof.report.text import kernel_name
 
-# The colours of Okabe and Ito, which everybody can tell apart; markers tell them apart in print.
+# The colours of Okabe and Ito, which everybody can distinguish; markers distinguish them in print.
 STYLES = {
     "positive": {"color": "#D55E00", "marker": "o"},
     "normal": {"color": "#0072B2", "marker": "s"},
@@ -24,7 +24,7 @@ STYLES = {
 
 @contextmanager
 def write_svg(path: Path, width: float, height: float) -> Iterator[Any]:
-    """A figure, in inches, to be drawn on; written at the end, the same bytes for the same data."""
+    """Yield a figure, in inches, and write it at the end, with the same bytes for the same data."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -36,7 +36,7 @@ def write_svg(path: Path, width: float, height: float) -> Iterator[Any]:
 
 
 def scale_axes(axes: Any, sizes: list[int]) -> None:
-    """K from left to right, both axes logarithmic, a light grid."""
+    """Set K from left to right, both axes logarithmic, and a light grid."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(sizes, [str(K) for K in sizes])
@@ -53,8 +53,8 @@ def draw(report: Report, path: Path | str) -> None:
     with write_svg(Path(path), 10.5, 5.6) as figure:
         figure.suptitle("\n".join(_title(report, drift)), fontsize=11, fontweight="bold")
         if not drift.measures:
-            said = "\n".join(fill(found.message, 80) for found in report.findings)
-            figure.text(0.5, 0.5, said, ha="center")
+            text = "\n".join(fill(finding.message, 80) for finding in report.findings)
+            figure.text(0.5, 0.5, text, ha="center")
             return
         sizes = sorted({m.K for m in drift.measures})
         for axes, plot in zip(figure.subplots(1, 2), (_plot_errors, _plot_bias), strict=True):
@@ -65,22 +65,26 @@ def draw(report: Report, path: Path | str) -> None:
 
 
 def _title(report: Report, drift: Drift) -> list[str]:
-    """The verdict, then what was found and where."""
-    words = {
+    """Return the verdict, then the accumulator and the device."""
+    verdict = {
         "pass": f"pass: accumulates as declared, in {drift.declared}",
         "fail": f"fail: does not accumulate as declared, in {drift.declared}",
         "incomplete": f"incomplete: accumulates as declared, in {drift.declared}, where simulated",
     }[report.verdict]
-    found = drift.accumulator
-    said = f"found {found.name}, result in {found.out_format}" if found else "found no product"
+    accumulator = drift.accumulator
+    result = (
+        f"found {accumulator.name}, result in {accumulator.out_format}"
+        if accumulator
+        else "found no product"
+    )
     name = kernel_name(report)
-    return [f"{name}: {words}", fill(f"{drift.in_format} on {drift.gpu}: {said}", 100)]
+    return [f"{name}: {verdict}", fill(f"{drift.in_format} on {drift.gpu}: {result}", 100)]
 
 
 def _plot_errors(axes: Any, drift: Drift, sizes: list[int]) -> None:
     for kind, label in DATA.items():
-        mine = [m for m in drift.measures if m.data == kind and m.worst > 0]
-        axes.plot([m.K for m in mine], [m.worst for m in mine], label=label, **STYLES[kind])
+        measures = [m for m in drift.measures if m.data == kind and m.worst > 0]
+        axes.plot([m.K for m in measures], [m.worst for m in measures], label=label, **STYLES[kind])
     allowed = [max(m.bound for m in drift.measures if m.K == K) for K in sizes]
     axes.plot(sizes, allowed, "k--", label=f"bound of {drift.declared} sums")
     out = drift.accumulator and FORMATS[drift.accumulator.out_format]
@@ -99,10 +103,10 @@ def _plot_errors(axes: Any, drift: Drift, sizes: list[int]) -> None:
 
 def _plot_bias(axes: Any, drift: Drift, sizes: list[int]) -> None:
     for kind in DATA:
-        mine = [m for m in drift.measures if m.data == kind and m.bias]
-        K, heights = [m.K for m in mine], [abs(m.bias) for m in mine]
+        measures = [m for m in drift.measures if m.data == kind and m.bias]
+        K, heights = [m.K for m in measures], [abs(m.bias) for m in measures]
         axes.plot(K, heights, linewidth=1, **STYLES[kind])
-        high = [m.bias > 0 for m in mine]
+        high = [m.bias > 0 for m in measures]
         axes.plot(K, heights, linestyle="", markerfacecolor="white", markevery=high, **STYLES[kind])
     axes.plot([], [], "o", color="0.3", label="results too small")
     axes.plot([], [], "o", color="0.3", markerfacecolor="white", label="results too large")

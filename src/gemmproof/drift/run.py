@@ -63,34 +63,36 @@ def drift(
     def announce(a: Array, b: Array) -> Array:
         nonlocal count, done
         count += 1
-        words = f"product {count}: {a.shape[0]} x {a.shape[1]} by {b.shape[0]} x {b.shape[1]}"
-        # what a product takes grows with K
+        label = f"product {count}: {a.shape[0]} x {a.shape[1]} by {b.shape[0]} x {b.shape[1]}"
+        # the time of a product grows with K
         share = {"share": done / sum(lengths)} if measuring else {}
-        listener({"event": "case", "case": words, **share})
+        listener({"event": "case", "case": label, **share})
         done += a.shape[1] * measuring
         return product(a, b)
 
-    made = Drift(in_format, gpu, declared)
+    record = Drift(in_format, gpu, declared)
     try:
-        found = infer_accumulator(announce, in_format)
+        accumulator = infer_accumulator(announce, in_format)
     except ProbeError as error:
-        place, _, rest = str(error).partition(": got ")
+        where, _, rest = str(error).partition(": got ")
         got, _, expected = rest.partition(", expected ")
-        wrong = Deviation("no_product", place, got, expected)
-        findings = [accumulator_drift.state_deviation(wrong, made, min(lengths, default=1))]
+        wrong = Deviation("no_product", where, got, expected)
+        findings = [accumulator_drift.state_deviation(wrong, record, min(lengths, default=1))]
     else:
-        model = declared_model(found, declared, in_format)
-        split = declared_split(found, declared)
+        model = declared_model(accumulator, declared, in_format)
+        split = declared_split(accumulator, declared)
         measuring = True
         measures = [m for K in lengths for m in measure(announce, in_format, K, model, split)]
-        made = replace(made, accumulator=found, measures=tuple(measures), slope=slope(measures))
-        findings = list(accumulator_drift.judge(made, lengths))
+        record = replace(
+            record, accumulator=accumulator, measures=tuple(measures), slope=slope(measures)
+        )
+        findings = list(accumulator_drift.judge(record, lengths))
     verdict = "fail" if findings else "pass"
-    ratio = max((m.ratio for m in made.measures), default=None)
+    ratio = max((m.ratio for m in record.measures), default=None)
     result = PropertyResult(accumulator_drift.NAME, accumulator_drift.CLAIM, verdict, count, ratio)
     seconds = time.monotonic() - began
     return Report(
-        SCHEMA, name, verdict, (result,), tuple(findings), seconds, versions(), drift=made
+        SCHEMA, name, verdict, (result,), tuple(findings), seconds, versions(), drift=record
     )
 
 
@@ -102,9 +104,9 @@ def drift_of(
     sizes: Iterable[int] = SIZES,
     listener: Listener = lambda event: None,
 ) -> Report:
-    """The drift of a registered kernel, simulated, against the accumulator of its contract.
+    """Measure the simulated drift of a registered kernel against its contract's accumulator.
 
-    Raises TypeError for what is no kernel.
+    Raises TypeError if it is no kernel.
     """
     require_kernel("drift", kernel)
     launch = unbatch(kernel.launch) if kernel.contract.batched else kernel.launch
@@ -120,7 +122,7 @@ def drift_of(
 
 
 def explain_unmeasurable(kernel: KernelUnderTest, in_format: str) -> str | None:
-    """Why `drift_of` has nothing to measure of a kernel in a format; None where it has."""
+    """Return why `drift_of` cannot measure a kernel in a format, None if it can."""
     if kernel.device_only:
         return "only a GPU runs it"
     if in_format not in FLOAT_OPERANDS:
@@ -140,7 +142,7 @@ def explain_unmeasurable(kernel: KernelUnderTest, in_format: str) -> str | None:
 
 
 def unbatch(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A wrapper of 3-D operands as one of 2-D operands: a batch of one."""
+    """Return a wrapper of 3-D operands as one of 2-D operands: a batch of one."""
 
     def single(a: Any, b: Any) -> Any:
         return function(a[None], b[None])[0]
@@ -151,7 +153,7 @@ def unbatch(function: Callable[..., Any]) -> Callable[..., Any]:
 def simulate_product(
     function: Callable[..., Any], in_format: str, target: str | None, config: int = 0
 ) -> Product:
-    """The wrapper as a product of storage arrays, its kernels run by the tile simulator.
+    """Return the wrapper as a product of storage arrays, its kernels run by the tile simulator.
 
     `config` is the index of the configuration of autotuned kernels.
     """
@@ -166,7 +168,7 @@ def simulate_product(
 
 
 def launch_product(function: Callable[..., Any], in_format: str, device: str = "cuda") -> Product:
-    """The wrapper as a product of storage arrays, its kernels launched on `device`."""
+    """Return the wrapper as a product of storage arrays, its kernels launched on `device`."""
 
     def product(a: Array, b: Array) -> Array:
         tensors = [as_tensor(x, in_format).to(device) for x in (a, b)]

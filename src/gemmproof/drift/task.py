@@ -1,4 +1,4 @@
-"""What a worker does for `gemmproof drift`: the request's function, probed and measured."""
+"""The worker of `gemmproof drift`: probe and measure the request's function."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gemmproof.worker.protocol import Request
 def serve(
     request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
 ) -> None:
-    """In the worker: the drift of the function, or of the registered kernel, that is named."""
+    """Emit the drift of the named function or registered kernel; runs in the worker."""
     emit({"event": "ready"})
     measure: Callable[[], Report]
     if request.conftest is not None:
@@ -46,7 +46,7 @@ def serve(
         raise TargetError(f"{request.name}: {error}") from None
     except Exception as error:
         where = line_of(error)
-        if where is None:  # no line of the target's is to blame
+        if where is None:  # no line of the target raised it
             raise
         raise TargetError(f"{where}: got {format_error(error)}, expected a product") from None
     emit({"event": "report", "report": report.to_dict()})
@@ -54,7 +54,7 @@ def serve(
 
 
 def _prepare(request: Request, emit: Listener) -> Callable[[], Report]:
-    """The measurement of the function that TARGET names, on the device that is asked for."""
+    """Return the measurement of the function that TARGET names, on the requested device."""
     function = load(Target(**(request.target or {})))
     if request.contract["batched"]:
         function = unbatch(function)

@@ -10,7 +10,7 @@ from gemmproof.report.text import STYLES, Line, clean, kernel_name
 
 
 def lines(report: Report) -> list[Line]:
-    """The findings, the accumulator, a line for each K, and the verdict last."""
+    """Return the findings, the accumulator, a line for each K, and the verdict last."""
     name, drift = kernel_name(report), report.drift
     assert drift is not None
     out: list[Line] = []
@@ -26,20 +26,20 @@ def lines(report: Report) -> list[Line]:
 
 
 def summarise(report: Report, drift: Drift) -> str:
-    """The verdict in a line."""
+    """Return the verdict in one line."""
     worst = max((m.ratio for m in drift.measures), default=0.0)
-    words = {
+    verdict = {
         "pass": f"pass: accumulates in {drift.declared}, worst error {worst:.3g} of its bound",
         "fail": f"fail: {format_count(len(report.findings), 'finding')}",
         "incomplete": f"incomplete: accumulates in {drift.declared} where simulated",
     }[report.verdict]
     note = f"; {report.note}" if report.note else ""
     where = f"{kernel_name(report)}, {drift.in_format} on {drift.gpu}"
-    return f"{where}: {words} ({report.seconds:.1f} s){note}"
+    return f"{where}: {verdict} ({report.seconds:.1f} s){note}"
 
 
 def _describe(acc: Accumulator) -> list[str]:
-    """What the probes found, a line a fact."""
+    """List the facts that the probes found, one per line."""
     rest = "all count" if acc.reading == "none" else f"the others {acc.reading}"
     facts = [
         ("accumulator", acc.name),
@@ -63,14 +63,14 @@ def _describe(acc: Accumulator) -> list[str]:
 
 
 def _tabulate(drift: Drift) -> list[str]:
-    """Bias of data of one sign, and for each kind of data the worst error and its share."""
+    """Tabulate the bias of data of one sign, and the worst error and its share by kind of data."""
     head = "".join(f"{label:>20}" for label in DATA.values())
     rows = [
         f"  {'':>6}{'bias':>11}{head}",
         f"  {'K':>6}{'same sign':>11}" + f"{'worst  of bound':>20}" * len(DATA),
     ]
     for K in sorted({m.K for m in drift.measures}):
-        here = {m.data: m for m in drift.measures if m.K == K}
-        cells = "".join(f"{here[kind].worst:>11.1e}{here[kind].ratio:>9.2g}" for kind in DATA)
-        rows.append(f"  {K:>6}{here['positive'].bias:>+11.1e}{cells}")
+        by_kind = {m.data: m for m in drift.measures if m.K == K}
+        cells = "".join(f"{by_kind[kind].worst:>11.1e}{by_kind[kind].ratio:>9.2g}" for kind in DATA)
+        rows.append(f"  {K:>6}{by_kind['positive'].bias:>+11.1e}{cells}")
     return [*rows, "  errors are shares of |A||B|, element by element"]

@@ -30,12 +30,12 @@ def draw(picture: dict[str, Any], path: Path | str) -> None:
     with write_svg(Path(path), 3.7 * columns, 3.9 * rows + 0.9) as figure:
         figure.suptitle(picture["title"], fontsize=12, fontweight="bold")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for one, panel in zip(axes, panels, strict=False):
-            _draw_panel(one, panel)
+        for subplot, panel in zip(axes, panels, strict=False):
+            _draw_panel(subplot, panel)
         if order:
             _draw_order(axes[len(panels)], panels[-1]["shape"], order)
-        for one in axes[count:]:
-            one.set_axis_off()
+        for subplot in axes[count:]:
+            subplot.set_axis_off()
         _draw_legend(figure, {x for p in panels for row in p["cells"] for x in row})
 
 
@@ -76,8 +76,8 @@ def _draw_order(axes: Any, shape: list[int], order: list[list[int]]) -> None:
     colours = colormaps["viridis"]
     last = max(len(order) - 1, 1)
     fits = len(order) <= NUMBERED
-    for place, (number, top, left, height, width) in enumerate(order):
-        colour = colours(place / last)
+    for index, (number, top, left, height, width) in enumerate(order):
+        colour = colours(index / last)
         axes.add_patch(
             Rectangle(
                 (left, top), width, height, facecolor=colour, edgecolor="white", linewidth=0.8

@@ -1,4 +1,4 @@
-"""What a worker does for `gemmproof explain`: the address map, and a picture's data."""
+"""The worker of `gemmproof explain`: the address map, and a picture's data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def serve(
     read: Callable[[str | None, KernelUnderTest], Case | None],
     emit: Listener,
 ) -> None:
-    """In the worker: the address map of the kernel that the request names."""
+    """Emit the address map of the kernel that the request names; runs in the worker."""
     from gemmproof.properties.address_map.explain_access import explain
     from gemmproof.properties.address_map.picture import NoPicture, make_picture
     from gemmproof.properties.kernel import ContractError
@@ -28,11 +28,11 @@ def serve(
     kernel = find(request)
     case = read(request.case, kernel)
 
-    def tell() -> None:
+    def heartbeat() -> None:
         emit({"event": "advanced"})
 
     try:
-        explanation = explain(kernel, request.gpu, request.config, tell=tell)
+        explanation = explain(kernel, request.gpu, request.config, tell=heartbeat)
     except ContractError as error:
         raise TargetError(f"{request.name}: {error}") from None
     picture = None

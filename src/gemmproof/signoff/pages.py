@@ -45,127 +45,134 @@ from gemmproof.signoff.rules import group_by_module
 from gemmproof.signoff.verdict import sign
 
 # -- text ----------------------------------------------------------------------------------------
-PREDICTED = "equals_prediction"  # properties/judges/determinism.py brings torch
+PREDICTED = "equals_prediction"  # properties/judges/determinism.py imports torch
 BESIDES = "Besides, since the baseline"
 SHORT = 12  # digits of a hash
-CHANGES_SHOWN = 20  # changes that an answer shows: --json has all
+CHANGES_SHOWN = 20  # changes that the output shows: --json has all
 _STYLES = {SIGNED: "", INCOMPLETE: STYLES["incomplete"], REFUSED: STYLES["fail"]}
 
 
 def lines(signed: Signoff) -> list[Line]:
-    """What a command prints of it besides the table: the drift, and what a baseline adds."""
+    """Return what a command prints after the table: the drift, and changes from a baseline."""
     drift = _list_drift(signed)
     if signed.baseline is None:
         return drift
-    said: list[Line] = [*drift, ("against the baseline:", "bold")]
+    output: list[Line] = [*drift, ("against the baseline:", "bold")]
     if not signed.changes:
-        said.append(("  nothing changed", ""))
-    for one in _sort(signed.changes)[:CHANGES_SHOWN]:
-        weight = format_weight(one)
-        said.append(
-            (clean(f"  {format_reason(one)}{weight and f'  [{weight}]'}"), _STYLES[weigh(one)])
+        output.append(("  nothing changed", ""))
+    for change in _sort(signed.changes)[:CHANGES_SHOWN]:
+        weight = format_weight(change)
+        output.append(
+            (
+                clean(f"  {format_reason(change)}{weight and f'  [{weight}]'}"),
+                _STYLES[weigh(change)],
+            )
         )
     if len(signed.changes) > CHANGES_SHOWN:
-        said.append((f"  and {len(signed.changes) - CHANGES_SHOWN} more: --json has all", ""))
-    return [*said, ("", "")]
+        output.append((f"  and {len(signed.changes) - CHANGES_SHOWN} more: --json has all", ""))
+    return [*output, ("", "")]
 
 
 def list_unused(signed: Signoff, accepted: Iterable[str]) -> list[Line]:
-    """What --accept says of nothing: of another kernel than was meant, or of what is mended."""
-    used = {word for one in signed.changes if one.accepted for word in list_accepting(one)}
-    why = "no --baseline, which it is about" if signed.baseline is None else "nothing of that kind"
+    """Return notes on values of --accept that match no change, such as one that is fixed."""
+    used = {word for change in signed.changes if change.accepted for word in list_accepting(change)}
+    reason = (
+        "no --baseline, which it is about" if signed.baseline is None else "nothing of that kind"
+    )
     unused = [word for word in dict.fromkeys(accepted) if word not in used]
-    return [(clean(f"note: --accept {word}: got {why}, accepted nothing"), "") for word in unused]
+    return [
+        (clean(f"note: --accept {word}: got {reason}, accepted nothing"), "") for word in unused
+    ]
 
 
 def list_uncounted(signed: Signoff) -> Iterator[Line]:
-    """The measurements that were given and do not count, with the first reason."""
+    """Yield the given measurements that do not count, with the first reason."""
     for option, name in (("bench", "why_not_timed"), ("mutation", "why_not_mutated")):
-        lacking = [k for k in signed.kernels if getattr(k, name)]
-        if lacking:
-            of = f"{len(lacking)} of {format_count(len(signed.kernels), 'kernel')}"
-            why = f"{lacking[0].report.target}: {getattr(lacking[0], name)}"
-            yield (clean(f"note: --{option} does not count for {of}: {why}"), "")
+        uncounted = [k for k in signed.kernels if getattr(k, name)]
+        if uncounted:
+            of = f"{len(uncounted)} of {format_count(len(signed.kernels), 'kernel')}"
+            reason = f"{uncounted[0].report.target}: {getattr(uncounted[0], name)}"
+            yield (clean(f"note: --{option} does not count for {of}: {reason}"), "")
 
 
 def _list_drift(signed: Signoff) -> list[Line]:
     measured = [kernel for kernel in signed.kernels if kernel.drift]
     width = max((len(clean(kernel.report.target)) for kernel in measured), default=0)
-    said = [f"  {clean(k.report.target):<{width}}  {clean(format_drift(k))}" for k in measured]
-    return [("drift:", "bold"), *((line, "") for line in said), ("", "")] if said else []
+    rows = [f"  {clean(k.report.target):<{width}}  {clean(format_drift(k))}" for k in measured]
+    return [("drift:", "bold"), *((line, "") for line in rows), ("", "")] if rows else []
 
 
 def _sort(reasons: Iterable[Reason]) -> list[Reason]:
-    """What weighs most first."""
-    return sorted(reasons, key=lambda one: GRAVEST.index(weigh(one)))
+    """Sort by weight, the gravest first."""
+    return sorted(reasons, key=lambda reason: GRAVEST.index(weigh(reason)))
 
 
 def format_reason(reason: Reason) -> str:
-    """A reason or a change in one line."""
+    """Format a reason or a change in one line."""
     return f"{reason.kernel}: {reason.text}" if reason.kernel else reason.text
 
 
 def format_weight(reason: Reason) -> str:
-    """What it does to the verdict, "" where it is only told."""
+    """Return its effect on the verdict, "" if it has none."""
     return "accepted" if reason.accepted else "" if reason.weight == SIGNED else reason.weight
 
 
 def format_head(signed: Signoff) -> str:
-    """What stands above the reasons: without any weight they say what is not covered."""
-    return "Reasons" if any(one.weight != SIGNED for one in signed.reasons) else "Not covered"
+    """Return the heading of the reasons: without any weight they list what is not covered."""
+    return "Reasons" if any(reason.weight != SIGNED for reason in signed.reasons) else "Not covered"
 
 
 def format_unchanged(signed: Signoff) -> str:
-    """What is said where a baseline tells nothing besides the reasons."""
+    """Return the text for a baseline from which nothing changed, else ""."""
     return "" if signed.changes else "Nothing changed since the baseline."
 
 
 def format_inputs(inputs: Inputs) -> str:
-    """What was asked, in one line."""
+    """Format the inputs in one line."""
     target = f"bits of {inputs.target}" if inputs.target else "exact IEEE dots"
     device = "simulated and launched" if inputs.device == "cuda" else "simulated"
-    said = [device, target, f"seed {inputs.seed}", f"{inputs.max_examples} cases of each format"]
-    return ", ".join([*said, "proofs tried" if inputs.proof else "no proofs tried"])
+    parts = [device, target, f"seed {inputs.seed}", f"{inputs.max_examples} cases of each format"]
+    return ", ".join([*parts, "proofs tried" if inputs.proof else "no proofs tried"])
 
 
 def format_versions(versions: dict[str, str]) -> str:
-    """The versions in one line."""
+    """Format the versions in one line."""
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def format_proofs(kernel: KernelRecord) -> str:
-    """How many of the properties that a solver looked at are proved."""
+    """Format how many of the properties that a solver tried are proved."""
     tried = [p for p in kernel.report.properties if p.proof is not None]
     return f"{sum(p.is_proved for p in tried)} of {len(tried)}" if tried else "not tried"
 
 
 def find_worst(kernel: KernelRecord) -> float | None:
-    """The worst error over its bound, None where there is none."""
+    """Return the worst error over its bound, None if there is none."""
     return max((p.ratio for p in kernel.report.properties if p.ratio is not None), default=None)
 
 
 def format_worst(kernel: KernelRecord) -> str:
-    """The worst error over its bound."""
+    """Format the worst error over its bound."""
     worst = find_worst(kernel)
     return NOT_MEASURED if worst is None else format_ratio(worst)
 
 
 def format_ratio(ratio: float) -> str:
-    """An error over its bound, with so many digits that one within it does not look like 1."""
+    """Format an error over its bound, with enough digits that one within it is not shown as 1."""
     if 0 < ratio < 0.0005:
         return "< 0.001"
-    shown = (f"{ratio:.{places}f}" for places in range(3, 10))
+    shown = (f"{ratio:.{digits}f}" for digits in range(3, 10))
     return next((x for x in shown if (float(x) == 1) == (ratio == 1)), f"{ratio!r}")
 
 
 def format_cases(kernel: KernelRecord) -> str:
-    """How many cases the property with the most of them judged."""
+    """Format the number of cases of the property that judged the most."""
     judged = (p.examples for p in kernel.report.properties if p.backend != COMPILER)
     return str(max(judged, default=0))
 
 
 def format_gpu(kernel: KernelRecord) -> str:
-    """Whether its bits were seen on a GPU, and on how many cases."""
+    """Format whether its bits were seen on a GPU, and in how many cases."""
     ran = [p for p in kernel.report.properties if p.backend == "cuda" and p.status != NOT_RUN]
     if not ran:
         return NOT_RUN
@@ -173,12 +180,14 @@ def format_gpu(kernel: KernelRecord) -> str:
     device = kernel.report.versions.get("device", "a GPU")
     cases = format_count(max(p.examples for p in ran), "case")
     predicted = next((p for p in ran if p.name == PREDICTED), None)
-    said = "as predicted" if predicted is not None and not failed else ", ".join(failed) or "held"
-    return f"{said} in {cases} on {device}"
+    outcome = (
+        "as predicted" if predicted is not None and not failed else ", ".join(failed) or "held"
+    )
+    return f"{outcome} in {cases} on {device}"
 
 
 def format_benchmark(kernel: KernelRecord) -> str:
-    """The ratios that were measured, by format."""
+    """Format the measured ratios, by format."""
     if kernel.benchmark is None:
         return NOT_MEASURED + (f" ({kernel.why_not_timed})" if kernel.why_not_timed else "")
     return "; ".join(
@@ -189,38 +198,38 @@ def format_benchmark(kernel: KernelRecord) -> str:
 
 
 def format_drift(kernel: KernelRecord) -> str:
-    """The classes of its accumulators, each with its formats; where there is none, why."""
-    found = sorted(kernel.drift, key=lambda one: not one.name)  # what was measured first
-    gpu = found[0].gpu if found and found[0].name else ""
+    """Format the classes of its accumulators, each with its formats, or why there is none."""
+    classes = sorted(kernel.drift, key=lambda drift: not drift.name)  # measured ones first
+    gpu = classes[0].gpu if classes and classes[0].name else ""
     formats: dict[str, list[str]] = {}
-    for one in found:
-        formats.setdefault(format_class(one), []).append(one.format)
-    of = "{}: ".format if len(formats) > 1 else "".format  # all formats have it
-    said = [f"{of(', '.join(names))}{words}" for words, names in formats.items()]
-    return "; ".join([*said, *[f"on {gpu}"] * bool(gpu)]) or NOT_MEASURED
+    for drift in classes:
+        formats.setdefault(format_class(drift), []).append(drift.format)
+    of = "{}: ".format if len(formats) > 1 else "".format  # the same in all formats
+    parts = [f"{of(', '.join(names))}{label}" for label, names in formats.items()]
+    return "; ".join([*parts, *[f"on {gpu}"] * bool(gpu)]) or NOT_MEASURED
 
 
-def format_class(one: DriftClass) -> str:
-    """What the sums of one format are, and whether that is as good as the contract says."""
-    if not one.name:
-        return f"{NOT_MEASURED} ({one.why})"
-    return one.name + ("" if one.is_kept else f", worse than the declared {one.declared}")
+def format_class(drift: DriftClass) -> str:
+    """Format the class of the sums in one format, and whether it is as good as declared."""
+    if not drift.name:
+        return f"{NOT_MEASURED} ({drift.why})"
+    return drift.name + ("" if drift.is_kept else f", worse than the declared {drift.declared}")
 
 
 def format_mutation(kernel: KernelRecord) -> str:
-    """The mutation score."""
+    """Format the mutation score."""
     score = kernel.mutation
     if score is None:
         return NOT_MEASURED + (f" ({kernel.why_not_mutated})" if kernel.why_not_mutated else "")
-    said = f"{score.killed} of {format_count(score.killed + score.survivors, 'mutant')} killed"
-    besides = {"equivalent": score.equivalent, "without a difference seen": score.unseen}
-    said += "".join(f", {count} {what}" for what, count in besides.items() if count)
+    text = f"{score.killed} of {format_count(score.killed + score.survivors, 'mutant')} killed"
+    others = {"equivalent": score.equivalent, "without a difference seen": score.unseen}
+    text += "".join(f", {count} {what}" for what, count in others.items() if count)
     sampled = f"; a sample of {score.tried} of {score.of}" if score.tried < score.of else ""
-    return said + sampled
+    return text + sampled
 
 
 def format_proof(result: PropertyResult) -> str:
-    """What was decided for every size, "" where that was not tried."""
+    """Format what was decided for every size, "" if that was not tried."""
     if result.proof is None:
         return ""
     if result.is_proved:
@@ -229,33 +238,33 @@ def format_proof(result: PropertyResult) -> str:
 
 
 def format_contract(kernel: KernelRecord) -> list[tuple[str, str]]:
-    """The words of the contract that are not the same for everybody, and the operands."""
+    """List the fields of the contract that are not the usual ones, and the operands."""
     facts = kernel.report.facts
     if facts is None:
         return []
-    said = []
+    fields = []
     for name, value in facts.contract.items():
         if value in (None, False, {}) or (name, value) in _USUAL:
             continue
         text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         if isinstance(value, dict):
             text = "; ".join(f"{key}: {x}" for key, x in value.items())
-        said.append((name, text))
-    return [*said, *facts.operands.items()]
+        fields.append((name, text))
+    return [*fields, *facts.operands.items()]
 
 
 _USUAL = (("batch", "1.."), ("deterministic", True), ("symmetric", True), ("accumulator", "fp32"))
 
 
 def list_residues(kernel: KernelRecord) -> list[tuple[str, dict[str, int]]]:
-    """Of each axis, how many cases had each residue; none where nothing is known."""
+    """Count the cases with each residue along each axis; none if nothing is known."""
     coverage = kernel.report.coverage or Coverage()
     counts = [(axis, coverage.count(axis)) for axis in AXES]
     return [(axis, count) for axis, count in counts if any(count[r] for r in RESIDUES)]
 
 
 def format_residues(kernel: KernelRecord) -> str:
-    """The residues in one line: cases with each of them along M, N and K."""
+    """Format the residues in one line: cases with each of them along M, N and K."""
     rows = list_residues(kernel)
     if not rows:
         return UNKNOWN
@@ -269,7 +278,7 @@ CELL, LEFT, TOP, GAP = 34, 62, 40, 8
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One square: where it is, how many cases lie there, and how dark it is, from 0 to 1."""
+    """One square: its position, its number of cases, and its shade, from 0 to 1."""
 
     x: int
     y: int
@@ -288,21 +297,21 @@ class Panel:
 
     @property
     def width(self) -> int:
-        """Of the picture."""
+        """The width of the picture."""
         return LEFT + CELL * len(self.columns)
 
     @property
     def height(self) -> int:
-        """Of the picture."""
+        """The height of the picture."""
         return TOP + CELL * len(self.rows)
 
 
 def make_panels(coverage: Coverage | None) -> tuple[Panel, ...]:
-    """The panels, none where no axis has a tile that is known."""
+    """Return the panels, none if no axis has a known tile."""
     counts = {split_residues(w): n for w, n in (coverage.residues if coverage else {}).items()}
     if all(set(where) == {UNKNOWN} for where in counts):
         return ()
-    # what is not known has a place only where there is some
+    # unknown residues are shown only if there are any
     axes = [[r for r in (*RESIDUES, UNKNOWN) if _has(counts, axis, r)] for axis in range(3)]
     most = max(counts.values())
     panels = []
@@ -311,8 +320,8 @@ def make_panels(coverage: Coverage | None) -> tuple[Panel, ...]:
             Cell(
                 LEFT + x * CELL,
                 TOP + y * CELL,
-                found := counts.get((m, n, k), 0),
-                math.log1p(found) / math.log1p(most),
+                count := counts.get((m, n, k), 0),
+                math.log1p(count) / math.log1p(most),
             )
             for y, m in enumerate(axes[0])
             for x, n in enumerate(axes[1])
@@ -322,7 +331,7 @@ def make_panels(coverage: Coverage | None) -> tuple[Panel, ...]:
 
 
 def _has(counts: dict[tuple[str, ...], int], axis: int, residue: str) -> bool:
-    """Whether an axis shows a residue: all that are known, whether a case has them or not."""
+    """Return whether an axis shows a residue: all known ones, with or without cases."""
     seen = {where[axis] for where in counts}
     return residue in seen if residue == UNKNOWN else seen != {UNKNOWN}
 
@@ -332,7 +341,7 @@ TEMPLATE = "page.html.j2"
 
 
 def format_html(signed: Signoff, reproduce: dict[str, Reproduce]) -> str:
-    """The page; `reproduce` is looked up by a kernel's name."""
+    """Return the page; `reproduce` is looked up by a kernel's name."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -355,7 +364,7 @@ def format_html(signed: Signoff, reproduce: dict[str, Reproduce]) -> str:
 
 
 def _show(value: Any) -> Any:
-    """What a page shows of a value: of text no character that moves others (markup is ours)."""
+    """Return a value for a page: text without characters that move others (markup is ours)."""
     return clean(value) if type(value) is str else value
 
 
@@ -364,26 +373,26 @@ HEADS = (
     "kernel", "verdict", "source", "cases", "M, N, K beside the tile", "proved", "worst error",
     "on a GPU", "drift", "speed", "mutants",
 )  # fmt: skip
-REASONS_SHOWN = 30  # reasons and changes: a comment has an end, --json has all
-LONGEST = 400  # characters of one
-# what Markdown, HTML in it, or a forge reads as more than text: marks, references and mentions,
+REASONS_SHOWN = 30  # reasons and changes: a comment has a limit, --json has all
+LONGEST = 400  # characters of each
+# what Markdown, HTML in it, or a forge interprets: marks, references and mentions,
 # emoji, and links that need no marks
 _ACTIVE = re.compile(r"[\\`*\[\]<>&#|~@$!%^{}]|\b_\B|\B_\b|:(?=//|[\w+-]+:)|(?<=www)\.", re.ASCII)
 _LEADING = re.compile(r"^[-+=\d]")  # what would begin a list within an item
 
 
 def format_markdown(signed: Signoff) -> str:
-    """The comment."""
+    """Return the comment."""
     return "\n".join(_list_lines(signed)) + "\n"
 
 
 def escape(text: str) -> str:
-    """Text that Markdown shows as it is, on one line, in a table or not."""
+    """Escape text that Markdown must show unchanged, on one line, in a table or not."""
     return _ACTIVE.sub(_label_character, clean(text))
 
 
-def _label_character(found: re.Match[str]) -> str:
-    return f"&#{ord(found[0])};"
+def _label_character(match: re.Match[str]) -> str:
+    return f"&#{ord(match[0])};"
 
 
 def _list_lines(signed: Signoff) -> Iterator[str]:
@@ -419,12 +428,12 @@ def _list_reasons(head: str, reasons: Iterable[Reason], none: str = "") -> Itera
         yield ""
     if not known and none:
         yield none
-    for one in known[:REASONS_SHOWN]:
-        text = format_reason(one)
+    for reason in known[:REASONS_SHOWN]:
+        text = format_reason(reason)
         text = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
-        weight = format_weight(one)
-        said = _LEADING.sub(_label_character, escape(text))
-        yield f"- {f'**{weight}**: ' * bool(weight)}{said}"
+        weight = format_weight(reason)
+        item = _LEADING.sub(_label_character, escape(text))
+        yield f"- {f'**{weight}**: ' * bool(weight)}{item}"
     if len(known) > REASONS_SHOWN:
         yield f"- and {len(known) - REASONS_SHOWN} more: the JSON has all"
 
@@ -452,7 +461,7 @@ def sign_off(
     left_out: Sequence[str],
     drifts: Mapping[str, tuple[DriftClass, ...]],
 ) -> Signoff:
-    """The sign-off of the reports that the options of the command led to."""
+    """Return the sign-off of the reports that the options of the command produced."""
     inputs = Inputs(
         target=options.gpu,
         device=options.device,
@@ -467,27 +476,27 @@ def sign_off(
 
 
 def list_lost(signed: Signoff) -> list[Regression]:
-    """What its baseline has against it, as reports for CI tell it; what was accepted is none."""
+    """List the regressions from its baseline for CI reports, without accepted changes."""
     return [
-        Regression(one.kernel, one.kind, one.text, one.weight == REFUSED)
-        for one in signed.changes
-        if weigh(one) != SIGNED
+        Regression(change.kernel, change.kind, change.text, change.weight == REFUSED)
+        for change in signed.changes
+        if weigh(change) != SIGNED
     ]
 
 
 def list_writers(signed: Signoff, reproduce: Mapping[str, Reproduce]) -> dict[str, Writer]:
-    """What writes it in each form, by option."""
-    known = dict(reproduce)
-    document = signed.to_dict(known)
+    """Return the writer of each form, by option."""
+    commands = dict(reproduce)
+    document = signed.to_dict(commands)
 
-    def write_html(place: Path) -> None:
-        place.write_text(format_html(signed.with_hash(document), known), encoding="utf-8")
+    def write_html(path: Path) -> None:
+        path.write_text(format_html(signed.with_hash(document), commands), encoding="utf-8")
 
-    def write_markdown(place: Path) -> None:
-        place.write_text(format_markdown(signed.with_hash(document)), encoding="utf-8")
+    def write_markdown(path: Path) -> None:
+        path.write_text(format_markdown(signed.with_hash(document)), encoding="utf-8")
 
     return {
-        "json": lambda place: write_json(place, document),
+        "json": lambda path: write_json(path, document),
         "html": write_html,
         "markdown": write_markdown,
     }

@@ -50,7 +50,7 @@ class Statement:
 
     @property
     def label(self) -> str:
-        """The module and what the part is called in it."""
+        """The module, and the name of the part in it."""
         return (
             f"{self.source.module}:{self.names[0] if self.names else f'line of {self.digest[:8]}'}"
         )
@@ -62,28 +62,29 @@ class Statement:
 
     @cached_property
     def uses(self) -> dict[str, tuple[tuple[str, ...], ...]]:
-        """The names that it reads, each with the attributes that it asks of it, () where bare."""
-        found: dict[str, dict[tuple[str, ...], None]] = {}
+        """The names that it reads, each with the attributes that it reads of it, () if bare."""
+        uses: dict[str, dict[tuple[str, ...], None]] = {}
         inner: set[int] = set()
-        for node in ast.walk(self.node):  # an attribute comes before what it is of
+        for node in ast.walk(self.node):  # an attribute precedes its object
             if id(node) in inner:
                 continue
             chain: list[str] = []
-            one: ast.AST = node
-            while isinstance(one, ast.Attribute):
-                inner.add(id(one.value))
-                chain.insert(0, one.attr)
-                one = one.value
-            if isinstance(one, ast.Name):
-                found.setdefault(one.id, {})[tuple(chain)] = None
-        return {name: tuple(chains) for name, chains in found.items()}
+            base: ast.AST = node
+            while isinstance(base, ast.Attribute):
+                inner.add(id(base.value))
+                chain.insert(0, base.attr)
+                base = base.value
+            if isinstance(base, ast.Name):
+                uses.setdefault(base.id, {})[tuple(chain)] = None
+        return {name: tuple(chains) for name, chains in uses.items()}
 
 
 @dataclass(eq=False)
 class ModuleText:
-    """The parts of a file, by the names that they bind; `stars` are modules imported wholly.
+    """The parts of a file, by the names that they bind; `stars` are modules imported with *.
 
-    `effects` bind no name, but may change what others do. `written`: when it was last, in seconds.
+    `effects` bind no name, but may change what others do. `written`: the time of the last write, in
+    seconds.
     """
 
     module: str
@@ -94,29 +95,29 @@ class ModuleText:
     stars: tuple[str, ...] = ()
 
     def find(self, line: int) -> Statement | None:
-        """The part that a line is of."""
+        """Return the part that a line belongs to, or None."""
         return next(
             (p for p in self.parts if first_line(p.node) <= line <= last_line(p.node)), None
         )
 
 
 def first_line(node: ast.stmt) -> int:
-    """The line that a statement begins in, its decorators included."""
+    """Return the line that a statement begins in, its decorators included."""
     return min([node.lineno, *(x.lineno for x in getattr(node, "decorator_list", ()))])
 
 
 def last_line(node: ast.stmt) -> int:
-    """The line that a statement ends in."""
+    """Return the line that a statement ends in."""
     return node.end_lineno or node.lineno
 
 
 def read_source(path: str, module: str) -> ModuleText | None:
-    """The parts of a file, None for what is no Python that can be read."""
+    """Return the parts of a file, None if it is no readable Python."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return _read_source(path, module, (found.st_mtime_ns, found.st_size))
+    return _read_source(path, module, (status.st_mtime_ns, status.st_size))
 
 
 @lru_cache(maxsize=512)
@@ -128,30 +129,30 @@ def _read_source(path: str, module: str, state: tuple[int, int]) -> ModuleText |
         return None
     lines = text.splitlines()
     package = module if Path(path).stem == "__init__" else module.rpartition(".")[0]
-    found = ModuleText(module, state[0] / 1e9)
+    source = ModuleText(module, state[0] / 1e9)
     for node in tree.body:
-        own = "\n".join(lines[first_line(node) - 1 : last_line(node)])
+        segment = "\n".join(lines[first_line(node) - 1 : last_line(node)])
         imports = dict(_list_imports(node, package))
         names = tuple(dict.fromkeys(_list_bound(node)))
-        part = Statement(found, node, own, names, imports)
-        found.parts.append(part)
-        found.stars += tuple(x.module for x in imports.values() if x.name == "*")
+        part = Statement(source, node, segment, names, imports)
+        source.parts.append(part)
+        source.stars += tuple(x.module for x in imports.values() if x.name == "*")
         for name in names:
-            found.binding.setdefault(name, []).append(part)
+            source.binding.setdefault(name, []).append(part)
         if not names and not _is_idle(node):
-            found.effects.append(part)
-    return found
+            source.effects.append(part)
+    return source
 
 
 def _is_idle(node: ast.stmt) -> bool:
-    """Whether it does nothing to a module that is imported: a text, or what runs as a script."""
+    """Return whether it has no effect on an imported module: a text, or script-only code."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return True
     return isinstance(node, ast.Pass) or "__name__" in ast.dump(getattr(node, "test", node))
 
 
 def _list_bound(node: ast.AST) -> Iterator[str]:
-    """The names that a statement binds in its module."""
+    """Yield the names that a statement binds in its module."""
     if isinstance(node, IMPORTS):
         for alias in node.names:
             if alias.name != "*":
@@ -165,34 +166,34 @@ def _list_bound(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
         yield node.id
     elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
-        one: ast.expr = node  # what is stored in a variable is a part of it
-        while isinstance(one, ast.Subscript | ast.Attribute):
-            one = one.value
-        if isinstance(one, ast.Name):
-            yield one.id
+        target: ast.expr = node  # a store into a variable changes it
+        while isinstance(target, ast.Subscript | ast.Attribute):
+            target = target.value
+        if isinstance(target, ast.Name):
+            yield target.id
     for child in ast.iter_child_nodes(node):
         yield from _list_bound(child)
 
 
 def _list_imports(node: ast.stmt, package: str) -> Iterator[tuple[str, Import]]:
-    """The names that it binds by importing, in functions too; "*" and a number for all of some."""
-    for number, one in enumerate(ast.walk(node)):
-        if isinstance(one, ast.Import):
-            for alias in one.names:
+    """Yield the names that it binds by importing, in functions too; "*" and a number for a star."""
+    for number, child in enumerate(ast.walk(node)):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
                 whole = alias.name if alias.asname else alias.name.partition(".")[0]
                 yield alias.asname or whole, Import(whole, "")
-        elif isinstance(one, ast.ImportFrom):
-            above = package.split(".") if one.level else []
-            above = above[: len(above) - one.level + 1] if one.level else above
-            module = ".".join([*above, *filter(None, [one.module])])
-            for alias in one.names:
+        elif isinstance(child, ast.ImportFrom):
+            above = package.split(".") if child.level else []
+            above = above[: len(above) - child.level + 1] if child.level else above
+            module = ".".join([*above, *filter(None, [child.module])])
+            for alias in child.names:
                 bound = f"* {number}" if alias.name == "*" else alias.asname or alias.name
                 yield bound, Import(module, alias.name)
 
 
 @lru_cache(maxsize=4096)
 def find_file(module: str) -> str | None:
-    """The file that a module is of, without importing it; None where there is none."""
+    """Return the file of a module, without importing it; None if there is none."""
     if module in sys.modules:
         file = getattr(sys.modules[module], "__file__", None)
         return realpath(file) if isinstance(file, str) and file.endswith(".py") else None
@@ -209,15 +210,15 @@ def find_file(module: str) -> str | None:
 
 # -- source --------------------------------------------------------------------------------------
 Chains = tuple[tuple[str, ...], ...]
-LOADED = "gemmproof_target_"  # what target.py puts before the name of a file of its own
+LOADED = "gemmproof_target_"  # the prefix of target.py for a file that it loads by path
 
 
 class Rewritten(Exception):
-    """A file was written after it was imported: what it says now is not what runs."""
+    """A file was written after it was imported: its current text is not what runs."""
 
 
 def trace(*roots: object, imported: float = math.inf) -> dict[str, str]:
-    """The parts that functions can reach, by module and name, each with a hash of its text.
+    """Return the parts that functions can reach, by module and name, with hashes of their texts.
 
     Raises Rewritten for a file that was written after `imported`, in seconds since the epoch.
     """
@@ -227,22 +228,22 @@ def trace(*roots: object, imported: float = math.inf) -> dict[str, str]:
     for part in walk.seen:
         if part.source.written > imported:
             raise Rewritten(f"{part.source.module} was written after it was imported")
-    found: dict[str, list[str]] = {}
+    digests_by_label: dict[str, list[str]] = {}
     for part in walk.seen:
-        found.setdefault(part.label, []).append(part.digest)
-    traced = {label: " ".join(sorted(digests)) for label, digests in found.items()}
+        digests_by_label.setdefault(part.label, []).append(part.digest)
+    traced = {label: " ".join(sorted(digests)) for label, digests in digests_by_label.items()}
     return dict(sorted({**traced, **walk.unread}.items()))
 
 
 class _Walk:
-    """A walk from values to the statements that made them, and on to what those name."""
+    """A walk from values to the statements that define them, and on to what those name."""
 
     def __init__(self) -> None:
         self.seen: dict[Statement, None] = {}
         self.unread: dict[str, str] = {}  # what has no text, by a hash of its code
         self._values: dict[int, object] = {}
         self._asked: set[tuple[str, str, Chains]] = set()
-        self._package = ""  # the installed one that the first function is of
+        self._package = ""  # the installed package of the first function
 
     def enter(self, value: object) -> None:
         """Follow a value: a function and all that it holds, a Triton kernel, a container."""
@@ -278,7 +279,7 @@ class _Walk:
         if hasattr(function, "__wrapped__"):
             self.enter(function.__wrapped__)
         if code.co_filename.startswith("<") or not Path(code.co_filename).is_file():
-            # it was made at run time: its names are all that can be followed
+            # created at run time: only its names can be followed
             text = repr((code.co_code, code.co_names, [c for c in code.co_consts if _is_plain(c)]))
             digest = hashlib.sha256(text.encode()).hexdigest()[:16]
             self.unread[f"{function.__module__}:{function.__qualname__}"] = digest
@@ -304,13 +305,13 @@ class _Walk:
             self._take(part)
 
     def _read(self, path: str, module: str) -> ModuleText | None:
-        """The parts of a file of the project's; None for what others made."""
-        whose = owner(path)
-        theirs = whose == "installed" and module.partition(".")[0] != self._package
-        return None if whose == "library" or theirs else read_source(path, module)
+        """Return the parts of a file of the project; None for other code."""
+        origin = owner(path)
+        foreign = origin == "installed" and module.partition(".")[0] != self._package
+        return None if origin == "library" or foreign else read_source(path, module)
 
     def _take(self, part: Statement) -> None:
-        """Take a part in, and what it names."""
+        """Add a part, and what it names."""
         if part in self.seen:
             return
         self.seen[part] = None
@@ -322,11 +323,11 @@ class _Walk:
             self._follow_bound(part.source, name, chains)
 
     def _follow_bound(self, source: ModuleText, name: str, chains: Chains) -> None:
-        """Follow a name of a module, of which attributes are asked."""
-        asked = (source.module, name, chains)
-        if asked in self._asked:
+        """Follow a name of a module, of which attributes are read."""
+        key = (source.module, name, chains)
+        if key in self._asked:
             return
-        self._asked.add(asked)
+        self._asked.add(key)
         for part in source.binding.get(name, []):
             if name in part.imports:
                 self._follow_import(part.imports[name], chains)
@@ -335,20 +336,20 @@ class _Walk:
         if name not in source.binding:
             for module in source.stars:
                 file = find_file(module)
-                all_of_it = self._read(file, module) if file else None
-                if all_of_it is not None:  # a name that it has not is a local one, or Python's
-                    self._follow_bound(all_of_it, name, chains)
+                star = self._read(file, module) if file else None
+                if star is not None:  # a name that it lacks is local, or built in
+                    self._follow_bound(star, name, chains)
 
-    def _follow_import(self, asked: Import, chains: Chains) -> None:
-        if not asked.name:
+    def _follow_import(self, imported: Import, chains: Chains) -> None:
+        if not imported.name:
             for chain in chains:
-                self._follow_module(asked.module, chain)
+                self._follow_module(imported.module, chain)
             return
         for chain in chains:
-            self._follow_module(asked.module, (asked.name, *chain))
+            self._follow_module(imported.module, (imported.name, *chain))
 
     def _follow_module(self, module: str, chain: tuple[str, ...]) -> None:
-        """Follow what is asked of a module: what it binds, a module in it, or else all of it."""
+        """Follow an attribute of a module: a name that it binds, a submodule, or else all of it."""
         file = find_file(module)
         source = self._read(file, module) if file else None
         if chain and source is not None and (chain[0] in source.binding or source.stars):
@@ -362,7 +363,7 @@ class _Walk:
 
 
 def _label_module(path: str, module: str) -> str:
-    """The module's name where the file is its own, else that of the file."""
+    """Return the module's name if the file is its own, else that of the file."""
     file = getattr(sys.modules.get(module), "__file__", None)
     is_own = isinstance(file, str) and realpath(file) == path
     return module.removeprefix(LOADED) if is_own else Path(path).stem
@@ -375,48 +376,50 @@ def _list_cells(function: types.FunctionType) -> Iterator[Any]:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether its text is the same in every process."""
+    """Return whether its text is the same in every process."""
     return isinstance(value, str | bytes | int | float | complex | type(None) | type(...))
 
 
 # -- facts ---------------------------------------------------------------------------------------
 def describe(kernel: KernelUnderTest, imported: float = math.inf) -> Identity:
-    """The facts of a kernel; never raises: what they lack they say.
+    """Return the facts of a kernel; never raises: `lack` is the reason why they are incomplete.
 
-    `imported`: a moment before its files were, in seconds since the epoch.
+    `imported`: a time before its files were imported, in seconds since the epoch.
     """
     try:
         return _describe(kernel, imported)
-    except Rewritten as why:
-        return Identity(lack=str(why))
-    except Exception as error:  # its objects may do anything when they are looked at
+    except Rewritten as rewritten:
+        return Identity(lack=str(rewritten))
+    except Exception as error:  # its objects may do anything when they are inspected
         return Identity(lack=f"its source was not read: {format_error(error)}")
 
 
 def _describe(kernel: KernelUnderTest, imported: float) -> Identity:
-    stated = kernel.contract.to_dict()
-    contract = {name: _name(value) if callable(value) else value for name, value in stated.items()}
-    operands = {name: _say(one) for name, one in kernel.operands.items()}
+    declared = kernel.contract.to_dict()
+    contract = {
+        name: _name(value) if callable(value) else value for name, value in declared.items()
+    }
+    operands = {name: _say(operand) for name, operand in kernel.operands.items()}
     source = trace(kernel.launch, imported=imported)
     formula = trace(kernel.spec) if kernel.spec is not None else {}
-    # one that is stated in the same function as the wrapper changes with it
+    # a formula in the same function as the wrapper changes with it
     lack = "" if source else "its source was not found"
     own = {label: text for label, text in formula.items() if label not in source}
     return Identity(source, own, contract, operands, lack)
 
 
-def _say(stated: object) -> str:
-    """An operand in words; a function of its values by a hash of its text."""
-    if not isinstance(stated, Operand):
-        return repr(stated)
-    words = [stated.format, str(list(stated.axes)).replace("'", "")]
-    words += [stated.use] * stated.is_result + ["optional"] * stated.optional
-    layouts = stated.layouts if isinstance(stated.layouts, str) else " ".join(stated.layouts)
-    words += [f"layouts {layouts}"] if layouts != "contiguous" else []
-    if stated.values is not None:
-        named = _name(stated.values) if callable(stated.values) else str(stated.values)
-        words.append(f"values {named}")
-    return " ".join(words)
+def _say(operand: object) -> str:
+    """Format an operand; a function of its values by a hash of its text."""
+    if not isinstance(operand, Operand):
+        return repr(operand)
+    parts = [operand.format, str(list(operand.axes)).replace("'", "")]
+    parts += [operand.use] * operand.is_result + ["optional"] * operand.optional
+    layouts = operand.layouts if isinstance(operand.layouts, str) else " ".join(operand.layouts)
+    parts += [f"layouts {layouts}"] if layouts != "contiguous" else []
+    if operand.values is not None:
+        named = _name(operand.values) if callable(operand.values) else str(operand.values)
+        parts.append(f"values {named}")
+    return " ".join(parts)
 
 
 def _name(function: object) -> str:
