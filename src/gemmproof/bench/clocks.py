@@ -95,7 +95,7 @@ def _read_nvml() -> dict[str, Any]:
             torch.cuda.temperature(),
             torch.cuda.power_draw() / 1e3,  # it gives milliwatts
         )
-    except Exception:  # NVML has many reasons: no permission, no such query, another driver
+    except Exception:  # NVML fails for many reasons: no permission, no such query, another driver
         return {}
     return {**dict(zip(_FIELDS, map(float, values), strict=True)), "source": "nvml"}
 
@@ -156,7 +156,7 @@ class CudaDevice:
         torch.cuda.synchronize()
 
     def capture(self, body: Run) -> Run:
-        """A run that replays what `body` launches; the wrapper's own cost stays out of it.
+        """Return a run that replays what `body` launches, without the cost of the wrapper itself.
 
         `body` has run before, so that nothing is compiled or tuned within the capture. Raises
         whatever CUDA or the body raises if that cannot be captured.
@@ -185,7 +185,7 @@ class CudaDevice:
         torch.cuda.synchronize()
 
     def time(self, run: Run, repeats: int) -> float:
-        """Device seconds of one run, over `repeats` of them."""
+        """Return the device seconds of one run, over `repeats` of them."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         for _ in range(repeats):

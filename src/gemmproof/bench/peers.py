@@ -85,7 +85,7 @@ def take_product(declared: Stated, buffers: Buffers, columns: bool = False) -> B
     """
     a, b = (_convert(declared, name, buffers.tensors[name]) for name in ROLES)
     if columns:
-        # as bytes where an element is one: few operations take fp8
+        # 1-byte elements as bytes: few operations support fp8
         code = b.view(torch.uint8) if b.element_size() == 1 else b
         b = code.transpose(-1, -2).contiguous().transpose(-1, -2).view(b.dtype)
     return Buffers(a, b)

@@ -42,7 +42,7 @@ class TimedRow:
     `seconds` and `peer_seconds` are medians over the rounds of one call, `samples` the kernel's
     seconds in each round. `ratio` is the peer's time over the kernel's, so above 1 is faster.
     `floor` is the lowest and the highest ratio of the peer to itself. `roofline` and `ceiling` are
-    shares of what the GPU's figures and what its own measured ceiling allow, None where unknown.
+    shares of what the GPU's figures and what its own measured ceiling allow, None if unknown.
     `sets` buffers of `set_bytes` each rotate; `clocks` were read before and after the rounds.
     `wrong` describes in one line what was wrong with the result: then nothing was timed. `operands`
     are the declared ones, by name; `peer_differs` describes in one line where the peer's result

@@ -26,7 +26,7 @@ from gemmproof.target import TargetError, call_theirs
 class Callee:
     """A function of a, b and operands by name, under its name in reports.
 
-    `takes`: the operands that it is passed, None for all. `takes_out`: whether it takes a result to
+    `takes`: the operands that it is passed, None for all. `takes_out`: True if it takes a result to
     write to, None if its signature does not show that; `out_name` is the name of that parameter,
     `out_format` its format if it is required. `prepare` makes the operands that it is passed from a
     set, once and untimed; None if they are the set's own.
@@ -172,7 +172,7 @@ class Leg:
                 own.tensors.values(), self.callee.prepare(source).tensors.values(), strict=True
             ):
                 if x is not y:
-                    # as bytes where an element is one: few operations take fp8
+                    # 1-byte elements as bytes: few operations support fp8
                     kind = torch.uint8 if x.element_size() == 1 else x.dtype
                     x.view(kind).copy_(y.view(kind))
 

@@ -219,7 +219,7 @@ def _draw(operand: Operand, sides: tuple[int, ...], known: dict[str, Any], seed:
 def to_storage(x: torch.Tensor) -> Array:
     """Copy the elements to a storage array, of any format that an operand may have."""
     fmt = _STORED[x.dtype]
-    # as integers: few operations take fp8
+    # as integers: few operations support fp8
     code = x.view(getattr(torch, f"int{8 * fmt.itemsize}")).contiguous().cpu()
     return code.numpy().view(fmt.storage)
 

@@ -24,7 +24,7 @@ STYLES = {
 
 @contextmanager
 def write_svg(path: Path, width: float, height: float) -> Iterator[Any]:
-    """Yield a figure, in inches, and write it at the end, with the same bytes for the same data."""
+    """Yield a figure, sizes in inches, and write it: the same bytes for the same data."""
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -63,8 +63,8 @@ class Bug:
     constants above; `exact` whether float64 holds the whole product. `kept` of `given` elements are
     not zero. `tuned` names the tuned kernels of the target's module, each with the index of the
     configuration to run. `room`: whether the results need memory around them as well. `before` are
-    the preceding calls, in order. If it is the `same`, the result must have the bits of the first
-    of them, at least in as many `rows` as both have; None for all of it.
+    the preceding calls, in order. If `same`, the result must have the bits of the first of them, at
+    least in as many `rows` as both have; None for all of it.
     """
 
     finding: Finding

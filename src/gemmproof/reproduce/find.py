@@ -53,7 +53,7 @@ _ELEMENT = re.compile(r"^[^:]*?\[([\d, ]*)\]")
 
 
 class Zeros(Simulator):
-    """The simulator with zeros in undefined lanes, as memory and registers often have."""
+    """The simulator with zeros in undefined lanes, which memory and registers often hold."""
 
     fills = ("zero", "zero", "zero")
 

@@ -80,9 +80,9 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Calls before that of the case; its result must be the `same` as that of the first of them.
+    """Calls before that of the case; if `same`, its result must equal that of the first of them.
 
-    This applies to as many `rows` as both have, None for all. Otherwise it must be right alone.
+    It must do so in as many `rows` as both have, None for all. Otherwise it must be right alone.
     """
 
     before: tuple[Before, ...]

@@ -75,13 +75,13 @@ def try_test(request: Request, emit: Listener) -> None:
     for name, around in AROUND.items():
         outcomes[name] = _run(code, request.plan["path"], around)
         # state that the user's modules keep of the calls must be gone the next time
-        for module in [x for x in sys.modules.keys() - preloaded if _is_theirs(x)]:
+        for module in [x for x in sys.modules.keys() - preloaded if _is_user_module(x)]:
             del sys.modules[module]
         emit({"event": "tried"})
     emit({"event": "interpreted", "outcomes": outcomes})
 
 
-def _is_theirs(module: str) -> bool:
+def _is_user_module(module: str) -> bool:
     file = getattr(sys.modules[module], "__file__", None)
     return isinstance(file, str) and owner(file) == "user"
 

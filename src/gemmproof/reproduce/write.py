@@ -17,8 +17,8 @@ from gemmproof.target import Calling
 
 # -- texts ---------------------------------------------------------------------------------------
 _GOT = re.compile(r": got (\S+), expected ")
-# of a test under Triton's interpreter, by what surrounds the operands: its message if it failed,
-# "" if it passed, or None and the reason why it could not run
+# outcomes of a test under Triton's interpreter, by what surrounds the operands: its message if it
+# failed, "" if it passed, or None and the reason why it could not run
 Outcomes = Mapping[str, tuple[str | None, str]]
 
 
@@ -226,8 +226,8 @@ def write_test(
 ) -> str:
     """Write the test file. `reproduce` is the command that judges the case, `notes` are on GPUs."""
     name = location.function.rpartition(".")[2]
-    every = [x for call in bug.before for x in call.operands] + list(bug.operands)
-    long = list(dict.fromkeys(x for x in every if len(x.elements) > SHOWN))
+    operands = [x for call in bug.before for x in call.operands] + list(bug.operands)
+    long = list(dict.fromkeys(x for x in operands if len(x.elements) > SHOWN))
     body = list(_indent(_write_body(bug, location, calling, long)))
     renews = any("overwrite(" in line for line in body)
     needs_patches = bool(bug.tuned) or None not in (location.kernels, location.module)

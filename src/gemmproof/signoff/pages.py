@@ -210,7 +210,7 @@ def format_drift(kernel: KernelRecord) -> str:
 
 
 def format_class(drift: DriftClass) -> str:
-    """Format the class of the sums in one format, and whether it is as good as declared."""
+    """Format the class of the sums in one format, and that it is worse than declared, if so."""
     if not drift.name:
         return f"{NOT_MEASURED} ({drift.why})"
     return drift.name + ("" if drift.is_kept else f", worse than the declared {drift.declared}")

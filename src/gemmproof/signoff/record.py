@@ -88,7 +88,7 @@ class Benchmark:
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Benchmark:
         """Return the benchmark of plain data from `asdict` or JSON."""
-        ratios = tuple(Ratios(**ratios) for ratios in data["ratios"])
+        ratios = tuple(Ratios(**entry) for entry in data["ratios"])
         return Benchmark(data["device"], data["date"], ratios)
 
 

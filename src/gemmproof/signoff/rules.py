@@ -260,7 +260,7 @@ class _Pair:
             if old in on_gpu and self.now.inputs.device == "cpu":
                 continue
             is_gone = new is None or not _ran(new)
-            if _ran(old) and is_gone and old.name != ACCUMULATOR:  # which is compared in detail
+            if _ran(old) and is_gone and old.name != ACCUMULATOR:  # which the drift covers
                 # with other draws a property may apply to no case
                 is_kept = self.is_unchanged or not self.is_same_search
                 weight = INCOMPLETE if is_kept and new is not None else REFUSED

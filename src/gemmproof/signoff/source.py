@@ -145,7 +145,7 @@ def _read_source(path: str, module: str, state: tuple[int, int]) -> ModuleText |
 
 
 def _is_idle(node: ast.stmt) -> bool:
-    """Return whether it has no effect on an imported module: a text, or script-only code."""
+    """Return whether a statement does nothing to an imported module: a text, or script code."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return True
     return isinstance(node, ast.Pass) or "__name__" in ast.dump(getattr(node, "test", node))
