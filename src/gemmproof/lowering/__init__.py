@@ -1,1 +1,1 @@
-"""What Triton's compiler made of a wrapper's launches, for GPUs that need not be there."""
+"""The output of Triton's compiler for a wrapper's launches, for GPUs that may be absent."""

@@ -1,4 +1,4 @@
-"""Assumptions of predictions: the model of a dot beside the compiled one."""
+"""Assumptions of predictions: the model of a dot compared with the compiled one."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ Steps = tuple[frozenset[int], ...]
 
 
 def read_width(layout: str) -> int | None:
-    """The kWidth of an operand in registers, None of any other layout."""
-    found = _WIDTH.match(layout.strip())
-    return int(found[1]) if found else None
+    """Return the kWidth of an operand in registers, or None for any other layout."""
+    match = _WIDTH.match(layout.strip())
+    return int(match[1]) if match else None
 
 
 def list_order(width: int, bits: int, BLOCK_K: int) -> tuple[int, ...]:
-    """The k of successive products within a group, of operands of `bits` with this kWidth.
+    """List the k of successive products within a group, for operands of `bits` with this kWidth.
 
-    A tile of 4 w has no upper half of a group: what is left of a thread's w neighbours takes its
-    place, E by E. () where a tile is neither that nor whole groups: the order is then not known.
+    A tile of 4 w has no upper half of a group: the rest of a thread's w neighbours takes its place,
+    E by E. () if a tile is neither that nor whole groups: the order is then unknown.
     """
     E = 32 // bits
     if width % E or (BLOCK_K % (8 * width) and BLOCK_K != 4 * width):
         return ()
     short = BLOCK_K == 4 * width
     if short and width % (2 * E):
-        return tuple(range(BLOCK_K))  # one instruction, of which the upper half is empty
+        return tuple(range(BLOCK_K))  # one instruction, whose upper half is empty
     halves, step = ((0, E), 2 * E) if short else ((0, 4 * width), E)
     return tuple(
         width * t + register + half + e
@@ -55,7 +55,7 @@ def list_order(width: int, bits: int, BLOCK_K: int) -> tuple[int, ...]:
 
 
 def list_steps(order: tuple[int, ...], size: int, K: int) -> Steps:
-    """The products that a unit sums at once, `size` of k in this order; () is ascending."""
+    """List the products that a unit sums at once, `size` of k in this order; () is ascending."""
     group = order or tuple(range(size))
     count = lcm(len(group), size, K)
     whole = [k + start for start in range(0, count, len(group)) for k in group]
@@ -78,18 +78,18 @@ class Predicted:
 
     @property
     def formats(self) -> tuple[str, str]:
-        """What is multiplied, after widening."""
+        """The formats that are multiplied, after widening."""
         model = self.model
         return name(model.as_format or model.a_format), name(model.as_format or model.b_format)
 
     @property
     def accumulator(self) -> str:
-        """What is added in."""
+        """The format that products are added in."""
         return name(self.model.acc_format)
 
     @property
     def precision(self) -> str:
-        """How fp32 operands are multiplied, "" for others."""
+        """The precision of fp32 products, "" for other formats."""
         if self.model.split:
             return self.model.split
         return {"tf32": "tf32", "fp32": "ieee"}.get(self.model.a_format, "")
@@ -98,33 +98,33 @@ class Predicted:
     def chain(self) -> int | None:
         """The elements of k that are summed from zero before they are added to the rest.
 
-        None where the unit adds onto the sum itself.
+        None if the unit adds onto the sum itself.
         """
         return self.model.part or (self.tile[-1] if self.model.split else None)
 
     def __str__(self) -> str:
-        """The model, as a report names it."""
+        """Format the model for a report."""
         model, (a, b) = self.model, self.formats
-        words = [f"{model.instruction} of {a} x {b} onto {self.accumulator}"]
+        parts = [f"{model.instruction} of {a} x {b} onto {self.accumulator}"]
         if model.unit.kind == "fused":
-            words.append(f"{model.unit.L} of k at once")
+            parts.append(f"{model.unit.L} of k at once")
         if model.as_format and not model.split:
-            words.append(f"widened from {name(model.a_format)} x {name(model.b_format)}")
+            parts.append(f"widened from {name(model.a_format)} x {name(model.b_format)}")
         if model.order:
-            words.append(f"k in the order {_shorten(model.order)}")
+            parts.append(f"k in the order {_shorten(model.order)}")
         if model.split:
-            words.append(f"split by {model.split}")
+            parts.append(f"split by {model.split}")
         if self.chain is not None:
-            words.append(f"sums of {self.chain} of k from zero")
+            parts.append(f"sums of {self.chain} of k from zero")
         elif self.onto_sum:
-            words.append("onto the sum before it")
+            parts.append("onto the sum before it")
         if model.unit.saturates:
-            words.append("saturating")
-        return ", ".join(words)
+            parts.append("saturating")
+        return ", ".join(parts)
 
 
 def name(format_name: str) -> str:
-    """A format as PTX names it: fp8e4m3 is e4m3, fp16 is f16, int8 is s8."""
+    """Return a format's name in PTX: fp8e4m3 is e4m3, fp16 is f16, int8 is s8."""
     return FORMATS[format_name].ptx or format_name.replace("int", "s")
 
 
@@ -133,17 +133,19 @@ def _shorten(order: tuple[int, ...]) -> str:
 
 
 def join_predicted(dots: Iterable[PredictedDot]) -> list[Predicted]:
-    """The models of each line and tile, once; that one began at zero is no model of its own.
+    """Join the models of each line and tile; beginning at zero makes no separate model.
 
     A dot whose sum is the constant zero at first has `from_zero` in its first trip alone.
     """
-    found: dict[tuple[str, tuple[int, ...], DotModel], set[bool]] = {}
+    starts_by_key: dict[tuple[str, tuple[int, ...], DotModel], set[bool]] = {}
     for dot in dots:
         where = "" if dot.where is None else f"{display_path(dot.where.file)}:{dot.where.line}"
         model = replace(dot.model, from_zero=bool(dot.model.split))
-        found.setdefault((where, dot.tile, model), set()).add(dot.from_zero)
-    made = (Predicted(*key, True in starts, False in starts) for key, starts in found.items())
-    return sorted(made, key=lambda x: (x.where, x.tile, str(x)))
+        starts_by_key.setdefault((where, dot.tile, model), set()).add(dot.from_zero)
+    predicted = (
+        Predicted(*key, True in starts, False in starts) for key, starts in starts_by_key.items()
+    )
+    return sorted(predicted, key=lambda x: (x.where, x.tile, str(x)))
 
 
 # -- compiled ------------------------------------------------------------------------------------
@@ -152,11 +154,11 @@ _WARPS = re.compile(r"warpsPerCTA = \[([\d, ]+)\]")
 
 @dataclass(frozen=True, slots=True)
 class CompiledDot:
-    """The dots that a launch has at one line, and what became of them.
+    """The dots of a launch at one line, and their lowerings.
 
     `tiles` are theirs, `kinds` how many of them differ in tile, formats or precision, and `warps`
-    how the warps of a block share the result, along each of its axes; None where that is not known.
-    `strays`: instructions of other dots may be among them, or some of theirs elsewhere.
+    how the warps of a block share the result, along each of its axes; None if unknown. `strays`:
+    instructions of other dots may be among them, or some of theirs elsewhere.
     """
 
     where: str
@@ -168,66 +170,68 @@ class CompiledDot:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> CompiledDot:
-        """The record that `asdict` gave, also after JSON."""
+        """Rebuild the record that `asdict` gave, also after JSON."""
         lowerings = tuple(read_dot(x) for x in data["lowerings"])
         tiles = tuple(tuple(x) for x in data["tiles"])
         warps = None if data["warps"] is None else tuple(data["warps"])
         return CompiledDot(**{**data, "lowerings": lowerings, "tiles": tiles, "warps": warps})
 
 
-def list_compiled(made: CompiledLaunch) -> list[CompiledDot]:
-    """The dots of a compiled launch, by line."""
-    asked = assembly.list_dots(made.asm.get("ttir", ""))
-    return join_lines(asked, list_dots(made))
+def list_compiled(compiled: CompiledLaunch) -> list[CompiledDot]:
+    """List the dots of a compiled launch, by line."""
+    source_dots = assembly.list_dots(compiled.asm.get("ttir", ""))
+    return join_lines(source_dots, list_dots(compiled))
 
 
-def join_lines(asked: list[assembly.IrDot], lowered: Iterable[DotLowering]) -> list[CompiledDot]:
-    """Every line of the source that has dots, with what the compiler made of them.
+def join_lines(
+    source_dots: list[assembly.IrDot], lowered: Iterable[DotLowering]
+) -> list[CompiledDot]:
+    """Join every line of the source that has dots with its lowerings.
 
     A compiler may give some instructions of a dot another line: that of an operand, or of the
-    function around it. They are those of the only dot there is, or else of the only line that has
-    none of its own.
+    surrounding function. They belong to the only dot there is, or else to the only line that has no
+    instructions.
     """
     lines: dict[str, list[assembly.IrDot]] = {}
-    for dot in asked:
+    for dot in source_dots:
         lines.setdefault(show(dot.place), []).append(dot)
-    given: dict[str, list[DotLowering]] = {line: [] for line in lines}
-    strays: list[DotLowering] = []
-    for one in lowered:
-        given.get(one.where, strays).append(one)
-    lacking = [line for line in lines if not any(map(_multiplies, given[line]))]
-    strays = [one for one in strays if _multiplies(one)]
-    home = next(iter(lines)) if len(lines) == 1 else lacking[0] if len(lacking) == 1 else None
-    if strays and home is not None:
-        given[home] += strays
-    found = []
+    by_line: dict[str, list[DotLowering]] = {line: [] for line in lines}
+    unassigned: list[DotLowering] = []
+    for lowering in lowered:
+        by_line.get(lowering.where, unassigned).append(lowering)
+    empty = [line for line in lines if not any(map(_multiplies, by_line[line]))]
+    unassigned = [lowering for lowering in unassigned if _multiplies(lowering)]
+    only_line = next(iter(lines)) if len(lines) == 1 else empty[0] if len(empty) == 1 else None
+    if unassigned and only_line is not None:
+        by_line[only_line] += unassigned
+    compiled = []
     for line, dots in lines.items():
-        shares = {_read_warps(x.layouts[2]) for x in given[line] if x.layouts[2]}
-        found.append(
+        shares = {_read_warps(x.layouts[2]) for x in by_line[line] if x.layouts[2]}
+        compiled.append(
             CompiledDot(
                 line,
-                tuple(given[line]),
+                tuple(by_line[line]),
                 tuple(dict.fromkeys(x.tile for x in dots)),
                 len({(x.tile, x.formats, x.precision) for x in dots}),
                 shares.pop() if len(shares) == 1 else None,
-                bool(strays) and len(lines) > 1,
+                bool(unassigned) and len(lines) > 1,
             )
         )
-    return found
+    return compiled
 
 
-def _multiplies(one: DotLowering) -> bool:
-    return any(x.name for x in one.instructions)
+def _multiplies(lowering: DotLowering) -> bool:
+    return any(x.name for x in lowering.instructions)
 
 
 def _read_warps(layout: str) -> tuple[int, ...] | None:
-    found = _WARPS.search(layout)
-    return tuple(map(int, found[1].split(","))) if found else None
+    match = _WARPS.search(layout)
+    return tuple(map(int, match[1].split(","))) if match else None
 
 
 def to_dicts(dots: list[CompiledDot]) -> list[dict[str, Any]]:
-    """The same as plain data."""
-    return [asdict(one) for one in dots]
+    """Return the dots as plain data."""
+    return [asdict(dot) for dot in dots]
 
 
 # -- aspects -------------------------------------------------------------------------------------
@@ -235,54 +239,60 @@ UNIT, STEP, FORMAT, ACCUMULATOR = "the unit", "k of a step", "formats", "the acc
 ORDER, SATURATION = "the order of k", "saturation"
 PROMOTION, ZERO, SPLIT, PRECISION = "promotion", "sums from zero", "split", "precision"
 
-CaseResult = tuple[tuple[str, ...], tuple[str, ...]]  # what differs, and what is not told
+CaseResult = tuple[tuple[str, ...], tuple[str, ...]]  # aspects that differ, and unknown ones
 
 
-def compare_instruction(one: Predicted, made: DotInstruction, dot: CompiledDot) -> CaseResult:
-    """What an instruction does otherwise than the model, and what it does not tell."""
-    unit = "fma" if made.unit == FMA else made.unit
-    if unit != one.model.instruction:
+def compare_instruction(
+    predicted: Predicted, instruction: DotInstruction, dot: CompiledDot
+) -> CaseResult:
+    """Compare an instruction with the model: the aspects that differ, and unknown ones."""
+    unit = "fma" if instruction.unit == FMA else instruction.unit
+    if unit != predicted.model.instruction:
         return (UNIT,), ()
     differs: list[str] = []
-    untold: list[str] = []
-    if not made.accumulator:
-        untold.append(ACCUMULATOR)
-    elif made.accumulator != one.accumulator:
+    unknown: list[str] = []
+    if not instruction.accumulator:
+        unknown.append(ACCUMULATOR)
+    elif instruction.accumulator != predicted.accumulator:
         differs.append(ACCUMULATOR)
     if unit == "fma":
-        return tuple(differs), tuple(untold)
-    if not (made.a and made.b):
-        untold.append(FORMAT)
-    elif (made.a, made.b) != one.formats:
+        return tuple(differs), tuple(unknown)
+    if not (instruction.a and instruction.b):
+        unknown.append(FORMAT)
+    elif (instruction.a, instruction.b) != predicted.formats:
         differs.append(FORMAT)
-    if one.model.unit.kind == "integer" and one.model.unit.saturates != ("satfinite" in made.name):
+    if predicted.model.unit.kind == "integer" and predicted.model.unit.saturates != (
+        "satfinite" in instruction.name
+    ):
         differs.append(SATURATION)
-    if made.shape is None:
-        return tuple(differs), (*untold, STEP, ORDER)
-    # a sum goes through the unit step by step; an instruction of fewer k would end one early
-    if one.model.unit.kind == "fused" and made.shape[2] % one.model.unit.L:
-        return (*differs, STEP), tuple(untold)
-    is_same = compare_order(one, made, dot)
+    if instruction.shape is None:
+        return tuple(differs), (*unknown, STEP, ORDER)
+    # a sum goes through the unit step by step; an instruction of fewer k would end a step early
+    if predicted.model.unit.kind == "fused" and instruction.shape[2] % predicted.model.unit.L:
+        return (*differs, STEP), tuple(unknown)
+    is_same = compare_order(predicted, instruction, dot)
     if is_same is None:
-        untold.append(ORDER)
+        unknown.append(ORDER)
     elif not is_same:
         differs.append(ORDER)
-    return tuple(differs), tuple(untold)
+    return tuple(differs), tuple(unknown)
 
 
-def compare_order(one: Predicted, made: DotInstruction, dot: CompiledDot) -> bool | None:
-    """Whether the unit takes the same k at each of its steps; None where that is not told.
+def compare_order(
+    predicted: Predicted, instruction: DotInstruction, dot: CompiledDot
+) -> bool | None:
+    """Return whether the unit takes the same k at each of its steps; None if unknown.
 
     Integers that do not saturate have no order.
     """
-    model, (_, _, k) = one.model, made.shape or (0, 0, 0)
+    model, (_, _, k) = predicted.model, instruction.shape or (0, 0, 0)
     if model.unit.kind == "integer" and not model.unit.saturates:
         return True
     L = model.unit.L
     compiled: tuple[int, ...] = ()
-    if made.operands == ("registers", "registers"):
+    if instruction.operands == ("registers", "registers"):
         bits = 8 * FORMATS[model.as_format or model.a_format].itemsize
-        if one.formats[0] == "tf32":
+        if predicted.formats[0] == "tf32":
             bits = 32
         sides = [tuple(map(read_width, x.layouts[:2])) for x in dot.lowerings if x.layouts[0]]
         widths = {w for side in sides for w in side}
@@ -291,91 +301,100 @@ def compare_order(one: Predicted, made: DotInstruction, dot: CompiledDot) -> boo
             return None
         if bits > 32:  # doubles: one of k for each of four threads
             return True if width == 1 and not model.order else None
-        compiled = list_order(width, bits, one.tile[-1])
+        compiled = list_order(width, bits, predicted.tile[-1])
         if not compiled:
             return None
     return list_steps(model.order, L, k) == list_steps(compiled, L, k)
 
 
 def compare_sums(
-    one: Predicted, dot: CompiledDot, instructions: Sequence[DotInstruction]
+    predicted: Predicted, dot: CompiledDot, instructions: Sequence[DotInstruction]
 ) -> CaseResult:
-    """The same of what is added to what, of all instructions of a dot together.
+    """Compare the order of additions, over all instructions of a dot together.
 
     A chain that begins at zero and is added may be longer than a dot's k: the source itself may sum
-    several before it adds them. A shorter one, or one where the unit was to add onto the sum
-    before it, is not what was predicted.
+    several before it adds them. A shorter one, or one where the unit was to add onto the sum before
+    it, contradicts the prediction.
     """
     differs: list[str] = []
-    untold: list[str] = []
-    said = {x.precision for x in dot.lowerings if x.precision}
-    # without tensor cores there is nothing to cut operands for
-    cuts = GPUS[one.model.target or ""].triton_uses_cores
-    if said and one.precision and (cuts or not any(x.startswith("tf32") for x in said)):
-        differs += [PRECISION] * (said != {one.precision})
-    if one.model.instruction == "fma":
-        return tuple(differs), tuple(untold)
+    unknown: list[str] = []
+    precisions = {x.precision for x in dot.lowerings if x.precision}
+    # without tensor cores operands are not truncated
+    cuts = GPUS[predicted.model.target or ""].triton_uses_cores
+    if (
+        precisions
+        and predicted.precision
+        and (cuts or not any(x.startswith("tf32") for x in precisions))
+    ):
+        differs += [PRECISION] * (precisions != {predicted.precision})
+    if predicted.model.instruction == "fma":
+        return tuple(differs), tuple(unknown)
     if dot.strays:
-        return tuple(differs), (*untold, SPLIT, PROMOTION)
-    if one.model.split:
-        products = _count_products(one, dot, instructions)
+        return tuple(differs), (*unknown, SPLIT, PROMOTION)
+    if predicted.model.split:
+        products = _count_products(predicted, dot, instructions)
         if products is None:
-            untold.append(SPLIT)
-        elif products % len(SPLITS[one.model.split]):
+            unknown.append(SPLIT)
+        elif products % len(SPLITS[predicted.model.split]):
             differs.append(SPLIT)
-    sums, more = _compare_chains(one, dot, instructions)
-    return (*differs, *sums), (*untold, *more)
+    sums, more = _compare_chains(predicted, dot, instructions)
+    return (*differs, *sums), (*unknown, *more)
 
 
 def _compare_chains(
-    one: Predicted, dot: CompiledDot, instructions: Sequence[DotInstruction]
+    predicted: Predicted, dot: CompiledDot, instructions: Sequence[DotInstruction]
 ) -> CaseResult:
     if sum(any(y.name for y in x.instructions) for x in dot.lowerings) > 1:
-        return (), (PROMOTION,)  # a chain may go from one place to another
+        return (), (PROMOTION,)  # a chain may go from one lowering to another
     promoted = {x.promoted_k for x in dot.lowerings if x.promoted_k is not None}
     sizes = {x.shape[2] for x in instructions if x.shape is not None}
     if len(promoted) > 1 or len(sizes) != 1:
         return (), (PROMOTION,)
-    found, k = next(iter(promoted), None), one.tile[-1]
+    promoted_k, k = next(iter(promoted), None), predicted.tile[-1]
     begun = sum(x.from_zero for x in instructions)
-    maybe = sum(x.or_zero for x in instructions)
+    open_ = sum(x.or_zero for x in instructions)
     total = sizes.pop() * sum(x.count for x in instructions)  # of k, over all chains of the text
-    if one.model.part:
-        chains = ceil(k / one.model.part)  # of one dot, each from zero
-        if begun == maybe == 0 or found not in (None, min(one.model.part, k)):
+    if predicted.model.part:
+        chains = ceil(k / predicted.model.part)  # of one dot, each from zero
+        if begun == open_ == 0 or promoted_k not in (None, min(predicted.model.part, k)):
             return (PROMOTION,), ()
-        return ((), ()) if found and begun * k == total * chains else ((), (PROMOTION,))
-    whole = k * (len(SPLITS[one.model.split]) if one.model.split else 1)
-    # both ways to count must say how long a chain from zero is
-    if found is not None and begun * found == total:
-        is_short = found < whole
-        is_added = found == whole and not one.model.split and one.onto_sum
+        return ((), ()) if promoted_k and begun * k == total * chains else ((), (PROMOTION,))
+    whole = k * (len(SPLITS[predicted.model.split]) if predicted.model.split else 1)
+    # both counts must agree on the length of a chain from zero
+    if promoted_k is not None and begun * promoted_k == total:
+        is_short = promoted_k < whole
+        is_added = promoted_k == whole and not predicted.model.split and predicted.onto_sum
         if is_short or is_added:
             return (PROMOTION,), ()
     is_always_begun = begun * whole == total
-    if is_always_begun and one.onto_sum and not one.from_zero and not one.model.split:
+    if (
+        is_always_begun
+        and predicted.onto_sum
+        and not predicted.from_zero
+        and not predicted.model.split
+    ):
         return (ZERO,), ()
     return (), ()
 
 
 def _count_products(
-    one: Predicted, dot: CompiledDot, instructions: Sequence[DotInstruction]
+    predicted: Predicted, dot: CompiledDot, instructions: Sequence[DotInstruction]
 ) -> int | None:
-    """How many times the program multiplies the whole tile; None where that is not told."""
-    if len(instructions) != 1 or (made := instructions[0]).shape is None:
+    """Count how many times the program multiplies the whole tile; None if unknown."""
+    if len(instructions) != 1 or (instruction := instructions[0]).shape is None:
         return None
-    (*sides, K), (m, n, k) = one.tile, made.shape
+    (*sides, K), (m, n, k) = predicted.tile, instruction.shape
     sizes = (*(1 for _ in sides[2:]), m, n)  # an instruction has no batch
-    warps = dot.warps if made.unit != "tcgen05" else (1,) * len(sides)
+    warps = dot.warps if instruction.unit != "tcgen05" else (1,) * len(sides)
     if warps is None or len(warps) != len(sides):
         return None
-    if made.unit == "wgmma":  # an instruction is that of four warps
+    if instruction.unit == "wgmma":  # four warps issue one instruction
         warps = (warps[0] // 4, *warps[1:])
     if not all(warps):
         return None
     shares = zip(sides, sizes, warps, strict=True)
     once = prod(ceil(side / (size * count)) for side, size, count in shares) * ceil(K / k)
-    return made.count // once if made.count % once == 0 else None
+    return instruction.count // once if instruction.count % once == 0 else None
 
 
 # -- compare -------------------------------------------------------------------------------------
@@ -384,9 +403,9 @@ AGREED, NOT_KNOWN, CONTRADICTED = "as predicted", "not known", "contradicted"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A model beside the compiled dot: `status`, and a line that says why where it is not agreed.
+    """A model compared with the compiled dot: `status`, and a line with the reason if not agreed.
 
-    `open` are the premises of an agreed one that the compiled program does not tell.
+    `open` are the assumptions of an agreed one that the compiled program does not decide.
     """
 
     status: str
@@ -395,74 +414,74 @@ class Comparison:
 
 
 def compare(predicted: Sequence[Predicted], compiled: Sequence[CompiledDot]) -> list[Comparison]:
-    """What becomes of each model of one launch."""
-    by_line = {one.where: one for one in compiled}
-    named = {one.where for one in predicted}
-    found = []
-    for one in predicted:
-        dot = by_line.get(one.where)
-        if dot is None or one.tile not in dot.tiles:
-            dot = _find_moved(one, compiled, named) or dot
-        models = [x for x in predicted if x.where == one.where]
-        found.append(_compare_one(one, dot, models))
-    return found
+    """Compare each predicted model of one launch with its compiled dot."""
+    by_line = {model.where: model for model in compiled}
+    named = {model.where for model in predicted}
+    comparisons = []
+    for model in predicted:
+        dot = by_line.get(model.where)
+        if dot is None or model.tile not in dot.tiles:
+            dot = _find_moved(model, compiled, named) or dot
+        models = [x for x in predicted if x.where == model.where]
+        comparisons.append(_compare_one(model, dot, models))
+    return comparisons
 
 
 def _find_moved(
-    one: Predicted, compiled: Iterable[CompiledDot], named: set[str]
+    predicted: Predicted, compiled: Iterable[CompiledDot], named: set[str]
 ) -> CompiledDot | None:
-    """The only dot of this tile at a line without a prediction.
+    """Return the only dot of this tile at a line without a prediction.
 
-    A sum that is folded into a dot gives it its own line.
+    A sum that is folded into a dot gives the dot its line.
     """
-    others = [x for x in compiled if x.where not in named and one.tile in x.tiles]
+    others = [x for x in compiled if x.where not in named and predicted.tile in x.tiles]
     return others[0] if len(others) == 1 else None
 
 
 def _compare_one(
-    one: Predicted, dot: CompiledDot | None, models: Sequence[Predicted]
+    predicted: Predicted, dot: CompiledDot | None, models: Sequence[Predicted]
 ) -> Comparison:
-    shown = one.where or "line unknown"
-    if dot is None or one.tile not in dot.tiles:
-        tile = "x".join(map(str, one.tile))
-        words = f"no dot of {tile} stands at this line of the compiled program"
-        return Comparison(NOT_KNOWN, f"{shown}: {words}")
+    shown = predicted.where or "line unknown"
+    if dot is None or predicted.tile not in dot.tiles:
+        tile = "x".join(map(str, predicted.tile))
+        reason = f"no dot of {tile} stands at this line of the compiled program"
+        return Comparison(NOT_KNOWN, f"{shown}: {reason}")
     instructions = _list_products(dot)
     if not instructions:
         return Comparison(NOT_KNOWN, f"{shown}: no instruction that multiplies is recognised")
     if any(x.unit == UNKNOWN for x in instructions):
         names = " ".join(x.name for x in instructions if x.unit == UNKNOWN)
         return Comparison(NOT_KNOWN, f"{shown}: {names} is not recognised")
-    judged = [(compare_instruction(one, x, dot), x) for x in instructions]
-    # of a line with several dots each instruction is one of some; else every one is this dot's
+    results = [(compare_instruction(predicted, x, dot), x) for x in instructions]
+    # with several dots on a line, an instruction may belong to any of them
     is_only = dot.kinds == 1 and len({(x.tile, x.formats) for x in models}) == 1
-    wrong = [aspects for (aspects, _), _ in judged if aspects]
+    wrong = [aspects for (aspects, _), _ in results if aspects]
     differs: tuple[str, ...] = ()
-    if len(wrong) == len(judged):
+    if len(wrong) == len(results):
         differs = min(wrong, key=len)
     elif is_only and len(models) == 1 and wrong:
         differs = wrong[0]
-    told = [x for (_, x), _ in judged]
-    open_ = min(told, key=len) if told else ()
+    unknown = [x for (_, x), _ in results]
+    unknown_aspects = min(unknown, key=len) if unknown else ()
     if is_only:
-        sums, untold = compare_sums(one, dot, instructions)
-        differs, open_ = (*differs, *sums), (*open_, *untold)
+        sums, unknown_sums = compare_sums(predicted, dot, instructions)
+        differs, unknown_aspects = (*differs, *sums), (*unknown_aspects, *unknown_sums)
     if differs:
-        both = f"predicted as {one}; compiled to {_describe(dot, instructions)}"
+        both = f"predicted as {predicted}; compiled to {_describe(dot, instructions)}"
         return Comparison(CONTRADICTED, f"{shown}: {both} (they differ in {', '.join(differs)})")
-    return Comparison(AGREED, open=tuple(dict.fromkeys(open_)))
+    return Comparison(AGREED, open=tuple(dict.fromkeys(unknown_aspects)))
 
 
 def _list_products(dot: CompiledDot) -> list[DotInstruction]:
-    """What multiplies at a line: those of the tensor cores where there are any.
+    """List the multiplying instructions of a line: those of the tensor cores if there are any.
 
-    A multiply-add of integers beside them computes an address.
+    An integer multiply-add in addition to them computes an address.
     """
-    found = [x for lowering in dot.lowerings for x in lowering.instructions]
-    cores = [x for x in found if x.unit != FMA and (x.unit != UNKNOWN or x.name)]
-    kept = cores or [x for x in found if x.unit == FMA and x.accumulator[:1] == "f"]
+    instructions = [x for lowering in dot.lowerings for x in lowering.instructions]
+    cores = [x for x in instructions if x.unit != FMA and (x.unit != UNKNOWN or x.name)]
+    products = cores or [x for x in instructions if x.unit == FMA and x.accumulator[:1] == "f"]
     joined: dict[DotInstruction, list[DotInstruction]] = {}
-    for x in kept:
+    for x in products:
         joined.setdefault(replace(x, count=0, from_zero=0, or_zero=0), []).append(x)
     return [
         replace(
@@ -476,7 +495,7 @@ def _list_products(dot: CompiledDot) -> list[DotInstruction]:
 
 
 def _describe(dot: CompiledDot, instructions: Sequence[DotInstruction]) -> str:
-    """The compiled dot, as a report names it."""
+    """Format the compiled dot for a report."""
     counted: Counter[str] = Counter()
     for x in instructions:
         shape = "" if x.shape is None else " m{}n{}k{}".format(*x.shape)
@@ -484,12 +503,12 @@ def _describe(dot: CompiledDot, instructions: Sequence[DotInstruction]) -> str:
         saturates = " saturating" if "satfinite" in x.name else ""
         counted[f"{x.name if x.unit == FMA else x.unit}{shape}{formats} onto {x.accumulator}"
                 f"{saturates}"] += x.count  # fmt: skip
-    words = [f"{count} {name}" for name, count in counted.items()]
+    parts = [f"{count} {name}" for name, count in counted.items()]
     for lowering in dot.lowerings:
         if width := read_width(lowering.layouts[0]):
-            words.append(f"kWidth {width}")
+            parts.append(f"kWidth {width}")
         if lowering.promoted_k is not None:
-            words.append(f"sums of {lowering.promoted_k} of k from zero")
+            parts.append(f"sums of {lowering.promoted_k} of k from zero")
         if lowering.precision:
-            words.append(f"fp32 by {lowering.precision}")
-    return ", ".join(dict.fromkeys(words))
+            parts.append(f"fp32 by {lowering.precision}")
+    return ", ".join(dict.fromkeys(parts))

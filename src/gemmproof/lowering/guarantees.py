@@ -1,4 +1,4 @@
-"""Guarantees of compiled code: planned launches, each assessed."""
+"""Guarantees of compiled code: launches planned, compiled and assessed."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ from gemmproof.target import display_path, line_of
 # -- record --------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class PlannedLaunch:
-    """A launch that is to be compiled for `gpu`: of which kernel, at which case, as JSON.
+    """A launch to be compiled for `gpu`: its kernel, and its case as JSON.
 
-    `configuration` is the words of a tuned one, "" for others; `where` and `file` are the wrapper's
-    line that launches it, `name` says all of it.
+    `configuration` is the text of a tuned one, "" for others; `where` and `file` are the wrapper's
+    line that launches it, `name` is a label of it all.
     """
 
     gpu: str
@@ -68,10 +68,10 @@ class PlannedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """Every launch once that compiles to something of its own, and the `calls` that make them.
+    """Every launch that compiles to different code, once, and the `calls` that make them.
 
-    A call is the numbers of its launches, where none of M, N and K is 1 or 0. `lacks` says in a
-    line each what is not compiled.
+    A call is the numbers of its launches, if none of M, N and K is 1 or 0. `lacks` has a line for
+    each thing that is not compiled.
     """
 
     launches: tuple[PlannedLaunch, ...] = ()
@@ -84,17 +84,17 @@ class LaunchPlan:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> LaunchPlan:
-        """The plan that `to_dict` gave, also after JSON."""
-        launches = tuple(PlannedLaunch(**one) for one in data["launches"])
+        """Rebuild the plan that `to_dict` gave, also after JSON."""
+        launches = tuple(PlannedLaunch(**fields) for fields in data["launches"])
         return LaunchPlan(launches, tuple(map(tuple, data["calls"])), tuple(data["lacks"]))
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchAssessment:
-    """What one compiled launch says of the claims: of those that it bears on, what is wrong.
+    """The assessment of one compiled launch: the guarantees it bears on, and the findings.
 
-    `unknown` is why nothing is known of one, by its name. `has_dot`: whether anything in it
-    multiplies matrices; None where that is not known.
+    `unknown` has the reason why a guarantee is undecided, by its name. `has_dot`: whether anything
+    in it multiplies matrices; None if unknown.
     """
 
     judged: tuple[str, ...] = ()
@@ -104,24 +104,24 @@ class LaunchAssessment:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        found = [one.to_dict() for one in self.findings]
-        return {**asdict(self), "findings": found}
+        findings = [finding.to_dict() for finding in self.findings]
+        return {**asdict(self), "findings": findings}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> LaunchAssessment:
-        """What `to_dict` gave, also after JSON."""
-        found = tuple(Finding.from_dict(one) for one in data["findings"])
-        return LaunchAssessment(tuple(data["judged"]), found, data["unknown"], data["has_dot"])
+        """Rebuild the assessment that `to_dict` gave, also after JSON."""
+        findings = tuple(Finding.from_dict(finding) for finding in data["findings"])
+        return LaunchAssessment(tuple(data["judged"]), findings, data["unknown"], data["has_dot"])
 
 
 # -- reasons -------------------------------------------------------------------------------------
 _WIDTH = re.compile(r"[a-zA-Z]+(\d+)")
-# what the IR calls a format -> its name here; of formats that share a word the first one
+# a format's name in the IR -> its name here; of formats that share a name the first one
 _NAMES: Mapping[str, str] = MappingProxyType(
     {fmt.ttir: fmt.name for fmt in tuple(FORMATS.values())[::-1]}
 )
-# the smallest tiles of which Triton makes AMD's matrix instructions, by the IR's formats: measured,
-# as a test compiles them and those that are half as deep
+# the smallest tiles that Triton compiles to AMD's matrix instructions, by the IR's formats:
+# measured, as a test compiles them and those that are half as deep
 _LONG = ((4, 64, 64), (64, 4, 64))
 _MFMA: Mapping[str, tuple[tuple[int, int, int], ...]] = MappingProxyType(
     {
@@ -137,7 +137,7 @@ Buffers = Sequence[tuple[tuple[str, int, int], tuple[int, ...], str]]
 
 
 def explain_no_core(dot: DotLowering, gpu: str) -> str:
-    """Why a dot has no tensor core on a GPU; "" where that is not known."""
+    """Return the reason why a dot has no tensor core on a GPU; "" if unknown."""
     if not GPUS[gpu].triton_uses_cores:
         return f"Triton makes fused multiply-adds of every dot on {gpu}"
     if GPUS[gpu].is_amd:
@@ -154,25 +154,25 @@ def explain_no_core(dot: DotLowering, gpu: str) -> str:
 def _explain_no_mfma(dot: DotLowering, gpu: str) -> str:
     kind, other, _ = dot.asked
     smallest = (_MFMA_950 if gpu == "gfx950" else _MFMA).get(kind, ())
-    own = dot.tile[-3:]
-    is_covered = any(all(x >= y for x, y in zip(own, one, strict=True)) for one in smallest)
+    dot_tile = dot.tile[-3:]
+    is_covered = any(all(x >= y for x, y in zip(dot_tile, tile, strict=True)) for tile in smallest)
     if kind != other or not smallest or is_covered:
         return ""
-    told = " ".join("x".join(map(str, one)) for one in smallest)
-    return f"Triton's smallest mfma for {_NAMES.get(kind, kind)} take {told}"
+    tiles = " ".join("x".join(map(str, tile)) for tile in smallest)
+    return f"Triton's smallest mfma for {_NAMES.get(kind, kind)} take {tiles}"
 
 
 def explain_shared(buffers: Buffers, shared: int, stages: int) -> str:
-    """Which buffers take the shared memory of a block; "" where they are not most of it."""
-    taken = sum(_count_bytes(shape, kind) for _, shape, kind in buffers)
-    if not shared // 2 < taken <= shared:  # the rest is for what has no buffer of its own
+    """Describe the buffers that take most of the shared memory of a block; "" if they do not."""
+    total = sum(_count_bytes(shape, kind) for _, shape, kind in buffers)
+    if not shared // 2 < total <= shared:  # the rest has no buffer
         return ""
     shown = [f"{'x'.join(map(str, shape))} {kind}" for _, shape, kind in buffers]
     return f"buffers of {' and '.join(shown)} with num_stages={stages}"
 
 
 def explain_spills(dots: Sequence[IrDot], threads: int | None, registers: int | None) -> str:
-    """The accumulator that alone takes all registers of a thread; "" where none does."""
+    """Describe the accumulator that alone takes all registers of a thread; "" if none does."""
     for dot in dots:
         kind, layout = dot.formats[2], dot.layouts[2]
         is_held = layout.startswith(("blocked", "nvidia_mma", "amd_mfma"))
@@ -187,34 +187,36 @@ def explain_spills(dots: Sequence[IrDot], threads: int | None, registers: int | 
 
 
 def find_largest(buffers: Buffers) -> tuple[str, int, int] | None:
-    """The place of the largest of them, None where there is none with a line."""
-    placed = [one for one in buffers if one[0][0]]
-    return max(placed, key=lambda one: _count_bytes(one[1], one[2]))[0] if placed else None
+    """Return the place of the largest buffer, or None if none has a line."""
+    located = [buffer for buffer in buffers if buffer[0][0]]
+    return (
+        max(located, key=lambda buffer: _count_bytes(buffer[1], buffer[2]))[0] if located else None
+    )
 
 
 def _count_bytes(shape: tuple[int, ...], kind: str) -> int:
-    found = _WIDTH.match(kind)
-    return math.prod(shape) * (int(found[1]) if found else 0) // 8
+    match = _WIDTH.match(kind)
+    return math.prod(shape) * (int(match[1]) if match else 0) // 8
 
 
 # -- plan ----------------------------------------------------------------------------------------
 USUAL, ODD, FEW_ROWS = (1024, 1024, 1024), (1023, 1023, 1023), (16, 1024, 1024)
-LEAST_MOST = 64  # of a format and a GPU that are compiled, whatever few cases are asked for
+LEAST_MOST = 64  # launches compiled of a format and a GPU, even if fewer cases are asked for
 COLUMNS = "column"  # the other common layout of b
 
 
 def list_cases(contract: Contract, dtype: str) -> Iterator[Case]:
-    """The cases of one format whose launches are compiled, the usual one first."""
+    """Yield the cases of one format whose launches are compiled, the usual one first."""
     seen: set[Case] = set()
     sizes = []
     for sides in (USUAL, ODD, None, FEW_ROWS, WHOLE):
-        # beside a side that is long by contract others may be too much for a case
+        # with a side that is long by contract the others may be too large for a case
         with suppress(ValueError):
-            one = smallest(contract, dtype) if sides is None else probe(contract, dtype, sides)
-            sizes.append(one)
+            sized = smallest(contract, dtype) if sides is None else probe(contract, dtype, sides)
+            sizes.append(sized)
     simplest, columns = contract.layout_names[0], COLUMNS in contract.layout_names
-    placed = [one.with_layout("a", simplest).with_layout("b", simplest) for one in sizes]
-    for case in (*placed, *([placed[0].with_layout("b", COLUMNS)] if columns else ())):
+    plain = [sized.with_layout("a", simplest).with_layout("b", simplest) for sized in sizes]
+    for case in (*plain, *([plain[0].with_layout("b", COLUMNS)] if columns else ())):
         if case not in seen and is_admitted(case, contract):
             seen.add(case)
             yield case
@@ -223,9 +225,9 @@ def list_cases(contract: Contract, dtype: str) -> Iterator[Case]:
 def plan_launches(
     kernel: KernelUnderTest, target: str | None, case: Case | None, most: int
 ) -> tuple[LaunchPlan, list[CapturedLaunch]]:
-    """What is to be compiled, and the launches themselves, at most so many of a format and a GPU.
+    """Plan the launches to compile, at most `most` of a format and a GPU, and capture them.
 
-    With a `case` it is that one alone, in its own configuration of a tuner.
+    With a `case` only that one is planned, in its own configuration of a tuner.
     """
     planned: list[PlannedLaunch] = []
     captured: list[CapturedLaunch] = []
@@ -237,40 +239,40 @@ def plan_launches(
     for gpu in list_gpus(contract, target):
         for dtype in formats:
             numbers: dict[tuple[str, str], int] = {}
-            left_out: set[tuple[str, str]] = set()
-            for one in [case] if case else list_cases(contract, dtype):
-                state.restore()  # what a wrapper keeps of one GPU is not so on another
-                made, lack = _capture(kernel, one, gpu)
-                lacks += [lack] if lack else []
+            excluded: set[tuple[str, str]] = set()
+            for current in [case] if case else list_cases(contract, dtype):
+                state.restore()  # what a wrapper caches for one GPU is not valid on another
+                launches, reason = _capture(kernel, current, gpu)
+                lacks += [reason] if reason else []
                 call = []
-                for launch in made:
+                for launch in launches:
                     is_tuned = launch.configurations > 1
                     if case is not None and is_tuned and launch.index != case.config:
                         continue
                     key = launch.key
                     if key not in numbers and len(numbers) == most:
-                        left_out.add(key)
+                        excluded.add(key)
                         continue
                     if key not in numbers:
                         numbers[key] = len(captured)
                         captured.append(launch)
-                        planned.append(_describe(launch, one))
+                        planned.append(_describe(launch, current))
                     call.append(numbers[key])
-                # a vector has a kernel without a dot; of K = 1 nothing is left of a loop over tiles
-                if min(one.M, one.N, one.K) > 1:
+                # a vector has a kernel without a dot; with K = 1 no loop over tiles is left
+                if min(current.M, current.N, current.K) > 1:
                     calls.append(tuple(dict.fromkeys(call)))
-            if left_out:
-                got = f"{format_count(len(left_out), 'launch')} more than {most}"
+            if excluded:
+                got = f"{format_count(len(excluded), 'launch')} more than {most}"
                 lacks.append(f"{dtype} for {gpu}: got {got}, compiled with a larger --max-examples")
     state.restore()
     return LaunchPlan(tuple(planned), tuple(calls), tuple(lacks)), captured
 
 
 def _capture(kernel: KernelUnderTest, case: Case, gpu: str) -> tuple[list[CapturedLaunch], str]:
-    """What a call launches; and in a line why that is not known, "" where it is."""
+    """Return the launches of a call, and the reason in a line if they are unknown, else ""."""
     try:
         tensors = {name: x.tensor for name, x in operands(case, kernel).items()}
-        with capture_launches(gpu) as made, warnings.catch_warnings():
+        with capture_launches(gpu) as launches, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kernel.call(case, tensors)
     except ContractError:
@@ -278,30 +280,30 @@ def _capture(kernel: KernelUnderTest, case: Case, gpu: str) -> tuple[list[Captur
     except MemoryError:
         raise
     except Exception as error:  # a wrapper may raise anything
-        said = str(error) if isinstance(error, SimulatorError) else format_error(error)
+        text = str(error) if isinstance(error, SimulatorError) else format_error(error)
         where = line_of(error)
-        place = f"{where}: " if where and not said.startswith(where) else ""
-        return [], f"{place}got {said} at {case}, expected launches for {gpu}"
-    return made, ""
+        prefix = f"{where}: " if where and not text.startswith(where) else ""
+        return [], f"{prefix}got {text} at {case}, expected launches for {gpu}"
+    return launches, ""
 
 
 def describe_configuration(launch: CapturedLaunch) -> str:
-    """What a tuner chose for a launch, in words; "" where there is none to choose from."""
+    """Format the configuration that a tuner chose; "" if there is no choice."""
     if launch.configurations < 2:
         return ""
-    told = [f"{name}={x}" for name, x in launch.configuration.items()]
-    told += [f"{name}={getattr(launch.options, name)}" for name in ("num_warps", "num_stages")]
-    return f"configuration {launch.index}: {' '.join(told)}"
+    parts = [f"{name}={x}" for name, x in launch.configuration.items()]
+    parts += [f"{name}={getattr(launch.options, name)}" for name in ("num_warps", "num_stages")]
+    return f"configuration {launch.index}: {' '.join(parts)}"
 
 
 def _describe(launch: CapturedLaunch, case: Case) -> PlannedLaunch:
     tuned = describe_configuration(launch)
-    own = replace(case, config=launch.index if launch.configurations > 1 else case.config)
+    launched_case = replace(case, config=launch.index if launch.configurations > 1 else case.config)
     name = f"{launch.kernel} {case.dtype} for {launch.gpu}{tuned and f', {tuned}'}"
     return PlannedLaunch(
         launch.gpu,
         launch.kernel,
-        own.to_json(),
+        launched_case.to_json(),
         tuned,
         str(launch.where) if launch.where.line else "",
         display_path(launch.where.file) if launch.where.line else "",
@@ -312,73 +314,73 @@ def _describe(launch: CapturedLaunch, case: Case) -> PlannedLaunch:
 # -- assessment of a launch ----------------------------------------------------------------------
 _LIBRARY = os.path.join(os.path.realpath(os.path.dirname(triton.language.__file__)), "")
 _CALLS = re.compile(r"^\s*(?:\{\s*)?call", re.MULTILINE)
-# what ptxas says of itself: it ends so by a program only where a code (C7602) or lines say which
+# a failure of ptxas itself: for a faulty program the message has a code (C7602) or lines
 _TOOL = re.compile(r"ptxas\S*(?: [^;\n]*;)? +fatal\s*:(?!\s*(?:Ptx assembly aborted|\(C\d+\)))")
-# a tool that is not there, or that is of another age than the text it is given
+# a missing tool, or one of another version than its input
 _MISSING = ("Cannot find", "No such file", "not found", ".version", "ISA version")
 
 
 def weigh(
-    contract: Contract, launch: CapturedLaunch, planned: PlannedLaunch, room: Path
+    contract: Contract, launch: CapturedLaunch, planned: PlannedLaunch, workdir: Path
 ) -> LaunchAssessment:
-    """Compile a launch, and judge it by what the contract promises of it."""
+    """Compile a launch, and assess it against the contract's guarantees."""
     promised = list_promised(contract)
     try:
-        made = compile_launch(launch, room)
+        compiled = compile_launch(launch, workdir)
     except CompileError as error:
-        return _weigh_refusal(promised, error, planned)
-    judged = ReadLaunch(contract, planned, made)
-    found: dict[str, list[Finding]] = {}
+        return _assess_refusal(promised, error, planned)
+    read = ReadLaunch(contract, planned, compiled)
+    by_name: dict[str, list[Finding]] = {}
     unknown: dict[str, str] = {}
     rules = {
-        TENSOR_CORES: judged.list_coreless,
-        SPILLS: judged.list_spills,
-        FITS: judged.list_large,
+        TENSOR_CORES: read.list_coreless,
+        SPILLS: read.list_spills,
+        FITS: read.list_large,
     }
     for name in promised:
         try:
-            found[name] = list(rules[name]())
-        except _Unknown as why:
-            unknown[name] = f"{planned.name}: {why}"
-    findings = tuple(finding for of_one in found.values() for finding in of_one)
-    return LaunchAssessment(tuple(found), findings, unknown, judged.has_dot)
+            by_name[name] = list(rules[name]())
+        except _Unknown as reason:
+            unknown[name] = f"{planned.name}: {reason}"
+    findings = tuple(finding for group in by_name.values() for finding in group)
+    return LaunchAssessment(tuple(by_name), findings, unknown, read.has_dot)
 
 
 class _Unknown(Exception):
-    """Why a program does not say whether a claim holds."""
+    """The reason why a program does not decide a guarantee."""
 
 
-def _weigh_refusal(
+def _assess_refusal(
     promised: tuple[str, ...], error: CompileError, planned: PlannedLaunch
 ) -> LaunchAssessment:
-    """Of a launch that is not compiled: a finding of `fits`, unless the tools are at fault."""
-    said = error.message.removeprefix(f"compiling {planned.kernel} for {planned.gpu}: ")
-    unknown = dict.fromkeys(promised, f"{planned.name}: not compiled: {said}")
+    """Assess a launch that failed to compile: a finding of `fits`, unless the tools failed."""
+    message = error.message.removeprefix(f"compiling {planned.kernel} for {planned.gpu}: ")
+    unknown = dict.fromkeys(promised, f"{planned.name}: not compiled: {message}")
     if FITS not in promised or is_of_tools(error):
         return LaunchAssessment(unknown=unknown)
     del unknown[FITS]
     where = error.where
-    # an assembler has lines of its own
-    known = where is not None and Path(where.file).is_file()
-    place = (planned.file, _line_of(planned))
-    if where is not None and known:
-        place = (display_path(where.file), where.line)
-    got = f'"{said}" from the compiler for {planned.gpu}'
+    # an assembler counts other lines
+    in_source = where is not None and Path(where.file).is_file()
+    location = (planned.file, _line_of(planned))
+    if where is not None and in_source:
+        location = (display_path(where.file), where.line)
+    got = f'"{message}" from the compiler for {planned.gpu}'
     expected = f"{planned.kernel} to compile for it"
     return LaunchAssessment(
-        (FITS,), (_find(planned, FITS, "refused", place, got, expected),), unknown
+        (FITS,), (_find(planned, FITS, "refused", location, got, expected),), unknown
     )
 
 
 def is_of_tools(error: CompileError) -> bool:
-    """Whether a compilation failed for want of a tool, or of a tool that knows the GPU."""
+    """Return whether a compilation failed because a tool is missing or does not know the GPU."""
     cause = error.__cause__
-    said = str(cause)
-    if isinstance(cause, OSError | ImportError) or any(words in said for words in _MISSING):
+    text = str(cause)
+    if isinstance(cause, OSError | ImportError) or any(phrase in text for phrase in _MISSING):
         return True
     # a tool that died, or was killed, judged nothing
-    died = "raised SIGSEGV" in said or re.search(r"failed with error code -\d+", said)
-    return bool(_TOOL.search(said) or died)
+    died = "raised SIGSEGV" in text or re.search(r"failed with error code -\d+", text)
+    return bool(_TOOL.search(text) or died)
 
 
 def _line_of(planned: PlannedLaunch) -> int:
@@ -389,15 +391,15 @@ def _find(
     planned: PlannedLaunch,
     name: str,
     fault: str,
-    place: tuple[str, int],
+    location: tuple[str, int],
     got: str,
     expected: str,
-    why: str = "",
+    cause: str = "",
 ) -> Finding:
-    """A finding at a line, or where none is known of the kernel as a whole."""
-    file, line = place
+    """Make a finding at a line, or about the kernel as a whole if no line is known."""
+    file, line = location
     where = f"{file.rsplit('/', 1)[-1]}:{line}" if file and line else None
-    reason = f": {why}" if why else ""
+    reason = f": {cause}" if cause else ""
     tuned = f" ({planned.configuration})" if planned.configuration else ""
     return Finding(
         name,
@@ -413,53 +415,55 @@ def _find(
 
 
 class ReadLaunch:
-    """A compiled launch, and what in it is not as the contract promises."""
+    """A compiled launch, and the violations of the contract in it."""
 
-    def __init__(self, contract: Contract, planned: PlannedLaunch, made: CompiledLaunch) -> None:
-        self.contract, self.planned, self.made = contract, planned, made
-        facts = tell(made)
-        # of a sum of products Triton makes a dot at a line of its own: nobody asked for that one
+    def __init__(
+        self, contract: Contract, planned: PlannedLaunch, compiled: CompiledLaunch
+    ) -> None:
+        self.contract, self.planned, self.made = contract, planned, compiled
+        facts = tell(compiled)
+        # Triton turns a sum of products into a dot at a line of its library: nobody asked for it
         self.dots: tuple[DotLowering, ...] = tuple(
             dot for dot in facts["dots"] if dot.has_cores or not _is_of_triton(dot.where)
         )
         self.resources: Resources = facts["resources"]
         self.has_special_warps: bool = facts["specialised_warps"]
-        self.ir = made.asm.get("ttgir", "")
+        self.ir = compiled.asm.get("ttgir", "")
         self.laid = list_dots(self.ir)
 
     @property
     def has_dot(self) -> bool:
-        """Whether the program multiplies matrices, in the source's words or in the GPU's."""
+        """True if the program multiplies matrices, in the source's terms or in the GPU's."""
         return bool(self.dots)
 
     def list_coreless(self) -> Iterator[Finding]:
-        """The dots that became something else. Raises _Unknown where one is not recognised."""
-        unclear, found = None, False
+        """Yield the dots without tensor cores. Raises _Unknown if one is not recognised."""
+        unclear, has_finding = None, False
         for dot in self.dots:
             try:
-                for finding in self._weigh_dot(dot):
-                    found = True
+                for finding in self._assess_dot(dot):
+                    has_finding = True
                     yield finding
-            except _Unknown as why:
-                unclear = unclear or why
+            except _Unknown as reason:
+                unclear = unclear or reason
         for x in filter(self._is_hidden, self.laid):
-            found = True
+            has_finding = True
             a, b, _ = x.formats
             got = f"a dot {_tile(x.tile)} of {a} x {b} without one, on a line with others"
             yield self._find_no_core((display_path(x.place[0]), x.place[1]), got, "")
-        if unclear and not found:
+        if unclear and not has_finding:
             raise unclear
 
-    def _weigh_dot(self, dot: DotLowering) -> Iterator[Finding]:
-        units = {one.unit for one in dot.instructions}
+    def _assess_dot(self, dot: DotLowering) -> Iterator[Finding]:
+        units = {instruction.unit for instruction in dot.instructions}
         layouts = self._list_layouts(dot.where)
         if UNKNOWN in units:
             names = [x.name for x in dot.instructions if x.unit == UNKNOWN and x.name]
-            what = f"{names[0]} is not recognised" if names else "no instruction of it was found"
-            raise _Unknown(f"{dot.where or 'a dot without a line'}: {what}")
+            reason = f"{names[0]} is not recognised" if names else "no instruction of it was found"
+            raise _Unknown(f"{dot.where or 'a dot without a line'}: {reason}")
         if units - {FMA}:
             return
-        if not any(x.startswith("blocked") for x in layouts):  # where the optimised IR has it
+        if not any(x.startswith("blocked") for x in layouts):  # if the optimised IR has the dot
             raise _Unknown(f"{dot.where or 'a dot without a line'}: its instructions are not clear")
         most = max(dot.instructions, key=lambda x: x.count)
         a, b, _ = dot.asked
@@ -467,53 +471,53 @@ class ReadLaunch:
         file, _, line = dot.where.rpartition(":")
         yield self._find_no_core((file, int(line)), got, explain_no_core(dot, self.planned.gpu))
 
-    def _find_no_core(self, place: tuple[str, int], got: str, why: str) -> Finding:
+    def _find_no_core(self, location: tuple[str, int], got: str, reason: str) -> Finding:
         got, expected = f"{got} on {self.planned.gpu}", "tensor cores"
-        return _find(self.planned, TENSOR_CORES, "no_tensor_core", place, got, expected, why)
+        return _find(self.planned, TENSOR_CORES, "no_tensor_core", location, got, expected, reason)
 
     def _list_layouts(self, where: str) -> list[str]:
-        """The layouts of what dots on a line add to, in the optimised IR."""
+        """List the accumulator layouts of the dots on a line, in the optimised IR."""
         return [x.layouts[2] for x in self.laid if _show(x.place) == where]
 
     def _is_hidden(self, laid: IrDot) -> bool:
-        """Whether a dot has no tensor core, and all that is told of its line has."""
-        here = [dot for dot in self.dots if dot.where == _show(laid.place)]
-        told = all({x.unit for x in dot.instructions} - {FMA, UNKNOWN} for dot in here)
-        return bool(here) and told and laid.layouts[2].startswith("blocked")
+        """Return whether a dot has no tensor core, although the others of its line have."""
+        line_dots = [dot for dot in self.dots if dot.where == _show(laid.place)]
+        have_cores = all({x.unit for x in dot.instructions} - {FMA, UNKNOWN} for dot in line_dots)
+        return bool(line_dots) and have_cores and laid.layouts[2].startswith("blocked")
 
     def list_spills(self) -> Iterator[Finding]:
-        """More bytes of a thread in memory than were promised."""
+        """Yield a finding if more bytes per thread are spilled than guaranteed."""
         resources, most = self.resources, self.contract.spills or 0
         spills = resources.spills
         if spills is None:
             raise _Unknown("the binary does not tell what is spilled")
-        if resources.spilled_registers == 0:  # what else a thread of AMD's has in memory
+        if resources.spilled_registers == 0:  # on AMD a thread's stack holds other things, too
             spills = 0
         if spills <= most:
             return
         if _CALLS.search(self.made.asm.get("ptx", "")):
             raise _Unknown("what it calls may have its own part of the stack")
         threads = None if self.has_special_warps else resources.threads
-        why = explain_spills(self.laid, threads, resources.registers)
+        reason = explain_spills(self.laid, threads, resources.registers)
         got = f"{spills} bytes of a thread spilled, with {resources.registers} registers"
         got = f"{got} on {self.planned.gpu}"
         expected = f"at most {most}" if most else "none"
-        yield _find(self.planned, SPILLS, "spilled", self._kernel, got, expected, why)
+        yield _find(self.planned, SPILLS, "spilled", self._kernel, got, expected, reason)
 
     def list_large(self) -> Iterator[Finding]:
-        """What a block needs beyond what the GPU has."""
-        for need, has, what in list_excess(self.resources, GPUS[self.planned.gpu]):
-            yield self._find_large(need, has, what)
+        """Yield the resources of a block beyond those of the GPU."""
+        for need, has, unit in list_excess(self.resources, GPUS[self.planned.gpu]):
+            yield self._find_large(need, has, unit)
 
-    def _find_large(self, need: int, has: int, what: str) -> Finding:
-        place, why = self._kernel, ""
-        if "shared" in what:
+    def _find_large(self, need: int, has: int, unit: str) -> Finding:
+        location, reason = self._kernel, ""
+        if "shared" in unit:
             buffers = list_buffers(self.ir)
             largest = find_largest(buffers)
-            why = explain_shared(buffers, need, int(self.made.launch.options.num_stages))
-            place = (display_path(largest[0]), largest[1]) if why and largest else place
-        got = f"{need} {what} for a block of {self.planned.kernel} on {self.planned.gpu}"
-        return _find(self.planned, FITS, "too_large", place, got, f"at most {has}", why)
+            reason = explain_shared(buffers, need, int(self.made.launch.options.num_stages))
+            location = (display_path(largest[0]), largest[1]) if reason and largest else location
+        got = f"{need} {unit} for a block of {self.planned.kernel} on {self.planned.gpu}"
+        return _find(self.planned, FITS, "too_large", location, got, f"at most {has}", reason)
 
     @property
     def _kernel(self) -> tuple[str, int]:
@@ -524,7 +528,7 @@ class ReadLaunch:
 
 
 def _is_of_triton(where: str) -> bool:
-    """Whether a line is one of the language's own library, such as that of tl.sum."""
+    """Return whether a line is in the language's own library, such as that of tl.sum."""
     return os.path.realpath(where).startswith(_LIBRARY)
 
 
