@@ -1,4 +1,4 @@
-"""Two binaries of one kernel: what the second one has that the first had not, and what it lost."""
+"""The differences between two binaries of one kernel: the changes, and what the second lost."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from gemmproof.reference.provenance import format_count
 from gemmproof.report.text import STYLES, Line, clean
 
 # -- compare -------------------------------------------------------------------------------------
-_WAYS = {"load": "loads", "lds load": "loads", "async copy": "loads", "tma load": "loads",
+_DIRECTIONS = {"load": "loads", "lds load": "loads", "async copy": "loads", "tma load": "loads",
          "store": "stores", "tma store": "stores"}  # fmt: skip
-# how far a copy leaves the threads free for other work
+# how far a copy frees the threads for other work
 _FREE = {"lds load": 1, "async copy": 1, "tma load": 2, "tma store": 2}
 _COPIES = {1: "asynchronous copies", 2: "the copy engine"}
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchDifference:
-    """What is otherwise: `changes` by line of the source, `needs` of a thread and a block.
+    """The differences of two launches: `changes` by line of the source, and resource `needs`.
 
-    `losses` says which of it is a loss.
+    `needs` are those of a thread and a block, `losses` the differences for the worse.
     """
 
     changes: tuple[str, ...]
@@ -43,14 +43,16 @@ class LaunchDifference:
 
 
 def compare(before: LoweredLaunch, after: LoweredLaunch) -> LaunchDifference:
-    """The facts of two compiled launches side by side.
+    """Compare the facts of two compiled launches.
 
     Losses are narrower loads or stores, copies that the threads make themselves in place of
-    cp.async or the copy engine, dots without a tensor core, and spilled bytes. How much time they
-    take is not said: a binary does not tell.
+    cp.async or the copy engine, dots without a tensor core, and spilled bytes. The time they take
+    is not reported: a binary does not contain it.
     """
-    losses = [x for way in ("loads", "stores") for x in _lose_accesses(before, after, way)]
-    losses += [*_lose_dots(before, after), *_lose_room(before, after)]
+    losses = [
+        x for direction in ("loads", "stores") for x in _lose_accesses(before, after, direction)
+    ]
+    losses += [*_lose_dots(before, after), *_lose_resources(before, after)]
     if before.kernel == after.kernel:
         changes = [*_change_accesses(before, after), *_change_dots(before, after)]
     else:
@@ -58,41 +60,43 @@ def compare(before: LoweredLaunch, after: LoweredLaunch) -> LaunchDifference:
     return LaunchDifference(tuple(changes), tuple(_change_needs(before, after)), tuple(losses))
 
 
-def _lose_accesses(before: LoweredLaunch, after: LoweredLaunch, way: str) -> Iterator[str]:
-    """What is lost of all loads, or stores: of kinds and widths that are gone, by those in place.
+def _lose_accesses(before: LoweredLaunch, after: LoweredLaunch, direction: str) -> Iterator[str]:
+    """Yield the losses over all loads, or stores: removed kinds and widths against added ones.
 
-    Not by line: the compiler puts a load that it moves ahead of a loop at another one's line.
+    Not by line: the compiler gives a load that it moves ahead of a loop the line of another.
     """
-    ours, theirs = (_count_ways(one, way) for one in (before, after))
-    gone, new = ours - theirs, theirs - ours
-    if not new:
+    old, new = (_count_lines(launch, direction) for launch in (before, after))
+    removed, added = old - new, new - old
+    if not added:
         return
-    had = gone or ours
-    free, still = (max((_FREE.get(kind, 0) for kind, _ in x), default=0) for x in (had, new))
-    if gone and still < free:
-        yield f"{way} without {_COPIES[free]}"
-    wide, narrow = (min((width for _, width in x if width), default=0) for x in (had, new))
-    if narrow and had and (narrow < wide or not wide):
-        size = f"of {wide} bytes" if wide else "of tiles"
-        yield f"{way} {size} are of {narrow} {'byte' if narrow == 1 else 'bytes'}"
+    had = removed or old
+    best, best_now = (max((_FREE.get(kind, 0) for kind, _ in x), default=0) for x in (had, added))
+    if removed and best_now < best:
+        yield f"{direction} without {_COPIES[best]}"
+    widest, widest_now = (min((width for _, width in x if width), default=0) for x in (had, added))
+    if widest_now and had and (widest_now < widest or not widest):
+        size = f"of {widest} bytes" if widest else "of tiles"
+        yield f"{direction} {size} are of {widest_now} {'byte' if widest_now == 1 else 'bytes'}"
 
 
-def _count_ways(one: LoweredLaunch, way: str) -> Counter[tuple[str, int]]:
-    """At how many lines there are some of a kind and width."""
-    lines = {(x.where, x.kind, x.bytes) for x in one.accesses if _WAYS.get(x.kind) == way}
+def _count_lines(launch: LoweredLaunch, direction: str) -> Counter[tuple[str, int]]:
+    """Count the lines that have an access of each kind and width."""
+    lines = {
+        (x.where, x.kind, x.bytes) for x in launch.accesses if _DIRECTIONS.get(x.kind) == direction
+    }
     return Counter((kind, width) for _, kind, width in lines)
 
 
 def _change_kernel(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
-    """Of another kernel, whose lines are others, all accesses and dots together."""
+    """Compare all accesses and dots together, as another kernel has other lines."""
     yield f"{after.kernel} in place of {before.kernel}"
-    for way in ("loads", "stores"):
-        ours, theirs = (
-            _format_accesses([x for x in one.accesses if _WAYS.get(x.kind) == way])
-            for one in (before, after)
+    for direction in ("loads", "stores"):
+        old, new = (
+            _format_accesses([x for x in launch.accesses if _DIRECTIONS.get(x.kind) == direction])
+            for launch in (before, after)
         )
-        yield f"{way}: {ours} -> {theirs}"
-    was, now = (", ".join(_label_dots(one).values()) or "no dot" for one in (before, after))
+        yield f"{direction}: {old} -> {new}"
+    was, now = (", ".join(_label_dots(launch).values()) or "no dot" for launch in (before, after))
     if was != now:
         yield f"dots: {was} -> {now}"
 
@@ -103,38 +107,38 @@ def _lose_dots(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
         yield FMA
 
 
-def _lose_room(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
-    ours, theirs = _count_spills(before), _count_spills(after)
-    if theirs > ours:
-        yield f"{theirs} bytes spilled in place of {ours}"
+def _lose_resources(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
+    old, new = _count_spills(before), _count_spills(after)
+    if new > old:
+        yield f"{new} bytes spilled in place of {old}"
     if after.resources is not None:
-        for need, has, what in list_excess(after.resources, GPUS[after.target]):
-            yield f"{need} of {has} {what}: does not fit"
+        for need, has, unit in list_excess(after.resources, GPUS[after.target]):
+            yield f"{need} of {has} {unit}: does not fit"
 
 
-def _count_spills(one: LoweredLaunch) -> int:
-    needs = one.resources
+def _count_spills(launch: LoweredLaunch) -> int:
+    needs = launch.resources
     return 0 if needs is None else needs.spills or 4 * (needs.spilled_registers or 0)
 
 
 def _change_accesses(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
-    """By line: what stands there before and now, where that differs."""
-    lines = dict.fromkeys(x.where for one in (before, after) for x in one.accesses)
+    """Yield each line whose accesses differ, with those before and after."""
+    lines = dict.fromkeys(x.where for launch in (before, after) for x in launch.accesses)
     for where in lines:
-        ours, theirs = (
-            _format_accesses([x for x in one.accesses if x.where == where])
-            for one in (before, after)
+        old, new = (
+            _format_accesses([x for x in launch.accesses if x.where == where])
+            for launch in (before, after)
         )
-        if ours != theirs:
-            yield f"{_shorten(where)}  {ours} -> {theirs}"
+        if old != new:
+            yield f"{_shorten(where)}  {old} -> {new}"
 
 
-def _format_accesses(found: Iterable[GlobalAccess]) -> str:
+def _format_accesses(accesses: Iterable[GlobalAccess]) -> str:
     counts: Counter[tuple[str, int]] = Counter()
-    for x in found:
+    for x in accesses:
         counts[x.kind, x.bytes] += x.count
-    said = (GlobalAccess("", kind, width, n) for (kind, width), n in sorted(counts.items()))
-    return ", ".join(map(format_access, said)) or "none"
+    joined = (GlobalAccess("", kind, width, n) for (kind, width), n in sorted(counts.items()))
+    return ", ".join(map(format_access, joined)) or "none"
 
 
 def _shorten(where: str) -> str:
@@ -142,19 +146,19 @@ def _shorten(where: str) -> str:
 
 
 def _change_dots(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
-    ours, theirs = (_label_dots(one) for one in (before, after))
-    for where in dict.fromkeys((*ours, *theirs)):
-        was, now = (found.get(where, "no dot") for found in (ours, theirs))
+    old, new = (_label_dots(launch) for launch in (before, after))
+    for where in dict.fromkeys((*old, *new)):
+        was, now = (labels.get(where, "no dot") for labels in (old, new))
         if was != now:
             yield f"{where}  {was} -> {now}"
 
 
-def _label_dots(one: LoweredLaunch) -> dict[str, str]:
-    def say(dot: DotLowering) -> str:
+def _label_dots(launch: LoweredLaunch) -> dict[str, str]:
+    def label(dot: DotLowering) -> str:
         sources = dict.fromkeys(x for i in dot.instructions for x in i.operands if x)
         return f"{label_dot(dot)} from {' and '.join(sources)}" if sources else label_dot(dot)
 
-    return {_shorten(dot.where): say(dot) for dot in one.dots}
+    return {_shorten(dot.where): label(dot) for dot in launch.dots}
 
 
 def _change_needs(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
@@ -175,145 +179,149 @@ WIDTH = 22  # of the first column
 _SHORT = {"": "neither", "16": "16", "1": "1"}
 
 
-def collect(made: Sequence[LoweredTarget]) -> list[dict[str, Any]]:
-    """Each launch as it is, with its variants and how they differ from it."""
-    found: list[dict[str, Any]] = []
-    for one in made:
+def collect(targets: Sequence[LoweredTarget]) -> list[dict[str, Any]]:
+    """Collect each base launch, with its variants and their differences from it."""
+    collected: list[dict[str, Any]] = []
+    for target in targets:
         bases: dict[tuple[str, int], dict[str, Any]] = {}
-        for lowering, variant in zip(one.lowerings, one.variants, strict=True):
+        for lowering, variant in zip(target.lowerings, target.variants, strict=True):
             key = (lowering.dtype, variant["base"])
             if not variant["change"]:
                 bases[key] = {"launch": lowering, "variants": []}
-                found.append(bases[key])
+                collected.append(bases[key])
             elif key in bases:
                 bases[key]["variants"].append(_compare(bases[key]["launch"], lowering, variant))
-    return found
+    return collected
 
 
 def _compare(base: LoweredLaunch, other: LoweredLaunch, variant: dict[str, Any]) -> dict[str, Any]:
-    told = {**variant, "launch": other, "same_binary": False}
-    told |= {"changes": [], "needs": [], "losses": []}
+    result = {**variant, "launch": other, "same_binary": False}
+    result |= {"changes": [], "needs": [], "losses": []}
     if base.error or other.error:
-        return told
-    found = compare(base, other)
-    told |= {name: list(getattr(found, name)) for name in ("changes", "needs", "losses")}
-    return {**told, "same_binary": base.binary == other.binary}
+        return result
+    difference = compare(base, other)
+    result |= {name: list(getattr(difference, name)) for name in ("changes", "needs", "losses")}
+    return {**result, "same_binary": base.binary == other.binary}
 
 
-def document(name: str, made: Sequence[LoweredTarget], failures: list[str]) -> dict[str, Any]:
-    """What `--json` writes of a sweep."""
+def document(name: str, targets: Sequence[LoweredTarget], failures: list[str]) -> dict[str, Any]:
+    """Return the document that `--json` writes for a sweep."""
     sweep = [
         {
-            "launch": one["launch"].to_dict(),
-            "variants": [{**x, "launch": x["launch"].to_dict()} for x in one["variants"]],
+            "launch": base["launch"].to_dict(),
+            "variants": [{**x, "launch": x["launch"].to_dict()} for x in base["variants"]],
         }
-        for one in collect(made)
+        for base in collect(targets)
     ]
-    notes = {one.gpu: one.notes for one in made}
+    notes = {target.gpu: target.notes for target in targets}
     return {"schema": SCHEMA, "name": name, "sweep": sweep, "notes": notes, "failures": failures}
 
 
-def lines(name: str, made: Sequence[LoweredTarget], seconds: float) -> list[Line]:
-    """What `lowering --sweep` prints."""
+def lines(name: str, targets: Sequence[LoweredTarget], seconds: float) -> list[Line]:
+    """Return the lines that `lowering --sweep` prints."""
     out: list[Line] = []
     compared = losing = same = refused = 0
-    for target in made:
-        for one in collect([target]):
-            out += [*_describe(one["launch"], one["variants"]), ("", "")]
-            compared += len(one["variants"])
-            losing += sum(bool(x["losses"]) for x in one["variants"])
-            same += sum(x["same_binary"] for x in one["variants"])
-            refused += sum(bool(x["launch"].error) for x in (*one["variants"], one))
+    for target in targets:
+        for base in collect([target]):
+            out += [*_describe(base["launch"], base["variants"]), ("", "")]
+            compared += len(base["variants"])
+            losing += sum(bool(x["losses"]) for x in base["variants"])
+            same += sum(x["same_binary"] for x in base["variants"])
+            refused += sum(bool(x["launch"].error) for x in (*base["variants"], base))
         out += [(clean(f"{target.gpu}: {line}"), "dim") for line in _join_notes(target.notes)]
         out += [(clean(line), STYLES["fail"]) for line in target.failures]
         if target.mistake:
             out.append((clean(f"{target.gpu}: {target.mistake}"), STYLES["fail"]))
         refused += len(target.failures) + bool(target.mistake)
-    told = f"{format_count(compared, 'change')} compared for {' '.join(x.gpu for x in made)}: "
-    told += f"{losing} cost something, {same} give the same binary"
-    told += f", {refused} not compiled" if refused else ""
+    summary = (
+        f"{format_count(compared, 'change')} compared for {' '.join(x.gpu for x in targets)}: "
+    )
+    summary += f"{losing} cost something, {same} give the same binary"
+    summary += f", {refused} not compiled" if refused else ""
     style = STYLES["incomplete" if refused else "pass"]
-    return [*out, (clean(f"{name}: {told} ({seconds:.1f} s)"), style)]
+    return [*out, (clean(f"{name}: {summary} ({seconds:.1f} s)"), style)]
 
 
 def _join_notes(notes: Sequence[str]) -> Iterator[str]:
-    """Each note once, of the same words all changes together."""
+    """Yield each note once, joining the changes that have the same text."""
     changes: dict[str, list[str]] = {}
     for note in dict.fromkeys(notes):
-        change, colon, words = note.partition(": ")
+        change, colon, text = note.partition(": ")
         if not colon:
-            change, words = "", note
-        changes.setdefault(words, []).append(change)
-    for words, found in changes.items():
-        named = "; ".join(x for x in found if x)
-        yield f"{named}: {words}" if named else words
+            change, text = "", note
+        changes.setdefault(text, []).append(change)
+    for text, named in changes.items():
+        prefix = "; ".join(x for x in named if x)
+        yield f"{prefix}: {text}" if prefix else text
 
 
 def _describe(base: LoweredLaunch, variants: Sequence[dict[str, Any]]) -> Iterator[Line]:
-    told = " ".join(f"{name}={x}" for name, x in base.configuration.items())
-    of = f", one of {base.configurations}" if base.configurations > 1 else ""
-    yield (clean(f"{base.kernel} {base.dtype} for {base.target}: {told}{of}"), "bold")
+    constants = " ".join(f"{name}={x}" for name, x in base.configuration.items())
+    among = f", one of {base.configurations}" if base.configurations > 1 else ""
+    yield (clean(f"{base.kernel} {base.dtype} for {base.target}: {constants}{among}"), "bold")
     if base.error or base.resources is None:
         yield (clean(f"  not compiled: {base.error}"), STYLES["fail"])
         return
     needs = f"{base.resources.registers} registers"
     spills = f", {base.resources.spills} bytes spilled" if base.resources.spills else ""
     yield _row("as it is", f"{needs}{spills}")
-    for known in ("16", "1", ""):
-        names = [name for name, x in base.specialised.items() if x == known]
+    for value in ("16", "1", ""):
+        names = [name for name, x in base.specialised.items() if x == value]
         if names:
-            yield _row(format_known(known), " ".join(names))
+            yield _row(format_known(value), " ".join(names))
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for one in variants:
-        if one["losses"]:
-            groups.setdefault(tuple(one["changes"] or one["losses"]), []).append(one)
+    for variant in variants:
+        if variant["losses"]:
+            groups.setdefault(tuple(variant["changes"] or variant["losses"]), []).append(variant)
     for changes, group in groups.items():
         yield from _describe_loss(changes, group)
     others = {
         "another binary": [x for x in variants if not x["losses"] and not x["same_binary"]],
         "the same binary": [x for x in variants if x["same_binary"]],
     }
-    for words, group in others.items():
+    for title, group in others.items():
         group = [x for x in group if not x["launch"].error]
         if group:
-            yield _row(words, "; ".join(_say(x) for x in group))
-    for one in variants:
-        if one["launch"].error:
-            text, _ = _row(one["change"], f"not compiled: {one['launch'].error}")
+            yield _row(title, "; ".join(_say(x) for x in group))
+    for variant in variants:
+        if variant["launch"].error:
+            text, _ = _row(variant["change"], f"not compiled: {variant['launch'].error}")
             yield text, STYLES["fail"]
 
 
 def _describe_loss(changes: Sequence[str], group: Sequence[dict[str, Any]]) -> Iterator[Line]:
-    """What is lost, by line of the source, and each change that loses it."""
+    """Yield the losses, by line of the source, and each change that causes them."""
     for i, line in enumerate(changes[:SHOWN_CHANGES]):
         text, _ = _row("" if i else "costs", line)
         yield text, STYLES["incomplete"]
     if (more := len(changes) - SHOWN_CHANGES) > 0:
         yield _row("", f"and {more} more lines: --json has all")
-    for one in group:
-        needs = one["launch"].resources
-        told = f"{needs.registers} registers" if needs is not None else ""
-        spilled = [x for x in one["losses"] if "spilled" in x or "fit" in x]
-        yield _row(f"  {one['change']}", ", ".join([told, *spilled]) + _format_reason(one))
+    for variant in group:
+        needs = variant["launch"].resources
+        registers = f"{needs.registers} registers" if needs is not None else ""
+        spilled = [x for x in variant["losses"] if "spilled" in x or "fit" in x]
+        yield _row(
+            f"  {variant['change']}", ", ".join([registers, *spilled]) + _format_reason(variant)
+        )
 
 
-def _say(one: dict[str, Any]) -> str:
-    return f"{one['change']}{_format_reason(one)}"
+def _say(variant: dict[str, Any]) -> str:
+    return f"{variant['change']}{_format_reason(variant)}"
 
 
-def _format_reason(one: dict[str, Any]) -> str:
-    """Of which arguments something else is known, and what else gives the same."""
+def _format_reason(variant: dict[str, Any]) -> str:
+    """Format the specialisations that differ, and the other changes with the same result."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for name, (before, after) in one["arguments"].items():
+    for name, (before, after) in variant["arguments"].items():
         groups.setdefault((_SHORT[before], _SHORT[after]), []).append(name)
-    said = [f"{' '.join(names)} {a} -> {b}" for (a, b), names in groups.items()]
-    constants = one["constants"].items()
-    said += [f"{name} {a} -> {b}" for name, (a, b) in constants if name != "kernel"]
-    if one["altered"]:
-        said = ["no case changes it alone"]
-    if one["also"]:
-        said.append(f"as {', '.join(one['also'])}")
-    return f" ({'; '.join(said)})" if said else ""
+    parts = [f"{' '.join(names)} {a} -> {b}" for (a, b), names in groups.items()]
+    constants = variant["constants"].items()
+    parts += [f"{name} {a} -> {b}" for name, (a, b) in constants if name != "kernel"]
+    if variant["altered"]:
+        parts = ["no case changes it alone"]
+    if variant["also"]:
+        parts.append(f"as {', '.join(variant['also'])}")
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _row(first: str, rest: str) -> Line:
