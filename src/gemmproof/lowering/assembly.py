@@ -1,4 +1,4 @@
-"""Triton's IR, AMD's assembly and cubins, read for facts."""
+"""Triton's IR, AMD's assembly and cubins, parsed for facts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BUFFERS = re.compile(r"ttg\.memdesc_index %[^:]*: !ttg\.memdesc<(\d+)x((?:\d+x)
 
 @dataclass(frozen=True, slots=True)
 class IrDot:
-    """A dot: (M, N, K), formats and layouts of a, b and c in the IR's words, and its place."""
+    """A dot: (M, N, K), formats and layouts of a, b and c in the IR's terms, and its place."""
 
     place: Place
     tile: tuple[int, ...]
@@ -43,30 +43,30 @@ class IrDot:
 
 
 def list_dots(text: str) -> list[IrDot]:
-    """Every dot of a text in TTIR or TTGIR, in its order; one that cannot be read raises."""
+    """List every dot of a TTIR or TTGIR text, in order. Raises ValueError if one is unreadable."""
     aliases = dict(_ALIAS.findall(text))
-    found = []
+    dots = []
     for name, rest in _DOT.findall(text):
         body, _, loc = rest.rpartition(" loc(")
         types = [_split_type(x) for x in _list_types(body)]
-        if "scaled" in name and len(types) > 3 and "gen5" not in name:  # scales stand between
+        if "scaled" in name and len(types) > 3 and "gen5" not in name:  # scales are in between
             types = _skip_scales(body)
         if len(types) < 3:
             raise ValueError(f"{name}: got {len(types)} types, expected those of a, b and c")
         a, b, c = types[:3]
         tile = (*a[0][:-2], a[0][-2], b[0][-1], a[0][-1])
-        if name == "tt.dot_scaled":  # of which two elements of four bits are a byte
+        if name == "tt.dot_scaled":  # two elements of four bits are a byte
             packed = "lhs = e2m1" in body and "lhs_k_pack = false" not in body
             tile = (*c[0], a[0][-1] * (2 if packed else 1))
         layouts = tuple(_resolve_layout(x[2], aliases) for x in (a, b, c))
-        precision = found_[1] if (found_ := _PRECISION.search(body)) else ""
-        place = _resolve_place(f"loc({loc.strip()}", aliases)
-        found.append(IrDot(place, tile, (a[1], b[1], c[1]), layouts, precision))  # type: ignore[arg-type]
-    return found
+        precision = match[1] if (match := _PRECISION.search(body)) else ""
+        location = _resolve_place(f"loc({loc.strip()}", aliases)
+        dots.append(IrDot(location, tile, (a[1], b[1], c[1]), layouts, precision))  # type: ignore[arg-type]
+    return dots
 
 
 def list_buffers(text: str) -> list[tuple[Place, tuple[int, ...], str]]:
-    """Shared memory by its shape and format, each with the line that it is for, as of a load."""
+    """List shared memory by shape and format, each with the line that it is for, as of a load."""
     aliases = dict(_ALIAS.findall(text))
     return [
         (_resolve_place(loc, aliases), tuple(int(n) for n in shape.split("x") if n), kind)
@@ -75,45 +75,45 @@ def list_buffers(text: str) -> list[tuple[Place, tuple[int, ...], str]]:
 
 
 def count_buffers(text: str) -> int:
-    """The most buffers that a loop goes around in, for its operands; 0 for none."""
+    """Return the most buffers that a loop rotates through for its operands; 0 for none."""
     sizes = [int(n) for n, _, element in _BUFFERS.findall(text) if element != "i64"]
     return max(sizes, default=0)
 
 
 def has_specialised_warps(text: str) -> bool:
-    """Whether some warps run other code than others."""
+    """Return whether some warps run other code than others."""
     return "ttg.warp_specialize" in text
 
 
 def _list_types(body: str) -> list[str]:
-    """The types after the last " : " that no bracket holds, tensors and memory alone."""
-    found, depth, start = [], 0, None
-    at = _find_types(body)
-    for i in range(at, len(body)):
+    """List the types after the last " : " outside brackets, tensors and memory alone."""
+    types, depth, start = [], 0, None
+    first = _find_types(body)
+    for i in range(first, len(body)):
         c = body[i]
         if c == "<":
             if depth == 0:
-                start = max(body.rfind(" ", at, i), body.rfind("!", at, i), at - 1) + 1
+                start = max(body.rfind(" ", first, i), body.rfind("!", first, i), first - 1) + 1
             depth += 1
         elif c == ">" and body[i - 1] != "-":
             depth -= 1
             if depth == 0 and start is not None:
-                found.append(body[start : i + 1])
+                types.append(body[start : i + 1])
     kinds = ("tensor<", "memdesc<", "ttg.memdesc<")
-    return [x.removeprefix("ttg.") for x in found if x.startswith(kinds)]
+    return [x.removeprefix("ttg.") for x in types if x.startswith(kinds)]
 
 
 def _find_types(body: str) -> int:
-    depth, at = 0, 0
+    depth, first = 0, 0
     for i, c in enumerate(body):
         depth += (c in "{[(<") - (c in "}])" or (c == ">" and body[i - 1] != "-"))
         if c == ":" and depth == 0 and body[i - 1 : i + 2] == " : ":
-            at = i + 2
-    return at
+            first = i + 2
+    return first
 
 
 def _skip_scales(body: str) -> list[tuple[tuple[int, ...], str, str]]:
-    """Of `A, scale * B, scale -> C` those of a, b and c."""
+    """Return the types of a, b and c of `A, scale * B, scale -> C`."""
     types = body[_find_types(body) :]
     left, _, rest = types.partition(" * ")
     right, _, result = rest.partition(" -> ")
@@ -123,15 +123,15 @@ def _skip_scales(body: str) -> list[tuple[tuple[int, ...], str, str]]:
 
 def _split_type(text: str) -> tuple[tuple[int, ...], str, str]:
     """The shape, the format and the layout of `tensor<128x32xf16, #blocked>`."""
-    found = _TENSOR.match(text)
-    if found is None:
+    match = _TENSOR.match(text)
+    if match is None:
         return (), "", ""
-    shape = tuple(int(n) for n in found[1].split("x") if n)
-    return shape, found[2], found[3].lstrip(", ")
+    shape = tuple(int(n) for n in match[1].split("x") if n)
+    return shape, match[2], match[3].lstrip(", ")
 
 
 def _resolve_layout(text: str, aliases: dict[str, str]) -> str:
-    """A layout with what its names stand for, without its dialects' prefixes."""
+    """Expand the aliases in a layout, without its dialects' prefixes."""
     text = text.removesuffix(", mutable")
     for _ in range(4):
         text = re.sub(r"#(\w+)(?![\w.<])", lambda x: aliases.get(x[1], f"#{x[1]}"), text)
@@ -139,10 +139,10 @@ def _resolve_layout(text: str, aliases: dict[str, str]) -> str:
 
 
 def _resolve_place(loc: str, aliases: dict[str, str]) -> Place:
-    """The line of a location: of what is inlined the inner one, as PTX has it."""
+    """Return the line of a location: for inlined code the inner one, as in PTX."""
     for _ in range(32):
-        if found := _LINE.match(loc):
-            return found[1], int(found[2]), int(found[3])
+        if match := _LINE.match(loc):
+            return match[1], int(match[2]), int(match[3])
         inner = next((x[1] for kind in (_CALL, _FUSED, _NAMED) if (x := kind.match(loc))), None)
         if inner is None and loc.startswith("loc(#"):
             inner = loc[4:-1]
@@ -189,7 +189,7 @@ class AmdInstruction:
 
 @dataclass(slots=True)
 class AmdAssembly:
-    """The instructions that matter of a text, and the counts of its metadata by their names."""
+    """The relevant instructions of a text, and the counts of its metadata by name."""
 
     products: list[AmdInstruction] = field(default_factory=list)
     accesses: list[tuple[Place, str, int]] = field(default_factory=list)
@@ -197,54 +197,54 @@ class AmdAssembly:
 
 
 def read_amdgcn(text: str) -> AmdAssembly:
-    """The assembly of one kernel."""
+    """Parse the assembly of one kernel."""
     files: dict[int, str] = {}
-    found, place = AmdAssembly(), UNKNOWN_PLACE
+    assembly, location = AmdAssembly(), UNKNOWN_PLACE
     code, _, metadata = text.partition(".amdgpu_metadata")
     for line in code.splitlines():
-        if named := _FILE.match(line):
-            files[int(named[1])] = "/".join(x for x in (named[2], named[3]) if x)
+        if file_ := _FILE.match(line):
+            files[int(file_[1])] = "/".join(x for x in (file_[2], file_[3]) if x)
         elif loc := _LOC.match(line):
-            place = (files.get(int(loc[1]), ""), int(loc[2]), int(loc[3]))
-        elif (one := _INSTRUCTION.match(line)) and not line.lstrip().startswith("."):
-            product = _read_product(one[1], one[2] or "", place)
+            location = (files.get(int(loc[1]), ""), int(loc[2]), int(loc[3]))
+        elif (instruction := _INSTRUCTION.match(line)) and not line.lstrip().startswith("."):
+            product = _read_product(instruction[1], instruction[2] or "", location)
             if product is not None:
-                found.products.append(product)
-            access = _read_access(one[1], one[2] or "")
+                assembly.products.append(product)
+            access = _read_access(instruction[1], instruction[2] or "")
             if access is not None:
-                found.accesses.append((place, *access))
-    found.counts = {name: int(count) for name, count in _COUNT.findall(metadata)}
-    return found
+                assembly.accesses.append((location, *access))
+    assembly.counts = {name: int(count) for name, count in _COUNT.findall(metadata)}
+    return assembly
 
 
-def _read_product(name: str, operands: str, place: Place) -> AmdInstruction | None:
+def _read_product(name: str, operands: str, location: Place) -> AmdInstruction | None:
     if name.startswith(("v_mfma", "v_smfmac", "v_wmma", "v_swmmac")):
-        known = _MATRIX.match(name) or _WMMA.match(name)
-        if known is None:
-            return AmdInstruction(place, name, UNKNOWN)
-        shape = (int(known[2]), int(known[3]), int(known[4]))
-        formats = _FORMATS.findall(known[5])
+        match = _MATRIX.match(name) or _WMMA.match(name)
+        if match is None:
+            return AmdInstruction(location, name, UNKNOWN)
+        shape = (int(match[2]), int(match[3]), int(match[4]))
+        formats = _FORMATS.findall(match[5])
         a, b = (formats * 2)[:2] if formats else ("", "")
         added = operands.split(", ")[3:4]
         unit = name.split("_")[1]
-        return AmdInstruction(place, name, unit, shape, a, b, known[1], added == ["0"])
+        return AmdInstruction(location, name, unit, shape, a, b, match[1], added == ["0"])
     bare = _ENCODING.sub("", name)
-    if found := _AMD_FUSED.fullmatch(bare):
-        return AmdInstruction(place, bare, FMA, None, "", "", found[1] or "")
+    if fused := _AMD_FUSED.fullmatch(bare):
+        return AmdInstruction(location, bare, FMA, None, "", "", fused[1] or "")
     return None
 
 
 def _read_access(name: str, operands: str) -> tuple[str, int] | None:
-    found = _ACCESS.match(name)
-    if found is None:
+    match = _ACCESS.match(name)
+    if match is None:
         return None
-    kind = "lds load" if found[2] == "load" and re.search(r"\blds\b", operands) else found[2]
-    return kind, _count_bytes(found[3])
+    kind = "lds load" if match[2] == "load" and re.search(r"\blds\b", operands) else match[2]
+    return kind, _count_bytes(match[3])
 
 
-def _count_bytes(word: str) -> int:
-    """The bytes of "dwordx4", "short_d16_hi", "lds_dwordx4"; 0 where they are not known."""
-    parts = word.removeprefix("lds_").split("_")
+def _count_bytes(suffix: str) -> int:
+    """Return the bytes of "dwordx4", "short_d16_hi", "lds_dwordx4"; 0 if unknown."""
+    parts = suffix.removeprefix("lds_").split("_")
     if vector := re.fullmatch(r"dwordx(\d+)", parts[0]):
         return 4 * int(vector[1])
     return _WIDTHS.get(parts[0], 0)
@@ -262,7 +262,7 @@ _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE, _REGCOUNT = 0x10, 0x11, 0x12, 0x2F
 
 @dataclass(frozen=True, slots=True)
 class CubinFacts:
-    """Of one kernel: registers of a thread, bytes of its stack, static shared memory, threads."""
+    """The facts of one kernel: registers per thread, stack bytes, static shared memory, threads."""
 
     registers: int
     stack: int
@@ -271,7 +271,7 @@ class CubinFacts:
 
 
 def read_cubin(binary: bytes, kernel: str) -> CubinFacts:
-    """The facts of a kernel by its name. Raises ValueError, in one line, where they are missing."""
+    """Read the facts of a kernel by name. Raises ValueError, in one line, if they are missing."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
     from elftools.elf.sections import SymbolTableSection
@@ -280,13 +280,13 @@ def read_cubin(binary: bytes, kernel: str) -> CubinFacts:
         elf = ELFFile(BytesIO(binary))
         sections = {section.name: section for section in elf.iter_sections()}
         symbols = next(x for x in sections.values() if isinstance(x, SymbolTableSection))
-        of_all = list(_list_attributes(sections[".nv.info"].data()))
-        own = list(_list_attributes(sections[f".nv.info.{kernel}"].data()))
+        common = list(_list_attributes(sections[".nv.info"].data()))
+        specific = list(_list_attributes(sections[f".nv.info.{kernel}"].data()))
     except (ELFError, KeyError, StopIteration, struct.error) as error:
         raise ValueError(f"cubin: got {error}, expected an ELF with .nv.info.{kernel}") from None
 
     def find(name: int) -> int:
-        for attribute, value in of_all:
+        for attribute, value in common:
             if attribute == name and len(value) == 8:
                 index, number = struct.unpack("<II", value)
                 if symbols.get_symbol(index).name == kernel:
@@ -294,8 +294,8 @@ def read_cubin(binary: bytes, kernel: str) -> CubinFacts:
         raise ValueError(f"cubin: got no attribute {name:#x} of {kernel}, expected one")
 
     shared = sections.get(f".nv.shared.{kernel}")
-    threads = next((_product(x) for name, x in own if name == _REQNTID and len(x) == 12), None)
-    stack = max(find(_FRAME_SIZE), find(_MIN_STACK_SIZE))  # the other has what it calls in it
+    threads = next((_product(x) for name, x in specific if name == _REQNTID and len(x) == 12), None)
+    stack = max(find(_FRAME_SIZE), find(_MIN_STACK_SIZE))  # the minimum includes its callees
     return CubinFacts(
         find(_REGCOUNT), stack, 0 if shared is None else int(shared["sh_size"]), threads
     )

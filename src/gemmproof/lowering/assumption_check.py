@@ -35,25 +35,25 @@ from gemmproof.worker.supervisor import Clock
 
 # -- separate process ----------------------------------------------------------------------------
 TICK = 0.01  # seconds between two looks at a child
-BEAT = 0.5  # and between two signs of life
+BEAT = 0.5  # and between two heartbeats
 
 Compiler = Callable[[CapturedLaunch, Path], list[CompiledDot]]
 
 
 class NotCompiled(Exception):
-    """A launch of which nothing is known, and why, in words."""
+    """A launch that could not be compiled, with the reason as text."""
 
 
-def compile_dots(launch: CapturedLaunch, room: Path) -> list[CompiledDot]:
-    """What the compiler makes of a launch's dots, in this process."""
-    return list_compiled(compile_launch(launch, room, assemble=False))
+def compile_dots(launch: CapturedLaunch, workdir: Path) -> list[CompiledDot]:
+    """Compile a launch's dots in this process."""
+    return list_compiled(compile_launch(launch, workdir, assemble=False))
 
 
 @dataclass(slots=True)
 class ForkedCompiler:
-    """How launches are compiled apart: each may take `seconds` and `memory`.
+    """The settings of compilations in a child process: each may take `seconds` and `memory`.
 
-    `began` is called with the number of each before it is compiled, `advanced` now and then.
+    `began` is called with the number of each before it is compiled, `advanced` from time to time.
     """
 
     room: Path
@@ -64,22 +64,22 @@ class ForkedCompiler:
     compiler: Compiler = compile_dots
 
     def compile(self, launches: Sequence[CapturedLaunch]) -> list[list[CompiledDot] | NotCompiled]:
-        """What became of each launch; a child goes on with those after one that took it down."""
-        found: list[list[CompiledDot] | NotCompiled] = []
-        while len(found) < len(launches):
-            rest, first = launches[len(found) :], len(found)
-            made, end = self._run_child(rest, first)
-            found += made
-            if len(made) < len(rest):
-                said = find_last_words(self.room, rest[len(made)].gpu)
-                how = f"{end or 'a process that ended'}{said and f' ({said})'}"
-                found.append(NotCompiled(how))
-        return found
+        """Compile each launch; after one that killed its process a new child does the others."""
+        results: list[list[CompiledDot] | NotCompiled] = []
+        while len(results) < len(launches):
+            rest, first = launches[len(results) :], len(results)
+            answers, end = self._run_child(rest, first)
+            results += answers
+            if len(answers) < len(rest):
+                output = find_last_words(self.room, rest[len(answers)].gpu)
+                reason = f"{end or 'a process that ended'}{output and f' ({output})'}"
+                results.append(NotCompiled(reason))
+        return results
 
     def _run_child(
         self, launches: Sequence[CapturedLaunch], first: int
     ) -> tuple[list[list[CompiledDot] | NotCompiled], str]:
-        """What a child told, one answer after the other, and how it ended; "" for its own end."""
+        """Return the answers of a child, and how it ended; "" for a normal exit."""
         answers = self.room / "answers.jsonl"
         answers.write_text("")
         child = os.fork()
@@ -89,23 +89,23 @@ class ForkedCompiler:
                     os.setpgid(0, 0)
                 die_with_parent()
                 for launch in launches:
-                    told = json.dumps(_answer(launch, self.room, self.compiler))
+                    answer = json.dumps(_answer(launch, self.room, self.compiler))
                     with answers.open("a") as file:
-                        file.write(f"{told}\n")
+                        file.write(f"{answer}\n")
             finally:
                 os._exit(0)
-        with suppress(OSError):  # whichever of the two comes first
+        with suppress(OSError):  # whichever process is first
             os.setpgid(child, child)
         try:
             end = self._follow(child, answers, first, len(launches))
         finally:
-            _kill(child)  # with what it started, such as an assembler
+            _kill(child)  # with its children, such as an assembler
         lines = answers.read_text().split("\n")[:-1]
         return [_read(json.loads(line)) for line in lines], end
 
     def _follow(self, child: int, answers: Path, first: int, count: int) -> str:
-        """Wait for a child; "" if it ended by itself, else what it did."""
-        clock, told, done, spent = Clock(lambda: group_of(child)), time.monotonic(), 0, 0.0
+        """Wait for a child; return "" if it exited, else how it ended."""
+        clock, last_beat, done, spent = Clock(lambda: group_of(child)), time.monotonic(), 0, 0.0
         self.began(first)
         while True:
             pid, status = os.waitpid(child, os.WNOHANG)
@@ -114,8 +114,8 @@ class ForkedCompiler:
                     return ""
                 names, number = {s.value: s.name for s in signal.Signals}, os.WTERMSIG(status)
                 return f"a process that died of {names.get(number, f'signal {number}')}"
-            if (by_now := answers.read_bytes().count(b"\n")) > done:
-                done, spent = by_now, 0.0
+            if (answered := answers.read_bytes().count(b"\n")) > done:
+                done, spent = answered, 0.0
                 if done < count:
                     self.began(first + done)
             spent += clock.advance()
@@ -124,28 +124,28 @@ class ForkedCompiler:
                 _kill(child)
                 os.waitpid(child, 0)
                 allowed = f"{self.memory / 2**30:.3g} allowed"
-                took = f"{used / 2**30:.1f} GiB of memory in use ({allowed})"
-                return f"no end after {self.seconds:g} s" if spent > self.seconds else took
-            if time.monotonic() - told > BEAT:
-                told = time.monotonic()
+                excess = f"{used / 2**30:.1f} GiB of memory in use ({allowed})"
+                return f"no end after {self.seconds:g} s" if spent > self.seconds else excess
+            if time.monotonic() - last_beat > BEAT:
+                last_beat = time.monotonic()
                 self.advanced()
             time.sleep(TICK)
 
 
-def _answer(launch: CapturedLaunch, room: Path, compiler: Compiler) -> dict[str, Any]:
+def _answer(launch: CapturedLaunch, workdir: Path, compiler: Compiler) -> dict[str, Any]:
     try:
-        return {"dots": to_dicts(compiler(launch, room))}
+        return {"dots": to_dicts(compiler(launch, workdir))}
     except CompileError as error:
-        place = error.where and f"{display_path(error.where.file)}:{error.where.line}"
-        return {"error": f"{place}: {error.message}" if place else error.message}
+        location = error.where and f"{display_path(error.where.file)}:{error.where.line}"
+        return {"error": f"{location}: {error.message}" if location else error.message}
     except BaseException as error:
         return {"error": format_error(error)}
 
 
-def _read(told: dict[str, Any]) -> list[CompiledDot] | NotCompiled:
-    if "error" in told:
-        return NotCompiled(told["error"])
-    return [CompiledDot.from_dict(x) for x in told["dots"]]
+def _read(answer: dict[str, Any]) -> list[CompiledDot] | NotCompiled:
+    if "error" in answer:
+        return NotCompiled(answer["error"])
+    return [CompiledDot.from_dict(x) for x in answer["dots"]]
 
 
 def _kill(group: int) -> None:
@@ -160,11 +160,11 @@ Tell = Callable[[dict[str, Any]], None]
 
 @dataclass(slots=True)
 class AssumptionCheck:
-    """What was predicted, launch by launch, and what is known of it.
+    """The predictions of each launch, and their comparison with compiled dots.
 
-    A compilation may take `seconds` and `memory`, and leaves its files in a folder of `room` (None:
-    where temporary ones lie) until it ends. `tell` gets an event before and after each, and
-    signs of life. `every`: all launches are to be compiled, not only those that are in doubt.
+    A compilation may take `seconds` and `memory`, and keeps its files in a folder of `room` (None:
+    the default for temporary ones) until it ends. `tell` gets an event before and after each, and
+    heartbeats. `every`: all launches are to be compiled, not only those in doubt.
     """
 
     tell: Tell
@@ -179,29 +179,29 @@ class AssumptionCheck:
     _compiled: dict[Key, list[CompiledDot] | NotCompiled] = field(default_factory=dict)
 
     def note(self, target: str | None, launches: Iterable[Launch]) -> list[Key]:
-        """Take in launches that were predicted for a target; the keys of those to be compiled."""
-        found: dict[Key, None] = {}
+        """Add launches that were predicted for a target; return the keys of those to compile."""
+        noted: dict[Key, None] = {}
         for launch in launches:
             if target is not None and launch.dots and launch.compiled is not None:
                 captured = CapturedLaunch(target, *launch.compiled)
                 key = (target, *captured.key)
                 self._launches.setdefault(key, captured)
                 self._dots.setdefault(key, set()).update(launch.dots)
-                found[key] = None
-        return list(found)
+                noted[key] = None
+        return list(noted)
 
     def check(self, target: str, launches: Iterable[Launch]) -> ModelCheck:
-        """What becomes of these launches; each is compiled that no earlier call has compiled."""
+        """Check these launches; each is compiled unless an earlier call compiled it."""
         keys = self.note(target, launches)
         self._compile_all(keys)
         return self._conclude(keys)
 
     def check_noted(self) -> None:
-        """Compile every launch that was taken in."""
+        """Compile every launch that was noted."""
         self._compile_all(self._launches)
 
     def conclude(self) -> ModelCheck | None:
-        """What became of all that were compiled; None where none was to be."""
+        """Return the result for all launches that were compiled, or None if none was to be."""
         keys = [key for key in self._launches if key in self._compiled]
         return self._conclude(keys) if keys or self.every else None
 
@@ -212,7 +212,7 @@ class AssumptionCheck:
         began = time.perf_counter()
         with tempfile.TemporaryDirectory(
             prefix="gemmproof-", dir=self.room, ignore_cleanup_errors=True
-        ) as room:
+        ) as workdir:
 
             def begin(number: int) -> None:
                 shown = _show(self._launches[new[number]])
@@ -222,17 +222,17 @@ class AssumptionCheck:
             def advance() -> None:
                 self.tell({"event": "advanced"})
 
-            apart = ForkedCompiler(
-                Path(room), self.seconds, self.memory, begin, advance, self.compiler
+            forked = ForkedCompiler(
+                Path(workdir), self.seconds, self.memory, begin, advance, self.compiler
             )
-            made = apart.compile([self._launches[key] for key in new])
-        self._compiled.update(zip(new, made, strict=True))
+            results = forked.compile([self._launches[key] for key in new])
+        self._compiled.update(zip(new, results, strict=True))
         self.spent += time.perf_counter() - began
 
     def _conclude(self, keys: Iterable[Key]) -> ModelCheck:
         lines: dict[str, dict[str, None]] = {NOT_KNOWN: {}, CONTRADICTED: {}}
         counts: Counter[str] = Counter()
-        untold: Counter[str] = Counter()
+        open_: Counter[str] = Counter()
         failed: list[str] = []
         targets: Counter[str] = Counter()
         for key in keys:
@@ -243,11 +243,11 @@ class AssumptionCheck:
                 failed.append(f"{shown}: got {compiled}, expected a binary for {key[0]}")
                 continue
             counts["dots"] += len(predicted)
-            for one in compare(predicted, compiled):
-                counts[one.status] += 1
-                untold.update(one.open)
-                if one.status != AGREED:
-                    lines[one.status][one.line] = None
+            for comparison in compare(predicted, compiled):
+                counts[comparison.status] += 1
+                open_.update(comparison.open)
+                if comparison.status != AGREED:
+                    lines[comparison.status][comparison.line] = None
         return ModelCheck(
             " ".join(targets),
             sum(targets.values()),
@@ -258,10 +258,10 @@ class AssumptionCheck:
             tuple(lines[NOT_KNOWN]),
             tuple(lines[CONTRADICTED]),
             tuple(failed),
-            dict(untold),
+            dict(open_),
         )
 
 
 def _show(launch: CapturedLaunch) -> str:
-    told = " ".join(f"{name}={x}" for name, x in launch.configuration.items())
-    return f"{launch.kernel} {told}".strip()
+    constants = " ".join(f"{name}={x}" for name, x in launch.configuration.items())
+    return f"{launch.kernel} {constants}".strip()

@@ -38,7 +38,7 @@ from gemmproof.worker.protocol import Listener, Request
 
 # -- kernel of a preview -------------------------------------------------------------------------
 _DTYPES = {fmt.name: fmt.dtype for fmt in (*FORMATS.values(), *FNUZ)}
-_SIDE = 1 << 16  # of the operands: 16 divides it, and so it is of any real product's strides
+_SIDE = 1 << 16  # of the operands: divisible by 16, as any real product's strides are
 
 
 @triton.jit
@@ -47,7 +47,7 @@ def dot_kernel(  # type: ignore[no-untyped-def]
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     ACC: tl.constexpr, PRECISION: tl.constexpr, IMPRECISE: tl.constexpr,
 ):  # fmt: skip
-    """c = a @ b in tiles, where they divide M, N and K."""
+    """Compute c = a @ b in tiles that divide M, N and K."""
     offs_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, BLOCK_K)
@@ -66,7 +66,7 @@ def dot_kernel(  # type: ignore[no-untyped-def]
 
 
 def launch(dot: Dot) -> None:
-    """The dot on operands that are not there: nothing but their types and strides is of matter."""
+    """Launch the dot on absent operands: only their types and strides matter."""
     dtype = getattr(torch, _DTYPES[dot.dtype])
     acc = getattr(torch, _DTYPES[dot.accumulator])
     a, b = (torch.empty(16, dtype=dtype, device="cuda") for _ in range(2))
@@ -83,41 +83,41 @@ def launch(dot: Dot) -> None:
 
 
 # -- launches ------------------------------------------------------------------------------------
-# of each axis, where neither the command nor the contract says another
+# of each axis, unless the command or the contract gives another
 SIZE, BATCH = 1024, 4
 
 
 def serve(
     request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
 ) -> None:
-    """In the worker: each launch of the kernel that the request names, for its GPU.
+    """Compile each launch of the request's kernel for its GPU; runs in the worker.
 
-    `plan`: `sizes` and `layouts` by name, `every` configuration or one, `room` for files, and
-    `done`, how many launches an earlier worker told of. A launch is announced before it is
-    compiled, so that who watches knows of which one a worker died.
+    `plan`: `sizes` and `layouts` by name, `every` configuration or only the first, `room` for
+    files, and `done`, how many launches an earlier worker reported. A launch is announced before it
+    is compiled, so that the supervisor knows which one a worker died of.
     """
     emit({"event": "ready"})
     kernel = find_kernel(request)
     cases = choose_cases(request, kernel)
     plan, gpu = request.plan, request.gpu or ""
-    found: list[tuple[Case, CapturedLaunch]] = []
+    launches: list[tuple[Case, CapturedLaunch]] = []
     for case in cases:
-        made = join_launches(capture_case(kernel, case, gpu, plan["every"]))
-        if not made:
+        captured = join_launches(capture_case(kernel, case, gpu, plan["every"]))
+        if not captured:
             raise TargetError(f"{kernel.name}: got no launch of a Triton kernel, expected one")
-        found += [(case, launch) for launch in made]
-    for i, (case, launch) in enumerate(found[plan["done"] :], plan["done"]):
-        told = " ".join(f"{name}={x}" for name, x in launch.configuration.items())
-        shown = f"{launch.kernel} {case.dtype} for {gpu}: {told}"
-        about = {"case": shown, "phase": "compile", "index": i, "of": len(found)}
+        launches += [(case, launch) for launch in captured]
+    for i, (case, launch) in enumerate(launches[plan["done"] :], plan["done"]):
+        constants = " ".join(f"{name}={x}" for name, x in launch.configuration.items())
+        shown = f"{launch.kernel} {case.dtype} for {gpu}: {constants}"
+        about = {"case": shown, "phase": "compile", "index": i, "of": len(launches)}
         emit({"event": "case", **about})
         lowering = lower_launch(launch, case.dtype, plan)
         emit({"event": "lowered", "lowering": lowering.to_dict()})
-    emit({"event": "compiled", "launches": len(found)})
+    emit({"event": "compiled", "launches": len(launches)})
 
 
 def choose_cases(request: Request, kernel: KernelUnderTest) -> list[Case]:
-    """A case for each format: the one that is stated, or the largest usual sizes admitted."""
+    """Choose a case for each format: the given one, or the largest usual sizes admitted."""
     if request.case is not None:
         cases = [Case.from_json(request.case)]
     else:
@@ -128,10 +128,10 @@ def choose_cases(request: Request, kernel: KernelUnderTest) -> list[Case]:
 
 
 def make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
-    """The case of a format: the sizes and layouts of the plan, or the largest usual ones."""
-    contract, stated = kernel.contract, request.plan["sizes"]
+    """Make the case of a format: the sizes and layouts of the plan, or the largest usual ones."""
+    contract, sizes_ = kernel.contract, request.plan["sizes"]
     axes = ("M", "N", "K", "batch") if contract.batched else ("M", "N", "K")
-    for axis in stated:
+    for axis in sizes_:
         if axis not in axes:
             raise TargetError(f"--sizes: got {axis}, expected one of {' '.join(axes)}")
     sides: dict[str, Any] = {}
@@ -140,8 +140,8 @@ def make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
         usual = (most >> n for n in range(most.bit_length()))
         admitted = [n for n in usual if n in contract.sizes(axis)]
         low = contract.sizes(axis).low
-        sides[axis] = stated.get(axis) or (admitted[0] if admitted else low)
-    if not stated and not contract.admits(sides):
+        sides[axis] = sizes_.get(axis) or (admitted[0] if admitted else low)
+    if not sizes_ and not contract.admits(sides):
         got = " ".join(f"{axis}={n}" for axis, n in sides.items())
         expected = "sizes that the contract admits: --sizes"
         raise TargetError(f"{kernel.name}: got {got}, expected {expected}")
@@ -155,18 +155,18 @@ def make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
 def capture_case(
     kernel: KernelUnderTest, case: Case, gpu: str, every: bool
 ) -> list[CapturedLaunch]:
-    """What a call of the wrapper launches. Raises TargetError, in one line, for what it raises."""
+    """Capture the launches of a wrapper call. Raises TargetError, in one line, if it fails."""
     with explain_capture(kernel.name, gpu):
         tensors = {name: x.tensor for name, x in operands(case, kernel).items()}
-        with capture_launches(gpu, every) as made, warnings.catch_warnings():
+        with capture_launches(gpu, every) as launches, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kernel.call(case, tensors)
-    return made
+    return launches
 
 
 @contextmanager
 def explain_capture(name: str, gpu: str) -> Iterator[None]:
-    """Within it what a wrapper raises becomes a TargetError, in one line with its place."""
+    """Turn a wrapper's exception in the context into a TargetError, in a line with its place."""
     try:
         yield
     except ContractError as error:
@@ -174,19 +174,19 @@ def explain_capture(name: str, gpu: str) -> Iterator[None]:
     except SimulatorError as error:
         raise TargetError(str(error)) from None
     except Exception as error:
-        lack = explain_lack(error, GPUS[gpu])
-        if lack is not None:
-            raise TargetError(str(lack)) from None
+        missing = explain_lack(error, GPUS[gpu])
+        if missing is not None:
+            raise TargetError(str(missing)) from None
         where = line_of(error)
-        if where is None:  # no line of the target's is to blame
+        if where is None:  # no line of the target is at fault
             raise
-        said = f"{where}: got {format_error(error)}, expected launches for {gpu}"
-        raise TargetError(said) from None
+        message = f"{where}: got {format_error(error)}, expected launches for {gpu}"
+        raise TargetError(message) from None
 
 
 def lower_launch(launch: CapturedLaunch, dtype: str, plan: dict[str, Any]) -> LoweredLaunch:
-    """A launch's record: its facts, or the compiler's message."""
-    known = LoweredLaunch(
+    """Compile a launch to a record: its facts, or the compiler's message."""
+    fields = LoweredLaunch(
         target=launch.gpu,
         kernel=launch.kernel,
         dtype=dtype,
@@ -199,27 +199,27 @@ def lower_launch(launch: CapturedLaunch, dtype: str, plan: dict[str, Any]) -> Lo
         stages=int(launch.options.num_stages),
     ).to_dict()
     try:
-        made = compile_launch(launch, Path(plan["room"]))
+        compiled = compile_launch(launch, Path(plan["room"]))
     except CompileError as error:
         where = error.where
-        place = "" if where is None else f"{display_path(where.file)}:{where.line}"
-        return LoweredLaunch.from_dict({**known, "error": error.message, "where": place})
-    binary = made.asm["cubin" if "cubin" in made.asm else "hsaco"]
-    known |= {"seconds": round(made.seconds, 3), "binary": sha256(binary).hexdigest()}
-    return LoweredLaunch(**_keep_records(known | tell(made)))
+        location = "" if where is None else f"{display_path(where.file)}:{where.line}"
+        return LoweredLaunch.from_dict({**fields, "error": error.message, "where": location})
+    binary = compiled.asm["cubin" if "cubin" in compiled.asm else "hsaco"]
+    fields |= {"seconds": round(compiled.seconds, 3), "binary": sha256(binary).hexdigest()}
+    return LoweredLaunch(**_keep_records(fields | tell(compiled)))
 
 
 def _keep_records(fields: dict[str, Any]) -> dict[str, Any]:
-    """Of `to_dict`, whose empty lists are no records."""
+    """Return the fields of `to_dict`, with the grid as a tuple."""
     return {**fields, "grid": None if fields["grid"] is None else tuple(fields["grid"])}
 
 
 # -- previews ------------------------------------------------------------------------------------
 def serve_preview(request: Request, emit: Listener) -> None:
-    """In the worker: each dot of the request's plan, for its GPU.
+    """Compile each dot of the request's plan for its GPU; runs in the worker.
 
-    `plan`: `dots`, the fields of each; `room` for files; `done`, how many an earlier worker told
-    of; `remedies`, whether changes are tried for those that miss the tensor cores.
+    `plan`: `dots`, the fields of each; `room` for files; `done`, how many an earlier worker
+    reported; `remedies`, whether changes are tried for those that miss the tensor cores.
     """
     emit({"event": "ready"})
     plan, gpu = request.plan, request.gpu or ""
@@ -228,48 +228,48 @@ def serve_preview(request: Request, emit: Listener) -> None:
         shown = f"{request.name} {dot.dtype} for {gpu}: {dot.warps} warps"
         about = {"case": shown, "phase": "compile", "index": i, "of": len(dots)}
         emit({"event": "case", **about})
-        made = lower_dot(dot, gpu, plan)
-        if plan["remedies"] and not made.error and is_without_cores(made):
-            made = replace(made, remedies=tuple(_find_remedies(dot, gpu, plan, emit)))
-        emit({"event": "lowered", "lowering": made.to_dict()})
+        lowering = lower_dot(dot, gpu, plan)
+        if plan["remedies"] and not lowering.error and is_without_cores(lowering):
+            lowering = replace(lowering, remedies=tuple(_find_remedies(dot, gpu, plan, emit)))
+        emit({"event": "lowered", "lowering": lowering.to_dict()})
     emit({"event": "compiled", "launches": len(dots)})
 
 
 def lower_dot(dot: Dot, gpu: str, plan: dict[str, Any]) -> LoweredLaunch:
-    """What one dot is compiled to."""
+    """Compile one dot and return its record."""
     with (
         explain_capture("--dot", gpu),
-        capture_launches(gpu) as made,
+        capture_launches(gpu) as launches,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
         launch(dot)
-    return lower_launch(made[0], dot.dtype, plan)
+    return lower_launch(launches[0], dot.dtype, plan)
 
 
-def is_without_cores(made: LoweredLaunch) -> bool:
-    """Whether its dot became fused multiply-adds alone."""
-    found = [x.unit for dot in made.dots for x in dot.instructions]
-    return bool(found) and all(unit == FMA for unit in found)
+def is_without_cores(lowering: LoweredLaunch) -> bool:
+    """Return whether a dot was compiled to fused multiply-adds alone."""
+    units = [x.unit for dot in lowering.dots for x in dot.instructions]
+    return bool(units) and all(unit == FMA for unit in units)
 
 
 def _find_remedies(dot: Dot, gpu: str, plan: dict[str, Any], emit: Listener) -> Iterator[str]:
-    """What reaches the tensor cores with one thing changed; of each thing the smallest change.
+    """Yield the changes that reach the tensor cores; of each parameter the smallest change.
 
-    Each is compiled: nothing is concluded from a rule that the compiler may not keep. The GPU is
-    changed where nothing else helps.
+    Each is compiled: nothing is concluded from a rule that the compiler may not follow. The GPU is
+    changed only if nothing else helps.
     """
     helped: set[str] = set()
     tried: dict[str, str] = {}
-    for words, changed in list_changes(dot):
-        what = words.partition("=")[0]
-        if what in helped:
+    for text, changed in list_changes(dot):
+        parameter = text.partition("=")[0]
+        if parameter in helped:
             continue
         emit({"event": "advanced"})
-        tried[what] = words
-        if named := _label_core(lower_dot(changed, gpu, plan)):
-            helped.add(what)
-            yield f"with {words}: {named}"
+        tried[parameter] = text
+        if label := _label_core(lower_dot(changed, gpu, plan)):
+            helped.add(parameter)
+            yield f"with {text}: {label}"
     if helped:
         return
     if tried:
@@ -277,19 +277,19 @@ def _find_remedies(dot: Dot, gpu: str, plan: dict[str, Any], emit: Listener) -> 
     for other in GPUS.values():
         if other.is_amd == GPUS[gpu].is_amd and other.name != gpu:
             emit({"event": "advanced"})
-            if named := _label_core(lower_dot(dot, other.name, plan)):
-                yield f"for {other.name}: {named}"
+            if label := _label_core(lower_dot(dot, other.name, plan)):
+                yield f"for {other.name}: {label}"
                 return
 
 
-def _label_core(made: LoweredLaunch) -> str:
-    """The first instruction of a tensor core, "" for none."""
-    if made.error:
+def _label_core(lowering: LoweredLaunch) -> str:
+    """Label the first tensor core instruction, "" if there is none."""
+    if lowering.error:
         return ""
-    for one in (x for dot in made.dots for x in dot.instructions):
-        if one.unit not in (FMA, UNKNOWN):
-            m, n, k = one.shape or ("?", "?", "?")
-            return f"{one.unit} m{m}n{n}k{k} of {one.a}"
+    for instruction in (x for dot in lowering.dots for x in dot.instructions):
+        if instruction.unit not in (FMA, UNKNOWN):
+            m, n, k = instruction.shape or ("?", "?", "?")
+            return f"{instruction.unit} m{m}n{n}k{k} of {instruction.a}"
     return ""
 
 
@@ -297,10 +297,10 @@ def _label_core(made: LoweredLaunch) -> str:
 def serve_sweep(
     request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
 ) -> None:
-    """In the worker: the launches of the request's kernel, and each that differs by one change.
+    """Compile the launches of the request's kernel, and each that differs by one change.
 
-    The plan is that of lowering/serve.py. A launch is told with its `variant` (Variant.to_dict);
-    `compiled` has the `notes`: a line on each change that is not compared.
+    Runs in the worker; the plan is that of `serve`. A launch is reported with its `variant`
+    (Variant.to_dict); `compiled` has the `notes`: a line on each change that is not compared.
     """
     emit({"event": "ready"})
     kernel = find_kernel(request)
@@ -312,27 +312,27 @@ def serve_sweep(
         emit({"event": "advanced"})
         return capture_case(kernel, case, gpu, plan["every"])
 
-    found: list[tuple[Case, Variant]] = []
+    launches: list[tuple[Case, Variant]] = []
     for case in choose_cases(request, kernel):
         changes = list(list_case_changes(case, kernel, layouts))
         variants = find_variants(case, changes, capture, notes)
         if not variants:
             raise TargetError(f"{kernel.name}: got no launch of a Triton kernel, expected one")
-        found += [(case, variant) for variant in variants]
+        launches += [(case, variant) for variant in variants]
         notes += [x for v in variants if not v.change for x in list_unspecialised(v.launch)]
-    for i, (case, variant) in enumerate(found):
-        # what does not compile as it is has nothing to lose; it may have taken a worker with it
+    for i, (case, variant) in enumerate(launches):
+        # a base that does not compile has nothing to lose; it may have killed its worker
         begun = Path(plan["room"]) / f"{gpu}-{case.dtype}-{variant.base}.begun"
         if i < plan["done"] or begun.exists():
             continue
         if not variant.change:
             begun.touch()
-        what = variant.change or "as it is"
-        shown = f"{variant.launch.kernel} {case.dtype} for {gpu}: {what}"
-        about = {"case": shown, "phase": "compile", "index": i, "of": len(found)}
+        title = variant.change or "as it is"
+        shown = f"{variant.launch.kernel} {case.dtype} for {gpu}: {title}"
+        about = {"case": shown, "phase": "compile", "index": i, "of": len(launches)}
         emit({"event": "case", **about})
-        made = lower_launch(variant.launch, case.dtype, plan)
-        emit({"event": "lowered", "lowering": made.to_dict(), "variant": variant.to_dict()})
-        if not made.error:
+        lowering = lower_launch(variant.launch, case.dtype, plan)
+        emit({"event": "lowered", "lowering": lowering.to_dict(), "variant": variant.to_dict()})
+        if not lowering.error:
             begun.unlink(missing_ok=True)
-    emit({"event": "compiled", "launches": len(found), "notes": notes})
+    emit({"event": "compiled", "launches": len(launches), "notes": notes})
