@@ -202,8 +202,8 @@ def read_amdgcn(text: str) -> AmdAssembly:
     assembly, location = AmdAssembly(), UNKNOWN_PLACE
     code, _, metadata = text.partition(".amdgpu_metadata")
     for line in code.splitlines():
-        if file_ := _FILE.match(line):
-            files[int(file_[1])] = "/".join(x for x in (file_[2], file_[3]) if x)
+        if file_match := _FILE.match(line):
+            files[int(file_match[1])] = "/".join(x for x in (file_match[2], file_match[3]) if x)
         elif loc := _LOC.match(line):
             location = (files.get(int(loc[1]), ""), int(loc[2]), int(loc[3]))
         elif (instruction := _INSTRUCTION.match(line)) and not line.lstrip().startswith("."):

@@ -232,7 +232,7 @@ class AssumptionCheck:
     def _conclude(self, keys: Iterable[Key]) -> ModelCheck:
         lines: dict[str, dict[str, None]] = {NOT_KNOWN: {}, CONTRADICTED: {}}
         counts: Counter[str] = Counter()
-        open_: Counter[str] = Counter()
+        undecided: Counter[str] = Counter()
         failed: list[str] = []
         targets: Counter[str] = Counter()
         for key in keys:
@@ -245,7 +245,7 @@ class AssumptionCheck:
             counts["dots"] += len(predicted)
             for comparison in compare(predicted, compiled):
                 counts[comparison.status] += 1
-                open_.update(comparison.open)
+                undecided.update(comparison.open)
                 if comparison.status != AGREED:
                     lines[comparison.status][comparison.line] = None
         return ModelCheck(
@@ -258,7 +258,7 @@ class AssumptionCheck:
             tuple(lines[NOT_KNOWN]),
             tuple(lines[CONTRADICTED]),
             tuple(failed),
-            dict(open_),
+            dict(undecided),
         )
 
 

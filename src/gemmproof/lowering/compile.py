@@ -33,7 +33,7 @@ from gemmproof.reference.simulator.launch import Kernel
 from gemmproof.reference.triton_frontend import make_ttir
 
 # -- capture -------------------------------------------------------------------------------------
-DIVISIBILITY = "tt.divisibility"  # an attribute of arguments that 16 is known to divide
+DIVISIBILITY = "tt.divisibility"  # an attribute of arguments known to be divisible by 16
 _SPECIALISED = re.compile(r"\*.*|[iu]\d+|constexpr")
 
 
@@ -42,8 +42,8 @@ class CapturedLaunch:
     """A kernel as Triton was asked to compile it: types, constants and options of a real call.
 
     `tuned` is the configuration that its tuner gave it, the `index`-th of `configurations`; `grids`
-    are those that it was launched on, one for each launch that only compiles the same. `where` is
-    the wrapper's line that launches it.
+    are those that it was launched on, one for each launch that compiles to the same. `where` is the
+    wrapper's line that launches it.
     """
 
     gpu: str
@@ -58,18 +58,18 @@ class CapturedLaunch:
 
     @property
     def kernel(self) -> str:
-        """Its name."""
+        """The kernel's name."""
         return str(self.source.fn.__name__)
 
     @property
     def constants(self) -> dict[str, Any]:
-        """By the kernel's names for them."""
+        """The constants, by the kernel's names for them."""
         names = self.source.fn.arg_names
         return {names[path[0]]: x for path, x in self.source.constants.items() if len(path) == 1}
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The tuned constants, or of a kernel without a tuner those that are numbers and words."""
+        """The tuned constants, or without a tuner those that are numbers or strings."""
         if self.tuned:
             kept = {name: x for name, x in self.tuned.items() if name in self.constants}
         else:
@@ -80,19 +80,19 @@ class CapturedLaunch:
 
     @property
     def specialised(self) -> dict[str, str]:
-        """What Triton knows of each pointer and each integer that is no constant of the source."""
-        known, constants = {}, self.constants
+        """The specialisation of each pointer and integer that is no constant of the source."""
+        specialised, constants = {}, self.constants
         divisible = {
             path[0]
-            for path, given in self.source.attrs.items()
-            if len(path) == 1 and any(name == DIVISIBILITY for name, _ in given)
+            for path, attributes in self.source.attrs.items()
+            if len(path) == 1 and any(name == DIVISIBILITY for name, _ in attributes)
         }
         for i, parameter in enumerate(self.source.fn.params):
             kind = self.source.signature.get(parameter.name, "")
             if not parameter.is_constexpr and _SPECIALISED.fullmatch(kind):
                 is_one = parameter.name in constants and constants[parameter.name] == 1
-                known[parameter.name] = "1" if is_one else "16" if i in divisible else ""
-        return known
+                specialised[parameter.name] = "1" if is_one else "16" if i in divisible else ""
+        return specialised
 
     @property
     def descriptors(self) -> list[str]:
@@ -101,28 +101,28 @@ class CapturedLaunch:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The same of launches that compile to the same."""
+        """The key of a launch, equal for launches that compile to the same code."""
         return self.source.hash(), self.options.hash()
 
 
 class _Launched(Kernel):
-    """What a wrapper is given for a compiled kernel: launching it notes the grid."""
+    """A stand-in for a compiled kernel: launching it records the grid."""
 
     launch: CapturedLaunch
 
     def run(self, x: Any, y: Any, z: Any, *others: Any, **named: Any) -> None:
-        """Triton's launcher."""
+        """Record the grid, in place of Triton's launcher."""
         self.launch.grids.append((int(x), int(y), int(z)))
 
 
 @contextmanager
 def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaunch]]:
-    """Within it wrappers find this GPU; what they launch is put on the list that it yields.
+    """Simulate this GPU for wrappers in the context; yield the list of their launches.
 
-    A tuned kernel is launched in `every` configuration that its own pruning leaves, or in the
+    A tuned kernel is launched in `every` configuration that its own pruning leaves, or only in the
     first of them.
     """
-    made: list[CapturedLaunch] = []
+    launches: list[CapturedLaunch] = []
     tuned: dict[str, Any] = {"config": {}, "of": 1, "index": 0}
 
     def record(
@@ -133,7 +133,7 @@ def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaun
         target = self.device_caches[device][2]
         chosen = (tuned["config"], tuned["of"], tuned["index"])
         launch = CapturedLaunch(gpu, source, target, options, *chosen, calling_line())
-        made.append(launch)
+        launches.append(launch)
         stand_in = _Launched(source, target, options, SimpleNamespace(text=""))  # type: ignore[arg-type]
         stand_in.launch = launch
         return stand_in
@@ -147,11 +147,11 @@ def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaun
         before = dict(tuned)
         try:
             for index, config in enumerate(configs if every else configs[:1]):
-                given = config.all_kwargs()
-                tuned.update({"config": given, "of": len(configs), "index": index})
+                arguments = config.all_kwargs()
+                tuned.update({"config": arguments, "of": len(configs), "index": index})
                 if config.pre_hook is not None:
-                    config.pre_hook({**self.nargs, **kwargs, **given})
-                result = self.fn.run(*args, **kwargs, **given)
+                    config.pre_hook({**self.nargs, **kwargs, **arguments})
+                result = self.fn.run(*args, **kwargs, **arguments)
         finally:
             tuned.update(before)
             self.nargs = None
@@ -159,23 +159,23 @@ def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaun
 
     with fake_gpu(gpu):
         changes = (
-            # by it Triton keeps what it knows of a device
+            # the key of Triton's cache of device properties
             (driver.active, "get_current_device", lambda: f"captured {gpu}"),
             (JITFunction, "_do_compile", record),
             (Autotuner, "run", tune),
         )
         with swap(changes):
-            yield made
+            yield launches
 
 
-def join_launches(made: list[CapturedLaunch]) -> list[CapturedLaunch]:
-    """Each that compiles to something of its own once, with the grids of all that are the same."""
-    found: dict[tuple[str, str], CapturedLaunch] = {}
-    for launch in made:
-        first = found.setdefault(launch.key, launch)
+def join_launches(launches: list[CapturedLaunch]) -> list[CapturedLaunch]:
+    """Join launches that compile to the same code, with all of their grids."""
+    joined: dict[tuple[str, str], CapturedLaunch] = {}
+    for launch in launches:
+        first = joined.setdefault(launch.key, launch)
         if first is not launch:
             first.grids.extend(launch.grids)
-    return list(found.values())
+    return list(joined.values())
 
 
 # -- compile -------------------------------------------------------------------------------------
@@ -187,9 +187,9 @@ _PTXAS = re.compile(
 
 @dataclass(frozen=True)
 class CompiledLaunch:
-    """What Triton made of a launch: `asm` by the name of each form, text but for the binary.
+    """Triton's output for a launch: `asm` by the name of each form, text but for the binary.
 
-    `seconds` of CPU time went into it.
+    `seconds` is the CPU time that it took.
     """
 
     launch: CapturedLaunch
@@ -198,14 +198,14 @@ class CompiledLaunch:
     seconds: float
 
 
-_gpu_of_fp8: str | None = None  # the first GPU that this process compiled conversions of fp8 for
+_gpu_of_fp8: str | None = None  # the first GPU for which this process compiled fp8 conversions
 
 
 def can_compile_here(launch: CapturedLaunch) -> bool:
     """Return whether this process compiles a launch as a new process would.
 
     Triton 3.6 converts fp8 in the same way for every GPU: as the first one of the process needs it.
-    Another GPU may not have those instructions, so that a right kernel would be refused.
+    Another GPU may not have those instructions, so a correct kernel would be refused.
     """
     global _gpu_of_fp8
     if get_version() >= (3, 7):
@@ -220,85 +220,85 @@ def can_compile_here(launch: CapturedLaunch) -> bool:
     return launch.gpu == _gpu_of_fp8
 
 
-def compile_launch(launch: CapturedLaunch, room: Path, assemble: bool = True) -> CompiledLaunch:
-    """Compile a launch; nothing is taken from a cache, and nothing left but in `room`.
+def compile_launch(launch: CapturedLaunch, workdir: Path, assemble: bool = True) -> CompiledLaunch:
+    """Compile a launch without a cache; files are left only in `workdir`.
 
-    Without `assemble` PTX is the last of its forms, and the binary is empty.
-    Raises CompileError with the compiler's own message and line.
+    Without `assemble` PTX is the last of its forms, and the binary is empty. Raises CompileError
+    with the compiler's own message and line.
     """
-    folder = Path(tempfile.mkdtemp(dir=room))
+    folder = Path(tempfile.mkdtemp(dir=workdir))
     backend = type(make_backend(launch.target))
     skips = not assemble and hasattr(backend, "make_cubin")
     skipped = ((backend, "make_cubin", lambda *args, **kwargs: b""),) if skips else ()
     with (
-        _own_cache(folder),
+        _private_cache(folder),
         swap(skipped),
-        hear(room, launch.gpu) as said,
+        hear(workdir, launch.gpu) as read_output,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
         started = _count_seconds()
         try:
-            made = triton.compile(
+            compiled = triton.compile(
                 launch.source, target=launch.target, options=dict(launch.options.__dict__)
             )
             seconds = _count_seconds() - started
-            # they are files of the cache, and read when they are asked for
-            asm = {name: made.asm[name] for name in list(made.asm)}
+            # they are files of the cache, read on access
+            asm = {name: compiled.asm[name] for name in list(compiled.asm)}
         except MemoryError:
             raise
         except Exception as error:
-            raise _explain(launch, error, said(), folder) from error
+            raise _explain(launch, error, read_output(), folder) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    return CompiledLaunch(launch, asm, made.metadata, seconds)
+    return CompiledLaunch(launch, asm, compiled.metadata, seconds)
 
 
 def _count_seconds() -> float:
-    """CPU seconds of this process and of those that it waited for, such as ptxas."""
+    """Return the CPU seconds of this process and of its finished children, such as ptxas."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 @contextlib.contextmanager
-def _own_cache(folder: Path) -> Iterator[None]:
-    """Within it Triton's cache is this folder, and so are temporary files."""
-    place = tempfile.tempdir
+def _private_cache(folder: Path) -> Iterator[None]:
+    """Use the folder as Triton's cache and for temporary files in the context."""
+    previous = tempfile.tempdir
     with knobs.cache.scope():
         knobs.cache.dir = tempfile.tempdir = str(folder)
         try:
             yield
         finally:
-            tempfile.tempdir = place
+            tempfile.tempdir = previous
 
 
-def _explain(launch: CapturedLaunch, error: Exception, said: str, folder: Path) -> CompileError:
-    """The compiler's own words, and the source's line where it names one.
+def _explain(launch: CapturedLaunch, error: Exception, output: str, folder: Path) -> CompileError:
+    """Make an error with the compiler's own message, and the source's line if it names one.
 
-    Those of the frontend are in what it raised, those of what is below it in what it printed.
+    The frontend's message is in the exception it raised, those of later passes in the output.
     """
     try:
         make_ttir(launch.source, launch.target, launch.options)
     except CompileError as refusal:
         return refusal
-    except Exception:  # the error below is the one to tell
+    except Exception:  # the error below is the one to report
         pass
-    told = str(error).partition("Repro command:")[0].replace("`ptxas` stderr:", "")
-    words, where = " ".join(told.split()) or type(error).__name__, None
-    if found := _DIAGNOSTIC.search(said):
-        where, words = Where(found[1], int(found[2]), launch.kernel), " ".join(found[3].split())
-    elif found := _PTXAS.search(f"{said}\n{error}"):
-        words = f"ptxas: {' '.join(found[2].split())}"
-        where = _find_source(folder, int(found[1] or 0), launch.kernel)
-    return CompileError(f"compiling {launch.kernel} for {launch.gpu}: {words[:ENOUGH]}", where)
+    text = str(error).partition("Repro command:")[0].replace("`ptxas` stderr:", "")
+    message, where = " ".join(text.split()) or type(error).__name__, None
+    if match := _DIAGNOSTIC.search(output):
+        where, message = Where(match[1], int(match[2]), launch.kernel), " ".join(match[3].split())
+    elif match := _PTXAS.search(f"{output}\n{error}"):
+        message = f"ptxas: {' '.join(match[2].split())}"
+        where = _find_source(folder, int(match[1] or 0), launch.kernel)
+    return CompileError(f"compiling {launch.kernel} for {launch.gpu}: {message[:ENOUGH]}", where)
 
 
 def _find_source(folder: Path, line: int, kernel: str) -> Where | None:
-    """The source of a line of the PTX that Triton leaves where ptxas refused it."""
-    left = next(folder.glob("*.ptx"), None)
-    if left is None or not line:
+    """Return the source of a line of the PTX that Triton leaves if ptxas refuses it."""
+    path = next(folder.glob("*.ptx"), None)
+    if path is None or not line:
         return None
-    text = left.read_text(errors="replace")
+    text = path.read_text(errors="replace")
     above = "\n".join(text.splitlines()[:line])
     files = "\n".join(x for x in text.splitlines() if x.lstrip().startswith(".file"))
     statements = read_ptx(f"{above};\n{files}").statements

@@ -26,10 +26,10 @@ from gemmproof.worker.supervisor import Limits, watch
 # -- conclusion ----------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Outcome:
-    """What is known of a plan: of launches by their numbers what they say, or how they `failed`.
+    """The outcome of a plan: the assessments of launches by their numbers, or how they `failed`.
 
-    `mistake` is why nothing could be planned, or not all of it be compiled, in a line; where it was
-    interrupted it is `halted`.
+    `mistake` is the reason, in a line, why nothing could be planned or not all of it be compiled;
+    it is `halted` if it was interrupted.
     """
 
     plan: LaunchPlan = field(default_factory=LaunchPlan)
@@ -39,7 +39,7 @@ class Outcome:
     halted: bool = False
 
     def list_open(self, name: str) -> Iterator[str]:
-        """Why nothing is known of a claim, of each launch of which that is so."""
+        """Yield the reason why a guarantee is undecided, for each launch that leaves it so."""
         yield from filter(None, [self.mistake])
         yield from self.plan.lacks
         if not self.plan.launches and not self.mistake and not self.plan.lacks:
@@ -54,36 +54,41 @@ class Outcome:
                 yield self.weighed[number].unknown[name]
 
     def list_findings(self, name: str) -> Iterator[tuple[int, Finding]]:
-        """What speaks against a claim, each with the number of its launch."""
-        for number, one in sorted(self.weighed.items()):
-            yield from ((number, f) for f in one.findings if f.property == name)
+        """Yield the violations of a guarantee, each with the number of its launch."""
+        for number, assessment in sorted(self.weighed.items()):
+            yield from ((number, f) for f in assessment.findings if f.property == name)
         if name == TENSOR_CORES:
             yield from self._list_dotless()
 
     def _list_dotless(self) -> Iterator[tuple[int, Finding]]:
-        """Calls of which no launch multiplies matrices, in a configuration of their tuners."""
-        told: set[frozenset[int]] = set()
+        """Yield calls without a launch that multiplies matrices, per configuration of a tuner."""
+        seen: set[frozenset[int]] = set()
         for call in self.plan.calls:
             for number in call:
-                with_it = frozenset(x for x in call if self._is_launched_with(x, number))
-                known = [self.weighed[x].has_dot if x in self.weighed else None for x in with_it]
-                if with_it not in told and all(x is False for x in known):
-                    told.add(with_it)
-                    yield min(with_it), self._find_dotless(min(with_it))
+                launches = frozenset(x for x in call if self._is_launched_with(x, number))
+                have_dots = [
+                    self.weighed[x].has_dot if x in self.weighed else None for x in launches
+                ]
+                if launches not in seen and all(x is False for x in have_dots):
+                    seen.add(launches)
+                    yield min(launches), self._find_dotless(min(launches))
 
     def _is_launched_with(self, other: int, number: int) -> bool:
-        one, two = self.plan.launches[number], self.plan.launches[other]
-        return one.kernel != two.kernel or one.configuration == two.configuration
+        planned, other_planned = self.plan.launches[number], self.plan.launches[other]
+        return (
+            planned.kernel != other_planned.kernel
+            or planned.configuration == other_planned.configuration
+        )
 
     def _find_dotless(self, number: int) -> Finding:
         planned = self.plan.launches[number]
         got = f"{planned.kernel} without any dot on {planned.gpu}"
         tuned = f" ({planned.configuration})" if planned.configuration else ""
-        place = planned.where or planned.kernel
+        prefix = planned.where or planned.kernel
         return Finding(
             TENSOR_CORES,
             "no_dot",
-            f"{place}: got {got}, expected tensor cores{tuned}",
+            f"{prefix}: got {got}, expected tensor cores{tuned}",
             Case.from_json(planned.case),
             where=planned.where or None,
             got=got,
@@ -100,21 +105,21 @@ def conclude(
     expected: Mapping[str, str],
     is_whole: bool = True,
 ) -> Report:
-    """The report with how what is promised fared; `expected` is why some of it is to fail.
+    """Add the outcome of the guarantees; `expected` has reasons for those expected to fail.
 
-    That one of those holds after all is told only where the check `is_whole`.
+    That one of them holds after all is reported only if the check `is_whole`.
     """
-    found, lines, named = list[Finding](), dict[str, None](), list[str]()
+    findings, lines, undecided = list[Finding](), dict[str, None](), list[str]()
     properties = list(report.properties)
     for name in promised:
-        own = _gather(list(outcome.list_findings(name)), outcome.plan)
-        open_ = list(outcome.list_open(name))
-        found += own
-        lines |= dict.fromkeys(open_)
-        named += [name] if open_ else []
-        properties.append(_tell(name, outcome, own, bool(open_), expected))
-    reasons = find_reasons(found, expected)
-    unexpected = [f for f in found if f not in reasons]
+        own_findings = _gather(list(outcome.list_findings(name)), outcome.plan)
+        reasons = list(outcome.list_open(name))
+        findings += own_findings
+        lines |= dict.fromkeys(reasons)
+        undecided += [name] if reasons else []
+        properties.append(_tell(name, outcome, own_findings, bool(reasons), expected))
+    expected_findings = find_reasons(findings, expected)
+    unexpected = [f for f in findings if f not in expected_findings]
     verdict = report.verdict
     if unexpected:
         verdict = "fail"
@@ -124,13 +129,13 @@ def conclude(
     if lines:
         first, *more = lines
         others = f" and {len(more)} more" if more else ""
-        notes.append(f"not judged wholly: {', '.join(named)}: {first}{others}")
+        notes.append(f"not judged wholly: {', '.join(undecided)}: {first}{others}")
     report = replace(
         report,
         verdict=verdict,
         properties=tuple(properties),
         findings=(*report.findings, *unexpected),
-        expected=(*report.expected, *reasons),
+        expected=(*report.expected, *expected_findings),
         note="; ".join(notes) or None,
     )
     return _describe_passes(report, outcome, expected) if is_whole else report
@@ -139,52 +144,52 @@ def conclude(
 def _tell(
     name: str,
     outcome: Outcome,
-    found: list[Finding],
+    findings: list[Finding],
     is_open: bool,
     expected: Mapping[str, str],
 ) -> PropertyResult:
-    """How one claim fared: it holds only where every launch was judged by it."""
+    """Summarise one guarantee: it holds only if every launch was assessed for it."""
     reason = expected.get(name)
-    count = sum(name in one.judged for one in outcome.weighed.values())
+    count = sum(name in assessment.judged for assessment in outcome.weighed.values())
     status = "not run" if is_open or not count else "pass"
-    if found:
+    if findings:
         status = "fail" if reason is None else "expected"
     return PropertyResult(name, CLAIMS[name], status, count, None, COMPILER, reason=reason)
 
 
-def _gather(found: list[tuple[int, Finding]], plan: LaunchPlan) -> list[Finding]:
-    """Each fault once, as the first launch shows it, with how many others do."""
+def _gather(findings: list[tuple[int, Finding]], plan: LaunchPlan) -> list[Finding]:
+    """Merge equal faults: the first launch's finding, with the number of other launches."""
     groups: dict[Key, list[tuple[int, Finding]]] = {}
-    for number, finding in found:
+    for number, finding in findings:
         groups.setdefault(finding.key, []).append((number, finding))
-    told = []
+    merged = []
     for (number, first), *others in groups.values():
         gpus = dict.fromkeys(plan.launches[x].gpu for x, _ in others)
         gpus.pop(plan.launches[number].gpu, None)
         count = format_count(len(others), "launch").replace(" ", " more ")
         more = f"; the same in {count}" if others else ""
         more += f", on {' '.join(gpus)} too" if gpus else ""
-        told.append(replace(first, message=f"{first.message}{more}"))
-    return told
+        merged.append(replace(first, message=f"{first.message}{more}"))
+    return merged
 
 
 def _describe_passes(report: Report, outcome: Outcome, expected: Mapping[str, str]) -> Report:
-    """The report with a finding for each claim that held and was expected not to."""
+    """Add a finding for each guarantee that held and was expected not to."""
     if report.verdict != "pass" or not outcome.plan.launches:
         return report
-    found, properties = [], []
+    findings, properties = [], []
     for result in report.properties:
-        why = expected.get(result.name)
-        if result.backend == COMPILER and result.status == "pass" and why is not None:
+        reason = expected.get(result.name)
+        if result.backend == COMPILER and result.status == "pass" and reason is not None:
             got = f"{format_count(result.examples, 'launch')} that held"
-            message = f"all launches: got {got}, expected it to fail: {why}"
+            message = f"all launches: got {got}, expected it to fail: {reason}"
             case = Case.from_json(outcome.plan.launches[0].case)
             more = {"got": got, "expected": "it to fail", "backend": COMPILER}
-            found.append(Finding(result.name, UNEXPECTED, message, case, **more))  # type: ignore[arg-type]
+            findings.append(Finding(result.name, UNEXPECTED, message, case, **more))  # type: ignore[arg-type]
             result = replace(result, status="fail")
         properties.append(result)
-    verdict = "fail" if found else report.verdict
-    return replace(report, verdict=verdict, findings=tuple(found), properties=tuple(properties))
+    verdict = "fail" if findings else report.verdict
+    return replace(report, verdict=verdict, findings=tuple(findings), properties=tuple(properties))
 
 
 # -- compilation ---------------------------------------------------------------------------------
@@ -193,14 +198,14 @@ def weigh_launches(
     target: str | None,
     case: Case | None,
     most: int,
-    room: Path,
+    workdir: Path,
     tell: Listener,
     done: int = 0,
 ) -> Outcome:
-    """What each launch says, told as it is known; the first `done` of them were told before.
+    """Assess each launch and report it at once; the first `done` of them were reported before.
 
-    A launch is announced before it is compiled, so that who listens knows of which one this
-    process died. It ends before the first launch that needs a process of its own.
+    A launch is announced before it is compiled, so that the listener knows which one this process
+    died of. It ends before the first launch that needs a new process.
     """
     plan, captured = plan_launches(kernel, target, case, most)
     tell({"event": "planned", "plan": plan.to_dict()})
@@ -209,22 +214,22 @@ def weigh_launches(
         if index < done:
             continue
         if not can_compile_here(launch):
-            words = "not compiled: Triton 3.6 compiles fp8 for one GPU in a process"
-            outcome.mistake = f"{planned.name}: {words}"
+            reason = "not compiled: Triton 3.6 compiles fp8 for one GPU in a process"
+            outcome.mistake = f"{planned.name}: {reason}"
             break
         about = {"case": planned.name, "phase": "compile", "index": index, "of": len(captured)}
         tell({"event": "case", **about})
-        outcome.weighed[index] = one = weigh(kernel.contract, launch, planned, room)
-        tell({"event": "weighed", "index": index, "weighed": one.to_dict()})
+        outcome.weighed[index] = assessment = weigh(kernel.contract, launch, planned, workdir)
+        tell({"event": "weighed", "index": index, "weighed": assessment.to_dict()})
     return outcome
 
 
 def compile_claims(
     report: Report, kernel: KernelUnderTest, target: str | None, case: Case | None, most: int
 ) -> Report:
-    """The report with what becomes of the claims, judged here: no compilation is cut short."""
-    with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as room:
-        outcome = weigh_launches(kernel, target, case, most, Path(room), lambda event: None)
+    """Add the outcome of the guarantees, assessed in this process without a time limit."""
+    with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as workdir:
+        outcome = weigh_launches(kernel, target, case, most, Path(workdir), lambda event: None)
     contract = kernel.contract
     promised = list_promised(contract)
     return conclude(report, outcome, promised, contract.reasons, is_whole=case is None)
@@ -234,20 +239,20 @@ def compile_claims(
 def serve(
     request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
 ) -> None:
-    """In the worker: every launch of the kernel that the request names, for each of its GPUs.
+    """Assess every launch of the request's kernel, for each of its GPUs; runs in the worker.
 
-    `plan`: `room` for files, and `done`, how many launches an earlier worker told of.
+    `plan`: `room` for files, and `done`, how many launches an earlier worker reported.
     """
     emit({"event": "ready"})
     kernel = find_kernel(request)
     case = None if request.case is None else Case.from_json(request.case)
-    room, done = Path(request.plan["room"]), request.plan["done"]
-    outcome = weigh_launches(kernel, request.gpu, case, request.max_examples, room, emit, done)
+    workdir, done = Path(request.plan["room"]), request.plan["done"]
+    outcome = weigh_launches(kernel, request.gpu, case, request.max_examples, workdir, emit, done)
     emit({"event": "compiled", "launches": len(outcome.plan.launches)})
 
 
 # -- supervision ---------------------------------------------------------------------------------
-PATIENCE = 4  # times as long as a simulated call may a compilation take
+PATIENCE = 4  # a compilation may take this many times as long as a simulated call
 
 
 def add_claims(
@@ -257,17 +262,19 @@ def add_claims(
     limits: Limits,
     listener: Listener,
 ) -> tuple[Report, bool]:
-    """The report on the kernel that is asked for, with what becomes of what is `promised`.
+    """Add the outcome of the `promised` guarantees; also return whether it was interrupted.
 
-    That is the event of the worker that loaded it. Besides, whether it was interrupted.
+    `promised` is the event of the worker that loaded the kernel.
     """
     started = time.monotonic()
-    # so many compilations as there are have no end in common
+    # the number of compilations is not bounded, so their total time is not
     allowed = replace(limits, case=PATIENCE * limits.case, total=float("inf"))
-    with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as room:
-        plan = {"room": room, "done": 0}
-        asked = replace(request, ask="claims", launch=False, proof=False, kept=(), plan=plan)
-        outcome = _compile(asked, allowed, listener)
+    with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as workdir:
+        plan = {"room": workdir, "done": 0}
+        compile_request = replace(
+            request, ask="claims", launch=False, proof=False, kept=(), plan=plan
+        )
+        outcome = _compile(compile_request, allowed, listener)
     names, expected = promised["names"], promised["expected"]
     report = conclude(report, outcome, names, expected, is_whole=request.case is None)
     seconds = round(report.seconds + time.monotonic() - started, 2)
@@ -275,11 +282,11 @@ def add_claims(
 
 
 def _compile(request: Request, limits: Limits, listener: Listener) -> Outcome:
-    """What is known: of one worker, and another after each that ends before the last launch."""
+    """Compile in one worker, and in another after each that ends before the last launch."""
     outcome = Outcome()
     done = 0
 
-    def hear(event: dict[str, Any]) -> None:
+    def on_event(event: dict[str, Any]) -> None:
         if event["event"] == "planned":
             outcome.plan = LaunchPlan.from_dict(event["plan"])
         elif event["event"] == "weighed":
@@ -287,31 +294,31 @@ def _compile(request: Request, limits: Limits, listener: Listener) -> Outcome:
         listener(event)
 
     while True:
-        asked = replace(request, plan={**request.plan, "done": done})
-        worker = watch(asked, limits, hear)
+        resumed = replace(request, plan={**request.plan, "done": done})
+        worker = watch(resumed, limits, on_event)
         if "compiled" in worker.events:
-            known = {*outcome.weighed, *outcome.failed}
-            left = [x for x in range(done, len(outcome.plan.launches)) if x not in known]
-            if not left or left[0] == done:  # all are known, or a new process does no better
+            finished = {*outcome.weighed, *outcome.failed}
+            remaining = [x for x in range(done, len(outcome.plan.launches)) if x not in finished]
+            if not remaining or remaining[0] == done:  # all finished, or no progress
                 return outcome
-            done = left[0]
+            done = remaining[0]
             continue
         index = worker.events.get("case", {}).get("index", -1)
         if worker.end == "halted" or index < done:
-            how = worker.explain_failure(request.name) or f"{request.name}: {worker.how}"
-            outcome.mistake, outcome.halted = how, worker.end == "halted"
+            reason = worker.explain_failure(request.name) or f"{request.name}: {worker.how}"
+            outcome.mistake, outcome.halted = reason, worker.end == "halted"
             return outcome
         if failure := worker.explain_failure(request.name):  # of gemmproof itself
             outcome.mistake = failure
             return outcome
         planned = outcome.plan.launches[index]
-        said = find_last_words(Path(request.plan["room"]), planned.gpu)
-        how = f"{_describe_end(worker, limits)}{said and f' ({said})'}"
-        outcome.failed[index] = f"{planned.name}: got {how}, expected a binary"
+        output = find_last_words(Path(request.plan["room"]), planned.gpu)
+        reason = f"{_describe_end(worker, limits)}{output and f' ({output})'}"
+        outcome.failed[index] = f"{planned.name}: got {reason}, expected a binary"
         done = index + 1
 
 
 def _describe_end(worker: WorkerExit, limits: Limits) -> str:
-    """How a worker ended while it compiled."""
+    """Describe how a worker ended while it compiled."""
     late = f"no end after {limits.case:g} s, with a larger --time-limit more"
     return late if worker.end in ("slow", "hang", "time") else worker.how

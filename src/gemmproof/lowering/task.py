@@ -129,9 +129,9 @@ def choose_cases(request: Request, kernel: KernelUnderTest) -> list[Case]:
 
 def make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
     """Make the case of a format: the sizes and layouts of the plan, or the largest usual ones."""
-    contract, sizes_ = kernel.contract, request.plan["sizes"]
+    contract, requested = kernel.contract, request.plan["sizes"]
     axes = ("M", "N", "K", "batch") if contract.batched else ("M", "N", "K")
-    for axis in sizes_:
+    for axis in requested:
         if axis not in axes:
             raise TargetError(f"--sizes: got {axis}, expected one of {' '.join(axes)}")
     sides: dict[str, Any] = {}
@@ -140,8 +140,8 @@ def make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
         usual = (most >> n for n in range(most.bit_length()))
         admitted = [n for n in usual if n in contract.sizes(axis)]
         low = contract.sizes(axis).low
-        sides[axis] = sizes_.get(axis) or (admitted[0] if admitted else low)
-    if not sizes_ and not contract.admits(sides):
+        sides[axis] = requested.get(axis) or (admitted[0] if admitted else low)
+    if not requested and not contract.admits(sides):
         got = " ".join(f"{axis}={n}" for axis, n in sides.items())
         expected = "sizes that the contract admits: --sizes"
         raise TargetError(f"{kernel.name}: got {got}, expected {expected}")
