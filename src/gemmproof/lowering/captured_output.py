@@ -10,23 +10,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ENOUGH = 300  # characters of a message
-_SAID = ".said"
+_SUFFIX = ".said"
 _FATAL = re.compile(r"^(?:LLVM ERROR|fatal error|error): (.*)$", re.MULTILINE)
 
 
 @contextmanager
-def hear(room: Path, gpu: str) -> Iterator[Callable[[], str]]:
-    """Within it what the compiler prints, as MLIR and LLVM do, goes to a file; yields its reader.
+def hear(workdir: Path, gpu: str) -> Iterator[Callable[[], str]]:
+    """Redirect the output of compilers, such as MLIR and LLVM, to a file; yield its reader.
 
-    The file has a name, so that it tells what a compiler printed that took the process down.
+    The file has a name, so that the output survives a compiler that kills the process.
     """
-    file = room / f"{gpu}{_SAID}"
+    file = workdir / f"{gpu}{_SUFFIX}"
     sys.stdout.flush()
     sys.stderr.flush()
-    with file.open("wb") as kept:
+    with file.open("wb") as output:
         before = [os.dup(1), os.dup(2)]
-        os.dup2(kept.fileno(), 1)
-        os.dup2(kept.fileno(), 2)
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
 
         def read() -> str:
             sys.stdout.flush()
@@ -43,8 +43,8 @@ def hear(room: Path, gpu: str) -> Iterator[Callable[[], str]]:
                 os.close(copy)
 
 
-def find_last_words(room: Path, gpu: str) -> str:
-    """What a compiler that took its process down said is wrong, "" for nothing."""
-    file = room / f"{gpu}{_SAID}"
-    found = _FATAL.findall(file.read_text(errors="replace")) if file.is_file() else []
-    return " ".join(found[-1].split())[:ENOUGH] if found else ""
+def find_last_words(workdir: Path, gpu: str) -> str:
+    """Return the last error of a compiler that killed its process, "" if there is none."""
+    file = workdir / f"{gpu}{_SUFFIX}"
+    errors = _FATAL.findall(file.read_text(errors="replace")) if file.is_file() else []
+    return " ".join(errors[-1].split())[:ENOUGH] if errors else ""

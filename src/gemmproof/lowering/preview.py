@@ -1,4 +1,4 @@
-"""A preview of dots, before there is a kernel: the request, the table."""
+"""A preview of dots, before a kernel exists: the request, the table."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from gemmproof.worker.protocol import Request
 
 # -- dot -----------------------------------------------------------------------------------------
 PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
-#: Formats of a and b: those of a contract, and those that tl.dot takes besides.
+#: Formats of a and b: those of a contract, and the others that tl.dot takes.
 PREVIEWED = (*OPERANDS, "fp64", *(fmt.name for fmt in FNUZ[:2]))
-ENOUGH = 64  # elements of a side: every instruction of a tensor core has a tile that is no larger
+ENOUGH = 64  # elements of a side: every tensor core instruction has a tile that is no larger
 USUAL_WARPS = 4
-WARPS = (1, 2, 4, 8, 16, 32)  # of a block: powers of two, as Triton wants them
+WARPS = (1, 2, 4, 8, 16, 32)  # of a block: powers of two, as Triton requires
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
     """acc = tl.dot(a, b, acc) of a tile (M, N, K) in a loop.
 
-    `accumulator` is the format of acc; `precision` and `imprecise` what is said of fp32 operands
-    and of fp8 sums (input_precision, max_num_imprecise_acc), None for nothing. `a` and `b` are
-    "row" or "column". Without `stages` it has as many as the target's backend gives.
+    `accumulator` is the format of acc; `precision` and `imprecise` are the options for fp32
+    operands and for fp8 sums (input_precision, max_num_imprecise_acc), None if absent. `a` and `b`
+    are "row" or "column". Without `stages` it has as many as the target's backend gives.
     """
 
     tile: tuple[int, int, int]
@@ -45,22 +45,22 @@ class Dot:
 
     @property
     def accumulator(self) -> str:
-        """The format of the sums: what is stated, or the usual one."""
+        """The format of the sums: `acc`, or the usual one."""
         return self.acc or sums_of(self.dtype)[0]
 
 
 def sums_of(dtype: str) -> tuple[str, ...]:
-    """What tl.dot adds products of a format in, the usual one first."""
+    """Return the formats that tl.dot adds products of a format in, the usual one first."""
     return FORMATS[dtype].sums if dtype in FORMATS else ("fp32",)
 
 
 def is_fp32(dtype: str) -> bool:
-    """Whether operands of a format lie in memory as fp32."""
+    """Return whether operands of a format are stored in memory as fp32."""
     return dtype in FORMATS and FORMATS[dtype].stored.name == "fp32"
 
 
 def list_changes(dot: Dot) -> Iterator[tuple[str, Dot]]:
-    """One thing changed that may keep a dot from tensor cores, and what it is in words."""
+    """Yield each change that may bring a dot to tensor cores, as text, and the changed dot."""
     if is_fp32(dot.dtype) and dot.precision != "tf32":
         yield "input_precision=tf32", replace(dot, precision="tf32")
     M, N, K = dot.tile
@@ -80,7 +80,7 @@ def _double(size: int) -> Iterator[int]:
 
 
 # -- request -------------------------------------------------------------------------------------
-#: Options of a kernel, by their usual values, and those of a dot: neither goes with the other.
+#: Options of a kernel, by their usual values, and those of a dot: they exclude each other.
 OF_A_KERNEL: dict[str, object] = {
     "kernel": None, "sizes": {}, "case": None, "batched": False, "config": "first",
     "sweep": False, "operand": [], "spec": None, "call": None,
@@ -91,7 +91,7 @@ OF_A_DOT = {
 
 
 def ask_preview(options: argparse.Namespace) -> Request:
-    """What the workers are asked. Raises ValueError, in one line, for what does not go together."""
+    """Make the workers' request. Raises ValueError, in one line, for conflicting options."""
     if options.target is not None:
         got = f"{options.target!r} and --dot"
         raise ValueError(f"target: got {got}, expected one of them")
@@ -132,12 +132,12 @@ def ask_preview(options: argparse.Namespace) -> Request:
 
 
 def _require_promotion(options: argparse.Namespace, formats: Iterable[str]) -> None:
-    """Refuse max_num_imprecise_acc where Triton compiles the same whatever it says, or refuses it.
+    """Refuse max_num_imprecise_acc where Triton ignores or refuses it.
 
     Only wgmma of fp8 onto fp32 is promoted; a test compiles the others with it and without.
     """
-    said, most = options.max_num_imprecise_acc, options.dot[2]
-    name = f"--max-num-imprecise-acc: got {said}"
+    value, most = options.max_num_imprecise_acc, options.dot[2]
+    name = f"--max-num-imprecise-acc: got {value}"
     for dtype in formats:
         if dtype not in FP8:
             raise ValueError(f"{name} for {dtype}, expected it for {' or '.join(FP8)} alone")
@@ -147,12 +147,12 @@ def _require_promotion(options: argparse.Namespace, formats: Iterable[str]) -> N
         if GPUS[gpu].core("wgmma") is None:
             known = " or ".join(x.name for x in GPUS.values() if x.core("wgmma"))
             raise ValueError(f"{name} for {gpu}, expected it for {known} alone, which has wgmma")
-    if said > most:
+    if value > most:
         raise ValueError(f"{name}, expected at most K = {most}")
 
 
 def refuse_without_dot(options: argparse.Namespace) -> None:
-    """Raises ValueError, in one line, for an option that only --dot has."""
+    """Raise ValueError, in one line, for an option that only --dot has."""
     for name, usual in OF_A_DOT.items():
         if getattr(options, name) != usual:
             option = name.replace("_", "-")
@@ -168,11 +168,11 @@ _HEADS = (
 
 
 def tabulate_dots(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
-    """The table, and below it what was tried for those that miss the tensor cores.
+    """Yield the table, and below it the changes tried for dots that miss the tensor cores.
 
-    A dot that is refused has the compiler's words in its row.
+    A dot that is refused has the compiler's message in its row.
     """
-    rows = [_HEADS, *(_describe(one) for one in lowerings)]
+    rows = [_HEADS, *(_describe(lowering) for lowering in lowerings)]
     whole = [row for row in rows if len(row) == len(_HEADS)]
     widths = [max(len(row[i]) for row in whole) for i in range(len(_HEADS))]
     widths[:3] = [max(len(row[i]) for row in rows) for i in range(3)]
@@ -182,23 +182,24 @@ def tabulate_dots(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
         if i and not style and (FMA in row[3] or UNKNOWN in row[3] or row[9] == "no"):
             style = STYLES["incomplete"]
         yield (clean("  ".join(cells).rstrip()), style)
-    for one in lowerings:
-        head = f"{one.target} {one.dtype} warps={one.warps}"
-        yield from ((clean(f"{head}: {line}"), "") for line in one.remedies)
+    for lowering in lowerings:
+        head = f"{lowering.target} {lowering.dtype} warps={lowering.warps}"
+        yield from ((clean(f"{head}: {line}"), "") for line in lowering.remedies)
         yield from (
-            (clean(f"{head}: {UNKNOWN}: {line}"), STYLES["incomplete"]) for line in one.unrecognised
+            (clean(f"{head}: {UNKNOWN}: {line}"), STYLES["incomplete"])
+            for line in lowering.unrecognised
         )
     yield ("", "")
 
 
-def _describe(one: LoweredLaunch) -> tuple[str, ...]:
-    head = (one.target, one.dtype, str(one.warps))
-    if one.error or one.resources is None:
-        return (*head, f"not compiled: {_REFUSES.sub('', one.error)}")
-    sums = dict.fromkeys(x.accumulator for dot in one.dots for x in dot.instructions)
+def _describe(lowering: LoweredLaunch) -> tuple[str, ...]:
+    head = (lowering.target, lowering.dtype, str(lowering.warps))
+    if lowering.error or lowering.resources is None:
+        return (*head, f"not compiled: {_REFUSES.sub('', lowering.error)}")
+    sums = dict.fromkeys(x.accumulator for dot in lowering.dots for x in dot.instructions)
     return (
         *head,
-        " + ".join(label_dot(dot) for dot in one.dots),
+        " + ".join(label_dot(dot) for dot in lowering.dots),
         ", ".join(filter(None, sums)) or "-",
-        *describe_needs(one),
+        *describe_needs(lowering),
     )

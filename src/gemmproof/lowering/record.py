@@ -16,13 +16,13 @@ UNKNOWN = "not recognised"
 
 @dataclass(frozen=True, slots=True)
 class DotInstruction:
-    """One kind of instruction that a dot became, and how often it stands in the program.
+    """One kind of instruction that a dot was compiled to, and its count in the program.
 
-    `shape` is (m, n, k) of one instruction, None for a fused multiply-add and where it is not
-    recognised. `a` and `b` are the formats that it multiplies, `accumulator` the one it adds in;
-    "" where that is not recognised. `operands` says where a and b come from: "registers",
-    "shared", "tensor memory". `from_zero` of them begin a sum: their accumulator is the constant
-    0; of `or_zero` that is decided while it runs, as in the first trip of a loop.
+    `shape` is (m, n, k) of one instruction, None for a fused multiply-add or if it is not
+    recognised. `a` and `b` are the formats that it multiplies, `accumulator` the one it adds in; ""
+    if that is not recognised. `operands` are the sources of a and b: "registers", "shared", "tensor
+    memory". `from_zero` of them begin a sum: their accumulator is the constant 0; for `or_zero`
+    that is decided at run time, as in the first trip of a loop.
     """
 
     name: str
@@ -39,13 +39,14 @@ class DotInstruction:
 
 @dataclass(frozen=True, slots=True)
 class DotLowering:
-    """A dot of the source, and what became of it.
+    """A dot of the source, and what it was compiled to.
 
-    `where` is its line, "" where the compiler keeps none. `asked` are the formats of a, b and c in
-    the source's own IR and `precision` what it asks of fp32 operands; `tile` is (M, N, K) of it.
-    `layouts` are those of a, b and c in the optimised IR. `promoted`: of how many fp32 additions a
-    thread adds sums of the tensor cores to others in the loop that makes them, and `promoted_k`
-    the elements of k that such a sum has at most; None where there is no such addition.
+    `where` is its line, "" if the compiler keeps none. `asked` are the formats of a, b and c in the
+    source's own IR and `precision` the one it requests for fp32 operands; `tile` is (M, N, K) of
+    it. `layouts` are those of a, b and c in the optimised IR. `promoted`: the number of fp32
+    additions of a thread that add sums of the tensor cores to others in the loop that makes them,
+    and `promoted_k` the elements of k that such a sum has at most; None if there is no such
+    addition.
     """
 
     where: str
@@ -59,7 +60,7 @@ class DotLowering:
 
     @property
     def has_cores(self) -> bool:
-        """Whether any instruction is one of the tensor cores."""
+        """True if any instruction is one of the tensor cores."""
         return any(x.unit != FMA for x in self.instructions)
 
 
@@ -79,14 +80,14 @@ class GlobalAccess:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a thread and a block need, by the binary's own tables.
+    """The resources that a thread and a block need, by the binary's own tables.
 
-    `stack` bytes of a thread lie in memory, of which the program itself declares `declared`; the
-    others are spilled registers. `shared` is what the launch asks for a block, of the
-    `shared_limit` that the target has for it; `static_shared` is what the binary's table says (from
-    Hopper on the KiB that the system itself keeps, which the limit leaves out); `threads` how
-    many a block has. `accumulation_registers`, `scalar_registers` and `spilled_registers` are
-    AMD's, `tensor_memory` is Blackwell's, in columns. What the target does not tell is None.
+    `stack` bytes of a thread are in memory, of which the program itself declares `declared`; the
+    others are spilled registers. `shared` is the size that the launch requests for a block, of the
+    `shared_limit` that the target has for it; `static_shared` is the one in the binary's table
+    (from Hopper on the KiB that the system itself keeps, which the limit excludes); `threads` is
+    the size of a block. `accumulation_registers`, `scalar_registers` and `spilled_registers` are
+    AMD's, `tensor_memory` is Blackwell's, in columns. None if the target does not report it.
     """
 
     registers: int | None
@@ -103,21 +104,21 @@ class Resources:
 
     @property
     def spills(self) -> int | None:
-        """Bytes of a thread that are in memory for want of registers."""
+        """Bytes per thread that are in memory for lack of registers."""
         return None if self.stack is None else max(0, self.stack - self.declared)
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredLaunch:
-    """A launch, compiled for a target: what it was specialised for, and what it became.
+    """A launch, compiled for a target: its specialisation, and the compiled code.
 
-    `specialised` says of each argument what Triton knows of it: "1" (a constant), "16" (divisible
-    by it) or "". `grid` is that of the first of `launches` that compile to this. `buffers` is how
-    many a pipelined loop goes around in, 0 without; `specialised_warps` whether some warps run
-    other code than others. `seconds` is the CPU time of this compilation, none of it from a cache.
-    `error` is the compiler's own message where there is none, and the facts are then empty.
-    `binary` is the SHA-256 of the machine's code with its tables. `remedies`, of a preview: what
-    else reaches the tensor cores, where this dot does not.
+    `specialised` is the specialisation of each argument: "1" (a constant), "16" (divisible by it)
+    or "". `grid` is that of the first of `launches` that compile to this. `buffers` is how many a
+    pipelined loop rotates through, 0 without; `specialised_warps` whether some warps run other code
+    than others. `seconds` is the CPU time of this compilation, none of it from a cache. `error` is
+    the compiler's own message if there is no code, and the facts are then empty. `binary` is the
+    SHA-256 of the machine code with its tables. `remedies`, of a preview: other settings that reach
+    the tensor cores, if this dot does not.
     """
 
     target: str
@@ -143,29 +144,31 @@ class LoweredLaunch:
     binary: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as plain data."""
+        """Return the record as plain data."""
         return asdict(self)
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> LoweredLaunch:
-        """The record that `to_dict` gave, also after JSON."""
+        """Rebuild the record that `to_dict` gave, also after JSON."""
         dots = tuple(read_dot(x) for x in data["dots"])
         accesses = tuple(GlobalAccess(**x) for x in data["accesses"])
         resources = data["resources"] and Resources(**data["resources"])
-        made = {**data, "dots": dots, "accesses": accesses, "resources": resources}
-        return _make(LoweredLaunch, made, ("grid", "unrecognised", "remedies"))
+        records = {**data, "dots": dots, "accesses": accesses, "resources": resources}
+        return _make(LoweredLaunch, records, ("grid", "unrecognised", "remedies"))
 
 
 def read_dot(data: Mapping[str, Any]) -> DotLowering:
-    """The record that `asdict` gave, also after JSON."""
-    made = [_make(DotInstruction, x, ("shape", "operands")) for x in data["instructions"]]
+    """Rebuild the record that `asdict` gave, also after JSON."""
+    instructions = [_make(DotInstruction, x, ("shape", "operands")) for x in data["instructions"]]
     return _make(
-        DotLowering, {**data, "instructions": made}, ("asked", "tile", "layouts", "instructions")
+        DotLowering,
+        {**data, "instructions": instructions},
+        ("asked", "tile", "layouts", "instructions"),
     )
 
 
 def _make(kind: Any, data: Mapping[str, Any], tuples: tuple[str, ...]) -> Any:
-    """A record from plain data, in which JSON made lists of tuples."""
+    """Make a record from plain data, in which JSON turned tuples into lists."""
     given = {f.name: data[f.name] for f in fields(kind)}
     for name in tuples:
         given[name] = None if given[name] is None else tuple(given[name])
@@ -173,11 +176,11 @@ def _make(kind: Any, data: Mapping[str, Any], tuples: tuple[str, ...]) -> Any:
 
 
 def document(name: str, lowerings: list[LoweredLaunch], failures: list[str]) -> dict[str, Any]:
-    """What `--json` writes."""
+    """Return the document that `--json` writes."""
     return {
         "schema": SCHEMA,
         "name": name,
-        "launches": [one.to_dict() for one in lowerings],
+        "launches": [lowering.to_dict() for lowering in lowerings],
         "failures": failures,
     }
 
@@ -187,20 +190,20 @@ MOST_COLUMNS = 512  # of tensor memory: PTX ISA, tcgen05.alloc
 
 
 def list_excess(needs: Resources, gpu: GPU) -> Iterator[tuple[int, int, str]]:
-    """What is needed, what there is of it at most, and the words for it."""
+    """Yield each need beyond its limit, with the limit and the unit."""
     threads = needs.threads or 0
-    # the register file of an AMD GPU is counted in other units
-    held = 0 if gpu.is_amd else threads * (needs.registers or 0)
-    for need, has, what in (
+    # the register file of an AMD GPU is measured in other units
+    registers = 0 if gpu.is_amd else threads * (needs.registers or 0)
+    for need, has, unit in (
         (needs.shared, needs.shared_limit, "bytes of shared memory"),
         (threads, gpu.block_threads, "threads"),
-        (held, gpu.registers, "registers"),
+        (registers, gpu.registers, "registers"),
         (needs.tensor_memory, MOST_COLUMNS, "columns of tensor memory"),
     ):
         if need > has:
-            yield need, has, what
+            yield need, has, unit
 
 
 def format_known(known: str) -> str:
-    """In words what Triton knows of an argument."""
+    """Return the text for a specialisation of an argument."""
     return {"": "neither", "16": "divisible by 16", "1": "equal to 1"}[known]

@@ -1,4 +1,4 @@
-"""Every target in a worker of its own; a compilation that takes it down is told, others go on."""
+"""Every target in its own worker; if a compilation kills it, that is reported and others go on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Follow = Callable[[str], AbstractContextManager[Listener]]
 
 @dataclass(slots=True)
 class LoweredTarget:
-    """What became of a kernel's launches on one target: the records, and a line on each failure.
+    """The launches of a kernel on one target: the records, and a line on each failure.
 
-    `variants` and `notes` are those of a sweep (sweep/serve.py), the first one for each record.
-    `mistake` is why nothing could be captured, in a line, and `output` what a worker in which
-    gemmproof itself failed printed last.
+    `variants` and `notes` are those of a sweep (`serve_sweep`), the first one for each record.
+    `mistake` is the reason, in a line, why nothing could be captured, and `output` the last output
+    of a worker in which gemmproof itself failed.
     """
 
     gpu: str
@@ -35,15 +35,15 @@ class LoweredTarget:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every launch was compiled."""
-        compiled = all(not one.error for one in self.lowerings)
+        """True if every launch was compiled."""
+        compiled = all(not lowering.error for lowering in self.lowerings)
         return compiled and not self.failures and not self.mistake
 
 
 def lower(
     request: Request, gpus: Sequence[str], limits: Limits, follow: Follow, jobs: int = 1
 ) -> list[LoweredTarget]:
-    """The launches of the request's kernel on each GPU, in their order."""
+    """Compile the launches of the request's kernel on each GPU; return them in its order."""
 
     def lower_one(gpu: str) -> LoweredTarget:
         with follow(gpu) as listener:
@@ -54,37 +54,37 @@ def lower(
 
 
 def _lower(request: Request, limits: Limits, listener: Listener) -> LoweredTarget:
-    """One target: as many workers as compilations take down, and one."""
-    made = LoweredTarget(request.gpu or "")
+    """Compile for one target, with a new worker after each that a compilation kills."""
+    lowered = LoweredTarget(request.gpu or "")
     done = 0
 
-    def take(event: dict[str, Any]) -> None:
+    def on_event(event: dict[str, Any]) -> None:
         if event["event"] == "lowered":
-            made.lowerings.append(LoweredLaunch.from_dict(event["lowering"]))
-            made.variants.append(event.get("variant", {}))
+            lowered.lowerings.append(LoweredLaunch.from_dict(event["lowering"]))
+            lowered.variants.append(event.get("variant", {}))
         listener(event)
 
     while True:
-        asked = replace(request, plan={**request.plan, "done": done})
-        worker = watch(asked, limits, take)
+        resumed = replace(request, plan={**request.plan, "done": done})
+        worker = watch(resumed, limits, on_event)
         if "compiled" in worker.events:
-            made.notes = worker.events["compiled"].get("notes", [])
-            return made
+            lowered.notes = worker.events["compiled"].get("notes", [])
+            return lowered
         case = worker.events.get("case", {})
         index = case.get("index", -1)
         if (failure := worker.explain_failure(request.name)) or index < done:
-            made.mistake = failure or f"{request.name}: {worker.how}"
-            made.output = worker.output if "internal" in worker.events else ""
-            return made
-        said = find_last_words(Path(request.plan["room"]), made.gpu)
-        how = f"{_describe_end(worker, limits)}{said and f' ({said})'}"
-        made.failures.append(f"{case['case']}: got {how}, expected a binary")
+            lowered.mistake = failure or f"{request.name}: {worker.how}"
+            lowered.output = worker.output if "internal" in worker.events else ""
+            return lowered
+        output = find_last_words(Path(request.plan["room"]), lowered.gpu)
+        reason = f"{_describe_end(worker, limits)}{output and f' ({output})'}"
+        lowered.failures.append(f"{case['case']}: got {reason}, expected a binary")
         if worker.end == "halted":
-            return made
+            return lowered
         done = index + 1
 
 
 def _describe_end(worker: WorkerExit, limits: Limits) -> str:
-    """How a worker ended while it compiled."""
+    """Describe how a worker ended while it compiled."""
     is_late = worker.end in ("slow", "hang", "time")
     return f"no end after {limits.case:g} s" if is_late else worker.how

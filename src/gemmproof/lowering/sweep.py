@@ -1,4 +1,4 @@
-"""Launches specialised otherwise, compiled and compared."""
+"""Launches with other specialisations, compiled and compared."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from gemmproof.reference.provenance import format_count
 from gemmproof.target import TargetError
 
 # -- changes -------------------------------------------------------------------------------------
-DIVISIBLE = 16  # what Triton asks of sizes, strides and addresses
+DIVISIBLE = 16  # the divisor that Triton specialises sizes, strides and addresses for
 _SWEPT = ("column", "padded", "transposed", "sliced", "misaligned", "batch_inner", "shared")
 
 
 def list_case_changes(
     case: Case, kernel: KernelUnderTest, layouts: Collection[str]
 ) -> Iterator[tuple[str, Case]]:
-    """One thing changed at a time, in words, and the case; sizes are those that are admitted.
+    """Yield each single change as text, and the changed case; only admitted sizes are tried.
 
-    Two things where a row is padded by what its length loses, so that its stride stays divisible.
+    Two things change if a row is padded by what its length loses, so that its stride stays
+    divisible.
     """
-    found = (_change_sizes(case), _change_layouts(case, layouts), _change_operands(case, kernel))
-    for words, changes in (pair for part in found for pair in part):
+    sources = (_change_sizes(case), _change_layouts(case, layouts), _change_operands(case, kernel))
+    for text, changes in (pair for source in sources for pair in source):
         try:
             changed = replace(case, **changes)
         except ValueError:  # more elements than a case may have
             continue
         if kernel.contract.admits(changed.sides):
-            yield words, changed
+            yield text, changed
 
 
 Changes = Iterator[tuple[str, dict[str, Any]]]
@@ -69,11 +70,11 @@ def _lay_out(case: Case, name: str, layout: str) -> dict[str, Any]:
 
 
 def _change_operands(case: Case, kernel: KernelUnderTest) -> Changes:
-    said = dict(case.arguments)
+    declared = dict(case.arguments)
     for name, words in kernel.list_options().items():
         for word in words:
-            if word != said.get(name, words[0]) and (word in _SWEPT or word not in LAYOUTS):
-                yield f"{name} {word}", {"arguments": tuple({**said, name: word}.items())}
+            if word != declared.get(name, words[0]) and (word in _SWEPT or word not in LAYOUTS):
+                yield f"{name} {word}", {"arguments": tuple({**declared, name: word}.items())}
 
 
 # -- variants ------------------------------------------------------------------------------------
@@ -82,11 +83,11 @@ Capture = Callable[[Case], list[CapturedLaunch]]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A launch, and how it differs from the base-th of the case: `change` in words, "" for itself.
+    """A launch, and its difference from base number `base` of the case.
 
-    `arguments`: what Triton knows of those of which it knows something else, before and now.
-    `constants`: constants of the source that are others. `altered`: no case changes these alone.
-    `also`: other changes that give this very launch.
+    `change` describes it, "" for the base itself. `arguments`: the specialisations that differ,
+    before and after. `constants`: constants of the source that differ. `altered`: no case changes
+    these alone. `also`: other changes that give this very launch.
     """
 
     launch: CapturedLaunch
@@ -98,7 +99,7 @@ class Variant:
     also: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the launch, as plain data."""
+        """Return all but the launch, as plain data."""
         return {
             "base": self.base,
             "change": self.change,
@@ -112,41 +113,41 @@ class Variant:
 def find_variants(
     case: Case, changes: Sequence[tuple[str, Case]], capture: Capture, notes: list[str]
 ) -> list[Variant]:
-    """The launches of a case, then each that a change of it or of an argument makes of one.
+    """Return the launches of a case, and those that a change of it or of an argument makes.
 
     `notes` gets a line on each change that the wrapper does not take or that launches others.
     """
     bases = join_launches(capture(case))
-    found = {(i, *base.key): Variant(base, i) for i, base in enumerate(bases)}
-    for words, changed in changes:
+    variants = {(i, *base.key): Variant(base, i) for i, base in enumerate(bases)}
+    for text, changed in changes:
         try:
             launches = join_launches(capture(changed))
         except TargetError as mistake:
-            notes.append(f"{words}: {mistake}")
+            notes.append(f"{text}: {mistake}")
             continue
         if len(launches) != len(bases):
             kernels = " ".join(x.kernel for x in launches) or "none"
             count = format_count(len(launches), "launch")
-            notes.append(f"{words}: got {count} ({kernels}), expected {len(bases)} to compare")
+            notes.append(f"{text}: got {count} ({kernels}), expected {len(bases)} to compare")
             continue
         for i, (base, launch) in enumerate(zip(bases, launches, strict=True)):
-            variant = Variant(launch, i, words, False, *describe_difference(base, launch))
-            first = found.setdefault((i, *launch.key), variant)
+            variant = Variant(launch, i, text, False, *describe_difference(base, launch))
+            first = variants.setdefault((i, *launch.key), variant)
             if first is not variant and first.change:
-                first.also.append(words)
+                first.also.append(text)
     for i, base in enumerate(bases):
         for name, before, after in list_alterations(base):
             launch = alter(base, name, after)
-            words = f"{name} {format_known(after)}"
-            made = Variant(launch, i, words, True, {name: (before, after)})
-            found.setdefault((i, *launch.key), made)  # a real call's, where there is one
-    return sorted(found.values(), key=lambda v: (bool(v.change), v.base))
+            text = f"{name} {format_known(after)}"
+            altered = Variant(launch, i, text, True, {name: (before, after)})
+            variants.setdefault((i, *launch.key), altered)  # a real call's takes precedence
+    return sorted(variants.values(), key=lambda v: (bool(v.change), v.base))
 
 
 def describe_difference(
     base: CapturedLaunch, launch: CapturedLaunch
 ) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
-    """What is known of arguments, and which constants of the source are others."""
+    """Return the specialisations, and the constants of the source, that differ."""
     if base.kernel != launch.kernel:
         return {}, {"kernel": (base.kernel, launch.kernel)}
     before, after = base.specialised, launch.specialised
@@ -163,22 +164,24 @@ def describe_difference(
         if old.get(name) != new.get(name)
     }
     options = (("warps", "num_warps"), ("stages", "num_stages"))
-    for word, option in options:
-        ours, theirs = (getattr(x.options, option) for x in (base, launch))
-        constants |= {word: (str(ours), str(theirs))} if ours != theirs else {}
+    for label, option in options:
+        base_option, launch_option = (getattr(x.options, option) for x in (base, launch))
+        constants |= (
+            {label: (str(base_option), str(launch_option))} if base_option != launch_option else {}
+        )
     return arguments, constants
 
 
 def _list_constants(launch: CapturedLaunch) -> dict[str, str]:
-    """Those that the source declares, as text: tuned, by heuristics, or given by the wrapper."""
+    """Return the constants that the source declares, as text: tuned, heuristic, or passed."""
     declared = {p.name for p in launch.source.fn.params if p.is_constexpr}
     return {n: str(getattr(x, "value", x)) for n, x in launch.constants.items() if n in declared}
 
 
 def list_alterations(launch: CapturedLaunch) -> Iterator[tuple[str, str, str]]:
-    """Each argument that Triton specialises, what it knows, and what it would know otherwise.
+    """Yield each argument that Triton specialises, with its present and another specialisation.
 
-    What the kernel itself asks it not to specialise is none of them.
+    Arguments that the kernel itself asks not to specialise are excluded.
     """
     for name, known in launch.specialised.items():
         parameter = next(p for p in launch.source.fn.params if p.name == name)
@@ -188,24 +191,24 @@ def list_alterations(launch: CapturedLaunch) -> Iterator[tuple[str, str, str]]:
 
 
 def list_unspecialised(launch: CapturedLaunch) -> Iterator[str]:
-    """A line on what a kernel asks not to be specialised, if there is any."""
-    asked = [p.name for p in launch.source.fn.params if p.do_not_specialize]
-    if asked:
-        yield f"{launch.kernel} asks for no specialisation of {' '.join(asked)}"
+    """Yield a line on what a kernel asks not to be specialised, if anything."""
+    unspecialised = [p.name for p in launch.source.fn.params if p.do_not_specialize]
+    if unspecialised:
+        yield f"{launch.kernel} asks for no specialisation of {' '.join(unspecialised)}"
     if launch.descriptors:
         count = len(launch.descriptors)
         yield f"{launch.kernel} takes {count} descriptors, of which nothing is specialised"
 
 
 def alter(launch: CapturedLaunch, name: str, known: str) -> CapturedLaunch:
-    """The launch with something else known of an argument: divisible by 16, or nothing."""
+    """Return the launch with another specialisation of an argument: divisible by 16, or none."""
     source = launch.source
-    at = (source.fn.arg_names.index(name),)
+    path = (source.fn.arg_names.index(name),)
     signature, attrs = dict(source.signature), dict(source.attrs)
     constants = dict(source.constants)
-    if constants.pop(at, None) is not None:
+    if constants.pop(path, None) is not None:
         signature[name] = "i32"
-    others = [x for x in attrs.get(at, ()) if x[0] != DIVISIBILITY]
-    attrs[at] = [[DIVISIBILITY, 16], *others] if known == "16" else others
+    others = [x for x in attrs.get(path, ()) if x[0] != DIVISIBILITY]
+    attrs[path] = [[DIVISIBILITY, 16], *others] if known == "16" else others
     changed = type(source)(source.fn, signature, constants, attrs)
     return replace(launch, source=changed)
