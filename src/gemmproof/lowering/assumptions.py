@@ -65,7 +65,7 @@ def list_steps(order: tuple[int, ...], size: int, K: int) -> Steps:
 # -- predicted -----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A model that predicted a dot at a line, and whether it began at zero, onto a sum, or both.
+    """A model that predicted a dot at a line, and if it began at zero, onto a sum, or both.
 
     `tile` is (..., M, N, K), after the batch that a block holds.
     """

@@ -277,6 +277,10 @@ def _list_unrecognised(dots: tuple[DotLowering, ...]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def show(place: Place) -> str:
+def show(location: Place) -> str:
     """Format a line for a report, "" if the compiler keeps none."""
-    return "" if place == UNKNOWN_PLACE or not place[0] else f"{display_path(place[0])}:{place[1]}"
+    return (
+        ""
+        if location == UNKNOWN_PLACE or not location[0]
+        else f"{display_path(location[0])}:{location[1]}"
+    )

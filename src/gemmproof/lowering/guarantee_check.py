@@ -262,7 +262,7 @@ def add_claims(
     limits: Limits,
     listener: Listener,
 ) -> tuple[Report, bool]:
-    """Add the outcome of the `promised` guarantees; also return whether it was interrupted.
+    """Add the outcome of the `promised` guarantees; also return if it was interrupted.
 
     `promised` is the event of the worker that loaded the kernel.
     """

@@ -532,8 +532,8 @@ def _is_of_triton(where: str) -> bool:
     return os.path.realpath(where).startswith(_LIBRARY)
 
 
-def _show(place: Place) -> str:
-    return f"{display_path(place[0])}:{place[1]}" if place[0] else ""
+def _show(location: Place) -> str:
+    return f"{display_path(location[0])}:{location[1]}" if location[0] else ""
 
 
 def _tile(tile: tuple[int, ...]) -> str:

@@ -30,8 +30,8 @@ UNKNOWN_PLACE: Place = ("", 0, 0)
 class PtxStatement:
     """One instruction: `opcode` with its modifiers, the operands as text, and its place.
 
-    `number` is its position among the statements of the text, `guard` the predicate that decides
-    whether it runs, with its "!".
+    `number` is its position among the statements of the text, `guard` the predicate that enables
+    it, with its "!".
     """
 
     number: int

@@ -71,10 +71,10 @@ def _lay_out(case: Case, name: str, layout: str) -> dict[str, Any]:
 
 def _change_operands(case: Case, kernel: KernelUnderTest) -> Changes:
     declared = dict(case.arguments)
-    for name, words in kernel.list_options().items():
-        for word in words:
-            if word != declared.get(name, words[0]) and (word in _SWEPT or word not in LAYOUTS):
-                yield f"{name} {word}", {"arguments": tuple({**declared, name: word}.items())}
+    for name, values in kernel.list_options().items():
+        for value in values:
+            if value != declared.get(name, values[0]) and (value in _SWEPT or value not in LAYOUTS):
+                yield f"{name} {value}", {"arguments": tuple({**declared, name: value}.items())}
 
 
 # -- variants ------------------------------------------------------------------------------------

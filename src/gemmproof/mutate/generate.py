@@ -27,7 +27,7 @@ OPERATORS: Mapping[str, Rule] = {
     **operators.NUMBER_RULES,
     **operators.LAUNCH_RULES,
 }
-# what tunes a launch and changes no result
+# options that tune a launch and change no result
 IRRELEVANT = ("num_stages", "num_warps", "num_ctas", "maxnreg", "eviction_policy", "cache_modifier")
 
 
@@ -36,7 +36,7 @@ class Reached:
     """The lines of one file that a target reaches.
 
     `compiled`: those that Triton translates; `launching`: those that run on the way to a launch;
-    `grids`: the first lines of functions that a grid is made by.
+    `grids`: the first lines of functions that make a grid.
     """
 
     compiled: frozenset[int]
@@ -44,16 +44,16 @@ class Reached:
     grids: frozenset[int]
 
     def to_dict(self) -> dict[str, list[int]]:
-        """As plain data."""
+        """Return the lines as plain data."""
         return {n: sorted(getattr(self, n)) for n in ("compiled", "launching", "grids")}
 
     @staticmethod
     def from_dict(data: Mapping[str, Iterable[int]]) -> Reached:
-        """What `to_dict` gave."""
+        """Rebuild the lines that `to_dict` gave."""
         return Reached(**{name: frozenset(lines) for name, lines in data.items()})
 
     def join(self, other: Reached) -> Reached:
-        """What either reaches."""
+        """Return the lines that either reaches."""
         return Reached(
             self.compiled | other.compiled,
             self.launching | other.launching,
@@ -62,18 +62,18 @@ class Reached:
 
 
 def list_mutants(reached: Mapping[str, Reached], shown: Mapping[str, str]) -> list[Mutant]:
-    """Every mutant of the files, by their paths, in the order of their lines.
+    """List every mutant of the files, by path, in the order of lines.
 
-    `shown` has what messages call them.
+    `shown` has the files' names in messages.
     """
-    found: list[Mutant] = []
+    mutants: list[Mutant] = []
     for path in sorted(reached):
-        found += _mutate(SourceFile(path), reached[path], shown[path])
-    return found
+        mutants += _mutate(SourceFile(path), reached[path], shown[path])
+    return mutants
 
 
 def sample(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """At most `count` of them, the same for the same seed, in their order."""
+    """Draw at most `count` of them, the same for the same seed, in their order."""
     if count >= len(mutants):
         return mutants
     chosen = set(random.Random(f"mutate {seed}").sample(range(len(mutants)), count))
@@ -81,27 +81,27 @@ def sample(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
 
 
 def _mutate(source: SourceFile, reached: Reached, shown: str) -> Iterator[Mutant]:
-    """The mutants of one file; a change that two rules make is the first one's."""
-    places = []
+    """Yield the mutants of one file; a change that two rules make is the first rule's."""
+    edits = []
     for node in ast.walk(source.tree):
         scope = _find_scope(node, source, reached)
         if scope is not None:
-            places += [
+            edits += [
                 (edit, name, scope.compiled)
                 for name, rule in OPERATORS.items()
                 for edit in rule(node, scope)
             ]
     order = {name: i for i, name in enumerate(OPERATORS)}
-    places.sort(key=lambda place: (place[0].start, place[0].end, order[place[1]], place[0].text))
-    known = {ast.dump(source.tree)}
-    for edit, name, compiled in places:
+    edits.sort(key=lambda key: (key[0].start, key[0].end, order[key[1]], key[0].text))
+    seen = {ast.dump(source.tree)}
+    for edit, name, compiled in edits:
         text = source.apply(edit)
         try:
             meaning = ast.dump(ast.parse(text))
-        except SyntaxError:  # what cannot be written so is no mutant
+        except SyntaxError:  # an invalid edit is no mutant
             continue
-        if meaning not in known:
-            known.add(meaning)
+        if meaning not in seen:
+            seen.add(meaning)
             where = "kernel" if compiled else "launch"
             diff = make_diff(source.text, text, shown)
             line = source.line_of(edit.start)
@@ -109,7 +109,7 @@ def _mutate(source: SourceFile, reached: Reached, shown: str) -> Iterator[Mutant
 
 
 def _find_scope(node: ast.AST, source: SourceFile, reached: Reached) -> Surroundings | None:
-    """What surrounds a node that is reached; None for what is not, or is irrelevant."""
+    """Return the surroundings of a node that is reached; None if it is not, or is irrelevant."""
     if not isinstance(node, ast.expr | ast.stmt) or isinstance(node, ast.FunctionDef):
         return None
     function = source.enclosing(node, Function.__args__)
@@ -126,7 +126,7 @@ def _find_scope(node: ast.AST, source: SourceFile, reached: Reached) -> Surround
 
 
 def _is_outside(node: ast.AST, function: ast.AST, source: SourceFile) -> bool:
-    """Whether a node is no part of a function's body, tunes it, or decides what it refuses."""
+    """Return whether a node is outside a function's body, tunes it, or decides a refusal."""
     inner, above = node, source.parents[node]
     while above is not function:
         if isinstance(above, ast.keyword) and above.arg in IRRELEVANT:
@@ -139,14 +139,14 @@ def _is_outside(node: ast.AST, function: ast.AST, source: SourceFile) -> bool:
 
 
 def _refuses(statement: ast.AST, part: ast.AST) -> bool:
-    """Whether a part of an `if` is the condition of what is then raised."""
+    """Return whether a part of an `if` is the condition of a raise."""
     if not isinstance(statement, ast.If) or part is not statement.test:
         return False
     return any(isinstance(x, ast.Raise) for x in statement.body)
 
 
 def _lines_of(node: ast.AST, source: SourceFile) -> set[int]:
-    """The lines that say whether a node runs: its statement's, or its own in a compound one."""
+    """Return the lines that show if a node runs: its statement's, or its own in a compound one."""
     statement = node if isinstance(node, ast.stmt) else source.enclosing(node, ast.stmt)
     compound = ast.For | ast.While | ast.If | ast.With | ast.FunctionDef | ast.Try
     if isinstance(node, compound):
@@ -157,7 +157,7 @@ def _lines_of(node: ast.AST, source: SourceFile) -> set[int]:
 
 
 def _first_line(function: ast.AST) -> int:
-    """The first line of a function as its code names it, decorators included."""
+    """Return the first line of a function in its code object's sense, decorators included."""
     assert isinstance(function, Function)
     decorators = getattr(function, "decorator_list", [])
     return min(part.lineno for part in (function, *decorators))
@@ -166,10 +166,10 @@ def _first_line(function: ast.AST) -> int:
 # -- reached lines -------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Reach:
-    """What was seen: lines that were translated, lines that ran by their function, and who called.
+    """The observed lines: those translated, those run by function, and the callers.
 
-    `launching` are the functions that were under way at a launch, `grids` those that Triton, or
-    one of them, calls to make a grid.
+    `launching` are the functions that were running at a launch, `grids` those that Triton, or one
+    of them, calls to make a grid.
     """
 
     compiled: set[tuple[str, int]] = field(default_factory=set)
@@ -177,8 +177,8 @@ class Reach:
     launching: set[CodeType] = field(default_factory=set)
     grids: set[CodeType] = field(default_factory=set)
 
-    def list_files(self, left_out: str) -> dict[str, Reached]:
-        """What was reached by file, one aside: what registers kernels is no part of them."""
+    def list_files(self, excluded: str) -> dict[str, Reached]:
+        """Return the reached lines by file, without the file that registers kernels."""
         compiled, launching = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
         grids = defaultdict[str, set[int]](set)
         for path, line in self.compiled:
@@ -187,7 +187,7 @@ class Reach:
             launching[os.path.realpath(code.co_filename)] |= self.ran[code]
         for code in self.grids:
             grids[os.path.realpath(code.co_filename)].add(code.co_firstlineno)
-        files = {*compiled, *launching} - {os.path.realpath(left_out)}
+        files = {*compiled, *launching} - {os.path.realpath(excluded)}
         return {
             path: Reached(*map(frozenset, (compiled[path], launching[path], grids[path])))
             for path in sorted(files)
@@ -197,7 +197,7 @@ class Reach:
 
 @contextmanager
 def watch_translation(reach: Reach) -> Iterator[None]:
-    """Within it every line that Triton's frontend visits is noted."""
+    """Record every line that Triton's frontend visits in the context."""
     from triton.compiler.code_generator import CodeGenerator
 
     visit = CodeGenerator.visit
@@ -216,7 +216,7 @@ def watch_translation(reach: Reach) -> Iterator[None]:
 
 @contextmanager
 def watch_launches(reach: Reach) -> Iterator[None]:
-    """Within it the functions that are under way when a kernel is launched are noted."""
+    """Record the functions that are running when a kernel is launched in the context."""
     from gemmproof.reference.simulator.launch import Kernel
 
     launch = Kernel.run
@@ -237,7 +237,7 @@ def watch_launches(reach: Reach) -> Iterator[None]:
 
 
 def watch_calls(runner: Callable[..., Run], reach: Reach) -> Callable[..., Run]:
-    """A runner that notes every line of the user's that runs in a call."""
+    """Return a runner that records every line of the user's code that runs in a call."""
 
     def run(function: Callable[..., Any], *tensors: Any, **options: Any) -> Run:
         def traced(*arguments: Any) -> Any:
@@ -254,7 +254,7 @@ def watch_calls(runner: Callable[..., Run], reach: Reach) -> Callable[..., Run]:
 
 
 def _enter(reach: Reach, frame: FrameType) -> Callable[..., Any] | None:
-    """What follows a frame that begins; None for one that is not the user's."""
+    """Return the tracer of a frame that begins; None for one that is not the user's."""
     code = frame.f_code
     if owner(code.co_filename) != "user":
         return None
@@ -271,5 +271,5 @@ def _enter(reach: Reach, frame: FrameType) -> Callable[..., Any] | None:
 
 
 def _makes_grids(caller: CodeType) -> bool:
-    """Whether it is Triton's launch that calls."""
+    """Return whether the caller is Triton's launch."""
     return caller.co_filename.endswith(os.path.join("triton", "runtime", "jit.py"))

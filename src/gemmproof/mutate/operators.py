@@ -13,7 +13,7 @@ from typing import TypeGuard
 from gemmproof.mutate.source import Edit, Function, SourceFile
 
 # -- scope ---------------------------------------------------------------------------------------
-# the letter of an axis at the end of a name, and the ones to try in its place
+# the letter of an axis at the end of a name, and its replacements to try
 _AXIS = re.compile(r"(.*_|^)([a-z]?)([mnkMNK])")
 _OTHERS = {"m": "nk", "n": "mk", "k": "mn"}
 
@@ -22,7 +22,7 @@ _OTHERS = {"m": "nk", "n": "mk", "k": "mn"}
 class Surroundings:
     """The file and the function that a node is in.
 
-    `compiled`: whether Triton compiles it; `makes_grid`: whether a grid is made by it.
+    `compiled`: whether Triton compiles it; `makes_grid`: whether it is called to make a grid.
     """
 
     source: SourceFile
@@ -32,30 +32,32 @@ class Surroundings:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The function's parameters and variables, in the order that they are first seen."""
-        given = self.function.args
-        found = [x.arg for x in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-        found += [n.id for n in ast.walk(self.function) if isinstance(n, ast.Name)]
-        return tuple(dict.fromkeys(found))
+        """The function's parameters and variables, in the order of first occurrence."""
+        arguments = self.function.args
+        names = [x.arg for x in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        names += [n.id for n in ast.walk(self.function) if isinstance(n, ast.Name)]
+        return tuple(dict.fromkeys(names))
 
     @cached_property
     def sizes(self) -> tuple[str, ...]:
         """The names that indices are compared with or that are divided into tiles."""
-        found = []
+        expressions = []
         for node in ast.walk(self.function):
             if isinstance(node, ast.Compare) and len(node.ops) == 1:
-                found += [node.comparators[0]] if isinstance(node.ops[0], ast.Lt | ast.LtE) else []
+                expressions += (
+                    [node.comparators[0]] if isinstance(node.ops[0], ast.Lt | ast.LtE) else []
+                )
             elif is_called(node, "cdiv") and node.args:
-                found.append(node.args[0])
-        names = dict.fromkeys(x.id for x in found if isinstance(x, ast.Name))
+                expressions.append(node.args[0])
+        names = dict.fromkeys(x.id for x in expressions if isinstance(x, ast.Name))
         return tuple(name for name in names if name.isupper() or len(name) == 1)
 
     def find_other_axis(self, name: str) -> str | None:
-        """A name of this function that differs by the letter of its axis, None for none."""
-        seen = _AXIS.fullmatch(name)
-        if seen is None:
+        """Return a name of this function that differs in its axis letter, or None."""
+        match = _AXIS.fullmatch(name)
+        if match is None:
             return None
-        head, operand, axis = seen.groups()
+        head, operand, axis = match.groups()
         for other in _OTHERS[axis.lower()]:
             letter = other.upper() if axis.isupper() else other
             if f"{head}{operand}{letter}" in self.names:
@@ -64,19 +66,19 @@ class Surroundings:
 
 
 def is_called(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
-    """Whether a node calls what has this name, in whatever module."""
+    """Return whether a node calls a function of this name, in any module."""
     return isinstance(node, ast.Call) and get_name(node.func) == name
 
 
 def get_name(node: ast.AST) -> str:
-    """The last part of a dotted name, "" for what is none."""
+    """Return the last part of a dotted name, "" for other nodes."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def find_keyword(call: ast.Call, name: str) -> ast.keyword | None:
-    """The argument of a call that is given by this name."""
+    """Return the keyword argument of a call with this name, or None."""
     return next((k for k in call.keywords if k.arg == name), None)
 
 
@@ -87,9 +89,9 @@ Rule = Callable[[ast.AST, Surroundings], Iterator[Edit]]
 def swap_axes(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     """`x[:, None]` for `x[None, :]`, and the other way round."""
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and scope.compiled:
-        words = [scope.source.segment(x) for x in node.slice.elts]
-        if len(words) == 2 and set(words) == {":", "None"}:
-            yield scope.source.replace(node.slice, f"{words[1]}, {words[0]}")
+        axes = [scope.source.segment(x) for x in node.slice.elts]
+        if len(axes) == 2 and set(axes) == {":", "None"}:
+            yield scope.source.replace(node.slice, f"{axes[1]}, {axes[0]}")
 
 
 def take_other_stride(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
@@ -121,7 +123,7 @@ def take_other_block(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
 
 
 def take_other_pid(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
-    """`pid_n` where `pid_m` is meant, in a product, a sum or a quotient."""
+    """`pid_n` in place of `pid_m`, in a product, a sum or a quotient."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and scope.compiled:
         other = scope.find_other_axis(node.id) if "pid" in node.id else None
         if other is not None and isinstance(scope.source.parents[node], ast.BinOp):
@@ -209,18 +211,18 @@ def take_other_dimension(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
         index = node.args[0]
     elif isinstance(node, ast.Subscript) and get_name(node.value) == "shape":
         index = node.slice
-    words = {"0": "1", "1": "0", "-1": "-2", "-2": "-1"}
-    if index is not None and scope.source.segment(index) in words:
-        yield scope.source.replace(index, words[scope.source.segment(index)])
+    others = {"0": "1", "1": "0", "-1": "-2", "-2": "-1"}
+    if index is not None and scope.source.segment(index) in others:
+        yield scope.source.replace(index, others[scope.source.segment(index)])
 
 
 def drop_zeros(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
-    """`torch.empty` for `torch.zeros`: what a kernel adds to is not defined."""
+    """`torch.empty` for `torch.zeros`: the kernel adds to undefined values."""
     if isinstance(node, ast.Call) and not scope.compiled:
-        words = {"zeros": "empty", "zeros_like": "empty_like", "new_zeros": "new_empty"}
-        if get_name(node.func) in words and isinstance(node.func, ast.Attribute):
+        replacements = {"zeros": "empty", "zeros_like": "empty_like", "new_zeros": "new_empty"}
+        if get_name(node.func) in replacements and isinstance(node.func, ast.Attribute):
             whole = scope.source.segment(node.func)
-            text = whole.removesuffix(node.func.attr) + words[node.func.attr]
+            text = whole.removesuffix(node.func.attr) + replacements[node.func.attr]
             yield scope.source.replace(node.func, text)
 
 
@@ -228,15 +230,15 @@ def drop_atomic(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     """A plain store where programs add to the same element."""
     if isinstance(node, ast.Call) and is_called(node, "atomic_add") and scope.compiled:
         kept = [k for k in node.keywords if k.arg == "mask"]
-        words = [*map(scope.source.segment, node.args[:2])]
-        words += [f"mask={scope.source.segment(x)}" for x in node.args[2:3]]
-        words += map(scope.source.segment, kept)
+        arguments = [*map(scope.source.segment, node.args[:2])]
+        arguments += [f"mask={scope.source.segment(x)}" for x in node.args[2:3]]
+        arguments += map(scope.source.segment, kept)
         module = scope.source.segment(node.func).removesuffix("atomic_add")
-        yield scope.source.replace(node, f"{module}store({', '.join(words)})")
+        yield scope.source.replace(node, f"{module}store({', '.join(arguments)})")
 
 
 def _list_grids(node: ast.AST, scope: Surroundings) -> Iterator[ast.Tuple]:
-    """The tuples of this node that are a grid: `kernel[...]`, or what a grid's function returns."""
+    """Yield the tuples of this node that are a grid: `kernel[...]`, or a grid function's result."""
     if scope.compiled:
         return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
@@ -254,9 +256,9 @@ def _swap_neighbours(nodes: list[ast.expr], scope: Surroundings) -> Iterator[Edi
     for x, y in pairwise(nodes):
         (start, middle), (until, end) = scope.source.outer_span(x), scope.source.outer_span(y)
         between = scope.source.data[middle:until].decode()
-        words = (scope.source.outer_segment(y), scope.source.outer_segment(x))
-        if words[0] != words[1]:
-            yield Edit(start, end, f"{words[0]}{between}{words[1]}")
+        swapped = (scope.source.outer_segment(y), scope.source.outer_segment(x))
+        if swapped[0] != swapped[1]:
+            yield Edit(start, end, f"{swapped[0]}{between}{swapped[1]}")
 
 
 def _is_one(node: ast.AST) -> bool:
@@ -264,7 +266,7 @@ def _is_one(node: ast.AST) -> bool:
 
 
 def _kind(node: ast.AST) -> str:
-    """What an argument of a launch is: a stride, a size or something else."""
+    """Classify an argument of a launch: a stride, a size or something else."""
     if isinstance(node, ast.Call):
         return get_name(node.func) if get_name(node.func) in ("stride", "size") else ""
     if isinstance(node, ast.Subscript):
@@ -286,7 +288,7 @@ LAUNCH_RULES = {
 def drop_ceiling(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     """`cdiv(K, BLOCK_K)` rounded down."""
     if isinstance(node, ast.Call) and is_called(node, "cdiv") and len(node.args) == 2:
-        x, y = (scope.source.operand(one) for one in node.args)
+        x, y = (scope.source.operand(argument) for argument in node.args)
         yield scope.source.replace(node, f"({x} // {y})")
 
 
@@ -310,7 +312,7 @@ def move_loop(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
 
 
 def drop_advance(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
-    """A pointer or an offset that stays where it is."""
+    """A pointer or an offset that does not advance."""
     if not scope.compiled or scope.source.enclosing(node, ast.For | ast.While) is None:  # type: ignore[arg-type]
         return
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub):
@@ -329,9 +331,9 @@ def forget_sum(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
             value = scope.source.segment(node.value)
             yield scope.source.replace(node, f"{scope.source.segment(node.target)} = {value}")
     elif isinstance(node, ast.Call) and is_called(node, "dot"):
-        given = node.args[2] if len(node.args) > 2 else find_keyword(node, "acc")
-        if given is not None:
-            yield scope.source.drop_argument(given)
+        argument = node.args[2] if len(node.args) > 2 else find_keyword(node, "acc")
+        if argument is not None:
+            yield scope.source.drop_argument(argument)
 
 
 def drop_clamp(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
@@ -348,7 +350,7 @@ def change_order(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
         return
     if scope.compiled and "pid" in scope.source.segment(node.left):
         sign = "//" if isinstance(node.op, ast.Mod) else "%"
-        x, y = (scope.source.operand(one) for one in (node.left, node.right))
+        x, y = (scope.source.operand(side) for side in (node.left, node.right))
         yield scope.source.replace(node, f"{x} {sign} {y}")
 
 
@@ -382,14 +384,14 @@ def drop_term(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
 
 
 def drop_mask(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
-    """An access without its mask, and without `other`, which means nothing then."""
+    """An access without its mask, and without `other`, which is meaningless then."""
     if isinstance(node, ast.Call) and any(is_called(node, name) for name in ACCESSES):
         dropped = [k for k in node.keywords if k.arg in ("mask", "other")]
         if any(k.arg == "mask" for k in dropped):
             start, end = scope.source.span(node)
             text = scope.source.data[start:end]
-            for one in sorted(dropped, key=lambda k: -scope.source.span(k)[0]):
-                cut = scope.source.drop_argument(one)
+            for argument in sorted(dropped, key=lambda k: -scope.source.span(k)[0]):
+                cut = scope.source.drop_argument(argument)
                 text = text[: cut.start - start] + text[cut.end - start :]
             yield Edit(start, end, text.decode())
 
@@ -398,14 +400,14 @@ def move_comparison(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     """`<` for `<=`, and each comparison's neighbour."""
     if not isinstance(node, ast.Compare) or len(node.ops) != 1:
         return
-    words = _NEIGHBOURS.get(type(node.ops[0]))
-    if words is not None:
+    signs = _NEIGHBOURS.get(type(node.ops[0]))
+    if signs is not None:
         start, end = (
             scope.source.outer_span(node.left)[1],
             scope.source.outer_span(node.comparators[0])[0],
         )
         between = scope.source.data[start:end].decode()
-        yield Edit(start, end, between.replace(words[0], words[1], 1))
+        yield Edit(start, end, between.replace(signs[0], signs[1], 1))
 
 
 def move_bound(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
@@ -417,7 +419,7 @@ def move_bound(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
 
 
 def take_other_size(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
-    """`m < M` held against another size."""
+    """`m < M` compared with another size."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and scope.compiled:
         bound = node.comparators[0]
         if isinstance(bound, ast.Name) and bound.id in scope.sizes:
@@ -429,17 +431,19 @@ def take_other_size(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
 def drop_other(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     """A masked load that leaves its other lanes undefined."""
     if isinstance(node, ast.Call) and is_called(node, "load"):
-        given = find_keyword(node, "other")
-        if given is not None:
-            yield scope.source.drop_argument(given)
+        argument = find_keyword(node, "other")
+        if argument is not None:
+            yield scope.source.drop_argument(argument)
 
 
 def fill_with_one(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
     """A masked load that gives 1 for its other lanes."""
     if isinstance(node, ast.Call) and is_called(node, "load"):
-        given = find_keyword(node, "other")
-        if given is not None and isinstance(given.value, ast.Constant):
-            yield scope.source.replace(given.value, "1.0" if "." in str(given.value.value) else "1")
+        argument = find_keyword(node, "other")
+        if argument is not None and isinstance(argument.value, ast.Constant):
+            yield scope.source.replace(
+                argument.value, "1.0" if "." in str(argument.value.value) else "1"
+            )
 
 
 MASK_RULES = {
@@ -523,12 +527,12 @@ def move_constant(node: ast.AST, scope: Surroundings) -> Iterator[Edit]:
 
 
 def _accumulates(call: ast.Call, name: str) -> bool:
-    given = [*call.args[2:3], *(k.value for k in call.keywords if k.arg == "acc")]
-    return any(isinstance(x, ast.Name) and x.id == name for x in given)
+    addends = [*call.args[2:3], *(k.value for k in call.keywords if k.arg == "acc")]
+    return any(isinstance(x, ast.Name) and x.id == name for x in addends)
 
 
 def _find_half(scope: Surroundings) -> str:
-    """How this file names fp16: by the module that its dots come from."""
+    """Return fp16 as this file names it: by the module that its dots come from."""
     for node in ast.walk(scope.function):
         if is_called(node, "dot") and isinstance(node.func, ast.Attribute):
             return f"{scope.source.segment(node.func.value)}.float16"

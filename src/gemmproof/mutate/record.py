@@ -1,4 +1,4 @@
-"""What became of the mutants of a kernel: outcomes, the score, and what a baseline had."""
+"""The results of the mutants of a kernel: outcomes, the score, and the baseline's."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gemmproof.report.record import EXIT
 
 MUTANTS_SCHEMA = 1
 KILLED, SURVIVED, EQUIVALENT = "killed", "survived", "equivalent"
-# it shows no difference in any case, and nothing proves that there is none
+# no difference in any case, and no proof that there is none
 UNSEEN, INVALID, UNJUDGED = "no difference seen", "invalid", "not judged"
 OUTCOMES = (KILLED, SURVIVED, UNSEEN, EQUIVALENT, INVALID, UNJUDGED)
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One mutant: what it is (Mutant.to_dict), its outcome, and why, by what and at which case."""
+    """The result of one mutant (Mutant.to_dict): its outcome, reason, property and case."""
 
     mutant: Mapping[str, Any]
     outcome: str
@@ -29,13 +29,13 @@ class Judgement:
     case: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        said = {"outcome": self.outcome, "why": self.why, "by": self.by, "case": self.case}
-        return {**self.mutant, **{name: text for name, text in said.items() if text}}
+        """Return the judgement as plain data."""
+        fields = {"outcome": self.outcome, "why": self.why, "by": self.by, "case": self.case}
+        return {**self.mutant, **{name: text for name, text in fields.items() if text}}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Judgement:
-        """What `to_dict` gave."""
+        """Rebuild the judgement that `to_dict` gave."""
         own = ("outcome", "why", "by", "case")
         mutant = {name: x for name, x in data.items() if name not in own}
         return Judgement(mutant, **{name: data.get(name, "") for name in own})
@@ -43,7 +43,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The mutants of one kernel: those that were `judged`, and how many there were to judge."""
+    """The mutants of one kernel: those that were `judged`, and the number that were to be."""
 
     target: str
     judged: tuple[Judgement, ...]
@@ -54,37 +54,37 @@ class Score:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many had each outcome."""
-        return Counter(one.outcome for one in self.judged)
+        """The number of mutants by outcome."""
+        return Counter(judgement.outcome for judgement in self.judged)
 
     @property
     def value(self) -> float | None:
-        """Killed of those that were killed or survived; None where there are none."""
+        """The killed share of those that were killed or survived, or None if there are none."""
         counts = self.counts
-        known = counts[KILLED] + counts[SURVIVED]
-        return counts[KILLED] / known if known else None
+        decided = counts[KILLED] + counts[SURVIVED]
+        return counts[KILLED] / decided if decided else None
 
     @property
     def least(self) -> float | None:
-        """The same where all that show no difference survived."""
+        """The score if all that show no difference survived."""
         counts = self.counts
-        known = counts[KILLED] + counts[SURVIVED] + counts[UNSEEN]
-        return counts[KILLED] / known if known else None
+        decided = counts[KILLED] + counts[SURVIVED] + counts[UNSEEN]
+        return counts[KILLED] / decided if decided else None
 
     @property
     def is_whole(self) -> bool:
-        """Whether every mutant was judged."""
+        """True if every mutant was judged."""
         return len(self.judged) == self.asked and not self.counts[UNJUDGED] and not self.note
 
     def by_operator(self) -> dict[str, Counter[str]]:
-        """The outcomes of each operator, in the order of the operators."""
-        found: dict[str, Counter[str]] = {}
-        for one in self.judged:
-            found.setdefault(one.mutant["operator"], Counter())[one.outcome] += 1
-        return found
+        """Count the outcomes of each operator, in the order of the operators."""
+        outcomes: dict[str, Counter[str]] = {}
+        for judgement in self.judged:
+            outcomes.setdefault(judgement.mutant["operator"], Counter())[judgement.outcome] += 1
+        return outcomes
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the score as plain data."""
         return {
             "target": self.target,
             "score": self.value,
@@ -96,25 +96,25 @@ class Score:
             "seconds": self.seconds,
             **self.facts,
             "operators": {name: dict(counts) for name, counts in self.by_operator().items()},
-            "mutants": [one.to_dict() for one in self.judged],
+            "mutants": [judgement.to_dict() for judgement in self.judged],
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The scores that an earlier run had by kernel, and the mutants that it killed, by key."""
+    """An earlier run's scores by kernel, and the mutants that it killed, by key."""
 
     scores: Mapping[str, float]
     killed: Mapping[str, frozenset[str]]
 
     @staticmethod
     def read(path: str) -> Baseline:
-        """Raises ValueError, in one line, for what is no record of this command."""
+        """Read a record. Raises ValueError, in one line, if it is none of this command."""
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
             if data["schema"] != MUTANTS_SCHEMA:
                 raise ValueError(f"schema {data['schema']}")
-            kernels = {one["target"]: one for one in data["kernels"]}
+            kernels = {kernel["target"]: kernel for kernel in data["kernels"]}
             scores = {name: float(x["score"]) for name, x in kernels.items() if x["score"]}
             killed = {name: _list_killed(x["mutants"]) for name, x in kernels.items()}
         except OSError as mistake:
@@ -128,49 +128,49 @@ class Baseline:
         return Baseline(scores, killed)
 
     def list_lost(self, score: Score) -> list[Judgement]:
-        """The mutants that were killed then and survive now."""
+        """List the mutants that were killed then and survive now."""
         killed = self.killed.get(score.target, frozenset())
         return [
-            one
-            for one in score.judged
-            if one.outcome in (SURVIVED, UNSEEN) and one.mutant["key"] in killed
+            judgement
+            for judgement in score.judged
+            if judgement.outcome in (SURVIVED, UNSEEN) and judgement.mutant["key"] in killed
         ]
 
 
 def _list_killed(mutants: Iterable[Mapping[str, str]]) -> frozenset[str]:
-    """The keys of which every mutant was killed: equal lines share one."""
+    """Return the keys of which every mutant was killed: equal lines share a key."""
     killed = {True: set[str](), False: set[str]()}
-    for one in mutants:
-        killed[one["outcome"] == KILLED].add(one["key"])
+    for mutant in mutants:
+        killed[mutant["outcome"] == KILLED].add(mutant["key"])
     return frozenset(killed[True] - killed[False])
 
 
 def find_drops(
     scores: Iterable[Score], least: float | None, baseline: Baseline | None
 ) -> list[str]:
-    """One line on each score that is lower than it must be, and on each mutant that lives again.
+    """List a line on each score below its minimum, and on each mutant that survives again.
 
-    A score of some of the mutants says nothing of the whole.
+    The score of a sample says nothing about the whole.
     """
-    found = []
+    drops = []
     for score in scores:
         then = baseline.scores.get(score.target) if baseline is not None else None
-        for wanted, words in ((least, "at least {:g}"), (then, "{:.4f} as before")):
-            low = wanted is not None and (score.value or 0.0) < wanted
+        for minimum, text in ((least, "at least {:g}"), (then, "{:.4f} as before")):
+            low = minimum is not None and (score.value or 0.0) < minimum
             if low and score.is_whole:
-                what = "no mutant to score" if score.value is None else f"{score.value:.4f}"
-                found.append(f"{score.target}: score: got {what}, expected {words.format(wanted)}")
-        for one in baseline.list_lost(score) if baseline is not None else ():
-            place = f"{one.mutant['file']}:{one.mutant['line']}"
-            words = (
-                f"got {one.outcome!r} of {one.mutant['operator']!r}, expected 'killed' as before"
+                got = "no mutant to score" if score.value is None else f"{score.value:.4f}"
+                drops.append(f"{score.target}: score: got {got}, expected {text.format(minimum)}")
+        for lost in baseline.list_lost(score) if baseline is not None else ():
+            location = f"{lost.mutant['file']}:{lost.mutant['line']}"
+            text = (
+                f"got {lost.outcome!r} of {lost.mutant['operator']!r}, expected 'killed' as before"
             )
-            found.append(f"{score.target}: {place}: {words}")
-    return found
+            drops.append(f"{score.target}: {location}: {text}")
+    return drops
 
 
 def exit_code(scores: list[Score], drops: list[str]) -> int:
-    """1 where a score is too low, else 3 where something was not judged."""
+    """Return 1 if a score is too low, else 3 if something was not judged."""
     if drops:
         return EXIT["fail"]
     whole = bool(scores) and all(score.is_whole for score in scores)
@@ -178,7 +178,7 @@ def exit_code(scores: list[Score], drops: list[str]) -> int:
 
 
 def document(scores: list[Score], drops: list[str]) -> dict[str, Any]:
-    """All of it as one JSON document."""
+    """Return the scores as one JSON document."""
     return {
         "schema": MUTANTS_SCHEMA,
         "kernels": [score.to_dict() for score in scores],

@@ -1,4 +1,4 @@
-"""The mutants of one kernel, each in a worker of its own, several at a time."""
+"""The mutants of one kernel, each in its own worker, several at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Tell = Callable[[int, int, Judgement], None]
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """What a kernel reaches, and what its cases give, before anything is changed."""
+    """The lines that a kernel reaches, and the digests of its cases, before any change."""
 
     formats: list[str]
     mutants: list[Mutant]
@@ -51,11 +51,11 @@ def mutate(
     operators: Collection[str] = (),
     tell: Tell = lambda done, of, judgement: None,
 ) -> tuple[Score, Interrupted | None]:
-    """The score of the kernel that a request to mutate names, and what interrupted it.
+    """Return the score of the kernel in a request to mutate, and the interruption, if any.
 
-    `most` mutants are judged, drawn by the request's seed; None for all. `operators` are the only
-    ones, or all where there are none. `tell` hears of each.
-    Raises TargetError where the kernel does not pass as it is.
+    `most` mutants are judged, drawn by the request's seed; None for all. Only `operators` are used,
+    or all if it is empty. `tell` is called with each judgement. Raises TargetError if the kernel
+    does not pass as it is.
     """
     began = time.monotonic()
     survey = survey_kernel(request, limits, jobs)
@@ -71,10 +71,10 @@ def mutate(
                 for i, mutant in enumerate(mutants)
             }
             for future in as_completed(started):
-                found = future.result()
-                if found is not None:
-                    judged[started[future]] = found
-                    tell(len(judged), len(mutants), found)
+                outcome = future.result()
+                if outcome is not None:
+                    judged[started[future]] = outcome
+                    tell(len(judged), len(mutants), outcome)
     except Interrupted as stop:
         stopped = stop
     facts = {
@@ -98,12 +98,12 @@ def mutate(
 
 
 def survey_kernel(request: Request, limits: Limits, jobs: int) -> Original:
-    """Judge the kernel as it is, a worker a format, and list its mutants. Raises TargetError."""
+    """Judge the unchanged kernel, a worker a format, and list its mutants. Raises TargetError."""
     formats = list(request.contract.get("formats", ())) or _list_formats(request, limits)
     plan = {"step": "survey"}
-    asked = [narrow(replace(request, plan=plan), fmt) for fmt in formats]
-    with open_pool(min(jobs, len(asked))) as pool:
-        workers = list(pool.map(lambda one: watch(one, limits), asked))
+    requests = [narrow(replace(request, plan=plan), fmt) for fmt in formats]
+    with open_pool(min(jobs, len(requests))) as pool:
+        workers = list(pool.map(lambda narrowed: watch(narrowed, limits), requests))
     reached: dict[str, Reached] = {}
     cases: list[list[str]] = []
     programs: dict[str, list[str]] = {}
@@ -113,26 +113,26 @@ def survey_kernel(request: Request, limits: Limits, jobs: int) -> Original:
             raise TargetError(
                 f"{request.name}: {_describe_failure(report)}, expected it to pass first"
             )
-        seen = worker.events["surveyed"]
-        for path, lines in seen["reached"].items():
-            one = Reached.from_dict(lines)
-            reached[path] = one.join(reached[path]) if path in reached else one
-        cases += seen["cases"]
-        programs = {**seen["programs"], **programs}
+        surveyed = worker.events["surveyed"]
+        for path, lines in surveyed["reached"].items():
+            lines_reached = Reached.from_dict(lines)
+            reached[path] = lines_reached.join(reached[path]) if path in reached else lines_reached
+        cases += surveyed["cases"]
+        programs = {**surveyed["programs"], **programs}
     shown = {path: display_path(path) for path in reached}
     source = workers[0].events["surveyed"]["source"]
     return Original(formats, list_mutants(reached, shown), cases, programs, source)
 
 
 def narrow(request: Request, fmt: str) -> Request:
-    """The request for one format of its kernel."""
+    """Narrow the request to one format of its kernel."""
     if request.conftest is not None:
         return replace(request, format=fmt)
     return replace(request, contract={**request.contract, "formats": [fmt]})
 
 
 def _list_formats(request: Request, limits: Limits) -> list[str]:
-    """The formats of a registered kernel. Raises TargetError where it cannot be loaded."""
+    """List the formats of a registered kernel. Raises TargetError if it cannot be loaded."""
     worker = watch(replace(request, plan={"step": "formats"}, format=""), limits)
     if failure := worker.explain_failure(request.name):
         raise TargetError(failure)
@@ -152,7 +152,7 @@ def _describe_failure(report: Report) -> str:
 def judge_mutant(
     request: Request, limits: Limits, mutant: Mutant, survey: Original
 ) -> Judgement | None:
-    """What becomes of one mutant; None for one whose worker was interrupted."""
+    """Judge one mutant; None if its worker was interrupted."""
     plan: dict[str, Any] = {
         "step": "mutant",
         "file": mutant.file,
@@ -168,11 +168,11 @@ def judge_mutant(
 
 
 def conclude(known: dict[str, Any], worker: WorkerExit, name: str) -> Judgement:
-    """The outcome that a worker's events amount to, for what is `known` of a mutant."""
-    told = worker.events.get("mutated", {"fate": "", "why": "", "proved": ""})
-    fate, why = told["fate"], told["why"]
+    """Return the outcome that a worker's events amount to, for the `known` fields of a mutant."""
+    verdict = worker.events.get("mutated", {"fate": "", "why": "", "proved": ""})
+    fate, reason = verdict["fate"], verdict["why"]
     if fate in (EQUIVALENT, INVALID):
-        return Judgement(known, fate, why)
+        return Judgement(known, fate, reason)
     if "error" in worker.events and not worker.cases:
         return Judgement(known, INVALID, str(worker.events["error"]["message"]))
     report = make_report(worker, name)
@@ -182,20 +182,20 @@ def conclude(known: dict[str, Any], worker: WorkerExit, name: str) -> Judgement:
     if report.verdict != "pass":
         return Judgement(known, UNJUDGED, report.note or worker.how)
     if fate == "other bits":
-        return Judgement(known, SURVIVED, f"first other bits: {why}")
-    if fate in ("other accesses", "same") and told["proved"]:
+        return Judgement(known, SURVIVED, f"first other bits: {reason}")
+    if fate in ("other accesses", "same") and verdict["proved"]:
         return Judgement(
-            known, EQUIVALENT, f"proved right for {told['proved']}, with the same bits"
+            known, EQUIVALENT, f"proved right for {verdict['proved']}, with the same bits"
         )
     if fate == "same":
         return Judgement(known, UNSEEN, f"the same accesses and bits {_describe_paths(report)}")
     if fate == "other accesses":
-        return Judgement(known, SURVIVED, f"the same bits, first other accesses: {why}")
+        return Judgement(known, SURVIVED, f"the same bits, first other accesses: {reason}")
     return Judgement(known, SURVIVED, f"not compared with the original: {worker.how}")
 
 
 def _describe_paths(report: Report) -> str:
-    """Whether the cases took every path of the wrapper, where the prover found them all."""
+    """Describe whether the cases took every path of the wrapper, if the prover found them all."""
     if report.unvisited:
         return f"in every case; not visited: {report.unvisited[0]}"
     found_all = any(p.is_proved for p in report.properties)

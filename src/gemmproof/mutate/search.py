@@ -40,15 +40,15 @@ from gemmproof.reference.simulator import launch as simulated
 # -- programs ------------------------------------------------------------------------------------
 @contextmanager
 def watch_programs(note: Callable[[str, str], object]) -> Iterator[None]:
-    """Within it `note` is told of each specialisation that is translated, and of its TTIR."""
+    """Call `note` with each specialisation that is translated in the context, and its TTIR."""
     compile_program = simulated.compile_program
 
-    def tell(src: Any, *args: Any, **options: Any) -> Any:
+    def compile_and_note(src: Any, *args: Any, **options: Any) -> Any:
         program = compile_program(src, *args, **options)
         note(describe(src), program.text)
         return program
 
-    simulated.compile_program = tell
+    simulated.compile_program = compile_and_note
     try:
         yield
     finally:
@@ -57,7 +57,7 @@ def watch_programs(note: Callable[[str, str], object]) -> Iterator[None]:
 
 @contextmanager
 def run_no_grids() -> Iterator[None]:
-    """Within it kernels are translated and not run: their results stay undefined."""
+    """Translate kernels in the context without running them: their results stay undefined."""
     launch = simulated._launch
     simulated._launch = lambda *args: None
     try:
@@ -67,27 +67,27 @@ def run_no_grids() -> Iterator[None]:
 
 
 def describe(src: Any) -> str:
-    """A specialisation without its source: the kernel, the types of its arguments, constants."""
+    """Format a specialisation without its source: the kernel, its argument types, constants."""
     names = src.fn.arg_names
-    given = {
+    constants = {
         ".".join([names[path[0]], *map(str, path[1:])]): _tell(value)
         for path, value in src.constants.items()
     }
     name = f"{src.fn.__module__}.{src.fn.__qualname__}"
-    return f"{name} {sorted(src.signature.items())} {sorted(given.items())}"
+    return f"{name} {sorted(src.signature.items())} {sorted(constants.items())}"
 
 
 def _tell(value: Any) -> str:
-    """A constant in words that are the same in every process."""
+    """Format a constant as text that is the same in every process."""
     inner = getattr(value, "value", value)
     return getattr(inner, "__qualname__", None) or str(inner)
 
 
 @cache
 def optimise(text: str) -> str:
-    """A digest of a TTIR module after Triton's own passes, lines of the source left out.
+    """Return a digest of a TTIR module after Triton's own passes, without lines of the source.
 
-    Raises RuntimeError where they fail.
+    Raises RuntimeError if they fail.
     """
     from triton._C.libtriton import ir, passes
 
@@ -95,9 +95,9 @@ def optimise(text: str) -> str:
     ir.load_dialects(context)
     _load_backends(context)
     with tempfile.TemporaryDirectory(prefix="gemmproof-") as folder:
-        place = Path(folder, "module.ttir")
-        place.write_text(text)
-        module = ir.parse_mlir_module(str(place), context)
+        path = Path(folder, "module.ttir")
+        path.write_text(text)
+        module = ir.parse_mlir_module(str(path), context)
     module.context = context
     manager = ir.pass_manager(context)
     passes.common.add_inliner(manager)
@@ -113,18 +113,18 @@ def optimise(text: str) -> str:
 def _load_backends(context: Any) -> None:
     from triton.backends import backends
 
-    for found in backends.values():
-        found.compiler.load_dialects(None, context)
+    for backend in backends.values():
+        backend.compiler.load_dialects(None, context)
 
 
 # -- digest --------------------------------------------------------------------------------------
 def digest(observation: Observation) -> tuple[str, str]:
-    """Of the results of every call, and of the elements of its operands that the first touches.
+    """Return digests of the results of every call, and of the elements that the first touches.
 
-    The observation is a traced one. Which program touches an element, how often and by what tile
-    is not looked at, nor what a wrapper keeps in memory of its own: that is how a kernel works, not
-    what it does. Zeros have no sign: no property asks for it (properties/judges/exact_values.py). A
-    case of which few programs run shows nothing: another order runs others.
+    The observation is a traced one. The program that touches an element, the number of accesses and
+    the tile are ignored, and so is the wrapper's own memory: they are how a kernel works, not its
+    result. Zeros have no sign: no property asks for it (properties/judges/exact_values.py). A case
+    of which few programs run has no digest: another order runs others.
     """
     if observation.case.is_sampled:
         return "", ""
@@ -132,26 +132,28 @@ def digest(observation: Observation) -> tuple[str, str]:
     for call in observation.calls:
         for result in call.results:
             bits.update(b"none" if result is None else _drop_signs(result).tobytes())
-    found: dict[str, list[Any]] = defaultdict(list)
+    elements_by_access: dict[str, list[Any]] = defaultdict(list)
     for _, _, accesses in observation.trace or ():
         for access in accesses:
             if not access.operand.storage.private:
-                found[f"{access.kind} {access.operand.name}"].append(_list_elements(access))
+                elements_by_access[f"{access.kind} {access.operand.name}"].append(
+                    _list_elements(access)
+                )
     touched = hashlib.sha256()
-    for words in sorted(found):
-        elements = np.unique(np.concatenate(found[words]))
-        if elements.size:
-            touched.update(words.encode() + elements.tobytes())
+    for key in sorted(elements_by_access):
+        touched_elements = np.unique(np.concatenate(elements_by_access[key]))
+        if touched_elements.size:
+            touched.update(key.encode() + touched_elements.tobytes())
     return bits.hexdigest()[:16], touched.hexdigest()[:16]
 
 
 def _drop_signs(result: Any) -> Any:
-    """The result with 0 for -0."""
+    """Return the result with 0 for -0."""
     return np.ascontiguousarray(np.where(result == 0, np.zeros((), result.dtype), result))
 
 
 def _list_elements(access: Any) -> Any:
-    """The elements that unmasked lanes of any program address, from the storage's first."""
+    """List the elements that unmasked lanes of any program address, from the storage's first."""
     offsets, mask = access.offsets, access.mask
     view, start = access.operand.view, access.operand.storage.start
     if mask is not None:
@@ -162,15 +164,15 @@ def _list_elements(access: Any) -> Any:
 
 # -- search --------------------------------------------------------------------------------------
 FEW = 12  # cases of each format, before more are drawn of any
-ENOUGH = 40  # of what is proved right for every size: only rounding is left to differ
+ENOUGH = 40  # cases of a kernel proved right for every size: only rounding can still differ
 MOST_SPENT = 3  # cases that may run out of their time or memory
 
 
 @dataclass(slots=True)
 class Search:
-    """A search under way: what calls the kernel, who listens, and every case judged so far.
+    """A search in progress: the kernel, its backend, the listener, and every case judged so far.
 
-    `shown` has what each case showed (digest.py), `under_way` is the last one's JSON.
+    `shown` has the digest of each case, `under_way` is the last case's JSON.
     """
 
     kernel: KernelUnderTest
@@ -185,11 +187,11 @@ class Search:
 
     @property
     def state(self) -> State:
-        """What is put back before each case."""
+        """The state that is restored before each case."""
         return keep_state(self.kernel.launch)
 
     def look(self, case: Case) -> Observation:
-        """Observe a case alone, and keep what it shows."""
+        """Observe one case, and keep its digest."""
         self.under_way, index = case.to_json(), len(self.shown)
         self.tell({"event": "case", "phase": "draw", "index": index, "case": self.under_way})
         observation = self.call(case)
@@ -197,7 +199,7 @@ class Search:
         return observation
 
     def call(self, case: Case) -> Observation:
-        """Call the wrapper as a case says, and for what that is to be compared with."""
+        """Call the wrapper with a case, and make the calls that it is compared with."""
         self.state.restore()
         observation = observe(self.kernel, case, self.backend, traced=True)
         make_related_calls(observation, self.backend, self.state)
@@ -211,7 +213,7 @@ class Search:
         return self.judged[case]
 
     def find(self, examples: int, attempt: ProofAttempt = NOTHING) -> Finding | None:
-        """The first finding among so many cases of each format, or in what a proof asks for."""
+        """Return the first finding among so many cases of each format, or in a proof's cases."""
         for dtype in self.kernel.contract.formats:
             for case in self._draw(dtype, examples, attempt):
                 judged = self.judge(case)
@@ -220,7 +222,7 @@ class Search:
                 if judged.raised is not None and judged.raised.kind == "exhausted":
                     self.spent += 1  # other cases may need less
                 elif not judged.applied:
-                    return None  # what the simulator does not know says nothing
+                    return None  # an unsupported operation is no evidence
                 if judged.findings:
                     roots = (f for f in judged.findings if f.cause is None)
                     return next(roots, judged.findings[0])
@@ -229,7 +231,7 @@ class Search:
         return next(iter(find_no_launch(list(self.judged.values()))), None)
 
     def never_compiles(self, finding: Finding) -> bool:
-        """Whether no case of the finding's format, a usual one among them, compiles."""
+        """Return whether no case of the finding's format compiles, the usual one included."""
         if finding.property != COMPILES:
             return False
         usual = self.judge(probe(self.kernel.contract, finding.case.dtype))
@@ -238,7 +240,7 @@ class Search:
 
     def _draw(self, dtype: str, examples: int, attempt: ProofAttempt) -> Iterator[Case]:
         rng = random.Random(f"{self.seed} {dtype}")
-        besides = len(attempt.list_refuting(self.kernel, dtype)) + len(attempt.cases)
+        extra = len(attempt.list_refuting(self.kernel, dtype)) + len(attempt.cases)
         cases = list_cases(self.kernel, self.judged, attempt, dtype, rng, self.examples)
         # a case may come twice; a contract may admit fewer than are asked for
-        return islice(cases, examples + besides)
+        return islice(cases, examples + extra)

@@ -1,4 +1,4 @@
-"""The source of a kernel, a mutant of it, and its loading."""
+"""The source of a kernel, its mutants, and their loading."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Bytes `start` to `end` of a file, and what is to stand there instead."""
+    """Bytes `start` to `end` of a file, and their replacement."""
 
     start: int
     end: int
@@ -31,10 +31,10 @@ class Edit:
 
 
 class SourceFile:
-    """A file of a project. Every offset is one of its text in UTF-8, as those of a tree are."""
+    """A file of a project. Every offset is in bytes of its UTF-8 text, as in a tree."""
 
     def __init__(self, path: str) -> None:
-        """Raises OSError, SyntaxError or ValueError for what is no Python source."""
+        """Parse a file. Raises OSError, SyntaxError or ValueError if it is no Python source."""
         self.path = path
         raw = Path(path).read_bytes()
         encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
@@ -54,7 +54,7 @@ class SourceFile:
         return starts
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Where an expression or statement begins and ends, without brackets around it."""
+        """Return the start and end of an expression or statement, without brackets around it."""
         assert isinstance(node, ast.expr | ast.stmt | ast.keyword)
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
@@ -62,7 +62,7 @@ class SourceFile:
         return first, self._starts[node.end_lineno - 1] + node.end_col_offset
 
     def outer_span(self, node: ast.AST) -> tuple[int, int]:
-        """The same with the brackets that stand around it alone."""
+        """Return the same with the brackets that enclose it alone."""
         start, end = self.span(node)
         while True:
             before, after = self.data[:start].rstrip(), self.data[end:]
@@ -74,17 +74,17 @@ class SourceFile:
             start, end = len(before) - 1, end + inner + 1
 
     def segment(self, node: ast.AST) -> str:
-        """The text of a node."""
+        """Return the text of a node."""
         start, end = self.span(node)
         return self.data[start:end].decode()
 
     def outer_segment(self, node: ast.AST) -> str:
-        """The text of a node, with the brackets around it alone."""
+        """Return the text of a node, with the brackets that enclose it alone."""
         start, end = self.outer_span(node)
         return self.data[start:end].decode()
 
     def operand(self, node: ast.AST) -> str:
-        """The text of a node in a form that any operator may stand beside."""
+        """Return the text of a node in a form that can be an operand of any operator."""
         text = self.outer_segment(node)
         simple = ast.Name | ast.Constant | ast.Attribute | ast.Call | ast.Subscript
         if isinstance(node, simple) or self.outer_span(node) != self.span(node):
@@ -92,36 +92,36 @@ class SourceFile:
         return f"({text})"
 
     def line_of(self, offset: int) -> int:
-        """The line, from 1, that an offset is in."""
+        """Return the line, from 1, that an offset is in."""
         return self.data.count(b"\n", 0, offset) + 1
 
     def replace(self, node: ast.AST, text: str) -> Edit:
-        """The edit that puts a text in a node's place."""
+        """Return the edit that replaces a node by a text."""
         return Edit(*self.span(node), text)
 
     def replace_outer(self, node: ast.AST, text: str) -> Edit:
-        """The same for a node with the brackets around it alone."""
+        """Return the same for a node with the brackets that enclose it alone."""
         return Edit(*self.outer_span(node), text)
 
     def drop_argument(self, argument: ast.AST) -> Edit:
-        """The edit that takes an argument that is not the first out of a call, and its comma."""
+        """Return the edit that removes an argument, not the first, and its comma from a call."""
         is_named = isinstance(argument, ast.keyword)
         start, end = self.span(argument) if is_named else self.outer_span(argument)
         before = self.data[:start].rstrip()
         return Edit(len(before) - before.endswith(b","), end, "")
 
     def apply(self, edit: Edit) -> str:
-        """The file's text with one place replaced."""
+        """Return the file's text with one edit applied."""
         return (self.data[: edit.start] + edit.text.encode() + self.data[edit.end :]).decode()
 
     def functions(self) -> Iterator[Function]:
-        """Every function of the file, lambdas among them, in order."""
+        """Yield every function of the file, lambdas among them, in order."""
         for node in ast.walk(self.tree):
             if isinstance(node, Function):
                 yield node
 
     def enclosing(self, node: ast.AST, kinds: type | tuple[type, ...]) -> ast.AST | None:
-        """The nearest node of such a kind that holds another."""
+        """Return the nearest node of such a kind that contains another, or None."""
         above = self.parents.get(node)
         while above is not None and not isinstance(above, kinds):
             above = self.parents.get(above)
@@ -131,10 +131,10 @@ class SourceFile:
 # -- mutants -------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A file of the project with one place changed by an operator.
+    """A file of the project with one edit by an operator.
 
-    `where` is "kernel" for what Triton compiles and "launch" for what launches it; `shown` is the
-    file as a person in the current folder would name it; `text` is the whole file, changed.
+    `where` is "kernel" for code that Triton compiles and "launch" for code that launches it;
+    `shown` is the file as displayed from the current folder; `text` is the whole file, changed.
     """
 
     file: str
@@ -147,16 +147,16 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """A short name that stays while the change is the same, wherever in its file.
+        """A short name that is the same for the same change, anywhere in its file.
 
         Changes of equal lines of a file share it.
         """
         lines = [x for x in self.diff.splitlines()[2:] if not x.startswith("@@")]
-        words = [self.operator, self.shown, *lines]
-        return hashlib.sha256("\n".join(words).encode()).hexdigest()[:12]
+        parts = [self.operator, self.shown, *lines]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
     def to_dict(self) -> dict[str, Any]:
-        """What a record says of it."""
+        """Return the fields that a record has of it."""
         return {
             "key": self.key,
             "file": self.shown,
@@ -168,7 +168,7 @@ class Mutant:
 
 
 def make_diff(before: str, after: str, shown: str) -> str:
-    """The unified diff of two texts, without lines around what changed."""
+    """Return the unified diff of two texts, without context lines."""
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), shown, shown, lineterm="", n=0
     )
@@ -177,19 +177,19 @@ def make_diff(before: str, after: str, shown: str) -> str:
 
 # -- loading -------------------------------------------------------------------------------------
 def replace_source(path: str, text: str) -> None:
-    """From now on this process imports `text` where it imports the file at `path`.
+    """Make this process import `text` in place of the file at `path` from now on.
 
-    The module keeps its name, its package and its place, so relative imports find its neighbours;
-    inspect, and Triton through it, read the same text, which no line of a report is moved by. For
+    The module keeps its name, its package and its path, so relative imports find its neighbours;
+    inspect, and Triton through it, read the same text, so lines of a report are not shifted. For
     workers only: it holds to the end of the process.
     """
-    place = os.path.realpath(path)
+    real_path = os.path.realpath(path)
     compile_file = SourceFileLoader.get_code
 
     def get_code(loader: SourceFileLoader, name: str) -> CodeType | None:
-        if os.path.realpath(loader.path) != place:
+        if os.path.realpath(loader.path) != real_path:
             return compile_file(loader, name)
-        # without a time of change it is never read again from the disk
+        # without a modification time it is never read again from the disk
         lines = text.splitlines(keepends=True)
         linecache.cache[loader.path] = (len(text), None, lines, loader.path)
         return compile(text, loader.path, "exec", dont_inherit=True)  # no bytecode of the original

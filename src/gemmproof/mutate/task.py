@@ -1,4 +1,4 @@
-"""What a worker does for `gemmproof mutate`: look at the original, or look for a mutant's fault."""
+"""The worker of `gemmproof mutate`: survey the original, or look for a mutant's fault."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Find = Callable[[Request], KernelUnderTest]
 
 
 def serve(request: Request, find_kernel: Find, emit: Listener) -> None:
-    """In the worker: what the request's `plan` asks for, a survey or one mutant."""
+    """Serve the step of the request's `plan`, a survey or one mutant; runs in the worker."""
     emit({"event": "ready"})
     if request.plan["step"] == "formats":
         formats = list(_find(request, find_kernel).contract.formats)
@@ -37,7 +37,7 @@ def serve(request: Request, find_kernel: Find, emit: Listener) -> None:
 
 
 def _survey(request: Request, find_kernel: Find, emit: Listener) -> None:
-    """Tell what the original reaches, what each of its cases gives, and that it has no fault."""
+    """Report the lines that the original reaches, the digests of its cases, and any fault."""
     kernel = _find(request, find_kernel)
     reach, programs = Reach(), dict[str, list[str]]()
     backend = Simulator(request.gpu, watch_calls(run, reach), request.seconds)
@@ -51,14 +51,14 @@ def _survey(request: Request, find_kernel: Find, emit: Listener) -> None:
         finding = search.find(request.max_examples)
     files = reach.list_files(request.conftest or "")
     reached = {path: lines.to_dict() for path, lines in files.items()}
-    shown = [[case.to_json(), *said] for case, said in search.shown.items()]
+    shown = [[case.to_json(), *digests] for case, digests in search.shown.items()]
     seen = {"reached": reached, "cases": shown, "programs": programs}
     emit({"event": "surveyed", **seen, "source": describe(kernel).digest})
     _answer(search, finding, NOTHING, emit)
 
 
 def _judge_mutant(request: Request, find_kernel: Find, emit: Listener) -> None:
-    """Tell whether a mutant is the same program, and else what is found of it."""
+    """Report if a mutant is the same program, or else the finding of the search."""
     plan = request.plan
     replace_source(plan["file"], plan["text"])
     kernel = _find(request, find_kernel)
@@ -68,26 +68,28 @@ def _judge_mutant(request: Request, find_kernel: Find, emit: Listener) -> None:
     if plan["compiled"] and _is_same_program(search, plan["programs"]):
         many = len(plan["programs"])
         return _conclude(emit, "equivalent", f"same TTIR in all {many}")
-    finding, made = search.find(min(FEW, request.max_examples)), NOTHING
+    finding, proof_attempt = search.find(min(FEW, request.max_examples)), NOTHING
     if finding is not None and search.never_compiles(finding):
         return _conclude(emit, "invalid", finding.message)
     if finding is None and request.proof:
-        made = attempt(kernel, request.gpu, request.proof_seconds, emit)
+        proof_attempt = attempt(kernel, request.gpu, request.proof_seconds, emit)
     if finding is None:
-        told = {proof.property: proof for proof in made.proofs.verdicts}
-        enough = ENOUGH if find_scope(told) else request.max_examples
-        finding = search.find(min(enough, request.max_examples), made)
-    report = _answer(search, finding, made, emit)
+        proofs = {proof.property: proof for proof in proof_attempt.proofs.verdicts}
+        enough = ENOUGH if find_scope(proofs) else request.max_examples
+        finding = search.find(min(enough, request.max_examples), proof_attempt)
+    report = _answer(search, finding, proof_attempt, emit)
     if finding is None:
-        # a proof that a case contradicts says nothing
-        results = {one.name: one.proof for one in report.properties if one.proof is not None}
+        # a proof that a case contradicts is void
+        results = {
+            result.name: result.proof for result in report.properties if result.proof is not None
+        }
         proved = find_scope(results) if report.verdict == "pass" else ""
         _conclude(emit, *_find_difference(search, bool(proved), plan["cases"]), proved)
     return None
 
 
-def _conclude(emit: Listener, fate: str, why: str, proved: str = "") -> None:
-    emit({"event": "mutated", "fate": fate, "why": why, "proved": proved})
+def _conclude(emit: Listener, fate: str, reason: str, proved: str = "") -> None:
+    emit({"event": "mutated", "fate": fate, "why": reason, "proved": proved})
 
 
 def _find(request: Request, find_kernel: Find) -> KernelUnderTest:
@@ -101,23 +103,25 @@ def _announce(kernel: KernelUnderTest, request: Request, emit: Listener) -> None
     names = parameters_of(kernel.launch)
     emit({"event": "properties", "claims": list_claims(kernel, False), "names": names})
     count = request.max_examples * len(kernel.contract.formats)
-    # what is drawn is looked at a second time, for what it touches
+    # each drawn case is observed a second time, for its accesses
     emit({"event": "start", "examples": 2 * count})
 
 
-def _answer(search: Search, finding: Finding | None, made: ProofAttempt, emit: Listener) -> Report:
-    drawn = [judged for judged in search.judged.values() if not made.is_spent_on(judged)]
+def _answer(
+    search: Search, finding: Finding | None, proof_attempt: ProofAttempt, emit: Listener
+) -> Report:
+    drawn = [judged for judged in search.judged.values() if not proof_attempt.is_spent_on(judged)]
     report = make_report(search.kernel, drawn, [] if finding is None else [finding])
     if finding is None:
-        report = conclude(report, made, search.judged)
+        report = conclude(report, proof_attempt, search.judged)
     emit({"event": "report", "report": report.to_dict()})
     return report
 
 
 def find_scope(proofs: Mapping[str, Proof | ProofResult]) -> str:
-    """For which sizes addresses and the product are proved, "" unless all of it is.
+    """Return the sizes for which addresses and the product are proved, "" unless all of it is.
 
-    Of a kernel with a formula of its own nothing says that its result is right.
+    For a kernel with its own formula the correctness of its result is not proved.
     """
     if EXACT not in proofs or any(proof.status != PROVED for proof in proofs.values()):
         return ""
@@ -126,27 +130,27 @@ def find_scope(proofs: Mapping[str, Proof | ProofResult]) -> str:
 
 
 def _is_same_program(search: Search, programs: dict[str, list[str]]) -> bool:
-    """Whether the original's specialisations have the same TTIR here, and there is no other."""
-    known = {name: text for name, (text, _) in programs.items()}
-    found = dict[str, str]()
-    with watch_programs(found.setdefault), run_no_grids():
+    """Return whether the original's specialisations, and no others, have the same TTIR here."""
+    originals = {name: text for name, (text, _) in programs.items()}
+    texts = dict[str, str]()
+    with watch_programs(texts.setdefault), run_no_grids():
         for case in dict.fromkeys(case for _, case in programs.values()):
             search.call(Case.from_json(case))
-            if any(known.get(name) != optimise(text) for name, text in found.items()):
+            if any(originals.get(name) != optimise(text) for name, text in texts.items()):
                 return False
-    return len(known) > 0 and found.keys() == known.keys()
+    return len(originals) > 0 and texts.keys() == originals.keys()
 
 
 def _find_difference(search: Search, proved: bool, cases: list[list[str]]) -> tuple[str, str]:
-    """Whether some case has other bits or accesses than the original's, and the first that has."""
+    """Compare bits and accesses with the original's: the verdict, and the first difference."""
     accesses = ""
     for text, bits, touched in cases:
         case = Case.from_json(text)
-        if case not in search.shown and not proved:  # it draws others, or fewer
+        if case not in search.shown and not proved:  # the mutant draws other cases, or fewer
             search.look(case)
-        own = search.shown.get(case, (bits, touched))
-        if own[0] != bits:
+        digests = search.shown.get(case, (bits, touched))
+        if digests[0] != bits:
             return "other bits", str(case)
-        if own[1] != touched:
+        if digests[1] != touched:
             accesses = accesses or str(case)
     return "other accesses" if accesses else "same", accesses

@@ -23,7 +23,7 @@ _HEADS = {UNSEEN: "no difference", UNJUDGED: "not judged"}
 
 
 def summarise(score: Score) -> Iterator[Line]:
-    """What `mutate` prints of a kernel."""
+    """Yield the lines that `mutate` prints for a kernel."""
     yield from ((row, "") for row in _tabulate(score))
     yield ("", "")
     yield from _list(score, SURVIVED, "survived: no property notices", "bold red")
@@ -35,26 +35,26 @@ def summarise(score: Score) -> Iterator[Line]:
 
 
 def format_score(score: Score) -> str:
-    """The score in a line."""
+    """Format the score in a line."""
     counts, value, least = score.counts, score.value, score.least
     if value is None:
-        words = "no mutant to score"
+        text = "no mutant to score"
     else:
-        known = counts[KILLED] + counts[SURVIVED]
-        words = f"score {value:.3f}: {counts[KILLED]} of {known} killed"
+        decided = counts[KILLED] + counts[SURVIVED]
+        text = f"score {value:.3f}: {counts[KILLED]} of {decided} killed"
     aside = [f"{counts[EQUIVALENT]} equivalent", f"{counts[INVALID]} do not compile"]
     if counts[UNSEEN] and least is not None:
         aside.insert(0, f"{counts[UNSEEN]} show no difference (score {least:.3f} with those)")
-    words += f"; aside: {', '.join(aside)}"
-    left = score.asked - len(score.judged) + counts[UNJUDGED]
-    if left:
-        words += f"; incomplete: {format_count(left, 'mutant')} not judged"
-        words += f", {score.note}" if score.note else ""
-    return f"{words} ({format_count(len(score.judged), 'mutant')}, {score.seconds:.1f} s)"
+    text += f"; aside: {', '.join(aside)}"
+    missing = score.asked - len(score.judged) + counts[UNJUDGED]
+    if missing:
+        text += f"; incomplete: {format_count(missing, 'mutant')} not judged"
+        text += f", {score.note}" if score.note else ""
+    return f"{text} ({format_count(len(score.judged), 'mutant')}, {score.seconds:.1f} s)"
 
 
 def _tabulate(score: Score) -> Iterator[str]:
-    """Operator x outcome."""
+    """Yield the table of operators and outcomes."""
     rows = score.by_operator()
     shown = [name for name in OUTCOMES if score.counts[name] or name in (KILLED, SURVIVED)]
     heads = [_HEADS.get(name, name) for name in shown]
@@ -66,21 +66,21 @@ def _tabulate(score: Score) -> Iterator[str]:
 
 
 def _list(score: Score, outcome: str, title: str, style: str) -> Iterator[Line]:
-    """The mutants of one outcome, with their changed lines."""
-    found = [one for one in score.judged if one.outcome == outcome]
-    if not found:
+    """Yield the mutants of one outcome, with their changed lines."""
+    judgements = [judgement for judgement in score.judged if judgement.outcome == outcome]
+    if not judgements:
         return
     yield (f"{title}:", style)
-    for one in found[:SHOWN]:
-        yield from _describe(one)
-    if len(found) > SHOWN:
-        yield (f"  and {len(found) - SHOWN} more: --json has all", "")
+    for judgement in judgements[:SHOWN]:
+        yield from _describe(judgement)
+    if len(judgements) > SHOWN:
+        yield (f"  and {len(judgements) - SHOWN} more: --json has all", "")
     yield ("", "")
 
 
-def _describe(one: Judgement) -> Iterator[Line]:
-    mutant = one.mutant
-    yield (clean(f"  {mutant['file']}:{mutant['line']}: {mutant['operator']}; {one.why}"), "")
+def _describe(judgement: Judgement) -> Iterator[Line]:
+    mutant = judgement.mutant
+    yield (clean(f"  {mutant['file']}:{mutant['line']}: {mutant['operator']}; {judgement.why}"), "")
     for line in mutant["diff"].splitlines()[2:]:
         if not line.startswith("@@"):
             yield (clean(f"    {line[0]} {line[1:].strip()}"), "dim")
